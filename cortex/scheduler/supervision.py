@@ -1,7 +1,7 @@
 """Branches and workers: how many are wanted, which are started, drained, retired, killed, and where.
 
 A subject whose news is missing is asked, and killed only if it does not answer, if the path is not what is delayed, and
-one at a time. What dies without getting on counts against its node. How many there are follows demand: more at once,
+one at a time. What dies without progress counts against its node. How many there are follows demand: more at once,
 fewer after a while, none without a job.
 """
 

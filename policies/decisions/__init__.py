@@ -1,1 +1,3 @@
-"""Decisions: joins, votes, sampling, selection, stagnation."""
+"""Decisions: joins, votes, trace sampling, selection of prompt parts and files, progress and stagnation, version
+checks.
+"""

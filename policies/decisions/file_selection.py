@@ -1,15 +1,16 @@
-"""Which files of a folder does a bounded prompt show, and how much of each?"""
+"""Selection of the files of a folder that a bounded prompt shows, and of the bytes shown of each."""
 
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 SHOWN_MIN: Final = 200
-"""Bytes of a file below which a piece of it is of no use."""
+"""Bytes below which a shortened file is not shown."""
 _NAME_MIN: Final = 3
+"""Shortest file name that is searched for in a text, in characters."""
 
 
 class File(NamedTuple):
-    """A file of the folder; sizes in bytes."""
+    """A file of the folder: path and size in bytes."""
 
     path: str
     size: int
@@ -19,10 +20,11 @@ def shown(
     files: Sequence[File], bytes_max: int, each_max: int, *, wanted: Collection[str] = (),
     changed: Collection[str] = (), texts: Sequence[str] = (),
 ) -> list[tuple[str, int]]:  # fmt: skip
-    """Paths and how many bytes of each, most wanted first.
+    """Return (path, bytes to show) of the chosen files, most wanted first.
 
-    First what the user wants shown, then what the check's output names, then what the task names (``texts``, in this
-    order), then what the last round changed, then the rest, the small before the large. What does not fit whole is cut.
+    Order: files in ``wanted`` (the user's choice); files that ``texts`` name, in the order of the texts (output of the
+    check, then the task); files in ``changed`` (by the last round); then the rest, small files before large ones. A
+    file that does not fit is shortened to what is left of ``bytes_max``, or to ``each_max``.
     """
     chosen = []
     left = bytes_max

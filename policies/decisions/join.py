@@ -1,4 +1,4 @@
-"""Has a goal that waits for its children waited long enough?"""
+"""Joins: whether a goal that waits for its children has waited long enough."""
 
 import enum
 from typing import Final, Literal
@@ -10,12 +10,12 @@ _KINDS: Final = ("all", "any", "majority", "quorum")
 
 
 class Join(msgspec.Struct, frozen=True):
-    """How many children must be resolved, and until when. Raises ValueError, one line, for what is no
-    join."""
+    """Number of children that must be resolved, and the deadline. Raises ValueError, in one line, for an invalid join.
+    """
 
     kind: JoinKind = "all"
     n: int = 0
-    """For `quorum`: how many. Unused by the others."""
+    """Number of children for `quorum`; must be 0 for the other kinds."""
     deadline_s: float | None = None
     """Seconds from the moment the wait begins; None waits until every child has ended."""
 
@@ -23,22 +23,26 @@ class Join(msgspec.Struct, frozen=True):
         if self.kind not in _KINDS:
             raise ValueError(f"a join is one of {', '.join(_KINDS)}, not {self.kind!r}")
         if (self.kind == "quorum") != (self.n > 0):
-            raise ValueError(f"n belongs to a quorum and is 1 or more there; not {self.kind} with {self.n}")
+            raise ValueError(f"n must be 1 or more for a quorum and 0 for other joins; not {self.n} for {self.kind}")
         if self.deadline_s is not None and not 0 <= self.deadline_s < float("inf"):
             raise ValueError(f"the deadline of a join must be 0 s or more, not {self.deadline_s}")
 
 
 class Verdict(enum.StrEnum):
-    """What has become of a wait."""
+    """State of a wait."""
 
-    WAIT = enum.auto()  # not yet decided
-    MET = enum.auto()  # enough are resolved; what still runs is not needed
-    PARTIAL = enum.auto()  # over, and not met: some are resolved, and the merge is to be labelled a part
-    IMPOSSIBLE = enum.auto()  # over, and nothing is resolved that could be merged
+    WAIT = enum.auto()
+    """Not yet decided."""
+    MET = enum.auto()
+    """Enough children are resolved; children that still run are not needed."""
+    PARTIAL = enum.auto()
+    """Over and not met: some children are resolved, and the merge must be labelled partial."""
+    IMPOSSIBLE = enum.auto()
+    """Over, and no child is resolved."""
 
 
 def needed(join: Join, total: int) -> int:
-    """How many of `total` children must be resolved."""
+    """Return how many of `total` children must be resolved."""
     if join.kind == "all":
         return total
     if join.kind == "any":
@@ -49,11 +53,11 @@ def needed(join: Join, total: int) -> int:
 
 
 def decide(join: Join, total: int, resolved: int, failed: int, deadline_passed: bool = False) -> Verdict:
-    """What has become of a wait for `total` children, of which some are resolved and some have failed.
+    """Return the state of a wait for `total` children, of which some are resolved and some have failed.
 
-    A join that can no longer be met in full still waits for the children that run, up to its deadline: its
-    merge is then as large a part as can be had. One that is met on the stroke of its deadline is met.
-    Raises ValueError for counts that contradict each other.
+    A join that can no longer be met in full still waits for running children, up to its deadline, so that its partial
+    merge is as large as possible. A join that is met at the moment of its deadline is met. Raises ValueError for counts
+    that contradict each other.
     """
     if min(total, resolved, failed) < 0 or resolved + failed > total:
         raise ValueError(f"{resolved} resolved and {failed} failed of {total} children")

@@ -1,9 +1,10 @@
-"""Did a round of work on a folder get anywhere, by what a check written in code found there?
+"""Progress of a round of work on a folder, measured by a check that is code.
 
-Facts alone count: the state of the folder, and what the check said of it. What a model says of its progress is not
-looked at, and a diary that it writes into the folder changes nothing that a check counts.
+Only facts count: the state of the folder, and the output of the check. A model's own account of its progress is
+ignored, and a diary that it writes into the folder changes nothing that a check counts.
 
-A check that counts says so in its last such line: ``3 missing``, ``2 failed, 5 passed``, ``FAILED (failures=2)``.
+A check that counts says so in its last line with a count: ``3 missing``, ``2 failed, 5 passed``, ``FAILED
+(failures=2)``.
 """
 
 import re
@@ -13,7 +14,7 @@ from typing import Final
 import msgspec
 
 REMEMBERED: Final = 64
-"""States of the folder, and findings, that are remembered: what comes again later than that is taken for new."""
+"""Number of folder states, and of outputs, that are remembered: a repetition later than that counts as new."""
 
 _COUNT: Final = re.compile(
     r"\b(\d+)\s+(?:failed|failing|failures?|errors?|missing|wrong|remaining|left|unmet|to do|problems?)\b"
@@ -21,30 +22,33 @@ _COUNT: Final = re.compile(
     re.IGNORECASE,
 )
 _VARIES: Final = re.compile(r"\d+\.\d+|0x[0-9a-fA-F]+|\d\d:\d\d:\d\d")
-"""Times and addresses: they differ from run to run and say nothing of the work."""
+"""Times and addresses: they differ between runs and carry no information about the work."""
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What is true of the folder after a round."""
+    """Facts about the folder after a round."""
 
     folder: str
-    """Hash over names and contents."""
+    """Hash of names and contents."""
     said: str
-    """Hash over what the check said; empty where it said nothing."""
+    """Hash of the check's output; empty if there was none."""
     failing: int | None = None
-    """How much is still to do, where the check counts it."""
+    """Count of what is still to do, if the check counts; otherwise None."""
 
 
 class Reached(msgspec.Struct, frozen=True):
-    """What was true after any round so far."""
+    """Facts after all rounds so far."""
 
     best: int | None = None
+    """Lowest count so far; None if the check does not count."""
     folders: tuple[str, ...] = ()
+    """Latest folder states, at most `REMEMBERED`."""
     said: tuple[str, ...] = ()
+    """Latest outputs of the check, at most `REMEMBERED`."""
 
 
 def failing(output: str) -> int | None:
-    """How much is still to do, by the last line of the check's output that counts it; None where none does."""
+    """Return the count of what is still to do, from the last line of the output with a count; None if there is none."""
     for line in reversed(output.splitlines()):
         counts = [int(before or after) for before, after in _COUNT.findall(line)]
         if counts:
@@ -53,7 +57,9 @@ def failing(output: str) -> int | None:
 
 
 def fingerprint(exit_code: int | None, output: str) -> str:
-    """What the check said, times and addresses apart, 16 hex digits; empty where it said nothing."""
+    """Return a hash of the check's exit code and output without times and addresses, 16 hex digits; empty for no
+    output.
+    """
     if not output.strip():
         return ""
     text = f"{exit_code} {_VARIES.sub('~', output)}"
@@ -61,10 +67,10 @@ def fingerprint(exit_code: int | None, output: str) -> str:
 
 
 def progressed(reached: Reached, found: Found) -> bool:
-    """Whether the round got anywhere.
+    """Return True if the round made progress.
 
-    A folder as it was after some earlier round never is progress. Where the check counts, less to do is, and nothing
-    else. Where it only speaks, it must say what it has not said before; where it is silent, a new folder will do.
+    A folder state of an earlier round is never progress. If the check counts, only a lower count is progress. If the
+    check only prints, its output must be new. If the check prints nothing, a new folder state is enough.
     """
     if found.folder in reached.folders:
         return False
@@ -74,7 +80,7 @@ def progressed(reached: Reached, found: Found) -> bool:
 
 
 def and_now(reached: Reached, found: Found) -> Reached:
-    """What was true so far, this round included."""
+    """Return the facts so far, this round included."""
     counts = [count for count in (reached.best, found.failing) if count is not None]
     said = (*reached.said, found.said) if found.said else reached.said
     return Reached(

@@ -1,9 +1,9 @@
-"""Do a driver and a node of its cluster fit together, and has the node what the job needs?
+"""Compatibility of a driver and a node of its cluster: versions, and packages that the job needs.
 
-Ray speaks between processes of one release alone, and code that travels by value runs on one minor release of Python.
-Our own actors speak to each other in structs of one release. Of what they stand on, the packages named here take part
-in what passes between processes, or in what a reply comes to: those fit by the part of their version that says so
-(https://semver.org, 4 and 8).
+Ray connects only processes of one release, and code that is pickled by value runs on one minor release of Python.
+Cortex's own actors exchange structs of one release. Of the dependencies, the packages in `FITTING` take part in
+messages between processes or in replies: they are compatible if the part of their version that marks incompatible
+changes is equal (https://semver.org, 4 and 8).
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import Final
 import msgspec
 
 FITTING: Final = ("anthropic", "msgspec")
-"""Packages whose versions matter on both sides."""
+"""Packages whose versions must be compatible on both sides."""
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
-    """What one machine has. An empty version: it was not told."""
+    """Versions on one machine. An empty version: not reported."""
 
     ray: str = ""
     python: str = ""
     cortex: str = ""
     packages: Mapping[str, str] = {}
-    """Versions by distribution; of one that is not there, an empty text."""
+    """Version by distribution; empty text for a distribution that is not installed."""
 
 
 def differences(here: Installed, there: Installed, needs: Sequence[str] = ()) -> tuple[str, ...]:
-    """What keeps a job from running there, a few words each; empty where nothing does.
+    """Return the reasons why a job cannot run on the node ``there``, a few words each; empty if there are none.
 
-    ``needs``: distributions that the job's calls cannot do without. What was not told is not held against anybody.
+    ``needs``: distributions that the job's calls require. A version that was not reported counts as compatible.
     """
     found = []
     if _differ(here.ray, there.ray):
@@ -58,5 +58,5 @@ def _parts(version: str, count: int) -> str:
 
 
 def _compatible(version: str) -> str:
-    """The part of a version that changes with what it promises: the first, and before 1.0 the second too."""
+    """The part of a version that changes with incompatible releases: the first number, before 1.0 the first two."""
     return _parts(version, 2 if version.startswith("0.") else 1)

@@ -1,7 +1,7 @@
-"""What goes into a bounded prompt, and how is what does not fit divided?
+"""Selection of parts for a bounded prompt, and division of what does not fit.
 
-`pack` chooses parts, `cluster` groups items, `split` divides one text. Sizes are in whatever unit the
-bound has, tokens mostly; only `split` and `cut`, which look at the text itself, count UTF-8 bytes.
+`pack` chooses parts, `cluster` groups items, `split` divides one text. Sizes are in the unit of the bound, mostly
+tokens; only `split` and `cut`, which read the text itself, count UTF-8 bytes.
 """
 
 import re
@@ -11,29 +11,29 @@ from typing import Final, Literal
 import msgspec
 
 Shorten = Literal["keep", "cut", "drop"]
-"""What may be done to a part that does not fit: nothing; shorten it, and drop it if even that is too much;
-drop it."""
+"""Treatment of a part that does not fit: "keep" it whole; "cut" it, and drop it if even that is too much; "drop" it."""
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """One part that wants a place. Parts of higher priority go first; among equals the more valuable, then
-    the earlier one."""
+    """Candidate part of a prompt. Parts of higher priority are placed first; among equals the more valuable, then the
+    earlier.
+    """
 
     size: int
     priority: int = 0
     value: int = 0
     shorten: Shorten = "drop"
     size_min: int = 1
-    """Shorter than this, a part that may be cut is of no use and is dropped."""
+    """Size below which a part that may be cut is dropped instead."""
 
 
 def pack(pieces: Sequence[Piece], size_max: int, parts_max: int, joint: int = 0) -> tuple[int, ...] | None:
-    """How much of each piece is taken, in the order given: its size, less than that (cut), or 0 (dropped).
+    """Return how much of each piece is taken, in the given order: its size, less (cut) or 0 (dropped).
 
-    `joint` is what each part but the first costs besides its size, a separator say. What must be kept is
-    taken whole, then whatever still fits, in order of priority; a piece that does not fit makes way for a
-    smaller one of lower priority. None when what must be kept is already too much: the goal goes back to
-    select. Raises ValueError for a negative size.
+    `joint` is the cost of each part but the first besides its size, for example of a separator. Pieces with
+    `shorten="keep"` are taken whole first, then all that fit in order of priority; a piece that does not fit makes room
+    for a smaller one of lower priority. Returns None if the pieces to keep are already too large: the goal then returns
+    to select. Raises ValueError for a negative size.
     """
     if any(piece.size < 0 for piece in pieces):
         raise ValueError("a part cannot have a negative size")
@@ -60,12 +60,12 @@ def _rank(piece: Piece) -> tuple[bool, int, int]:
 
 
 def cluster(sizes: Sequence[int], size_max: int, items_max: int, joint: int = 0) -> list[list[int]]:
-    """Groups of neighbours, as indices, each within both bounds: as few as can be, and of sizes as even as
-    can be.
+    """Return groups of neighbouring items, as indices, each within both bounds: as few groups as possible, evenly
+    filled.
 
-    `joint` is what each item costs besides its size. Where every group holds a single item, grouping makes
-    no progress, and who summarises groups must ask for shorter summaries. Raises ValueError for an item
-    that is alone over the bound: it must be split first.
+    `joint` is the cost of each item besides its size. If every group holds one item, grouping makes no progress, and
+    the caller must ask for shorter summaries. Raises ValueError for an item that alone exceeds the bound: split it
+    first.
     """
     if items_max < 1:
         raise ValueError(f"a group must have room for an item, not for {items_max}")
@@ -75,7 +75,7 @@ def cluster(sizes: Sequence[int], size_max: int, items_max: int, joint: int = 0)
             raise ValueError(f"item {index} has size {size}, the bound is {size_max}: split it first")
     fewest = len(_neighbours(whole, size_max, items_max))
     low, high = max(whole, default=0), size_max
-    while low < high:  # the smallest bound that needs no more groups makes them even
+    while low < high:  # the smallest bound with no more groups fills them evenly
         middle = (low + high) // 2
         if len(_neighbours(whole, middle, items_max)) <= fewest:
             high = middle
@@ -99,7 +99,7 @@ def _neighbours(sizes: Sequence[int], size_max: int, items_max: int) -> list[lis
 
 _CHARACTER_BYTES_MAX: Final = 4
 
-# Where a text is best divided, the best first: after a paragraph, a line, a sentence, a word.
+# Boundaries at which a text is divided, best first: after a paragraph, a line, a sentence, a word.
 _BOUNDARIES: Final = (
     re.compile(rb"\n[ \t\r]*\n\s*"),
     re.compile(rb"\n"),
@@ -109,11 +109,10 @@ _BOUNDARIES: Final = (
 
 
 def split(text: str, bytes_max: int) -> list[str]:
-    """The text in pieces of at most so many UTF-8 bytes, nothing lost: joined again, they are the text.
+    """Divide the text into pieces of at most `bytes_max` UTF-8 bytes; joined again, they are the text.
 
-    Each piece but the last is at least about half full and ends with a paragraph, else a line, a sentence,
-    a word, and only where there is none of these with a character. Raises ValueError where a single
-    character might not fit.
+    Each piece but the last is at least about half full and ends with a paragraph, else a line, a sentence, a word, and
+    only without any of these with a character. Raises ValueError if a single character might not fit.
     """
     if bytes_max < _CHARACTER_BYTES_MAX:
         raise ValueError(f"a piece must have room for a character, {_CHARACTER_BYTES_MAX} bytes, not {bytes_max}")
@@ -121,8 +120,9 @@ def split(text: str, bytes_max: int) -> list[str]:
 
 
 def cut(text: str, bytes_max: int) -> str:
-    """The beginning of the text, at most so many UTF-8 bytes, ending where `split` would end its first
-    piece."""
+    """Return the beginning of the text, at most `bytes_max` UTF-8 bytes, ending where `split` would end its first
+    piece.
+    """
     if bytes_max < _CHARACTER_BYTES_MAX:
         return ""
     return next(_pieces(text.encode(errors="surrogatepass"), bytes_max), "")
@@ -137,7 +137,7 @@ def _pieces(raw: bytes, bytes_max: int) -> Iterator[str]:
 
 
 def _end(raw: bytes, start: int, limit: int) -> int:
-    """The best place to end a piece that begins at `start` and may not go beyond `limit`."""
+    """The best place to end a piece that begins at `start` and may not exceed `limit`."""
     half = (start + limit) // 2
     for boundary in _BOUNDARIES:
         ends = [match.end() for match in boundary.finditer(raw, half, limit)]

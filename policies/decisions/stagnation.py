@@ -1,4 +1,4 @@
-"""After so many rounds without progress: go on, frame the task differently, or stop?"""
+"""Reaction to rounds without progress: continue, reframe the task, or stop."""
 
 from enum import StrEnum
 
@@ -6,12 +6,12 @@ import msgspec
 
 
 class Patience(msgspec.Struct, frozen=True):
-    """How long to look on. Raises ``ValueError`` for numbers that make no sense."""
+    """Bounds on rounds without progress. Raises ``ValueError`` for invalid numbers."""
 
     quiet_rounds: int = 3
-    """Rounds in a row without progress before something is done about it."""
+    """Consecutive rounds without progress before the task is reframed or stopped."""
     reframes: int = 1
-    """How often that is an altered framing, in one run of work, before it is the end."""
+    """Number of reframings in one run of work before it is stopped."""
 
     def __post_init__(self) -> None:
         if self.quiet_rounds < 1:
@@ -21,7 +21,7 @@ class Patience(msgspec.Struct, frozen=True):
 
 
 class Step(StrEnum):
-    """What to do next."""
+    """Next step of the work."""
 
     GO_ON = "go on"
     REFRAME = "reframe"
@@ -29,7 +29,8 @@ class Step(StrEnum):
 
 
 def next_step(quiet: int, reframed: int, patience: Patience) -> Step:
-    """``quiet``: rounds in a row without progress, since the last framing; ``reframed``: framings tried."""
+    """Return the next step after ``quiet`` consecutive rounds without progress since the last of ``reframed`` framings.
+    """
     if quiet < patience.quiet_rounds:
         return Step.GO_ON
     return Step.REFRAME if reframed < patience.reframes else Step.STOP

@@ -1,8 +1,8 @@
-"""Which traces are kept, and which calls are shown although theirs is not?
+"""Trace sampling: which traces are kept, and which calls of dropped traces are exported nevertheless.
 
-A share of all traces, told by the trace's id alone, so that whoever knows the id decides alike (the rule of
+A share of all traces is kept, decided by the trace's id alone, so that every process decides alike (the rule of
 OpenTelemetry's ``TraceIdRatioBased`` sampler: the lower 64 bits against a bound). By default the first spans of a job
-are kept whole, and of what is left out whatever failed, was slow or went out under a breaker, as far as a rate allows.
+are kept as well, and of the rest the calls that failed, were slow or went out under an open breaker, within a rate.
 """
 
 from __future__ import annotations
@@ -10,57 +10,64 @@ from __future__ import annotations
 import msgspec
 
 RATIO_DEFAULT = 0.01
+"""Share of traces that is kept."""
 FIRST_SPANS = 1_000
-"""Kept whole at the beginning of a job: about two hundred calls. More would be felt in a job of some seconds
+"""Spans kept at the beginning of a job, from about two hundred calls. More would be noticeable in a job of some seconds
 (``benchmarks.telemetry``)."""
 RESCUES_PER_S = 10.0
+"""Rescued calls per second in the long run."""
 RESCUES_AT_ONCE = 200.0
+"""Rescued calls in a burst."""
 SLOW_FACTOR = 4.0
-"""A call is slow that takes so many times the mean of those before it."""
+"""Multiple of the mean latency from which a call is slow."""
 INFINITE = float("inf")
 SLOW_AFTER = 64
-"""Calls of which one mean is taken; before, nothing is called slow."""
+"""Calls over which a mean is taken; before the first mean no call is slow."""
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
-    """The rule. ``Sampling(ratio=1.0)`` keeps everything; without ``rescues`` the ids alone decide."""
+    """Sampling rule. ``Sampling(ratio=1.0)`` keeps everything; without rescues only the ids decide."""
 
     ratio: float = RATIO_DEFAULT
     first_spans: int = FIRST_SPANS
     rescues_per_s: float = RESCUES_PER_S
     rescues_at_once: float = RESCUES_AT_ONCE
-    """0: none."""
+    """Rescued calls in a burst; 0: none are rescued."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.ratio <= 1:
-            raise ValueError(f"a ratio is from 0 to 1, not {self.ratio}")
+            raise ValueError(f"ratio must be from 0 to 1, not {self.ratio}")
 
     @property
     def bound(self) -> int:
-        """A trace is kept where the lower 64 bits of its id are below this."""
+        """Upper bound: a trace is kept if the lower 64 bits of its id are below it."""
         return round(self.ratio * (1 << 64))
 
 
 def share(ratio: float) -> Sampling:
-    """So many of all traces, and nothing besides: what the standard samplers ask for."""
+    """Return a rule that keeps this share of traces and rescues none, as the standard samplers do."""
     return Sampling(ratio=ratio, first_spans=0, rescues_at_once=0.0)
 
 
 class Rescues(msgspec.Struct):
-    """What may still be shown although its trace is not kept, and what is usual for a call."""
+    """State of the rescues: calls that may still be exported, and the usual latency."""
 
     left: float = 0.0
+    """Calls that may be rescued now."""
     at_s: float = 0.0
+    """Time of the latest decision, in seconds; 0: none yet."""
     slow_s: float = INFINITE
-    """What takes longer is slow."""
+    """Latency above which a call is slow, in seconds."""
     mean_s: float = 0.0
+    """Mean latency in seconds; 0: not yet known."""
     seen: int = 0
+    """Calls since the mean was taken."""
     sum_s: float = 0.0
-    """Calls since the mean was taken, and how long they took together."""
+    """Sum of the latencies of these calls, in seconds."""
 
 
 def may_rescue(rule: Sampling, state: Rescues, at_s: float) -> bool:
-    """Whether one more call may be shown now; counts it, if so. A rate with some in hand, full at the beginning."""
+    """Return True if one more call may be exported now, and count it. A token bucket, full at the beginning."""
     if not rule.rescues_at_once:
         return False
     passed_s = at_s - state.at_s
@@ -76,8 +83,10 @@ def may_rescue(rule: Sampling, state: Rescues, at_s: float) -> bool:
 
 
 def look_at_pace(state: Rescues, calls: int, sum_s: float) -> None:
-    """So many calls came, and took so long together. After every ``SLOW_AFTER`` of them or more it is seen what is
-    usual by now: the new mean counts as much as all before it.
+    """Add the latencies of ``calls`` calls, ``sum_s`` seconds in total, and update the mean after ``SLOW_AFTER`` or
+    more.
+
+    The new mean counts as much as all means before it.
     """
     state.seen += calls
     state.sum_s += sum_s

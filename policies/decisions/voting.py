@@ -1,19 +1,19 @@
-"""How many votes does one step need, who has won, and what does a long chain of such steps cost?
+"""Voting, first to ahead by k: votes needed, the winner, and the cost of a long chain of voted steps.
 
-First-to-ahead-by-k: votes on the same question are counted until one candidate has k more than every other. Between a
-right and a wrong candidate that is the gambler's ruin: a walk that goes up with probability p and down with 1 - p,
-begun at 0 and ended at +k or -k (Feller, An Introduction to Probability Theory and Its Applications, volume 1, chapter
-XIV, sections 2 and 3). Planned for s steps it is the rule of Meyerson et al., Solving a Million-Step LLM Task with Zero
-Errors, 2025 (arXiv 2511.09030), whose formulas these are. With r = (1 - p)/p:
+Votes on the same question are counted until one candidate has k more than every other. Between a right and a wrong
+candidate this is the gambler's ruin: a walk that goes up with probability p and down with 1 - p, from 0 to +k or -k
+(Feller, An Introduction to Probability Theory and Its Applications, volume 1, chapter XIV, sections 2 and 3). Planned
+for s steps it is the rule of Meyerson et al., Solving a Million-Step LLM Task with Zero Errors, 2025 (arXiv
+2511.09030), the source of these formulas. With r = (1 - p)/p:
 
     a step is right        p^k / (p^k + (1 - p)^k) = 1 / (1 + r^k)
     s steps are right      (1 + r^k)^-s
     k for that to be t     ceil(ln(t^(-1/s) - 1) / ln r)
     votes a step           k / (2p - 1) * (1 - r^k) / (1 + r^k)
 
-Two candidates are the worst case: wrong votes that disagree among themselves lose sooner. The p meant is that of votes
-that are counted. A reply with a red flag (over-long, or of the wrong form) is discarded, never repaired, and another is
-asked for: with a share f of such replies, a step asks for votes / (1 - f) samples.
+Two candidates are the worst case: wrong votes that disagree among themselves lose sooner. p is the success rate of
+counted votes. A reply with a red flag (too long, or of the wrong form) is discarded, never repaired, and another sample
+is requested: with a share f of such replies, a step takes votes / (1 - f) samples.
 """
 
 import math
@@ -23,42 +23,45 @@ from typing import Final
 import msgspec
 
 K_MAX: Final = 200
-"""A plan that needs more votes ahead than this is no plan: the step's success rate is next to a coin's."""
+"""Largest k of a plan: a step that needs more is right about as often as a coin."""
 Z_95: Final = 1.6449
 """One-sided 95 % quantile of the normal distribution."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a chain of steps needs under first-to-ahead-by-k, and what comes of it."""
+    """Plan of a chain of steps under first-to-ahead-by-k, with the expected result and cost."""
 
     k: int
-    """Votes that a candidate must be ahead of every other."""
+    """Votes by which a candidate must be ahead of every other."""
     steps: int
     p: float
-    """Share of counted votes that are right, as planned with."""
+    """Share of counted votes that are right, as assumed."""
     target: float
+    """Required probability that every step is right."""
     success: float
     """Probability that every step is right, with this k."""
     votes_per_step: float
+    """Mean number of counted votes per step."""
     samples_per_step: float
-    """Votes, and the replies discarded on the way to them."""
+    """Mean number of samples per step: counted votes and discarded replies."""
     rounds_per_step: float
-    """Rounds in which these are asked for: a step takes so many times the latency of a call."""
+    """Mean number of rounds of samples per step: a step takes this many latencies of a call."""
     samples: float
-    """In all."""
+    """Mean number of samples of the whole chain."""
 
 
 # -- one step -------------------------------------------------------------------------------------------------------
 
 
 def votes_needed(counts: Collection[int], k: int) -> int:
-    """The least number of further votes after which somebody could be ahead by k; 0 where somebody is.
+    """Return the least number of further votes after which a candidate could be ahead by k; 0 if one is ahead already.
 
-    ``counts`` are the votes so far, one number a candidate. A round asks for exactly this many, so no vote is bought
-    that could not have mattered, and a round can be decided by its last vote only: their order within it is nothing.
+    ``counts`` are the votes so far, one number per candidate. A round requests exactly this many votes, so no vote is
+    paid for that could not matter. Only the last vote of a round can decide, so the order of votes within a round has
+    no effect.
     """
     if k < 1:
-        raise ValueError(f"somebody must be ahead by 1 vote or more, not {k}")
+        raise ValueError(f"k must be 1 or more, not {k}")
     first = second = 0
     for count in counts:
         if count > first:
@@ -69,9 +72,11 @@ def votes_needed(counts: Collection[int], k: int) -> int:
 
 
 def leader(counts: Sequence[int]) -> int:
-    """Place of the candidate with the most votes, the first of equals. Raises ``ValueError`` where there is none."""
+    """Return the index of the candidate with the most votes, the first of equals. Raises ``ValueError`` for no
+    candidate.
+    """
     if not counts:
-        raise ValueError("nobody has voted")
+        raise ValueError("no candidate has a vote")
     return max(range(len(counts)), key=lambda place: (counts[place], -place))
 
 
@@ -79,7 +84,7 @@ def leader(counts: Sequence[int]) -> int:
 
 
 def step_success(p: float, k: int) -> float:
-    """Probability that first-to-ahead-by-k takes the right one of two candidates; p: a vote is right."""
+    """Return the probability that first-to-ahead-by-k takes the right one of two candidates; p: a vote is right."""
     _check(p, k)
     if p in (0.0, 1.0):
         return p
@@ -88,7 +93,7 @@ def step_success(p: float, k: int) -> float:
 
 
 def chain_success(p: float, k: int, steps: int) -> float:
-    """Probability that this many steps in a row are right."""
+    """Return the probability that ``steps`` consecutive steps are right."""
     _check(p, k)
     if p in (0.0, 1.0):
         return p
@@ -97,7 +102,7 @@ def chain_success(p: float, k: int, steps: int) -> float:
 
 
 def votes_expected(p: float, k: int) -> float:
-    """Mean number of counted votes until one of two candidates is ahead by k."""
+    """Return the mean number of counted votes until one of two candidates is ahead by k."""
     _check(p, k)
     if abs(2 * p - 1) < 1e-9:
         return float(k * k)
@@ -105,9 +110,9 @@ def votes_expected(p: float, k: int) -> float:
 
 
 def rounds_expected(p: float, k: int) -> float:
-    """Mean number of rounds, where each asks for exactly the votes still needed.
+    """Return the mean number of rounds, each of which requests exactly the votes still needed.
 
-    With the lead at d, a round asks for k - |d| votes. Worked out exactly from the chain of leads.
+    With the lead at d, a round requests k - |d| votes. Computed by iteration over the Markov chain of leads.
     """
     _check(p, k)
     leads = range(-k + 1, k)
@@ -124,7 +129,7 @@ def rounds_expected(p: float, k: int) -> float:
 
 
 def _leads_after(lead: int, k: int, p: float) -> list[tuple[int, float]]:
-    """Where one round leads, with what probability."""
+    """The leads after one round, with their probabilities."""
     asked = k - abs(lead)
     return [
         (lead + 2 * right - asked, math.comb(asked, right) * p**right * (1 - p) ** (asked - right))
@@ -136,9 +141,10 @@ def _leads_after(lead: int, k: int, p: float) -> list[tuple[int, float]]:
 
 
 def k_min(p: float, target: float, steps: int) -> int:
-    """The least k with which all steps are right with probability ``target``. Raises ``ValueError`` where none is.
+    """Return the least k with which all steps are right with probability ``target``.
 
-    For p of a half or less no number of votes helps: the wrong candidate is as likely to get ahead.
+    Raises ``ValueError`` if there is none. With p at one half or less voting does not help: the wrong candidate is at
+    least as likely to win.
     """
     _check(p, 1)
     if not 0 < target < 1:
@@ -146,7 +152,7 @@ def k_min(p: float, target: float, steps: int) -> int:
     if steps < 1:
         raise ValueError(f"a chain has 1 step or more, not {steps}")
     if p <= 0.5:
-        raise ValueError(f"voting cannot help where a vote is right with probability {p:g}: it must be above 0.5")
+        raise ValueError(f"voting cannot help if a vote is right with probability {p:g}: it must be above 0.5")
     if p == 1.0:
         return 1
     odds = math.expm1(-math.log(target) / steps)  # t^(-1/s) - 1, exact for many steps
@@ -157,9 +163,9 @@ def k_min(p: float, target: float, steps: int) -> int:
 
 
 def plan(p: float, target: float, steps: int, flagged: float = 0.0) -> Plan:
-    """The least k for a target, and what it costs. ``flagged``: share of replies that are discarded.
+    """Return the plan with the least k for ``target``. ``flagged``: share of replies that are discarded.
 
-    Raises ``ValueError`` where there is none, or for a share that is no share.
+    Raises ``ValueError`` if there is no such plan, or if ``flagged`` is not in [0, 1).
     """
     if not 0 <= flagged < 1:
         raise ValueError(f"a share of discarded replies is from 0 to below 1, not {flagged}")
@@ -173,7 +179,7 @@ def plan(p: float, target: float, steps: int, flagged: float = 0.0) -> Plan:
 
 
 def at_least(right: int, of: int, z: float = Z_95) -> float:
-    """A success rate to plan with, from a measurement: below the true one with 95 % confidence.
+    """Return a success rate to plan with: the lower 95 % confidence bound of ``right`` of ``of`` measured.
 
     The lower end of the score interval (Wilson, Probable Inference, the Law of Succession, and Statistical Inference,
     1927). Raises ``ValueError`` for counts that contradict each other.
@@ -190,4 +196,4 @@ def _check(p: float, k: int) -> None:
     if not 0 <= p <= 1:
         raise ValueError(f"a success rate is from 0 to 1, not {p}")
     if k < 1:
-        raise ValueError(f"somebody must be ahead by 1 vote or more, not {k}")
+        raise ValueError(f"k must be 1 or more, not {k}")

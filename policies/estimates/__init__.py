@@ -1,1 +1,1 @@
-"""Estimates: prices, tokens, durations, forecasts."""
+"""Estimates: prices, tokens, durations, forecasts, samples of rows, and the choice of transport."""

@@ -1,6 +1,6 @@
-"""How are calls cut into message batches, and how often is one looked at?
+"""Message batches: how calls are divided into batches, and how often a batch is polled.
 
-A message batch is the provider's own way of working off many requests in its own time, at half the price:
+A message batch is the provider's way of processing many requests in its own time, at half the price:
 https://docs.claude.com/en/docs/build-with-claude/batch-processing.
 """
 
@@ -9,33 +9,34 @@ from typing import Final
 import msgspec
 
 REQUESTS_MAX: Final = 100_000
-"""The provider takes no more in one batch."""
+"""Requests that the provider accepts in one batch."""
 BYTES_MAX: Final = 256_000_000
-"""Nor a larger one. The provider counts 256 MB; the smaller reading of a megabyte is safe."""
+"""Bytes that the provider accepts in one batch. The provider says 256 MB; the smaller reading of a megabyte is safe."""
 LOOKS_SHORT_MAX: Final = 5
-"""Results that hold fewer lines than the batch has requests are taken for a download cut short this often."""
+"""Number of times that results with fewer lines than the batch has requests count as a truncated download."""
 
 
 class Batching(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings. Raises ValueError, one line, for a bound that makes no sense."""
+    """Settings of message batches. Raises ValueError, in one line, for a value that makes no sense."""
 
     requests_max: int = 10_000
     """Requests in one submission."""
     bytes_max: int = 32_000_000
-    """Bytes of one submission: it is held in memory until the provider has it."""
+    """Bytes of one submission, which is held in memory until the provider has it."""
     gather_s: float = 1.0
-    """How long a submission that is not full waits for more, after the last call that joined it."""
+    """Seconds that a submission which is not full waits for more calls after its latest call."""
     gather_max_s: float = 15.0
-    """And after the first."""
+    """Seconds that a submission which is not full waits for more calls after its first call."""
     submit_timeout_s: float = 300.0
-    """The longest that handing one over may take. One that has not begun by then is not begun at all."""
+    """Seconds that a submission may take at most. A submission that has not begun by then is not begun."""
     settle_s: float = 60.0
-    """How long after that a batch may take to be seen in the provider's list."""
+    """Seconds after `submit_timeout_s` in which a new batch may still appear in the provider's list."""
     poll_s: float = 5.0
-    """How soon a batch is looked at for the first time, and after that ever later,"""
+    """Seconds until a batch is polled for the first time."""
     poll_growth: float = 1.5
+    """Factor by which each pause between two polls is longer than the one before."""
     poll_max_s: float = 60.0
-    """up to this."""
+    """Longest pause between two polls, in seconds."""
 
     def __post_init__(self) -> None:
         for name, most in (("requests_max", REQUESTS_MAX), ("bytes_max", BYTES_MAX)):
@@ -52,28 +53,29 @@ class Batching(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fits(policy: Batching, requests: int, size_bytes: int) -> bool:
-    """Whether a submission of so many requests and bytes is within both bounds. A lone request always goes."""
+    """Return True if a submission of this size is within both bounds. A single request always fits."""
     return requests <= 1 or (requests <= policy.requests_max and size_bytes <= policy.bytes_max)
 
 
 def gather_until_s(policy: Batching, first_s: float, last_s: float, more: bool) -> float:
-    """When a submission that is not full goes as it is: its first and last call came then.
+    """Return the time at which a submission that is not full is sent, in seconds.
 
-    ``more``: whether another call may come before something returns; where none can, waiting gains nothing.
+    ``first_s`` and ``last_s`` are the times of its first and latest call. ``more`` is True if another call may come
+    before an answer returns; otherwise waiting gains nothing.
     """
     return min(last_s + policy.gather_s, first_s + policy.gather_max_s) if more else last_s
 
 
 def pause_s(policy: Batching, looks: int) -> float:
-    """Seconds to wait before a batch is looked at that was looked at so often already."""
+    """Return the seconds to wait before a batch is polled that was polled ``looks`` times already."""
     if looks > 64:
-        return policy.poll_max_s  # the power is far beyond any bound, and may be too large for a number
+        return policy.poll_max_s  # the power exceeds any bound, and may be too large for a float
     return min(policy.poll_max_s, policy.poll_s * policy.poll_growth**looks)
 
 
 def absent(settled_at_s: float, listed_at_s: float) -> bool:
-    """Whether a batch that the provider's list did not show was never made.
+    """Return True if a batch that is missing in the provider's list was never created.
 
-    ``listed_at_s``: when that list was asked for; ``settled_at_s``: from when on nothing can still be on its way.
+    ``listed_at_s``: time at which the list was requested; ``settled_at_s``: time from which no creation can be pending.
     """
     return listed_at_s >= settled_at_s

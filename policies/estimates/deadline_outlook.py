@@ -1,4 +1,4 @@
-"""Will a job meet its deadline at the speed it has?"""
+"""Forecast of whether a job meets its deadline at its current rate."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import msgspec
 
 
 class Outlook(msgspec.Struct, frozen=True):
-    """What can be foretold; None where nothing can be."""
+    """Forecast for a job; None: not known."""
 
     ends_at_s: float | None = None
-    """When all would be done, in the time that the deadline is told in."""
+    """Expected end of the job, on the clock of the deadline, in seconds."""
     at_risk: bool | None = None
+    """True if the deadline will be missed at the current rate; None without a deadline, or before a rate is known."""
 
 
 def outlook(now_s: float, deadline_at_s: float | None, left: int, rate_per_s: float | None) -> Outlook:
-    """``left``: rows that have not finished. ``rate_per_s``: those that finish a second; None before anybody can tell,
-    0 where none does.
+    """Return the outlook of a job with ``left`` unfinished rows.
 
-    A job that is done is at no risk; one that has passed its deadline, or stands still, is.
+    ``rate_per_s``: rows finished per second; None if not yet known, 0 if no row finishes. A finished job is at no risk;
+    a job past its deadline or without progress is.
     """
     if left <= 0:
         return Outlook(None, None if deadline_at_s is None else False)

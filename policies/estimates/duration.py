@@ -1,11 +1,11 @@
-"""How long will so many calls take at the limits that there are?
+"""Estimated duration of a number of calls under given limits.
 
-Rows over the rate are not enough: a bucket that is full at the start lends a minute's worth, a pool of which nothing is
-known begins small and grows, and the slowest answers come last. So the first minutes are played, a quarter of a second
-at a time, with the very policy that holds the limit in a run (``policies.limits.limit``) against the provider's token
-buckets as they were told; what is left then is worked off at the rate that was reached. Calls are a fluid here: no
-chance, the same answer each time. What the play leaves out is whatever nobody knows before: other traffic, bad hours,
-limits that a provider does not tell.
+Rows divided by the rate are not enough: a bucket that is full at the start lends a minute's worth, an unknown pool
+begins small and grows, and the slowest answers come last. So the first minutes are simulated, a quarter of a second at
+a time, with the policy that holds the limit in a run (``policies.limits.limit``) against the provider's token buckets
+as they were reported; the rest is divided by the rate that was reached. Calls are a fluid in the simulation: no
+randomness, the same answer each time. Not included: other traffic, provider outages, and limits that a provider does
+not report.
 """
 
 from __future__ import annotations
@@ -22,74 +22,80 @@ from policies.limits.limit_policy import LimitPolicy
 from policies.limits.pace import BURST_S
 
 REPORT_S: Final = 0.25
-"""Between two reports to the pool, and so the step of the play."""
+"""Seconds between two reports to the pool, and so the step of the simulation."""
 SOON_S: Final = 0.04
-"""The same while slow start goes up."""
+"""Seconds between two reports during slow start."""
 STEP_MIN_S: Final = 0.02
+"""Shortest step of the simulation, in seconds."""
 PLAYED_S: Final = 600.0
-"""So long is played, or as long as twenty answers take."""
+"""Seconds that are simulated at most, unless `PLAYED_LATENCIES` answers take longer."""
 PLAYED_LATENCIES: Final = 20
+"""Number of mean latencies that may be simulated, if they take longer than `PLAYED_S`."""
 REQUESTS: Final = "requests_per_min"
+"""Name of the bound "requests per minute"."""
 INPUT_TOKENS: Final = "input_tokens_per_min"
+"""Name of the bound "input tokens per minute"."""
 OUTPUT_TOKENS: Final = "output_tokens_per_min"
+"""Name of the bound "output tokens per minute"."""
 CONCURRENCY: Final = "concurrency"
+"""Name of the bound "calls in flight"."""
 LONGEST: Final = "longest_answer"
-"""Names of what bounds."""
+"""Name of the bound "latency of the slowest answers"."""
 
 
 class Told(msgspec.Struct, frozen=True):
-    """A bucket of the provider's: what flows into it a second, and what it holds when it is full."""
+    """Token bucket of the provider: refill per second, and capacity."""
 
     per_s: float
     capacity: float
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """All that holds calls back. None: nothing is known of it."""
+    """All known limits. None: not known."""
 
     requests: Told | None = None
     input_tokens: Told | None = None
     output_tokens: Told | None = None
     caps: Caps = Caps()
-    """By hand, the job's own and the pool's: of each the smaller."""
+    """Caps set by users, of the job and of the pool: the smaller of each."""
 
 
 class Work(msgspec.Struct, frozen=True):
-    """The calls: how many, what one takes of the limits on average, and how long they take."""
+    """Calls to make: their number, the mean tokens of a call, and their latencies."""
 
     calls: float
     input_tokens: float
     output_tokens: float
     latencies_s: tuple[float, ...]
-    """Means of equal parts of all calls, ascending; one or more."""
+    """Mean latencies of equal parts of all calls, in seconds, ascending; at least one."""
 
     @property
     def latency_s(self) -> float:
-        """The mean."""
+        """Mean latency in seconds."""
         return sum(self.latencies_s) / len(self.latencies_s)
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """What one limit alone would make of it."""
+    """Duration that one limit alone would allow."""
 
     name: str
     seconds: float
 
 
 class Duration(msgspec.Struct, frozen=True):
-    """How long it takes, and by which limit: the one that alone would make it longest. No limit is ever beaten."""
+    """Duration in seconds and the bounds behind it; never shorter than any bound."""
 
     seconds: float
     bounds: tuple[Bound, ...]
 
     @property
     def binds(self) -> str:
-        """Its name; empty where there is nothing to do."""
+        """Name of the bound with the longest duration; empty if there is no work."""
         return max(self.bounds, key=lambda each: each.seconds).name if self.bounds else ""
 
 
 def duration(work: Work, limits: Limits, policy: LimitPolicy | None = None) -> Duration:
-    """From the first call to the last answer."""
+    """Return the duration from the first call to the last answer. ``policy`` defaults to ``LimitPolicy()``."""
     if work.calls <= 0:
         return Duration(0.0, ())
     found = tuple(bounds(work, limits))
@@ -98,7 +104,7 @@ def duration(work: Work, limits: Limits, policy: LimitPolicy | None = None) -> D
 
 
 def bounds(work: Work, limits: Limits) -> Sequence[Bound]:
-    """What each limit alone takes for it: a bucket is full at the start, concurrency is Little's law."""
+    """Return the duration under each limit alone: a bucket is full at the start, concurrency follows Little's law."""
     caps, free = limits.caps, 1 - limits.caps.headroom
     found = [Bound(LONGEST, work.latencies_s[-1])]
     for name, told, cap, size in (
@@ -120,7 +126,7 @@ def bounds(work: Work, limits: Limits) -> Sequence[Bound]:
 
 
 class _Play:
-    """The pool's policy and the provider's buckets, played against each other."""
+    """Simulation of the pool's policy against the provider's buckets."""
 
     def __init__(self, work: Work, limits: Limits, policy: LimitPolicy) -> None:
         self._work, self._policy, self._caps = work, policy, limits.caps
@@ -141,7 +147,7 @@ class _Play:
         self._report_s = REPORT_S
 
     def seconds(self) -> float:
-        """When the last answer is there."""
+        """Time of the last answer, in seconds."""
         work, step_s = self._work, self._step_s
         most = max(PLAYED_S, PLAYED_LATENCIES * work.latency_s) / step_s
         half_left = 0.0
@@ -198,7 +204,7 @@ class _Play:
                 self._levels[place] -= begun * size
 
     def _report(self, now_s: float) -> bool:
-        """What reporters tell: whole calls, and the headers of an answer. Whether slow start grew by it."""
+        """Report whole calls and the headers of an answer to the policy. Return whether slow start grew."""
         begun, answered = int(self._begun), int(self._answered)
         self._begun -= begun
         self._answered -= answered

@@ -1,13 +1,13 @@
-"""What will all rows come to, by what a few of them came to?
+"""Forecast of a total over all rows from a sample of rows.
 
 The generalized regression estimator (Sarndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992, 6.4): a line
-through the drawn rows, of what each came to by the size of its prompt, each with the weight of the rows that it stands
-for; its sum over all rows, whose sizes are known. It needs not be true that tokens follow size: where they do not, the
-line is flat and the sum that of a plain stratified sample; where they do, little is left to chance.
+is fitted through the drawn rows, value against prompt size, each with the weight of the rows it represents, and summed
+over all rows, whose sizes are known. Values need not follow size: if they do not, the line is flat and the sum equals
+that of a plain stratified sample; if they do, the interval is narrow.
 
-The interval is what the rest about the line leaves open: the variance of a stratified sample, with the share that was
-drawn taken off (Cochran, Sampling Techniques, 1977, 5.4), and Student's t. It is about the draw alone: a provider that
-answers otherwise tomorrow is in no interval.
+The interval covers the residuals about the line: the variance of a stratified sample with the finite population
+correction (Cochran, Sampling Techniques, 1977, 5.4), and Student's t. The interval covers the draw only: a provider
+that answers differently tomorrow is not included.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from typing import Final
 import msgspec
 
 CONFIDENCE: Final = 0.9
-"""How often the bill is between low and high, where rows are drawn anew each time."""
+"""Probability over repeated draws that the true total is between low and high."""
 
 
 class Total(msgspec.Struct, frozen=True):
-    """A sum over all rows: the estimate, and the two ends of its interval."""
+    """Estimated total over all rows, with the ends of its interval."""
 
     low: float
     expected: float
     high: float
 
     def scaled(self, by: float) -> Total:
-        """The same at another rate."""
+        """Return this total times ``by``."""
         return Total(self.low * by, self.expected * by, self.high * by)
 
     def less(self, known: float) -> Total:
-        """What is left of it when so much is done; never below nothing."""
+        """Return this total less ``known``, never below 0."""
         return Total(*(max(0.0, each - known) for each in (self.low, self.expected, self.high)))
 
     def within(self, most: float) -> Total:
-        """No part of it above what cannot be passed."""
+        """Return this total with each figure at most ``most``."""
         return Total(*(min(each, most) for each in (self.low, self.expected, self.high)))
 
 
 class Drawn(msgspec.Struct, frozen=True):
-    """The drawn rows of a stratum: how many rows it has, and of each that was drawn its size and what it came to."""
+    """Drawn rows of a stratum: the stratum's number of rows, and size and value of each drawn row."""
 
     rows: int
     sizes: tuple[float, ...]
@@ -52,8 +52,9 @@ class Drawn(msgspec.Struct, frozen=True):
 
 
 def total(strata: Sequence[Drawn], size_of_all: float, confidence: float = CONFIDENCE) -> Total:
-    """What all rows come to, whose sizes together are ``size_of_all``. Strata of which nothing is known are taken for
-    like the others. Raises ValueError where nothing at all is known.
+    """Estimate the total over all rows, whose sizes sum to ``size_of_all``.
+
+    Strata without a known value are taken to be like the others. Raises ValueError if no row is known.
     """
     known = [each for each in strata if each.values]
     count = sum(len(each.values) for each in known)
@@ -70,8 +71,10 @@ def total(strata: Sequence[Drawn], size_of_all: float, confidence: float = CONFI
 
 
 def line(strata: Sequence[Drawn]) -> tuple[float, float]:
-    """The weighted least squares line: what a row comes to at size 0, and for each byte. Raises ValueError where no row
-    is known."""
+    """Return the weighted least squares line: value of a row at size 0, and value per byte.
+
+    Raises ValueError if no row is known.
+    """
     known = [(each, each.rows / len(each.values)) for each in strata if each.values]
     if not known:
         raise ValueError("no row is known")
@@ -91,7 +94,7 @@ def line(strata: Sequence[Drawn]) -> tuple[float, float]:
 
 
 def _variance(each: Drawn, base: float, slope: float) -> float:
-    """Of the sum over a stratum: that of its rests about the line."""
+    """Variance of the sum over a stratum, from the residuals about the line."""
     count = len(each.values)
     if count < 2 or count >= each.rows:
         return 0.0
@@ -102,9 +105,10 @@ def _variance(each: Drawn, base: float, slope: float) -> float:
 
 
 def student_t(free: int, share: float) -> float:
-    """The number below which a Student variable of so many degrees of freedom is with this probability, 0.5 or more.
+    """Return the quantile ``share`` (0.5 or more) of Student's t with ``free`` degrees of freedom.
 
-    Exact for one and two, else the expansion of Abramowitz and Stegun, 26.7.5: off by 3 in 1,000 at three.
+    Exact for one and two degrees; otherwise the expansion of Abramowitz and Stegun, 26.7.5, with an error of 3 in 1,000
+    at three.
     """
     if free == 1:
         return math.tan(math.pi * (share - 0.5))
@@ -121,9 +125,9 @@ def student_t(free: int, share: float) -> float:
 
 
 def parts(values: Sequence[tuple[float, float]], count: int) -> tuple[float, ...]:
-    """The means of so many equal parts of (value, weight) pairs, ascending; none of nothing.
+    """Return the means of ``count`` equal parts of (value, weight) pairs, ascending; empty for no pairs.
 
-    Means, not middles: a few very large values count in what all come to.
+    Means instead of medians, so that a few very large values count in the total.
     """
     ordered = sorted(values)
     whole = sum(weight for _, weight in ordered)

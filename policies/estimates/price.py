@@ -1,7 +1,7 @@
-"""What did a call cost, and what can it cost at most?
+"""Cost of a call: from reported usage, and at most.
 
-Money is counted in whole nano-USD (1e-9 USD), so that sums are exact in any order; USD appears only at the
-faces. A cost is rounded up, once, at the end.
+Money is counted in whole nano-USD (1e-9 USD), so that sums are exact in any order; USD appears only in input and
+output. A cost is rounded up, once, at the end.
 """
 
 from collections.abc import Mapping
@@ -16,19 +16,19 @@ _TOKENS_PER_MTOK: Final = 1_000_000
 _PERCENT: Final = 100
 
 PRICE_FORM: Final = "write input=3,output=15 in USD per million tokens (also cache_read=, cache_creation=)"
-"""How a price is given by hand; for the line that says that a model has none."""
+"""Form in which a user gives a price, for the error that says that a model has none."""
 
-# What is charged for writing to the prompt cache where no price of its own is known, as a share of plain
-# input: 1.25 for five minutes, 2 for an hour (https://docs.claude.com/en/docs/about-claude/pricing). An
-# unknown price of a cache read counts as plain input. So nothing left out makes a call look cheaper than
-# it may be.
+# Charge for a cache write without a price of its own, as a multiple of plain input: 1.25 for five minutes, 2 for an
+# hour (https://docs.claude.com/en/docs/about-claude/pricing). A cache read without a price counts as plain input. So a
+# missing price never makes a call look cheaper than it may be.
 _CREATION_SHARE: Final = Decimal("1.25")
 _CREATION_1H_SHARE: Final = Decimal(2)
 
 
 class Usage(Protocol):
-    """Reported tokens. `input_tokens` does not include the two kinds of cached input; the last is a part of what was
-    written."""
+    """Reported tokens. `input_tokens` excludes both kinds of cached input; `cache_creation_1h_tokens` is a part of
+    `cache_creation_tokens`.
+    """
 
     @property
     def input_tokens(self) -> int: ...
@@ -43,8 +43,7 @@ class Usage(Protocol):
 
 
 class _Ints(NamedTuple):
-    """Rates in nano-USD per million tokens: whole numbers, though a single token may cost a fraction of
-    one."""
+    """Rates in nano-USD per million tokens, as integers; a single token may cost a fraction of one nano-USD."""
 
     input: int
     output: int
@@ -54,9 +53,9 @@ class _Ints(NamedTuple):
 
 
 class Rates(msgspec.Struct, frozen=True, dict=True):
-    """USD per million tokens. A string is taken for a number, and kept exactly.
+    """Rates in USD per million tokens. A string is read as a number and kept exactly.
 
-    Raises ValueError, one line, for what is no price: no number, negative, not finite, over a billion.
+    Raises ValueError, in one line, for a value that is no price: not a number, negative, not finite, over a billion.
     """
 
     input_usd_per_mtok: Decimal
@@ -88,15 +87,14 @@ class Rates(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _dearest(self) -> tuple[int, int]:
-        """The dearest rate that a token of input may be charged at: where nothing is written to a cache, and where it
-        may be."""
+        """The highest rates of an input token: without a cache write, and with a possible cache write."""
         rates = self._ints
         plain = max(rates.input, rates.cache_read)
         return plain, max(plain, rates.cache_creation, rates.cache_creation_1h)
 
 
 class Tier(Rates, frozen=True, kw_only=True):
-    """The rates of a whole request whose input, cached input included, is above so many tokens."""
+    """Rates of a whole request whose input, cached input included, is above `above_input_tokens` tokens."""
 
     above_input_tokens: int
 
@@ -107,30 +105,31 @@ class Tier(Rates, frozen=True, kw_only=True):
 
 
 class Price(Rates, frozen=True, kw_only=True):
-    """What a route charges. `source` says where the figures come from, for whoever doubts the bill.
-
-    Raises ValueError, one line, for tiers that do not rise or a batch share that is no percentage.
+    """Prices of a route. Raises ValueError, in one line, for tiers that do not rise or a `batch_percent` outside 0 to
+    100.
     """
 
     tiers: tuple[Tier, ...] = ()
+    """Rates of larger requests, in rising order of `above_input_tokens`."""
     batch_percent: int = 50
-    """The provider's batch road, as a percentage of the price of a plain call."""
+    """Price of the provider's message batches, in percent of a plain call."""
     source: str = ""
+    """Origin of the figures, for a user who checks a bill."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         starts = [tier.above_input_tokens for tier in self.tiers]
         if starts != sorted(set(starts)):
-            raise ValueError(f"price tiers must begin ever higher, not {starts}")
+            raise ValueError(f"price tiers must be in rising order of input tokens, not {starts}")
         if not 0 <= self.batch_percent <= _PERCENT:
             raise ValueError(f"batch_percent must be 0 to 100, not {self.batch_percent}")
 
 
 def cost_nusd(price: Price, usage: Usage, batch: bool = False) -> int:
-    """What the reported usage costs, nano-USD.
+    """Return the cost of the reported usage in nano-USD.
 
-    The tier is that of the whole input and holds for every token (a cliff, as the providers do it). A negative count,
-    which no honest report has, counts as 0: it must not pay for other calls.
+    The tier is chosen by the whole input and holds for every token (a cliff, as providers charge it). A negative count,
+    which no correct report has, counts as 0, so that it cannot pay for other calls.
     """
     plain, output = usage.input_tokens, usage.output_tokens
     read, creation = usage.cache_read_tokens, usage.cache_creation_tokens
@@ -155,11 +154,12 @@ def cost_nusd(price: Price, usage: Usage, batch: bool = False) -> int:
 def worst_nusd(
     price: Price, input_tokens_bound: int, output_tokens_max: int, batch: bool = False, caching: bool = True
 ) -> int:
-    """The most that a call within these bounds can cost, nano-USD: what is reserved before it is sent.
+    """Return the highest possible cost of a call within these bounds in nano-USD: the amount reserved before it is
+    sent.
 
-    Each token of input counts at the dearest rate it may be charged at; writing to the cache costs more than
-    plain input. `caching=False` is for a request that asks for no cache: then nothing is written to one.
-    Every tier within reach is looked at, so the result never falls when a bound rises.
+    Each input token counts at the highest rate it may be charged at; a cache write costs more than plain input.
+    `caching=False` is for a request without cache control, which writes nothing to a cache. Every tier within reach is
+    considered, so the result never falls when a bound rises.
     """
     worst = input_tokens_bound * price._dearest[caching] + output_tokens_max * price._ints.output
     for tier in price.tiers:
@@ -170,7 +170,7 @@ def worst_nusd(
 
 
 def batch_price(price: Price) -> Price:
-    """What the same tokens cost on the provider's batch road: every rate at `price.batch_percent`, kept exactly."""
+    """Return the prices of the provider's message batches: every rate times `price.batch_percent` %, kept exactly."""
 
     def cut(rates: Rates) -> dict[str, Decimal | None]:
         named = ((name, getattr(rates, name)) for name in _RATE_NAMES)
@@ -182,9 +182,9 @@ def batch_price(price: Price) -> Price:
 
 
 def parse_price(text: str, source: str = "given by hand") -> Price:
-    """A price from `input=3,output=15,cache_read=0.3,cache_creation=3.75`, in USD per million tokens.
+    """Parse a price such as `input=3,output=15,cache_read=0.3,cache_creation=3.75`, in USD per million tokens.
 
-    Input and output must be named, the rest may be. Raises ValueError with one line that shows the form.
+    Input and output are required. Raises ValueError, in one line that shows the form.
     """
     rates: dict[str, Decimal] = {}
     for piece in text.split(","):
@@ -199,21 +199,21 @@ def parse_price(text: str, source: str = "given by hand") -> Price:
 
 
 def nusd(usd: Decimal | str | int | float) -> int:
-    """An amount of USD as whole nano-USD, rounded down: the money of a cap never grows by being read.
+    """Convert USD to whole nano-USD, rounded down, so that a cap never grows by being read.
 
-    Raises ValueError, one line, for what is no amount.
+    Raises ValueError, in one line, for a value that is no amount.
     """
     amount = _checked("an amount of USD", usd)
     return int((amount * NUSD_PER_USD).to_integral_value(ROUND_FLOOR))
 
 
 def usd(amount_nusd: int) -> float:
-    """Nano-USD as USD, for a JSON number."""
+    """Convert nano-USD to USD, for a JSON number."""
     return amount_nusd / NUSD_PER_USD
 
 
 def usd_text(amount_nusd: int) -> str:
-    """Nano-USD for people: cents from a dollar up, four significant figures below, `$0` for nothing."""
+    """Format nano-USD for people: cents from a dollar up, four significant figures below, `$0` for 0."""
     if amount_nusd == 0:
         return "$0"
     amount = Decimal(abs(amount_nusd)) / NUSD_PER_USD
@@ -254,5 +254,6 @@ def _nusd_up(amount: Decimal) -> int:
 
 
 def _rounded_up(micro: int, percent: int) -> int:
-    """Nano-USD from (nano-USD per million tokens) times tokens, at this percentage of the price."""
+    """Divide (nano-USD per million tokens) times tokens down to nano-USD, at this percentage of the price, rounded up.
+    """
     return -(-micro * percent // (_TOKENS_PER_MTOK * _PERCENT))

@@ -1,9 +1,9 @@
-"""Which few rows stand for all of them?
+"""Stratified sample of rows by prompt size.
 
-Rows are cut into strata by the size of their prompts, and from each a few are drawn by chance: short and long ones are
-all heard of (stratified sampling; Cochran, Sampling Techniques, 3rd ed. 1977, chapter 5). A stratum is an equal part of
-the rows and of their bytes together, half of each: cut by rows alone, the few long rows that make up much of a bill
-would hardly be drawn; cut by bytes alone, the many short ones would not.
+Rows are divided into strata by the size of their prompts, and a few rows are drawn at random from each, so short and
+long rows are both represented (stratified sampling; Cochran, Sampling Techniques, 3rd ed. 1977, chapter 5). A stratum
+is an equal part of rows and bytes together, weighted half and half: by rows alone, the few long rows that make up much
+of a bill would hardly be drawn; by bytes alone, the many short rows would not.
 """
 
 from __future__ import annotations
@@ -14,26 +14,27 @@ from typing import Final
 import msgspec
 
 STRATA_MAX: Final = 8
+"""Largest number of strata."""
 ROWS_LEAST: Final = 4
-"""Rows drawn from a stratum, where there are so many: with fewer, how much they differ is a guess."""
+"""Rows drawn from a stratum, if it has as many: with fewer, the estimate of their variance is a guess."""
 
 
 class Stratum(msgspec.Struct, frozen=True):
-    """Rows of about one size, and those that were drawn of them: their places among all rows, ascending."""
+    """Rows of similar size: their number, and the positions of the drawn rows among all rows, ascending."""
 
     rows: int
     drawn: tuple[int, ...]
 
     @property
     def weight(self) -> float:
-        """Rows that each of the drawn stands for."""
+        """Number of rows that each drawn row represents."""
         return self.rows / len(self.drawn)
 
 
 def drawn(sizes: Sequence[int], wanted: int, draw: Callable[[], float]) -> tuple[Stratum, ...]:
-    """So many rows in their strata, or all of them where there are no more. ``draw`` gives numbers in [0, 1).
+    """Draw ``wanted`` rows in strata, or all rows if there are no more. ``draw`` returns numbers in [0, 1).
 
-    None for no rows. Raises ValueError for less than one row wanted.
+    Returns no strata for no rows. Raises ValueError if ``wanted`` is below 1.
     """
     if wanted < 1:
         raise ValueError(f"a sample has 1 row or more, not {wanted}")
@@ -50,7 +51,7 @@ def drawn(sizes: Sequence[int], wanted: int, draw: Callable[[], float]) -> tuple
 
 
 def _cut(order: list[int], sizes: Sequence[int], parts: int) -> list[list[int]]:
-    """The rows, in order of size, in so many parts of equal measure, fewer where rows are few."""
+    """Divide the rows, in order of size, into ``parts`` of equal measure; fewer if there are few rows."""
     per_row, per_byte = 1 / len(order), 1 / max(sum(sizes), 1)
     found: list[list[int]] = []
     begin, measure = 0, 0.0
@@ -65,20 +66,24 @@ def _cut(order: list[int], sizes: Sequence[int], parts: int) -> list[list[int]]:
 
 
 def _shared_out(rows: list[int], wanted: int) -> list[int]:
-    """How many are drawn of each: equal parts, all where there are fewer, and what is left over goes to the others."""
+    """Number of rows drawn from each stratum: equal parts, or all rows of a small stratum; the remainder goes to the
+    others.
+    """
     counts = [0] * len(rows)
     left = min(wanted, sum(rows))
     while left:
         open_ = [place for place, most in enumerate(rows) if counts[place] < most]
         each, more = divmod(left, len(open_))
-        for rank, place in enumerate(reversed(open_)):  # the longest rows first: they differ most
+        for rank, place in enumerate(reversed(open_)):  # longest rows first: their variance is largest
             counts[place] += min(each + (rank < more), rows[place] - counts[place])
         left = min(wanted, sum(rows)) - sum(counts)
     return counts
 
 
 def _some(rows: int, count: int, draw: Callable[[], float]) -> set[int]:
-    """So many different numbers below ``rows``, each set as likely as any (Floyd; Bentley and Floyd, CACM 30, 1987)."""
+    """Draw ``count`` distinct numbers below ``rows``, all sets equally likely (Floyd; Bentley and Floyd, CACM 30,
+    1987).
+    """
     found: set[int] = set()
     for last in range(rows - count, rows):
         place = int(draw() * (last + 1))

@@ -1,7 +1,8 @@
-"""How many tokens is this text: at most, probably, and does it fit?
+"""Token counts of a text: an upper bound, a calibrated estimate and a lower bound.
 
-Three readings of one size. The bound is never below the truth and decides what is sent without asking. The
-estimate, calibrated by reported usage, decides what to pack. The least decides what need not be asked about.
+The bound is never below the true count and decides what is sent without asking the provider. The estimate, calibrated
+by reported usage, decides how much to pack into a prompt. The lower bound decides which prompts are too large without
+asking the provider.
 """
 
 import re
@@ -15,43 +16,42 @@ from typing import Any, Final, Literal
 import msgspec
 
 FRAMING_TOKENS: Final = 32
-"""What a provider puts around the text of a request with a system prompt and one message (measured: 7 to
-12). Each further message costs fewer tokens than the JSON around it has bytes."""
+"""Tokens that a provider adds around the text of a request with a system prompt and one message (measured: 7 to 12).
+Each further message costs fewer tokens than the JSON around it has bytes."""
 TOOLS_TOKENS: Final = 600
-"""The hidden system prompt for tools, 530 at most over all models (also taken for that of structured output);
-https://docs.claude.com/en/docs/agents-and-tools/tool-use/overview."""
+"""Tokens of the hidden system prompt for tools: 530 at most over all models. Structured output counts the same.
+https://docs.claude.com/en/docs/agents-and-tools/tool-use/overview"""
 TOOL_TOKENS: Final = 1_000
-"""One tool that the provider defines and the request only names, 735 at most; the same page."""
+"""Tokens of one tool that the provider defines and the request only names: 735 at most; source as `TOOLS_TOKENS`."""
 IMAGE_TOKENS: Final = 6_000
-"""One image at its largest: about 1,600, on the models that see more finely 4,800;
-https://docs.claude.com/en/docs/build-with-claude/vision."""
+"""Tokens of one image at its largest: about 1,600, on models with finer vision 4,800.
+https://docs.claude.com/en/docs/build-with-claude/vision"""
 IMAGE_BYTES_LIKE: Final = 5_600
-"""An image of about 1,600 tokens, which is what it comes to at most on most models, as so many bytes of text."""
+"""Bytes of text that count like one image in `body_size`: about 1,600 tokens, the maximum on most models."""
 UNBOUNDED: Final = 1 << 40
-"""The bound of what no count of bytes bounds: documents, files and links, whose content is elsewhere or
+"""Bound of a request whose bytes do not bound its tokens: documents, files and links, whose content is elsewhere or
 packed, and tools that the provider runs, which read on their own."""
 
-# In a string of JSON every quote is escaped, so these match keys and values of the request, never its text.
+# In a string of JSON every quote is escaped, so these patterns match keys and values of the request, never its text.
 _IMAGE: Final = re.compile(rb'"type"\s*:\s*"image"')
 _TOOLS: Final = re.compile(rb'"(?:tools|output_config|output_format)"\s*:')
 _TYPES: Final = re.compile(rb'"type"\s*:\s*"(\w+)"')
 _TOOL: Final = re.compile(rb"(?:bash|text_editor|computer|memory)_\d+")
 _UNBOUNDED: Final = re.compile(rb"document|file|url|container_upload|(?:web_search|web_fetch|code_execution)_\w+")
 _SERVERS: Final = re.compile(rb'"mcp_servers"\s*:')
-# Types that schemas, texts and messages are full of.
+# Values of "type" that are common in schemas, texts and messages, and add no tokens.
 _TEXTS: Final = frozenset(b"text object array string integer number boolean null json_schema message".split())
 
-# Each of the patterns above begins like this: where none is found, they need not be searched for.
+# Prefix common to all patterns above: without a match, none of them needs to be searched for.
 _MORE_THAN_TEXT: Final = re.compile(rb'"(?:t(?:ype|ools)"|mcp_servers"|output_)')
-_BACKSLASH: Final = ord("\\")  # is there any at all? One byte is found much faster than two
+_BACKSLASH: Final = ord("\\")  # searched for first: one byte is found much faster than two
 
 
 def tokens_bound(text: str | bytes, framing: int = FRAMING_TOKENS) -> int:
-    """The most tokens that this text can be, with the framing around it.
+    """Return the most tokens that this text can be, with `framing` tokens around it.
 
-    A token of a byte-level vocabulary covers a byte or more, so the UTF-8 bytes bound the tokens. Some
-    tokenizers first bring text into the form NFKC, which is longer for a few characters; the longer of the
-    two counts.
+    A token of a byte-level vocabulary covers at least one byte, so the UTF-8 bytes bound the tokens. Some tokenizers
+    first normalize text to NFKC, which is longer for a few characters; the longer form counts.
     """
     if text.isascii():
         return len(text) + framing
@@ -64,9 +64,10 @@ def tokens_bound(text: str | bytes, framing: int = FRAMING_TOKENS) -> int:
 
 
 def body_tokens_bound(body: bytes) -> int:
-    """The most input tokens that a whole Messages request, as JSON, can be; UNBOUNDED where its bytes do
-    not say."""
-    if not _MORE_THAN_TEXT.search(body):  # nothing but text, as most requests are
+    """Return the most input tokens that a whole Messages request (JSON) can be; UNBOUNDED if its bytes do not bound
+    them.
+    """
+    if not _MORE_THAN_TEXT.search(body):  # text only, as most requests are
         if body.isascii() and _BACKSLASH not in body:
             return len(body) + FRAMING_TOKENS
         return text_body_tokens_bound(body)
@@ -85,8 +86,11 @@ def body_tokens_bound(body: bytes) -> int:
 
 
 def text_within_tokens_bound(body: bytes, text: bytes, besides: int | None) -> int:
-    """The same of a request that has ``text`` in one of its strings; ``besides`` is ``tokens_besides`` of what stands
-    around it: of many requests that have that in common, what they ask for besides is looked up once."""
+    """Return `body_tokens_bound(body)`, faster, for a request that has ``text`` in one of its strings.
+
+    ``besides`` is ``tokens_besides`` of the rest of the request: for many requests with a common rest, what the rest
+    asks for (tools, images) is looked up once.
+    """
     if besides is None or not text.isascii() or b"\\u" in text:
         return body_tokens_bound(body)
     return len(body) + FRAMING_TOKENS + besides
@@ -94,7 +98,8 @@ def text_within_tokens_bound(body: bytes, text: bytes, besides: int | None) -> i
 
 @lru_cache(maxsize=64)
 def tokens_besides(around: bytes) -> int | None:
-    """What the bound of a request is above that of its bytes; None where bytes say nothing, or are not what counts."""
+    """Return the tokens by which the bound of a request exceeds the bound of its bytes; None if bytes do not bound it.
+    """
     if not around.isascii() or b"\\u" in around:
         return None
     more = body_tokens_bound(around) - len(around) - FRAMING_TOKENS
@@ -102,13 +107,13 @@ def tokens_besides(around: bytes) -> int | None:
 
 
 def bodies_tokens_bound(bodies: Sequence[bytes]) -> int:
-    """The largest of the bounds of several requests; 0 where there is none."""
+    """Return the largest bound of several requests; 0 for none."""
     bound = bodies_plain_bound(bodies)
     return bound if bound < UNBOUNDED else max(map(body_tokens_bound, bodies))
 
 
 def bodies_plain_bound(bodies: Collection[bytes]) -> int:
-    """The same where all of them are plain, by one look at all together; else UNBOUNDED, and nothing is said of any."""
+    """Return the largest bound if all requests are plain ASCII text, in one search over all; otherwise UNBOUNDED."""
     together = b"\n".join(bodies)
     if not together.isascii() or (_BACKSLASH in together and b"\\u" in together) or _MORE_THAN_TEXT.search(together):
         return UNBOUNDED
@@ -116,21 +121,23 @@ def bodies_plain_bound(bodies: Collection[bytes]) -> int:
 
 
 def text_body_tokens_bound(body: bytes) -> int:
-    """The same of a request that is known to be nothing but text."""
+    """Return `body_tokens_bound` of a request that is known to hold text only."""
     if body.isascii() and (_BACKSLASH not in body or b"\\u" not in body):
         return len(body) + FRAMING_TOKENS
     return tokens_bound(_plain(body))
 
 
 def body_size(body: bytes) -> int:
-    """A measure of a request that its tokens follow: its bytes as JSON, an image counted as text of its tokens."""
+    """Return a size in bytes that is proportional to a request's tokens: its JSON, with each image as
+    `IMAGE_BYTES_LIKE`.
+    """
     if not _MORE_THAN_TEXT.search(body) or not (images := len(_IMAGE.findall(body))):
         return len(body)
     return len(_without_pictures(body)) + images * IMAGE_BYTES_LIKE
 
 
 def _without_pictures(body: bytes) -> bytes:
-    """The same JSON without what its images hold: that is no text, and costs by an image's size, not by its bytes."""
+    """Remove the data of images from the JSON: an image costs tokens by its size in pixels, not by its bytes."""
     try:
         value: Any = msgspec.json.decode(body)
         emptied = _empty_pictures(value.get("messages") if isinstance(value, dict) else None)
@@ -140,8 +147,7 @@ def _without_pictures(body: bytes) -> bytes:
 
 
 def _empty_pictures(content: Any) -> int:
-    """Take out the bytes of image blocks: where blocks stand, and nowhere else, for elsewhere they would be text. How
-    many there were."""
+    """Empty the data of image blocks, only where blocks may stand (elsewhere they are text). Return their number."""
     emptied = 0
     for block in content if isinstance(content, list) else ():
         if not isinstance(block, dict):
@@ -151,13 +157,12 @@ def _empty_pictures(content: Any) -> int:
             source["data"] = ""
             emptied += 1
         else:
-            emptied += _empty_pictures(block.get("content"))  # of a message, or of a tool's result
+            emptied += _empty_pictures(block.get("content"))  # content of a message or of a tool result
     return emptied
 
 
 def _plain(body: bytes) -> bytes:
-    """The same JSON without `\\u` escapes: six bytes that stand for a character of two or three, or of
-    many in NFKC."""
+    r"""Decode `\u` escapes in the JSON: six bytes for a character of two or three bytes, or of many in NFKC."""
     if b"\\u" not in body:
         return body
     try:
@@ -169,34 +174,36 @@ def _plain(body: bytes) -> bytes:
 
 _MILLI: Final = 1_000
 _STEPS: Final = 40
-# Bytes per token in thousandths, an eighth of an octave apart: 1 to 32.
+# Bytes per token in thousandths, from 1 to 32, an eighth of an octave apart.
 _EDGES: Final = tuple(round(_MILLI * 2 ** (step / 8)) for step in range(_STEPS))
 _PRIOR_MILLI: Final = 2 * _MILLI  # cautious: prose has 3 to 5 bytes a token, dense scripts and digits about 2
-_LEAST_PRIOR_MILLI: Final = 8 * _MILLI  # more bytes a token than any prose has
+_LEAST_PRIOR_MILLI: Final = 8 * _MILLI  # more bytes per token than any prose has
 TEACHES_BYTES_MIN: Final = 512
-"""A smaller prompt teaches nothing: the framing outweighs the text."""
+"""Bytes below which a prompt is not used for calibration: the framing outweighs the text."""
 _SAMPLES_MIN: Final = 20
-_OUTLIERS: Final = 100  # one in so many may lie outside
+_OUTLIERS: Final = 100  # one call in a hundred may have more tokens than estimated
 _EIGHTS: Final = 8
-_EIGHTS_MAX: Final = 4 * _EIGHTS  # beyond five times the estimate the bound is nearer
+_EIGHTS_MAX: Final = 4 * _EIGHTS  # beyond five times the estimate the bound is tighter
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """Bytes per token, learnt from reported usage; a value that is replaced, never changed.
+    """Bytes per token, learnt from reported usage. An immutable value: `update` and `tightened` return a new one.
 
-    A histogram, so that the order in which usage was reported does not matter and its size is fixed. The
-    rule: at least 99 of 100 calls seen had no more tokens than `tokens` says of their bytes, and until 20
-    were seen the cautious prior holds as well. One lying report in a hundred moves nothing.
+    A histogram of fixed size, so that the order of the reports does not matter. Rule: at least 99 of 100 calls seen had
+    no more tokens than `tokens` returns for their bytes; until 20 calls were seen the cautious prior holds as well. One
+    wrong report in a hundred changes nothing.
     """
 
     counts: tuple[int, ...] = (0,) * _STEPS
+    """Calls per step of bytes per token."""
     tightenings: int = 0
+    """Number of eighths by which the estimate is raised."""
 
     def update(self, prompt_bytes: int, tokens: int) -> "Estimate":
-        """With one more call: the UTF-8 bytes of its text and the input tokens reported, cached ones
+        """Return the estimate with one more call: UTF-8 bytes of its text, and reported input tokens, cached ones
         included.
 
-        Small prompts and counts that cannot be are passed over.
+        Prompts below `TEACHES_BYTES_MIN` and impossible counts are ignored.
         """
         if prompt_bytes < TEACHES_BYTES_MIN or tokens < 1:
             return self
@@ -205,18 +212,23 @@ class Estimate(msgspec.Struct, frozen=True):
         return Estimate((*counts[:step], counts[step] + 1, *counts[step + 1 :]), self.tightenings)
 
     def tightened(self) -> "Estimate":
-        """After the provider called a prompt too large that was thought to fit: an eighth more tokens from
-        now on."""
+        """Return the estimate raised by an eighth, after the provider refused a prompt as too large that was thought to
+        fit.
+        """
         return Estimate(self.counts, min(self.tightenings + 1, _EIGHTS_MAX))
 
     def tokens(self, prompt_bytes: int, framing: int = FRAMING_TOKENS) -> int:
-        """Probably not more than so many tokens: for packing. Never above the bound of plain text."""
+        """Return the estimated tokens for packing: probably not more than the true count, never above the bound of
+        plain text.
+        """
         counted = -(-prompt_bytes * _MILLI // self._low_milli())
         counted = -(-counted * (_EIGHTS + self.tightenings) // _EIGHTS)
         return min(counted, prompt_bytes) + framing
 
     def tokens_least(self, prompt_bytes: int) -> int:
-        """Hardly fewer than so many tokens: what is over M by this reading need not be asked about."""
+        """Return tokens that the prompt almost certainly has: a prompt over the limit by this count is refused without
+        asking.
+        """
         seen = next((step for step in reversed(range(_STEPS)) if self.counts[step]), 0)
         high = _EDGES[seen + 1] if seen + 1 < _STEPS else 2 * _EDGES[seen]
         return prompt_bytes * _MILLI // max(high, _LEAST_PRIOR_MILLI)
@@ -235,10 +247,10 @@ Verdict = Literal["send", "ask_counter", "too_large"]
 
 
 def verdict(bound: int, least: int, tokens_max: int) -> Verdict:
-    """Whether a prompt of at most `bound` and at least `least` tokens may be sent under `tokens_max`.
+    """Decide whether a prompt of at most `bound` and at least `least` tokens may be sent under `tokens_max`.
 
-    Sent only where the bound proves that it fits. Between the two the provider's own counter decides, and
-    where it cannot be asked the prompt does not fit.
+    Returns "send" only if the bound proves that the prompt fits, and "too_large" if the lower bound proves that it does
+    not. In between, "ask_counter": the provider's token counter decides; if it cannot be asked the prompt does not fit.
     """
     if bound <= tokens_max:
         return "send"

@@ -1,9 +1,9 @@
-"""By which road do all rows go, so that neither money nor time is passed: now, in message batches, or some by each?
+"""Choice of the transport for all rows under a cap and a deadline: single calls, message batches, or some rows by each.
 
-Single calls are quick and dear; message batches cost half and may take a day. What meets the cap and the deadline is
-looked for in the order of how soon it is done, but that the road which was asked for comes first. Money is compared at
-the upper end of the estimate, for a cap that is met in half of all cases is not met; the time of batches is the longest
-that the provider allows them.
+Single calls are quick and expensive; message batches cost half and may take a day. Plans are tried in order of their
+duration, after the transport that was asked for; the first that meets cap and deadline is chosen. Costs are compared at
+the upper end of the estimate, since a cap that is met in half of all cases is not met. The duration of batches is the
+longest that the provider allows.
 """
 
 from __future__ import annotations
@@ -15,14 +15,18 @@ import msgspec
 from policies.estimates.forecast import Total
 
 NOW: Final = "now"
+"""Name of the plan with single calls only."""
 MIXED: Final = "mixed"
+"""Name of the plan with some rows in single calls and the rest in message batches."""
 BATCHES: Final = "batches"
+"""Name of the plan with message batches only."""
 BATCH_S: Final = 24 * 3_600.0
-"""A message batch ends within it, most do within an hour; the provider's page on batch processing says."""
+"""Longest duration of a message batch in seconds; most end within an hour. Source: the provider's page on batch
+processing."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What may not be passed. None: anything goes."""
+    """Bounds on cost and time. None: no bound."""
 
     max_cost_nusd: int | None = None
     within_s: float | None = None
@@ -30,22 +34,22 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Road(msgspec.Struct, frozen=True):
-    """One way to do it."""
+    """Plan: which rows take which transport, its cost and its duration."""
 
     name: str
     rows_now: int
-    """Rows that go in single calls; all others in message batches."""
+    """Rows in single calls; all other rows go in message batches."""
     cost_nusd: Total | None
-    """None where no price is known."""
+    """Cost in nano-USD; None if no price is known."""
     seconds: float
     over_nusd: float = 0.0
-    """By how much the upper end of the cost passes the cap; 0: it does not."""
+    """Amount by which the upper end of the cost exceeds the cap; 0: the cap is met."""
     over_s: float = 0.0
-    """By how much the deadline is passed."""
+    """Seconds by which the deadline is exceeded; 0: the deadline is met."""
 
     @property
     def meets(self) -> bool:
-        """Whether it passes neither."""
+        """True if the plan meets cap and deadline."""
         return self.over_nusd <= 0 and self.over_s <= 0
 
 
@@ -53,11 +57,14 @@ def roads(
     rows: int, now: Total | None, now_s: float, batched: Total | None, wanted: Wanted, reserve_nusd: float = 0.0,
     batches: bool = True,
 ) -> tuple[Road, ...]:  # fmt: skip
-    """All roads that there are. ``now`` and ``batched``: what all rows cost by each, None where no price is known.
-    ``batches``: whether there is such a road for this model.
+    """Return all possible plans.
 
-    ``reserve_nusd``: what the last call may cost at most, which is set aside before it is sent. A mixed road is given
-    where the cap pays for some rows now and for all of them in batches: as many now as it pays for.
+    ``now`` and ``batched``: cost of all rows by each transport, None if no price is known. ``now_s``: duration of all
+    rows in single calls. ``batches``: False if the model has no message batches. ``reserve_nusd``: highest cost of the
+    last call, which is reserved before it is sent.
+
+    The mixed plan is returned if the cap pays for some rows in single calls and for all rows in batches: with as many
+    single calls as the cap pays for.
     """
     found = [_road(NOW, rows, now, now_s, wanted, reserve_nusd)]
     if not batches:
@@ -76,7 +83,8 @@ def roads(
 
 
 def chosen(found: tuple[Road, ...], asked: str = NOW) -> Road | None:
-    """The first that meets what is wanted; None where none does."""
+    """Return the first plan that meets cap and deadline, the one named ``asked`` before the others; None if none does.
+    """
     ordered = sorted(found, key=lambda road: road.name != asked)
     return next((road for road in ordered if road.meets), None)
 

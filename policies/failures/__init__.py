@@ -1,1 +1,1 @@
-"""Failures: kinds, breaker, retry, restart, timeout, route choice."""
+"""Failures: kinds, classification, circuit breakers, retries, restarts, timeouts, failure budget, route choice."""

@@ -1,11 +1,11 @@
-"""Is what lies behind this subject well enough to be asked?
+"""Circuit breaker: whether the route, tool or node behind it is healthy enough to be used.
 
-One circuit breaker as a value (Michael Nygard, "Release It!", 2nd edition, 2018): closed, open, half open. It trips on
-a share of failures in a window, not on a run of them: at 90 % failures with every tenth call good no run is ever long.
-Whoever holds the value tells it counts and the time, and brings the chance as a draw in [0, 1).
+One breaker as a value (Michael Nygard, "Release It!", 2nd edition, 2018): closed, open, half open. It trips on a share
+of failures in a window, not on a run of failures: at 90 % failures with every tenth call good no run is ever long. The
+holder of the value passes in counts and the time, and randomness as a draw in [0, 1).
 
-A *generation* is one stay in one state. Attempts carry the generation they were begun under, and a result of another
-generation decides nothing: what was begun before the breaker opened says nothing of the time after it.
+A *generation* is one stay in one state. Attempts carry the generation in which they were begun, and a result of another
+generation decides nothing: an attempt begun before the breaker opened says nothing about the time after it.
 """
 
 from __future__ import annotations
@@ -20,33 +20,38 @@ from policies.failures.failure import RULES, FailureKind
 
 
 class BreakerPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings. Raises ValueError, one line, for a bound that makes no sense."""
+    """Settings of a breaker. Raises ValueError, in one line, for a value that makes no sense."""
 
     window_count: int = 100
-    """Newest results looked at; the window of Resilience4j by default."""
+    """Newest results in the window; the default window of Resilience4j."""
     window_s: float = 30.0
-    """Nothing older is looked at."""
+    """Age limit of a result in the window, in seconds."""
     volume_min: int = 20
-    """Below it a share says nothing: of 20 calls that fail with one chance in five, half fail once in 400 times."""
+    """Results below which no share is judged: of 20 calls that fail with one chance in five, half fail once in 400
+    times."""
     failure_share: float = 0.5
+    """Share of failed results that opens the breaker."""
     slow_share: float = 0.9
-    """Of results, good or bad, that took more than half of the time they may take."""
+    """Share of slow results that opens the breaker: results, good or bad, that took more than half of their allowed
+    time."""
     open_s: float = 1.0
-    """The first stay open. It grows by `open_growth` with each opening, until it was closed for a whole window."""
+    """First stay open, in seconds. It grows by `open_growth` with each opening, until the breaker was closed for a
+    window."""
     open_growth: float = 2.0
+    """Factor by which each stay open is longer than the one before."""
     open_max_s: float = 8.0
-    """The longest stay of our own choosing: it bounds how long a provider that is well again goes unnoticed, so that
-    with the probes' own time full rate is back within 15 s."""
+    """Longest stay open in seconds, unless the provider asks for more. It bounds how long a recovery goes unnoticed:
+    with the time of the probes, full rate is back within 15 s."""
     jitter: float = 0.25
-    """A stay is shortened by up to this share, so that many breakers do not probe together."""
+    """Share by which a stay may be shortened, so that many breakers do not probe together."""
     retry_after_max_s: float = 900.0
-    """The longest wait that is respected, as `retry.RetryPolicy.patience_s`."""
+    """Longest Retry-After that is respected, in seconds, equal to `retry.RetryPolicy.patience_s`."""
     probes: int = 3
-    """Half open: at most so many attempts are unresolved, and so many answers decide."""
+    """Unresolved attempts allowed while half open, and the number of answers that decide."""
     probe_failures_max: int = 0
-    """Failures among them with which it still closes."""
+    """Failures among these answers with which the breaker still closes."""
     blocked_open_s: float = 60.0
-    """Between two probes of a blocked account: one a minute."""
+    """Seconds between two probes of a blocked account."""
 
     def __post_init__(self) -> None:
         for name in ("window_count", "volume_min", "probes"):
@@ -71,22 +76,27 @@ class BreakerPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ROUTE: Final = BreakerPolicy()
+"""Settings of a route's breaker."""
 TOOL: Final = BreakerPolicy(volume_min=10, open_s=2.0, probes=1)
+"""Settings of a tool's breaker."""
 NODE: Final = BreakerPolicy(window_count=10, window_s=120.0, volume_min=4, open_s=30.0, open_max_s=300.0, probes=1)
-"""Of a node only deaths are told while it is closed, so that four in two minutes open it. Half open, one branch or
-worker is placed there: its first settled work is the good answer, its death the bad one."""
+"""Settings of a node's breaker. While it is closed only deaths are reported, so four deaths in two minutes open it.
+Half open, one branch or worker is placed on the node: its first settled work is the good answer, its death the bad
+one."""
 
 
 class BreakerState(enum.StrEnum):
-    """In the words of pybreaker, which mirrors it."""
+    """State of a breaker, in the words of pybreaker."""
 
     CLOSED = "closed"
-    OPEN = "open"  # nothing may be begun
-    HALF_OPEN = "half-open"  # probes alone
+    OPEN = "open"
+    """No attempt may begin."""
+    HALF_OPEN = "half-open"
+    """Only probes may begin."""
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """A move of state. `why` is for people."""
+    """Change of state. `why` is for people."""
 
     old: BreakerState
     new: BreakerState
@@ -94,7 +104,7 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct, array_like=True):
-    """Results that came at about the same time."""
+    """Results that arrived at about the same time."""
 
     at_s: float
     total: int
@@ -103,62 +113,68 @@ class Tally(msgspec.Struct, array_like=True):
 
 
 class Wave(msgspec.Struct, array_like=True):
-    """The probes of one stay half open that have not been heard of."""
+    """Unresolved probes of one half-open stay."""
 
     generation: int
     deadlines: list[float]
-    """Of those that still count as unresolved, the earliest first."""
+    """Deadlines of the probes that still count as unresolved, earliest first."""
     lost: int = 0
-    """Those whose deadline has passed. An answer is taken for one of these first, since nobody can tell: an answer
-    that comes too late must not make room for one probe too many."""
+    """Number of probes past their deadline. An answer is attributed to one of these first, because its probe is not
+    known: a late answer must not make room for one probe too many."""
 
 
 class Breaker(msgspec.Struct, kw_only=True):
-    """One breaker. Changed only by the functions below; encodes with msgspec."""
+    """State of one breaker. Changed only by the functions below; encodes with msgspec."""
 
     state: BreakerState = BreakerState.CLOSED
     generation: int = 0
-    """Grows with every move of state."""
+    """Number of state changes so far."""
     since_s: float = 0.0
-    """When this stay began."""
+    """Time at which the current stay began, in seconds."""
     until_s: float = 0.0
-    """While open: when it is due to be half open."""
+    """While open: time at which the breaker becomes half open."""
     why: str = ""
+    """Reason of the latest change, for people."""
     blocked: bool = False
-    """The account, not the route's health: one probe at a time, and one good answer closes."""
+    """True if the account, not the route's health, is the cause: one probe at a time, and one good answer closes."""
     probe_due_s: float = 0.0
-    """While blocked: no probe before."""
+    """While blocked: earliest time of the next probe."""
     stay_s: float = 0.0
-    """How long it last stayed open by its own choosing; 0 after a whole window closed."""
+    """Length of the latest stay open, in seconds, without Retry-After; 0 after a whole window closed."""
     window: list[Tally] = msgspec.field(default_factory=list)
-    """While closed. At most some forty tallies, whatever comes."""
+    """Results while closed, in at most about forty tallies."""
     not_before_s: float = 0.0
-    """What the provider asked for with the failures: when opened, it stays open until then."""
+    """Latest time that the provider asked for with failures: once opened, the breaker stays open until then."""
     waves: list[Wave] = msgspec.field(default_factory=list)
-    """At most one more than there may be probes."""
+    """Unresolved probes by stay; at most one wave more than there may be probes."""
     good: int = 0
+    """While half open: good answers of this stay's probes."""
     bad: int = 0
+    """While half open: bad answers of this stay's probes."""
     slow: int = 0
-    """While half open: answers of this stay's probes."""
+    """While half open: slow answers of this stay's probes."""
     opened: int = 0
+    """Number of openings ever."""
     probed: int = 0
-    """Ever: how often it opened, and how many probes leave was given for."""
+    """Number of probes ever allowed."""
 
 
 Whose = Literal["route", "tool", "node"]
+"""Owner of a breaker; decides which failure kinds are bad."""
 _BAD: Final[Mapping[Whose, frozenset[FailureKind]]] = {
     "route": frozenset(kind for kind, rule in RULES.items() if rule.breaker_of == "route"),
     "tool": frozenset({FailureKind.FAULTY, FailureKind.TIMED_OUT, FailureKind.TRANSIENT}),
     "node": frozenset(kind for kind, rule in RULES.items() if rule.breaker_of == "actor"),
 }
-_GOOD: Final = frozenset({FailureKind.MALFORMED, FailureKind.REFUSED})  # a whole answer came, and was paid for
+_GOOD: Final = frozenset({FailureKind.MALFORMED, FailureKind.REFUSED})  # a complete answer came, and was billed
 
 
 def sorted_out(whose: Whose, answered: int, failed: Mapping[str, int]) -> tuple[int, int, int]:
-    """(good, bad, void) of attempts that ended: counts by `FailureKind` of those that failed.
+    """Return (good, bad, void) counts of ended attempts: `answered`, and counts by `FailureKind` of those that
+    `failed`.
 
-    Void says nothing of health, neither way: throttled, cancelled, refused for what was asked. A void probe makes room
-    for another.
+    Void results say nothing about health: throttled, cancelled, rejected because of the request. A void probe makes
+    room for another.
     """
     bad = sum(n for kind, n in failed.items() if kind in _BAD[whose])
     good = answered + sum(n for kind, n in failed.items() if kind in _GOOD)
@@ -169,10 +185,11 @@ def observe(
     policy: BreakerPolicy, breaker: Breaker, at_s: float, generation: int,
     good: int, bad: int, slow: int, retry_after_s: float, draw: float, void: int = 0,
 ) -> Moved | None:  # fmt: skip
-    """Take in the results of attempts that were begun under `generation`; `slow` of the good and bad ones were slow.
+    """Take in results of attempts that were begun in `generation`; `slow` of the good and bad ones were slow.
 
     `retry_after_s` is the longest wait that the provider asked for with them. Results of another generation decide
-    nothing; where they were probes, they are no longer unresolved. Cancelled attempts are not told, or as void.
+    nothing; if they were probes, these are no longer unresolved. Cancelled attempts are left out or passed as void.
+    Returns the change of state, if any.
     """
     if breaker.waves:
         _lose(breaker, at_s)
@@ -192,10 +209,11 @@ def block(
     policy: BreakerPolicy, breaker: Breaker, at_s: float, generation: int,
     why: str, draw: float, retry_after_s: float = 0.0,
 ) -> Moved | None:  # fmt: skip
-    """An attempt of `generation` was BLOCKED or UNAUTHORISED: the account will refuse every other one too.
+    """Open the breaker because an attempt of `generation` was BLOCKED or UNAUTHORISED: the account will refuse all
+    others too.
 
-    Open for `blocked_open_s`, or as long as was asked for; then one probe at a time, at most one a minute. An attempt
-    of another generation decides nothing. That it ended is told to `observe`, before, as void.
+    Open for `blocked_open_s`, or for `retry_after_s` if longer; then one probe at a time, at most one a minute. An
+    attempt of another generation decides nothing. Pass the attempt itself to `observe` before, as void.
     """
     if generation != breaker.generation or breaker.state is BreakerState.OPEN:
         return None
@@ -206,7 +224,7 @@ def block(
 
 
 def passed(policy: BreakerPolicy, breaker: Breaker, at_s: float, draw: float = 0.0) -> Moved | None:
-    """Time has passed: what was open long enough is half open now, and probes past their deadline are lost."""
+    """Apply the passage of time: an open breaker may become half open, and probes past their deadline are lost."""
     _lose(breaker, at_s)
     if breaker.state is not BreakerState.OPEN or at_s < breaker.until_s:
         return None
@@ -214,9 +232,9 @@ def passed(policy: BreakerPolicy, breaker: Breaker, at_s: float, draw: float = 0
 
 
 def probes_wanted(policy: BreakerPolicy, breaker: Breaker, at_s: float) -> int:
-    """How many probes may be sent now. 0 unless half open.
+    """Return how many probes may be sent now; 0 unless half open.
 
-    Counted are those of earlier stays too: at most `probes` are unresolved at any time, 1 while blocked.
+    Probes of earlier stays count too: at most `probes` are unresolved at any time, 1 while blocked.
     """
     if breaker.state is not BreakerState.HALF_OPEN:
         return 0
@@ -228,9 +246,9 @@ def probes_wanted(policy: BreakerPolicy, breaker: Breaker, at_s: float) -> int:
 
 
 def probe_out(policy: BreakerPolicy, breaker: Breaker, at_s: float, deadline_s: float, n: int = 1) -> None:
-    """Leave was given for `n` probes; unless they are heard of by `deadline_s`, they are lost and may be replaced.
+    """Record that `n` probes were allowed; without an answer by `deadline_s` they are lost and may be replaced.
 
-    Raises ValueError for more than are wanted.
+    Raises ValueError for more probes than are wanted.
     """
     wanted = probes_wanted(policy, breaker, at_s)
     if n > wanted:
@@ -246,9 +264,9 @@ def probe_out(policy: BreakerPolicy, breaker: Breaker, at_s: float, deadline_s: 
 
 
 def probe_back(breaker: Breaker, n: int = 1) -> None:
-    """Of the leave given in this stay, `n` will not be used: its holder says so, or is known to be gone.
+    """Record that `n` probes of this stay will not be sent: their holder returned them, or has died.
 
-    They count as lost, for an answer may be on its way all the same. While blocked the next probe keeps its minute.
+    They count as lost, since an answer may still arrive. While blocked the next probe keeps its time.
     """
     for wave in breaker.waves:
         if wave.generation == breaker.generation:
@@ -257,7 +275,7 @@ def probe_back(breaker: Breaker, n: int = 1) -> None:
 
 
 def due_at_s(breaker: Breaker, at_s: float) -> float:
-    """When, after `at_s`, `passed` or `probes_wanted` will say something new by time alone; infinity: never."""
+    """Return when, after `at_s`, `passed` or `probes_wanted` will change by time alone; infinity: never."""
     if breaker.state is BreakerState.OPEN:
         return breaker.until_s
     if breaker.state is BreakerState.CLOSED:
@@ -269,7 +287,7 @@ def due_at_s(breaker: Breaker, at_s: float) -> float:
 
 
 def shifted(breaker: Breaker, by_s: float) -> Breaker:
-    """The same breaker on another clock: one that shows `by_s` more. For a restarted holder that adopts it."""
+    """Return the same breaker on a clock that shows `by_s` more, for a restarted holder that adopts it."""
     return msgspec.structs.replace(
         breaker, since_s=breaker.since_s + by_s, until_s=breaker.until_s + by_s,
         probe_due_s=breaker.probe_due_s + by_s, not_before_s=breaker.not_before_s + by_s,
@@ -282,7 +300,7 @@ def shifted(breaker: Breaker, by_s: float) -> Breaker:
 
 
 def _counted(policy: BreakerPolicy, breaker: Breaker, new: Tally, draw: float) -> Moved | None:
-    """Closed: add to the window, and open when it is bad."""
+    """Closed: add to the window, and open if its share of failures or slow results is too high."""
     window = breaker.window
     if (
         window
@@ -309,9 +327,10 @@ def _counted(policy: BreakerPolicy, breaker: Breaker, new: Tally, draw: float) -
 
 
 def _trimmed(policy: BreakerPolicy, window: list[Tally], at_s: float) -> int:
-    """Drop what is too old, then the oldest beyond the count, of a tally its share; how many results are left.
+    """Drop expired results, then the oldest beyond the count (a share of their tally); return the number of results
+    left.
 
-    The newest tally stays whole: of what came in one report nobody knows the order.
+    The newest tally stays whole, because the order of results within one report is not known.
     """
     while window[0].at_s <= at_s - policy.window_s:
         del window[0]
@@ -333,7 +352,7 @@ def _trimmed(policy: BreakerPolicy, window: list[Tally], at_s: float) -> int:
 def _probed(
     policy: BreakerPolicy, breaker: Breaker, at_s: float, good: int, bad: int, slow: int, draw: float
 ) -> Moved | None:
-    """Half open: `probes` answers decide, or fewer once the others cannot change it."""
+    """Half open: `probes` answers decide, or fewer once the others cannot change the outcome."""
     breaker.good += good
     breaker.bad += bad
     breaker.slow += slow
@@ -392,7 +411,7 @@ def _lose(breaker: Breaker, at_s: float) -> None:
 
 
 def _resolve(breaker: Breaker, generation: int, n: int) -> None:
-    """So many probes of that generation were heard of: lost ones first, then the earliest."""
+    """Count `n` probes of that generation as answered: lost ones first, then the earliest."""
     for wave in breaker.waves:
         if wave.generation == generation:
             late = min(n, wave.lost)

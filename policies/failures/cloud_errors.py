@@ -1,8 +1,8 @@
-"""What does an error mean by the name that a cloud has for it?
+"""Meaning of the error names of clouds that serve models.
 
-Amazon Bedrock, Google Vertex AI and Microsoft Foundry pass on the errors of the Messages API where a model made them;
-those of their own have names of their own. Bedrock's are the exceptions of InvokeModel (its service model, as botocore
-ships it; a test compares), with those that every AWS service shares; Vertex AI's are the codes of google.rpc
+Amazon Bedrock, Google Vertex AI and Microsoft Foundry pass on the errors of the Messages API if a model made them;
+their own errors have other names. Bedrock's are the exceptions of InvokeModel (its service model, as botocore ships it;
+a test compares), and those that all AWS services share; Vertex AI's are the codes of google.rpc
 (https://cloud.google.com/apis/design/errors); Foundry's are the codes of Azure.
 """
 
@@ -29,7 +29,7 @@ MEANINGS: Final[Mapping[str, str]] = MappingProxyType(
         "resourcenotfoundexception": "blocked",
         "accessdeniedexception": "unauthorised",
         "validationexception": "rejected",
-        # AWS: what any of its services says of who asks
+        # AWS: errors of any service about the caller
         "unrecognizedclientexception": "unauthorised",
         "invalidclienttokenid": "unauthorised",
         "expiredtokenexception": "unauthorised",
@@ -68,8 +68,8 @@ MEANINGS: Final[Mapping[str, str]] = MappingProxyType(
         "accessdenied": "unauthorised",
     }
 )
-"""By the name's letters alone, in lower case: the value of a ``FailureKind``. Of what is found fault with in a request
-(rejected) the words may say more."""
+"""Value of a ``FailureKind`` by error name, lower case, letters only. For a rejected request the message may say
+more."""
 
 ACCOUNT_WORDS: Final = re.compile(
     r"too many tokens per day"  # Bedrock's daily quota comes as a throttling
@@ -85,14 +85,15 @@ ACCOUNT_WORDS: Final = re.compile(
     r"|deployment for this resource does not exist",
     re.IGNORECASE | re.DOTALL,
 )
-"""The account or the model, said in words under a name that says less."""
+"""Wording that means account or model, under an error name that says less."""
 
 TOO_LARGE_WORDS: Final = re.compile(r"input is too long for requested model", re.IGNORECASE)
+"""Wording that means a prompt over the model's context window."""
 
 QUOTES: Final = re.compile(r"^\s*malformed input request", re.IGNORECASE)
-"""Finds fault with a field, and may quote what the user wrote there: its words prove nothing about the account."""
+"""Start of a message about a field, which may quote the user's text: its words prove nothing about the account."""
 
 
 def meaning(name: str) -> str:
-    """The value of a ``FailureKind`` for this name of a cloud's; empty where it says nothing, or too little."""
+    """Return the value of a ``FailureKind`` for a cloud's error name; empty if the name is unknown or too vague."""
     return MEANINGS.get(_LETTERS.sub("", name[:100].lower()), "")

@@ -1,8 +1,7 @@
-"""What kind of failure is this, and what does each kind ask for?
+"""Kinds of failure, and what each kind means for retries, breakers and result files.
 
-The closed list of failure kinds, the table of what each one means for retries, breakers and result files,
-and the one function that reads a provider's answer into a kind. A failure never travels as text that could be
-read as an answer: it is always a `Failure`.
+Holds the closed list of kinds, the table of rules, and `classify`, which reads a provider's answer into a kind. A
+failure is never passed on as text that could be read as an answer: it is always a `Failure`.
 """
 
 import enum
@@ -17,69 +16,93 @@ from policies.failures import cloud_errors
 
 
 class FailureKind(enum.StrEnum):
-    """The closed list. The value, in lower case, is what journals, metrics and users see."""
+    """Closed list of failure kinds. The value, in lower case, appears in journals and metrics and is shown to users."""
 
-    THROTTLED = enum.auto()  # the provider's rate limit
-    OVERLOADED = enum.auto()  # the provider is out of capacity, for everybody
-    TRANSIENT = enum.auto()  # server error, lost connection, or a body that cannot be read
-    TIMED_OUT = enum.auto()  # our own deadline for the attempt passed
-    MALFORMED = enum.auto()  # a complete reply that the goal's type, or a vote's red flag, refused
-    REFUSED = enum.auto()  # the model declined
-    TOO_LARGE = enum.auto()  # over the bound, by our count or by the provider's
-    BLOCKED = enum.auto()  # the account or the model, not this request
-    UNAUTHORISED = enum.auto()  # the key, or what it may do
-    REJECTED = enum.auto()  # the provider finds fault with this request
-    LOST = enum.auto()  # the actor or node that held the attempt died
-    FAULTY = enum.auto()  # the program's or a tool's own code raised
-    OVER_BUDGET = enum.auto()  # the ledger refused
-    CANCELLED = enum.auto()  # the user, a join already met, or a drain
+    THROTTLED = enum.auto()
+    """The provider's rate limit."""
+    OVERLOADED = enum.auto()
+    """The provider is out of capacity, for all its users."""
+    TRANSIENT = enum.auto()
+    """Server error, lost connection, or a body that cannot be read."""
+    TIMED_OUT = enum.auto()
+    """The attempt passed its own deadline."""
+    MALFORMED = enum.auto()
+    """A complete reply that the goal's type, or a vote's red flag, rejected."""
+    REFUSED = enum.auto()
+    """The model declined."""
+    TOO_LARGE = enum.auto()
+    """Prompt over the bound, by own count or by the provider's."""
+    BLOCKED = enum.auto()
+    """The account or the model is unusable, whatever the request."""
+    UNAUTHORISED = enum.auto()
+    """The key is invalid or lacks a permission."""
+    REJECTED = enum.auto()
+    """The provider rejected this request."""
+    LOST = enum.auto()
+    """The actor or node that held the attempt died."""
+    FAULTY = enum.auto()
+    """Code of the program or of a tool raised."""
+    OVER_BUDGET = enum.auto()
+    """The ledger refused."""
+    CANCELLED = enum.auto()
+    """Cancelled by the user, by a join already met, or by a drain."""
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """One attempt that brought no reply, as data."""
+    """Attempt without a reply, as data."""
 
     kind: FailureKind
-    message: str  # for people; never holds a key
-    status: int = 0  # HTTP status; 0 where no response came
-    error_type: str = ""  # the provider's own `error.type`
-    retry_after_s: float | None = None  # what the provider asked us to wait, seconds
-    sent: bool = True  # False: the request never left, so nothing can have been paid
+    message: str
+    """Text for people; never holds a key."""
+    status: int = 0
+    """HTTP status; 0: no response."""
+    error_type: str = ""
+    """The provider's own `error.type`."""
+    retry_after_s: float | None = None
+    """Retry-After of the provider, in seconds."""
+    sent: bool = True
+    """False: the request was not sent, so nothing can be billed."""
 
     @property
     def may_be_billed(self) -> bool:
-        """Whether the provider may have worked on the request, and bill it: it left, and no answer of the provider's
-        own says that it failed, which providers do not bill."""
+        """True if the provider may have processed and billed the request: it was sent, and no answer of the provider's
+        own says that it failed (providers do not bill such answers).
+        """
         return self.sent and (self.status < 400 or self.status in _GAVE_UP_WAITING)
 
 
 _GAVE_UP_WAITING: Final = frozenset({504, 524})
-"""Somebody on the way waited in vain for whoever works on the request, who may go on: 504 of a gateway (RFC 9110,
-15.6.5; the Messages API's `timeout_error`, too), 524 of Cloudflare. Not 502, which comes at once where nobody is there
-to work."""
+"""Statuses of a gateway that waited in vain for a server, which may continue: 504 (RFC 9110, 15.6.5; also the Messages
+API's `timeout_error`) and 524 of Cloudflare. Not 502, which comes at once when no server is reachable."""
 
 
 Again = Literal["after", "backoff", "policy", "resample", "select", "hold", "no"]
-"""When the same goal may be tried again.
+"""Condition under which the same goal may be tried again.
 
-after     once Retry-After has passed         backoff   after a jittered wait
-policy    as the job's retry policy says      resample  under the next sample number
-select    not as it is: back to select        hold      when what blocks it is gone; the goal stays open
-no        never
-"""
+- after: once Retry-After has passed
+- backoff: after a jittered wait
+- policy: as the job's retry policy says
+- resample: under the next sample number
+- select: not unchanged; the goal returns to select
+- hold: when the cause is gone; the goal stays open
+- no: never"""
 
 BreakerOf = Literal["", "route", "actor", "tool"]
+"""Breaker that counts a kind of failure; empty: none."""
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """What one kind of failure asks for."""
+    """Consequences of one kind of failure."""
 
     again: Again
-    breaker_of: BreakerOf  # whose breaker counts it; "actor" is the branch or worker that died, and its node
-    batch_error: str  # `error.type` of the row in a batch result file; "" where no `errored` line is written
+    breaker_of: BreakerOf
+    """Breaker that counts the failure; "actor": the branch or worker that died, and its node."""
+    batch_error: str
+    """`error.type` of the row in a batch result file; "": no `errored` line is written."""
 
     @property
     def breaker(self) -> bool:
-        """Does it count against the route's breaker, as a sign of the provider's ill health?"""
+        """True if the failure counts against the route's breaker, as a sign of an unhealthy provider."""
         return self.breaker_of == "route"
 
 
@@ -90,7 +113,7 @@ RULES: Final[Mapping[FailureKind, Rule]] = MappingProxyType(
         FailureKind.TRANSIENT: Rule("backoff", "route", "api_error"),
         FailureKind.TIMED_OUT: Rule("policy", "route", "timeout_error"),
         FailureKind.MALFORMED: Rule("resample", "", "invalid_request_error"),
-        FailureKind.REFUSED: Rule("no", "", ""),  # the message itself is the row, as `succeeded`
+        FailureKind.REFUSED: Rule("no", "", ""),  # the row is written as `succeeded`, with the message
         FailureKind.TOO_LARGE: Rule("select", "", "invalid_request_error"),
         FailureKind.BLOCKED: Rule("hold", "", "billing_error"),
         FailureKind.UNAUTHORISED: Rule("hold", "", "authentication_error"),
@@ -98,10 +121,10 @@ RULES: Final[Mapping[FailureKind, Rule]] = MappingProxyType(
         FailureKind.LOST: Rule("backoff", "actor", "api_error"),
         FailureKind.FAULTY: Rule("no", "tool", "api_error"),
         FailureKind.OVER_BUDGET: Rule("no", "", ""),  # no line yet, so that a resumed run writes it once
-        FailureKind.CANCELLED: Rule("no", "", ""),  # `canceled` is a result type of its own
+        FailureKind.CANCELLED: Rule("no", "", ""),  # `canceled` is a separate result type
     }
 )
-"""Every kind's rule. `batch_error` is one of `BATCH_ERRORS` or empty."""
+"""Rule of every kind. `batch_error` is one of `BATCH_ERRORS` or empty."""
 
 BATCH_ERRORS: Final = frozenset(
     {
@@ -116,7 +139,7 @@ BATCH_ERRORS: Final = frozenset(
         "overloaded_error",
     }
 )
-"""The nine error types that a result line of the Message Batches format may carry."""
+"""The nine error types of a result line in the Message Batches format."""
 
 # https://docs.claude.com/en/api/errors. An error inside a stream follows status 200 and has only its type.
 _STATUS_OF: Final[Mapping[str, int]] = MappingProxyType(
@@ -134,19 +157,20 @@ _STATUS_OF: Final[Mapping[str, int]] = MappingProxyType(
     }
 )
 
-# `error.details.error_code`, the stable way to tell causes apart (listed in the official SDK's
-# `types.shared`). All of these are about the account, whatever the status they come with.
+# Values of `error.details.error_code`, the stable way to distinguish causes (listed in the official SDK's
+# `types.shared`). All of these concern the account, whatever the status.
 _ACCOUNT_CODES: Final = re.compile(
     r"\b(?:enforced_spend_limit_reached|contract_spend_limit_reached|linked_organization_spend_limit_reached"
     r"|linked_organization_billing_unavailable|organization_on_hold|organization_type_not_supported"
     r"|cmek_key_disabled|cmek_key_network_blocked|claude_code_key_creator_not_member)\b"
 )
 
-# Wording is the only sign where no code is given: credit and spend limits come as a plain 400.
+# Without a code the wording is the only sign: credit and spend limits come as a plain 400.
 _ACCOUNT_WORDS: Final = re.compile(
     r"credit balance is too low"
     r"|insufficient credit"
-    r"|reached your specified (?:\w+ )?API usage limits"  # a spend limit the user set; names the day it ends
+    # a spend limit set by the user; the message names the day it ends
+    r"|reached your specified (?:\w+ )?API usage limits"
     r"|spend(?:ing)? (?:limit|cap)"
     r"|organization has been disabled",
     re.IGNORECASE,
@@ -155,7 +179,7 @@ _TOO_LARGE_WORDS: Final = re.compile(
     r"prompt is too long"
     r"|exceeds? (?:the )?(?:model'?s? )?(?:available )?context (?:limit|window|size|length)"
     r"|maximum context length"
-    r"|required for long context requests",  # a 429: this account's window is the short one
+    r"|required for long context requests",  # a 429: this account has the short context window
     re.IGNORECASE,
 )
 _UNKNOWN_MODEL_WORDS: Final = re.compile(
@@ -163,12 +187,12 @@ _UNKNOWN_MODEL_WORDS: Final = re.compile(
     r"|\b(?:unknown|invalid|no such) model\b",
     re.IGNORECASE,
 )
-_MODEL_NAME_ONLY: Final = re.compile(r"^\s*model:")  # at 404 the provider says just "model: claude-nine"
-# "messages.0.content: ..." finds fault with a field and may quote what the user wrote there, so its words
-# prove nothing about account or model: one odd row must not pause a job.
+_MODEL_NAME_ONLY: Final = re.compile(r"^\s*model:")  # at 404 the message is only "model: claude-nine"
+# A message such as "messages.0.content: ..." is about a field and may quote the user's text, so its words prove nothing
+# about account or model: one odd row must not pause a job.
 _FIELD_PATH: Final = re.compile(r"^\s*\w+(?:\.\w+|\[\d+\])+\s*:")
 
-_CHARS_READ: Final = 4_000  # a gateway's error page may be megabytes; what names the cause stands first
+_CHARS_READ: Final = 4_000  # a gateway's error page may be megabytes; the words that name the cause come first
 
 _BY_STATUS: Final[Mapping[int, FailureKind]] = MappingProxyType(
     {
@@ -186,18 +210,18 @@ _BY_STATUS: Final[Mapping[int, FailureKind]] = MappingProxyType(
 
 
 def status_of(error_type: str) -> int:
-    """The HTTP status with which the provider sends this `error.type`; 500 for one that it does not document."""
+    """Return the HTTP status that the provider documents for this `error.type`; 500 for an undocumented type."""
     return _STATUS_OF.get(error_type, 500)
 
 
 def classify(status: int, error_type: str, message: str, details: str = "") -> FailureKind:
-    """The kind of a provider's failed answer.
+    """Return the kind of a provider's failed answer.
 
-    `status` is the HTTP status, 0 where no response came; `error_type` and `message` the provider's
-    `error.type` and `error.message`; `details` its `error.details.error_code`, or the whole of
-    `error.details` as JSON text. An error inside a stream has status 200 and is read by its type. What is no
-    error by status or type is TRANSIENT: whoever asks for its kind could not read it. A cloud that serves the model
-    has names of its own (`policies.failures.cloud_errors`).
+    `status` is the HTTP status, 0 without a response; `error_type` and `message` are the provider's `error.type` and
+    `error.message`; `details` is `error.details.error_code`, or the whole of `error.details` as JSON text. An error
+    inside a stream has status 200 and is classified by its type. An answer that is no error by status or type is
+    TRANSIENT: the caller could not read it. Clouds that serve the model have error names of their own
+    (`policies.failures.cloud_errors`).
     """
     message, details = message[:_CHARS_READ], details[:_CHARS_READ]
     named = cloud_errors.meaning(error_type)
@@ -224,7 +248,7 @@ def classify(status: int, error_type: str, message: str, details: str = "") -> F
 
 
 def _in_clouds(message: str) -> FailureKind | None:
-    """What the words of a cloud's own error say, beyond its name and status."""
+    """Kind by the words of a cloud's own error, if they say more than its name and status."""
     if cloud_errors.QUOTES.match(message):
         return None
     if cloud_errors.ACCOUNT_WORDS.search(message):

@@ -1,4 +1,6 @@
-"""Have so many rows failed that the job should end? (`--max-failed`, and the first rows failing alike.)"""
+"""Failure budget of a job: the number of failed rows at which the job ends (`--max-failed`, or first rows failing
+alike).
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,14 @@ from collections.abc import Mapping
 from typing import Final
 
 FINISHED_MIN: Final = 20
-"""Fewer finished rows are too few to speak of a share: one failure among the first two is no half of a million."""
+"""Finished rows below which no share is computed: one failure among the first two rows is not half of a million."""
 
 
 def too_many_failed(rule: float | None, failed: int, finished: int) -> bool:
-    """Is the bound reached? `rule` from 1 up is a count of failed rows; below 1, a share of the finished ones, once
-    there are `FINISHED_MIN` of them. Without a rule, never.
+    """Return True if the bound is reached.
+
+    `rule` from 1 up is a count of failed rows; below 1, a share of the finished rows, once there are `FINISHED_MIN` of
+    them. None: no bound.
     """
     if rule is None:
         return False
@@ -21,11 +25,11 @@ def too_many_failed(rule: float | None, failed: int, finished: int) -> bool:
 
 
 def all_alike(first: int, finished: int, failed: Mapping[str, int]) -> str:
-    """The kind of failure that all the finished rows ended in, the first `first` and those that came home since;
-    empty where there is no such.
+    """Return the failure kind in which all finished rows ended, if at least `first` have finished; otherwise an empty
+    text.
 
-    Whatever is wrong then, it is not the rows. `failed` counts rows by kind; `first` 0 asks nothing. One good row ends
-    the question for good, so that the counts are all the memory it needs.
+    Such failures are not caused by the rows. `failed` counts failed rows by kind; `first` 0 turns the check off. One
+    good row ends the check for good, so the counts are all the state it needs.
     """
     if 0 < first <= finished:
         for kind, n in failed.items():

@@ -1,7 +1,7 @@
-"""When does the provider say that access comes back?
+"""Reset time in a provider's message: when access returns.
 
-A reached spend limit names the day on which it ends ("You will regain access on 2026-12-01 at 00:00 UTC."). A date that
-stands in a model's name, or in what the user wrote, says nothing: only one that follows such words counts.
+A reached spend limit names the day on which it ends ("You will regain access on 2026-12-01 at 00:00 UTC."). A date in a
+model's name, or in the user's text, is ignored: only a date that follows such words counts.
 """
 
 import re
@@ -19,7 +19,7 @@ _CHARS_READ: Final = 4_000
 
 
 def stated_reset_at_s(message: str) -> float | None:
-    """The moment that the message names, in seconds since 1970; None where it names none.
+    """Return the moment that the message names, in seconds since 1970; None if it names none.
 
     A day without a time begins at midnight; a time without a zone is UTC, as the provider writes its times.
     """
@@ -41,5 +41,5 @@ def stated_reset_at_s(message: str) -> float | None:
 
 
 def said_time(at_s: float) -> str:
-    """A moment for people, to the minute: `2026-12-01 00:00 UTC`."""
+    """Format a moment for people, to the minute: `2026-12-01 00:00 UTC`."""
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M UTC")

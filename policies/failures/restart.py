@@ -1,6 +1,6 @@
-"""What died: is it started again? What is silent or late: is it asked, or killed?
+"""Supervision: restart or escalation after a death, and probing or killing of silent and overdue subjects.
 
-Restarts follow a declared spec of bounded intensity and then escalate, as the supervisors of Erlang/OTP do
+Restarts follow a declared spec of bounded intensity and then escalate, as in the supervisors of Erlang/OTP
 (https://www.erlang.org/doc/system/sup_princ.html, "Maximum Restart Intensity").
 """
 
@@ -14,24 +14,27 @@ import msgspec
 
 
 class RestartPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The spec. Raises ValueError, one line, for a bound that makes no sense."""
+    """Restart spec of a subject. Raises ValueError, in one line, for a value that makes no sense."""
 
     restarts_max: int = 3
-    """Restarts within `period_s` with no progress between; the next death escalates."""
+    """Restarts within `period_s` without progress between them; the next death escalates."""
     period_s: float = 60.0
+    """Seconds over which deaths are counted."""
     backoff_s: float = 1.0
-    """Wait before the second restart; it doubles with each further one. The first is at once."""
+    """Seconds before the second restart, doubled with each further one. The first restart is immediate."""
     backoff_max_s: float = 15.0
+    """Longest wait before a restart, in seconds."""
     grace_s: float = 5.0
-    """What was asked to stop has so long before it is killed."""
+    """Seconds between asking a subject to stop and killing it."""
     stale_s: float = 10.0
-    """Silent for so long, a subject is asked whether it is there."""
+    """Seconds of silence after which a subject is asked whether it is alive."""
     kills_per_tick: int = 1
-    """A judgement that many are dead at once is more likely wrong than right."""
+    """Kills per tick: a judgement that many subjects are dead at once is more likely wrong than right."""
     delayed_share: float = 0.5
-    """Silent together, so many on one path are the path's silence, not theirs."""
+    """Share of subjects on one path that are silent together from which the path counts as delayed, not the subjects as
+    dead."""
     lag_max_s: float = 2.0
-    """Whoever judges and was itself away for longer has not listened."""
+    """Seconds of the observer's own absence from which its view of silence is not trusted."""
 
     def __post_init__(self) -> None:
         for name in ("restarts_max", "kills_per_tick"):
@@ -45,29 +48,30 @@ class RestartPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 BRANCH: Final = RestartPolicy()
-"""Escalates to its node, which takes no branch or worker for a while. So does a worker."""
+"""Spec of branches and workers. Escalates to their node, which takes no branch or worker for a while."""
 CHANNEL: Final = RestartPolicy(restarts_max=4, period_s=120.0)
-"""Escalates to its job, which stops with the story, to be resumed when the cause is found."""
+"""Spec of channels. Escalates to the job, which stops with the reason, to be resumed when the cause is found."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What becomes of what died."""
+    """Decision about a dead subject."""
 
     escalate: bool
     wait_s: float
-    """Before the restart."""
+    """Seconds before the restart."""
     why: str
+    """Reason, for people."""
 
 
 def decide(policy: RestartPolicy, deaths: Sequence[float], at_s: float) -> Verdict:
-    """Restart or escalate? `deaths` are the times since the subject last made progress, in order, the last one its
-    newest death.
+    """Decide between restart and escalation.
 
-    Progress is settled work. What makes some between two deaths gets on, however often it is killed; what makes none
-    would die for ever.
+    `deaths` are the times since the subject last made progress, in order, the last one its newest death, in seconds.
+    Progress is settled work. A subject that makes progress between deaths continues, however often it dies; one without
+    progress would die forever.
     """
     recent = sum(death_s > at_s - policy.period_s for death_s in deaths)
-    told = f"died {recent} times in {policy.period_s:.0f} s without getting on" if recent > 1 else "died"
+    told = f"died {recent} times in {policy.period_s:.0f} s without progress" if recent > 1 else "died"
     if recent > policy.restarts_max:
         return Verdict(True, 0.0, told)
     doublings = min(max(recent - 2, 0), 32)
@@ -75,16 +79,18 @@ def decide(policy: RestartPolicy, deaths: Sequence[float], at_s: float) -> Verdi
 
 
 def remembered(policy: RestartPolicy, deaths: Sequence[float], at_s: float) -> list[float]:
-    """The deaths that can still count; never more than escalate."""
+    """Return the deaths that can still count; at most as many as escalate."""
     return [death_s for death_s in deaths if death_s > at_s - policy.period_s][-policy.restarts_max - 1 :]
 
 
 class Rung(enum.StrEnum):
-    """The ladder. Below it, a call's own deadline has asked the attempt to stop."""
+    """Escalation ladder. Before it, a call's own deadline has asked the attempt to stop."""
 
     NONE = enum.auto()
-    ASK = enum.auto()  # ask the subject itself, past its reports, whether it is there
-    KILL = enum.auto()  # and restart under a new incarnation
+    ASK = enum.auto()
+    """Ask the subject directly whether it is alive."""
+    KILL = enum.auto()
+    """Kill, and restart under a new incarnation."""
 
 
 def rung(
@@ -95,11 +101,11 @@ def rung(
     path_delayed: bool,
     kills_left: int,
 ) -> Rung:
-    """How far up the ladder one subject has come.
+    """Return the step on the ladder for one subject.
 
-    `overdue_s`: how far, by its own newest report, its most overdue attempt is past its deadline: beyond the grace,
-    asking it to stop did not help. `silent_s`: since its last report. `unheard`: it was asked and did not answer.
-    Missing news kills nothing where the path itself is delayed, or where nobody has asked yet.
+    `overdue_s`: by how much its most overdue attempt, according to its newest report, is past its deadline; beyond
+    `grace_s`, asking it to stop did not help. `silent_s`: seconds since its last report. `unheard`: it was asked and
+    did not answer. A missing report kills nothing while the path is delayed, or before the subject was asked.
     """
     stuck = overdue_s > policy.grace_s and silent_s < policy.stale_s
     gone = silent_s >= policy.stale_s + policy.grace_s and unheard and not path_delayed
@@ -109,8 +115,9 @@ def rung(
 
 
 def path_delayed(policy: RestartPolicy, silent: int, subjects: int, lag_s: float) -> bool:
-    """Is it the path that brings no news, rather than one of the `subjects` heard over it (of a node, or of all)?
+    """Return True if the path is delayed, rather than one of the `subjects` observed over it (of a node, or all) dead.
 
-    `silent` of them are; `lag_s` is how long the listener itself was away. One of one may be dead.
+    `silent` of the `subjects` are silent; `lag_s` is how long the observer itself was absent. A single subject may be
+    dead.
     """
     return lag_s > policy.lag_max_s or (silent > 1 and silent >= policy.delayed_share * subjects)

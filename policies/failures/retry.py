@@ -1,8 +1,7 @@
-"""May a failed call be tried again, and after how long?
+"""Retries: whether a failed call is tried again, and after how long.
 
-Decided here alone: the client that sends makes one attempt and no more. Only attempts of the same call are
-meant. A new sample for a malformed reply and a smaller prompt for one that was too large are new calls,
-and not asked here.
+This is the only place where retries are decided: the client that sends makes exactly one attempt. Only attempts of the
+same call are meant. A new sample for a malformed reply and a smaller prompt for one that was too large are new calls.
 """
 
 from typing import Final
@@ -11,33 +10,35 @@ import msgspec
 
 from policies.failures.failure import RULES, Failure, FailureKind
 
-_DOUBLINGS_MAX: Final = 64  # beyond it any base is over any cap; keeps the power small
+_DOUBLINGS_MAX: Final = 64  # beyond it any base exceeds any cap; keeps the power small
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings. Raises ValueError, one line, for a bound that makes no sense."""
+    """Settings of retries. Raises ValueError, in one line, for a value that makes no sense."""
 
     attempts_max: int = 8
-    """Attempts at one call, the first included; the throttled ones are counted apart."""
+    """Attempts at one call, the first included; throttled attempts are counted separately."""
     timed_out_attempts_max: int = 5
-    """The same, when the last one ran into its deadline, or into that of somebody on the way: each of those may have
-    been paid for."""
+    """Attempts at one call if the last one timed out, at its own deadline or at a gateway's: each of these may be
+    billed."""
     throttled_attempts_max: int = 60
-    """Throttled attempts at one call. Many, for the rate limit is not the call's fault; but a prompt that
-    alone is over the limit of a minute would be throttled for ever."""
+    """Throttled attempts at one call. Many, because the rate limit is not the call's fault; bounded, because a prompt
+    that alone exceeds the limit of a minute would be throttled forever."""
     base_s: float = 0.5
+    """Upper bound of the first wait, in seconds."""
     throttled_base_s: float = 2.0
-    """The first wait where the provider throttles and names no time: its buckets refill by the minute."""
+    """Upper bound of the first wait in seconds if the provider throttles and names no time: its buckets refill by the
+    minute."""
     cap_s: float = 60.0
-    """The longest wait of our own choosing. What the provider asks for is waited in full."""
+    """Upper bound of a wait in seconds, unless the provider asks for more: a Retry-After is waited in full."""
     patience_s: float = 900.0
-    """The longest Retry-After that is sat out; beyond it the job pauses."""
+    """Longest Retry-After, in seconds, that is waited for; for a longer one the job pauses."""
     budget_share: float = 0.2
     """Retries that each success pays for."""
     budget_floor: int = 20
     """Retries that are free, so that a job may fail early on."""
     budget_unspent_max: int = 1_000
-    """Retries that good hours may save up for a bad one, at most."""
+    """Unused retries that may accumulate."""
 
     def __post_init__(self) -> None:
         for name in ("attempts_max", "timed_out_attempts_max", "throttled_attempts_max"):
@@ -54,10 +55,10 @@ _NOT_NEGATIVE: Final = (
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What becomes of a call whose attempt failed.
+    """Decision about a call whose attempt failed.
 
-    `again`: one more attempt. `deferred`: that attempt has no budget and takes the long wait. `hold`: no
-    attempt now, but the goal stays open and the job pauses. None of them: the call has failed for good.
+    `again`: one more attempt. `deferred`: that attempt is over budget and takes the long wait. `hold`: no attempt now,
+    but the goal stays open and the job pauses. None of them: the call has failed for good. `reason` is for people.
     """
 
     again: bool
@@ -74,19 +75,18 @@ def may_retry(
     successes: int,
     throttles: int = 0,
 ) -> Decision:
-    """Whether the call whose attempt number `attempt` (from 1) ended in `failure` is tried again.
+    """Decide whether the call whose attempt number `attempt` (from 1) ended in `failure` is tried again.
 
-    `throttles` is how many of those attempts were throttled. `retries_spent` and `successes` are counted
-    over the whole job: retries may be `budget_floor` plus `budget_share` of the successes, so that a bad
-    hour does not multiply the load (the retry budget of Finagle and tower; instead of a sliding window, what
-    is saved up lapses, see `lapsed`). A retry over budget is not refused, for that would fail rows for the
-    provider's sake; it is deferred. Calls lost with their actor and throttled ones need no budget: neither is
-    the provider's ill health, and the rate is held anyway.
+    `throttles` counts the throttled attempts among them. `retries_spent` and `successes` are counted over the whole
+    job: it may spend `budget_floor` retries plus `budget_share` of the successes, so that an outage does not multiply
+    the load (the retry budget of Finagle and tower; instead of a sliding window, unused budget lapses, see `lapsed`). A
+    retry over budget is deferred, not refused: refusing would fail rows because of the provider. Lost and throttled
+    calls need no budget: neither is a sign of an unhealthy provider, and the rate is limited anyway.
     """
     kind = failure.kind
     rule = RULES[kind].again
     if rule == "hold":
-        return Decision(False, f"{kind}: waits until the account or key is put right", hold=True)
+        return Decision(False, f"{kind}: waits until the account or key is repaired", hold=True)
     if rule == "after":
         return _throttled(policy, failure, max(throttles, 1) if throttles else attempt)
     if rule not in ("backoff", "policy"):
@@ -105,20 +105,20 @@ def may_retry(
 
 
 def budget(policy: RetryPolicy, successes: int) -> int:
-    """Retries that so many successes pay for."""
+    """Return the retries that `successes` pay for."""
     return policy.budget_floor + int(policy.budget_share * successes)
 
 
 def lapsed(policy: RetryPolicy, retries_spent: int, successes: int) -> int:
-    """The retries that count as spent: what was saved up beyond `budget_unspent_max` has lapsed.
+    """Return the retries that count as spent: unused budget beyond `budget_unspent_max` has lapsed.
 
-    Else a million good calls would let the first bad hour after them try each call eight times over.
+    Without the lapse, a job with a million successes could try every call eight times in its first outage.
     """
     return max(retries_spent, budget(policy, successes) - policy.budget_unspent_max)
 
 
 def beyond_patience(policy: RetryPolicy, failure: Failure) -> bool:
-    """Did the provider ask for a longer wait than a job sits out?"""
+    """Return True if the provider asked for a longer wait than `patience_s`."""
     return failure.retry_after_s is not None and failure.retry_after_s > policy.patience_s
 
 
@@ -139,13 +139,12 @@ def backoff_s(
     draw: float,
     deferred: bool = False,
 ) -> float:
-    """Seconds to wait after attempt number `attempt` (from 1) failed.
+    """Return the seconds to wait after attempt number `attempt` (from 1) failed.
 
-    Full jitter: anywhere from nothing to a ceiling that doubles with each attempt up to `cap_s` (Marc
-    Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015). Retry-After is a floor under
-    that, never shortened, and the jitter comes on top, so that those who were told the same moment do not
-    all come at it. A deferred retry waits `cap_s` and its jitter. `draw`, in [0, 1), is the chance. Raises
-    ValueError for another.
+    Full jitter: uniform between 0 and a ceiling that doubles with each attempt up to `cap_s` (Marc Brooker,
+    "Exponential Backoff And Jitter", AWS Architecture Blog, 2015). Retry-After is a lower bound, never shortened, and
+    the jitter is added to it, so that clients with the same Retry-After do not return together. A deferred retry waits
+    `cap_s` and jitter. `draw`, in [0, 1), is the random number. Raises ValueError for another value.
     """
     if not 0 <= draw < 1:
         raise ValueError(f"draw must be in [0, 1), not {draw}")

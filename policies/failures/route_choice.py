@@ -1,4 +1,4 @@
-"""What is a route called, what does a provider limit together, and which route does the next call take?"""
+"""Names of routes and pools, and choice of the route for the next call."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _RELEASE: Final = re.compile(r"[-@:](?:\d{6,8}|latest|v\d+(?::\d+)?)$")
 
 
 def model_class(model: str) -> str:
-    """The class of models that share one rate limit.
+    """Return the class of models that share one rate limit.
 
-    The provider limits its models by family (https://docs.claude.com/en/api/rate-limits): names of one family are one
-    class. Of any other name the date or alias of the release is left out.
+    The provider limits its models by family (https://docs.claude.com/en/api/rate-limits): all names of one family are
+    one class. From any other name the date or alias of the release is removed.
     """
     found = _FAMILIES.search(model.lower())
     return found.group(1) if found else _RELEASE.sub("", model)
 
 
 def route_name(endpoint: str, credential: str, model: str) -> str:
-    """A route's name: endpoint, credential (a fingerprint) and model."""
+    """Return a route's name: endpoint, credential (a fingerprint) and model."""
     return f"{endpoint}|{credential}|{model}"
 
 
 def pool_name(endpoint: str, credential: str, model: str) -> str:
-    """The name of the pool that a route draws on: endpoint, credential and model class.
+    """Return the name of the pool that a route draws on: endpoint, credential and model class.
 
-    Bedrock and Vertex AI count each model for itself, whatever its family
+    Bedrock and Vertex AI count each model separately, whatever its family
     (https://docs.aws.amazon.com/bedrock/latest/userguide/quotas.html).
     """
     alone = endpoint.startswith(_CLOUDS)
@@ -41,16 +41,16 @@ def pool_name(endpoint: str, credential: str, model: str) -> str:
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """Which of a job's routes, by their places in its order of preference, are used now."""
+    """Routes of a job that are used now, as positions in the job's order of preference."""
 
     share: int | None
-    """The one that gets the job's share; None: its work waits."""
+    """Route that gets the job's share; None: the job's work waits."""
     probed: tuple[int, ...] = ()
-    """Those before it that get a probe, where one is wanted."""
+    """Earlier routes that get a probe, if one is wanted."""
 
 
 def choose(states: Sequence[BreakerState]) -> Choice:
-    """The first route whose breaker is closed; half open ones before it are probed, open ones passed over."""
+    """Choose the first route with a closed breaker; half-open routes before it are probed, open ones skipped."""
     probed: list[int] = []
     for place, state in enumerate(states):
         if state is BreakerState.CLOSED:

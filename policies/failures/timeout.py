@@ -1,4 +1,4 @@
-"""How long may one attempt take, and how long may it be silent?"""
+"""Timeouts: how long an attempt may take, and how long it may be silent."""
 
 from typing import Final
 
@@ -16,20 +16,22 @@ _NAMES: Final = (
 
 
 class TimeoutPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings, in seconds. Raises ValueError, one line, for a bound that makes no sense."""
+    """Settings of timeouts, in seconds. Raises ValueError, in one line, for a value that makes no sense."""
 
     connect_s: float = 10.0
-    """To open a connection."""
+    """Seconds to open a connection."""
     first_byte_s: float = 60.0
-    """From the request sent to the first byte of an answer, beyond the reading of the prompt."""
+    """Seconds from the request sent to the first byte of the answer, in addition to the time for reading the prompt."""
     between_bytes_s: float = 60.0
-    """The longest silence inside a streamed answer; the provider sends a ping every few seconds."""
+    """Longest silence inside a streamed answer, in seconds; the provider sends a ping every few seconds."""
     per_input_token_s: float = 0.0005
-    """2,000 prompt tokens a second, of which the bound counts three or four times the true number."""
+    """Seconds per input token: 2,000 tokens a second, of which the bound counts three or four times the true number."""
     per_output_token_s: float = 0.05
-    """20 tokens a second, about half of what the slowest hosted models write at."""
+    """Seconds per output token: 20 tokens a second, about half the rate of the slowest hosted models."""
     floor_s: float = 30.0
+    """Shortest timeout of an attempt, in seconds."""
     ceiling_s: float = 3_600.0
+    """Longest timeout of an attempt, in seconds."""
 
     def __post_init__(self) -> None:
         for name in _NAMES:
@@ -40,9 +42,9 @@ class TimeoutPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def attempt_timeout_s(policy: TimeoutPolicy, output_tokens_max: int, input_tokens_bound: int) -> float:
-    """Seconds that one attempt may take, from its permit to its last byte.
+    """Return the seconds that one attempt may take, from its permit to its last byte.
 
-    Grows with what was asked for, so that a long answer is not killed for being long; never below
+    Grows with the requested output and the prompt, so that a long answer is not aborted for its length; never below
     `floor_s`, never above `ceiling_s`.
     """
     whole_s = (
@@ -57,10 +59,9 @@ def attempt_timeout_s(policy: TimeoutPolicy, output_tokens_max: int, input_token
 
 
 def silence_max_s(policy: TimeoutPolicy, input_tokens_bound: int, answer_begun: bool) -> float:
-    """Seconds without a byte after which a streamed attempt is stalled.
+    """Return the seconds without a byte after which a streamed attempt counts as stalled.
 
-    An answer that keeps coming is not stalled, however long it takes; before its first byte the prompt is
-    read.
+    A running answer is not stalled, however long it takes; before its first byte the provider reads the prompt.
     """
     if answer_begun:
         return policy.between_bytes_s

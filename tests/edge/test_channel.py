@@ -301,7 +301,7 @@ async def test_drain_finishes_what_is_in_flight_and_can_be_resumed(tmp_path: Pat
 
 
 async def test_a_job_that_the_cortex_condemns_has_the_story_in_its_journal_and_is_resumed(tmp_path: Path) -> None:
-    story = "its channel died 5 times in 120 s without getting on"
+    story = "its channel died 5 times in 120 s without progress"
     model = FunctionModel(lambda asked: None if b"row 7" in asked else reply("ok"))
     run = Run(tmp_path, model, source=ListSource(rows(10)))
 

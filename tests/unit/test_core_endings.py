@@ -210,8 +210,8 @@ def test_a_drain_that_finds_all_done_is_complete():
 def test_a_condemned_job_ends_at_once_with_the_story_and_can_be_resumed():
     """What is under way may be what kills its channel: it is not waited for, and stays charged in full."""
     stage = flat("a", "b")
-    out = stage.turn(events.Stopped("the cortex", "condemn", "its channel died 5 times in 120 s without getting on"))
-    assert out[-1] == commands.Finish("partial", "condemned: its channel died 5 times in 120 s without getting on")
+    out = stage.turn(events.Stopped("the cortex", "condemn", "its channel died 5 times in 120 s without progress"))
+    assert out[-1] == commands.Finish("partial", "condemned: its channel died 5 times in 120 s without progress")
     assert (stage.statuses(), len(stage.k.flights), stage.k.ledger.assumed_tokens > 0) == (["open", "open"], 0, True)
     assert stage.turn(events.Stopped("the cortex", "condemn", "again")) == []
     stage.turn(events.Resumed("ann"))

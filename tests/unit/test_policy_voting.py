@@ -164,14 +164,14 @@ def test_a_measured_rate_is_planned_with_at_its_lower_end(right, of):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: votes_needed((), 0), "ahead by 1"),
-        (lambda: leader(()), "nobody has voted"),
+        (lambda: votes_needed((), 0), "k must be 1 or more"),
+        (lambda: leader(()), "no candidate has a vote"),
         (lambda: k_min(0.5, 0.9, 10), "above 0.5"),
         (lambda: k_min(0.5001, 0.9, 10**9), "too near a half"),
         (lambda: k_min(0.9, 1.0, 10), "between 0 and 1"),
         (lambda: k_min(0.9, 0.9, 0), "1 step or more"),
         (lambda: k_min(1.1, 0.9, 10), "from 0 to 1"),
-        (lambda: step_success(0.9, 0), "ahead by 1"),
+        (lambda: step_success(0.9, 0), "k must be 1 or more"),
         (lambda: plan(0.9, 0.9, 10, flagged=1.0), "below 1"),
         (lambda: at_least(3, 2), "no measurement"),
         (lambda: at_least(0, 0), "no measurement"),
