@@ -23,7 +23,7 @@ from typing import Any
 
 import cortex
 from actors.common.gc_tuning import unwatched
-from benchmarks import figures
+from benchmarks.harness import figures
 from cortex.journal import codec
 from cortex.loop.step import step
 from cortex.state import commands, events

@@ -1,6 +1,6 @@
 """What a call takes after so many others of its job, counted and not timed: ``python -m benchmarks.growth batch``.
 
-One job in virtual time (`benchmarks.counting`); Python functions, messages, commits and bytes are counted for some
+One job in virtual time (`harness.counting`); Python functions, messages, commits and bytes are counted for some
 calls after the first 2,000, after 100,000 and after 950,000. These are the same on every machine, whoever else is at
 work there: what grows with the calls before shows here, and nothing else does. How often a cache misses, it cannot
 show.
@@ -24,10 +24,10 @@ from actors.files.sources.line_source import LineSource
 from actors.files.sources.row_source import BatchSource
 from actors.jobs.spec import Order
 from actors.routing.model_spec import Wish
-from benchmarks import counting, figures, rows
-from benchmarks.counting import Work
-from benchmarks.models import AtOnce
-from benchmarks.scaling import CONCURRENCY, Kept, write_input
+from benchmarks.harness import counting, figures, rows
+from benchmarks.harness.counting import Work
+from benchmarks.harness.models import AtOnce
+from benchmarks.harness.scale_worker import CONCURRENCY, Kept, write_input
 from cortex.programs.batch import Batch
 from cortex.values.limits import Limits
 
@@ -81,7 +81,7 @@ def _unprofiled(work: Work) -> Iterator[None]:
 
 
 def stretches(kind: str, after: Sequence[int], calls: int = CALLS) -> list[Work]:
-    """A job as `benchmarks.scaling` has it; what so many of its calls took, each time after so many others."""
+    """A job as `harness.scale_worker` has it; what so many of its calls took, each time after so many others."""
     size = max(after) + calls + 2 * CONCURRENCY
     work = Work(size)
     model = Stretches(work, after, calls)

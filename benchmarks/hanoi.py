@@ -25,11 +25,11 @@ from actors.journal.journal import Folder
 from actors.routing.model_spec import Wish
 from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
-from benchmarks import at_once, figures
-from benchmarks.chains import Towers
-from benchmarks.latency import MEMORY, Ray, another, commits_ms
-from benchmarks.models import Oracle
-from benchmarks.rows import Lost
+from benchmarks.harness import figures, instant_model
+from benchmarks.harness.bare_costs import MEMORY, PrivateRay, another, commits_ms
+from benchmarks.harness.chains import Towers
+from benchmarks.harness.models import Oracle
+from benchmarks.harness.rows import Lost
 from cortex.programs.hanoi import Hanoi
 from cortex.state import events
 
@@ -88,7 +88,7 @@ def _models(inline: bool) -> dict[str, Any]:
     if inline:
         return {"": Oracle(), "_simulated": SimulatedModel(SimulatorSettings(error=0.0))}
     return {
-        "": Wish(model="sim", simulated=SimulatorSettings(models=at_once.ORACLE)),
+        "": Wish(model="sim", simulated=SimulatorSettings(models=instant_model.ORACLE)),
         "_simulated": Wish(model="sim", simulated=SimulatorSettings(error=0.0, models=("sim",))),
     }
 
@@ -102,8 +102,8 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         "cluster": given.cluster, "rounds": [],
     }  # fmt: skip
     if given.cluster == "local":
-        at_once.install()
-    ray = Ray() if given.cluster == "local" else None
+        instant_model.install()
+    ray = PrivateRay() if given.cluster == "local" else None
     inline = ray is None
     places = {"": folder} | ({"_in_memory": MEMORY} if MEMORY.is_dir() else {})
     try:

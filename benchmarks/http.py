@@ -22,8 +22,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import command, figures, loops, rows
-from benchmarks.server import Counts, RunningServer
+from benchmarks.harness import baselines, command, figures, rows
+from benchmarks.harness.server import Counts, RunningServer
 
 BARE_PROCESSES = 2
 ROADS = ("ray", "ray_more", "inline", "sdk", "sdk_uvloop", "bare", "ray_by_sdk", "bare_by_sdk")
@@ -46,7 +46,7 @@ class Bench:
         self.roads: dict[str, Callable[[], float]] = {
             "ray": lambda: self._cortex("local"),
             "ray_more": lambda: self._cortex("local", places=self._concurrency * 3 // 2),
-            "ray_by_sdk": lambda: self._cortex("local", "benchmarks.by_sdk"),
+            "ray_by_sdk": lambda: self._cortex("local", "benchmarks.harness.sdk_variant"),
             "inline": lambda: self._cortex("inline"),
             "sdk": lambda: self._loops("sdk", 1),
             "sdk_uvloop": lambda: self._loops("sdk", 1, "--uvloop"),
@@ -70,7 +70,7 @@ class Bench:
         return run.whole_s
 
     def _loops(self, road: str, processes: int, *options: str) -> float:
-        """A loop of `benchmarks.loops`, the calls shared out over so many processes, which begin together when all are
+        """A loop of `harness.baselines`, the calls shared out over so many processes, which begin together when all are
         there; it checks the answers itself."""
         began = time.perf_counter()
         share = -(-self._calls // processes)
@@ -78,7 +78,7 @@ class Bench:
         for first in range(0, self._calls, share):
             calls = min(share, self._calls - first)
             what = ["--url", self._url, "--first", str(first), "--calls", str(calls), "--at-once", str(self._at_once)]
-            argv = [sys.executable, "-m", "benchmarks.loops", road, *what, "--wait", *options]
+            argv = [sys.executable, "-m", "benchmarks.harness.baselines", road, *what, "--wait", *options]
             working.append(subprocess.Popen(argv, env=command.environment(), **PIPED))
         if not begun_together(working):
             raise rows.Lost(f"the loop {road} failed")
@@ -88,7 +88,7 @@ class Bench:
 def begun_together(working: Sequence[subprocess.Popen[str]]) -> bool:
     """Have them begin when all have said that they are there, and wait for them: whether all ended well."""
     try:
-        there = all(process.stdout and process.stdout.readline().strip() == loops.THERE for process in working)
+        there = all(process.stdout and process.stdout.readline().strip() == baselines.THERE for process in working)
         for process in working if there else ():
             assert process.stdin is not None
             process.stdin.write("go\n")

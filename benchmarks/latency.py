@@ -12,13 +12,8 @@ another, on the same Ray in the same minutes, waits for the answer.
 from __future__ import annotations
 
 import argparse
-import asyncio
-import itertools
-import os
-import sqlite3
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,9 +23,10 @@ import msgspec
 import cortex
 from actors.common.gc_tuning import settle
 from actors.journal.journal import Folder
-from benchmarks import figures
-from benchmarks.chains import Chain, chain
-from benchmarks.rows import Lost
+from benchmarks.harness import figures
+from benchmarks.harness.bare_costs import MEMORY, WARM, PrivateRay, another, commits_ms
+from benchmarks.harness.chains import Chain, chain
+from benchmarks.harness.rows import Lost
 from cortex.state import events
 from cortex.values.reply import Reply, Usage
 from policies.failures.failure import Failure
@@ -41,14 +37,6 @@ TRIPS_MAX = 2.0
 """On Ray: so many bare round trips, p50."""
 TAIL_MAX = 3.0
 """p99, in those."""
-COMMITS = TRIPS = 1_000
-WARM = 50
-"""Calls at the beginning that do not count: the first permit is waited for, code runs for the first time."""
-STEP_BYTES = 1_150
-"""What a voted step adds to a journal: three replies of the simulated provider."""
-MEMORY = Path("/dev/shm")
-
-
 class AtOnce:
     """A model that has answered before it is asked."""
 
@@ -70,14 +58,6 @@ class AtOnce:
 
     async def close(self) -> None:
         """Nothing is held."""
-
-
-_numbers = itertools.count()
-
-
-def another(job: str) -> str:
-    """A name that no job of this process had: to a Ray that goes on, the same name is the same job."""
-    return f"{job}-{next(_numbers):03d}"
 
 
 def added_ms(state: Path, job: str, calls: int) -> tuple[list[float], list[float], int]:
@@ -113,76 +93,13 @@ def ran(form: str, calls: int, folder: Path, cluster: str) -> tuple[list[float],
         return added_ms(Path(state), job, calls)
 
 
-def commits_ms(folder: Path, size_bytes: int) -> list[float]:
-    """What commits of so many bytes take by themselves on the disk of this folder."""
-    with tempfile.TemporaryDirectory(dir=folder) as state:
-        db = sqlite3.connect(Path(state) / "commits.sqlite", isolation_level=None)
-        db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA synchronous=FULL")
-        db.execute("PRAGMA wal_autocheckpoint=250")
-        db.execute("CREATE TABLE turns (seq INTEGER PRIMARY KEY, blob BLOB NOT NULL)")
-        took = []
-        for _ in range(COMMITS):
-            blob = os.urandom(size_bytes)
-            began_s = time.perf_counter()
-            db.execute("INSERT INTO turns (blob) VALUES (?)", (blob,))
-            took.append(1e3 * (time.perf_counter() - began_s))
-        db.close()
-    return took
-
-
-def commit_us(folder: Path) -> float:
-    """Microseconds of one commit of the bytes of a voted step; the median."""
-    return 1e3 * statistics.median(commits_ms(folder, STEP_BYTES))
-
-
-class Ray:
-    """A private Ray, as ``--cluster local`` makes it, kept for all chains of this process; and on it two actors that do
-    nothing but ask and answer."""
-
-    cluster = "local"
-
-    def __init__(self) -> None:
-        import ray
-
-        from actors.runtime.ray_runtime import start_runtime
-
-        self._runtime = asyncio.run(start_runtime("local", dict(os.environ), begin=False))
-        self._ray: Any = ray
-
-        class Echo:
-            async def echo(self, blob: bytes) -> bytes:
-                return blob
-
-            async def trips_ms(self, other: Any, count: int, size_bytes: int) -> list[float]:
-                took, blob = [], bytes(size_bytes)
-                for _ in range(count):
-                    began_s = time.perf_counter()
-                    await other.echo.remote(blob)
-                    took.append(1e3 * (time.perf_counter() - began_s))
-                return took
-
-        made: Any = ray.remote(Echo)
-        self._actors = made.options(num_cpus=0).remote(), made.options(num_cpus=0).remote()
-
-    def trips_ms(self, size_bytes: int) -> list[float]:
-        """Round trips of so many bytes each way, one after another."""
-        first, second = self._actors
-        found: list[float] = self._ray.get(first.trips_ms.remote(second, TRIPS + WARM, size_bytes))
-        return found[WARM:]
-
-    def close(self) -> None:
-        """End it."""
-        asyncio.run(self._runtime.close())
-
-
 def told(rounds: list[list[float]]) -> dict[str, float]:
     """p50 and p99 of each round, and of these the medians."""
     cuts = [statistics.quantiles(each, n=100) for each in rounds]
     return {"p50_ms": figures.median([c[49] for c in cuts], 3), "p99_ms": figures.median([c[98] for c in cuts], 3)}
 
 
-def beside(taken: dict[str, list[list[float]]], ray: Ray | None, folder: Path, size_bytes: int) -> None:
+def beside(taken: dict[str, list[list[float]]], ray: PrivateRay | None, folder: Path, size_bytes: int) -> None:
     """What each chain is held against, before and after it: a machine that is twice as slow for some seconds shows it
     in both."""
     taken.setdefault("bare_commit", []).append(commits_ms(folder, size_bytes))
@@ -197,7 +114,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {"benchmark": "latency", "cluster": given.cluster, "calls": given.calls,
                              "machine": figures.machine()}  # fmt: skip
     taken: dict[str, list[list[float]]] = {}
-    ray = Ray() if given.cluster == "local" else None
+    ray = PrivateRay() if given.cluster == "local" else None
     places = {"": folder} | ({"_in_memory": MEMORY} if MEMORY.is_dir() and not given.disk_only else {})
     forms = given.forms.split(",")
     size = 600

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from actors.simulator.settings import LIMITS_TOLD
-from benchmarks import command, figures, rows
+from benchmarks.harness import command, figures, rows
 
 LOOK_S = 1.0
 SUSTAINED = 0.95

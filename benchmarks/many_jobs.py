@@ -37,9 +37,9 @@ from actors.routing.model_spec import Wish
 from actors.routing.routes import destination
 from actors.runtime.inline import InlineRuntime
 from actors.simulator.settings import SimulatorSettings
-from benchmarks import figures
-from benchmarks.latency import Ray, another
-from benchmarks.rows import Lost, params
+from benchmarks.harness import figures
+from benchmarks.harness.bare_costs import PrivateRay, another
+from benchmarks.harness.rows import Lost, params
 from cortex.programs.batch import Batch
 from cortex.state import events
 from cortex.values.limits import Limits
@@ -283,7 +283,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         "concurrency": given.concurrency, "latency_ms": given.latency_ms,
         "limit_calls_per_s": round(given.concurrency / given.latency_ms * 1e3),
     }  # fmt: skip
-    ray = Ray() if given.cluster == "local" else None
+    ray = PrivateRay() if given.cluster == "local" else None
     try:
         for round_ in range(given.rounds):
             for count in counts[round_ % len(counts) :] + counts[: round_ % len(counts)]:

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from benchmarks import command, figures, rows
-from benchmarks.processes import Sample, Watch, fitted_slope
+from benchmarks.harness import command, figures, rows
+from benchmarks.harness.processes import Sample, Watch, fitted_slope
 
 PEAK_MB_MAX = 700.0
 RISE_MB_MAX = 10.0

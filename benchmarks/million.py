@@ -22,11 +22,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks import figures
-from benchmarks.claims_hanoi import error_for
-from benchmarks.command import environment
+from benchmarks.claims.hanoi import error_for
+from benchmarks.harness import figures
+from benchmarks.harness.command import environment
+from benchmarks.harness.hanoi_verifier import verified
 from benchmarks.limits import Provider
-from benchmarks.towers import verified
 from policies.decisions.voting import chain_success, votes_expected
 
 POLL_S = 0.5

@@ -27,8 +27,8 @@ from typing import Any
 
 import msgspec
 
-from benchmarks import command, figures
-from benchmarks.rows import Lost
+from benchmarks.harness import command, figures
+from benchmarks.harness.rows import Lost
 
 WORDS = "harbour ship river mayor town water stone bridge night light paper worker metre year letter garden".split()
 ASK = "Summarise the text below in at most {{words}} words.\n\n{{text}}"

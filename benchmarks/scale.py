@@ -1,7 +1,7 @@
 """What a call costs and leaves behind, the more calls a job has: ``python -m benchmarks.scale --json``.
 
 Jobs of 10,000, 100,000 and 1,000,000 calls, inline, with a model that answers at once, each in a process of its own
-(`benchmarks.scaling`): `cortex batch`, and a program that keeps all its rows. Told of each are the CPU of a call,
+(`harness.scale_worker`): `cortex batch`, and a program that keeps all its rows. Told of each are the CPU of a call,
 memory by the line fitted through three quarters of the calls, and the journal's size; of the largest of each kind, how
 long it takes to open the finished job from its snapshot, to ask for `cortex status`, to recover a job that was killed
 at the worst moment, just before a snapshot, and to replay the whole journal from its first turn. K from a snapshot and
@@ -28,8 +28,9 @@ from typing import Any
 
 import msgspec
 
-from benchmarks import command, figures, growth
-from benchmarks.scaling import JOB
+from benchmarks import growth
+from benchmarks.harness import command, figures
+from benchmarks.harness.scale_worker import JOB
 
 SIZES = "10000,100000,1000000"
 COST_MAX = 1.15
@@ -41,7 +42,7 @@ REPLAY_S_MAX, OPEN_S_MAX = 3.0, 2.0
 
 def begun(*arguments: str) -> subprocess.Popen[str]:
     """One part of it, in a process of its own."""
-    argv = [sys.executable, "-m", "benchmarks.scaling", *arguments]
+    argv = [sys.executable, "-m", "benchmarks.harness.scale_worker", *arguments]
     return subprocess.Popen(
         argv, env=command.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

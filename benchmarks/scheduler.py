@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from benchmarks import figures
-from benchmarks.rows import Lost
+from benchmarks.harness import figures
+from benchmarks.harness.rows import Lost
 from cortex.scheduler.protocol import Begun, Command, Joined, Passed, Reported, Start, Started
 from cortex.scheduler.reports import Claim, Claims, Grant, Report, RouteSignals
 from cortex.scheduler.step import Cluster, Settings, report_after_s, step

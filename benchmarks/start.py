@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from actors.cluster.bootstrap import NOT_NEEDED, OBJECT_STORE_BYTES, QUIET
-from benchmarks import command, figures, rows
-from benchmarks.server import RunningServer
+from benchmarks.harness import command, figures, rows
+from benchmarks.harness.server import RunningServer
 
 OVER_S_MAX = {"inline": 1.0, "local": 2.0}
 """How long the whole command may take on top of ``import anthropic``; on Ray on top of a bare start of it, too."""

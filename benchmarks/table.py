@@ -18,8 +18,9 @@ from typing import Any
 
 import msgspec
 
-from benchmarks import command, figures, http, rows
-from benchmarks.server import RunningServer
+from benchmarks import http
+from benchmarks.harness import command, figures, rows
+from benchmarks.harness.server import RunningServer
 
 FIELDS = {
     "number": {"type": "integer", "minimum": 0},

@@ -22,9 +22,9 @@ from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from benchmarks import command, figures, rows
+from benchmarks.harness import command, figures, rows
+from benchmarks.harness.server import RunningServer
 from benchmarks.http import check_counts
-from benchmarks.server import RunningServer
 
 WAYS: dict[str, dict[str, str]] = {
     "off": {"OTEL_SDK_DISABLED": "true"},

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 import cortex
-from benchmarks.towers import verified
+from benchmarks.harness.hanoi_verifier import verified
 from cortex.programs.chatloop import chatloop
 from cortex.programs.convex import Convex
 from cortex.programs.crystal import crystal

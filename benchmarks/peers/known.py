@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from benchmarks.server import CALLS_MAX
+from benchmarks.harness.server import CALLS_MAX
 
 
 class Peer(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 import cortex
-from benchmarks.rows import check_all
+from benchmarks.harness.rows import check_all
 from cortex.values.reply import Reply, Usage
 
 MARK = b"row "

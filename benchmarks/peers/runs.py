@@ -14,14 +14,15 @@ from typing import Any
 
 import msgspec
 
-from benchmarks import command, http, rows
+from benchmarks import http
+from benchmarks.harness import command, rows
+from benchmarks.harness.server import RunningServer
 from benchmarks.peers.known import Peer
-from benchmarks.server import RunningServer
 
 RUN_S = 300
 ROUNDS_OF_CALLS = 3
 """Least calls of a run, in those that are made at once."""
-ROADS = Path(__file__).with_name("roads")
+SCRIPTS = Path(__file__).with_name("scripts")
 
 
 class Failed(Exception):
@@ -121,7 +122,7 @@ class Bench:
             return command.arguments(asked, output, state / "state", *where, "--concurrency", str(self._concurrency))
         how = ["--url", self._server.url, "--work", work, "--at-once", str(self._at_once_of(peer))]
         more = ["--cpus", str(os.cpu_count() or 1), "--variant", peer.variant]
-        return [str(self._pythons[peer.environment]), str(ROADS / f"{peer.road}.py"), *shape, *how, *more]
+        return [str(self._pythons[peer.environment]), str(SCRIPTS / f"{peer.road}.py"), *shape, *how, *more]
 
     def _answered(self, peer: Peer, argv: list[str], calls: int, state: Path) -> dict[str, Any]:
         """Run it to its end; what it says of itself, on the last line that it prints."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.functions import LABELS, function
-from benchmarks.towers import verified
+from benchmarks.claims.composed_functions import LABELS, function
+from benchmarks.harness.hanoi_verifier import verified
 from policies.decisions.voting import at_least, plan
 from tests.cli.commands import ended, started, until
 

@@ -18,24 +18,14 @@ import pytest
 from actors.cluster.bootstrap import NICENESS, Private
 from actors.observability.base.conventions import Told
 from actors.observability.traces.otlp_encoding import Encoder
-from benchmarks import (
-    claims_rlm,
-    command,
-    http,
-    limits,
-    loops,
-    many_jobs,
-    null_durable,
-    processes,
-    rows,
-    scaling,
-    table,
-    telemetry,
-)  # fmt: skip
+from benchmarks import http, limits, many_jobs, table, telemetry
+from benchmarks.claims import rlm
+from benchmarks.harness import baselines, command, processes, rows, scale_worker
+from benchmarks.harness.processes import Sample
+from benchmarks.harness.server import RunningServer, answer
 from benchmarks.memory import read
-from benchmarks.processes import Sample
+from benchmarks.null import durable
 from benchmarks.scheduler import Load
-from benchmarks.server import RunningServer, answer
 from cortex.programs.batch import failed_line, succeeded_line
 from cortex.state import events
 from policies.failures.failure import Failure, FailureKind
@@ -64,20 +54,20 @@ def test_every_call_has_one_answer_and_its_own() -> None:
 async def test_the_least_that_is_durable_has_every_request_on_disk_before_it_is_sent_and_every_answer(
     tmp_path: Path,
 ) -> None:
-    path, calls = tmp_path / "journal", 3 * null_durable.TOGETHER + 5
+    path, calls = tmp_path / "journal", 3 * durable.TOGETHER + 5
     on_disk: list[bytes] = []
 
     def kept() -> list[bytes]:
         with contextlib.closing(sqlite3.connect(path)) as db:
             return [blob for (blob,) in db.execute("SELECT blob FROM messages")]
 
-    class Branch(null_durable.Branch):
+    class Branch(durable.Branch):
         async def work(self, blob: bytes) -> bytes:
             assert blob in kept()
             on_disk.extend((blob, said := await super().work(blob)))
             return said
 
-    _, found = await null_durable.Channel([Branch().work, Branch().work], path).run(calls)
+    _, found = await durable.Channel([Branch().work, Branch().work], path).run(calls)
     assert found == [f"row {number:06d}" for number in range(calls)]
     assert sorted(kept()) == sorted(on_disk)
     assert len(on_disk) == 8, "four messages, and what was said to each"
@@ -149,12 +139,12 @@ def test_what_is_reached_of_a_limit_is_read_from_what_the_provider_counted() -> 
 
 async def test_the_server_answers_and_counts(server: RunningServer) -> None:
     await asyncio.to_thread(server.reset)
-    assert await loops.bare(server.url, iter(range(40)), 8) == 40
+    assert await baselines.bare(server.url, iter(range(40)), 8) == 40
     counts = await asyncio.to_thread(server.counts)
     assert (counts.requests, counts.distinct, counts.doubled) == (40, 40, 0)
     assert counts.calls_per_s > 0
     http.check_counts(counts, 40, "bare")
-    await loops.bare(server.url, iter([7]), 1)
+    await baselines.bare(server.url, iter([7]), 1)
     counts = await asyncio.to_thread(server.counts)
     with pytest.raises(rows.Lost, match="40 calls, and the server saw"):
         http.check_counts(counts, 40, "bare")
@@ -171,22 +161,22 @@ def test_a_leak_is_seen_and_a_plateau_is_not() -> None:
 
 
 def test_the_claims_about_rlm_know_what_is_right() -> None:
-    text, right = claims_rlm.reviews(300, 1)
+    text, right = rlm.reviews(300, 1)
     lines = text.split("\n")
-    assert len(lines) == 300 and right[claims_rlm.PLAIN] == sum(
+    assert len(lines) == 300 and right[rlm.PLAIN] == sum(
         "late delivery" in line or "came late" in line for line in lines
     )
-    assert 0 < right[claims_rlm.KEYED] < right[claims_rlm.PLAIN]
-    (keyed, plain) = claims_rlm.tokens((60,), (1,))
+    assert 0 < right[rlm.KEYED] < right[rlm.PLAIN]
+    (keyed, plain) = rlm.tokens((60,), (1,))
     assert (
         keyed["rlm"]["right"] == plain["rlm"]["right"] == keyed["one_shot"]["right"] == plain["one_shot"]["right"] == 1
     )
-    first, then = claims_rlm.kept(2, 60)
+    first, then = rlm.kept(2, 60)
     assert first["calls"] == first["written_each_time"]["calls"] and then["calls"] < then["written_each_time"]["calls"]
 
 
 def test_loops_that_are_measured_together_begin_when_the_last_is_there(capfd: pytest.CaptureFixture[str]) -> None:
-    script = "from benchmarks.loops import when_told; import sys, time\n"
+    script = "from benchmarks.harness.baselines import when_told; import sys, time\n"
     script += "time.sleep(float(sys.argv[1])); at = time.monotonic(); next(when_told([0]))\n"
     script += "sys.stderr.write(f'{at} {time.monotonic()}\\n')"
     waits = ("0", "0.5")
@@ -197,7 +187,7 @@ def test_loops_that_are_measured_together_begin_when_the_last_is_there(capfd: py
 
 
 def test_a_loop_that_fails_before_it_is_there_ends_the_others() -> None:
-    sound = "from benchmarks.loops import when_told; list(when_told([0]))"
+    sound = "from benchmarks.harness.baselines import when_told; list(when_told([0]))"
     working = [subprocess.Popen([sys.executable, "-c", each], **http.PIPED) for each in (sound, "raise SystemExit(1)")]
     began_s = time.monotonic()
     assert not http.begun_together(working)
@@ -230,5 +220,5 @@ def test_calls_that_nobody_granted_have_no_cost() -> None:
 
 def test_turns_are_parted_where_so_many_events_are_through() -> None:
     turns = iter([events.Turn(at_s, ((events.Granted(1),) * 3,)) for at_s in (1.0, 2.0, 3.0, 4.0)])
-    assert [turn.at_s for turn in scaling.first(turns, 4)] == [1.0, 2.0]
+    assert [turn.at_s for turn in scale_worker.first(turns, 4)] == [1.0, 2.0]
     assert [turn.at_s for turn in turns] == [3.0, 4.0]

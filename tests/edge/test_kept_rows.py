@@ -10,7 +10,7 @@ import pytest
 
 from actors.history.catalog import last_state
 from actors.journal.journal import Folder, Journal
-from benchmarks.scaling import Kept
+from benchmarks.harness.scale_worker import Kept
 from cortex.journal import codec, snapshots
 from cortex.state import events
 from cortex.values.limits import Limits

@@ -18,9 +18,9 @@ from actors.jobs.spec import Order
 from actors.journal.journal import Folder
 from actors.messaging.payload import decoded, of_calls, of_events
 from actors.ports.runtime import Gone
-from benchmarks import counting
-from benchmarks.chains import Chain
-from benchmarks.models import Oracle
+from benchmarks.harness import counting
+from benchmarks.harness.chains import Chain
+from benchmarks.harness.models import Oracle
 from cortex.programs.hanoi import Hanoi
 from cortex.state import commands, events
 from cortex.state.program import Program

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import cortex
-from benchmarks import null, null_peers, processes, rows
-from benchmarks.models import AtOnce
-from benchmarks.nulls import Null
+from benchmarks.harness import processes, rows
+from benchmarks.harness.models import AtOnce
+from benchmarks.null import peers, throughput
+from benchmarks.null.null_program import Null
 from cortex.values.reply import Reply, text_of
 
 
@@ -26,24 +27,24 @@ class OfAnother(AtOnce):
 
 
 def test_each_call_is_answered_once_and_with_its_own(tmp_path: Path) -> None:
-    done = cortex.run(Null(calls=50, ahead=20), model=AtOnce(), state=str(tmp_path), job=null.JOB, progress=False)
+    done = cortex.run(Null(calls=50, ahead=20), model=AtOnce(), state=str(tmp_path), job=throughput.JOB, progress=False)
     assert (done.outcome, done.calls, sorted(done.rows)) == ("complete", 50, list(range(50)))
-    found = null.journalled(tmp_path, 50)
+    found = throughput.journalled(tmp_path, 50)
     assert found.calls_per_s > 0 and found.commits > 2 and found.journal_bytes > 0
     with pytest.raises(rows.Lost, match="51 calls, and the journal has 50 answers to 50 of them"):
-        null.journalled(tmp_path, 51)
+        throughput.journalled(tmp_path, 51)
 
 
 def test_the_answer_of_another_row_is_none(tmp_path: Path) -> None:
-    done = cortex.run(Null(calls=3), model=OfAnother(), state=str(tmp_path), job=null.JOB, progress=False)
+    done = cortex.run(Null(calls=3), model=OfAnother(), state=str(tmp_path), job=throughput.JOB, progress=False)
     assert sorted(done.rows) != [0, 1, 2] and done.facts["rows_failed"] == 1
 
 
 def test_what_others_would_write_answers_all() -> None:
-    took_s, found = null_peers.in_a_loop(40)
+    took_s, found = peers.in_a_loop(40)
     rows.check_all(((f"r{number:06d}", text_of(body)) for number, body in enumerate(found)), 40)
     assert took_s > 0
-    assert text_of(null_peers._alone(next(null_peers.bodies(1)))) == "row 000000"
+    assert text_of(peers._alone(next(peers.bodies(1)))) == "row 000000"
 
 
 def test_cpu_time_is_told_between_two_moments() -> None:

@@ -9,38 +9,45 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import bytecodes, counting, parts, profile
+from benchmarks.harness import counting, profile_parts
+from benchmarks.profile import bytecodes, profiler
 from policies.estimates.tokens import tokens_bound
 
-ROOT = parts.ROOT
-LOOP = f"<module> ({ROOT}/benchmarks/at_once.py:51);enter ({ROOT}/actors/cli/entrance.py:34);Runner.run (/usr/lib/python3.11/asyncio/runners.py:118)"
+ROOT = profile_parts.ROOT
+LOOP = f"<module> ({ROOT}/benchmarks/harness/instant_model.py:51);enter ({ROOT}/actors/cli/main.py:34);Runner.run (/usr/lib/python3.11/asyncio/runners.py:118)"
 SITE = "/venv/lib/python3.11/site-packages"
 
 
 def test_a_look_is_of_the_deepest_function_of_ours() -> None:
     raw = "\n".join(
         [
-            f"{LOOP};Branch._hand ({ROOT}/actors/branch.py:250);call ({ROOT}/actors/model.py:9);post ({SITE}/aiohttp/client.py:7) 60",
-            f"{LOOP};step ({ROOT}/cortex/loop.py:44);ask ({ROOT}/cortex/asking.py:3) 20",
-            f"{LOOP};Null.select ({ROOT}/benchmarks/nulls.py:3) 10",
+            f"{LOOP};Branch._hand ({ROOT}/actors/branch/branch.py:250);call ({ROOT}/actors/providers/messages/client.py:9);post ({SITE}/aiohttp/client.py:7) 60",
+            f"{LOOP};step ({ROOT}/cortex/loop/step.py:44);ask ({ROOT}/cortex/calls/request.py:3) 20",
+            f"{LOOP};Null.select ({ROOT}/benchmarks/null/null_program.py:3) 10",
             f"{LOOP} 10",
             f"Thread.run (/usr/lib/python3.11/threading.py:3);Outbox._run ({ROOT}/actors/observing/outbox.py:3);Condition.wait (/usr/lib/python3.11/threading.py:9) 500",
-            f"<module> ({ROOT}/actors/cli/app.py:1);_find_and_load (<frozen importlib._bootstrap>:3);<module> ({ROOT}/actors/model.py:3) 500",
+            f"<module> ({ROOT}/actors/cli/app.py:1);_find_and_load (<frozen importlib._bootstrap>:3);<module> ({ROOT}/actors/providers/messages/client.py:3) 500",
         ]
     )
-    found = profile.read(raw, 50.0)
+    found = profiler.read(raw, 50.0)
     assert (found.looks, found.parts) == (100, {"client": 30.0, "select": 10.0, "benchmark": 5.0, "event loop": 5.0})
     assert found.top["actors/providers/messages/client.py: call"] == 30.0 and found.top["event loop: Runner.run"] == 5.0
-    assert "client" in profile.table("driver", found)
+    assert "client" in profiler.table("driver", found)
 
 
 def test_every_file_of_ours_has_a_part() -> None:
-    for package in parts.OWN:
+    for package in profile_parts.OWN:
         for path in (ROOT / package).rglob("*.py"):
-            assert parts.part(str(path)) in parts._PARTS
-    assert parts.part(f"{SITE}/aiohttp/client.py") == "aiohttp"
-    assert parts.part(f"{ROOT}/.venv/lib/python3.11/site-packages/aiohttp/client.py") == "aiohttp"
-    assert parts.part(f"{ROOT}/cortex/votes.py") == "absorb"
+            assert profile_parts.part(str(path)) in profile_parts._PARTS
+    assert profile_parts.part(f"{SITE}/aiohttp/client.py") == "aiohttp"
+    assert profile_parts.part(f"{ROOT}/.venv/lib/python3.11/site-packages/aiohttp/client.py") == "aiohttp"
+    assert profile_parts.part(f"{ROOT}/cortex/calls/voting.py") == "absorb"
+
+
+def test_every_beginning_of_a_part_is_of_files_that_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert profile_parts.unused() == []
+    monkeypatch.setitem(profile_parts._PARTS, "rows", "cortex/loop/event_handlers cortex/gone/")
+    assert profile_parts.unused() == ["cortex/gone/"]
 
 
 def test_what_is_too_narrow_is_left_out_of_a_flame_graph(tmp_path: Path) -> None:
@@ -49,7 +56,7 @@ def test_what_is_too_narrow_is_left_out_of_a_flame_graph(tmp_path: Path) -> None
     (tmp_path / "a.svg").write_text(
         f"<svg>{title.format('py-spy record --output a.svg')}{box.format('5.12')}{box.format('0.05')}</svg>"
     )
-    profile.trimmed(tmp_path / "a.svg")
+    profiler.trimmed(tmp_path / "a.svg")
     assert (tmp_path / "a.svg").read_text() == f"<svg>{title.format('a')}{box.format('5.12')}</svg>"
 
 
@@ -57,11 +64,11 @@ def test_where_it_may_not_look_one_line_says_so() -> None:
     refused = subprocess.CompletedProcess(
         [], 1, "", "Error: Failed to open process\nReason: Permission denied (os error 13)\n"
     )
-    with pytest.raises(profile.Refused, match="py-spy may not look") as told:
-        profile.see_ended(refused)
+    with pytest.raises(profiler.Refused, match="py-spy may not look") as told:
+        profiler.see_ended(refused)
     assert "\n" not in str(told.value)
     with pytest.raises(RuntimeError, match="it ended with 3: broken"):
-        profile.see_ended(subprocess.CompletedProcess([], 3, "", "broken"))
+        profiler.see_ended(subprocess.CompletedProcess([], 3, "", "broken"))
 
 
 def test_bytecodes_of_ours_are_counted_one_by_one_and_those_of_others_are_not() -> None:

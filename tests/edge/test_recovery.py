@@ -10,7 +10,7 @@ import pytest
 
 from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
-from benchmarks import claims_recovery
+from benchmarks.claims import recovery as claims_recovery
 from cortex.programs import recovery as recoveries
 from cortex.programs.parts import label_task
 from cortex.programs.recovery import MOVES, RECORDED, SO_FAR, recovery

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.nodes import Spread
+from benchmarks.nodes.simulated_nodes import Spread
 from benchmarks.scheduler import Load
 from cortex.scheduler import autoscaling, health, supervision
 from cortex.scheduler.protocol import Event

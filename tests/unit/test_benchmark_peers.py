@@ -5,16 +5,16 @@ import subprocess
 import pytest
 
 from benchmarks.peers import environments
-from benchmarks.peers.__main__ import Table, aims
+from benchmarks.peers.comparison import Table, aims
 from benchmarks.peers.known import PEERS
-from benchmarks.peers.runs import ROADS, Bench, Failed
+from benchmarks.peers.runs import SCRIPTS, Bench, Failed
 
 
 def test_every_peer_has_its_environment_and_its_road():
     pins = environments.pins()
     for peer in PEERS.values():
         if peer.environment:
-            assert (ROADS / f"{peer.road}.py").exists()
+            assert (SCRIPTS / f"{peer.road}.py").exists()
             assert all("==" in pin for pin in pins[peer.environment])
     assert {peer.environment for peer in PEERS.values() if peer.environment} == set(pins)
 

@@ -6,7 +6,7 @@ import pytest
 
 from actors.simulator.reasoning.prompt_reader import Reading
 from actors.simulator.reasoning.skills.convexity import compose
-from benchmarks.functions import LABELS, applied, function, functions
+from benchmarks.claims.composed_functions import LABELS, applied, function, functions
 from cortex.programs.convex import ATOMS, nodes_of, whole_prompt
 
 DEPTHS = (2, 3, 5, 10, 20, 40, 70, 100)

@@ -6,7 +6,7 @@ import pytest
 
 from actors.simulator.reasoning.prompt_reader import Reading
 from actors.simulator.reasoning.skills.convexity import compose
-from benchmarks.functions import functions
+from benchmarks.claims.composed_functions import functions
 from cortex.programs.convex import RULES, Convex, judgement_of, nodes_of
 from cortex.values.reply import Malformed
 from tests.stage import Stage, asked

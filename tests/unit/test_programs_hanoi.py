@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.towers import solution, verified
+from benchmarks.harness.hanoi_verifier import solution, verified
 from cortex.journal import codec
 from cortex.programs.hanoi import Hanoi, move_of, moved, pegs_said
 from cortex.values.limits import Limits

@@ -1,0 +1,1 @@
+"""Published claims about systems of bounded calls, measured with the simulated provider."""

@@ -1,0 +1,1 @@
+"""Calls a second with a model that answers at once, beside what else would make the calls."""

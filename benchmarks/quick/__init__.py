@@ -1,0 +1,1 @@
+"""Regression guard: work counted for 10,000 calls, compared with the kept figures."""

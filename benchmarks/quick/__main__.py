@@ -1,0 +1,5 @@
+"""Entry point of ``python -m benchmarks.quick``."""
+
+from benchmarks.quick.guard import main
+
+main()
