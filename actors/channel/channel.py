@@ -16,14 +16,14 @@ from typing import Any
 
 import msgspec
 
-from actors.channel.backpressure import Appetite
 from actors.channel.batches.submissions import PERMITS, Submissions
 from actors.channel.dispatch.dispatcher import Dispatch
-from actors.channel.feeding import Fed
+from actors.channel.feeding import RowIntake
 from actors.channel.fencing import met
 from actors.channel.journal_maintenance import Upkeep
 from actors.channel.leases.lease import Lease
 from actors.channel.reply_cache import without_recalled
+from actors.channel.shard_protocol import ShardLink
 from actors.channel.tool_runs import Errands
 from actors.channel.webhooks import Herald
 from actors.common.process_owner import owner_record
@@ -39,17 +39,19 @@ from actors.journal.retrying import patiently
 from actors.messaging.inbox import Entry, Landed, Traces, entry, settle, split
 from actors.messaging.payload import batch_in
 from actors.observability.base.step_timer import Stopwatch
-from actors.ports.runtime import Away, Runtime
+from actors.ports.runtime import Away, Runtime, Unbegun
 from cortex.journal import codec
 from cortex.scheduler.reports import staff_digest
 from cortex.state import commands, events
 from cortex.state.program import Program
+from cortex.state.state import State
 
 _log = logging.getLogger("cortex.channel")
 FAULT = "a turn could not be taken"
+_MADE_AT_START = frozenset({"_k", "_shards"})
 
 
-class Channel(Fed):
+class Channel:
     """``folder`` is the state folder; all else that a channel needs stands in its journal or in the opening."""
 
     def __init__(self, job: str, folder: str, runtime: Runtime) -> None:
@@ -57,6 +59,7 @@ class Channel(Fed):
         self._folder = folder
         self._store = runtime.store(folder)
         self._runtime = runtime
+        self._k: State
         self._program: Program
         self._journal: Journal
         self._memory: Memory
@@ -66,13 +69,14 @@ class Channel(Fed):
         self._lease: Lease
         self._errands: Errands
         self._submissions: Submissions
+        self._shards: ShardLink
         self._inbox: list[Entry] = []
         self._traces = Traces(job)
         self._watch = runtime.telemetry.watch(job, folder)
         self._stopwatch = Stopwatch(runtime.monotonic_s)
         self._bell, self._news, self._over = Bell(), asyncio.Event(), asyncio.Event()
         self._alarm = Alarm(self._bell.ring)
-        self._appetite = Appetite(lambda: self._k, lambda: self.over)
+        self._intake = RowIntake(self._put, lambda: self._k, lambda: self.over)
         self._tasks: list[asyncio.Task[None]] = []
         self._account, self._emitted = b"", 0  # and how many results: as of the last turn that is on disk
         self._whole = True
@@ -80,6 +84,12 @@ class Channel(Fed):
         self._looks_up = self._batched = False
         self.broken = ""
         """Why this channel can go on no more, if so: its journal is fenced, or its disk is full."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Raise ``Unbegun`` for the parts that ``start`` makes: a message has come before the channel has begun."""
+        if name in _MADE_AT_START:
+            raise Unbegun(f"channel:{self.job} has not begun")
+        raise AttributeError(name)
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -110,6 +120,7 @@ class Channel(Fed):
             lambda: staff_digest(self._dispatch.staff, self._errands.workers), self._folder,
             (self._journal.meta("limits") or b"").decode(),
         )  # fmt: skip
+        self._shards = ShardLink(self._put, lambda: self._k, self._errands, self._lease)
         batch, anew = resuming_batch(k, opening, self._journal.epoch, held, self._journal.account(self._journal.seq))
         if k is not None and not anew and (told := differs(k, self._program)):
             raise StoreError(f"job {self.job}: {told}. Undo that, or begin anew under another --job: no equal "
@@ -136,7 +147,7 @@ class Channel(Fed):
     async def close(self) -> None:
         """Stop without ending the job: what is in flight is in the journal as asked."""
         self._alarm.close()
-        self._appetite.close()
+        self._intake.backpressure.close()
         self._news.set()
         for task in self._tasks:
             task.cancel()
@@ -173,7 +184,33 @@ class Channel(Fed):
         """Whether something of it is in flight."""
         return not self.over and bool(self._k.flights or self._k.errands)
 
-    # -- what it is told -------------------------------------------------------------------------------------------
+    # -- messages from the driver, and from other channels of the job ----------------------------------------------
+
+    async def feed(self, rows: bytes, start: int, position: int, ended: bool) -> int:
+        """Take a window of source rows. Return, once the window is on disk, how many more rows are wanted now."""
+        return await self._intake.feed(rows, start, position, ended)
+
+    async def room(self, enough: int, least: int, wait_s: float) -> int:
+        """Wait for room, and return how many more rows are wanted (see ``actors.channel.backpressure``)."""
+        return await self._intake.room(enough, least, wait_s)
+
+    async def written(self, rows: int, size_bytes: int, parts: tuple[int, ...] = ()) -> None:
+        """Record that the sink holds this many results on disk; ``parts`` counts them per shard."""
+        await self._intake.written(rows, size_bytes, parts)
+
+    async def shard(self, goal: int, report: bytes) -> bytes:
+        """Take the report of a shard. Return, once the report is on disk, what the shard may commit."""
+        return await self._shards.shard(goal, report)
+
+    async def heed(self) -> None:
+        """Look at the budget again: another shard lacks money, or gave some back."""
+        self._shards.heed()
+
+    async def report(self) -> bytes:
+        """Return what this job, a shard, has spent and done, as msgpack."""
+        return self._shards.report()
+
+    # -- messages from the cortex, the branches and the user --------------------------------------------------------
 
     async def deliver(self, sender: str, incarnation: str, blob: bytes) -> None:
         """What happened at a branch or worker. Returns when it is on disk: only then may the sender forget it."""
@@ -299,7 +336,7 @@ class Channel(Fed):
             settle(taken)
             if self._inbox:
                 await asyncio.sleep(0)  # those who were answered may put what they have before the next turn
-        self._appetite.close()
+        self._intake.backpressure.close()
         self._news.set()
         self._over.set()
 
@@ -333,7 +370,7 @@ class Channel(Fed):
         self._submissions.look()
         self._lease.look()
         self._upkeep.look(k, seq)
-        self._appetite.look()
+        self._intake.backpressure.look()
         if k.outcome:
             self._news.set()
             self._over.set()

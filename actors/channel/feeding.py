@@ -1,29 +1,49 @@
-"""What a driver brings to a channel: rows, and word of what the sink holds."""
+"""Row intake of a channel: windows of rows from the driver, and acknowledgements of its sink."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
 from actors.channel.backpressure import Appetite
-from actors.channel.shard_protocol import Kin
 from actors.messaging.inbox import fed_entry
 from cortex.journal import codec
 from cortex.state import events
+from cortex.state.state import State
 
 
-class Fed(Kin):
-    """The part of a channel that hears its driver's hands."""
+class PutDurably(Protocol):
+    """Function that gives events to the channel's next turn and returns once that turn is on disk."""
 
-    _appetite: Appetite
+    def __call__(self, blob: bytes, size: int, batch: tuple[events.Event, ...] | None = None, /) -> Awaitable[None]:
+        """Put events: encoded, their number for the mailbox, and decoded where they are at hand.
+
+        Raises ``StoreError`` where the channel cannot write its journal any more.
+        """
+
+
+class RowIntake:
+    """Row intake of one channel.
+
+    ``put`` writes events durably, ``state`` returns the job's state as it is now, and ``over`` whether the channel
+    takes no more turns.
+    """
+
+    def __init__(self, put: PutDurably, state: Callable[[], State], over: Callable[[], bool]) -> None:
+        self._put = put
+        self._state = state
+        self.backpressure = Appetite(state, over)
 
     async def feed(self, rows: bytes, start: int, position: int, ended: bool) -> int:
-        """A window of the source. Returns, once it is on disk, how many more rows are wanted now."""
+        """Take a window of source rows. Return, once the window is on disk, how many more rows are wanted now."""
         fed = fed_entry(rows, start, position, ended)
         await self._put(fed.blob, fed.size, fed.batch)
-        return self._k.rows_wanted()
+        return self._state().rows_wanted()
 
     async def room(self, enough: int, least: int, wait_s: float) -> int:
-        """How many more rows are wanted, as soon as there is room for them (``actors.channel.backpressure``)."""
-        return await self._appetite.room(enough, least, wait_s)
+        """Wait for room, and return how many more rows are wanted (see ``actors.channel.backpressure``)."""
+        return await self.backpressure.room(enough, least, wait_s)
 
-    async def written(self, rows: int, size_bytes: int, parts: tuple[int, ...] = ()) -> None:
-        """The sink holds so many results on disk; ``parts``: so many of each shard."""
+    async def written(self, rows: int, size_bytes: int, parts: tuple[int, ...]) -> None:
+        """Record that the sink holds this many results on disk; ``parts`` counts them per shard."""
         await self._put(codec.encode_batch([events.Written(rows, size_bytes, tuple(parts))]), 1)

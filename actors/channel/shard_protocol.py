@@ -1,49 +1,46 @@
-"""What the channels of one family, a job and its shards, say to each other."""
+"""Messages between the channel of a sharded job and the channels of its shards."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 
+from actors.channel.feeding import PutDurably
 from actors.channel.leases.lease import Lease
 from actors.channel.tool_runs import Errands
-from actors.ports.runtime import Unbegun
 from cortex.goals import shards
 from cortex.journal import codec
 from cortex.state import events
 from cortex.state.state import State
 
 
-class Kin:
-    """The part of a channel that hears its shards, or its parent."""
+class ShardLink:
+    """Shard side and parent side of one channel: reports of its shards, and its own report as a shard.
 
-    job: str
-    _k: State
-    _errands: Errands
-    _lease: Lease
+    ``put`` writes events durably, and ``state`` returns the job's state as it is now. ``tool_runs`` has the tasks that
+    wait for a shard; ``lease`` has the job's budget.
+    """
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "_k":  # it is set when the channel has begun
-            raise Unbegun(f"channel:{self.job} has not begun")
-        raise AttributeError(name)
-
-    async def _put(self, blob: bytes, size: int, batch: tuple[events.Event, ...] | None = None) -> None:
-        """Give events to the next turn and wait until they are on disk."""
-        raise NotImplementedError
+    def __init__(self, put: PutDurably, state: Callable[[], State], tool_runs: Errands, lease: Lease) -> None:
+        self._put = put
+        self._state = state
+        self._tool_runs = tool_runs
+        self._lease = lease
 
     async def shard(self, goal: int, report: bytes) -> bytes:
-        """A shard says what it has come to; what it may commit, once that is on disk."""
-        before = shards.counted(self._k, goal)
+        """Take the report of a shard. Return, once the report is on disk, what the shard may commit."""
+        before = shards.counted(self._state(), goal)
         await self._put(codec.encode_batch([events.reported(goal, report)]), 1)
-        if goal in self._k.shards:
-            self._errands.stir(shards.stirred(self._k, goal, before))
-        return msgspec.msgpack.encode(shards.answer(self._k, goal))
+        k = self._state()
+        if goal in k.shards:
+            self._tool_runs.stir(shards.stirred(k, goal, before))
+        return msgspec.msgpack.encode(shards.answer(k, goal))
 
-    async def heed(self) -> None:
-        """Another shard lacks money, or gave some back."""
+    def heed(self) -> None:
+        """Look at the budget again: another shard lacks money, or gave some back."""
         self._lease.allowance.heed()
 
-    async def report(self) -> bytes:
-        """What this job, a shard, has come to."""
-        return msgspec.msgpack.encode(shards.report(self._k, self._lease.allowance.serial()))
+    def report(self) -> bytes:
+        """Return what this job, a shard, has spent and done, as msgpack."""
+        return msgspec.msgpack.encode(shards.report(self._state(), self._lease.allowance.serial()))
