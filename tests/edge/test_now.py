@@ -342,7 +342,7 @@ async def test_a_branch_that_has_told_is_there() -> None:
     branch = Near()
     dispatch, _ = await _dispatch(branch)
     (link,) = dispatch._links
-    dispatch._down(link)
+    dispatch._liveness.down(link)
     dispatch.send(_calls(1))
     branch.tells[0](b"")
     assert link.up

@@ -105,7 +105,7 @@ async def test_late_word_from_a_dead_branch_changes_nothing() -> None:
     await until(lambda: len(scene.lost) == 1)
     dispatch.send([call(2)])
     await until(lambda: (2, 2) in branch.taken)
-    dispatch._renewed(link, old)
+    dispatch._liveness.renewed(link, old)
     assert (link.incarnation, len(scene.lost)) == (branch.incarnation, 1)
     await dispatch.close(forget=False)
 

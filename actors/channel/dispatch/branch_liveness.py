@@ -1,4 +1,4 @@
-"""How a channel sees its branches: which can take calls, and what is lost with one, or goes to the others."""
+"""State of a job's branches as its channel sees them: which can take calls, and which calls are lost with a branch."""
 
 from __future__ import annotations
 
@@ -12,77 +12,84 @@ from policies.failures.failure import Failure, FailureKind
 Lost = Callable[[list[events.Event]], None]
 
 
-class Standing:
-    """Of one channel. ``lost`` hears of calls that died with their branches."""
+class BranchLiveness:
+    """Transitions of the links of one channel: up, down, another incarnation, leaving.
 
-    def __init__(self, links: Links, lost: Lost) -> None:
+    ``lost`` takes the events of calls that died with their branch. ``send`` hands out again calls that a branch was
+    given and has not been sent.
+    """
+
+    def __init__(self, links: Links, lost: Lost, send: Callable[[Iterable[commands.Call]], object]) -> None:
         self._links = links
         self._lost = lost
-        self._where: dict[int, Link] = {}
-        """Whose each call is that is under way."""
+        self._send = send
+        self.where: dict[int, Link] = {}
+        """Link that each call under way was given to, by ``flight_key``."""
 
-    def send(self, calls: Iterable[commands.Call]) -> bool:
-        """Hand out calls."""
-        raise NotImplementedError
-
-    def _is_up(self, link: Link) -> None:
+    def up(self, link: Link) -> None:
+        """Record that the branch has answered."""
         link.up = True
         self._links.look(link)
 
-    def _renewed(self, link: Link, incarnation: str) -> None:
-        """This incarnation of the branch has spoken (none: the last one is dead): what an earlier one held is gone."""
+    def renewed(self, link: Link, incarnation: str) -> None:
+        """Record which incarnation of the branch has answered: calls that an earlier incarnation held are lost.
+
+        An empty ``incarnation``: the known one is dead, and no other has answered yet.
+        """
         earlier = link.incarnation
         if incarnation == earlier or incarnation in link.past:
             return
         link.incarnation = incarnation
         if earlier:
             link.past.add(earlier)
-            self._declare_lost(link, list(link.out), "its branch died")
+            self.declare_lost(link, list(link.out), "its branch died")
         else:
-            self._take_back(link)
+            self.take_back(link)
 
-    def _take_back(self, link: Link) -> None:
-        """No incarnation of it was known, so what is on the way was meant for nobody, and nobody has taken it.
+    def take_back(self, link: Link) -> None:
+        """Queue again the calls that are on the way to a branch of which no incarnation was known.
 
-        It is still to be sent; nothing has failed.
+        Their message was meant for no incarnation, so no branch has taken it: nothing has failed.
         """
         link.queue, link.out = link.out | link.queue, {}
         if link.leaving:
             self._pass_on(link)
 
-    def _down(self, link: Link) -> None:
-        """It does not answer: what is not sent yet goes to the others."""
+    def down(self, link: Link) -> None:
+        """Record that the branch does not answer. Calls that it was not sent yet go to other branches."""
         link.up = False
         self._links.look(link)
         if self._links.others(link):
             self._pass_on(link)
 
-    def _leave(self, link: Link) -> None:
-        """It takes no more calls. Once it has brought back what it has, it is nobody to us."""
+    def leave(self, link: Link) -> None:
+        """Record that the branch takes no more calls. Its link is removed once it has answered all that it has."""
         link.leaving = True
         self._pass_on(link)
-        self._look(link)
+        self.look(link)
 
-    def _pass_on(self, link: Link) -> None:
-        if link.queue:
-            queued, link.queue = list(link.queue.values()), {}
-            for call in queued:
-                self._where.pop(flight_key(call.goal, call.attempt), None)
-            self.send(queued)
-
-    def _look(self, link: Link) -> None:
+    def look(self, link: Link) -> None:
+        """Put the link where its load belongs now, or remove the link of a leaving branch that has no calls left."""
         if link.leaving and not link.out and not link.queue:
             self._links.remove(link)
         else:
             self._links.look(link)
 
-    def _declare_lost(self, link: Link, keys: list[int], why: str) -> None:
+    def declare_lost(self, link: Link, keys: list[int], why: str) -> None:
+        """End these calls of the branch (``flight_key``) as lost; ``why`` is the message of their failure."""
         lost: list[events.Event] = []
         for key in keys:
             call = link.out.pop(key)
             failure = Failure(FailureKind.LOST, why)
             lost.append(events.Broke(call.goal, call.sample, call.attempt, failure, by=link.name))
-            self._where.pop(key, None)
-        self._look(link)
+            self.where.pop(key, None)
+        self.look(link)
         if lost:
             self._lost(lost)
+
+    def _pass_on(self, link: Link) -> None:
+        if link.queue:
+            queued, link.queue = list(link.queue.values()), {}
+            for call in queued:
+                self.where.pop(flight_key(call.goal, call.attempt), None)
+            self._send(queued)

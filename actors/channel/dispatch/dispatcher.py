@@ -16,7 +16,7 @@ from typing import Any
 
 from actors.branch.branch import DRAINING
 from actors.channel.dispatch.branch_links import Link, Links, come_back
-from actors.channel.dispatch.branch_liveness import Lost, Standing
+from actors.channel.dispatch.branch_liveness import BranchLiveness, Lost
 from actors.channel.dispatch.piggyback import Along
 from actors.messaging.inbox import Entry
 from actors.ports.runtime import Away, Gone, Runtime
@@ -47,14 +47,17 @@ MEET_S = 5.0
 """How long a new channel waits for a branch that is away, or silent: what it holds need not be paid for again."""
 
 
-class Dispatch(Standing):
+class Dispatch:
     """Gives calls to a job's branches. ``lost`` hears of calls that died with theirs, ``bring`` what answers bring."""
 
     def __init__(self, job: str, runtime: Runtime, limits: Limits, lost: Lost, bring: Callable[[Entry], None]) -> None:
         self._job = job
         self._runtime = runtime
         self._limits = limits
-        super().__init__(Links(limits.concurrency), lost)
+        self._lost = lost
+        self._links = Links(limits.concurrency)
+        self._liveness = BranchLiveness(self._links, lost, self.send)
+        self._where = self._liveness.where
         self._along = Along(job, bring)
         self._homeless: dict[int, commands.Call] = {}
         """Calls for which there is no branch at the moment."""
@@ -84,7 +87,7 @@ class Dispatch(Standing):
         wanted = set(names)
         for link in list(self._links):
             if link.name not in wanted:
-                self._leave(link)
+                self._liveness.leave(link)
             elif link.leaving:  # it drained, ended, and another has its name: whoever answers to it is met anew
                 link.leaving = False
                 self._links.look(link)
@@ -113,12 +116,12 @@ class Dispatch(Standing):
                     break
                 await asyncio.sleep(AWAY_S)
                 continue
-            self._renewed(link, incarnation)
+            self._liveness.renewed(link, incarnation)
             self.heard = max(self.heard, heard)
             for goal, attempt in keys:
                 link.out.setdefault(flight_key(goal, attempt), commands.Call(goal, "", attempt, b"", b"", 0, 0, 0.0))
                 self._where[flight_key(goal, attempt)] = link
-            self._is_up(link)
+            self._liveness.up(link)
             return list(keys)
         return []  # it is met at its first sign of life; what it held will come by itself
 
@@ -183,7 +186,7 @@ class Dispatch(Standing):
         """These attempts (``flight_key``) have come back."""
         for link in come_back(keys, self._where, self._along.on_disk):
             if (len(link.queue) + len(link.out)) >> self._links.level_bits != link.level:
-                self._look(link)
+                self._liveness.look(link)
 
     async def close(self, forget: bool) -> None:
         """Let go of the branches; ``forget``: they drop what they keep for this job."""
@@ -232,7 +235,7 @@ class Dispatch(Standing):
                 self._along.heard(link, number, (link.incarnation, brought))
         finally:  # whatever was brought, what is queued goes on
             if not link.up:
-                self._is_up(link)
+                self._liveness.up(link)
             if link.queue:
                 link.carrying = True
                 self._start(self._carry(link))
@@ -269,21 +272,21 @@ class Dispatch(Standing):
                 return
             except (Away, TimeoutError):
                 doubtful = bool(meant_for)  # what is meant for nobody is taken by nobody
-                self._down(link)
+                self._liveness.down(link)
                 await self._inquire(link)
                 await asyncio.sleep(AWAY_S)
                 if link.incarnation != meant_for:
                     return  # it died, and all that was out is declared lost; or the next incarnation was heard of
         if not link.up:
-            self._is_up(link)
+            self._liveness.up(link)
         if said == meant_for or not said:
             return
         if said == DRAINING or not doubtful:  # the message was left alone
             link.put_back(keys)
         if said == DRAINING:
-            self._leave(link)
+            self._liveness.leave(link)
         else:
-            self._renewed(link, said)
+            self._liveness.renewed(link, said)
 
     # -- signs of life ---------------------------------------------------------------------------------------------
 
@@ -316,7 +319,7 @@ class Dispatch(Standing):
             return
         except (Away, TimeoutError) as error:
             if isinstance(error, Away):
-                self._down(link)
+                self._liveness.down(link)
             for _ in range(LOOKS):  # a cluster takes a second or two to see it
                 await self._inquire(link)
                 if not link.incarnation:
@@ -324,15 +327,15 @@ class Dispatch(Standing):
                 await asyncio.sleep(AWAY_S)
             return
         link.armed = beat["armed"]
-        self._is_up(link)
-        self._renewed(link, beat["incarnation"])
+        self._liveness.up(link)
+        self._liveness.renewed(link, beat["incarnation"])
 
     async def _inquire(self, link: Link) -> None:
         """It does not answer, which proves nothing: has the cluster seen the end of that very process?"""
         incarnation = link.incarnation
         if incarnation and await self._runtime.is_dead(link.name, incarnation) and incarnation == link.incarnation:
-            self._renewed(link, "")
-            self._down(link)
+            self._liveness.renewed(link, "")
+            self._liveness.down(link)
 
     async def _audit(self, link: Link) -> None:
         """What has been out since the last audit and is not there any more will never be told: it is lost.
@@ -352,19 +355,19 @@ class Dispatch(Standing):
         if said == incarnation == link.incarnation:
             held = {flight_key(goal, attempt) for goal, attempt in keys}
             missing = [key for key in old if key not in held and key in link.out]
-            self._declare_lost(link, missing, "its branch knows nothing of it any more")
+            self._liveness.declare_lost(link, missing, "its branch knows nothing of it any more")
 
     async def _gone(self, link: Link, incarnation: str) -> None:
         """That incarnation is dead for good: whoever is there instead takes what comes."""
         if incarnation != link.incarnation:
             return  # the next one was heard of meanwhile
         if incarnation:
-            self._renewed(link, "")
+            self._liveness.renewed(link, "")
         else:
-            self._take_back(link)
-        self._down(link)
+            self._liveness.take_back(link)
+        self._liveness.down(link)
         if link.leaving:
-            self._look(link)
+            self._liveness.look(link)
             return
         self._runtime.peer("cortex").tell("missed", link.name)
         await asyncio.sleep(AWAY_S)
