@@ -16,7 +16,7 @@ import msgspec
 
 from actors.branch.batch_executor import Desk
 from actors.branch.coalescing import RISE, worth_s
-from actors.branch.credential_exchange import Armed
+from actors.branch.credential_exchange import CredentialExchange
 from actors.branch.in_flight import Under, goes_on
 from actors.branch.model_registry import Keyring, NoKeyError, family_of
 from actors.branch.outcome_counters import Counts
@@ -46,7 +46,7 @@ _UNSENT = Failure(FailureKind.CANCELLED, "abandoned before it was sent", sent=Fa
 _calls_decoder = msgspec.msgpack.Decoder(tuple[commands.Call, ...])
 
 
-class Branch(Armed):
+class Branch:
     """``make_model`` turns an arming (bytes that hold endpoint and credential) into a model; called once for each."""
 
     def __init__(self, name: str, runtime: Runtime, make_model: Callable[[bytes], Model]) -> None:
@@ -56,7 +56,8 @@ class Branch(Armed):
         self._clock = runtime.monotonic_s
         self._desk = Desk()
         self._counts = Counts()
-        super().__init__(Keyring(make_model, self._counts))
+        self._keys = Keyring(make_model, self._counts)
+        self._credentials = CredentialExchange(name, runtime, self._keys, self._enqueue)
         self._epochs: dict[str, int] = {}
         self._heard: dict[str, tuple[int, int]] = {}
         """Epoch and number of the last message of each job."""
@@ -82,6 +83,16 @@ class Branch(Armed):
     def busy(self) -> bool:
         """Whether it makes a call, or holds a reply."""
         return bool(self._under or self._desk.busy) or any(courier.busy for courier in self._couriers.values())
+
+    # -- credentials -----------------------------------------------------------------------------------------------
+
+    async def arm(self, job: str, arming: bytes) -> None:
+        """Take endpoint and credential for a job. Sent in a message, never in a constructor or an environment."""
+        await self._credentials.arm(job, arming)
+
+    async def hand_over(self, job: str) -> bytes | None:
+        """Return endpoint and credential of a job, for a peer branch that was restarted; None if there are none."""
+        return self._credentials.hand_over(job)
 
     # -- what it is told -------------------------------------------------------------------------------------------
 
@@ -110,7 +121,7 @@ class Branch(Armed):
         calls: Sequence[commands.Call] = blob.content if type(blob) is Parcel else _calls_decoder.decode(blob)
         armed = (family := family_of(job)) in self._keys
         if not armed:
-            self._in_background(self._ask_peers(job, peers))
+            self._credentials.request(job, peers)
         self._take(job, family, epoch, number, calls, armed)
         courier = self._courier(job)
         brought = b""
@@ -153,7 +164,7 @@ class Branch(Armed):
         if armed:
             self._enqueue(taken)
         else:
-            self._unarmed.setdefault(family, []).extend(taken)
+            self._credentials.hold(family, taken)
         self._reporter.stir()
 
     async def on_disk(self, job: str, epoch: int, number: int) -> None:
@@ -169,7 +180,7 @@ class Branch(Armed):
             return b""
         self._epochs[job] = epoch
         if family_of(job) not in self._keys:
-            self._in_background(self._ask_peers(job, peers))
+            self._credentials.request(job, peers)
             return b""
         model = self._keys.door(family_of(job), place).model
         return await self._desk.carry_out(order, model, self._runtime.peer(f"channel:{job}"), self._runtime.now_s())
@@ -200,7 +211,7 @@ class Branch(Armed):
         """Signs of life: which incarnation this is, and whether it can work for a job; if not, its peers may help."""
         armed = family_of(job) in self._keys
         if peers and not armed:
-            self._in_background(self._ask_peers(job, peers))
+            self._credentials.request(job, peers)
         return {"incarnation": self.incarnation, "phase": self._phase(), "armed": armed}
 
     async def ping(self) -> tuple[str, str]:
@@ -216,7 +227,7 @@ class Branch(Armed):
 
     async def forget(self, job: str) -> None:
         """The job has ended: drop what was kept for it, its credential first. A child leaves its family's."""
-        for under in self._unarmed.pop(job, ()):
+        for under in self._credentials.drop(job):
             self._leaves(under)
         self._past[job] = None
         for old in list(self._past)[:-PAST_MAX]:
@@ -230,8 +241,7 @@ class Branch(Armed):
     async def close(self) -> None:
         """Stop everything now."""
         self._closing = True
-        for task in self._errands:
-            task.cancel()
+        self._credentials.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
         await self._hands.close()
@@ -345,11 +355,9 @@ class Branch(Armed):
         if under.verdict is None:
             under.verdict = why
             under.stop_s = self._clock()
-            waiting = self._unarmed.get(under.family, [])
             if under.task is not None:
                 under.task.cancel()
-            elif under in waiting:
-                waiting.remove(under)
+            elif self._credentials.remove(under):
                 self._ended(under, _UNSENT)
 
     def _sweep(self) -> None:
@@ -371,17 +379,17 @@ class Branch(Armed):
     # -- what it reports -------------------------------------------------------------------------------------------
 
     def _phase(self) -> str:
-        queued = self._hands.queued + sum(map(len, self._unarmed.values()))
+        queued = self._hands.queued + self._credentials.waiting
         if self._draining:
             return "draining"
         if len(self._under) > queued:
             return "calling"
         if queued:
             return "queued"
-        return "starting" if self._preparing else "idle"
+        return "starting" if self._credentials.preparing else "idle"
 
     def _report(self, number: int) -> Report:
-        queued = self._hands.queued + sum(map(len, self._unarmed.values()))
+        queued = self._hands.queued + self._credentials.waiting
         return Report(
             self.name, self.incarnation, self._runtime.node(), number, self._phase(), len(self._under) - queued, queued,
             self._overdue_s if self._under or self._stuck else 0.0,

@@ -1,4 +1,4 @@
-"""How a branch comes by the credential of a job: from whoever runs it, or from a peer branch that has it."""
+"""Credentials of a branch: taken from the driver of a job, or from a peer branch that has them."""
 
 from __future__ import annotations
 
@@ -12,51 +12,82 @@ from actors.branch.model_registry import Keyring, family_of
 from actors.ports.runtime import Away, Gone, Runtime
 
 
-class Armed:
-    """The part of a branch that keeps keys."""
+class CredentialExchange:
+    """Intake of credentials for one branch, and the calls that wait for one.
 
-    name: str
-    _runtime: Runtime
+    ``keys`` keeps the models and credentials of each job family. ``enqueue`` begins calls whose credential has come.
+    """
 
-    def __init__(self, keys: Keyring) -> None:
+    def __init__(self, name: str, runtime: Runtime, keys: Keyring, enqueue: Callable[[list[Under]], None]) -> None:
+        self._name = name
+        self._runtime = runtime
         self._keys = keys
-        self._unarmed: dict[str, list[Under]] = {}
-        """Calls that wait for a key, by the job that its user started."""
-        self._errands: set[asyncio.Task[None]] = set()
-        self._preparing = 0
+        self._enqueue = enqueue
+        self._waiting: dict[str, list[Under]] = {}
+        """Calls that wait for a credential, by job family (see ``family_of``)."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.preparing = 0
+        """Models that are being prepared now, for example a local server that loads its weights."""
+
+    @property
+    def waiting(self) -> int:
+        """Number of calls that wait for a credential."""
+        return sum(map(len, self._waiting.values()))
 
     async def arm(self, job: str, arming: bytes) -> None:
-        """Take endpoint and credential for a job. Sent in a call, never in a constructor or an environment."""
+        """Take endpoint and credential for a job, and begin the calls that wait for them."""
         family = family_of(job)
         for model in self._keys.add(family, arming):
             prepare = getattr(model, "prepare", None)
             if prepare is not None:
                 self._in_background(self._prepare(prepare))
-        if waiting := self._unarmed.pop(family, []):
+        if waiting := self._waiting.pop(family, []):
             self._enqueue(waiting)
 
-    async def hand_over(self, job: str) -> bytes | None:
-        """Give a peer branch, which was restarted, what it needs to work for this job."""
+    def hand_over(self, job: str) -> bytes | None:
+        """Return what ``arm`` took for a job, for a peer branch; None if this branch has no credential for it."""
         return self._keys.arming(family_of(job))
 
-    def _enqueue(self, some: list[Under]) -> None:
-        raise NotImplementedError
+    def request(self, job: str, peers: tuple[str, ...]) -> None:
+        """Ask these branches for the credential of a job, in the background, one after the other."""
+        self._in_background(self._ask_peers(job, peers))
+
+    def hold(self, family: str, calls: list[Under]) -> None:
+        """Keep calls until a credential for their job family has come."""
+        self._waiting.setdefault(family, []).extend(calls)
+
+    def remove(self, under: Under) -> bool:
+        """Take a call out of those that wait. Return False if the call does not wait for a credential."""
+        waiting = self._waiting.get(under.family, [])
+        if under not in waiting:
+            return False
+        waiting.remove(under)
+        return True
+
+    def drop(self, family: str) -> list[Under]:
+        """Return the calls of a job family that wait, and forget them: the job has ended."""
+        return self._waiting.pop(family, [])
+
+    def close(self) -> None:
+        """Cancel all that runs in the background."""
+        for task in self._tasks:
+            task.cancel()
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _prepare(self, prepare: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._preparing += 1
+        self.preparing += 1
         try:
             await prepare()
         finally:
-            self._preparing -= 1
+            self.preparing -= 1
 
     async def _ask_peers(self, job: str, peers: tuple[str, ...]) -> None:
         for peer in peers:
-            if peer == self.name:
+            if peer == self._name:
                 continue
             with contextlib.suppress(Away, Gone):
                 arming = await self._runtime.peer(peer).ask("hand_over", job)

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.branch import branch
+from actors.branch import branch, credential_exchange
 from actors.channel import channel
 from actors.channel import tool_runs as tasks
-from actors.channel.dispatch import dispatcher
+from actors.channel.dispatch import branch_liveness, dispatcher
 from actors.journal import journal as store
 from actors.journal.sqlite import storage
 from cortex.admission import pauses
@@ -179,7 +179,7 @@ def window_fed_twice(patch: Patch) -> None:
 
 @planted("the calls of a dead branch are lost, and asked again", 17, likely=troubled("crash branch"))
 def dead_branch_unnoticed(patch: Patch) -> None:
-    patch.setattr(dispatcher.Dispatch, "_declare_lost", lambda self, *args, **more: None)
+    patch.setattr(branch_liveness.BranchLiveness, "declare_lost", lambda self, *args, **more: None)
 
 
 @planted("what no branch has taken yet is neither lost nor an attempt", 114, likely=troubled("crash branch"))
@@ -190,7 +190,7 @@ def untaken_told_as_lost(patch: Patch) -> None:
         if given:
             self._lost([events.Broke(call.goal, call.sample, call.attempt, said) for call in given])
 
-    patch.setattr(dispatcher.Dispatch, "_take_back", lost)
+    patch.setattr(branch_liveness.BranchLiveness, "take_back", lost)
 
 
 @planted("a branch that is silent is asked for a sign of life", 17, likely=troubled("crash branch"))
@@ -214,7 +214,7 @@ def nobody_arms_again(patch: Patch) -> None:
     async def alone(self: Any, job: str, peers: Any) -> None:
         return
 
-    patch.setattr(branch.Branch, "_ask_peers", alone)
+    patch.setattr(credential_exchange.CredentialExchange, "_ask_peers", alone)
 
 
 @planted("a tool run whose worker died ends its goal or is run again", 16)
