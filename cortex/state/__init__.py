@@ -1,4 +1,4 @@
-"""State K of a job: goals, items, events, commands, the Program base class."""
+"""State K of a job: goals, items, events, commands, changes, and the Program base class."""
 
 from cortex.state.state import State
 

@@ -11,48 +11,50 @@ if TYPE_CHECKING:
 
 
 JOB, TOKENS = "job", "tokens"
-"""Periods of slices of what a job may cost, and of its tokens, that its parent lends a shard: from its beginning on."""
+"""Period of a slice of a job's tokens that its parent lends to a shard: from the beginning of the job."""
 
 
 class Slice(msgspec.Struct, frozen=True, array_like=True):
-    """What the job was lent of one budget."""
+    """Part of one budget that was lent to the job."""
 
     budget: str
-    """Its name, for people."""
+    """Display name of the budget."""
     period: str
-    """``day``, ``month``, or ``JOB`` and ``TOKENS``, which have no window."""
+    """``day`` or ``month``; or ``JOB`` or ``TOKENS``, which have no window."""
     window: int
-    """The day on which it begins for which it was lent, counted from 1970-01-01 UTC."""
+    """First day of the window, counted from 1970-01-01 UTC."""
     upto_nusd: int
-    """So much the job may commit in that window, all told, in 1e-9 USD."""
+    """Total that the job may commit in that window, in 1e-9 USD (in tokens for ``TOKENS``)."""
 
 
 class Purse(msgspec.Struct, array_like=True):
-    """What the job was lent, and what it lacks."""
+    """Slices of the job, and the amount it lacks."""
 
     slices: tuple[Slice, ...] = ()
     said: str = ""
-    """Why no more is to be had; empty where more may come."""
+    """Reason why no more can be lent; empty if more may come."""
     again_s: float = 0.0
-    """When the budget is whole again."""
+    """Time at which the budget is whole again."""
     since_s: float = 0.0
-    """Since when no more is to be had."""
+    """Time since which no more can be lent."""
     lacks_nusd: int = 0
-    """What the call costs at most for which there was no room; 0 where there was none such since the last slice."""
+    """Highest cost of the call for which there was no room; 0: none since the last slice."""
     lacks_tokens: int = 0
-    """The same in tokens."""
+    """Most tokens of that call."""
 
 
 NOTHING_YET = Slice("of its labels", "day", -1, 0)
-"""Of a job that could not ask for the budgets of its labels yet: nothing, on no day."""
+"""Slice of a job that has not asked for the budgets of its labels yet: no money, in no window."""
 
 
 def wait_ends_s(k: State) -> float:
-    """When a job that waits for its budget has waited as long as its user wanted; 0 where it does not wait for that."""
+    """Return the time at which a job has waited for its budget as long as its user allows; 0 if it does not wait for
+    it.
+    """
     purse = k.purse
     return purse.since_s + k.terms.limits.blocked_wait_s if purse is not None and purse.said else 0.0
 
 
 def rests(k: State) -> bool:
-    """Whether a call is held back for which no budget has anything left."""
+    """Return True if a call is held back for lack of budget."""
     return k.purse is not None and bool(k.purse.said)

@@ -1,7 +1,7 @@
-"""What a program may want done to K: the author's imperative vocabulary.
+"""Changes of K that a program may request.
 
-A program never touches K. Its ``select`` and ``absorb`` yield these; the loop checks all of them together and then
-applies all of them or none. ``Goal`` and ``Item`` (made new) belong to the vocabulary too.
+A program never modifies K. Its ``select`` and ``absorb`` yield changes; the loop checks all of them together and then
+applies all of them or none. New ``Goal`` and ``Item`` objects are changes too.
 """
 
 from __future__ import annotations
@@ -21,56 +21,60 @@ if TYPE_CHECKING:
 
 
 class Ask(msgspec.Struct, frozen=True, gc=False):
-    """Make one bounded call for an open goal. Only select may ask.
+    """Make one bounded call for an open goal. Only select may yield it.
 
-    Either ``prompt`` (rendered by this program) or ``body`` (a whole request in the Messages form, JSON) is given.
-    ``uses`` names the items that the prompt was made of: observations among them that are stale are read again first,
-    and select is asked once more.
+    Give either ``prompt`` (rendered by this program) or ``body`` (a whole request in the Messages format, JSON).
+    ``uses`` names the items that the prompt was made of: stale observations among them are read again first, and select
+    is called once more.
     """
 
     goal: Goal
     prompt: Prompt | Conversation | None = None
     body: bytes | None = None
     output_tokens_max: int | None = None
+    """``max_tokens`` of the call; None: the job's default."""
     params: dict[str, Any] | None = None
+    """Further parameters of the request, such as ``temperature``."""
     sample: str | None = None
+    """Sample number; None: the goal's own."""
     uses: tuple[Item, ...] = ()
     made: tuple[bytes, str, int, int] | None = None
-    """What the prompt was made into already, as ``cortex.calls.request.rendered`` says it."""
+    """Rendered prompt, if the caller has it already, as returned by ``cortex.calls.request.rendered``."""
     role: str = ""
-    """Which model is asked: the one that the job's user gave this role, else the job's own."""
+    """Role whose model is asked: the model that the user assigned to it, else the job's own."""
 
 
 class Vote(msgspec.Struct, frozen=True):
-    """Ask for an open goal until one answer is ahead of every other by ``k`` votes. Only select may ask.
+    """Ask for an open goal until one answer is ahead of every other by ``k`` votes. Only select may yield it.
 
-    Which replies agree is the program's ``ballot``; ``absorb`` then gets the winner's first reply, as if it had been
-    asked once. A reply that ``ballot`` refuses, or that stops at ``output_tokens_max``, is discarded, and another
-    sample is asked for. ``policies.decisions.voting.k_min`` plans k.
+    The program's ``ballot`` decides which replies agree; ``absorb`` then gets the winner's first reply, as if it had
+    been the only one. A reply that ``ballot`` refuses, or that stops at ``output_tokens_max``, is discarded, and
+    another sample is requested. ``policies.decisions.voting.k_min`` computes k.
     """
 
     goal: Goal
     prompt: Prompt | Conversation | None = None
     body: bytes | None = None
     k: int = 3
+    """Votes by which the winner must be ahead."""
     output_tokens_max: int | None = None
     params: dict[str, Any] | None = None
     samples_max: int = 0
-    """Samples after which the goal fails, MALFORMED, with nobody ahead; 0: 20 k + 20."""
+    """Samples after which the goal fails as MALFORMED if no answer is ahead; 0: 20 k + 20."""
     uses: tuple[Item, ...] = ()
     role: str = ""
-    """As in ``Ask``."""
+    """Role whose model is asked, as in ``Ask``."""
 
 
 class Resolve(msgspec.Struct, frozen=True, gc=False):
-    """The goal is met; this is its answer (plain data: text, numbers, lists, dicts, bytes)."""
+    """End a goal as met, with its answer (plain data: text, numbers, lists, dicts, bytes)."""
 
     goal: Goal
     answer: Any = None
 
 
 class Fail(msgspec.Struct, frozen=True):
-    """The goal cannot be met; of which kind the failure is, where no call failed."""
+    """End a goal as failed. ``kind`` is the kind of the failure if no call failed."""
 
     goal: Goal
     why: str
@@ -78,22 +82,22 @@ class Fail(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """The goal waits for its children under a join; then it is open again, ``partial`` where the join was not met.
+    """Let a goal wait for its children under a join; then it is open again, ``partial`` if the join was not met.
 
-    The join is over the children that no earlier one has merged: each round has its own. ``deadline_s`` takes the place
-    of the join's own; with no children to wait for, the goal waits for that time.
+    The join covers the children that no earlier join has merged, so each round has its own. ``deadline_s`` (seconds)
+    replaces the join's own deadline; without children to wait for, the goal waits for that time.
     """
 
     goal: Goal
     join: Join | None = Join()
-    """None: it waits until the program itself ends or reopens it."""
+    """None: the goal waits until the program ends or reopens it."""
     deadline_s: float | None = None
 
 
 class Expect(msgspec.Struct, frozen=True):
-    """The goal waits for an answer from outside, under this name; ``absorbed`` then gets it.
+    """Let a goal wait for an external answer with this name; ``absorbed`` then gets the answer.
 
-    A job that waits for nothing else rests until somebody answers.
+    A job that waits for nothing else rests until the answer is given.
     """
 
     goal: Goal
@@ -101,9 +105,9 @@ class Expect(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """To go on with this goal nothing is needed but ``value`` and its first ``children`` children: the rest leaves K.
+    """Remove from K everything that a goal no longer needs: only ``value`` and its first ``children`` children stay.
 
-    The value stands in ``goal.kept``. Children that live are abandoned.
+    The value is available as ``goal.kept``. Live children beyond the first ``children`` are abandoned.
     """
 
     goal: Goal
@@ -112,16 +116,17 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 class Log(msgspec.Struct, frozen=True):
-    """A line for whoever watches the job: said once, not when it is replayed."""
+    """Show a line to observers of the job: once, and not again when the turn is replayed."""
 
     text: str
 
 
 class Reopen(msgspec.Struct, frozen=True):
-    """The goal needs another turn: select will see it open. ``resample`` makes its next question a new sample.
+    """Open a goal again, so that select sees it once more. ``resample`` makes its next question a new sample.
 
-    Whatever it waited for (a reply, a tool, a child job) is let go. ``refused``: why its reply was no answer, where the
-    program asks for another by itself: counted as MALFORMED, and kept as ``goal.refused`` and in ``goal.resamples``.
+    Anything the goal waited for (a reply, a tool, a child job) is abandoned. ``refused`` is the reason why the reply
+    was no answer, if the program asks for another by itself: the reply counts as MALFORMED, and the reason is kept as
+    ``goal.refused`` and counted in ``goal.resamples``.
     """
 
     goal: Goal
@@ -130,24 +135,25 @@ class Reopen(msgspec.Struct, frozen=True):
 
 
 class Abandon(msgspec.Struct, frozen=True):
-    """Nobody wants this goal any more, nor what serves it."""
+    """End a goal, and the goals that serve it, because its result is not needed any more."""
 
     goal: Goal
 
 
 class Emit(msgspec.Struct, frozen=True, gc=False):
-    """A result for the job's sink. ``order`` is its place in the input, where the input's order is asked for."""
+    """Deliver a result to the job's sink. ``order`` is its position in the input, if the input's order is wanted."""
 
     value: Any
     order: int | None = None
     failed: bool = False
     row: str = ""
-    """Key of the row that failed, and the kind of its failure: such a row can be asked again. Empty: it cannot."""
+    """Key of a failed row that can be asked again; empty: it cannot."""
     kind: str = ""
+    """Failure kind of that row."""
 
 
 class RunTool(msgspec.Struct, frozen=True):
-    """Run one of the program's tools for an open goal; ``absorbed`` then gets what it returned."""
+    """Run one of the program's tools for an open goal; ``absorbed`` then gets its return value."""
 
     goal: Goal
     tool: str
@@ -155,7 +161,9 @@ class RunTool(msgspec.Struct, frozen=True):
 
 
 class Observe(msgspec.Struct, frozen=True):
-    """Read something of the outside world for an open goal, as an item of ``kind`` to be believed for ``trust_s``."""
+    """Read external state with a tool for an open goal, as an item of ``kind`` that stays valid for ``trust_s``
+    seconds.
+    """
 
     goal: Goal
     kind: str
@@ -165,16 +173,19 @@ class Observe(msgspec.Struct, frozen=True):
 
 
 class Spawn(msgspec.Struct, frozen=True):
-    """Let another program's answer be the answer of this open goal: a child job with a journal of its own."""
+    """Answer an open goal with the answer of another program, run as a child job with its own journal."""
 
     goal: Goal
     program: Program
     max_cost_nusd: int | None = None
+    """Cost cap of the child in 1e-9 USD; None: what this job can spare."""
     shards: int = 0
-    """It is one of so many shards of this job: its driver feeds it rows, and it is lent money as it goes."""
+    """Number of shards of this job of which the child is one: the driver feeds it rows, and money is lent to it in
+    slices. 0: the child is no shard."""
 
 
 Change = (
     Goal | Item | Resolve | Fail | Wait | Expect | Checkpoint | Log | Reopen | Abandon | Emit | RunTool | Observe
     | Spawn
 )
+"""Any change that a program may yield."""

@@ -1,4 +1,4 @@
-"""What the core wants done, in the imperative. A channel carries these out after the commit that holds their cause."""
+"""Commands of the core to its channel, carried out after the commit that holds their cause."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class _Command(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Common form on the wire: an array whose first element names the command."""
+    """Common wire format: an array whose first element names the command."""
 
 
 class Call(_Command, frozen=True, tag="call"):
@@ -21,41 +21,42 @@ class Call(_Command, frozen=True, tag="call"):
     sample: str
     attempt: int
     hash: bytes
-    """Hash of (endpoint, model, prompt, parameters, sample): the question's identity."""
+    """Hash of (endpoint, model, prompt, parameters, sample): the identity of the question."""
     body: bytes
-    """The request in the Messages form, JSON, without ``stream``."""
+    """Request in the Messages format, JSON, without ``stream``."""
     output_tokens_max: int
     prompt_tokens_max: int
-    """M: the branch refuses a prompt above it, whatever the core thought."""
+    """M, the prompt's bound in tokens: the branch refuses a larger prompt, whatever the core computed."""
     timeout_s: float
+    """Seconds that the attempt may take."""
     route: int = 0
-    """Which of the job's routes."""
+    """Index of the job's route."""
     generation: int = 0
-    """Of that route's breaker, when the permit was given."""
+    """Generation of the route's breaker when the permit was given."""
     trace: str = ""
-    """The W3C ``traceparent`` of this attempt, put in on the way out where it is to go to the provider; K has none."""
+    """W3C ``traceparent`` of this attempt, set on the way out if it is sent to the provider; empty in K."""
 
 
 class Submit(_Command, frozen=True, tag="submit"):
-    """Hand this submission to the provider, once."""
+    """Send this submission to the provider, once."""
 
     number: int
 
 
 class Find(_Command, frozen=True, tag="find"):
-    """Look for this submission among the provider's batches."""
+    """Search for this submission among the provider's batches."""
 
     number: int
 
 
 class Collect(_Command, frozen=True, tag="collect"):
-    """Bring the results of this submission as soon as there are any."""
+    """Fetch the results of this submission as soon as there are any."""
 
     number: int
 
 
 class Withdraw(_Command, frozen=True, tag="withdraw"):
-    """Nobody waits for this batch any more: cancel it at the provider."""
+    """Cancel this batch at the provider: its results are not wanted any more."""
 
     number: int
     route: int
@@ -63,7 +64,7 @@ class Withdraw(_Command, frozen=True, tag="withdraw"):
 
 
 class RunTool(_Command, frozen=True, tag="run_tool"):
-    """Run one tool on a worker. ``key`` is the call's id, an idempotency key for tools that take one."""
+    """Run one tool on a worker. ``key`` is the call's id, an idempotency key for tools that accept one."""
 
     goal: int
     attempt: int
@@ -83,45 +84,46 @@ class Launch(_Command, frozen=True, tag="launch"):
     max_cost_nusd: int | None
     max_job_tokens: int | None
     shards: int = 0
-    """As in ``Spawn``."""
+    """Number of shards of which the child is one, as in ``Spawn``; 0: it is no shard."""
 
 
 class Rest(_Command, frozen=True, tag="rest"):
-    """This job stops or pauses: let the child job that works for the goal come to rest too, to be resumed with it."""
+    """Let the child job of this goal come to rest, because this job stops or pauses; both are resumed together."""
 
     goal: int
     attempt: int
 
 
 class Abandon(_Command, frozen=True, tag="abandon"):
-    """Nobody waits for this attempt any more. Its reply is welcome all the same: it may have been paid."""
+    """Give up waiting for this attempt. A reply that arrives nevertheless is kept, since it may have been billed."""
 
     goal: int
     attempt: int
 
 
 class Emit(_Command, frozen=True, tag="emit"):
-    """Result number ``index`` of the job is ready for its sink."""
+    """Deliver result number ``index`` of the job to its sink."""
 
     index: int
     value: Any
     failed: bool = False
     row: str = ""
-    """Of one that failed and could be asked again: key of the row, and kind of the failure."""
+    """Key of a failed row that can be asked again; otherwise empty."""
     kind: str = ""
+    """Failure kind of that row."""
     order: int = -1
-    """Its place in the input, where the input's order was asked for."""
+    """Position in the input, if results are wanted in the order of the input; otherwise -1."""
 
 
 class Finish(_Command, frozen=True, tag="finish"):
-    """The job has ended: ``complete``, ``partial`` (resumable), ``failed`` or ``cancelled``, and why."""
+    """End the job: ``complete``, ``partial`` (resumable), ``failed`` or ``cancelled``, and the reason."""
 
     outcome: str
     why: str
 
 
 class Made(_Command, frozen=True, tag="made"):
-    """A program that is traced made this goal: to be written down with the next turn."""
+    """Record with the next turn that a traced program made this goal."""
 
     goal: int
     kind: str
@@ -129,7 +131,7 @@ class Made(_Command, frozen=True, tag="made"):
 
 
 class Log(_Command, frozen=True, tag="log"):
-    """A line of the program for whoever watches."""
+    """Show a line of the program to observers."""
 
     at_s: float
     text: str
@@ -141,9 +143,9 @@ Command = (
 
 
 class Decided(list[Command]):
-    """What a step wants done; and beside it, for whoever looks on, the goals that it made and those that it ended.
+    """Commands of a step, with the goals that it made and the goals that it ended, for observers.
 
-    A goal that has ended may have left K already: here it is seen once more.
+    An ended goal may already have left K: it is visible for the last time in `ended`.
     """
 
     __slots__ = ("ended", "made")

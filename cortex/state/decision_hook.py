@@ -1,8 +1,8 @@
-"""Why K is as it is: each decision of a step, told with the numbers that it saw to whoever listens.
+"""Hook for the decisions of a step: each is passed to a listener with the numbers it was based on.
 
-Nobody listens while a job runs. A replay of its journal takes the same decisions again, by the same code, and hears
-them: so what is shown is what was seen, and not a second account of it. Listening changes nothing; it is no part of K,
-of its bytes, or of what a step returns.
+A running job has no listener. A replay of its journal takes the same decisions again, by the same code, and can listen
+to them, so what is shown is what the decision was based on, not a second account. Listening changes nothing: the hook
+is no part of K, of its bytes, or of what a step returns.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ if TYPE_CHECKING:
 
 
 class Tell(Protocol):
-    """Whoever listens."""
+    """Listener to decisions."""
 
     def __call__(self, goal: int, what: str, seen: dict[str, Any], /) -> None:
-        """Of which goal (0: of the job as a whole), what was decided, and what was seen.
+        """Receive a decision: goal id (0: the job as a whole), name of the decision, and the values it was based on.
 
-        What is given may be a part of K: to be read at once, never kept or changed.
+        The values may be part of K: read them at once, and never keep or change them.
         """
 
 
 def listen(k: State, tell: Tell) -> None:
-    """From now on this hears what is decided over this K. It must not raise: that would be taken for the program's."""
+    """Pass all further decisions over this K to `tell`.
+
+    `tell` must not raise: its error would be attributed to the program.
+    """
     k.__dict__["tell"] = tell

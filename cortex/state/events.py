@@ -1,7 +1,7 @@
-"""What happened, in the past tense. Everything that a channel's step depends on arrives as one of these.
+"""Events: everything that a channel's step depends on.
 
 A ``Turn`` is the unit of the journal: the events that arrived together, and the time at which the channel took them.
-Replaying the turns of a journal through ``loop.step`` gives the same K and the same commands.
+Replaying the turns of a journal through ``cortex.loop.step`` gives the same K and the same commands.
 """
 
 from __future__ import annotations
@@ -19,22 +19,25 @@ from policies.failures.failure import Failure
 
 
 class _Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Common form on the wire and in the journal: an array whose first element names the event."""
+    """Common format on the wire and in the journal: an array whose first element names the event."""
 
 
 class Opened(_Event, frozen=True, tag="opened"):
-    """A job begins, or begins anew because its program changed. K starts here; replay starts at the last one."""
+    """A job begins, or begins anew because its program changed. K starts at this event; a replay starts at the latest
+    one.
+    """
 
     terms: Terms
     epoch: int
     first_goal: int = 1
-    """Goals of a job are numbered on, however often it begins anew: a late reply can be taken for no other's."""
+    """Id of the first goal. Ids continue over all beginnings of a job, so that a late reply is attributed to no other
+    goal."""
     carried: Ledger | None = None
-    """What the job had spent before it began anew: its cap still counts it."""
+    """Amounts that the job had spent before it began anew: its cap still counts them."""
 
 
 class Rejoined(_Event, frozen=True, tag="rejoined"):
-    """A new incarnation of the channel owns the job. Attempts that no branch still holds are lost."""
+    """A new incarnation of the channel owns the job. Attempts that no branch holds any more are lost."""
 
     epoch: int
     held: tuple[tuple[int, int], ...] = ()
@@ -42,48 +45,49 @@ class Rejoined(_Event, frozen=True, tag="rejoined"):
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
-    """One row of a source, already checked: what to ask, or why it is refused before it is asked."""
+    """Row of a source after its checks: the question, or the reason why it is refused before it is asked."""
 
     key: str
     body: bytes = b""
     output_tokens_max: int = 0
     refusal: str = ""
     place: int = -1
-    """Its place among the rows of the source, from 0 on, where it failed and is asked again."""
+    """Position among the rows of the source, from 0, if the row failed and is asked again; otherwise -1."""
 
 
 class Fed(_Event, frozen=True, tag="fed"):
-    """A window of a source was read."""
+    """A window of rows was read from a source."""
 
     rows: tuple[Row, ...]
     start: int
-    """Where this window begins: it is taken only if the one before it ended there."""
+    """Position at which this window begins: it is taken only if the window before ended there."""
     position: int
-    """Where reading goes on: bytes of the source after decompression, or rows of one that is no text."""
+    """Position at which reading continues: bytes of the source after decompression, or rows if the source is no
+    text."""
     ended: bool
 
 
 class Granted(_Event, frozen=True, tag="granted"):
-    """The cortex leases this to the job, in place of what it leased it of the same route before."""
+    """The scheduler granted the job a lease on a route, replacing its earlier lease on that route."""
 
     permits: int
-    """Attempts in flight at once."""
+    """Attempts that may be in flight at once."""
     route: int = 0
-    """Which of the job's routes: 0 its own, then its declared fallbacks."""
+    """Index of the job's route: 0 its own, then its declared fallbacks."""
     starts: int = -1
-    """Attempts that may be begun under this grant at all; -1: any number."""
+    """Attempts that may be begun under this grant; -1: any number."""
     generation: int = 0
-    """Of the route's breaker."""
+    """Generation of the route's breaker."""
     requests_per_s: float = 0.0
-    """0: no bound; so for tokens."""
+    """0: no bound, here and in the two token rates."""
     input_tokens_per_s: float = 0.0
     output_tokens_per_s: float = 0.0
     why: str = ""
-    """Why it is less than was asked for; empty where nothing is the matter."""
+    """Reason why the grant is less than was asked for; empty: no reason."""
     memo: bytes = b""
-    """What the cortex wants told back, should it have to begin anew."""
+    """Opaque state of the scheduler, returned to it when it restarts."""
     again_s: float = 0.0
-    """Seconds until the route's open breaker is to be probed; 0: it is not open."""
+    """Seconds until the route's open breaker is probed; 0: the breaker is not open."""
 
 
 class Answered(_Event, frozen=True, tag="answered"):
@@ -95,18 +99,18 @@ class Answered(_Event, frozen=True, tag="answered"):
     hash: bytes
     reply: Reply
     elapsed_s: float = 0.0
-    """How long the request took."""
+    """Seconds that the request took."""
     waited_s: float = 0.0
-    """How long it was at its branch before it was sent."""
+    """Seconds that the call waited at its branch before it was sent."""
     by: str = ""
-    """The branch; empty where none made the attempt."""
+    """Name of the branch; empty if none made the attempt."""
 
 
 class Recalled(_Event, frozen=True, tag="recalled"):
-    """A call was found among the remembered replies: nothing is sent, nothing is paid.
+    """A call was found among the stored replies: nothing is sent, nothing is paid.
 
-    The journal keeps the reference alone where this same journal holds the reply; a reply that another job paid for is
-    copied, so that a journal stands by itself.
+    The journal keeps only a reference if this journal holds the reply; a reply that another job paid for is copied, so
+    that a journal is complete by itself.
     """
 
     goal: int
@@ -130,7 +134,7 @@ class Broke(_Event, frozen=True, tag="broke"):
 
 
 class Observed(_Event, frozen=True, tag="observed"):
-    """A tool read something of the outside world, or did something there."""
+    """A tool run ended: it read or changed external state."""
 
     goal: int
     attempt: int
@@ -138,9 +142,9 @@ class Observed(_Event, frozen=True, tag="observed"):
     read_at_s: float
     failure: Failure | None = None
     elapsed_s: float = 0.0
-    """From the moment at which a worker was asked."""
+    """Seconds since a worker was asked."""
     by: str = ""
-    """The worker."""
+    """Name of the worker."""
 
 
 class Returned(_Event, frozen=True, tag="returned"):
@@ -156,108 +160,109 @@ class Returned(_Event, frozen=True, tag="returned"):
     failure: Failure | None = None
     assumed_tokens: int = 0
     partial: bool = False
-    """It has not failed: it stopped, and goes on when it is spawned again."""
+    """True if the child stopped without failing, and continues when it is spawned again."""
     report: Report | None = None
-    """What a shard came to, in place of its bill."""
+    """Final report of a shard, in place of its bill."""
 
 
 class Reported(_Event, frozen=True, tag="reported"):
-    """A shard says what it has come to, and what it may commit and lacks."""
+    """A shard reported its counts, and what it may commit and lacks."""
 
     goal: int
     report: Report
 
 
 class Written(_Event, frozen=True, tag="written"):
-    """The sink holds the first ``rows`` results, whole, in its first ``size_bytes`` bytes, on disk."""
+    """The sink holds the first ``rows`` results, complete, in its first ``size_bytes`` bytes, on disk."""
 
     rows: int
     size_bytes: int
     parts: tuple[int, ...] = ()
-    """Of how many results of each shard they are made."""
+    """Number of results of each shard among them."""
 
 
 class LimitsSet(_Event, frozen=True, tag="limits_set"):
-    """An operator changed the job's bounds: who, and what they are now."""
+    """An operator changed the job's limits: the operator's name, and the new limits."""
 
     who: str
     limits: Limits
     route: Route | None = None
-    """Given where the credential or the price changed; another endpoint or model would be another job."""
+    """Given if the credential or the price changed; another endpoint or model would be another job."""
     fallbacks: tuple[Route, ...] | None = None
-    """Given where these changed: they may be others than before, or none."""
+    """New fallbacks, which may be others than before, or none; None: unchanged."""
     role_routes: tuple[Route, ...] = ()
-    """The same routes under other credentials or at other prices; none: as they were."""
+    """Routes of the roles with other credentials or prices; empty: unchanged."""
 
 
 class Stopped(_Event, frozen=True, tag="stopped"):
-    """Someone asked the job to end: ``cancel`` for good, ``drain`` to be resumed later.
+    """A user asked the job to end: ``cancel`` for good, ``drain`` to be resumed later.
 
-    Or the cortex condemns it (``condemn``), since its channel keeps dying: that ends it at once, resumable too.
+    Or the scheduler stopped it (``condemn``), because its channel keeps dying: that ends the job at once, resumable.
     """
 
     who: str
     how: str
     story: str = ""
-    """Of what happened, where the cortex condemns it."""
+    """Account of what happened, if the scheduler stopped the job."""
 
 
 class Resumed(_Event, frozen=True, tag="resumed"):
-    """Someone asked an ended but resumable job to go on."""
+    """A user asked an ended but resumable job to continue."""
 
     who: str
 
 
 class Reopened(_Event, frozen=True, tag="reopened"):
-    """Rows that failed are to be asked again, as a part of the same job: their results are taken back.
+    """Failed rows are to be asked again, as a part of the same job: their results are withdrawn.
 
     The rows themselves are fed again, after all others. Only for a job that has ended, complete or partial, and has
-    read its source to the end; a program says whether it can be asked so (``Program.asks_again``).
+    read its source to the end, and whose program allows it (``Program.asks_again``).
     """
 
     who: str
     edition: int
-    """Counts these events in a job, from 1 on: the same one twice is taken once."""
+    """Number of this event in its job, from 1: an event that arrives twice is applied once."""
     keys: tuple[str, ...]
-    """The rows."""
+    """Keys of the rows."""
     lines: tuple[int, ...]
-    """Where their results stand among those of the job so far, ascending."""
+    """Positions of their results among the results of the job so far, ascending."""
     kinds: dict[str, int]
-    """How many of them failed how."""
+    """Number of these rows by failure kind."""
     base: int
     """Position in the source after which they are fed."""
     ordered: bool = False
-    """Whether results come in the order of the input: then ``lines`` are the rows' places in it."""
+    """True if results come in the order of the input: then ``lines`` are the rows' positions in the input."""
     written: tuple[int, int] = (0, 0)
-    """Results and bytes that the sink keeps: none of a file, which is written anew; all of what cannot be cut back."""
+    """Results and bytes that the sink keeps: none for a file, which is written anew; all for a sink that cannot be cut
+    back."""
     route: Route | None = None
-    """Where the job's calls go from now on, if that is another model; then nothing else may be left to ask."""
+    """Route of the job's calls from now on, if it is another model; then no other row may be left to ask."""
     model: str = ""
-    """The model that stands in these rows' requests from now on; empty: as it was."""
+    """Model in these rows' requests from now on; empty: unchanged."""
     output_tokens_max: int = 0
-    """The same for ``max_tokens``; 0: as it was."""
+    """``max_tokens`` in these rows' requests from now on; 0: unchanged."""
     requests: bool = True
-    """Whether a row is a whole request, which holds both itself."""
+    """True if a row is a whole request, which holds both itself."""
 
 
 class Ticked(_Event, frozen=True, tag="ticked"):
-    """Nothing but time passed: something was due."""
+    """Time passed, and something was due."""
 
 
 class Intended(_Event, frozen=True, tag="intended"):
-    """These calls, in hand at the channel, shall go to the provider together."""
+    """Calls of the channel are to be sent to the provider together, as a message batch."""
 
     number: int
-    """Counts the submissions of a job."""
+    """Number of the submission within its job."""
     route: int
     keys: tuple[int, ...]
-    """Its attempts, as flights are named."""
+    """Attempts of the submission, by `flight_key`."""
     marker: str = ""
-    """The account's newest batch at this time; empty where there is none."""
+    """The account's newest batch at this time; empty if there is none."""
 
 
 class Submitted(_Event, frozen=True, tag="submitted"):
-    """The provider has a submission, as a message batch of this name. ``who``: the person who says so."""
+    """The provider has a submission, as a message batch of this name. ``who``: the person who says so, if any."""
 
     number: int
     name: str
@@ -265,7 +270,7 @@ class Submitted(_Event, frozen=True, tag="submitted"):
 
 
 class Unsubmitted(_Event, frozen=True, tag="unsubmitted"):
-    """The provider surely has it not, and why. ``who``: the person who says so."""
+    """The provider certainly does not have the submission, and why. ``who``: the person who says so, if any."""
 
     number: int
     failure: Failure
@@ -273,14 +278,14 @@ class Unsubmitted(_Event, frozen=True, tag="unsubmitted"):
 
 
 class Doubted(_Event, frozen=True, tag="doubted"):
-    """A submission went out, and what came of it nobody heard."""
+    """A submission was sent, and its outcome is unknown."""
 
     number: int
     failure: Failure
 
 
 class Stuck(_Event, frozen=True, tag="stuck"):
-    """Nothing more can be learnt of a submission: its batch, or the list, cannot be read."""
+    """A submission cannot be followed any more: its batch, or the list of batches, cannot be read."""
 
     number: int
     failure: Failure
@@ -293,7 +298,8 @@ class Collected(_Event, frozen=True, tag="collected"):
 
 
 class Made(_Event, frozen=True, tag="made"):
-    """In the turn before, a program that is traced made this goal. A replay in which it makes another is noticed."""
+    """A traced program made this goal in the turn before. A replay that makes another goal is detected by this event.
+    """
 
     goal: int
     kind: str
@@ -301,7 +307,7 @@ class Made(_Event, frozen=True, tag="made"):
 
 
 class Told(_Event, frozen=True, tag="told"):
-    """Someone gave the answer of this name."""
+    """A user gave the external answer of this name."""
 
     who: str
     name: str
@@ -309,18 +315,18 @@ class Told(_Event, frozen=True, tag="told"):
 
 
 class Leased(_Event, frozen=True, tag="leased"):
-    """What the budgets of the job's labels let it commit, in place of what they did before."""
+    """The budgets of the job's labels let it commit these slices, replacing the earlier ones."""
 
     slices: tuple[Slice, ...] = ()
-    """One of each budget that covers it; none where none does."""
+    """Slices by budget that covers the job, at most one for each; empty if no budget does."""
     said: str = ""
-    """Why what the next call needs cannot be had, if so: which budget is used up."""
+    """Reason why the next call's cost cannot be had: the budget that is used up. Empty: none."""
     again_s: float = 0.0
-    """When that budget is whole again, in seconds since 1970."""
+    """Time at which that budget is whole again, in seconds since 1970."""
 
 
 def reported(goal: int, blob: bytes) -> Reported:
-    """What a shard says, as it came."""
+    """Decode a shard's report."""
     return Reported(goal, msgspec.msgpack.decode(blob, type=Report))
 
 
@@ -332,11 +338,11 @@ Event = (
 
 
 class Turn(msgspec.Struct, frozen=True, array_like=True):
-    """The events that a channel took together, in their order, and when: seconds since 1970, never decreasing."""
+    """Events that a channel took together, in their order, and the time: seconds since 1970, never decreasing."""
 
     at_s: float
     batches: tuple[tuple[Event, ...], ...]
-    """A batch is what came in one message; its bytes enter the journal as they came."""
+    """A batch is the content of one message; its bytes enter the journal unchanged."""
     account: bytes = b""
-    """What the job came to in this turn, whatever its program is by now (``journal.Account``). Empty where that is what
-    it was before; the step never reads it."""
+    """Counts of the job after this turn, independent of its program (``journal.Account``). Empty if unchanged; the step
+    never reads it."""

@@ -1,4 +1,4 @@
-"""A goal: a thing to achieve, and the law of its life."""
+"""Goals and the table of their state transitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from policies.failures.failure import Failure
 
 
 class Status(enum.IntEnum):
-    """Where a goal stands."""
+    """Status of a goal."""
 
     OPEN = 0
     ASKED = 1
@@ -25,6 +25,7 @@ class Status(enum.IntEnum):
 
 
 ENDED = frozenset({Status.RESOLVED, Status.FAILED, Status.ABANDONED})
+"""Final statuses."""
 
 TRANSITIONS: dict[Status, frozenset[Status]] = {
     Status.OPEN: frozenset({Status.ASKED, Status.WAITING}) | ENDED,
@@ -34,103 +35,115 @@ TRANSITIONS: dict[Status, frozenset[Status]] = {
     Status.FAILED: frozenset(),
     Status.ABANDONED: frozenset(),
 }
-"""The law of a goal's life. ``asked -> open``: the attempt failed and may be repeated, did not fit, or its reply asks
-for another turn. ``waiting -> open``: its children met their join, its time came, or it was approved."""
+"""Allowed transitions of a goal's status.
+
+``asked -> open``: the attempt failed and may be repeated, the prompt did not fit, or the reply asks for another turn.
+``waiting -> open``: the children met their join, the time came, or the goal was approved."""
 
 
 class IllegalTransition(RuntimeError):
-    """A goal was asked to go where its life does not lead. Nothing was changed; the message tells the goal's story."""
+    """Transition that `TRANSITIONS` does not allow. Nothing was changed; the message holds the goal's story."""
 
 
 class Missing(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An attempt that was given up for lost. Its reply is welcome still: what it asked, of which route."""
+    """Attempt that was given up as lost. A reply that still arrives is kept: this record says what it asked on which
+    route.
+    """
 
     charge: Charge
+    """Amount that is charged for the attempt."""
     question: bytes
+    """Hash of the question."""
     route: int = 0
-    """Its place in the job's routes; -1: the job has given that route up, and its price is known no more."""
+    """Index of the job's route; -1: the job has given up that route, and its price is no longer known."""
 
 
 NEVER = 0.0
-"""A time that is none. A snapshot leaves out what is the default itself, the very object: hence one zero for all."""
+"""Time value "never". A snapshot leaves out a field that is the default object itself, so all share this one zero."""
 _FIRST_SAMPLE = "0".strip
-"""Texts that are equal are many objects, so this one is never left out. A built-in method that gives its own text: the
-quickest factory that there is."""
+"""Factory of the default sample. Equal texts are different objects, so this field is never left out of a snapshot. A
+built-in method that returns its own text is the quickest factory there is."""
 
 
 @quick_to_set
 class Goal(msgspec.Struct, omit_defaults=True, gc=False):
-    """A thing to achieve. A program makes one with ``kind``, ``value`` and ``parent``; the loop fills in the rest.
+    """Unit of work with a status. A program makes a goal with ``kind``, ``value`` and ``parent``; the loop sets the
+    rest.
 
-    ``due_at_s`` may be given too: the goal is open from then on. And ``deadline_at_s``: it fails, TIMED_OUT, where it
-    is not met by then. Both are seconds since 1970, as ``k.at_s`` is.
+    A program may also set ``due_at_s``, from which the goal is open, and ``deadline_at_s``, at which it fails as
+    TIMED_OUT unless it is met. Both are in seconds since 1970, as ``k.at_s`` is.
     """
 
-    # K may keep a million of these, and each look for garbage among them would take a second. Values are plain data: no
-    # cycle goes through a goal.
+    # K may hold a million goals, and each garbage collection over them would take a second. Values are plain data, so
+    # no reference cycle goes through a goal.
     kind: str
     value: Any = None
     parent: int = 0
-    """Id of the goal that this one serves; 0 for a top goal."""
+    """Id of the goal that this goal serves; 0 for a top goal."""
     id: int = 0
     status: Status = Status.OPEN
     depth: int = 0
+    """Number of ancestors."""
     sample: str = msgspec.field(default_factory=_FIRST_SAMPLE)
-    """Which sample of the question is asked; a resample takes the next number."""
+    """Sample number of the question; a resample takes the next number."""
     tries: int = 0
     """Attempts made so far, over all samples."""
     broken: int = 0
-    """Attempts of this sample that failed, as the retry policy counts them; ``throttles`` of them by the rate limit."""
+    """Failed attempts of this sample, as the retry policy counts them."""
     throttles: int = 0
+    """Number of these that failed by the rate limit."""
     lane: int = 0
-    """Which of the job's lanes it was asked on last, or waits for (``Terms.roles``)."""
+    """Lane of the job on which the goal was last asked, or for which it waits (``Terms.roles``)."""
     question: bytes = b""
-    """Hash of what was asked last and is not yet absorbed: a reply to anything else comes too late."""
+    """Hash of the latest question that is not yet absorbed; a reply to another question is out of date."""
     hedge: int = 0
-    """An earlier attempt at the same question that is awaited besides the latest; 0: none."""
+    """Earlier attempt at the same question that is awaited besides the latest; 0: none."""
     resamples: int = 0
+    """Number of resamples after refused replies."""
     refused: str = ""
-    """Why its latest reply was refused: a program may say so when it asks again."""
+    """Reason why the latest reply was refused, for the program's next prompt."""
     too_large: int = 0
-    """How often its prompt was found too large: select sees it and must ask for less."""
+    """Number of times that the prompt was too large: select must then ask for less."""
     constructor: str = ""
-    """The framing of the prompt that was sent last."""
+    """Framing of the prompt that was sent last."""
     due_at_s: float = NEVER
-    """An open goal is not offered to select before this time."""
+    """Time before which an open goal is not offered to select."""
     deadline_at_s: float = NEVER
-    """When it fails unless it was met; 0: never."""
+    """Time at which the goal fails unless it is met; 0: never."""
     timeout_at_s: float = NEVER
-    """The same, by the job's ``goal_timeout_s``; 0 before its first attempt."""
+    """Time at which the goal fails by the job's ``goal_timeout_s``; 0 before its first attempt."""
     join: Join | None = None
     expects: str | None = None
-    """Name of the answer from outside that it waits for; empty where it waits for its program itself."""
+    """Name of the external answer that the goal waits for; empty if it waits for the program itself; None: for
+    neither."""
     partial: bool = False
-    """The join it waited for could not be met in full, or its deadline passed: what is there is a part."""
+    """True if the awaited join could not be met in full, or its deadline passed: the result is a part."""
     children: list[int] = msgspec.field(default_factory=list)
     children_resolved: int = 0
     children_failed: int = 0
     merged_resolved: int = 0
-    """Children that earlier joins have merged already: a new wait is for the others."""
+    """Resolved children that earlier joins have merged: a new wait is for the other children."""
     merged_failed: int = 0
+    """Failed children that earlier joins have merged."""
     answer: Any = None
     failure: Failure | None = None
     ended: int = 0
-    """Its number among the goals of the job that have ended, where the program is traced; 0 while it lives."""
+    """Number of the goal among the ended goals of the job, if the program is traced; 0 while the goal is live."""
     ended_at_s: float = NEVER
     kept: Any = None
-    """What its program set down at its last checkpoint."""
+    """Value of the program's latest checkpoint."""
     row: str = ""
-    """Key of the row of the source that it was made for, where it was."""
+    """Key of the source row that the goal was made for; empty if none."""
     assumed: dict[int, Missing] | None = None
-    """Attempts given up for lost, and what is charged for each until its reply turns up."""
+    """Attempts given up as lost, and the charge for each until its reply arrives."""
 
     @property
     def joined(self) -> bool:
-        """Whether it has children and all of them have ended."""
+        """True if the goal has children and all of them have ended."""
         return bool(self.children) and self.children_resolved + self.children_failed == len(self.children)
 
     def story(self) -> str:
-        """One line for an error: what is known of this goal's life."""
+        """Return the goal's state in one line, for an error message."""
         said = f"goal {self.id} ({self.kind}) is {self.status.name.lower()} after {self.tries} tries"
         if self.children:
             said += f", {self.children_resolved} of {len(self.children)} children resolved"
@@ -140,9 +153,9 @@ class Goal(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 TRIES_MAX = (1 << 20) - 1
-"""Attempts that one goal may ever make, so that a goal and an attempt are one number."""
+"""Maximum number of attempts of one goal, so that a goal and an attempt fit into one number."""
 
 
 def flight_key(goal: int, attempt: int) -> int:
-    """One number for an attempt: goals fill the upper bits, a goal's tries the lower twenty."""
+    """Return a number that identifies an attempt: the goal in the upper bits, the attempt in the lower twenty."""
     return goal << 20 | attempt

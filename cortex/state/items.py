@@ -1,4 +1,4 @@
-"""An item: a thing in K, where it came from, and how far it may be believed."""
+"""Items: values in K, their sources, and how long observations stay valid."""
 
 from __future__ import annotations
 
@@ -8,28 +8,31 @@ import msgspec
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """How an item was read from a world that changes: by which tool, when, and for how long it may be believed."""
+    """Reading of external, mutable state: the tool, the time, and how long the value may be used."""
 
     tool: str
     arguments: dict[str, Any]
     read_at_s: float
+    """Time of the reading, in seconds since 1970."""
     trust_s: float
+    """Seconds for which the value may be used."""
     taken_at_s: float = -1.0
-    """When K took it in: within that turn it is believed, however short the trust. Below zero: it was never read."""
+    """Time at which K took the reading in: within that turn it is valid, however short ``trust_s``. Below 0: never
+    read."""
 
 
 class Item(msgspec.Struct, omit_defaults=True):
-    """A thing in K: a source artefact, or one derived by a call. Large values are stored once and referred to by id."""
+    """Value in K: a source artefact, or one derived by a call. Large values are stored once and referred to by id."""
 
     kind: str
     value: Any = None
     sources: tuple[int, ...] = ()
-    """Ids of the items that it was made from; select may go back to them."""
+    """Ids of the items that it was made from; select may return to them."""
     lossy: bool = False
-    """Whether something of its sources was lost on the way (a summary, a label)."""
+    """True if content of its sources was lost (a summary, a label)."""
     id: int = 0
     size_bytes: int = 0
     call: str = ""
-    """The call whose reply it came from; empty for a source artefact."""
+    """Id of the call whose reply it came from; empty for a source artefact."""
     observation: Observation | None = None
-    """Given where it was read; an item of which the first reading is under way is not listed by ``items_of`` yet."""
+    """Reading of an observed item. While its first reading is in progress, ``items_of`` does not list the item."""

@@ -1,4 +1,4 @@
-"""Share of a route that a job was granted, and how much of it is in use."""
+"""Share of a route that a job was granted, and the part of it in use."""
 
 from __future__ import annotations
 
@@ -16,48 +16,51 @@ if TYPE_CHECKING:
 
 
 TOGETHER_S = 0.1
-"""A pace wakes its job so long after the next call is due: what has become due by then goes out in one turn. Less than
-``policies.limits.pace.BURST_S``, so that nothing of the rate is lost."""
+"""Seconds between the time at which the next call is due by the pace and the wake-up of its job: all calls due by then
+go out in one turn. Less than ``policies.limits.pace.BURST_S``, so that nothing of the rate is lost."""
 
 
 @quick_to_set
 class Share(msgspec.Struct):
-    """What a job was granted of one route, and how much of it is in use."""
+    """Grant for one route, and the part of it in use."""
 
     permits: int = 0
-    """Attempts in flight at once."""
+    """Attempts that may be in flight at once."""
     starts: int = -1
-    """Attempts that may still be begun under the grant at all; -1: any number."""
+    """Attempts that may still be begun under the grant; -1: any number."""
     generation: int = 0
-    """Of the route's breaker, as last told."""
+    """Generation of the route's breaker, as last reported."""
     in_flight: int = 0
-    """Attempts under way here, those that nobody awaits any more included."""
+    """Attempts in flight, abandoned ones included."""
     hold_until_s: float = 0.0
-    """The provider said to wait: nothing is asked here before, no probe either."""
+    """Retry-After of the provider: no call, and no probe, is sent on this route before this time, in seconds since
+    1970."""
     pace: Pace | None = None
-    """The rates granted with it, where there are any."""
+    """Rates of the grant; None: no rates."""
     blocked: Failure | None = None
-    """Why nothing is asked here: the account, the key, the model, or a wait beyond the job's patience."""
+    """Reason why no call is sent on this route: the account, the key, the model, or a wait beyond the job's
+    patience."""
     trying: bool = False
-    """Blocked as far as known, and one call may find out."""
+    """True if the route is blocked as far as known, and one call may test it."""
     probing: int = 0
-    """Of those in flight, the ones that find out: one at a time."""
+    """Number of calls in flight that test a blocked route; at most 1."""
     reset_s: float = 0.0
-    """When an account that is blocked will be open again, as the provider says or as is supposed: it is tried then. 0
-    where nobody knows. A probe that the cortex grants may find out before."""
+    """Time at which a blocked account is tried again, as the provider says or as is assumed; 0: not known. A probe
+    granted by the scheduler may try earlier."""
     failing: Failure | None = None
-    """The last of the failures of the route itself that came since its last reply; None: a reply came last."""
+    """Latest failure of the route itself since its last reply; None: the latest outcome was a reply."""
     failing_s: float = 0.0
-    """When the first of them came."""
+    """Time of the first of these failures."""
     why: str = ""
-    """Why it is less than was asked for; empty where nothing is the matter."""
+    """Reason why the grant is less than was asked for; empty: no reason."""
     again_at_s: float = 0.0
-    """When its open breaker is to be probed, as far as was told; 0: it is not open."""
+    """Time at which the route's open breaker is probed, as last reported; 0: the breaker is not open."""
     memo: bytes = b""
-    """What the cortex wants told back, should it have to begin anew."""
+    """Opaque state of the scheduler, returned to it when it restarts."""
 
     def free(self, at_s: float) -> int:
-        """Attempts that may be begun here now, as far as permits go; 0 while the provider or the pace says to wait."""
+        """Return the attempts that may be begun now by the permits; 0 while Retry-After or the pace requires waiting.
+        """
         if self.hold_until_s > at_s or (self.pace is not None and due_at_s(self.pace) > at_s):
             return 0
         free, starts = self.permits - self.in_flight, self.starts
@@ -72,9 +75,9 @@ class Share(msgspec.Struct):
 
 
 class Sizes(msgspec.Struct):
-    """What calls under a pace could weigh at most, and did weigh: so that the next one's tokens can be foretold.
+    """Bounds and real sizes of answered calls under a pace, from which the tokens of the next call are predicted.
 
-    Whole sums, so that the order in which answers came does not matter.
+    Integer sums, so that the order of the answers does not matter.
     """
 
     calls: int = 0
@@ -84,7 +87,7 @@ class Sizes(msgspec.Struct):
     output_tokens: int = 0
 
     def learn(self, input_bound: int, output_max: int, usage: Usage) -> None:
-        """One more call of these bounds was answered."""
+        """Add an answered call with these bounds."""
         self.calls += 1
         self.input_bound += input_bound
         self.input_tokens += counted(usage)
@@ -92,10 +95,10 @@ class Sizes(msgspec.Struct):
         self.output_tokens += usage.output_tokens
 
     def expected(self, input_bound: int, output_max: int) -> tuple[float, float]:
-        """Input and output tokens that a call of these bounds will probably be counted for.
+        """Predict the input and output tokens for which a call with these bounds will be counted.
 
-        The bounds times what answered calls used of theirs; before any was answered a third, for about so many bytes
-        make a token, and few replies are as long as they may be.
+        The bounds times the share of their bounds that answered calls used. Before any answer the share is a third:
+        about three bytes make a token, and few replies are as long as they may be.
         """
         input_share = (self.input_tokens + _PRIOR / 3) / (self.input_bound + _PRIOR)
         output_share = (self.output_tokens + _PRIOR / 3) / (self.output_max + _PRIOR)
@@ -103,11 +106,11 @@ class Sizes(msgspec.Struct):
 
 
 _PRIOR = 300
-"""Tokens that the guess before the first answer counts for."""
+"""Tokens with which the initial guess is weighted."""
 
 
 def counted(usage: Usage) -> int:
-    """Input tokens as rate limits count them: what was read from the prompt cache is free.
+    """Return the input tokens as rate limits count them: tokens read from the prompt cache are free.
 
     https://docs.claude.com/en/api/rate-limits, "cache-aware ITPM".
     """
@@ -115,13 +118,14 @@ def counted(usage: Usage) -> int:
 
 
 def held_until_s(k: State) -> float:
-    """When the first of the routes that the provider holds back may be asked again; 0 where none with a permit is."""
+    """Return the earliest end of a Retry-After among the routes with permits; 0 if none is held."""
     held = [share.hold_until_s for share in k.shares if share.permits > 0 and share.hold_until_s > k.at_s]
     return min(held) if held else 0.0
 
 
 def next_begin_s(k: State) -> float | None:
-    """When time alone lets the next call begin that has a permit, or opens a route; None where none waits for time."""
+    """Return when time alone lets the next call with a permit begin, or opens a route; None if no call waits for time.
+    """
     if not k.wishes or not (any(k.open_by_kind.values()) or k.parked or k.called):
         return None
     own_s = due_at_s(k.pace) if k.pace is not None else 0.0

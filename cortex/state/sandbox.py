@@ -1,9 +1,9 @@
-"""The sandbox as programs know it: what they hand to it, what comes back, and the closed list of its refusals.
+"""Interface between programs and the sandbox: requests, outcomes, and the closed list of refusals.
 
-A model-written *piece* of program runs until it has ended, is refused, or waits for calls. Then it is given back, with
-the calls that it wants; and run again, from its first line, with what they came to. Nothing of it is kept in between:
-a piece is a function of its text, its names and these answers, so whoever holds those holds the run. It is run by a
-worker (``actors/sandbox/interpreter.py``): ``await ctx.run(sandbox, pieces, names, bounds)``.
+A model-written *piece* of program runs until it has ended, is refused, or waits for calls. Then it is returned with the
+calls that it wants, and run again, from its first line, with their results. The sandbox keeps nothing in between: a
+piece is a function of its text, its names and these results, so the caller's copy of them is the whole state of the
+run. A worker runs it (``actors/sandbox/interpreter.py``): ``await ctx.run(sandbox, pieces, names, bounds)``.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ SYNONYMS = {
     ASK: ASK, "llm_query": ASK, ASK_MANY: ASK_MANY, "llm_query_batched": ASK_MANY,
     RECURSE: RECURSE, "rlm_query": RECURSE, SUBMIT: SUBMIT,
 }  # fmt: skip
-"""Names under which a piece finds what is outside, and what they mean."""
+"""Names under which a piece can call models, sub-programs and `submit`, with their meaning."""
 
 
 class Refusal(enum.StrEnum):
-    """Why a piece did not come to its end. This list is closed."""
+    """Reason why a piece did not reach its end. This list is closed."""
 
     SYNTAX = "syntax"
     RAISED = "raised"
@@ -40,21 +40,28 @@ class Refusal(enum.StrEnum):
 
 
 KEPT = frozenset({Refusal.RAISED, Refusal.FORBIDDEN})
-"""Refusals of a piece that ran and raised: what it did before is there for the next one. Of all others nothing is."""
+"""Refusals after which the variables of the piece are kept for the next piece. After all others nothing is kept."""
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """What a run may use: seconds of computing a piece, MB of memory, characters printed a piece, frames, calls."""
+    """Limits of a run. Raises ValueError for a limit that is not above 0."""
 
     time_s: float = 5.0
+    """Seconds of computing for each piece."""
     memory_mb: int = 256
+    """Memory in MB."""
     output_chars: int = 200_000
+    """Characters that each piece may print."""
     recursion: int = 200
+    """Depth of frames."""
     calls: int = 1_000
+    """Calls of models and sub-programs."""
     code_chars: int = 20_000
+    """Characters of a piece's text."""
     answer_bytes: int = 1_000_000
+    """Bytes of the answer."""
     shown_chars: int = 2_000
-    """Of what a piece printed, so much comes back: its beginning and its end."""
+    """Characters of a piece's output that are returned: its beginning and its end."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -63,23 +70,23 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class Said(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a call came to: its value, or how it failed."""
+    """Result of a call: its value, or the text of its failure."""
 
     value: Any = None
     failed: str = ""
 
 
 class Piece(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A piece of program, and what its calls came to so far, in the order in which it made them."""
+    """Piece of program, and the results of its calls so far, in the order of the calls."""
 
     code: str
     said: tuple[Said, ...] = ()
     seal: str = ""
-    """Hash over the calls that these answer: run again, it must make the same."""
+    """Hash of the calls that these results answer: run again, the piece must make the same calls."""
 
 
 class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A call that a piece waits for."""
+    """Call that a piece waits for."""
 
     prompt: str
     context: Any = None
@@ -87,7 +94,7 @@ class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Name(msgspec.Struct, frozen=True, array_like=True):
-    """What a piece left behind: its name, its type and, where it has one, its length. Never its value."""
+    """Variable that a piece left behind: its name, its type and its length (if it has one), never its value."""
 
     name: str
     type: str
@@ -95,7 +102,7 @@ class Name(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the last piece came to: it waits for ``calls``, or ``submitted``, or was refused, or just ended."""
+    """Outcome of the last piece: waiting for ``calls``, or ``submitted``, or refused, or ended."""
 
     calls: tuple[Wanted, ...] = ()
     seal: str = ""
@@ -111,8 +118,9 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @offered(repeatable=True)
 def sandbox(pieces: list[Piece], names: dict[str, Any], bounds: Bounds, recurses: bool = False) -> Outcome:
-    """Run these pieces one after the other, and tell of the last; ``names`` are there from the first line.
+    """Run these pieces one after the other and return the outcome of the last; ``names`` are defined from the first
+    line.
 
-    ``recurses``: whether ``rlm`` is among what it may call.
+    ``recurses``: whether the piece may call ``rlm``.
     """
-    raise NotImplementedError("a worker runs it")
+    raise NotImplementedError("the sandbox runs on workers: call it with ctx.run or RunTool")

@@ -1,4 +1,4 @@
-"""Records of shards: a report of one, and the parent's knowledge of it."""
+"""Records of shards: the report of a shard, and the parent's state of it."""
 
 from __future__ import annotations
 
@@ -13,38 +13,39 @@ Pair = tuple[int, int]
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True):
-    """What a shard says of itself."""
+    """Report of a shard to its parent."""
 
     epoch: int
-    """Of its channel: what an earlier one says comes late."""
+    """Epoch of the shard's channel: a report of an earlier epoch is out of date."""
     serial: int
-    """Of what that channel says: the same message may come twice, or after a later one."""
+    """Number of the report within its epoch: a message may arrive twice, or after a later one."""
     ledger: Ledger
     tally: Tally | None = None
-    """None: only the ledger is known yet."""
+    """Counts of the shard; None: only the ledger is known yet."""
     results: int = 0
     holds: Pair | None = None
-    """What it may commit at this moment, all told, under its last slices; None: nothing beyond what it has."""
+    """Total that the shard may commit now under its latest slices; None: nothing beyond what it has committed."""
     lacks: Pair = (0, 0)
-    """What its next call needs beyond what it has committed, where that was not to be had."""
+    """Amounts that its next call needs beyond what it has committed, if they could not be had."""
     open: Pair = (0, 0)
-    """Reserved for calls that are under way and end soon."""
+    """Amounts reserved for calls in flight, which end soon."""
     over: bool = False
+    """True if the shard has ended."""
 
 
 class Shard(msgspec.Struct, array_like=True):
-    """What the parent knows of one."""
+    """Parent's state of one shard."""
 
     heard: tuple[int, int] = (0, 0)
-    """Epoch and serial of its last report."""
+    """Epoch and serial of the latest report."""
     ledger: Ledger = msgspec.field(default_factory=Ledger)
     tally: Tally = msgspec.field(default_factory=Tally)
     results: int = 0
     written: int = 0
-    """So many of its results are in the sink."""
+    """Number of its results that are in the sink."""
     money: Holding = msgspec.field(default_factory=Holding)
     tokens: Holding = msgspec.field(default_factory=Holding)
     lent: tuple[int | None, int | None] = (None, None)
-    """So much it may commit, all told, of money and of tokens; None: there is no cap."""
+    """Totals of money and tokens that the shard may commit; None: no cap."""
     out: bool = False
-    """What it lacks is nowhere."""
+    """True if what the shard lacks is not available anywhere."""

@@ -1,7 +1,7 @@
-"""K: the exact state of a job. Items, goals, where they came from, the ledger, and the indices over them.
+"""K: the exact state of a job: items, goals, provenance, the ledger, and the indices over them.
 
-K is owned by one channel and changed only by ``loop.step``; a program reads it through the methods below. All of it is
-plain records, so that it encodes to the same bytes whenever the same journal is replayed.
+K is owned by one channel and changed only by ``cortex.loop.step``; a program reads it through the methods of `State`.
+All of it is plain records, so that replays of the same journal encode to the same bytes.
 """
 
 from __future__ import annotations
@@ -39,88 +39,94 @@ from policies.limits.pace import Pace
 
 
 class Flight(msgspec.Struct, array_like=True, gc=False):
-    """One attempt under way: sent, or about to be, and not yet durable."""
+    """Attempt in flight: sent, or about to be, with no durable outcome yet."""
 
     goal: int
     attempt: int
     sample: str
     hash: bytes
-    """The question, as the job's own route would be asked it: the same on whichever route it went."""
+    """Hash of the question as on the job's own route, whichever route it took."""
     asked_at_s: float
     charge: Charge
+    """Amount reserved for the attempt."""
     text_bytes: int
     route: int = 0
+    """Index of the job's route."""
     sent: bytes = b""
-    """Hash of what was sent, where a fallback was asked; empty where it is the question's own."""
+    """Hash of what was sent on a fallback; empty if it equals ``hash``."""
     output_max: int = 0
-    """The reply's ``max_tokens``."""
+    """``max_tokens`` of the reply."""
     paced: tuple[float, float] | None = None
-    """Input and output tokens that were taken of the rates for it."""
+    """Input and output tokens charged to the pace for the attempt."""
     probe: bool = False
-    """Its answer opens a blocked route again."""
+    """True if its answer reopens a blocked route."""
     followers: list[int] = msgspec.field(default_factory=list)
     """Goals that asked the same question meanwhile and share the answer."""
     abandoned: bool = False
     submission: int = 0
-    """Which submission it belongs to; 0: none."""
+    """Number of its submission; 0: none."""
     prefix: bytes = b""
-    """The prefix for which it went ahead; empty where it did not."""
+    """Cache prefix that this attempt warms; empty: none."""
     body: bytes = b""
-    """What was sent, where it may be asked a second time."""
+    """Request as sent, if it may be sent a second time."""
 
 
 class Warmth(msgspec.Struct, array_like=True):
-    """What is known of a prefix that the provider may cache."""
+    """State of a prompt prefix that the provider may cache."""
 
     ahead: int = 0
-    """The attempt that went ahead and has no answer yet; 0: none."""
+    """Attempt that was sent first and has no answer yet; 0: none."""
     until_s: float = 0.0
-    """It is warm until then; or, while one is ahead, the others wait until then at most."""
+    """Time until which the prefix is warm; while an attempt is ahead, latest end of the other goals' wait."""
     waiting: list[int] = msgspec.field(default_factory=list)
-    """Goals that wait for the one ahead."""
+    """Goals that wait for the attempt ahead."""
 
 
 HELD = float("inf")
+"""Due time of an errand that waits until the job continues."""
 
 
 class Errand(msgspec.Struct, array_like=True):
-    """A tool run or a child job under way for a goal."""
+    """Tool run or child job in progress for a goal."""
 
     goal: int
     attempt: int
     name: str
     item: int = 0
-    """The observation that is being read again, if that is what it is."""
+    """Observation that is being read again; 0: none."""
     charge: Charge | None = None
-    """What is set aside for a child job."""
+    """Amount reserved for a child job."""
     own_cap: bool = False
-    """The child's cap is the one that the program gave it, not what this job could spare."""
+    """True if the program set the child's cap; False if the cap is what this job could spare."""
     repeatable: bool = False
     command: RunTool | Launch | None = None
-    """What was sent: what may run again is sent again under the same idempotency key."""
+    """Command that was sent: a repeatable run is sent again with the same idempotency key."""
     broken: int = 0
-    """Runs that failed so far."""
+    """Failed runs so far."""
     due_at_s: float = 0.0
-    """When it is sent again; 0 while it is under way; ``HELD``: when the job goes on, for it begins nothing now."""
+    """Time at which it is sent again; 0 while it runs; ``HELD``: when the job continues, which begins nothing now."""
     abandoned: bool = False
-    """Nobody waits for the child job any more; its bill is still to come."""
+    """True if the child job is not awaited any more; its bill is still to come."""
     resting: bool = False
-    """The child job was told to come to rest."""
+    """True if the child job was asked to come to rest."""
 
     @property
     def is_shard(self) -> bool:
-        """Whether it is a child job that is one of several parts of this one."""
+        """True if it is a child job that is a shard of this job."""
         return isinstance(self.command, Launch) and self.command.shards > 0
 
 
 @quick_to_set
 class State(msgspec.Struct, dict=True):
-    """K. The methods are for reading; programs never assign."""
+    """State K of a job. Programs read it through its methods and never assign to it."""
 
-    tell: ClassVar[Tell | None] = None  # of an instance, by ``decisions.listen``: no part of K, and of no effect on it
+    # set on an instance by `decision_hook.listen`; no part of K, and without effect on it
+    tell: ClassVar[Tell | None] = None
     terms: Terms
     epoch: int = 1
+    """Incarnation of the channel that owns the job."""
     at_s: float = 0.0
+    """Time of the current turn, in seconds since 1970."""
     began_at_s: float = 0.0
     goals: dict[int, Goal] = msgspec.field(default_factory=dict)
     items: dict[int, Item] = msgspec.field(default_factory=dict)
@@ -128,108 +134,114 @@ class State(msgspec.Struct, dict=True):
     items_by_kind: dict[str, dict[int, None]] = msgspec.field(default_factory=dict)
     open_by_kind: dict[str, dict[int, None]] = msgspec.field(default_factory=dict)
     parked: dict[int, dict[int, None]] = msgspec.field(default_factory=dict)
-    """Open goals that select has named already, by the lane that had no permit free for them: in that order."""
+    """Open goals that select has already named, by the lane that had no free permit for them, in that order."""
     called: dict[int, None] = msgspec.field(default_factory=dict)
-    """Of those, the ones that there are permits for now: select sees them again, before the others."""
+    """Parked goals for which there are permits now: select sees them first."""
     looking: bool = False
-    """Select has more to name than was looked at in one turn."""
+    """True if select has more to yield than was processed in one turn."""
     delayed: list[tuple[float, int]] = msgspec.field(default_factory=list)
-    """A heap of (when, goal): goals that are open but not due, and deadlines of joins."""
+    """Heap of (time, goal): goals that are open but not due, and deadlines of joins."""
     deadlines: list[tuple[float, int]] = msgspec.field(default_factory=list)
-    """A heap of (when, goal): deadlines and timeouts of goals."""
+    """Heap of (time, goal): deadlines and timeouts of goals."""
     flights: dict[int, Flight] = msgspec.field(default_factory=dict)
+    """Attempts in flight, by `flight_key`."""
     asking: dict[bytes, int] = msgspec.field(default_factory=dict)
-    """Question -> flight that is asking it now."""
+    """Flight that is asking a question now, by question hash."""
     unhedged: dict[int, float] = msgspec.field(default_factory=dict)
-    """Attempts that may be asked a second time, and when; the first is due first."""
+    """Time from which an attempt may be sent a second time, by attempt; the first is due first."""
     warmths: dict[bytes, Warmth] = msgspec.field(default_factory=dict)
-    """Prefixes that were asked for of late."""
+    """State of recently used prompt prefixes, by prefix."""
     elections: dict[int, Election] = msgspec.field(default_factory=dict)
-    """By the goal that is voted on."""
+    """Votes in progress, by goal."""
     errands: dict[int, Errand] = msgspec.field(default_factory=dict)
-    """By attempt, as flights are."""
+    """Tool runs and child jobs in progress, by attempt."""
     submissions: dict[int, Submission] = msgspec.field(default_factory=dict)
-    """Message batches that were intended and of which not all results are in K, by their number."""
+    """Message batches that were intended and whose results are not all in K, by number."""
     next_submission: int = 1
     billed: dict[int, Bill] = msgspec.field(default_factory=dict)
-    """Goals whose child job ended resumable, and what it had cost by then: its next bill counts that again."""
+    """Bill so far of goals whose child job ended resumable: the child's next bill includes it."""
     next_goal: int = 1
     next_item: int = 1
     live: int = 0
-    """Goals that have not ended."""
+    """Number of goals that have not ended."""
     ended: int = 0
-    """Goals that have ended."""
+    """Number of goals that have ended."""
     expected: dict[str, list[int]] = msgspec.field(default_factory=dict)
-    """Goals that wait for an answer from outside, by its name."""
+    """Goals that wait for an external answer, by its name."""
     differs: str = ""
-    """Where a replayed program made other goals than its journal has: the first of them, as a line for its author."""
+    """Line for the author about the first goal of a replay that differs from the journal; empty: none."""
     resting: int = 0
-    """Open goals that are not due yet."""
+    """Number of open goals that are not due yet."""
     shares: list[Share] = msgspec.field(default_factory=list)
-    """What may be used of each of ``terms.routes``, in their order."""
+    """Grants for ``terms.routes``, in their order."""
     pace: Pace | None = None
-    """The rates that the job's own user set, over all routes."""
+    """Rates set by the job's user, over all routes."""
     sizes: Sizes = msgspec.field(default_factory=Sizes)
     call_timeout_max_s: float = 0.0
-    """The longest that any attempt so far might take."""
+    """Longest timeout of any attempt so far, in seconds."""
     wishes: bool = True
-    """Whether select may have more to ask than there were permits for; without any, nobody knows."""
+    """True if select may have more to ask than there were permits for; unknown while there are no permits."""
     unseen: bool = False
-    """Whether something has come that select has not looked at, for want of a permit."""
+    """True if something has happened that select has not seen, for lack of a permit."""
     elsewhere: bool = False
-    """A goal's prompt fits the job's own route alone, and that one has no permit free."""
+    """True if a goal's prompt fits only the job's own route, and that route has no free permit."""
     moved: bool = False
-    """Work goes to a fallback, since the job's own route may not be asked, or by probes alone."""
+    """True if work goes to a fallback because the job's own route is unavailable or only probed."""
     successes: int = 0
     retries: int = 0
-    """Made, or lapsed unused (``policies.failures.retry.lapsed``)."""
+    """Retries made, or lapsed unused (``policies.failures.retry.lapsed``)."""
     alike: int = 0
-    """Refusals with the same words in a row, no success between."""
+    """Consecutive refusals with the same wording, without a success between them."""
     alike_said: str = ""
+    """Wording of these refusals."""
     faulty_in_row: int = 0
+    """Consecutive FAULTY failures."""
     estimate: Estimate = msgspec.field(default_factory=Estimate)
     ledger: Ledger = msgspec.field(default_factory=Ledger)
     tally: Tally = msgspec.field(default_factory=Tally)
     position: int = 0
+    """Position in the source at which reading continues."""
     source_ended: bool = True
     held: dict[int, Any] = msgspec.field(default_factory=dict)
-    """Results that wait for their turn, where input order was asked for."""
+    """Results that wait for their turn, if input order is wanted."""
     emitted: int = 0
+    """Number of results emitted."""
     written_rows: int = 0
     written_bytes: int = 0
     next_in_order: int = 0
-    """Place in the input of the result that goes out next, where input order was asked for."""
+    """Input position of the next result, if input order is wanted."""
     failed_held: dict[int, tuple[str, str]] = msgspec.field(default_factory=dict)
-    """Of those in ``held``, the ones that tell of a failure: key of the row, and kind."""
+    """Key of the row and failure kind of the failed results in ``held``."""
     edition: int = 0
-    """How often failed rows were opened again: each time the results are another list
+    """Number of times that failed rows were opened again: each makes a new list of results
     (``cortex.goals.result_list``)."""
     again: dict[int, None] = msgspec.field(default_factory=dict)
-    """Places of rows that were opened again and are not given out yet, ascending, where input order was asked for."""
+    """Positions of reopened rows that are not emitted yet, ascending, if input order is wanted."""
     reading: dict[int, float] = msgspec.field(default_factory=dict)
-    """Goals that wait for readings, and since when: what was read since then is believed together."""
+    """Start time of the wait of goals that wait for readings: all readings since then are valid together."""
     purse: Purse | None = None
-    """What budgets let it commit; None while none covers it."""
+    """Budget slices of the job; None: no budget covers it."""
     shards: dict[int, Shard] = msgspec.field(default_factory=dict)
-    """By the goal that each of them answers."""
+    """State of each shard, by the goal that it answers."""
     short: bool = False
-    """The ledger refused the next call; something must settle first."""
+    """True if the ledger refused the next call; something must settle first."""
     paused: Failure | None = None
-    """What blocks the whole job: the account, the key, the model, the money."""
+    """Failure that blocks the whole job: the account, the key, the model, the money."""
     paused_at_s: float = 0.0
     halted: str = ""
-    """Why nothing new is begun though nobody asked for an end: too many rows have failed."""
+    """Reason why nothing new is begun although no end was requested: too many rows have failed."""
     forgiven: dict[str, int] = msgspec.field(default_factory=dict)
-    """Rows that had finished when someone said to go on all the same: by failure, under an empty name the good ones."""
+    """Rows finished when the user continued a halted job: by failure kind, good rows under an empty name."""
     stopping: str = ""
-    """``drain`` or ``cancel``, once somebody asked for it; and who."""
+    """``drain`` or ``cancel`` once requested; otherwise empty."""
     stopped_by: str = ""
+    """User who requested it."""
     outcome: str = ""
     why: str = ""
     finished: bool = False
-    """The world was told of the outcome."""
+    """True once the outcome was announced."""
     took: Took | None = None
-    """How the reply that is being absorbed came about; nothing between replies."""
+    """Origin of the reply that is being absorbed; None between replies."""
 
     def __post_init__(self) -> None:
         if not self.shares:
@@ -238,7 +250,7 @@ class State(msgspec.Struct, dict=True):
     # -- what a program reads ------------------------------------------------------------------------------------
 
     def open(self, kind: str | None = None) -> Iterator[Goal]:
-        """Goals that select may ask now, those that have been open longest first; of all kinds, kind by kind."""
+        """Yield the goals that select may ask now, longest open first; without ``kind``, of all kinds, kind by kind."""
         if kind is None or self.called:
             return self._open(kind)
         return map(self.goals.__getitem__, self.open_by_kind.get(kind, ()))
@@ -249,68 +261,73 @@ class State(msgspec.Struct, dict=True):
             yield from map(self.goals.__getitem__, self.open_by_kind.get(name, ()))
 
     def goals_of(self, kind: str) -> Iterator[Goal]:
-        """All goals of a kind that K keeps, in the order in which they were made."""
+        """Yield all goals of a kind in K, in order of creation."""
         return map(self.goals.__getitem__, self.goals_by_kind.get(kind, ()))
 
     def items_of(self, kind: str) -> Iterator[Item]:
-        """All items of a kind, in the order in which they were made."""
+        """Yield all items of a kind, in order of creation."""
         return map(self.items.__getitem__, self.items_by_kind.get(kind, ()))
 
     def children(self, goal: Goal) -> Iterator[Goal]:
-        """The goals made in the service of this one."""
+        """Yield the children of a goal that are in K."""
         return (self.goals[child] for child in goal.children if child in self.goals)
 
     def tokens(self, text: str) -> int:
-        """How many tokens a text has, estimated from the usage reported so far: for packing, not for the bound."""
+        """Return the estimated tokens of a text, from the usage reported so far: for packing, not for the bound."""
         return self.estimate.tokens(len(text.encode()))
 
     def prompt_tokens_max(self, output_tokens_max: int | None = None, role: str = "") -> int:
-        """M for a call that may answer with so many tokens, on the job's own route or on that of a role."""
+        """Return M, the prompt bound in tokens, for a call on the job's own route or on that of a role.
+
+        ``output_tokens_max``: ``max_tokens`` of the call; None: the job's default.
+        """
         out = output_tokens_max if output_tokens_max is not None else self.terms.limits.output_tokens_max
         return self.terms.prompt_tokens_max(out, self.terms.lane_places(self.terms.roles.get(role, 0))[0])
 
     def fresh(self, item: Item) -> bool:
-        """Whether an item may be believed now. One that is no observation always may."""
+        """Return True if an item may be used now. An item that is no observation always may."""
         seen = item.observation
         if seen is None:
             return True
         return seen.taken_at_s >= 0 and (seen.taken_at_s == self.at_s or self.at_s - seen.read_at_s <= seen.trust_s)
 
     def errand_of(self, goal: Goal) -> Errand | None:
-        """What this goal waits for at a worker or in a child job, if it does."""
+        """Return the tool run or child job that a goal waits for, if any."""
         return self.errands.get(flight_key(goal.id, goal.tries)) if self.errands else None
 
     # -- what a channel reads ------------------------------------------------------------------------------------
 
     def call_id(self, goal: int, sample: str) -> str:
-        """``job/goal/sample``: from K, never from chance or a clock."""
+        """Return the call's id ``job/goal/sample``: derived from K, never from randomness or a clock."""
         return f"{self.terms.job}/{goal}/{sample}"
 
     def chance_id(self, goal: int, sample: str) -> str:
-        """What chance is drawn by for this call: its id, or in a fork the one that it has in the job forked from."""
+        """Return the id from which a call's random numbers are derived: its own, or in a fork the id in the original
+        job.
+        """
         return f"{self.terms.drawn_as}/{goal}/{sample}"
 
     def awaited(self) -> list[str]:
-        """Names of the answers from outside that goals wait for."""
+        """Return the names of the external answers that goals wait for."""
         return [
             name for name, ids in self.expected.items()
             if any(goal_id in self.goals and self.goals[goal_id].expects == name for goal_id in ids)
         ]  # fmt: skip
 
     def rows_wanted(self) -> int:
-        """How many more rows of the source may be open in K."""
+        """Return how many more rows of the source may be open in K."""
         if self.source_ended or self.outcome or self.closing:
             return 0
         return max(0, self.terms.limits.window_rows - self.live - len(self.held))
 
     @property
     def permits(self) -> int:
-        """Calls that may be in flight at once, over all routes."""
+        """Number of calls that may be in flight at once, over all routes."""
         return sum(share.permits for share in self.shares)
 
     @property
     def offered(self) -> int:
-        """Open goals that wait for nothing but a permit and their turn."""
+        """Number of open goals that wait only for a permit and their turn."""
         count = len(self.called)
         for goals in self.open_by_kind.values():
             count += len(goals)
@@ -318,13 +335,13 @@ class State(msgspec.Struct, dict=True):
 
     @property
     def overdue(self) -> bool:
-        """Whether the job's deadline has passed."""
+        """True if the job's deadline has passed."""
         deadline_at_s = self.terms.limits.deadline_at_s
         return deadline_at_s is not None and self.at_s >= deadline_at_s
 
     @property
     def closing(self) -> bool:
-        """Whether nothing new is begun any more: someone said to stop, too much failed, or the deadline has passed."""
+        """True if nothing new is begun: a stop was requested, too many rows failed, or the deadline has passed."""
         if self.stopping or self.halted:
             return True
         deadline_at_s = self.terms.limits.deadline_at_s
@@ -332,7 +349,7 @@ class State(msgspec.Struct, dict=True):
 
     @property
     def paused_until_s(self) -> float:
-        """When the provider said that a paused job may go on; 0 where it named no time, or nothing is paused."""
+        """Time at which a paused job may continue, as the provider says; 0: it named no time, or nothing is paused."""
         blocked = [share for share in self.shares if share.blocked is not None]
         if self.paused is None or not blocked or (len(blocked) < len(self.shares) and not self.terms.role_routes):
             return 0.0
@@ -341,38 +358,38 @@ class State(msgspec.Struct, dict=True):
 
     @property
     def hold_until_s(self) -> float:
-        """When the first of the routes that the provider holds back may be asked again; 0 where none is held."""
+        """Earliest end of a Retry-After among the routes with permits; 0 if none is held."""
         return held_until_s(self)
 
     @property
     def longest_timeout_s(self) -> float:
-        """The longest that one of this job's attempts may take."""
+        """Longest timeout of the job's attempts, in seconds."""
         limits = self.terms.limits
         return max(self.call_timeout_max_s, attempt_timeout_s(limits.timeout, limits.output_tokens_max, 0))
 
     def demand(self) -> int:
-        """Calls that this job could have in flight now, were there permits; 0 where it has nothing to ask."""
+        """Return the calls that the job could have in flight now, given permits; 0 if it has nothing to ask."""
         under_way = len(self.flights)
         if self.outcome or self.closing or (self.purse is not None and rests(self)):
             return under_way
         more = self.resting
         if self.paused is not None:
-            more = int(self.live > 0 and not under_way)  # one, to find out
+            more = int(self.live > 0 and not under_way)  # one call, to test the block
         elif self.wishes:
             nothing_yet = self.source_ended and self.next_goal == 1  # select itself may make the first goal
             looks = self.unseen and not under_way and (self.live > 0 or nothing_yet)
-            more += self.offered or int(looks)  # one, so that select may look
+            more += self.offered or int(looks)  # one permit, so that select is called
         wanted, most = under_way + more, self.terms.limits.concurrency
         return wanted if wanted <= most else max(under_way, most)
 
     def due_at_s(self) -> float | None:
-        """When time alone will change something; None if it will not."""
+        """Return when time alone will change something; None if it will not."""
         if (
             not (self.delayed or self.deadlines or self.unhedged or self.submissions or self.looking)
             and self.paused is None and self.purse is None and self.terms.limits.deadline_at_s is None
             and not (self.wishes and (any(self.open_by_kind.values()) or self.parked or self.called))
         ):  # fmt: skip
-            return None  # as it is where each call is asked at once
+            return None  # the usual case: each call is asked at once
         times = [heap[0][0] for heap in (self.delayed, self.deadlines) if heap]
         deadline_at_s = self.terms.limits.deadline_at_s
         if deadline_at_s is not None and deadline_at_s > self.at_s:
