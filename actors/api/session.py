@@ -244,7 +244,7 @@ class Session:
 
     async def _see_disk(self, runtime: Any, cluster: str) -> None:
         """A journal is written where its channel lives, and read here: both must see one disk."""
-        if cluster in ("inline", "local") or "://" in self.order.state:
+        if cluster in ("inline", "local") or self.folder.remote:
             return
         mark = self.folder.path / f".seen-{secrets.token_hex(8)}"
         mark.touch()
@@ -314,7 +314,7 @@ class Session:
             return False
         if facts["outcome"] == "running" and not facts["broken"]:
             there = facts.get("state", self.folder.address)
-            if there != self.folder.address and "://" not in self.folder.address:  # a database has many addresses
+            if there != self.folder.address and not self.folder.remote:  # a database has many addresses
                 raise JobInUse(f"another job {self.job}, of {there}, runs on {runtime.cluster}: give another --job")
             return True
         await runtime.end_actor(name)

@@ -12,7 +12,8 @@ from typing import Protocol
 
 import msgspec
 
-from actors.cluster.node_inventory import BEDROCK, PACKAGES, POSTGRESQL, VERTEX, Told
+from actors.cluster.node_inventory import BEDROCK, PACKAGES, VERTEX, Told
+from actors.journal.stores import store_of
 from actors.ports.runtime import ClusterError
 from cortex import __version__
 from policies.decisions.releases import Installed, differences
@@ -36,8 +37,8 @@ class Noted(Protocol):
 def needs_of(providers: Collection[str], *places: str) -> tuple[str, ...]:
     """Distributions that nodes must have for jobs of these providers, whose journal and limits are at these places."""
     asked = [_PROVIDERS[each] for each in sorted(providers) if each in _PROVIDERS]
-    in_database = any(place.startswith(("postgresql:", "postgres:")) for place in places)
-    return (*asked, POSTGRESQL) if in_database else tuple(asked)
+    stores = dict.fromkeys(store_of(place).distribution for place in places)
+    return (*asked, *filter(None, stores))
 
 
 def versions(names: Collection[str]) -> dict[str, str]:

@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 
 from actors.cluster.bootstrap import code_paths, first_line
+from actors.journal.stores import STORES
 from policies.decisions.releases import FITTING
 
-BEDROCK, VERTEX, POSTGRESQL = "boto3", "google-auth", "psycopg"
-PACKAGES = (*FITTING, BEDROCK, VERTEX, POSTGRESQL)
+BEDROCK, VERTEX = "boto3", "google-auth"
+PACKAGES = (*FITTING, BEDROCK, VERTEX, *(store.distribution for store in STORES if store.distribution))
 """Distributions that a node is asked for: those that must fit, and what some jobs need where their actors live."""
 
 

@@ -6,37 +6,14 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
 
 import msgspec
 
+from actors.common.findings import Finding as Finding
+from actors.common.findings import ok as ok
+from actors.common.findings import warning as warning
+from actors.common.findings import wrong as wrong
 from actors.providers.credentials.credential import Credential
-
-State = Literal["ok", "warning", "wrong"]
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One line. ``do`` says what to do where something is the matter."""
-
-    check: str
-    state: State
-    said: str
-    do: str = ""
-
-
-def ok(check: str, said: str) -> Finding:
-    """All is well."""
-    return Finding(check=check, state="ok", said=said)
-
-
-def warning(check: str, said: str, do: str) -> Finding:
-    """It may do harm."""
-    return Finding(check=check, state="warning", said=said, do=do)
-
-
-def wrong(check: str, said: str, do: str) -> Finding:
-    """A run would fail, or lose something."""
-    return Finding(check=check, state="wrong", said=said, do=do)
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,7 +26,6 @@ from actors.journal.errors import TextGone as TextGone
 from actors.journal.errors import Unreachable as Unreachable
 from actors.journal.state_folder import Folder as Folder
 from actors.journal.state_folder import checked_name as checked_name
-from actors.journal.state_folder import is_database as is_database
 from actors.journal.storage import Storage
 from cortex.journal import codec, snapshots
 from cortex.journal.snapshots import Pieces, Span

@@ -7,7 +7,6 @@ for the disk.
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -114,7 +113,7 @@ class Memory:
             event = source.event(seq, position)
         except Unreachable:
             raise  # it is there, and was paid for
-        except (StoreError, sqlite3.Error):
+        except StoreError:
             return None
         if isinstance(event, events.Answered) and event.hash == hash_:
             return event.reply

@@ -6,12 +6,12 @@ import contextlib
 import re
 from abc import ABC
 from collections.abc import Hashable, Iterable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actors.journal.errors import StoreError
 from actors.journal.storage import Index, Register
+from actors.journal.stores import store_of
 
 if TYPE_CHECKING:
     from typing import TypeVar
@@ -27,28 +27,7 @@ if TYPE_CHECKING:
 else:
     from abc import abstractmethod
 
-STORES = {
-    "postgresql://": "actors.journal.postgres.folder:DatabaseFolder",
-    "postgres://": "actors.journal.postgres.folder:DatabaseFolder",
-    "": "actors.journal.sqlite.folder:FileFolder",
-}
-"""Journal stores: how ``--state`` begins, and the ``Folder`` that serves such addresses. The first match counts."""
-DATABASES = tuple(filter(None, STORES))
-"""How ``--state`` begins where it names a database: https://www.postgresql.org/docs/current/libpq-connect.html."""
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(~[0-9]+)*")
-
-
-def is_database(address: str | Path) -> bool:
-    """Whether this ``--state`` is a database, which channels on any machine reach, and no folder of this one."""
-    return str(address).startswith(DATABASES)
-
-
-def _store_of(address: str | Path) -> type[Folder]:
-    """Import the class that serves this ``--state``: a store is loaded where it is used."""
-    where = next(where for start, where in STORES.items() if str(address).startswith(start))
-    module, _, name = where.partition(":")
-    store: type[Folder] = getattr(import_module(module), name)
-    return store
 
 
 def checked_name(job: str) -> str:
@@ -73,7 +52,9 @@ class Folder(ABC):
     def __new__(cls, address: str | Path) -> Folder:
         if cls is not Folder:
             return super().__new__(cls)
-        return super().__new__(_store_of(address))
+        store = store_of(address)
+        serves: type[Folder] = store.load(store.folder)
+        return super().__new__(serves)
 
     @abstractmethod
     def __init__(self, address: str | Path) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from actors.journal.journal import StoreError
+from actors.journal.stores import store_of
 from actors.ports.runtime import Runtime
 from cortex.scheduler import leases, protocol
 from cortex.scheduler.state import LEASE_S, Cluster, Pool
@@ -58,9 +59,9 @@ class Accounts(Protocol):
 
 def accounts_at(address: str) -> Accounts:
     """Those that an address names. Raises ``StoreError``."""
-    from actors.journal.postgres.account_store import Accounts as InDatabase
-
-    return InDatabase(address)
+    store = store_of(address)
+    accounts: Accounts = store.load(store.accounts)(address)
+    return accounts
 
 
 class Sharing:

@@ -88,10 +88,12 @@ def process_class(role: str, factory: str = RAY_FACTORY) -> type:
 
             self.name = name  # before anything can fail: Ray asks for it to tell of the failure
             sys.path[:] = dict.fromkeys([*(path for path in paths if os.path.isdir(path)), *sys.path])
-            if role not in ("channel", "cortex"):  # nobody else reaches a database; a worker runs tools
-                os.environ.pop("PGPASSWORD", None)
             import importlib
 
+            if role not in ("channel", "cortex"):  # the other actors reach no store, and a worker runs tools
+                for store in importlib.import_module("actors.journal.stores").STORES:
+                    for secret in store.secrets:
+                        os.environ.pop(secret, None)
             self.seat = getattr(importlib.import_module(module), function)(role, name, args, cluster)
 
         def __repr__(self) -> str:

@@ -26,6 +26,7 @@ from actors.cli.admin.doctor import _secrets
 from actors.cluster.node_inventory import Told
 from actors.doctor import collector, machine, nodes, packages, provider, state_folder
 from actors.doctor.checks import Asked, Check, Finding, examine, ok
+from actors.journal.sqlite import checks
 from cortex import __version__
 from tests.edge.scripted import http, scripted, tunnel
 
@@ -244,7 +245,7 @@ def test_a_folder_that_cannot_be_written_to(tmp_path: Path, as_somebody: None, m
 
 
 def test_a_network_file_system_and_one_without_a_write_ahead_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(state_folder, "file_system", lambda path: "nfs4")
+    monkeypatch.setattr(checks, "file_system", lambda path: "nfs4")
     (told,) = examine([("s", state_folder.state_folder)], asked(state=str(tmp_path)), (), 10.0)
     assert told.state == "wrong" and "network file system (nfs4)" in told.said
 
@@ -256,9 +257,9 @@ def test_a_disk_that_is_nearly_full_and_one_without_inodes(tmp_path: Path, monke
         told = {each.check: each for each in examine([("d", state_folder.disk)], asked(state=str(tmp_path)), (), 10.0)}
         assert told["disk"].state == state and "rows" in told["disk"].said
     stat = namedtuple("stat", "f_files f_favail")
-    states = [next(state_folder._inodes(stat(10_000, left), tmp_path)).state for left in (5, 500, 5_000)]  # type: ignore[arg-type]
+    states = [next(checks._inodes(stat(10_000, left), tmp_path)).state for left in (5, 500, 5_000)]  # type: ignore[arg-type]
     assert states == ["wrong", "warning", "ok"]
-    assert list(state_folder._inodes(stat(0, 0), tmp_path)) == []  # type: ignore[arg-type]
+    assert list(checks._inodes(stat(0, 0), tmp_path)) == []  # type: ignore[arg-type]
 
 
 async def test_a_port_in_use_and_one_that_is_free():

@@ -13,7 +13,7 @@ import pytest
 import trustme
 
 from actors.doctor.checks import Asked
-from actors.doctor.database import database as looked_at
+from actors.doctor.state_folder import state_folder as looked_at
 from actors.journal.journal import Folder, StoreError
 from tests.postgres import Server
 

@@ -21,6 +21,7 @@ from actors.journal.journal import (
     StoreError,
     TextGone,
 )
+from actors.journal.stores import STORES, JournalStore, examples, known, store_of
 from cortex.journal import codec
 from cortex.state import events
 from tests.cli.commands import ROOT
@@ -45,6 +46,23 @@ def _turn(at_s: float, *more: events.Event) -> bytes:
 
 def _times(source: Journal, after: int = 0) -> list[float]:
     return [turn.at_s for _, turn in source.turns(after)]
+
+
+@pytest.mark.parametrize("store", STORES, ids=lambda store: store.folder)
+def test_each_row_of_the_registry_names_what_is_there(store: JournalStore) -> None:
+    assert issubclass(store.load(store.folder), Folder)
+    checks = store.load(store.checks)
+    assert callable(checks.state) and callable(checks.room)
+    assert not store.accounts or all(hasattr(store.load(store.accounts), name) for name in ("ask", "leave", "cap"))
+    assert bool(store.extra) == bool(store.distribution), "nodes are asked for what the extra installs"
+
+
+def test_the_store_is_chosen_by_the_beginning_of_the_address() -> None:
+    assert [store_of(each) is STORES[0] for each in ("postgres://h/d", "postgresql://h/d", ".cortex")] == [True, True, False]
+    assert (known("postgresql://h/d"), known(".cortex"), known("mysql://h/d")) == (True, True, False)
+    assert examples(STORES) == "postgresql://…"
+    with pytest.raises(StoreError, match=r"a database needs the extra q: pip install 'cortex-bounded-calls\[q\]'"):
+        JournalStore(schemes=("q://",), folder="", checks="", extra="q").load("actors.journal.no_such_store:Folder")
 
 
 def test_what_is_not_made_is_not_there(state: str) -> None:

@@ -14,7 +14,8 @@ from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.jobs.limit_options import NONE, OPTIONS, bounded
 from actors.jobs.option_parsing import fallback, labels, provider, role, simulated
-from actors.journal.journal import Folder, StoreError, is_database
+from actors.journal.journal import Folder, StoreError
+from actors.journal.stores import STORES, examples, known, store_of
 from actors.limits.shared_accounts import PLACE
 from actors.providers.credentials.credential import CredentialError, absolute, checked_url, without_password
 from actors.routing.routes import Wish
@@ -32,8 +33,9 @@ def shared_at(options: Options) -> dict[str, str]:
     """Where limits are shared with other clusters, as one of a job's places. Raises ``CommandError``, or
     ``StoreError`` for an address that cannot be one."""
     address = options.limits.strip()
-    if address and not is_database(address):
-        raise CommandError(f"--limits {without_password(address)}: limits are shared in a database, at postgresql://…")
+    if address and not store_of(address).accounts:
+        at = examples(tuple(store for store in STORES if store.accounts))
+        raise CommandError(f"--limits {without_password(address)}: limits are shared in a database, at {at}")
     if address:
         _folder("--limits", address)
     return {PLACE: address} if address else {}
@@ -41,9 +43,9 @@ def shared_at(options: Options) -> dict[str, str]:
 
 def named_folder(options: Options) -> Folder:
     """The state folder as it is: looking changes nothing."""
-    if "://" in options.state and not is_database(options.state):
+    if not known(options.state):
         said = without_password(options.state)
-        raise CommandError(f"--state {said}: journals are kept in a folder of this machine, or at postgresql://…")
+        raise CommandError(f"--state {said}: journals are kept in a folder of this machine, or at {examples(STORES)}")
     return _folder("--state", options.state)
 
 

@@ -16,14 +16,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from actors.journal.journal import StoreError
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-try:
-    from psycopg import ProgrammingError
-    from psycopg.conninfo import conninfo_to_dict, make_conninfo
-except ImportError as missing:
-    said = "a database needs the extra postgres: pip install 'cortex-bounded-calls[postgres]'"
-    raise StoreError(f"{said} ({missing})") from None
+from actors.journal.journal import StoreError
 
 SECRETS = ("password", "sslpassword")
 DEFAULTS = {

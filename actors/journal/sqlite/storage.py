@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from actors.journal.journal import DiskFull, Fenced, NoSuchJob, StoreError
 from actors.journal.sqlite.wal import BUSY_S, write_ahead
@@ -183,14 +184,31 @@ class FileStorage:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
+    def _row(self, asked: str, given: Sequence[Any] = ()) -> Any:
+        """The first row, or None. Raises ``StoreError``."""
+        try:
+            return self._db.execute(asked, given).fetchone()
+        except sqlite3.Error as error:
+            raise plain(error, self.path) from None
+
+    def _rows(self, asked: str, given: Sequence[Any], at_once: bool = False) -> Iterator[Any]:
+        """All rows; ``at_once``: read before the first is given out. Raises ``StoreError``."""
+        try:
+            if at_once:
+                yield from self._db.execute(asked, given).fetchall()
+            else:
+                yield from iter(self._db.cursor().execute(asked, given).fetchone, None)  # no cursor to close late
+        except sqlite3.Error as error:
+            raise plain(error, self.path) from None
+
     def meta(self, key: str) -> bytes | None:
         """A small fact."""
-        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        row = self._row("SELECT value FROM meta WHERE key = ?", (key,))
         return bytes(row[0]) if row else None
 
     def last(self) -> int:
         """The largest number of a turn."""
-        found: int = self._db.execute("SELECT coalesce(max(seq), 0) FROM turns").fetchone()[0]
+        found: int = self._row("SELECT coalesce(max(seq), 0) FROM turns")[0]
         return found
 
     def turns(
@@ -202,33 +220,29 @@ class FileStorage:
         asked = f"SELECT seq, blob FROM turns WHERE {where} ORDER BY seq{' DESC' if down else ''}"
         given = (after, *(() if upto is None else (upto,)), *holding)
         if count is not None:
-            yield from self._db.execute(f"{asked} LIMIT ?", (*given, count)).fetchall()
-            return
-        rows = iter(self._db.cursor().execute(asked, given).fetchone, None)  # no cursor for a generator to close late
-        yield from rows
+            return self._rows(f"{asked} LIMIT ?", (*given, count), at_once=True)
+        return self._rows(asked, given)
 
     def snapshots(self, after: int, upto: int, emitted_max: int, count: int | None) -> Iterator[tuple[int, bytes]]:
         """Snapshots, the last one first."""
-        rows = self._db.cursor().execute(
-            "SELECT seq, blob FROM snapshots WHERE seq > ? AND seq <= ? AND emitted <= ? ORDER BY seq DESC LIMIT ?",
-            (after, upto, emitted_max, -1 if count is None else count),
-        )
-        yield from ((seq, bytes(blob)) for seq, blob in rows)
+        asked = "SELECT seq, blob FROM snapshots WHERE seq > ? AND seq <= ? AND emitted <= ? ORDER BY seq DESC LIMIT ?"
+        rows = self._rows(asked, (after, upto, emitted_max, -1 if count is None else count))
+        return ((seq, bytes(blob)) for seq, blob in rows)
 
     def heads(self, after: int) -> list[tuple[int, bytes]]:
         """The first bytes of snapshots."""
         asked = f"SELECT seq, substr(blob, 1, {HEAD_BYTES}) FROM snapshots WHERE seq > ? ORDER BY seq DESC"
-        return self._db.execute(asked, (after,)).fetchall()
+        return list(self._rows(asked, (after,)))
 
     def piece(self, generation: int, number: int) -> bytes | None:
         """A piece."""
-        row = self._db.execute("SELECT blob FROM pieces WHERE place = ?", (_place(generation, number),)).fetchone()
+        row = self._row("SELECT blob FROM pieces WHERE place = ?", (_place(generation, number),))
         return bytes(row[0]) if row else None
 
     def count_pieces(self, span: Span | None) -> int:
         """How many there are."""
         where, given = ("WHERE place BETWEEN ? AND ?", _places(span)) if span is not None else ("", ())
-        found: int = self._db.execute(f"SELECT count(*) FROM pieces {where}", given).fetchone()[0]
+        found: int = self._row(f"SELECT count(*) FROM pieces {where}", given)[0]
         return found
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""A database that stands in for the state folder: whether it answers, over what, and how long a commit takes there."""
+"""Checks of ``cortex doctor`` of a database: whether it answers, over what, and how long a commit takes there."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import os
 import statistics
 import time
 from collections.abc import Iterator
-from typing import Any
 
-from actors.doctor.checks import Asked, Finding, ok, warning, wrong
-from actors.journal.journal import StoreError
+from actors.common.findings import Finding, ok, warning, wrong
+from actors.journal.postgres.connection import Link
+from actors.journal.postgres.dsn import conninfo_of
+from actors.journal.postgres.migrations import version
 
 _SLOW_COMMIT_S = 0.05
 _COMMITS = 5
@@ -21,21 +22,13 @@ SELECT current_setting('server_version'), coalesce(current_schema(), ''), curren
 """
 
 
-def database(asked: Asked) -> Iterator[Finding]:
-    """Nothing is made in it that stays."""
-    try:
-        from actors.journal.postgres.connection import Link
-        from actors.journal.postgres.dsn import conninfo_of
-        from actors.journal.postgres.migrations import version
-
-        link = Link(conninfo_of(asked.state, os.environ), asked.state)
-        release, schema, fsync, tls, near, may, standby = link.rows(_ABOUT)[0]
-        there = version(link)
-        commit_s = _commit_s(link)
-    except StoreError as error:
-        yield wrong("state", str(error), "see to it, or give a folder of this machine as --state")
-        return
-    said = f"{asked.state}: PostgreSQL {release}, {'TLS' if tls else 'no TLS'}"
+def state(address: str) -> Iterator[Finding]:
+    """Look at the database. Nothing that is made in it stays. Raises ``StoreError``."""
+    link = Link(conninfo_of(address, os.environ), address)
+    release, schema, fsync, tls, near, may, standby = link.rows(_ABOUT)[0]
+    there = version(link)
+    commit_s = _commit_s(link)
+    said = f"{address}: PostgreSQL {release}, {'TLS' if tls else 'no TLS'}"
     said += f", a commit takes {1_000 * commit_s:.1f} ms"
     if not there:
         said += "; the tables are made by the first run"
@@ -54,7 +47,12 @@ def database(asked: Asked) -> Iterator[Finding]:
     link.close()
 
 
-def _commit_s(link: Any) -> float:
+def room(address: str) -> Iterator[Finding]:
+    """Nothing: a server does not tell how much room its disk has."""
+    return iter(())
+
+
+def _commit_s(link: Link) -> float:
     """The median of some commits, which leave nothing."""
     took = []
     for _ in range(_COMMITS):
