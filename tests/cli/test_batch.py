@@ -40,7 +40,7 @@ def test_the_same_command_again_asks_nothing(cortex, monkeypatch):
     before = Path("out.jsonl").read_bytes()
     again = cortex(*command)
     assert again.code == 0
-    assert "is complete already: nothing is asked again" in again.said()[0]
+    assert "is already complete: nothing is asked again" in again.said()[0]
     assert again.last == first.last
     assert Path("out.jsonl").read_bytes() == before
     Path("out.jsonl").write_bytes(before[:-9])
@@ -98,7 +98,7 @@ def test_standard_input_is_known_by_what_it_holds(cortex, monkeypatch):
     assert json.loads(piped(one).out)["custom_id"] == "a"
     assert json.loads(piped(two).out)["custom_id"] == "b"
     again = piped(one)
-    assert "complete already" in again.said()[0]
+    assert "already complete" in again.said()[0]
     assert again.out == ""
     assert not list(Path().rglob(".input-*"))
 

@@ -54,7 +54,7 @@ def test_a_budget_is_set_listed_raised_and_removed(cortex):
         (("team=search", "--max-cost-per-day", "much"), ["--max-cost-per-day: 'much'", "2.50"]),
         (("team=search", "--max-cost-per-month", "0"), ["--max-cost-per-month"]),
         (("team=search", "--max-cost-per-day", "none"), ["--remove"]),
-        (("--max-cost-per-day", "1"), ["give their label"]),
+        (("--max-cost-per-day", "1"), ["a budget needs a label"]),
         (("team=search", "--remove"), ["no budget of team=search is set"]),
         (("team=search", "--remove", "--max-cost-per-day", "1"), ["--remove", "leave the amounts out"]),
     ],

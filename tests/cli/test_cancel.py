@@ -45,10 +45,10 @@ def test_a_job_that_nobody_runs(cortex):
     assert sorted(found.values()).count("canceled") == 20 - answered
     again = cortex("cancel", "mine")
     assert again.code == 0
-    assert "cancelled already" in again.said()[0]
+    assert "already cancelled" in again.said()[0]
     resumed = cortex("resume", "mine")
     assert resumed.code == 1
-    assert "job mine is cancelled already" in resumed.said()[0]
+    assert "job mine is already cancelled" in resumed.said()[0]
     assert cortex("status", "mine", "--json").last["calls"] == done.last["calls"]
 
 
@@ -72,7 +72,7 @@ def test_a_job_that_is_complete(cortex):
     assert cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine").code == 0
     done = cortex("cancel", "mine")
     assert done.code == 0
-    assert "job mine is complete already: nothing to cancel" in done.said()[0]
+    assert "job mine is already complete: nothing to cancel" in done.said()[0]
 
 
 def test_a_run_that_does_not_answer(cortex, monkeypatch):
@@ -129,5 +129,5 @@ def test_message_batches_of_a_job_that_nobody_runs_are_cancelled_at_the_provider
     if has_key:
         assert f"cancelled at the provider: {there['id']}" in done.said()
     else:
-        assert f"message batch {there['id']} goes on at the provider, and is billed: cancel it there (no key" in done.err
+        assert f"message batch {there['id']} still runs at the provider and is billed: cancel it there (no key" in done.err
     assert key not in done.err

@@ -44,8 +44,8 @@ def test_costs_by_label_job_and_model(cortex):
     assert _told(cortex, "--by", "model")["costs"][0]["model"] == "sim"
     assert "search" in cortex("costs", "--by", "team", "--since", "7d").out
     cortex("costs", "--since", "yesterday").refused("--since 'yesterday'", "7d")
-    cortex("costs", "--since", "7").refused("--since '7': of what? write 7d, 7h")
-    assert cortex("costs", "--by", "tem").said() == ["no job has a label 'tem': there are cost_center, team"]
+    cortex("costs", "--since", "7").refused("--since '7' has no unit: write 7d, 7h")
+    assert cortex("costs", "--by", "tem").said() == ["no job has a label 'tem': labels are cost_center, team"]
 
 
 def test_since_is_when_it_was_spent_not_when_the_job_began(cortex):

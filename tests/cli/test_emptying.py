@@ -88,18 +88,18 @@ def test_all_jobs_of_a_cluster_rest_and_child_jobs_with_them(cortex, there):
 def test_a_job_that_does_not_come_to_rest_in_time_is_named(cortex, there):
     there.stuck = {"channel:b"}
     done = cortex("drain", "--all", "--within", "0.1s")
-    assert (done.code, done.said()[1]) == (1, "job b still has something in flight")
+    assert (done.code, done.said()[1]) == (1, "job b still has calls in flight")
 
 
 def test_a_node_is_waited_for_until_it_is_empty(cortex, there):
     done = cortex("drain", "--node", "here", "--within", "5s")
-    assert (done.code, done.said()) == (0, ["node n1 is empty, and gets nothing more"])
+    assert (done.code, done.said()) == (0, ["node n1 is empty, and gets no more work"])
     assert there.told[0] == ("cortex", "drain", getpass.getuser(), "n1")
     there.stuck, there.told[:] = {"branch:0"}, []
     done = cortex("drain", "--node", "n1", "--within", "0.1s")
     assert (done.code, done.said()) == (1, ["node n1 still has branch:0"])
     done = cortex("drain", "--node", "here")
-    assert (done.code, done.said()) == (0, ["node n1 drains: what is in flight there is finished, nothing new begins"])
+    assert (done.code, done.said()) == (0, ["node n1 drains: calls in flight are finished, no new ones begin"])
     cortex("drain", "--node", "n9", "--within", "1s").refused("there is no node, branch or worker called n9")
 
 
@@ -116,14 +116,14 @@ def test_all_that_is_ours_is_ended_the_cortex_first(cortex, there):
 def test_nothing_runs_there(cortex, there):
     there.living = []
     assert cortex("drain", "--all").said() == ["no job runs there"]
-    assert cortex("drain", "--node", "here", "--within", "1s").said() == ["no cortex runs there: nothing to drain"]
+    assert cortex("drain", "--node", "here", "--within", "1s").said() == ["no scheduler runs in the cluster: nothing to drain"]
     assert cortex("down").code == 0
 
 
 def test_what_makes_no_sense_is_one_line(cortex, monkeypatch):
-    cortex("down").refused("actors are a cluster's: give --cluster ADDRESS, or set RAY_ADDRESS")
-    cortex("drain", "--all").refused("all jobs are a cluster's: give --cluster ADDRESS")
-    cortex("drain", "--all", "job").refused("drain what? give a job, or --node NAME, --branch NAME or --all")
+    cortex("down").refused("actors need a cluster: give --cluster ADDRESS, or set RAY_ADDRESS")
+    cortex("drain", "--all").refused("all jobs need a cluster: give --cluster ADDRESS")
+    cortex("drain", "--all", "job").refused("nothing to drain: give a job, --node NAME, --branch NAME or --all")
     cortex("drain", "job", "--within", "1s").refused("--within is for --node and --all")
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     cortex("down", "--within", "soon").refused("--within: 'soon' is no duration")

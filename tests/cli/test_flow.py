@@ -120,7 +120,7 @@ def test_it_waits_for_a_person_at_rest_and_goes_on(cortex):
     assert "it has the answer that it waited for: resume it" in status
     assert "waits for an answer" not in status
     assert cortex("resume", "mine", "--json").last["answer"][1] is True
-    assert "complete already" in cortex("answer", "mine", "approved=yes").err
+    assert "already complete" in cortex("answer", "mine", "approved=yes").err
 
 
 def test_rows_are_runs_of_their_own(cortex):

@@ -52,7 +52,7 @@ def test_a_job_file_holds_it_all_and_its_paths_are_its_own(cortex):
     each_once(Path("jobs/out.jsonl"), 6)
     assert (_limits().concurrency, _limits().max_job_tokens, _limits().priority) == (3, 100_000, 2.5)
     assert "complete" in cortex("status", "-f", "jobs/job.toml").out
-    assert "is complete already" in cortex("resume", "--file", "jobs/job.toml").said()[0]
+    assert "is already complete" in cortex("resume", "--file", "jobs/job.toml").said()[0]
 
 
 def test_the_command_line_wins_over_variables_and_these_over_the_file(cortex, monkeypatch):

@@ -60,7 +60,7 @@ def test_a_limit_is_set_listed_changed_and_cleared(cortex):
 def test_a_route_is_named_by_any_part_that_means_one_alone(cortex):
     one = _job(cortex, "one")
     two = _job(cortex, "two", "--sim", "seed=2")
-    cortex("limit", "SIM", "--rpm", 1).refused(f"'SIM' may be {' or '.join(sorted((one, two)))}: give more of it")
+    cortex("limit", "SIM", "--rpm", 1).refused(f"'SIM' may be {' or '.join(sorted((one, two)))}: give more of the name")
     for text in (one, one.partition("|")[0], one.partition("|")[0].upper()):
         assert cortex("limit", text, "--rpm", 1).code == 0
         assert cortex("limit", text, "--clear").code == 0
@@ -74,9 +74,9 @@ def test_a_route_is_named_by_any_part_that_means_one_alone(cortex):
         (["sim", "--itpm", "many"], ["--itpm: 'many'"]),
         (["sim", "--headroom", "1"], ["--headroom: '1'", "below 1"]),
         (["sim", "--concurrency", "0"], ["--concurrency"]),
-        (["sim", "--clear", "--rpm", "5"], ["--clear takes all bounds away: leave --rpm out"]),
-        (["--rpm", "5"], ["which route?", "cortex limit"]),
-        (["--clear"], ["which route?"]),
+        (["sim", "--clear", "--rpm", "5"], ["--clear removes all limits: leave --rpm out"]),
+        (["--rpm", "5"], ["no route given", "cortex limit"]),
+        (["--clear"], ["no route given"]),
         (["sim", "--rpm", "5"], ["no route is known in", "when it begins"]),
         (["sim", "--rpm", "5", "--cluster", "127.0.0.1:1"], ["no Ray answers at 127.0.0.1:1"]),
     ],
@@ -194,7 +194,7 @@ def test_a_node_or_a_branch_of_a_cluster_is_drained(cortex, there):
     for flag, name in (("--branch", "branch:0"), ("--node", "10.0.0.2")):
         done = cortex("drain", flag, name, "--cluster", "head:6379")
         assert (done.code, done.said()) == (
-            0, [f"{name} of head:6379 drains: what is in flight there is finished, nothing new begins"],
+            0, [f"{name} of head:6379 drains: calls in flight are finished, no new ones begin"],
         )  # fmt: skip
     assert there.told == [("drain", (getpass.getuser(), "branch:0")), ("drain", (getpass.getuser(), "10.0.0.2"))]
     cortex("drain", "--branch", "branch:9", "--cluster", "head:6379").refused("no branch:9 is known; there are")

@@ -48,8 +48,8 @@ def test_once_the_job_is_over_no_file_holds_what_was_asked_or_answered(cortex, m
     assert all(_holding(reply) == 0 for reply in _replies()[:5])
     assert "complete" in cortex("jobs").out and "60/60" in cortex("jobs").out
     assert cortex("status", "mine", "--json").last["output_tokens"] == done.last["output_tokens"]
-    assert "is complete already" in cortex(*_command(*more)).said()[0]
-    assert "is complete already" in cortex("resume", "mine").said()[0]
+    assert "is already complete" in cortex(*_command(*more)).said()[0]
+    assert "is already complete" in cortex("resume", "mine").said()[0]
     assert cortex("config", "mine").code == 0
 
 

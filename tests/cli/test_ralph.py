@@ -65,7 +65,7 @@ def test_a_folder_is_worked_on_until_its_check_passes(cortex):
     assert (done.code, done.last["outcome"], done.last["answer"]["ended"]) == (0, "complete", "passed")
     assert "".join(sorted(answers().splitlines(keepends=True))) == solved(ITEMS)
     assert not Path("work", STORE).exists()
-    assert "complete already" in cortex(*command()).err
+    assert "already complete" in cortex(*command()).err
 
 
 def test_one_that_does_not_pass_says_so_in_its_exit_code(cortex):

@@ -64,7 +64,7 @@ def test_its_answer_goes_to_people_or_its_results_to_a_file(cortex):
     assert cortex(*command, "-o", "out.jsonl").out == ""
     assert Path("out.jsonl").read_text() == '"praise"\n"bug"\n'
     again = cortex(*command)
-    assert "complete already" in again.said()[0]
+    assert "already complete" in again.said()[0]
     assert json.loads(again.out) == ["praise", "bug"]
 
 

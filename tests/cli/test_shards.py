@@ -50,7 +50,7 @@ def test_it_is_one_job_with_one_file_of_results(cortex, batch):
     assert cortex("status", "whole", "--json").last["rows_succeeded"] == 30
     again = cortex(*command)
     assert (again.code, again.last) == (0, last)
-    assert "is complete already" in again.said()[0]
+    assert "is already complete" in again.said()[0]
 
 
 def test_its_results_come_out_of_all_journals(cortex, batch):

@@ -70,7 +70,7 @@ def test_a_cap_that_is_set_below_what_is_spent_ends_the_job_and_a_higher_one_goe
         until(_some_results)
         done = cortex("set", "mine", "--max-cost", "0.0001")
         assert "--max-cost $0.0001 (was none)" in done.said()[0]
-        assert "are spent or promised already: nothing more is asked" in done.said()[1]
+        assert "are already spent or reserved: the job sends no more calls" in done.said()[1]
         theirs = ended(child)
     assert theirs.code == 3
     assert theirs.last["outcome"] == "partial"
@@ -85,14 +85,14 @@ def test_bounds_of_a_job_at_rest_hold_when_it_is_resumed(cortex):
     done = cortex("set", "mine", "--max-job-tokens", "none", "--max-cost", 2)
     assert done.said() == [
         f"mine: --max-cost $2.00 (was none), --max-job-tokens none (was 400), set by {getpass.getuser()}",
-        "it does not run: cortex resume mine",
+        "the job does not run: cortex resume mine",
     ]
     assert last_state(_folder(), "mine").outcome == "partial"
     assert _set_events()[-1].who == getpass.getuser()
-    assert cortex("set", "mine", "--max-cost", 2).said() == ["job mine has these bounds already"]
+    assert cortex("set", "mine", "--max-cost", 2).said() == ["job mine already has these limits"]
     assert cortex("resume", "mine").code == 0
     each_once(Path("out.jsonl"), 20)
-    cortex("set", "mine", "--max-cost", 2).refused("job mine is complete already")
+    cortex("set", "mine", "--max-cost", 2).refused("job mine is already complete")
 
 
 def test_a_killed_run_asks_nothing_because_its_bounds_are_set(cortex):
@@ -162,16 +162,16 @@ def test_nothing_to_drain(cortex):
     _resting(cortex)
     done = cortex("drain", "mine")
     assert (done.code, done.said()[0], done.said()[-1]) == (
-        0, "nobody runs job mine: nothing to drain", "to go on: cortex resume mine",
+        0, "job mine does not run: nothing to drain", "to go on: cortex resume mine",
     )  # fmt: skip
     assert cortex("resume", "mine", "--max-job-tokens", 100_000).code == 0
     done = cortex("drain", "mine")
-    assert (done.code, done.said()[0]) == (0, "job mine is complete already: nothing to drain")
+    assert (done.code, done.said()[0]) == (0, "job mine is already complete: nothing to drain")
 
 
 def test_what_is_drained_is_one_thing(cortex):
     for arguments in ((), ("mine", "--node", "n"), ("--node", "n", "--branch", "b")):
-        cortex("drain", *arguments).refused("drain what?", "--node NAME")
+        cortex("drain", *arguments).refused("nothing to drain", "--node NAME")
     cortex("drain", "--branch", "branch:0").refused("give --cluster ADDRESS")
     cortex("drain", "--node", "n", "--cluster", "127.0.0.1:1").refused("no Ray answers at 127.0.0.1:1")
 

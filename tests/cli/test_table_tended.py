@@ -62,7 +62,7 @@ def test_failed_rows_of_a_table_are_asked_again_into_the_same_table(cortex: Any,
         assert [row["ticket_id"] for row in rows] == [f"t{i}" for i in range(COUNT)]
     assert not [*Path().glob(".a.csv*")]
     table_then = Path("a.csv").read_bytes()
-    assert "is complete already" in cortex(*command, *FAILING, *more).said()[0]
+    assert "is already complete" in cortex(*command, *FAILING, *more).said()[0]
     assert Path("a.csv").read_bytes() == table_then
 
 
@@ -130,7 +130,7 @@ def test_without_text_a_table_is_whole_and_stays_where_it_cannot_be_made_again(
     assert (done.code, done.last["rows_succeeded"]) == (0, COUNT), done
     assert _holding(MARK) == []
     assert (_folder().path / "traces" / "mine.jsonl").exists()
-    assert "is complete already" in cortex(*command, *SIM).said()[0]
+    assert "is already complete" in cortex(*command, *SIM).said()[0]
     Path(output).write_bytes(Path(output).read_bytes()[:-20])
     cut = Path(output).read_bytes()
     said = cortex("resume", "mine")
@@ -151,7 +151,7 @@ def test_a_table_that_was_killed_goes_with_its_job(cortex: Any) -> None:
     held = _holding(b'"answer"')
     assert any(".a.csv.rows" in name for name in held) and any(".rows-" in name for name in held), held
     said = cortex("rm", "two").refused("job two is interrupted, and ", " paid results of memory://bucket/b.csv would be lost")
-    assert "cortex resume two goes on, cortex results two -o FILE saves them; --resumable removes it all the same" in said
+    assert "cortex resume two continues it, cortex results two -o FILE saves the results, --resumable removes the job all the same" in said
     assert cortex("results", "two", "-o", "saved.csv").code == 0
     saved = len(Path("saved.csv").read_text().splitlines()) - 1
     assert f"and {saved} paid results" in said

@@ -92,7 +92,7 @@ def test_rm_takes_a_job_with_all_that_is_its(cortex):
     cortex("rm", "nope").refused("no job 'nope'")
     cortex("rm", "one", "nope").refused("no job 'nope'")
     assert _folder().journal_path("one").exists(), "all are looked at before the first is removed"
-    cortex("rm", "one~7").refused("is a part of the job one")
+    cortex("rm", "one~7").refused("is a child of the job one")
     cortex("rm", "../x").refused("job name")
 
 
@@ -118,13 +118,13 @@ def test_gc_takes_what_is_old_and_over(cortex, monkeypatch):
     assert done.said()[0].startswith("over: complete, last turn 1 min 40 s ago") and "would be removed" in done.said()[0]
     assert _folder().journal_path("over").exists()
     done = cortex("gc", "--older-than", "30s", "--json")
-    assert "kept, since they can be resumed or cannot be read: rests" in done.said()
+    assert "kept jobs that can be resumed or cannot be read: rests" in done.said()
     told = json.loads(done.out)
     assert ([each["job"] for each in told["removed"]], told["kept"]) == (["over"], ["rests"])
     assert sorted(_folder().jobs()) == ["new", "rests"]
     assert cortex("gc", "--older-than", "30s", "--resumable").code == 0
     assert "rests" not in _folder().jobs()
-    cortex("gc", "--older-than", "30").refused("--older-than: '30' of what? write 30d, or 30h")
+    cortex("gc", "--older-than", "30").refused("--older-than: '30' has no unit: write 30d, or 30h")
     cortex("gc", "--older-than", "soon").refused("--older-than: 'soon' is no duration")
     assert cortex("gc").code == 2
 
@@ -133,7 +133,7 @@ def test_results_that_are_not_there_are_not_said_to_be(cortex):
     _marked("mine")
     assert cortex("batch", "mine.jsonl", "-o", "mine.out", "--model", "sim", "--job", "mine").code == 0
     Path("mine.out").unlink()
-    assert cortex("forget", "mine").said()[-1].startswith("its results are nowhere any more: there is no /")
+    assert cortex("forget", "mine").said()[-1].startswith("no results are left: /")
 
 
 @pytest.mark.parametrize("stdin", [False, True])
@@ -149,7 +149,7 @@ def test_forgotten_prompts_and_replies_are_off_the_disk_and_figures_stay(cortex,
     reply = json.loads(Path("mine.out").read_text().splitlines()[0])["result"]["message"]["id"].encode()
     assert _holding(MARK.encode()) and _holding(reply)
     before = cortex("status", "mine", "--json").last
-    assert cortex("forget", "mine").said()[-1].startswith("its results are not touched: /")
+    assert cortex("forget", "mine").said()[-1].startswith("results are not touched: /")
     assert _holding(MARK.encode()) == [] and _holding(reply) == []
     assert not list(_folder().path.glob("jobs/mine.input"))
     after = cortex("status", "mine", "--json").last
@@ -182,6 +182,6 @@ def test_forget_names_what_still_holds_it(cortex):
     _done(cortex, "mine")
     assert cortex("fork", "mine", "--at", 3, "--job", "copy").code == 0
     said = cortex("forget", "mine").said()
-    assert said[-1] == "copy was forked from it and holds what it took over: cortex forget copy"
+    assert said[-1] == "copy was forked from mine and still holds a copy of its first turns: cortex forget copy"
     with _folder().hold("copy"):
         assert "in use" in cortex("forget", "copy").refused()

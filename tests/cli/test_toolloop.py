@@ -47,13 +47,13 @@ def test_an_approval_waits_and_approve_lets_it_go_on(cortex):
     cortex("approve", "mine", "record-7").refused(
         "does not wait for 'approve:record-7'; it waits for: approve:record-1"
     )
-    cortex("approve", "mine", "--deny").refused("deny what?")
+    cortex("approve", "mine", "--deny").refused("--deny needs the names of approvals")
     assert cortex("approve", "mine", "record-1").code == 0
     assert cortex("resume", "mine").code == 3
     assert cortex("approve", "mine", "record-2").code == 0
     done = cortex("resume", "mine", "--json").last
     assert (done["outcome"], done["answer"]["right"], done["answer"]["degraded"]) == ("complete", True, [])
-    cortex("approve", "mine", "record-2").refused("complete already")
+    cortex("approve", "mine", "record-2").refused("already complete")
     assert "waits for no approval" in cortex("approve", "mine").err
 
 

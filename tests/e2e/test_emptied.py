@@ -75,10 +75,10 @@ def test_a_node_and_a_cluster_are_emptied_and_no_row_is_lost(tmp_path):
             driver = commands.start("resume", "e")
             some_results(tmp_path / "out.jsonl", done + 10, driver)
             text = said(commands, "drain", "--node", "here", "--within", "60s", node=branches)
-            assert "is empty, and gets nothing more" in text
+            assert "is empty, and gets no more work" in text
             # No branch is left, and none comes: the job waits for one, and is ended all the same when the time is over.
             told = said(commands, "down", "--within", "3s")
-            assert "job e still has something in flight" in told
+            assert "job e still has calls in flight" in told
             text, _ = driver.communicate(timeout=60)
             assert driver.returncode in (1, 3), text
             said(commands, "resume", "e", "--concurrency", "300")

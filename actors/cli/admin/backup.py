@@ -1,4 +1,4 @@
-"""``backup``: a whole copy of the state folder, made while its jobs run."""
+"""``backup``: full copy of the state folder, made while its jobs run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from actors.journal.journal import Folder
 
 
 def backup(to: str, options: Options) -> int:
-    """``cortex backup``; the exit code."""
+    """Run ``cortex backup`` and return the exit code."""
     source, place = named_folder(options), Path(os.path.realpath(os.path.expanduser(to)))
     source.backup(place)
     copy = Folder(place)
@@ -31,7 +31,7 @@ def backup(to: str, options: Options) -> int:
     say(f"{len(jobs):,} {'job' if len(jobs) == 1 else 'jobs'} copied to {place}, {size_text(size)}")
     if rest:
         named = rest[0] if len(rest) == 1 else "JOB"
-        say(f"{len(rest):,} of them could go on from there: cortex resume {named} --state {shlex.quote(str(place))}")
+        say(f"{len(rest):,} of them can be resumed there: cortex resume {named} --state {shlex.quote(str(place))}")
     return COMPLETE
 
 

@@ -1,4 +1,4 @@
-"""``costs``: what the jobs of a state folder cost, by label, job or model."""
+"""``costs``: costs of the jobs of a state folder, by label, job or model."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from actors.history.costs import Bill, Spent, bills
 from policies.estimates.price import usd, usd_text
 
 WITHOUT = "(none)"
-"""For people: jobs without the label."""
+"""Row name for jobs without the label."""
 
 
 def costs(by: str, since: str, options: Options) -> int:
-    """``cortex costs``; the exit code. Money counts when the journal learnt of it, not when its job began."""
+    """Run ``cortex costs`` and return the exit code. Money counts at the time the journal recorded it, not at the job's
+    start."""
     now_s = time.time()
     since_s = _since(since.strip(), now_s)
     folder = named_folder(options)
@@ -45,19 +46,19 @@ def costs(by: str, since: str, options: Options) -> int:
         say(f"nothing was spent in {folder.address}" + (f" since {clock(since_s)}" if since_s else ""))
     if by not in ("job", "model") and found and not any(by in each.labels for each in found):
         names = sorted({name for each in found for name in each.labels})
-        say(f"no job has a label {by!r}: " + (f"there are {', '.join(names)}" if names else "there is no other either"))
+        say(f"no job has a label {by!r}: " + (f"labels are {', '.join(names)}" if names else "no job has any label"))
     if unpriced:
         say(f"no price is known for calls of {_some(unpriced)}: their tokens are counted, their money is not")
     if unread:
-        say(f"cannot be read, and not counted, see cortex jobs: {_some(unread)}")
+        say(f"jobs that cannot be read are not counted (see cortex jobs): {_some(unread)}")
     return COMPLETE
 
 
 def _since(text: str, now_s: float) -> float:
     if not text:
         return 0.0
-    if text.isdecimal():  # days, people mean, and would get seconds
-        raise CommandError(f"--since {text!r}: of what? write {text}d, {text}h, or 2026-11-01 (ISO 8601)")
+    if text.isdecimal():  # a bare number means days to people, and seconds to the parser
+        raise CommandError(f"--since {text!r} has no unit: write {text}d, {text}h, or 2026-11-01 (ISO 8601)")
     try:
         return now_s - duration_s(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""``doctor``: every check as a line that says what is wrong and what to do."""
+"""``doctor``: health checks of the installation, one line each: what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from actors.providers.credentials.clouds import of_environ
 from actors.providers.credentials.credential import Credential, CredentialError, absolute, checked_url
 
 LIMIT_S = 12.0
-"""For all checks together: they run side by side."""
+"""Time limit for all checks together, in seconds. The checks run concurrently."""
 CLUSTER_LIMIT_S = 45.0
-"""The same where a Ray is to be joined, and its nodes are asked: that alone takes up to 10 s on a slow machine."""
+"""Time limit in seconds if a Ray cluster is joined and its nodes are checked. Joining takes up to 10 s on a slow
+machine."""
 _CHECKS: tuple[tuple[str, Check], ...] = (
     ("python", packages.python), ("dependencies", packages.dependencies), ("packages", packages.packages),
     ("endpoint", provider.road), ("ray", nodes.ray), ("state", state_folder.state_folder), ("disk", state_folder.disk),
@@ -33,9 +34,9 @@ _WIDTH = 14
 
 
 def doctor(metrics_listen: str, paid: bool, options: Options) -> int:
-    """``cortex doctor``; the exit code: 0 where nothing is wrong."""
+    """Run ``cortex doctor`` and return the exit code: 0 if no check fails."""
     environ = taken_environ()
-    named_folder(options)  # refuses what is no folder
+    named_folder(options)  # raises CommandError for an invalid --state
     try:
         checked_url("--base-url", options.base_url.strip())
         concurrency = int(options.concurrency or 100)
@@ -62,7 +63,8 @@ def doctor(metrics_listen: str, paid: bool, options: Options) -> int:
 
 
 def _secrets(asked: Asked) -> list[Credential]:
-    """All that may not be shown: the key, passwords of proxies, the collector's headers, a Ray's token."""
+    """Return everything that the output must not show: the key, proxy passwords, headers of the collector, the token of
+    Ray."""
     headers = "\n".join(
         f"x-{number}: {pair.partition('=')[2]}"
         for number, pair in enumerate(

@@ -1,4 +1,4 @@
-"""``fork``: another job that goes on from one of a job's turns."""
+"""``fork``: a new job that continues from a turn of another job."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from actors.maintenance.fork import Fork, fork
 
 
 def fork_job(job: str, at: int, program: str, output: str, options: Options) -> int:
-    """``cortex fork``; the exit code."""
+    """Run ``cortex fork`` and return the exit code."""
     name = options.job or f"{job}-{at}"
     if "~" in name or "~" in job:
-        raise CommandError(f"job name {name!r}: '~' stands in the names of child jobs alone")
+        raise CommandError(f"job name {name!r}: '~' is reserved for names of child jobs: choose another name")
     folder = folder_of(options)
     sink = sink_of(folder, job, output, options.overwrite)
     if sink is not None:
-        check_output(sink, output, options.overwrite)  # resuming cuts back what stands there
+        check_output(sink, output, options.overwrite)  # a resume would truncate an existing file
     k = fork(folder, Fork(job=job, at=at, name=name, output=output, program=program))
     standing = standing_of(folder, name, k)
     if options.as_json:
         print(standing.as_json())
         return COMPLETE
-    say(f"{headline(standing)}; what it has and has cost is that of {job} up to turn {at:,}")
-    say(f"to go on: {standing.resume}" if standing.resume else f"{job} had ended there: there is nothing to go on with")
+    say(f"{headline(standing)}; its results and costs are those of {job} up to turn {at:,}")
+    say(f"to go on: {standing.resume}" if standing.resume else f"{job} had ended by that turn: nothing is left to do")
     return COMPLETE

@@ -1,4 +1,4 @@
-"""``rm``, ``gc`` and ``forget``: jobs leave the disk, or what they said does."""
+"""``rm``, ``gc`` and ``forget``: remove jobs, or only their prompts and replies, from the state folder."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ from actors.maintenance import removal
 
 
 def rm(jobs: Sequence[str], resumable: bool, options: Options) -> int:
-    """``cortex rm``; the exit code. All are looked at before the first is removed. ``resumable``: also one that has the
-    only copy of results that were paid for."""
+    """Run ``cortex rm`` and return the exit code. All jobs are checked before the first is removed.
+
+    ``resumable``: also remove a job that holds the only copy of paid results.
+    """
     folder = named_folder(options)
     for job in jobs:
         _refuse(folder, job)
@@ -46,10 +48,10 @@ def rm(jobs: Sequence[str], resumable: bool, options: Options) -> int:
 
 
 def gc(older_than: str, dry_run: bool, resumable: bool, options: Options) -> int:
-    """``cortex gc``; the exit code."""
+    """Run ``cortex gc`` and return the exit code."""
     folder = named_folder(options)
-    if (number := older_than.strip()).isdecimal():  # of days, people mean, and it would be seconds
-        raise CommandError(f"--older-than: {number!r} of what? write {number}d, or {number}h")
+    if (number := older_than.strip()).isdecimal():  # a bare number means days to people, and seconds to the parser
+        raise CommandError(f"--older-than: {number!r} has no unit: write {number}d, or {number}h")
     try:
         limit_s = duration_s(older_than)
     except ValueError as error:
@@ -75,44 +77,44 @@ def gc(older_than: str, dry_run: bool, resumable: bool, options: Options) -> int
     say(f"{jobs} {'would be removed' if dry_run else 'removed'}, {total}")
     if kept:
         more = ", ..." if len(kept) > 5 else ""
-        say(f"kept, since they can be resumed or cannot be read: {', '.join(kept[:5])}{more}")
+        say(f"kept jobs that can be resumed or cannot be read: {', '.join(kept[:5])}{more}")
     if options.as_json:
         print(msgspec.json.encode({"dry_run": dry_run, "removed": removed, "kept": kept}).decode())
     return COMPLETE
 
 
 def forget(jobs: Sequence[str], options: Options) -> int:
-    """``cortex forget``; the exit code. All are looked at before the first is forgotten."""
+    """Run ``cortex forget`` and return the exit code. All jobs are checked before the first is changed."""
     folder = named_folder(options)
     for job in jobs:
         _refuse(folder, job)
     for job in dict.fromkeys(jobs):
         standing = standing_of(folder, job)
         if standing.forgotten:
-            removal.forget(folder, job, standing.facts)  # it may have been killed in the middle
+            removal.forget(folder, job, standing.facts)  # an earlier forget may have been killed in the middle
             say(f"{job} was forgotten already")
             continue
         if standing.outcome in RESUMABLE:
-            say(f"{job} was {standing.outcome}: it cannot be resumed any more")
+            say(f"{job} was {standing.outcome}: the job can no longer be resumed")
         forks = [name for name in folder.jobs() if _forked_from(folder, name) == job]
         removal.forget(folder, job, _figures(folder, standing))
-        say(f"{job}: prompts and replies are forgotten, its figures stay; nothing can resume, retry or show it again")
+        say(f"{job}: prompts and replies are removed, figures are kept; the job cannot be resumed, retried or replayed")
         if output := standing.facts["output"]:
             say(_of_results(str(output)))
         for name in forks:
-            say(f"{name} was forked from it and holds what it took over: cortex forget {name}")
+            say(f"{name} was forked from {job} and still holds a copy of its first turns: cortex forget {name}")
     return COMPLETE
 
 
 def _of_results(output: str) -> str:
-    """Where the results of a job are, of which no more can be made; a table that was never made whole is nowhere."""
+    """Return a line about the results file: untouched, or missing if a table was never completed."""
     if output == "-" or is_remote(output) or Path(output).exists():
-        return f"its results are not touched: {output if output != '-' else 'they went to standard output'}"
-    return f"its results are nowhere any more: there is no {output}"
+        return f"results are not touched: {output if output != '-' else 'they went to standard output'}"
+    return f"no results are left: {output} does not exist"
 
 
 def _figures(folder: Folder, standing: Standing) -> dict[str, Any]:
-    """What stays of a job: counts, money, times and places. What a person or a model wrote does not."""
+    """Return the facts that stay of a job: counts, money, times and paths. Texts of people and models are removed."""
     facts = dict(standing.facts)
     facts["why"] = str(facts["why"]).partition(":")[0]
     facts |= {"failed_said": "", "failed_row": "", "waits": "", "awaited": [], "forgotten_at_s": time.time()}
@@ -122,9 +124,9 @@ def _figures(folder: Folder, standing: Standing) -> dict[str, Any]:
 
 
 def _refuse(folder: Folder, job: str) -> None:
-    """A job that runs, or whose calls are with the provider, is ended first."""
+    """Raise ``CommandError`` for a job that runs or has calls with the provider, and for a child job."""
     if "~" in job:
-        raise CommandError(f"{job} is a part of the job {job.partition('~')[0]}, and goes with it")
+        raise CommandError(f"{job} is a child of the job {job.partition('~')[0]}: name that job")
     if not folder.has(job):
         raise NoSuchJob(f"no job {job!r} in {folder.address}; `cortex jobs` lists what is there")
     for name in removal.family(folder, job):
@@ -134,14 +136,17 @@ def _refuse(folder: Folder, job: str) -> None:
     if standing is None or standing.forgotten:
         return
     if standing.outcome == "detached":
-        raise CommandError(f"job {job} goes on in a cluster: cortex cancel {job} first")
+        raise CommandError(f"job {job} runs in a cluster: cortex cancel {job} first")
     if requests := sum(len(made.keys) for made in last_state(folder, job).submissions.values()):
         there = f"{requests:,} requests of {job} are in message batches with the provider"
         raise CommandError(f"{there}: cortex cancel {job} first")
 
 
 def _refuse_losing(folder: Folder, job: str) -> None:
-    """A table is made whole when its job ends, or comes to rest: one that was killed has its rows by itself."""
+    """Raise ``CommandError`` for an interrupted job whose journal holds the only copy of paid results.
+
+    A table is written completely when its job ends or stops; a killed job has its rows only in the journal.
+    """
     standing = _standing(folder, job)
     if standing is None or standing.outcome != "interrupted" or standing.forgotten:
         return
@@ -150,15 +155,18 @@ def _refuse_losing(folder: Folder, job: str) -> None:
     if done and output != "-" and is_table(output):
         results = "1 paid result" if done == 1 else f"{done:,} paid results"
         raise CommandError(
-            f"job {job} is interrupted, and {results} of {output} would be lost, which is made whole when the job "
-            f"ends: {standing.resume} goes on, cortex results {job}{standing.where} -o FILE saves them; --resumable "
-            "removes it all the same"
+            f"job {job} is interrupted, and {results} of {output} would be lost: a table is written when its job ends. "
+            f"{standing.resume} continues it, cortex results {job}{standing.where} -o FILE saves the results, "
+            "--resumable removes the job all the same"
         )
 
 
 def _standing(folder: Folder, job: str, *, refuse_others: bool = False) -> Standing | None:
-    """None for one that cannot be read: damaged, its program gone, of another release. ``refuse_others``: the last are
-    no one's to remove who cannot tell whether calls of theirs are with a cluster or the provider."""
+    """Return the state of a job; None if it cannot be read: damaged, its program gone, or of another release.
+
+    ``refuse_others``: raise ``OtherRelease`` for the last, since a cluster or the provider may still hold calls of the
+    job.
+    """
     try:
         return standing_of(folder, job)
     except OtherRelease:

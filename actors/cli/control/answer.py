@@ -1,4 +1,4 @@
-"""``answer`` and ``approve``: what a person says to a job that waits for it."""
+"""``answer`` and ``approve``: answers of a person to a job that waits for them."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from cortex.state.state import State
 
 
 def answer(job: str, pairs: list[str], options: Options) -> int:
-    """``cortex answer``; the exit code: 0 when the job has taken all of it."""
+    """Run ``cortex answer`` and return the exit code: 0 if the job has taken every answer."""
     folder = named_folder(options)
     return _give(folder, job, dict(map(_named, pairs)))
 
 
 def approve(job: str, names: list[str], deny: bool, options: Options) -> int:
-    """``cortex approve``; without names: what waits for an approval."""
+    """Run ``cortex approve`` and return the exit code. Without names, list the approvals that the job waits for."""
     folder = named_folder(options)
     if names:
         return _give(folder, job, {f"{APPROVAL}{name.removeprefix(APPROVAL)}": not deny for name in names})
     if deny:
-        raise CommandError("deny what? name it")
+        raise CommandError("--deny needs the names of approvals: give a GOAL")
     k = last_state(folder, job)
     waiting = [name for name in ([] if k.outcome in OVER else k.awaited()) if name.startswith(APPROVAL)]
     listed = {name.removeprefix(APPROVAL): _about(k, name) for name in waiting}
@@ -43,24 +43,24 @@ def approve(job: str, names: list[str], deny: bool, options: Options) -> int:
         print(msgspec.json.encode({"job": job, "approvals": listed}).decode())
     elif listed:
         print("\n".join(f"{name}  {said}" if said != name else name for name, said in listed.items()))
-        say(f"none of it is approved yet: cortex approve {job} NAME, or the same with --deny")
+        say(f"to approve: cortex approve {job} NAME, or with --deny")
     else:
         say(f"job {job} waits for no approval")
     return COMPLETE
 
 
 def _about(k: State, name: str) -> str:
-    """What whoever waits says of it; a flow says so in its goal's value."""
+    """Return the description that waiting goals give of an approval; a flow stores it in the goal's value."""
     values = [k.goals[goal].value for goal in k.expected[name] if goal in k.goals]
     said = [str(value[1]) for value in values if isinstance(value, list) and len(value) > 1]
     return said[0].removeprefix(APPROVAL) if said else ""
 
 
 def _give(folder: Folder, job: str, given: dict[str, Any]) -> int:
-    """Tell the job these answers; the exit code: 0 when it has taken all of them."""
+    """Send answers to the job and return the exit code: 0 if the job has taken all of them."""
     k = last_state(folder, job)
     if k.outcome in OVER:
-        raise CommandError(f"job {job} is {k.outcome} already: it waits for nothing")
+        raise CommandError(f"job {job} is already {k.outcome}: no answer is needed")
     unknown = [name for name in given if name not in (waits := k.awaited())]
     if unknown:
         there = f"it waits for: {', '.join(waits)}" if waits else "it waits for no answer"
@@ -86,18 +86,18 @@ def _give(folder: Folder, job: str, given: dict[str, Any]) -> int:
 
 
 def _wanted(k: State, name: str) -> str:
-    """What the answer must be, as far as the program says so."""
+    """Return the expected form of an answer, as far as the program declares it."""
     try:
         program = load(k.terms.program, k.terms.params_json)
         return takes(program, k, name) if isinstance(program, Flow) else ""
-    except Exception:  # an author's code may raise anything
+    except Exception:  # code of a program's author may raise anything
         return ""
 
 
 def _named(pair: str) -> tuple[str, Any]:
     name, equals, text = pair.partition("=")
     if not equals or not name.strip():
-        raise CommandError(f"{pair!r}: give it as name=value")
+        raise CommandError(f"{pair!r} has no '=': give name=value")
     try:
         return name.strip(), msgspec.json.decode(text)
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""``budget``: bounds on what all jobs of a label cost together, and a list of what is in force."""
+"""``budget``: caps on the cost of all jobs of a label together, and a list of the budgets in force."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _budgets_decoder = msgspec.msgpack.Decoder(dict[str, Budget])
 
 
 def budget(text: str, asked: dict[str, str], remove: bool, options: Options) -> int:
-    """``cortex budget``; ``asked``: what was said for each period. The exit code."""
+    """Run ``cortex budget`` and return the exit code. ``asked``: amount given for each period."""
     caps = {period: _money(period, said) for period, said in asked.items() if said}
     if (caps or remove) and not text:
-        raise CommandError("the budget of which jobs? give their label, like team=search")
+        raise CommandError("a budget needs a label: give one, like team=search")
     if caps and remove:
-        raise CommandError("--remove takes the budgets of a label away: leave the amounts out")
+        raise CommandError("--remove removes all budgets of a label: leave the amounts out")
     found = _label(text) if text else None
     cluster = shared_cluster(options)
     if cluster:
@@ -68,7 +68,7 @@ def _money(period: str, said: str) -> int:
     except ValueError as error:
         raise CommandError(str(error).replace("--max-cost", f"--max-cost-per-{period}", 1)) from None
     if found is None:
-        raise CommandError(f"--max-cost-per-{period} {said}: take a budget away with --remove")
+        raise CommandError(f"--max-cost-per-{period} {said} is no amount: remove a budget with --remove")
     return found
 
 
@@ -88,7 +88,7 @@ def _made(folder: Folder, found: tuple[str, str], period: str, cap_nusd: int) ->
 
 
 def _labels_of(folder: Folder, job: str) -> dict[str, str] | None:
-    """None for a job that cannot be read, or was forgotten: it hides no other."""
+    """Return the labels of a job; None for a job that cannot be read or was forgotten."""
     with contextlib.suppress(ClearError, ValueError):
         terms = last_terms(folder, job)
         return terms.labels if terms is not None else None
@@ -121,7 +121,7 @@ def _usd(value: float) -> str:
 
 
 def _listed(budgets: dict[str, Budget], found: tuple[str, str] | None, options: Options, where: str) -> int:
-    """What is in force: how much is spent and left, by whom and since when."""
+    """Print the budgets in force: amount, spent, lent and left, with author and time. Return the exit code."""
     shown = budgets if found is None else _of_label(budgets, found)
     facts = [_facts(each) for each in sorted(shown.values(), key=lambda each: (each.label, each.value, each.period))]
     if options.as_json:
@@ -141,7 +141,8 @@ def _listed(budgets: dict[str, Budget], found: tuple[str, str] | None, options: 
 
 
 def _facts(budget: Budget) -> dict[str, Any]:
-    """``spent``: known, assumed and reserved, as the jobs last said; ``lent``: what they may spend besides."""
+    """Return a budget as plain facts. ``spent_usd``: known, assumed and reserved costs, as the jobs last reported.
+    ``lent_usd``: further money that jobs may spend without asking again."""
     turn_to(budget, window_of(budget.period, day_of(time.time())))
     spent_nusd = sum(each.used_nusd for each in budget.holdings.values())
     counted_nusd = budget.counted_nusd
@@ -161,7 +162,7 @@ async def _ask_all(peer: Peer) -> dict[str, Budget]:
 async def _in_cluster(
     cluster: str, found: tuple[str, str] | None, caps: dict[str, int], remove: bool, options: Options
 ) -> int:
-    """The same, for all jobs of a cluster: its cortex keeps the budgets."""
+    """Run ``cortex budget`` against the scheduler of a cluster, which keeps the budgets of all its jobs."""
 
     async def saying(peer: Peer) -> int:
         held = await _ask_all(peer)

@@ -1,4 +1,4 @@
-"""``drain --all``, ``drain --node NAME --within TIME`` and ``down``: a cluster, or a node of it, is emptied."""
+"""``drain --all``, ``drain --node NAME --within TIME`` and ``down``: drain a cluster or one of its nodes."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from actors.jobs.spec import who
 from actors.ports.runtime import Away, ClusterError, Gone
 
 HERE = "here"
-"""The node that the command itself runs on."""
+"""Value of ``--node`` for the node that runs the command."""
 LOOK_S = 0.2
 HEARD_S = 10.0
-"""How long a driver may take to write what its job had, once the job rests."""
+"""Longest wait in seconds for drivers to write their last results, once their jobs rest."""
 CLOSE_S = 5.0
 _SAID = {
-    "running": "still has something in flight", "partial": "rests, and can be resumed",
+    "running": "still has calls in flight", "partial": "rests, and can be resumed",
     "let go": "rests, and can be resumed",
 }  # fmt: skip
 _ROUNDS = 5
-"""An actor that was just being started may appear after its name was looked for."""
+"""Rounds of listing and ending actors. An actor that was just starting may appear after the first listing."""
 
 
 def seconds(within: str) -> float:
-    """The patience that ``--within`` gives; without it there is no end. Raises ``CommandError``."""
+    """Return ``--within`` in seconds; infinity if not given. Raises ``CommandError``."""
     try:
         return duration_s(within) if within else float("inf")
     except ValueError as error:
@@ -42,21 +42,22 @@ def seconds(within: str) -> float:
 
 
 def cluster_meant(options: Options, what: str) -> str:
-    """The cluster's address. Raises ``CommandError`` where none is meant."""
+    """Return the address of the cluster. Raises ``CommandError`` if none is given."""
     if cluster := shared_cluster(options):
         return cluster
-    raise CommandError(f"{what} are a cluster's: give --cluster ADDRESS, or set RAY_ADDRESS")
+    raise CommandError(f"{what} need a cluster: give --cluster ADDRESS, or set RAY_ADDRESS")
 
 
 def drain_all(within: str, options: Options) -> int:
-    """``cortex drain --all``; the exit code: 0 when all jobs of the cluster rest."""
+    """Run ``cortex drain --all`` and return the exit code: 0 if all jobs of the cluster rest."""
     return _carried_out(cluster_meant(options, "all jobs"), options, seconds(within), _drained)
 
 
 def drain_node(node: str, within: str, options: Options) -> int:
-    """``cortex drain --node here``, or ``--node NAME --within TIME``; the exit code: 0 when nothing of ours is there.
+    """Run ``cortex drain --node here`` or ``--node NAME --within TIME`` and return the exit code: 0 if the node is
+    empty.
 
-    Without ``--within`` it is not waited for.
+    Without ``--within`` the command does not wait.
     """
 
     async def emptied(runtime: Any, until_s: float) -> tuple[int, dict[str, Any]]:
@@ -66,7 +67,7 @@ def drain_node(node: str, within: str, options: Options) -> int:
 
 
 def down(within: str, options: Options) -> int:
-    """``cortex down``; the exit code: 0 when nothing of ours is left in the cluster."""
+    """Run ``cortex down`` and return the exit code: 0 if no actor of Cortex is left in the cluster."""
     return _carried_out(cluster_meant(options, "actors"), options, seconds(within), _ended)
 
 
@@ -90,7 +91,7 @@ def _carried_out(cluster: str, options: Options, patience_s: float, work: Callab
 
 
 async def _drained(runtime: Any, until_s: float) -> tuple[int, dict[str, Any]]:
-    """All jobs finish what is in flight, and rest."""
+    """Drain all jobs: calls in flight are finished, then the jobs rest."""
     names = [name for name in await runtime.names("channel:") if "~" not in name]
     found = await asyncio.gather(*(_rested(runtime, name, until_s) for name in names))
     jobs = [{"job": name.partition(":")[2], "outcome": outcome} for name, outcome in zip(names, found, strict=True)]
@@ -102,7 +103,7 @@ async def _drained(runtime: Any, until_s: float) -> tuple[int, dict[str, Any]]:
 
 
 async def _rested(runtime: Any, name: str, until_s: float) -> str:
-    """Have a job rest; how it stands when it does, or when the time is over."""
+    """Drain a job and return its outcome, once it rests or the time is over."""
     peer = runtime.peer(name)
     outcome = "running"
     try:
@@ -112,7 +113,7 @@ async def _rested(runtime: Any, name: str, until_s: float) -> str:
             if outcome != "running" or time.monotonic() > until_s:
                 return outcome
             await asyncio.sleep(LOOK_S)
-    except (Away, Gone):  # its driver let it go
+    except (Away, Gone):  # the channel has ended: its driver released it
         return "let go" if outcome == "running" else outcome
 
 
@@ -120,26 +121,26 @@ async def _rested(runtime: Any, name: str, until_s: float) -> str:
 
 
 async def _emptied(runtime: Any, node: str, until_s: float, waits: bool) -> tuple[int, dict[str, Any]]:
-    """Nothing more goes to a node; what is in flight there is finished, and its branches and workers are gone."""
+    """Drain a node: it gets no new calls, calls in flight are finished, then its branches and workers end."""
     if not await runtime.names("cortex"):
-        say("no cortex runs there: nothing to drain")
+        say("no scheduler runs in the cluster: nothing to drain")
         return COMPLETE, {"node": node, "left": []}
     cortex = runtime.peer("cortex")
     try:
         await cortex.ask("drain", who(), node)
         if not waits:
-            say(f"node {node} drains: what is in flight there is finished, nothing new begins")
+            say(f"node {node} drains: calls in flight are finished, no new ones begin")
             return COMPLETE, {"node": node, "left": _of(node, await cortex.ask("status"))}
         while left := _of(node, await cortex.ask("status")):
             if time.monotonic() > until_s:
                 say(f"node {node} still has {', '.join(left)}")
                 return FAILED, {"node": node, "left": left}
             await asyncio.sleep(LOOK_S)
-    except ValueError as error:  # a node that it has not seen has nothing of ours
+    except ValueError as error:  # the scheduler does not know the node, so no actor of Cortex is on it
         raise CommandError(str(error)) from None
     except (Away, Gone):
-        raise ClusterError("the cortex does not answer now: try again") from None
-    say(f"node {node} is empty, and gets nothing more")
+        raise ClusterError("the scheduler does not answer: try again") from None
+    say(f"node {node} is empty, and gets no more work")
     return COMPLETE, {"node": node, "left": []}
 
 
@@ -147,11 +148,12 @@ def _of(node: str, status: dict[str, Any]) -> list[str]:
     return sorted(name for name, one in status["staff"].items() if one["node"] == node)
 
 
-# -- all of it -----------------------------------------------------------------------------------------------------
+# -- the whole cluster ----------------------------------------------------------------------------------------------
 
 
 async def _ended(runtime: Any, until_s: float) -> tuple[int, dict[str, Any]]:
-    """All jobs rest, then every actor of ours ends, and what we noted in the cluster is removed. Journals stay."""
+    """Drain all jobs, end every actor of Cortex, and remove the notes in the cluster's key-value store. Journals stay.
+    """
     _, facts = await _drained(runtime, until_s)
     heard_s = time.monotonic() + HEARD_S
     while await runtime.names("channel:") and time.monotonic() < min(until_s, heard_s):  # noqa: ASYNC110 - elsewhere
@@ -162,18 +164,18 @@ async def _ended(runtime: Any, until_s: float) -> tuple[int, dict[str, Any]]:
         if not names:
             break
         ended.update(names)
-        if "cortex" in names:  # first: it would start again what ends
+        if "cortex" in names:  # the scheduler first: it would restart the actors that end
             await _end(runtime, "cortex")
         await asyncio.gather(*(_end(runtime, name) for name in names if name != "cortex"))
     left = list(await runtime.names(""))
     runtime.notes.clear()
     say(f"{len(ended - {*left})} actors of the cluster ended; journals and results stay where they are")
     if left:
-        say(f"still there: {', '.join(left)}")
+        say(f"actors that did not end: {', '.join(left)}")
     return FAILED if left else COMPLETE, {**facts, "ended": sorted(ended - {*left}), "left": left}
 
 
 async def _end(runtime: Any, name: str) -> None:
-    with contextlib.suppress(Exception):  # whatever it answers, it ends
+    with contextlib.suppress(Exception):  # the actor is killed below in any case
         await asyncio.wait_for(runtime.peer(name).ask("close"), CLOSE_S)
     await runtime.kill_actor(name)

@@ -1,4 +1,4 @@
-"""``limit``: bounds by hand on what all jobs together may use of a route, and a list of what is in force."""
+"""``limit``: manual limits on the use of a route by all jobs together, and a list of the limits in force."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ CAPS = {
     "concurrency": "concurrency", "rpm": "requests_per_min", "itpm": "input_tokens_per_min",
     "otpm": "output_tokens_per_min", "headroom": "headroom",
 }  # fmt: skip
-"""Option -> what it bounds."""
+"""Option -> field of ``Caps``."""
 
 
 def limit(route: str, clear: bool, options: Options) -> int:
-    """``cortex limit``; the exit code."""
+    """Run ``cortex limit`` and return the exit code."""
     asked = {name: value for name in CAPS if (value := getattr(options, name)) not in ("", None)}
     if clear and asked:
-        raise CommandError(f"--clear takes all bounds away: leave {', '.join(map(option, asked))} out")
+        raise CommandError(f"--clear removes all limits: leave {', '.join(map(option, asked))} out")
     if (clear or asked) and not route:
-        raise CommandError("which route? give a name, or a part of one that means one alone: `cortex limit` lists them")
-    _read(NO_CAPS, asked)  # what makes no sense is said before anybody is asked
+        raise CommandError("no route given: name one, or an unambiguous part of its name: `cortex limit` lists them")
+    _read(NO_CAPS, asked)  # raises for invalid values before any file or actor is asked
     cluster = shared_cluster(options)
     if cluster:
         return asyncio.run(_in_cluster(cluster, route, clear, asked, options))
@@ -62,7 +62,7 @@ def limit(route: str, clear: bool, options: Options) -> int:
 
 
 def _read(before: Caps, asked: dict[str, Any]) -> Caps:
-    """The caps with what was asked for in their place, read as the bounds of a job are."""
+    """Return the caps with the options in ``asked`` applied, parsed like the limits of a job."""
     over = {field: getattr(before, field) for field in CAPS.values()}
     try:
         if str(asked.get("concurrency", "")).strip().lower() == NONE:
@@ -81,12 +81,12 @@ def _wide(kept: dict[str, Any]) -> dict[str, Any]:
 
 
 def _meant(text: str, known: dict[str, set[str]], where: str) -> str:
-    """The one pool that a text means. Raises ``CommandError`` that lists what is known."""
+    """Return the one pool whose name matches ``text``. Raises ``CommandError`` that lists the known pools."""
     found = overrides.matching(text, known)
     if len(found) == 1:
         return found[0]
     if found:
-        raise CommandError(f"{text!r} may be {' or '.join(found)}: give more of it")
+        raise CommandError(f"{text!r} may be {' or '.join(found)}: give more of the name")
     if not known:
         raise CommandError(f"no route is known in {where}: a job makes its routes known when it begins")
     raise CommandError(f"no route {text!r} is known in {where}; known: {', '.join(sorted(known))}")
@@ -108,7 +108,7 @@ def _value(held: Caps, field: str) -> str:
 
 
 def _listed(route: str, known: dict[str, set[str]], held: dict[str, Caps], options: Options, where: str) -> int:
-    """What is in force, by whom and since when."""
+    """Print the limits in force, with author and time. Return the exit code."""
     shown = [_meant(route, known, where)] if route else sorted(pool for pool in held if overrides.binds(held[pool]))
     facts = [_facts(pool, held.get(pool, NO_CAPS)) for pool in shown]
     if options.as_json:
@@ -116,7 +116,7 @@ def _listed(route: str, known: dict[str, set[str]], held: dict[str, Caps], optio
         return COMPLETE
     for each in facts:
         bounds = ", ".join(f"{option(name)} {each[name]:g}" for name in CAPS if each[name])
-        by = f"by {each['who']}, since {clock(each['at_s'])}" if each["at_s"] else "nobody has set any"
+        by = f"by {each['who']}, since {clock(each['at_s'])}" if each["at_s"] else "no limit was set"
         print(f"{each['pool']}  {bounds or NONE}  {by}")
     if not facts:
         say(f"no limit is set by hand in {where}" + (f"; known: {', '.join(sorted(known))}" if known else ""))
@@ -128,26 +128,29 @@ def _facts(pool: str, held: Caps) -> dict[str, Any]:
     return {"pool": pool, **facts, "who": held.who, "at_s": held.at_s}
 
 
-# -- a cluster's cortex ----------------------------------------------------------------------------------------------
+# -- the scheduler of a cluster ------------------------------------------------------------------------------------
 
 
 async def asked_cortex(cluster: str, saying: Callable[[Peer], Awaitable[int]]) -> int:
-    """Talk to the cortex of a cluster. Raises ``ClusterError``, or ``CommandError`` where it does not answer."""
+    """Call ``saying`` with the scheduler of a cluster and return its result.
+
+    Raises ``ClusterError``; ``CommandError`` if the scheduler does not answer or refuses the request.
+    """
     from actors.runtime.ray_runtime import start_runtime
 
     runtime = await start_runtime(cluster, taken_environ())
     try:
         return await saying(runtime.peer("cortex"))
     except (Away, Gone):
-        raise CommandError(f"the cortex of {cluster} does not answer now: try again") from None
-    except ValueError as error:  # what it was told makes no sense to it
+        raise CommandError(f"the scheduler of {cluster} does not answer: try again") from None
+    except ValueError as error:  # the scheduler refused the request
         raise CommandError(str(error)) from None
     finally:
         await runtime.close()
 
 
 async def _in_cluster(cluster: str, route: str, clear: bool, asked: dict[str, Any], options: Options) -> int:
-    """The same, for all jobs of a cluster: its cortex keeps the caps."""
+    """Run ``cortex limit`` against the scheduler of a cluster, which keeps the limits for all its jobs."""
     folder = named_folder(options)
 
     async def saying(peer: Peer) -> int:

@@ -1,4 +1,4 @@
-"""``cancel``, ``drain`` and ``set``: word to a job that has begun, whoever runs it, or nobody."""
+"""``cancel``, ``drain`` and ``set``: control of a started job, run by this machine, by a cluster, or by no process."""
 
 from __future__ import annotations
 
@@ -36,24 +36,25 @@ from cortex.values.limits import Limits
 from policies.estimates.price import usd_text
 
 OBEDIENCE_S = 60.0
-"""How long a run may take to hear what is wanted: it looks twice a second, unless it was stopped itself."""
+"""Longest wait in seconds for a run to obey a control message. A run looks for messages twice a second, unless it was
+stopped itself (SIGSTOP)."""
 _LOOK_S = 0.05
-DRAINING = "draining: what is in flight is finished first"
+DRAINING = "draining: calls in flight are finished first"
 
 Saying = Callable[[Peer], Awaitable[Any]]
-"""What to say to a channel."""
+"""Function that sends a message to a channel."""
 
 
 # -- cancel --------------------------------------------------------------------------------------------------------
 
 
 def cancel(job: str, options: Options) -> int:
-    """``cortex cancel``; the exit code: 0 when the job has ended."""
+    """Run ``cortex cancel`` and return the exit code: 0 if the job has ended."""
     folder = named_folder(options)
     k = last_state(folder, job)
     if k.outcome in OVER:
         return _told(
-            standing_of(folder, job, k), options, f"job {job} is {k.outcome} already: nothing to cancel"
+            standing_of(folder, job, k), options, f"job {job} is already {k.outcome}: nothing to cancel"
         )
     left: list[tuple[int, str]] = []
     if not told_its_run(folder, job, "cancel") and not told_its_cluster(folder, job, _stopping("cancel")):
@@ -72,7 +73,8 @@ def cancel(job: str, options: Options) -> int:
 
 
 def _withdrawn(folder: Folder, job: str, k: State, batches: list[tuple[int, str]]) -> None:
-    """Have the provider cancel the batches, by route, of a job that nobody runs; say which go on all the same."""
+    """Have the provider cancel the batches (route, name) of a job that no process runs; report batches that continue.
+    """
     wish = remembered(last_places(folder, job, k.terms))
     for place in sorted({place for place, _ in batches}):
         _withdrawn_there(wish_at(wish, k.terms, place), k, [name for at, name in batches if at == place])
@@ -86,7 +88,7 @@ def _withdrawn_there(wish: Wish, k: State, names: list[str]) -> None:
     if done := [name for name in names if name not in left]:
         say(f"cancelled at the provider: {', '.join(done)}")
     for name, why in left.items():
-        say(f"message batch {name} goes on at the provider, and is billed: cancel it there ({why})")
+        say(f"message batch {name} still runs at the provider and is billed: cancel it there ({why})")
 
 
 def _told(standing: Standing, options: Options, said: str) -> int:
@@ -102,15 +104,15 @@ def _told(standing: Standing, options: Options, said: str) -> int:
 
 
 def drain(job: str, node: str, branch: str, every: bool, within: str, options: Options) -> int:
-    """``cortex drain``: what is in flight is finished, then the job rests; the exit code: 0 when it does.
+    """Run ``cortex drain`` and return the exit code: 0 if the job rests. Calls in flight are finished first.
 
-    All jobs, a node or a branch of a cluster are emptied instead: its cortex is told, and what was in flight ends there
-    meanwhile.
+    Exactly one of ``job``, ``node``, ``branch`` and ``every`` is given. For a node, a branch or all jobs of a cluster,
+    the scheduler is told, and draining goes on after the command has ended unless ``within`` is given.
     """
     if sum(map(bool, (job, node, branch, every))) != 1:
-        raise CommandError("drain what? give a job, or --node NAME, --branch NAME or --all with --cluster ADDRESS")
+        raise CommandError("nothing to drain: give a job, --node NAME, --branch NAME or --all with --cluster ADDRESS")
     if within and not (node or every):
-        raise CommandError("--within is for --node and --all: a job is waited for until it rests")
+        raise CommandError("--within is for --node and --all: for a job, the command waits until it rests")
     if every:
         return drain_all(within, options)
     if node and (within or node == HERE):
@@ -123,7 +125,7 @@ def _drained_there(subject: str, options: Options) -> int:
 
     async def saying(peer: Peer) -> int:
         await peer.ask("drain", who(), subject)
-        say(f"{subject} of {cluster} drains: what is in flight there is finished, nothing new begins")
+        say(f"{subject} of {cluster} drains: calls in flight are finished, no new ones begin")
         return COMPLETE
 
     return asyncio.run(asked_cortex(cluster, saying))
@@ -133,7 +135,7 @@ def _drained(job: str, options: Options) -> int:
     folder = named_folder(options)
     k = last_state(folder, job)
     if k.outcome in OVER:
-        return _rests(folder, job, k, options, f"job {job} is {k.outcome} already: nothing to drain")
+        return _rests(folder, job, k, options, f"job {job} is already {k.outcome}: nothing to drain")
     told = told_its_run(folder, job, "drain")
     if told:
         say(DRAINING)
@@ -141,7 +143,7 @@ def _drained(job: str, options: Options) -> int:
             time.sleep(_LOOK_S)
     told = told or told_its_cluster(folder, job, _stopping("drain"))
     k = last_state(folder, job)
-    return _rests(folder, job, k, options, "" if told else f"nobody runs job {job}: nothing to drain")
+    return _rests(folder, job, k, options, "" if told else f"job {job} does not run: nothing to drain")
 
 
 def _rests(folder: Folder, job: str, k: State, options: Options, said: str) -> int:
@@ -156,14 +158,14 @@ def _rests(folder: Folder, job: str, k: State, options: Options, said: str) -> i
 
 
 def change(job: str, options: Options) -> int:
-    """``cortex set``; the exit code: 0 when the job has the bounds that were asked for."""
+    """Run ``cortex set`` and return the exit code: 0 if the job has the limits that were asked for."""
     folder = named_folder(options)
     k = last_state(folder, job)
     if not any(getattr(options, name) not in ("", None) for name in BOUNDS):
         raise CommandError("nothing to set: give --max-cost, --deadline, --concurrency or the like")
     before, after = k.terms.limits, limits_of(options, k.terms.limits)
     if k.outcome in OVER:
-        raise CommandError(f"job {job} is {k.outcome} already: it has no more use for bounds")
+        raise CommandError(f"job {job} is already {k.outcome}: its limits cannot be changed")
     unpriced = next((at for at, route in enumerate(k.terms.routes) if route.price is None), None)
     if after.max_cost_nusd is not None and unpriced is not None:
         model = k.terms.routes[unpriced].model
@@ -172,7 +174,7 @@ def change(job: str, options: Options) -> int:
         raise CommandError(f"no price is known for {model!r}, so --max-cost cannot hold: {how}")
     said = changes(before, after)
     if not said:
-        say(f"job {job} has these bounds already")
+        say(f"job {job} already has these limits")
         return COMPLETE
     changed = {name: now for name in Limits.__struct_fields__ if (now := getattr(after, name)) != getattr(before, name)}
     blob = msgspec.json.encode(changed)
@@ -184,7 +186,7 @@ def change(job: str, options: Options) -> int:
         offline_edits.set_limits(folder, job, who(), after)
     k = last_state(folder, job)
     if any(getattr(k.terms.limits, name) != now for name, now in changed.items()):
-        raise CommandError(f"job {job} did not take it: look at `cortex status {job}`", FAILED)
+        raise CommandError(f"job {job} did not take the new limits: look at `cortex status {job}`", FAILED)
     say(f"{job}: {', '.join(said)}, set by {who()}")
     for line in filter(None, (_passed_already(k), what_now(folder, job, k))):
         say(line)
@@ -192,26 +194,30 @@ def change(job: str, options: Options) -> int:
 
 
 def _passed_already(k: State) -> str:
-    """A cap below what is spent stops the job; it takes nothing back."""
+    """Return a warning if a cap is below the amount already spent: such a cap stops the job, and refunds nothing."""
     cap = k.terms.limits.max_cost_nusd
     if cap is None or k.ledger.committed_nusd <= cap:
         return ""
-    return f"{usd_text(k.ledger.committed_nusd)} are spent or promised already: nothing more is asked"
+    return f"{usd_text(k.ledger.committed_nusd)} are already spent or reserved: the job sends no more calls"
 
 
 def what_now(folder: Folder, job: str, k: State) -> str:
-    """How a job that nobody runs goes on, as one line; empty where somebody does."""
+    """Return a line on how to continue a job that no process runs; empty if one does."""
     standing = standing_of(folder, job, k)
-    return f"it does not run: {standing.resume}" if standing.resume and standing.outcome != "detached" else ""
+    return f"the job does not run: {standing.resume}" if standing.resume and standing.outcome != "detached" else ""
 
 
-# -- on the way to whoever runs it -----------------------------------------------------------------------------------
+# -- control messages ----------------------------------------------------------------------------------------------
 
 
 def told_its_run(
     folder: Folder, job: str, how: str, limits: dict[str, Any] | None = None, answers: dict[str, Any] | None = None
 ) -> bool:  # fmt: skip
-    """Leave word for the process that runs the job, and wait until it has obeyed; False where none runs it."""
+    """Leave a control message for the process that runs the job, and wait until it has obeyed. Return False if none
+    runs it.
+
+    Raises ``CommandError`` after ``OBEDIENCE_S`` without an answer.
+    """
     owner = last_owner(folder, job)
     if owner is None:
         return False
@@ -226,29 +232,30 @@ def told_its_run(
         if time.monotonic() > until_s:
             _take_back(folder, job, owner)
             whom = f"process {owner.pid} on {owner.host}"
-            raise CommandError(f"{whom}, which runs job {job}, does not answer: end it", FAILED)
+            raise CommandError(f"{whom}, which runs job {job}, does not answer: end that process", FAILED)
         time.sleep(_LOOK_S)
     if left and not control_note.waits(folder, job):
-        return True  # it obeyed, and was done with the job by then
+        return True  # the run obeyed, and had already released the job
     _take_back(folder, job, owner)
     return False
 
 
 def _take_back(folder: Folder, job: str, owner: Owner) -> None:
-    """Nobody will obey it."""
+    """Remove the control message that no process will obey."""
     if control_note.read(folder, job, owner) is not None:
         control_note.obeyed(folder, job)
 
 
 def told_its_cluster(folder: Folder, job: str, saying: Saying) -> bool:
-    """Tell the channel of a job that goes on in a cluster without a driver; False where there is none."""
+    """Send a message to the channel of a job that runs in a cluster without a driver. Return False if there is no
+    channel."""
     owner = last_owner(folder, job)
     if owner is None or owner.cluster in ("inline", "local", "child"):
         return False
     try:
         return asyncio.run(_tell_channel(job, owner.cluster, saying))
     except ClusterError as error:
-        say(f"{error}; what may still run there can write to this job no more")
+        say(f"{error}; actors that may still run there can no longer write to this job")
         return False
 
 
@@ -269,7 +276,7 @@ async def _tell_channel(job: str, cluster: str, saying: Saying) -> bool:
 
 
 def _stopping(how: str) -> Saying:
-    """Have the job end, and wait until it has."""
+    """Return a function that stops the job (``how``: cancel or drain) and waits until it has stopped."""
 
     async def stop(peer: Peer) -> None:
         await peer.ask("stop", how, who())

@@ -86,7 +86,7 @@ def _copying(folder: Folder, job: str, copy: str, options: Options) -> Any:
 def _over(folder: Folder, job: str, k: State, options: Options) -> int:
     """A job that has ended for good: its results file is made whole, nothing is asked."""
     standing = standing_of(folder, job, k)
-    say(f"job {job} is {k.outcome} already: nothing is left to do{put_right(k)}")
+    say(f"job {job} is already {k.outcome}: nothing is left to do{put_right(k)}")
     complete_output(folder, job, standing.facts, k.terms.places, k.terms.program, options.overwrite)
     return report(standing, options)
 

@@ -342,7 +342,7 @@ def _already_over(order: Order, options: Options, folder: Folder, before: Terms,
     if k.outcome not in OVER:
         return None
     standing = standing_of(folder, job, k)
-    say(f"job {job} is {k.outcome} already: nothing is asked again (--fresh asks anew)")
+    say(f"job {job} is already {k.outcome}: nothing is asked again (--fresh asks anew)")
     if k.outcome == "complete":
         complete_output(folder, job, standing.facts, before.places, before.program, options.overwrite)
     forget_spool(folder, standing)

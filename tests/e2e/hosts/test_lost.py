@@ -16,7 +16,7 @@ def test_a_host_that_is_told_of_its_end_is_emptied_and_nothing_is_asked_twice(ho
     before = hosts.twice()
     driver, rows = hosts.begun("spot", ROWS, PERMITS)
     told = ended(hosts.cortex(hosts.b, "drain", "--node", "here", "--within", "60s"))
-    assert "is empty, and gets nothing more" in told
+    assert "is empty, and gets no more work" in told
     hosts.b.lose()
     said = ended(driver)
     assert f"{ROWS:,} of {ROWS:,} rows succeeded" in said
