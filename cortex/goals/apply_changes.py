@@ -1,8 +1,8 @@
-"""Making a program's changes: all of them or none.
+"""Application of a program's changes to K: all of them or none.
 
-``apply`` checks them together against K as they would leave it, and turns every value into plain data; an illegal one
-raises and nothing was changed. Then it makes them, and only then come their consequences: children without a goal are
-abandoned, joins are looked at, what has ended leaves memory.
+``apply`` checks all changes together against K as they would leave it, and converts every value to plain data; an
+illegal change raises and nothing was changed. Then all changes are made, and only then their consequences: children of
+an ended goal are abandoned, joins are decided, ended goals leave memory.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _Make = Callable[[State, Any, Any, Out, Program], None]
 _INFINITE = float("inf")
 
 ERRANDS = (changes.RunTool, changes.Observe, changes.Spawn)
-"""The changes that need a worker or a child job."""
+"""Changes that need a worker or a child job."""
 
 
 def apply(k: State, changed: Sequence[changes.Change], out: Out, *, by: Goal | None, program: Program) -> None:
-    """Make these changes, all or none. ``by`` is the goal whose result they came from, if one.
+    """Apply these changes, all or none. ``by`` is the goal whose result they came from, if any.
 
-    Raises ``IllegalTransition``; ``Malformed`` where they plan beyond the bounds; ``ValueError`` or ``TypeError`` for
-    what K cannot keep or a worker cannot run.
+    Raises ``IllegalTransition``; ``Malformed`` for plans beyond the limits; ``ValueError`` or ``TypeError`` for values
+    that K cannot keep or runs that a worker cannot make.
     """
     view = _View(by, program)
     checked = _checked(k, changed, view)
@@ -73,7 +73,7 @@ def apply(k: State, changed: Sequence[changes.Change], out: Out, *, by: Goal | N
         goal = k.goals.get(goal_id)
         if goal is None:
             continue
-        if goal.status > WAITING:  # it has ended
+        if goal.status > WAITING:  # the goal has ended
             after(k, goal, out, program)
         elif goal.join is not None:
             look_at_join(k, goal, out, program)
@@ -83,19 +83,19 @@ def apply(k: State, changed: Sequence[changes.Change], out: Out, *, by: Goal | N
 
 
 class _View(msgspec.Struct):
-    """What changes that are checked together see of each other."""
+    """State shared by changes that are checked together."""
 
     by: Goal | None
     program: Program
     status: dict[int, Status] = {}
-    """Where the changes so far would leave the goals that they are about."""
+    """Status of each affected goal after the changes so far."""
     made: list[Goal | Item] = []
     goals: int = 0
     orders: tuple[int, ...] = ()
 
 
 def _checked(k: State, changed: Sequence[changes.Change], view: _View) -> list[tuple[_Make, changes.Change, Any]]:
-    """How each change is made, and what it carries as plain data. Raises where one of them may not be made."""
+    """Return each change with the function that makes it and its value as plain data. Raises for an illegal change."""
     checked = []
     status = view.status
     try:
@@ -145,7 +145,7 @@ def _check_goal(k: State, goal: Goal, view: _View) -> Any:
         raise ValueError(f"a goal's times are seconds since 1970, not {goal.due_at_s} and {goal.deadline_at_s}")
     view.made.append(goal)
     view.goals += 1
-    goal.id = -1  # so that the same object a second time is noticed
+    goal.id = -1  # so that a second use of the same object is detected
     return plain(goal.value)
 
 
@@ -180,7 +180,7 @@ def _check_fail(k: State, change: changes.Fail, view: _View) -> Any:
 
 
 def _check_nothing(k: State, change: changes.Abandon, view: _View) -> None:
-    """There is nothing more to it than its goal."""
+    """Check nothing: the change has only its goal."""
 
 
 def _check_wait(k: State, change: changes.Wait, view: _View) -> float | None:
@@ -372,7 +372,7 @@ def _observe(k: State, change: changes.Observe, arguments: dict[str, Any], out: 
 
 
 class _Kind(NamedTuple):
-    """One word of the vocabulary: where it leads its goal, how it is checked, how it is made."""
+    """Handling of one type of change: the status it leads to, its check, and the function that makes it."""
 
     to: Status | None
     check: Callable[[State, Any, _View], Any]

@@ -1,8 +1,8 @@
-"""The fast path of changes: those that most answers and most rows bring.
+"""Fast path of `apply_changes`, for the changes that most answers and most rows cause.
 
-An answer brings the end of its goal, perhaps a result, perhaps a new goal in its place; a row brings a goal. There is
-nothing around such goals: no children, no parent, no join. ``transitions.apply`` makes every other change; of these it
-would make the same K and the same commands, or raise the same (``tests/properties/test_fast_paths.py``).
+An answer ends its goal, and may emit a result and add a new goal; a row adds a goal. Such goals have no children, no
+parent and no join. ``apply_changes.apply`` makes all other changes; for these it would produce the same K and the same
+commands, or raise the same error (``tests/properties/test_fast_paths.py``).
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ from cortex.values.plain_values import plain
 
 
 def may_be_plain(k: State, program: Program, out: Out) -> bool:
-    """Whether any changes of this turn may be made here: nobody listens, and what is made and ended is told once."""
+    """Return True if changes of this turn may take the fast path: no listener, no traced program, and a `Decided`
+    output.
+    """
     return k.tell is None and not program.traced and type(out) is Decided
 
 
 def apply_plainly(k: State, changed: Sequence[Change], out: Out, by: Goal | None, program: Program) -> bool:
-    """Make these changes where they are plain: at most one result in no order, one new top goal, and the end of the
-    goal ``by``, which has just had its answer. False where they are more, and nothing was changed.
+    """Apply these changes if they qualify: at most one unordered result, one new top goal, and the end of the goal
+    ``by``, which has just been answered. Return False otherwise, with nothing changed.
 
-    Raises what ``transitions.apply`` does for values that K cannot keep.
+    Raises like ``apply_changes.apply`` for values that K cannot keep.
     """
     ended: Any = None
     emitted: Any = None
@@ -43,7 +45,7 @@ def apply_plainly(k: State, changed: Sequence[Change], out: Out, by: Goal | None
                 by is None or ended.goal is not by or by.parent or by.children or by.join is not None
                 or by.assumed is not None or k.errands or k.reading
             ):  # fmt: skip
-                return False  # its end concerns others, or what is under way
+                return False  # its end affects other goals or running work
             answer = plain(ended.answer) if ended.answer is not None else None
         elif kind is Goal and added is None:
             added = change
@@ -59,7 +61,7 @@ def apply_plainly(k: State, changed: Sequence[Change], out: Out, by: Goal | None
             return False
     if emitted is not None:
         if ended is not None and program.rows_are_goals:
-            return False  # two results: their order counts
+            return False  # two results: their order matters
         emit(k, result, None, emitted.failed, out, emitted.row, emitted.kind)
     if added is not None:
         _add(k, added, value, out, program)
@@ -69,7 +71,7 @@ def apply_plainly(k: State, changed: Sequence[Change], out: Out, by: Goal | None
 
 
 def _is_new(k: State, goal: Goal) -> bool:
-    """Whether this is a top goal that was never added, to be asked at once, and there is room for it."""
+    """Return True for a new top goal without a due time, if there is room for it."""
     return not (
         goal.id or goal.status is not OPEN or goal.tries or goal.parent or goal.children or goal.kind == VOTE
         or goal.due_at_s is not NEVER or goal.deadline_at_s is not NEVER or k.next_goal > k.terms.limits.goals_max

@@ -1,4 +1,4 @@
-"""Child jobs: what one may spend of its parent's caps, and how it is launched."""
+"""Child jobs: their share of the parent's caps, and their launch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from policies.failures.failure import Failure, FailureKind
 
 
 def spawn(k: State, change: Spawn, value: tuple[str, bytes], out: Out, program: Program) -> None:
-    """A child job gets a slice of what is left of the caps; where nothing is left the job pauses."""
+    """Launch a child job with a slice of what is left of the caps; if nothing is left the job pauses."""
     goal = k.goals[change.goal.id]
     leave_call(k, goal, out)
     where, params = value
@@ -22,7 +22,7 @@ def spawn(k: State, change: Spawn, value: tuple[str, bytes], out: Out, program: 
         _spawn_shard(k, goal, change.shards, value, out)
         return
     nusd, tokens = _slice(k, goal)
-    spent = k.billed.get(goal.id, Bill())  # the child's own ledger goes on from there
+    spent = k.billed.get(goal.id, Bill())  # the child's own ledger continues from there
     cap_nusd = None if nusd is None else spent.known_nusd + spent.assumed_nusd + nusd
     own = change.max_cost_nusd
     own_cap = own is not None and (cap_nusd is None or own <= cap_nusd)
@@ -44,7 +44,7 @@ def spawn(k: State, change: Spawn, value: tuple[str, bytes], out: Out, program: 
 
 
 def _spawn_shard(k: State, goal: Goal, of: int, value: tuple[str, bytes], out: Out) -> None:
-    """A shard begins with nothing, and is lent money when it asks."""
+    """Launch a shard: it begins without money, and is lent some when it asks."""
     where, params = value
     charge = reserved(k.shards.setdefault(goal.id, Shard()))
     k.ledger.set_aside(charge)
@@ -53,7 +53,7 @@ def _spawn_shard(k: State, goal: Goal, of: int, value: tuple[str, bytes], out: O
 
 
 def _slice(k: State, goal: Goal) -> tuple[int | None, int | None]:
-    """What a child job of this goal may spend: an equal share of what is left, for each open goal and one more."""
+    """Amounts that a child job of this goal may spend: an equal share of the rest, for each open goal and one more."""
     limits = k.terms.limits
     others = k.offered - (goal.status == Status.OPEN)
     return (
@@ -67,6 +67,6 @@ def _share(cap: int | None, committed: int, among: int) -> int | None:
 
 
 def more_than(k: State, goal: Goal, charge: Charge) -> bool:
-    """Whether the slice that this goal's child job would get now is larger than the one that was not enough."""
+    """Return True if the slice that this goal's child job would get now is larger than the one that was not enough."""
     nusd, tokens = _slice(k, goal)
     return (nusd is None or nusd > charge.nusd) and (tokens is None or tokens > charge.tokens)

@@ -1,7 +1,7 @@
-"""The moves of a goal's life: each keeps every index and every count of K right. Nobody else assigns to a status.
+"""Transitions of goals, which keep every index and count of K consistent. No other module assigns to a status.
 
-A goal that ends does so in two halves: ``close`` is the goal itself, ``after`` what follows for those around it. So
-changes that a program yields together are all made before any of them has consequences.
+A goal ends in two steps: ``close`` for the goal itself, ``after`` for the consequences for other goals. So all changes
+that a program yields together are made before any of them has consequences.
 """
 
 from __future__ import annotations
@@ -20,19 +20,22 @@ from policies.decisions.join import Verdict, decide
 
 Out = list[commands.Command]
 _SAID_MAX = 200
+"""Characters of a failure message that the tally keeps."""
 REFUSED_CHARACTERS_MAX = 1_000
-"""Of what is kept of why a reply was refused."""
+"""Characters of the reason of a refused reply that are kept."""
 OPEN, ASKED, WAITING, RESOLVED = Status.OPEN, Status.ASKED, Status.WAITING, Status.RESOLVED
 
 
 def legal(goal: Goal, now: Status, to: Status) -> None:
-    """Raises ``IllegalTransition``, with the goal's story, where its life does not lead from ``now`` to ``to``."""
+    """Raise ``IllegalTransition``, with the goal's story, unless the transition from ``now`` to ``to`` is allowed."""
     if to not in TRANSITIONS[now]:
         raise IllegalTransition(f"{now.name.lower()} -> {to.name.lower()} is no step of a goal's life: {goal.story()}")
 
 
 def set_status(k: State, goal: Goal, to: Status) -> None:
-    """The one assignment to a goal's status, with the index of open goals kept right."""
+    """Assign a goal's status and update the index of open goals. All changes of a status are made here, in `set_asked`,
+    `drop_vote` or `end_alone`.
+    """
     now = goal.status
     if to not in TRANSITIONS[now]:
         legal(goal, now, to)
@@ -49,7 +52,7 @@ def set_status(k: State, goal: Goal, to: Status) -> None:
 
 
 def set_asked(k: State, goal: Goal) -> None:
-    """The same for a goal that is open, and is asked."""
+    """Do the work of ``set_status`` for an open goal that is asked (fast path)."""
     k.open_by_kind[goal.kind].pop(goal.id, None)
     if k.parked or k.called:
         take_back(k, goal)
@@ -60,7 +63,7 @@ def set_asked(k: State, goal: Goal) -> None:
 
 
 def take_back(k: State, goal: Goal) -> None:
-    """The goal is offered to select no more."""
+    """Withdraw the goal from the goals offered to select."""
     k.open_by_kind[goal.kind].pop(goal.id, None)
     if k.parked or k.called:
         k.called.pop(goal.id, None)
@@ -70,25 +73,25 @@ def take_back(k: State, goal: Goal) -> None:
 
 
 def asked(k: State, goal: Goal) -> None:
-    """The goal's call is being made, or its result is being taken in."""
+    """Mark the goal as asked: its call is being made, or its result is being taken in."""
     set_status(k, goal, ASKED)
 
 
 def note_refused(goal: Goal, said: str) -> None:
-    """A reply of this goal was refused: it is asked again, under another number, and may be told why."""
+    """Note that a reply of this goal was refused: it is asked again with another sample, and may be told the reason."""
     goal.resamples += 1
     goal.refused = said[:REFUSED_CHARACTERS_MAX]
 
 
 def reopen(k: State, goal: Goal, due_at_s: float = 0.0) -> None:
-    """The goal is open again; select sees it from ``due_at_s`` on."""
+    """Open the goal again; select sees it from ``due_at_s`` on."""
     set_status(k, goal, Status.OPEN)
     goal.join = None
     offer(k, goal, due_at_s)
 
 
 def offer(k: State, goal: Goal, due_at_s: float) -> None:
-    """An open goal is offered to select, at once or later."""
+    """Offer an open goal to select, at once or later."""
     index = k.open_by_kind.setdefault(goal.kind, {})
     if due_at_s > k.at_s:
         k.resting += 1
@@ -100,8 +103,10 @@ def offer(k: State, goal: Goal, due_at_s: float) -> None:
 
 
 def hurry(k: State) -> None:
-    """The job's own lane has another way now: goals of it that wait only because their last attempt failed are offered
-    at once."""
+    """Offer at once the goals of the job's own lane that wait only because their last attempt failed.
+
+    Called when another route of that lane has become available.
+    """
     for due_at_s, goal_id in sorted(k.delayed):
         goal = k.goals.get(goal_id)
         if goal is None or goal.lane:
@@ -112,13 +117,13 @@ def hurry(k: State) -> None:
 
 
 def be_woken(k: State, goal: Goal, due_at_s: float) -> None:
-    """Time alone will change something about this goal."""
+    """Schedule the goal for a time at which time alone will change its state."""
     goal.due_at_s = due_at_s
     heapq.heappush(k.delayed, (due_at_s, goal.id))
 
 
 def begin_timeout(k: State, goal: Goal) -> None:
-    """The first attempt at a top goal, or its first wait: its clock runs from now on."""
+    """Start the timeout of a top goal at its first attempt or first wait."""
     timeout_s = k.terms.limits.goal_timeout_s
     if timeout_s is not None and not goal.timeout_at_s and not goal.parent:
         goal.timeout_at_s = k.at_s + timeout_s
@@ -126,7 +131,7 @@ def begin_timeout(k: State, goal: Goal) -> None:
 
 
 def leave_call(k: State, goal: Goal, out: Out) -> None:
-    """The goal awaits no reply any more. An attempt that nobody awaits is abandoned."""
+    """Stop awaiting a reply for the goal. An attempt that no other goal awaits is abandoned."""
     if k.elections:
         leave_votes(k, goal, out)
     question, goal.question = goal.question, b""
@@ -143,7 +148,7 @@ def leave_call(k: State, goal: Goal, out: Out) -> None:
 
 
 def leave_votes(k: State, goal: Goal, out: Out) -> None:
-    """Nobody counts votes on this goal any more, if it was voted on. Its next question is a new sample."""
+    """End the vote on this goal, if there is one. Its next question is a new sample."""
     election = k.elections.pop(goal.id, None)
     if election is not None:
         goal.sample = str(election.next_sample - 1)
@@ -152,9 +157,9 @@ def leave_votes(k: State, goal: Goal, out: Out) -> None:
 
 
 def drop_vote(k: State, vote: Goal, out: Out) -> None:
-    """A vote that is counted, or that nobody counts any more, leaves memory."""
+    """Remove a vote from memory that was counted, or is no longer wanted."""
     if vote.status is ASKED:
-        vote.status = Status.ABANDONED  # nothing of ``set_status`` is about a goal that is asked
+        vote.status = Status.ABANDONED  # ``set_status`` has nothing to do for an asked goal
     else:
         set_status(k, vote, Status.ABANDONED)
     k.live -= 1
@@ -181,7 +186,7 @@ def _leave(k: State, key: int, question: bytes, out: Out) -> None:
 
 
 def errand(k: State, goal: Goal, task: Errand, out: Out) -> None:
-    """The goal waits for a tool or a child job, which begins now; or when the job goes on, if it begins nothing now."""
+    """Let the goal wait for a tool or a child job, which begins now, or later if the job begins nothing now."""
     set_status(k, goal, Status.WAITING)
     if k.terms.limits.goal_timeout_s is not None and not task.is_shard:
         begin_timeout(k, goal)
@@ -192,14 +197,14 @@ def errand(k: State, goal: Goal, task: Errand, out: Out) -> None:
 def tool_errand(
     k: State, goal: Goal, tool: str, arguments: dict[str, Any], *, item: int = 0, repeatable: bool = False
 ) -> Errand:  # fmt: skip
-    """A tool run for this goal. Its key is the same however often it is run."""
+    """Return a tool run for this goal. Its idempotency key is the same for every run."""
     key = k.call_id(goal.id, f"tool-{goal.tries + 1}")
     command = commands.RunTool(goal.id, 0, tool, arguments, key, k.terms.limits.timeout.ceiling_s)
     return Errand(goal.id, 0, tool, item, repeatable=repeatable, command=command)
 
 
 def send(k: State, goal: Goal, task: Errand, out: Out) -> None:
-    """Send an errand, for the first time or again: a new attempt under the same idempotency key."""
+    """Send an errand, for the first time or again: a new attempt with the same idempotency key."""
     assert task.command is not None
     k.errands.pop(flight_key(goal.id, task.attempt), None)
     goal.tries += 1
@@ -212,7 +217,7 @@ def send(k: State, goal: Goal, task: Errand, out: Out) -> None:
 
 
 def leave_errand(k: State, goal: Goal, out: Out) -> None:
-    """The goal awaits no worker any more. A child job is told to stop, and stays until its bill is in."""
+    """Stop awaiting a worker for the goal. A child job is asked to stop, and stays until its bill arrives."""
     task = k.errand_of(goal)
     if task is None or task.abandoned:
         return
@@ -230,13 +235,13 @@ def leave_errand(k: State, goal: Goal, out: Out) -> None:
 
 
 def end(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
-    """The goal has ended. What serves it is abandoned, its parent's join is looked at, and it may leave memory."""
+    """End the goal: abandon its children, decide its parent's join, and remove it from memory if it need not stay."""
     close(k, goal, to, out, program)
     after(k, goal, out, program)
 
 
 def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
-    """The goal itself: its status, what is under way for it, its place in its parent's counts, its result."""
+    """End the goal itself: its status, its work in progress, its parent's counts, its result."""
     set_status(k, goal, to)
     if k.tell is not None:
         k.tell(goal.id, "ended", {"status": to, "answer": goal.answer, "failure": goal.failure})
@@ -277,7 +282,8 @@ def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
 
 
 def end_alone(k: State, goal: Goal, answer: Any, out: Any, program: Program) -> None:
-    """``end``, for a goal that was answered and has nothing and nobody around it: it is resolved."""
+    """Do the work of ``end`` for an answered goal without parent, children or running work: it is resolved (fast path).
+    """
     goal.status, goal.answer = RESOLVED, answer
     if goal.failure is not None:
         goal.failure = None
@@ -292,7 +298,7 @@ def end_alone(k: State, goal: Goal, answer: Any, out: Any, program: Program) -> 
 
 
 def line_of(goal: Goal) -> dict[str, Any]:
-    """The result of a row: which row it was, and its answer or why there is none."""
+    """Return the result of a row: the row, and its answer or its failure."""
     row = int(goal.row) if goal.row.isdecimal() else goal.row
     if goal.status == RESOLVED:
         return {"row": row, "answer": goal.answer}
@@ -302,7 +308,7 @@ def line_of(goal: Goal) -> dict[str, Any]:
 
 
 def after(k: State, goal: Goal, out: Out, program: Program) -> None:
-    """What follows from the goal's end for those around it."""
+    """Apply the consequences of the goal's end for other goals."""
     if goal.children:
         _abandon_children(k, goal, out, program)
     if goal.parent:
@@ -316,7 +322,7 @@ def after(k: State, goal: Goal, out: Out, program: Program) -> None:
 
 
 def _abandon_children(k: State, goal: Goal, out: Out, program: Program) -> None:
-    """However deep they nest: no Python frame a level."""
+    """Abandon live descendants, without recursion, so that any depth works."""
     parents = [goal]
     while parents:
         for child_id in parents.pop().children:
@@ -327,7 +333,9 @@ def _abandon_children(k: State, goal: Goal, out: Out, program: Program) -> None:
 
 
 def forget_children(k: State, goal: Goal, kept: int, out: Out, program: Program) -> None:
-    """All but the first ``kept`` children of a goal leave K, with theirs; those that live are abandoned first."""
+    """Remove all but the first ``kept`` children of a goal from K, with their descendants; live ones are abandoned
+    first.
+    """
     ids = goal.children[kept:]
     for child_id in ids:
         child = k.goals[child_id]
@@ -354,9 +362,9 @@ def _forget_all(k: State, ids: list[int]) -> None:
 
 
 def look_at_join(k: State, goal: Goal, out: Out, program: Program, late: bool = False) -> None:
-    """Whether the goal's join is met now. Met or beyond hope, the goal is open again and the rest is abandoned.
+    """Decide the goal's join. If it is met or can no longer be met, open the goal again and abandon the other children.
 
-    A join is over the children that no earlier one has merged. A wait for no children is a wait for its deadline.
+    A join covers the children that no earlier join has merged. A wait for no children is a wait for its deadline.
     """
     if goal.status != Status.WAITING or goal.join is None:
         return
@@ -378,7 +386,7 @@ def look_at_join(k: State, goal: Goal, out: Out, program: Program, late: bool = 
 
 
 def wake(k: State, out: Out, program: Program) -> None:
-    """Time has come to ``k.at_s``: what was delayed is offered or sent again, joins past their deadline are closed."""
+    """Apply the passage of time up to ``k.at_s``: offer or resend what was delayed, close joins past their deadline."""
     while k.delayed:
         due_at_s, goal_id = k.delayed[0]
         goal = k.goals.get(goal_id)

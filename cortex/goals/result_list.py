@@ -1,8 +1,8 @@
-"""The results of a job, as a list that its sink is a projection of.
+"""List of a job's results, of which the sink is a projection.
 
-Where input order was asked for, a result waits for its turn. When failed rows are opened again (``events.Reopened``)
-the list becomes another: their results are out of it. New ones are appended, or with input order come where the old
-ones were; until then the list ends before the first that is missing. ``State.emitted`` is how long it is.
+If input order is wanted, a result waits for its turn. When failed rows are opened again (``events.Reopened``) their
+results leave the list. New results are appended, or with input order take the places of the old ones; until then the
+list ends before the first missing result. ``State.emitted`` is its length.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Out = list[commands.Command]
 
 
 def emit(k: State, value: Any, order: int | None, failed: bool, out: Out, row: str = "", kind: str = "") -> None:
-    """A result for the sink, at once or in its turn. ``row`` and ``kind``: it failed, and may be asked again."""
+    """Emit a result to the sink, at once or in its turn. ``row`` and ``kind``: it failed, and may be asked again."""
     if failed:
         k.tally.failed += 1
     else:
@@ -44,7 +44,7 @@ def emit(k: State, value: Any, order: int | None, failed: bool, out: Out, row: s
 
 
 def emit_held(k: State, out: Out) -> None:
-    """Results whose turn will not come, since the job has ended: what was paid for reaches the user all the same."""
+    """Emit results whose turn will not come because the job has ended: what was paid for still reaches the user."""
     missing = [order for order in k.again if order not in k.held]
     if k.again:
         k.again, k.emitted = {}, k.next_in_order - len(missing)
@@ -64,8 +64,11 @@ def _give_out(k: State, order: int, index: int, out: Out) -> None:
 
 
 def may_reopen(k: State, event: Reopened) -> bool:
-    """Whether these rows can be opened again now: of a job at rest that has read its source, the next in number; and
-    where another model is to be asked, with nothing left that was made for the one before."""
+    """Return True if these rows can be opened again now.
+
+    The job must be at rest and have read its source, the event must be the next in number, and if another model is to
+    be asked, nothing may be left that was made for the old one.
+    """
     if k.outcome not in ("complete", "partial") or k.stopping == "cancel" or not k.source_ended:
         return False
     if event.edition != k.edition + 1:
@@ -74,7 +77,7 @@ def may_reopen(k: State, event: Reopened) -> bool:
 
 
 def take_back(k: State, event: Reopened) -> None:
-    """The results of these rows are none any more, nor do the rows count as failed."""
+    """Withdraw the results of these rows; the rows no longer count as failed."""
     k.edition = event.edition
     k.tally.failed -= len(event.keys)
     if k.tally.failed_row in event.keys:

@@ -1,12 +1,12 @@
-"""Shards: one job's rows, dealt to child jobs that each have a channel and a journal of their own.
+"""Shards: parts of one job's rows, each processed by a child job with its own channel and journal.
 
-A shard tells its parent, while it runs and when it ends, what it has come to; the parent's ledger and tally are those
-of the whole. Where the job has a cap, a shard commits nothing that it was not lent before: a slice of what is left
-(``policies.limits.slices``), so that the sum never passes the cap, whatever dies. A slice stands in the parent's
-journal before the shard hears of it, and a smaller one in the shard's before the parent does.
+A shard reports its counts to its parent, while it runs and when it ends; the parent's ledger and tally are those of the
+whole. If the job has a cap, a shard commits only what it was lent before: a slice of what is left
+(``policies.limits.slices``), so that the total never exceeds the cap, whichever process dies. A larger slice is in the
+parent's journal before the shard receives it, and a smaller one in the shard's journal before the parent receives it.
 
-Rows are dealt by their place in the input, in rounds: of every round each shard gets one row. A window of the source
-holds whole rounds alone, so that wherever reading goes on, the next row is the first shard's.
+Rows are assigned by their position in the input, in rounds: each shard gets one row of every round. A window of the
+source holds whole rounds only, so wherever reading continues, the next row belongs to the first shard.
 """
 
 from __future__ import annotations
@@ -29,20 +29,26 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SHARDS_MAX = 256
+"""Largest number of shards of a job."""
 CAP, CAP_TOKENS = "the job's cap", "the job's cap of tokens"
+"""Budget name of a slice of the job's cap in tokens."""
 SPENT = "the next call could pass the cap"
+"""Reason given to a shard whose lacking amount is not available anywhere."""
 _SPENT = (
     "known_nusd", "assumed_nusd", "known_tokens", "assumed_tokens", "input_tokens", "output_tokens",
     "cache_read_tokens", "cache_creation_tokens", "attempts", "paid_calls", "reused_calls", "paid_again",
 )  # fmt: skip
-"""Of a ledger: what is not of a moment, nor of a day."""
+"""Ledger fields that are totals, not the state of a moment or a day."""
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------
 
 
 def checked(shards: int, rows: bool = True) -> int:
-    """A number of shards, for a job with rows or without. Raises ``ValueError`` where it makes no sense."""
+    """Return a valid number of shards. Raises ``ValueError``.
+
+    ``rows``: whether the job reads rows; a job without rows has 1 shard.
+    """
     if type(shards) is not int or not 1 <= shards <= SHARDS_MAX:
         raise ValueError(f"shards must be a number from 1 to {SHARDS_MAX}, not {shards!r}")
     if shards > 1 and not rows:
@@ -51,17 +57,17 @@ def checked(shards: int, rows: bool = True) -> int:
 
 
 def dealt(rows: Sequence[T], shards: int) -> list[Sequence[T]]:
-    """The rows of one window, by shard: row ``n`` of a window is that of shard ``n`` modulo their number."""
+    """Return the rows of one window by shard: row ``n`` belongs to shard ``n`` modulo the number of shards."""
     return [rows[shard::shards] for shard in range(shards)]
 
 
 def lacking(rows: int, shards: int) -> int:
-    """How many rows a window needs more until its rounds are whole."""
+    """Return how many more rows a window needs until its rounds are whole."""
     return -rows % shards
 
 
 def limits_of(limits: Limits) -> Limits:
-    """What one shard runs under: the caps, and what ends a job where much fails, are looked after by the parent."""
+    """Return the limits of one shard: the parent applies the caps, and the rules that end a job with many failures."""
     return msgspec.structs.replace(limits, max_cost_nusd=None, max_job_tokens=None, max_failed=None, alike_first=0)
 
 
@@ -69,7 +75,7 @@ def limits_of(limits: Limits) -> Limits:
 
 
 def take(k: State, goal: int, report: Report) -> None:
-    """Take in what a shard says, and see what it is lent."""
+    """Take in a shard's report and update its slices."""
     shard = k.shards.get(goal)
     if shard is None or (report.epoch, report.serial) <= shard.heard:
         return
@@ -117,12 +123,12 @@ def _kinds(whole: dict[str, int], now: dict[str, int], before: dict[str, int]) -
 
 
 def results(k: State) -> int:
-    """Results of the whole."""
+    """Return the number of results over all shards."""
     return sum(shard.results for shard in k.shards.values())
 
 
 def written(k: State, parts: tuple[int, ...]) -> None:
-    """So many results of each shard, in the order of their goals, are in the sink."""
+    """Note how many results of each shard, in the order of their goals, are in the sink."""
     for goal, part in zip(sorted(k.shards), parts, strict=False):
         k.shards[goal].written = part
 
@@ -131,7 +137,7 @@ def written(k: State, parts: tuple[int, ...]) -> None:
 
 
 def report(k: State, serial: int) -> Report:
-    """What the shard of this K has come to."""
+    """Return the report of the shard whose state is `k`."""
     purse, ledger = k.purse, k.ledger
     held = {each.period: each.upto_nusd for each in purse.slices} if purse is not None else {}
     holds = (held.get(JOB, ledger.committed_nusd), held.get(TOKENS, ledger.committed_tokens))
@@ -143,7 +149,7 @@ def report(k: State, serial: int) -> Report:
 
 
 def answer(k: State, goal: int) -> tuple[tuple[Slice, ...], str]:
-    """What a shard may commit, and why no more is to be had, if so."""
+    """Return the slices of a shard, and the reason why no more can be lent, if so."""
     shard = k.shards.get(goal)
     if shard is None:
         return (), ""
@@ -156,7 +162,7 @@ def answer(k: State, goal: int) -> tuple[tuple[Slice, ...], str]:
 
 
 def reserved(shard: Shard) -> Charge:
-    """What is set aside for a shard: beyond what it has spent, all that it may have committed by now."""
+    """Return the charge reserved for a shard: the most that it may have committed by now, beyond what it has spent."""
     spent = shard.ledger
     nusd = shard.money.counted_nusd - spent.known_nusd - spent.assumed_nusd
     tokens = shard.tokens.counted_nusd - spent.known_tokens - spent.assumed_tokens
@@ -182,7 +188,7 @@ def _lend(k: State, goal: int, shard: Shard, report: Report, over: bool) -> None
             own.over, own.heard_s, own.lacks_nusd = over, k.at_s, 0
             lent.append(None)
             continue
-        left = max(0, cap - spent[place] + by_shards[place])  # of the cap, for all shards since they began
+        left = max(0, cap - spent[place] + by_shards[place])  # left of the cap for all shards, since they began
         budget = Budget("", "", "", left, holdings=held)
         holds = max(committed[place], said.holds[place] if said.holds is not None else 0)
         told = Told(str(goal), 0, committed[place], holds, said.lacks[place], said.open[place], over)
@@ -193,14 +199,17 @@ def _lend(k: State, goal: int, shard: Shard, report: Report, over: bool) -> None
 
 
 def counted(k: State, goal: int) -> Pair:
-    """What a shard may have committed by now."""
+    """Return the most that a shard may have committed by now, in money and tokens."""
     shard = k.shards.get(goal, Shard())
     return shard.money.counted_nusd, shard.tokens.counted_nusd
 
 
 def stirred(k: State, goal: int, before: Pair) -> list[int]:
-    """Which shards should hear at once what another has just said: those that could give back what it lacks; or, where
-    it gave something back, those that lack it. ``before``: what counted for it until then."""
+    """Return the shards that should be informed at once after another's report.
+
+    If it lacks an amount: the shards that could return some. If it returned an amount: the shards that lack some.
+    ``before``: the amount that counted for the shard before its report.
+    """
     shard = k.shards[goal]
     others = [number for number in k.shards if number != goal]
     if _lacks(shard):

@@ -1,1 +1,1 @@
-"""Values: prompts, replies, schemas, ledgers, counters, limits."""
+"""Values: prompts, conversations, replies, schemas, templates, ledgers, counters, limits."""

@@ -1,4 +1,4 @@
-"""A submission: calls of one job that go to the provider together, as one message batch."""
+"""Submissions: calls of one job that go to the provider together, as one message batch."""
 
 from __future__ import annotations
 
@@ -10,45 +10,49 @@ from policies.failures.failure import Failure
 
 
 class Stand(enum.StrEnum):
-    """Where a submission stands."""
+    """State of a submission."""
 
     INTENDED = "intended"
-    """The intent is in the journal; the request may be on its way. Ends in one of the next three."""
+    """The intent is in the journal; the request may be on its way. Followed by one of the next three states."""
     RESTING = "resting"
-    """The provider surely has it not; it goes again when it is due."""
+    """The provider certainly does not have the submission; it is sent again when due."""
     DOUBTED = "doubted"
-    """Nobody knows whether the provider has it: its batches are being looked through."""
+    """The outcome is unknown: the provider's batches are being searched for the submission."""
     OUT = "out"
-    """The provider has it, under a name."""
+    """The provider has the submission, under a name."""
     ASKING = "asking"
-    """Code cannot decide what became of it: a person must say."""
+    """Code cannot decide the outcome: a person must say."""
 
 
 class Submission(msgspec.Struct):
-    """One submission, from its intent until all of its results are in K."""
+    """Submission, from its intent until all of its results are in K."""
 
     number: int
     route: int
-    """Which of the job's routes."""
+    """Index of the job's route."""
     keys: list[int]
-    """Its attempts, as flights are named."""
+    """Attempts of the submission, by `flight_key`."""
     marker: str
-    """The account's newest batch when it was intended: what is newer was made since. Empty: there was none."""
+    """The account's newest batch at the intent: batches newer than it were made since. Empty: there was none."""
     intended_at_s: float
     settled_at_s: float
-    """From then on nothing of it can be on its way: a list that does not show it proves that it was never made."""
+    """Time from which no request can be pending: a list of later date that does not show the batch proves it was never
+    made."""
     stand: Stand = Stand.INTENDED
     name: str = ""
     """The provider's id of the batch."""
     tries: int = 1
+    """Number of attempts to submit it."""
     throttles: int = 0
+    """Number of these that the provider throttled."""
     due_at_s: float = 0.0
+    """Time of the next action, in seconds since 1970; 0: none."""
     failure: Failure | None = None
-    """Why it is not with the provider, or why nobody knows."""
+    """Reason why the provider does not have it, or why its outcome is unknown."""
     orphaned: bool = False
-    """The bodies of its requests died with the channel that held them."""
+    """True if the bodies of its requests were lost with the channel that held them."""
 
     def story(self) -> str:
-        """A few words for a person."""
+        """Return a short description for people."""
         named = f", batch {self.name}" if self.name else ""
         return f"submission {self.number} ({len(self.keys):,} requests{named})"

@@ -1,11 +1,12 @@
-"""A bounded conversation with tools: what one call of a messages-and-tools loop reads.
+"""Bounded conversations with tools: the prompt of one call of a messages-and-tools loop.
 
     talk = Conversation("loop", tools=(ToolDef.of(read),)).said("Read a.txt and sum it up.")
     reply = await ctx.ask(talk)             # a Said: .text, .uses
     talk = talk.replied(reply, [ToolResult(reply.uses[0].id, "the file's text")])
 
-A ``Conversation`` stands wherever a ``Prompt`` does, and is bounded as one is: its tokens are counted over system text,
-tools and all turns, its parts are its blocks and its tools. It is a value; what is added gives a longer one.
+A ``Conversation`` can be used wherever a ``Prompt`` can, and is bounded in the same way: its tokens are counted over
+system text, tools and all turns; its parts are its blocks and its tools. It is an immutable value; additions return a
+longer one.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from cortex.values.prompt import DoesNotFit, Rule
 from cortex.values.reply import Block, Said, Text, ToolUse
 
 LEFT_OUT = "(left out: this conversation has grown too long)"
-"""What stands in place of a tool's result that was dropped: the call that it answers stays, since each needs one."""
+"""Text in place of a dropped tool result: the tool use that it answers stays, since each use needs a result."""
 
 
 class ToolDef(msgspec.Struct, frozen=True):
-    """A tool as the model sees it: ``schema`` is the JSON schema of its input."""
+    """Tool as the model sees it: ``schema`` is the JSON schema of its input."""
 
     name: str
     description: str = ""
@@ -32,10 +33,10 @@ class ToolDef(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, function: Callable[..., Any], hidden: Iterable[str] = ()) -> ToolDef:
-        """A function as a tool: its name, its docstring's first paragraph, a schema of its parameters' types.
+        """Define a tool from a function: its name, its docstring's first paragraph, a schema of its parameters' types.
 
-        ``hidden`` parameters are none of the model's affair, nor is ``idempotency_key``, which the worker gives.
-        Raises ``TypeError`` for a type without a schema.
+        ``hidden`` parameters are not shown to the model, nor is ``idempotency_key``, which the worker passes. Raises
+        ``TypeError`` for a type without a schema.
         """
         hints = get_type_hints(function)
         fields: list[Any] = []
@@ -51,31 +52,31 @@ class ToolDef(msgspec.Struct, frozen=True):
         return cls(function.__name__, " ".join(said.split()), schema)
 
     def fields(self) -> dict[str, Any]:
-        """As a request names it."""
+        """Return the definition in the Messages format."""
         return {"name": self.name, "description": self.description, "input_schema": self.schema}
 
 
 class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", tag_field="type"):
-    """What a tool said to one use of it; ``failed``: that it could not be done."""
+    """Result of one tool use; ``failed``: the tool could not be run."""
 
     use: str
-    """The use's id."""
+    """Id of the tool use."""
     text: str
     failed: bool = False
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """What one side says: ``user`` (text, tools' results) or ``assistant`` (text, uses of tools)."""
+    """Turn of one side: ``user`` (text, tool results) or ``assistant`` (text, tool uses)."""
 
     role: str
     blocks: tuple[Block | ToolResult, ...]
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """Turns, the tools that the next one may use, and a system text.
+    """Turns, the tools available to the next turn, and a system text.
 
-    ``results`` says what may be done to tools' results, from the oldest on, where it does not fit: nothing, cut them
-    short, or drop their text. ``choice`` is the request's ``tool_choice``, where one is given.
+    ``results`` is the treatment of tool results, oldest first, if the conversation does not fit: keep, cut, or drop
+    their text. ``choice`` is the request's ``tool_choice``, if given.
     """
 
     constructor: str
@@ -85,18 +86,18 @@ class Conversation(msgspec.Struct, frozen=True):
     results: Rule = Rule.KEEP
     choice: dict[str, Any] | None = None
     left_out: tuple[str, ...] = ()
-    """Uses whose results were dropped or cut to fit."""
+    """Ids of the uses whose results were dropped or cut to fit."""
 
     # -- going on --------------------------------------------------------------------------------------------------
 
     def said(self, text: str) -> Conversation:
-        """With a text of the user's: in the user's turn, where the conversation ends with one."""
+        """Return this conversation with a user text, added to the last turn if that is the user's."""
         return self._user((Text(text),))
 
     def replied(self, reply: Said, results: Iterable[ToolResult] = ()) -> Conversation:
-        """With the model's reply, and the results of every use of a tool in it.
+        """Return this conversation with the model's reply, and the result of every tool use in it.
 
-        Raises ``ValueError`` where a use has no result, or a result no use: no provider takes that.
+        Raises ``ValueError`` if a use has no result, or a result no use: no provider accepts that.
         """
         given = {result.use: result for result in results}
         uses = [use.id for use in reply.uses]
@@ -106,7 +107,7 @@ class Conversation(msgspec.Struct, frozen=True):
         return with_reply._user(tuple(given[use] for use in uses)) if uses else with_reply
 
     def noted(self, text: str, title: str) -> Conversation:
-        """The same with a remark at its end, for this asking; ``title`` says in its constructor's name what it is."""
+        """Return this conversation with a remark at its end; ``title`` names the remark in the constructor's name."""
         return msgspec.structs.replace(self.said(text), constructor=f"{self.constructor}+{title}")
 
     def _user(self, blocks: tuple[Block | ToolResult, ...]) -> Conversation:
@@ -119,21 +120,21 @@ class Conversation(msgspec.Struct, frozen=True):
 
     @property
     def parts(self) -> tuple[Block | ToolResult | ToolDef, ...]:
-        """What is counted as its parts: tools and blocks."""
+        """Parts that are counted: tools and blocks."""
         return (*self.tools, *(block for turn in self.turns for block in turn.blocks))
 
     def text(self) -> str:
-        """All that is read of it: what the tokens are counted of."""
+        """Return all text of the conversation: the text whose tokens are counted."""
         tools = (_json(tool.fields()) for tool in self.tools)
         said = (_spoken(block) for turn in self.turns for block in turn.blocks)
         return "\n\n".join(each for each in (self.system, *tools, *said) if each)
 
     def preview(self) -> str:
-        """The last that was said."""
+        """Return the text of the last block."""
         return _spoken(self.turns[-1].blocks[-1]) if self.turns and self.turns[-1].blocks else ""
 
     def fields(self) -> dict[str, Any]:
-        """What of a request in the Messages form it makes up."""
+        """Return the fields of a request in the Messages format."""
         told: dict[str, Any] = {
             "messages": [{"role": turn.role, "content": [_block(each) for each in turn.blocks]} for turn in self.turns]
         }
@@ -146,10 +147,10 @@ class Conversation(msgspec.Struct, frozen=True):
         return told
 
     def fit(self, tokens_max: int, tokens: Callable[[str], int], parts_max: int = 200) -> Conversation:
-        """This conversation within ``tokens_max`` tokens (as ``tokens`` counts them) and ``parts_max`` parts.
+        """Return this conversation within ``tokens_max`` tokens (as ``tokens`` counts them) and ``parts_max`` parts.
 
-        Drops or cuts the oldest results of tools, where ``results`` permits it; never a turn, since what was done
-        would be done again. Raises ``DoesNotFit`` where what must stay is still too much.
+        Drops or cuts the oldest tool results, if ``results`` permits it; never a turn, since the model would then
+        repeat it. Raises ``DoesNotFit`` if the rest is still too large.
         """
         within = self
         oldest = [block.use for block in self.parts if isinstance(block, ToolResult)]
@@ -185,14 +186,14 @@ class Conversation(msgspec.Struct, frozen=True):
 
 
 def _spoken(block: Block | ToolResult) -> str:
-    """A block as text."""
+    """Text of a block."""
     if isinstance(block, (Text, ToolResult)):
         return block.text
     return f"{block.name} {_json(block.input)}" if isinstance(block, ToolUse) else _json(block.fields)
 
 
 def _block(block: Block | ToolResult) -> dict[str, Any]:
-    """A block in the Messages form."""
+    """Block in the Messages format."""
     if isinstance(block, Text):
         return {"type": "text", "text": block.text}
     if isinstance(block, ToolUse):

@@ -1,4 +1,4 @@
-"""What a job has counted so far, as a part of K."""
+"""Counters of a job, as a part of K."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ class Tally(msgspec.Struct):
     failed: int = 0
     calls: int = 0
     answered: int = 0
-    """Calls that have their reply, shared ones too; remembered ones are in the ledger."""
+    """Calls that have their reply, shared ones included; stored replies are counted in the ledger."""
     calls_failed: int = 0
-    """Calls that were given up before they had one."""
+    """Calls that were given up without a reply."""
     retries: int = 0
     """Attempts at a question that had been attempted before."""
     hedges: int = 0
     votes: int = 0
-    """That were cast."""
+    """Votes that were cast."""
     dropped: int = 0
-    """Replies that came for an answered call: counted, never absorbed."""
+    """Replies to a call that had been answered: counted, never absorbed."""
     failures: dict[str, int] = msgspec.field(default_factory=dict)
     """Failed attempts by kind."""
     failed_for_good: dict[str, int] = msgspec.field(default_factory=dict)
-    """Top goals that failed, by the kind of their last failure."""
+    """Failed top goals by the kind of their last failure."""
     failed_said: str = ""
-    """What the latest of these said."""
+    """Message of the latest of these failures."""
     failed_row: str = ""
-    """Which row of the source that was, where it was one."""
+    """Source row of that failure; empty if it was no row."""
 
     def attempt_failed(self, kind: str) -> None:
-        """An attempt failed so."""
+        """Count a failed attempt of this kind."""
         self.failures[kind] = self.failures.get(kind, 0) + 1

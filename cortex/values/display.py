@@ -1,4 +1,4 @@
-"""Values shortened for people: previews of prompts and replies."""
+"""Shortened values for people: previews of prompts and replies."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import msgspec
 from cortex.values.limits import Route
 
 PREVIEW_CHARACTERS = 100
+"""Length of a preview in characters."""
 
 
 def simulated(route: Route) -> bool:
-    """Whether calls go to the simulated provider, which takes nothing."""
+    """Return True if calls go to the simulated provider, which charges nothing."""
     return route.endpoint.startswith("sim:")
 
 
@@ -27,7 +28,7 @@ class _Request(msgspec.Struct):
 
 
 def text_of(body: bytes) -> str:
-    """The text of a request's last message; empty where it has none that can be read."""
+    """Return the text of a request's last message; empty if it has no readable text."""
     try:
         messages = msgspec.json.decode(body, type=_Request).messages
     except msgspec.DecodeError:
@@ -37,6 +38,6 @@ def text_of(body: bytes) -> str:
 
 
 def clipped(text: str, length: int = PREVIEW_CHARACTERS) -> str:
-    """A text on one line, cut where it is longer."""
+    """Return the text on one line, cut to ``length`` characters."""
     line = " ".join(text.split())
     return line if len(line) <= length else line[: length - 1] + "…"

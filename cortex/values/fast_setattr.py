@@ -1,9 +1,8 @@
-"""Records of which the fields are set all the time, a field in the time of a slot's.
+"""Class decorator for fast assignment to fields of msgspec structs.
 
-A record of msgspec has its own way to set a field: it tells the garbage collector of the record, should that hold
-something from now on of which there might be a cycle. The interpreter takes a longer way to it each time. What is
-marked here is set as an object of any class with ``__slots__`` is; so only records that are in no cycle, or that the
-collector knows from their beginning, since they begin with lists.
+On each assignment msgspec checks whether the garbage collector must track the struct, in case its value can be part of
+a reference cycle. A decorated class assigns directly, as a class with ``__slots__`` does. Use it only for structs that
+are in no reference cycle, or that the collector tracks from the start because they hold lists.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ T = TypeVar("T")
 
 
 def quick_to_set(made: type[T]) -> type[T]:
-    """A decorator of such a class."""
-    type.__setattr__(made, "__delattr__", object.__delattr__)  # both share a place, and are one way or the other
+    """Make attribute assignment of this struct class as fast as that of a class with ``__slots__``."""
+    type.__setattr__(made, "__delattr__", object.__delattr__)  # both share one slot of the type, so both must be set
     type.__setattr__(made, "__setattr__", object.__setattr__)
     return made

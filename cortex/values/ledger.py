@@ -1,7 +1,7 @@
-"""A job's money and tokens, as a part of K.
+"""Ledger of a job's money and tokens, as a part of K.
 
-The event that asks reserves the worst case; the event that answers settles it. An attempt whose usage was never
-reported stays charged in full. Known plus assumed plus reserved never passes the cap, whatever dies.
+The event that asks reserves the worst case; the event that answers settles it. An attempt without reported usage stays
+charged in full. Known plus assumed plus reserved never exceeds the cap, whichever process dies.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from policies.estimates.price import Price, cost_nusd, worst_nusd
 from policies.limits.slices import DAY_S, MONTH, window_of
 
 ELSEWHERE = -1
-"""The day of money that another job spends: its own ledger counts it, by its days."""
+"""Day of money that another job spends: that job's own ledger counts it by its days."""
 
 
 class Charge(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What one attempt may cost, or did: 1e-9 USD, and tokens in and out together."""
+    """Highest or actual cost of one attempt: 1e-9 USD, and input plus output tokens."""
 
     nusd: int
     tokens: int
     day: int = ELSEWHERE
-    """The day on which it was set aside, in UTC, counted from 1970-01-01: a budget counts it then."""
+    """UTC day on which it was reserved, counted from 1970-01-01: a budget counts it on that day."""
 
 
 class Bill(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a child job has cost so far, over all its runs."""
+    """Cost of a child job so far, over all its runs."""
 
     known_nusd: int = 0
     assumed_nusd: int = 0
@@ -39,19 +39,19 @@ class Bill(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Took(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How one reply came about, for the program that absorbs it."""
+    """Origin of one reply, for the program that absorbs it."""
 
     elapsed_s: float = 0.0
-    """How long the request took."""
+    """Seconds that the request took."""
     nusd: int | None = 0
-    """What it cost, 1e-9 USD; None where no price is known."""
+    """Cost in 1e-9 USD; None if no price is known."""
     reused: bool = False
-    """It was remembered: nothing was sent, nothing paid."""
+    """True if the reply was stored: nothing was sent, nothing paid."""
 
 
 @quick_to_set
 class Ledger(msgspec.Struct):
-    """Totals of a job. Money is in 1e-9 USD (whole numbers, so that sums are exact); everything else is counts."""
+    """Totals of a job. Money is in 1e-9 USD (integers, so that sums are exact); everything else is counts."""
 
     known_nusd: int = 0
     assumed_nusd: int = 0
@@ -67,24 +67,26 @@ class Ledger(msgspec.Struct):
     paid_calls: int = 0
     reused_calls: int = 0
     paid_again: int = 0
+    """Replies paid for that were not needed: the call had been answered, or its attempt given up as lost."""
     day: int = 0
-    """The day of the last turn, in UTC, counted from 1970-01-01."""
+    """UTC day of the last turn, counted from 1970-01-01."""
     month: int = 0
-    """The first day of its month."""
+    """First day of that month, counted in the same way."""
     day_nusd: int = 0
-    """Known, assumed and reserved money of what was begun on that day, without that of child jobs."""
+    """Known, assumed and reserved money of attempts begun on that day, without child jobs."""
     month_nusd: int = 0
+    """Known, assumed and reserved money of attempts begun in that month, without child jobs."""
 
     def turn_to(self, at_s: float) -> None:
-        """It is this time now: a new day begins with nothing spent, and perhaps a new month."""
-        day = int(at_s // DAY_S)  # ``day_of``, in each turn
+        """Advance to this time: a new day begins with nothing spent, and possibly a new month."""
+        day = int(at_s // DAY_S)  # inlined ``day_of``: called in each turn
         if day != self.day:
             self.day, self.day_nusd = day, 0
             if (month := window_of(MONTH, day)) != self.month:
                 self.month, self.month_nusd = month, 0
 
     def _counts(self, day: int, nusd: int) -> None:
-        """So much more, or less, of what was begun on that day."""
+        """Add to (or subtract from) the amount begun on that day."""
         if day >= self.month:
             self.month_nusd += nusd
             if day >= self.day:
@@ -92,22 +94,22 @@ class Ledger(msgspec.Struct):
 
     @property
     def committed_nusd(self) -> int:
-        """Known plus assumed plus reserved: what the cap is compared with."""
+        """Known plus assumed plus reserved money: the amount compared with the cap."""
         return self.known_nusd + self.assumed_nusd + self.reserved_nusd
 
     @property
     def committed_tokens(self) -> int:
-        """The same in tokens."""
+        """Known plus assumed plus reserved tokens: the amount compared with the cap."""
         return self.known_tokens + self.assumed_tokens + self.reserved_tokens
 
     def allows(self, charge: Charge, max_cost_nusd: int | None, max_job_tokens: int | None) -> bool:
-        """Whether one more attempt of this worst case stays within both caps."""
+        """Return True if one more attempt with this worst case stays within both caps."""
         if max_cost_nusd is not None and self.committed_nusd + charge.nusd > max_cost_nusd:
             return False
         return max_job_tokens is None or self.committed_tokens + charge.tokens <= max_job_tokens
 
     def reserve(self, charge: Charge, attempts: int = 1) -> None:
-        """An attempt is asked for; or several of one day, for all of which this is the charge."""
+        """Reserve the charge of an attempt, or the sum of several attempts of one day."""
         self.attempts += attempts
         self.reserved_tokens += charge.tokens
         if charge.nusd:
@@ -115,7 +117,8 @@ class Ledger(msgspec.Struct):
             self._counts(charge.day, charge.nusd)
 
     def settle(self, charge: Charge, usage: Usage, price: Price | None) -> int | None:
-        """The answer takes the place of what was reserved. What it cost; None where no price is known."""
+        """Replace the reserved charge of an answered attempt by its real usage. Return its cost, None without a price.
+        """
         self.reserved_tokens -= charge.tokens
         if charge.nusd:
             self.reserved_nusd -= charge.nusd
@@ -137,7 +140,7 @@ class Ledger(msgspec.Struct):
         return nusd
 
     def know_all(self, usages: Sequence[Usage], nusd: int) -> None:
-        """As many answers, begun on the day that it is, for which nothing is reserved, and which cost so much."""
+        """Count several answers of today's attempts without a reservation, with this total cost."""
         given = sum([usage.input_tokens for usage in usages])
         said = sum([usage.output_tokens for usage in usages])
         read = sum([usage.cache_read_tokens for usage in usages])
@@ -152,31 +155,33 @@ class Ledger(msgspec.Struct):
         self._counts(self.day, nusd)
 
     def set_aside(self, charge: Charge) -> None:
-        """A child job may spend this much; ``release`` gives it back when the child's own bill is in."""
+        """Reserve what a child job may spend; ``release`` returns it when the child's bill arrives."""
         self.reserved_nusd += charge.nusd
         self.reserved_tokens += charge.tokens
 
     def release(self, charge: Charge) -> None:
-        """An attempt ended and cannot have been paid: the request never left, or the provider refused it."""
+        """Release the charge of an ended attempt that cannot be billed: the request was not sent, or the provider
+        refused it.
+        """
         self.reserved_nusd -= charge.nusd
         self.reserved_tokens -= charge.tokens
         self._counts(charge.day, -charge.nusd)
 
     def assume(self, charge: Charge) -> None:
-        """An attempt ended and nobody knows what it cost: it stays charged in full."""
+        """Keep the full charge of an ended attempt with unknown cost as assumed."""
         self.release(charge)
         self.assumed_nusd += charge.nusd
         self.assumed_tokens += charge.tokens
         self._counts(charge.day, charge.nusd)
 
     def unassume(self, charge: Charge) -> None:
-        """The reply of an attempt given up for lost came after all: its real usage takes the assumption's place."""
+        """Remove an assumed charge, because the attempt's reply arrived after all with its real usage."""
         self.assumed_nusd -= charge.nusd
         self.assumed_tokens -= charge.tokens
         self._counts(charge.day, -charge.nusd)
 
     def bill(self, now: Bill, before: Bill) -> None:
-        """A child job has ended, for now: what it cost since ``before`` is this job's."""
+        """Count what an ended child job has cost since ``before``."""
         input_tokens = now.input_tokens - before.input_tokens
         output_tokens = now.output_tokens - before.output_tokens
         self.known_nusd += now.known_nusd - before.known_nusd
@@ -187,16 +192,16 @@ class Ledger(msgspec.Struct):
         self.output_tokens += output_tokens
 
     def know(self, usage: Usage, price: Price | None, day: int = ELSEWHERE) -> int | None:
-        """A reply was paid for, with this usage, that was asked for on this day, and for which nothing is reserved."""
+        """Count a paid reply without a reservation, asked for on this day. Return its cost, None without a price."""
         return self.settle(Charge(0, 0, day), usage, price)
 
 
 def worst_charge(
     price: Price | None, prompt_tokens_bound: int, output_tokens_max: int, caching: bool, day: int = ELSEWHERE
 ) -> Charge:  # fmt: skip
-    """The most that one attempt can cost that is begun on this day, from bounds that are never below the truth.
+    """Return the highest charge of one attempt begun on this day, from bounds that are never below the truth.
 
-    ``caching``: the request asks for its prompt to be cached, which costs more than plain input.
+    ``caching``: the request asks for prompt caching, which costs more than plain input.
     """
     nusd = 0
     if price is not None:

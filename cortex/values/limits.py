@@ -1,4 +1,4 @@
-"""Every bound of the system in one frozen struct, validated at birth."""
+"""Limits and terms of a job: every bound of the system in one frozen struct, validated at construction."""
 
 from __future__ import annotations
 
@@ -11,76 +11,83 @@ from policies.failures.route_choice import route_name
 from policies.failures.timeout import TimeoutPolicy
 
 MESSAGES = "messages"
+"""Transport of single calls: one request per call."""
 BATCHES = "batches"
+"""Transport of message batches: many calls in one submission."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job may use at most. Raises ``ValueError`` with one clear line for a bound that makes no sense.
+    """Limits of a job. Raises ``ValueError``, in one line, for a bound that makes no sense.
 
-    Sizes are counts unless the name ends in a unit. ``None`` means that the user set no bound of their own.
+    Sizes are counts unless the name ends in a unit. ``None`` means that the user set no bound.
     """
 
     concurrency: int = 100
-    """Calls in flight at once, at most, over all routes; the cortex may lease fewer, and what is more is not used."""
+    """Calls in flight at once, over all routes; the scheduler may lease fewer, and permits beyond this are not used."""
     prompt_tokens_max: int | None = None
-    """M, where the user wants it smaller than the context window less the reply."""
+    """M, the prompt bound in tokens, if it is to be smaller than the context window less the reply."""
     parts_max: int = 200
-    """Parts in one prompt: what fits can still be too much to use."""
+    """Parts in one prompt: even a prompt that fits can hold too many parts to be useful."""
     output_tokens_max: int = 1_024
-    """Reply length asked for where a program states none."""
+    """``max_tokens`` of a call if the program states none."""
     max_cost_nusd: int | None = None
     """Cap on known plus assumed plus reserved money, in 1e-9 USD."""
     max_job_tokens: int | None = None
     """Cap on known plus assumed plus reserved tokens, input and output together."""
     requests_per_min: float | None = None
-    """Rates over all branches of this job; the provider's own limits hold besides. So for tokens."""
+    """Rate over all branches of this job, in addition to the provider's own limits."""
     input_tokens_per_min: float | None = None
+    """Rate of input tokens over all branches of this job."""
     output_tokens_per_min: float | None = None
+    """Rate of output tokens over all branches of this job."""
     headroom: float = 0.0
-    """Share of what the provider allows that is kept free for other traffic."""
+    """Share of the provider's limits that is left to other traffic, from 0 to below 1."""
     priority: float = 1.0
-    """Weight among the jobs that share a pool: twice as much gets twice the share."""
+    """Weight among the jobs that share a pool: twice the weight gets twice the share."""
     deadline_at_s: float | None = None
-    """When the job ends partial, whatever is left, in seconds since 1970."""
+    """Time at which the job ends partial, in seconds since 1970."""
     goal_timeout_s: float | None = None
-    """How long one top goal (a row) may take, from its first attempt to its end, all attempts and waits together; then
-    it fails, TIMED_OUT."""
+    """Seconds that one top goal (a row) may take from its first attempt to its end, over all attempts and waits; then
+    it fails as TIMED_OUT."""
     max_failed: float | None = None
-    """Failed rows that end the job: from 1 a count, below 1 a share of the finished ones."""
+    """Failed rows that end the job: from 1 a count, below 1 a share of the finished rows."""
     alike_first: int = 50
-    """So many finished rows, the first of a run, that all failed alike stop the job; 0: never."""
+    """Number of finished rows, the first of a run, that stop the job if all of them failed alike; 0: never."""
     warm_prefix: bool = False
-    """Where prompts share a long prefix that the provider may cache, one goes ahead and the rest wait for it."""
+    """True if one call goes ahead of others that share a long cacheable prompt prefix, and the others wait for its
+    answer."""
     hedge_after_s: float | None = None
-    """A call that has no answer after so long is asked a second time; the first answer counts, both are paid."""
+    """Seconds without an answer after which a call is sent a second time; the first answer counts, both are billed."""
     blocked_wait_s: float = 0.0
-    """How long a job waits for a blocked account to open again before it ends partial; 0: not at all."""
+    """Seconds that a job waits for a blocked account to open again before it ends partial; 0: no wait."""
     resamples_max: int = 4
     """Malformed replies of one goal that are discarded and asked again."""
     depth_max: int = 24
-    """How deep planned goals may nest."""
+    """Depth to which goals may nest."""
     plan_goals_max: int = 10_000
     """Goals that one absorbed reply may add."""
     goals_max: int = 20_000_000
     """Goals that one job may ever have."""
     selects_max: int = 64
-    """Rounds of symbolic changes that select may make in one turn before it must ask something."""
+    """Rounds of changes without a call that select may make in one turn."""
     rejected_alike_max: int = 20
-    """The same refusal of this many goals in a row, no success between, is taken for a blocked account."""
+    """Number of consecutive goals refused with the same words, without a success, that counts as a blocked account."""
     faulty_in_row_max: int = 20
-    """Goals in a row on which the program's own code raised before the job stops."""
+    """Number of consecutive goals on which the program's own code raised that stops the job."""
     window_rows: int = 2_048
-    """Rows of a source that are open in K at once."""
+    """Rows of a source that are open in K at once; at least ``concurrency``."""
     snapshot_events: int = 50_000
-    """Events between two snapshots, so that recovery is bounded."""
+    """Events between two snapshots; bounds the time of a recovery."""
     message_calls_max: int = 256
     """Calls in one message between actors."""
     message_bytes_max: int = 90_000
-    """Bytes in one message: above 100 KB Ray takes the slow road through its object store."""
+    """Bytes in one message between actors: above 100 KB Ray uses its slower object store."""
     batching: Batching = Batching()
-    """How calls of a route of message batches are submitted and looked after."""
+    """Settings of message batches."""
     retry: RetryPolicy = RetryPolicy()
+    """Settings of retries."""
     timeout: TimeoutPolicy = TimeoutPolicy()
+    """Settings of timeouts."""
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:
@@ -106,7 +113,9 @@ _POSITIVE = (
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """Where calls go: endpoint, credential (a fingerprint, never the key) and model; with its window and its price."""
+    """Destination of calls: endpoint, credential (a fingerprint, never the key) and model, with context window and
+    price.
+    """
 
     endpoint: str
     model: str
@@ -114,14 +123,14 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     context_window: int = 200_000
     """Tokens that prompt and reply share."""
     price: Price | None = None
-    """None where no price is known: then money cannot be counted, and a cap in money is refused at the door."""
+    """None: no price is known; then cost is not counted, and a cap in money is refused at submission."""
     via: str = MESSAGES
-    """By which of the provider's roads: ``messages``, one call a request, or ``batches``, many calls a submission, at
-    the price of that road, which is what ``price`` says."""
+    """Transport: ``messages``, one request per call, or ``batches``, many calls per submission; ``price`` is the price
+    of this transport."""
 
     @property
     def batched(self) -> bool:
-        """Whether its calls go out in message batches."""
+        """True if calls go out in message batches."""
         return self.via == BATCHES
 
     def __post_init__(self) -> None:
@@ -132,41 +141,43 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job runs under, written into its journal when it opens: nothing that step reads stands elsewhere."""
+    """Terms of a job, written into its journal when it opens: everything that step reads is in them."""
 
     job: str
     program: str
-    """Where the program's class is found, ``module:Class`` or the name of a ready program."""
+    """Location of the program's class: ``module:Class``, or the name of a built-in program."""
     params_json: bytes
-    """The program's own fields."""
+    """Fields of the program, as JSON."""
     fingerprint: str
-    """Hash over the program's source, its parameters and the release; a change starts K anew."""
+    """Hash of the program's source, its parameters and the release; after a change K starts anew."""
     route: Route
     fallbacks: tuple[Route, ...] = ()
-    """Where work moves, in this order, while a route's breaker is open."""
+    """Routes to which work moves, in this order, while a route's breaker is open."""
     role_routes: tuple[Route, ...] = ()
-    """Routes that are asked for a role alone."""
+    """Routes that are used for roles only."""
     roles: dict[str, int] = msgspec.field(default_factory=dict)
-    """The lane of each role that was given a model: 0 the job's own, else its route's number, from 1, among
-    ``role_routes``. A role that is not here has the job's own model."""
+    """Lane of each role with its own model: 0 is the job's own route, else the number, from 1, in ``role_routes``. A
+    role that is not listed uses the job's own model."""
     limits: Limits = Limits()
     limits_by: str = ""
-    """Who changed them last, and when; empty while they are those that it began with."""
+    """User who changed the limits last; empty while they are the original ones."""
     limits_at_s: float = 0.0
+    """Time of that change, in seconds since 1970."""
     shard: bool = False
-    """Whether it is a part of another job: then it tells that one what it has come to, which lends it money."""
+    """True if the job is a shard of another job: it reports to its parent, which lends it money."""
     streams: bool = False
-    """Whether rows of a source follow; without it the source counts as read to its end."""
+    """True if rows of a source follow; otherwise the source counts as read to its end."""
     fresh: bool = False
-    """Ask anew, whatever is remembered."""
+    """True if stored replies are ignored and every call is made anew."""
     keeps_text: bool = True
-    """Whether the journal keeps what was asked and answered; else it leaves once the results are on disk."""
+    """True if the journal keeps prompts and replies; otherwise they are removed once the results are on disk."""
     places: dict[str, str] = msgspec.field(default_factory=dict)
-    """Where input and output are, for whoever resumes; the core does not read it."""
+    """Locations of input and output, for a resume; the core does not read them."""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
-    """What its user calls it by, for traces and reports; the core does not read them."""
+    """Labels given by the user, for traces and reports; the core does not read them."""
     origin: str = ""
-    """The job that it was forked from: chance is drawn in that one's name, so that it replays as it was."""
+    """Job from which this job was forked: random numbers are derived from its name, so that the fork replays
+    unchanged."""
 
     def __post_init__(self) -> None:
         for what, routes in (("a fallback", (self.route, *self.fallbacks)), ("a role's", self.role_routes)):
@@ -179,32 +190,34 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def drawn_as(self) -> str:
-        """The name in which chance is drawn."""
+        """Name from which random numbers are derived."""
         return self.origin or self.job
 
     @property
     def routes(self) -> tuple[Route, ...]:
-        """The job's own route, its fallbacks, its roles': grants, flights and calls name a route by its place here."""
+        """The job's own route, its fallbacks and the routes of roles: grants, flights and calls name a route by its
+        index here.
+        """
         return (self.route, *self.fallbacks, *self.role_routes)
 
     def with_routes(self, routes: tuple[Route, ...]) -> Terms:
-        """The same with these in their places: another credential, another price."""
+        """Return these terms with other routes in the same positions (other credentials or prices)."""
         end = 1 + len(self.fallbacks)
         return msgspec.structs.replace(self, route=routes[0], fallbacks=routes[1:end], role_routes=routes[end:])
 
     def lane_at(self, place: int) -> int:
-        """The lane that the route in this place belongs to: 0 is the job's own route with its fallbacks."""
+        """Return the lane of the route at this index; lane 0 is the job's own route with its fallbacks."""
         return max(0, place - len(self.fallbacks))
 
     def lane_places(self, lane: int) -> range:
-        """The places of a lane's routes, by preference."""
+        """Return the route indices of a lane, in order of preference."""
         own = 1 + len(self.fallbacks)
         return range(own) if not lane else range(own + lane - 1, own + lane)
 
     def prompt_tokens_max(self, output_tokens_max: int, place: int = 0) -> int:
-        """M for a call that may answer with so many tokens, on the route in this place.
+        """Return M, the prompt bound in tokens, for a call with this ``max_tokens`` on the route at this index.
 
-        The window less the reply, or the user's smaller number.
+        The context window less the reply, or the user's own bound if smaller.
         """
         route = self.routes[place] if place else self.route
         room = route.context_window - output_tokens_max

@@ -1,4 +1,5 @@
-"""Values as plain data, so that K read from a snapshot is K replayed from its journal, byte for byte."""
+"""Plain data: values that encode the same in K read from a snapshot and in K replayed from its journal, byte for byte.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any
 import msgspec
 
 DEPTH_MAX = 64
-"""How deep a value may nest; deeper ones are refused, since whoever reads them recurses."""
+"""Largest nesting depth of a value; deeper values are refused, since readers recurse."""
 
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
 _AS_IS = frozenset({bytes, float, bool, type(None)})
@@ -18,15 +19,15 @@ _sorting_encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
 def plain(value: Any, depth: int = DEPTH_MAX) -> Any:
-    """A copy made of text, numbers, bytes, lists and dicts only; sets become sorted lists, structs become dicts.
+    """Return a copy made of text, numbers, bytes, lists and dicts only; sets become sorted lists, structs become dicts.
 
-    Raises ``TypeError`` for objects, ``ValueError`` or ``OverflowError`` for whole numbers beyond 64 bits, broken text
-    and what nests too deep.
+    Raises ``TypeError`` for other objects, ``ValueError`` or ``OverflowError`` for integers beyond 64 bits, invalid
+    text and values nested deeper than `DEPTH_MAX`.
     """
     kind = type(value)
     if kind is str:
         if not value.isascii():
-            value.encode()  # half of a surrogate pair is no text: it raises UnicodeEncodeError, a ValueError
+            value.encode()  # a lone surrogate raises UnicodeEncodeError, a ValueError
         return value
     if kind is int:
         if not _INT_MIN <= value <= _INT_MAX:
@@ -38,7 +39,7 @@ def plain(value: Any, depth: int = DEPTH_MAX) -> Any:
         raise ValueError(f"a value nested deeper than {DEPTH_MAX}")
     if kind is list or kind is tuple:
         if _SCALARS.issuperset(map(type, value)):
-            _encoder.encode(value)  # the same checks at once: it raises for large numbers and broken text
+            _encoder.encode(value)  # all checks at once: raises for large integers and invalid text
             return list(value)
         return [plain(one, depth - 1) for one in value]
     if kind is dict:
@@ -50,9 +51,11 @@ def plain(value: Any, depth: int = DEPTH_MAX) -> Any:
 
 
 def as_bytes(value: Any) -> bytes:
-    """The value as deterministic MessagePack of ``plain``: equal bytes are equal values. Raises what that raises."""
+    """Return the value as deterministic MessagePack of ``plain``: equal bytes are equal values. Raises as ``plain``
+    does.
+    """
     if type(value) is list and _SCALARS.issuperset(map(type, value)):
-        return _encoder.encode(value)  # the checks of ``plain``, and there is no order to be chosen
+        return _encoder.encode(value)  # includes the checks of ``plain``; a list needs no sorting
     return _sorting_encoder.encode(plain(value))
 
 
@@ -63,7 +66,7 @@ def _key(key: Any) -> Any:
 
 
 def size_bytes(value: Any) -> int:
-    """UTF-8 bytes of a text, bytes of bytes, else of the value as JSON."""
+    """Return the UTF-8 bytes of a text, the length of bytes, or the size of the value as JSON."""
     if isinstance(value, str):
         return len(value.encode())
     return len(value) if isinstance(value, bytes) else len(msgspec.json.encode(value))

@@ -1,8 +1,8 @@
-"""A bounded rendering of part of K.
+"""Bounded prompts: renderings of part of K.
 
-A ``Prompt`` is built from parts, each with a role and a priority, and names the constructor that rendered it: how
-material is framed is part of the choice that select makes, so it is kept. ``fit`` bounds it twice, in tokens and in
-parts, since what fits can still be too much to use.
+A ``Prompt`` is built from parts, each with a role and a priority, and names the constructor that rendered it: the
+framing of the material is part of select's decision, so it is recorded. ``fit`` bounds a prompt twice, in tokens and in
+parts, because even a prompt that fits can hold too many parts to be useful.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import msgspec
 
 
 class DoesNotFit(ValueError):
-    """A prompt that no permitted dropping or shortening brings within M: select must cluster, summarise or split."""
+    """The prompt exceeds M even after all permitted dropping and cutting: select must cluster, summarise or split."""
 
 
 class Role(enum.StrEnum):
-    """What a part is to the reader of the prompt."""
+    """Role of a part in the prompt."""
 
     SYSTEM = "system"
     GOAL = "goal"
@@ -29,11 +29,11 @@ class Role(enum.StrEnum):
     CONNECTION = "connection"
 
 
-_SYSTEM = Role.SYSTEM  # looked up once: an enumeration's members are slow to find
+_SYSTEM = Role.SYSTEM  # looked up once: access to enum members is slow
 
 
 class Rule(enum.StrEnum):
-    """What may be done to a part that does not fit."""
+    """Treatment of a part that does not fit."""
 
     KEEP = "keep"
     CUT = "cut"
@@ -41,24 +41,27 @@ class Rule(enum.StrEnum):
 
 
 class Part(msgspec.Struct, frozen=True, gc=False):
-    """One piece of a prompt. ``priority`` counts up with importance; parts that may go, go from the lowest."""
+    """Part of a prompt. ``priority`` rises with importance; parts that may go are dropped from the lowest priority up.
+    """
 
     role: Role
     text: str
     priority: int = 0
     rule: Rule = Rule.KEEP
+    """Treatment if the part does not fit; by default it is kept."""
     title: str = ""
+    """Heading above the text; empty: none."""
 
     def render(self) -> str:
-        """The part as it stands in the prompt."""
+        """Return the part as it appears in the prompt."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
 
 class Prompt(msgspec.Struct, frozen=True, gc=False):
-    """What one bounded call reads.
+    """Prompt of one bounded call.
 
-    ``constructor`` is the name of the framing; two framings of the same items differ by it in the journal. ``lead`` is
-    text that the reply continues (a completion model needs it at the very end).
+    ``constructor`` is the name of the framing; the journal distinguishes two framings of the same items by it. ``lead``
+    is text that the reply continues (a completion model needs it at the very end).
     """
 
     constructor: str
@@ -66,14 +69,14 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
     separator: str = "\n\n"
     lead: str = ""
     left_out: tuple[str, ...] = ()
-    """Titles of what was dropped or cut to fit, for the story of the call."""
+    """Titles of the parts that were dropped or cut to fit."""
 
     def both(self) -> tuple[str, str]:
-        """The text of the system parts, and all other text in the order given."""
+        """Return the text of the system parts, and all other text in the given order."""
         parts = self.parts
-        if len(parts) == 1 and not self.lead:  # as in most prompts
+        if len(parts) == 1 and not self.lead:  # the usual case
             part = parts[0]
-            text = part.render() if part.title else part.text + ""  # which raises for what is no text
+            text = part.render() if part.title else part.text + ""  # raises TypeError if it is no text
             return (text, "") if part.role == _SYSTEM else ("", text)
         system: list[str] = []
         user: list[str] = []
@@ -85,37 +88,37 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
         return self.separator.join(system), said
 
     def system(self) -> str:
-        """The text of the system parts."""
+        """Return the text of the system parts."""
         return self.both()[0]
 
     def user(self) -> str:
-        """All other text."""
+        """Return all other text."""
         return self.both()[1]
 
     def text(self) -> str:
-        """System and user text together: what the tokens are counted of."""
+        """Return system and user text together: the text whose tokens are counted."""
         return self.separator.join(self.both())
 
     def preview(self) -> str:
-        """The first that it asks."""
+        """Return the text of the first part with role `GOAL`."""
         return next((part.text for part in self.parts if part.role is Role.GOAL), "")
 
     def fields(self) -> dict[str, Any]:
-        """What of a request in the Messages form it makes up: one message of the user's."""
+        """Return the fields of a request in the Messages format: one user message, and the system text."""
         system, user = self.both()
         messages = [{"role": "user", "content": user}]
         return {"system": system, "messages": messages} if system else {"messages": messages}
 
     def noted(self, text: str, title: str) -> Prompt:
-        """The same with a remark at its end, for this asking; ``title`` says in its constructor's name what it is."""
+        """Return this prompt with a remark at its end; ``title`` names the remark in the constructor's name."""
         part = Part(Role.ANNOTATION, text, priority=1_000)
         return msgspec.structs.replace(self, parts=(*self.parts, part), constructor=f"{self.constructor}+{title}")
 
     def fit(self, tokens_max: int, tokens: Callable[[str], int], parts_max: int = 200) -> Prompt:
-        """This prompt within ``tokens_max`` tokens (as ``tokens`` counts them) and ``parts_max`` parts.
+        """Return this prompt within ``tokens_max`` tokens (as ``tokens`` counts them) and ``parts_max`` parts.
 
-        Drops, then cuts, the parts whose rule permits it, from the lowest priority, the last of equals first. Raises
-        ``DoesNotFit`` where what must stay is still too much.
+        Drops or cuts the parts whose rule permits it, from the lowest priority, the last of equals first. Raises
+        ``DoesNotFit`` if the parts to keep are still too large.
         """
         within = self
         for _ in range(len(self.parts) - parts_max):
@@ -143,7 +146,7 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
         )
 
     def _cut(self, index: int, tokens_max: int, tokens: Callable[[str], int]) -> Prompt:
-        """Halve the interval of lengths until the longest head that fits is found; none is left: drop the part."""
+        """Find the longest beginning of the part that fits, by bisection; drop the part if none does."""
         part = self.parts[index]
 
         def headed(length: int) -> Prompt:
@@ -161,16 +164,16 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
 
 
 class Fields(Protocol):
-    """Whatever can make up a request: a ``Prompt``, or a ``Conversation``."""
+    """Source of a request's fields: a ``Prompt`` or a ``Conversation``."""
 
     def fields(self) -> dict[str, Any]:
-        """``messages``, and what else of a request it makes up."""
+        """Return ``messages`` and the other fields of a request."""
 
 
 def request_body(prompt: Fields, model: str, output_tokens_max: int, params: dict[str, Any] | None = None) -> bytes:
-    """The request that carries this prompt, in the Messages form, as deterministic JSON bytes."""
+    """Return the request with this prompt in the Messages format, as deterministic JSON bytes."""
     body: dict[str, Any] = dict(params or {})
-    body.pop("stream", None)  # how a reply travels is the branch's affair
+    body.pop("stream", None)  # the branch decides about streaming
     body["model"] = model
     body["max_tokens"] = output_tokens_max
     body.update(prompt.fields())
@@ -183,7 +186,7 @@ class _Message(msgspec.Struct, gc=False):
 
 
 class _TextRequest(msgspec.Struct, gc=False):
-    """The fields in the order of their names, as everywhere."""
+    """Request of plain text, with its fields in alphabetical order as everywhere."""
 
     max_tokens: int
     messages: tuple[_Message]
@@ -195,7 +198,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 def text_request(system: str, user: str, model: str, output_tokens_max: int) -> bytes:
-    """The request of a prompt of these two texts and nothing else: to the byte what ``request_body`` makes of it."""
+    """Return the request of a prompt of these two texts only; equal, byte for byte, to the result of ``request_body``.
+    """
     if system:
         return _encode(_TextRequest(output_tokens_max, (_Message(user),), model, system))
     frame = text_frame(model, output_tokens_max)
@@ -203,12 +207,12 @@ def text_request(system: str, user: str, model: str, output_tokens_max: int) -> 
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """What stands around the user's text in a request of nothing else: the same for nearly all requests of a job."""
+    """Bytes around the user's text in a request with nothing else: equal for nearly all requests of a job."""
 
     before: bytes
     after: bytes
     plain: bool
-    """Whether it is ASCII, with nothing escaped by its number: then its bytes bound its tokens."""
+    """True if the frame is ASCII without numeric escapes: then its bytes bound its tokens."""
 
 
 _MARK = "\0"
@@ -217,7 +221,7 @@ _BY_NUMBER = b"\\u"
 
 @lru_cache(maxsize=64, typed=True)
 def text_frame(model: str, output_tokens_max: int) -> Frame:
-    """The frame of such requests to this model."""
+    """Return the frame of such requests to this model."""
     request = _encode(_TextRequest(output_tokens_max, (_Message(_MARK),), model))
     before, _, after = request.partition(_encode(_MARK))
     around = before + after
@@ -225,8 +229,11 @@ def text_frame(model: str, output_tokens_max: int) -> Frame:
 
 
 def one_text(prompt: Prompt, frame: Frame) -> tuple[bytes, int] | None:
-    """The request of a prompt of one text in ASCII of the user's, as most are, in this frame, and the text's size as
-    ``Prompt.text`` has it; None where it is another, or its bytes do not bound its tokens."""
+    """Return the request of a prompt with a single ASCII user text (the usual case) in this frame, and the size of its
+    text.
+
+    The size is that of ``Prompt.text``. Returns None for any other prompt, or if its bytes do not bound its tokens.
+    """
     parts, separator = prompt.parts, prompt.separator
     if len(parts) != 1 or prompt.lead or not frame.plain:
         return None
@@ -236,15 +243,15 @@ def one_text(prompt: Prompt, frame: Frame) -> tuple[bytes, int] | None:
         return None
     said = _encode(text)
     size = len(text)
-    if len(said) != size + 2 and _BY_NUMBER in said:  # more than its quotes: something is escaped
+    if len(said) != size + 2 and _BY_NUMBER in said:  # longer than the text and its quotes: something is escaped
         return None
     return frame.before + said + frame.after, len(separator) + size
 
 
 def with_model(body: bytes, model: str) -> bytes:
-    """A whole request, asked of another model: nothing else of it is touched.
+    """Return a whole request with another model and everything else unchanged.
 
-    Raises ``ValueError`` where the bytes are no JSON object.
+    Raises ``ValueError`` if the bytes are no JSON object.
     """
     try:
         request = msgspec.json.decode(body, type=dict[str, msgspec.Raw])

@@ -1,4 +1,4 @@
-"""What came back from one bounded call, and how text becomes a typed value or a named refusal."""
+"""Replies of bounded calls, and parsers from text to a typed value or ``Malformed``."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ T = TypeVar("T")
 
 
 class Malformed(ValueError):
-    """A complete reply that the goal's reply type refuses.
+    """A complete reply that does not fit the goal's reply type.
 
-    Raised from a program's ``absorb`` (or by the parsers below), it discards the reply and asks for the next
-    sample; after ``limits.resamples_max`` of them the goal fails as MALFORMED.
+    Raised from a program's ``absorb`` (or by the parsers below), it discards the reply and requests the next sample;
+    after ``limits.resamples_max`` resamples the goal fails as MALFORMED.
     """
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Tokens of one attempt as the provider reported them.
 
-    Input tokens billed are the sum of the first, third and fourth field (the Messages API counts cache reads and
-    cache writes apart from ``input_tokens``). The last is a part of the fourth: what was written for an hour.
+    Billed input tokens are the sum of the first, third and fourth field (the Messages API counts cache reads and cache
+    writes separately from ``input_tokens``). The last field is the part of the fourth that was written for an hour.
     """
 
     input_tokens: int = 0
@@ -38,13 +38,13 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Text(msgspec.Struct, frozen=True, tag="text", tag_field="type"):
-    """A text that the model, or its user, says."""
+    """Text block of the model or the user."""
 
     text: str
 
 
 class ToolUse(msgspec.Struct, frozen=True, tag="tool_use", tag_field="type"):
-    """The model wants a tool used: ``id`` names this use, and its result."""
+    """Tool use requested by the model; ``id`` links it to its result."""
 
     id: str
     name: str
@@ -52,7 +52,7 @@ class ToolUse(msgspec.Struct, frozen=True, tag="tool_use", tag_field="type"):
 
 
 class Other(msgspec.Struct, frozen=True, tag="other", tag_field="type"):
-    """A block of another kind (thinking, say), kept as it came: some providers want it back."""
+    """Block of another kind (for example thinking), kept unchanged: some providers require it back."""
 
     fields: dict[str, Any]
 
@@ -61,27 +61,27 @@ Block = Text | ToolUse | Other
 
 
 class Said(msgspec.Struct, frozen=True):
-    """What a model says in one turn of a conversation."""
+    """Turn of the model in a conversation."""
 
     blocks: tuple[Block, ...]
     stop_reason: str = "end_turn"
     usage: Usage = Usage()
     cost_nusd: int | None = None
-    """What its tokens cost at the route's price, in billionths of a US dollar; None where no price is known."""
+    """Cost of its tokens at the route's price, in 1e-9 USD; None if no price is known."""
 
     @property
     def text(self) -> str:
-        """Its text blocks, joined."""
+        """Text blocks of the turn, joined."""
         return "".join(block.text for block in self.blocks if isinstance(block, Text))
 
     @property
     def uses(self) -> tuple[ToolUse, ...]:
-        """The uses of tools that it asks for; without any, it has done its turn."""
+        """Tool uses that it requests; empty: the model has finished its turn."""
         return tuple(block for block in self.blocks if isinstance(block, ToolUse))
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One complete reply: the provider's message as JSON, kept to the byte, and what the core reads of it."""
+    """Complete reply: the provider's message as JSON, unchanged, and the fields that the core reads."""
 
     body: bytes
     stop_reason: str
@@ -90,7 +90,7 @@ class Reply(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def text(self) -> str:
-        """The text blocks of the message, joined. Empty where the model gave none (a refusal, say)."""
+        """Text blocks of the message, joined; empty if the model gave none (for example in a refusal)."""
         return text_of(self.body)
 
 
@@ -107,9 +107,9 @@ _message_decoder = msgspec.json.Decoder(_Message)
 
 
 def text_of(body: bytes) -> str:
-    """The text of a message in the provider's JSON form.
+    """Return the text of a message in the provider's JSON form.
 
-    Raises ``Malformed`` where the bytes are no message: a caller at the edge has checked that before.
+    Raises ``Malformed`` if the bytes are no message; callers outside the core have checked that before.
     """
     try:
         blocks = _message_decoder.decode(body).content
@@ -128,9 +128,9 @@ _blocks_decoder = msgspec.json.Decoder(_Blocks)
 
 
 def as_said(reply: Reply) -> Said:
-    """The reply as a turn of a conversation: its text, and the tools that it wants used.
+    """Return the reply as a turn of a conversation: its text and its tool uses.
 
-    ``Malformed`` where it says nothing at all, or where ``max_tokens`` cut it within a tool's input.
+    Raises ``Malformed`` for an empty reply, or if ``max_tokens`` cut it within a tool's input.
     """
     try:
         blocks = tuple(map(_block, _blocks_decoder.decode(reply.body).content))
@@ -151,7 +151,8 @@ def _block(fields: dict[str, Any]) -> Block:
 
 
 def as_choice(reply: Reply, choices: Sequence[str]) -> str:
-    """The one of ``choices`` that the reply names, whatever its case, quotes or full stop; else ``Malformed``."""
+    """Return the one of ``choices`` that the reply names, ignoring case, quotes and a full stop. Raises ``Malformed``.
+    """
     said = reply.text.strip()
     if said in choices:
         return said
@@ -166,7 +167,7 @@ def _bare(text: str) -> str:
 
 
 def as_line(reply: Reply, length_max: int = 4_000) -> str:
-    """The reply as one trimmed, non-empty text of at most ``length_max`` characters; else ``Malformed``."""
+    """Return the reply as one trimmed, non-empty text of at most ``length_max`` characters. Raises ``Malformed``."""
     said = reply.text.strip()
     if not said:
         raise Malformed("the reply is empty")
@@ -176,7 +177,10 @@ def as_line(reply: Reply, length_max: int = 4_000) -> str:
 
 
 def as_json(reply: Reply, type_: type[T]) -> T:
-    """The reply as a value of ``type_`` (anything msgspec can check), fenced or not; else ``Malformed``."""
+    """Return the reply as a value of ``type_`` (any type that msgspec checks), with or without a code fence.
+
+    Raises ``Malformed`` if it does not fit.
+    """
     said = reply.text.strip()
     if said.startswith("```"):
         said = said.split("\n", 1)[-1].rsplit("```", 1)[0]
@@ -191,5 +195,5 @@ def _name(type_: Any) -> str:
 
 
 def finished(reply: Reply) -> bool:
-    """Whether the model ended its reply by itself, rather than at ``max_tokens``."""
+    """Return True if the model ended its reply by itself, and not at ``max_tokens``."""
     return reply.stop_reason in ("end_turn", "stop_sequence", "tool_use")

@@ -1,8 +1,7 @@
-"""A JSON schema as what answers must be: asked for in the provider's form, checked by msgspec when they come back.
+"""JSON schemas for answers: requested in the provider's form, checked by msgspec on arrival.
 
-What the schema says is either checked or, where this page does not know how, refused when the job is set up: an answer
-never counts as valid by a rule that nobody looked at. ``format``, ``default`` and the like describe, and are not
-checked.
+A keyword is either checked or, if it cannot be checked, refused when the job is set up: an answer never counts as valid
+by a rule that was not checked. ``format``, ``default`` and the like are descriptive, and are not checked.
 """
 
 from __future__ import annotations
@@ -17,12 +16,13 @@ import msgspec
 from cortex.values.reply import Malformed
 
 COLUMNS_MAX = 500
+"""Largest number of top-level properties, which become columns."""
 
 DESCRIBING = frozenset(
     "title description default examples format $schema $id $comment $defs definitions deprecated readOnly writeOnly "
     "discriminator contentEncoding contentMediaType".split()
 )
-"""Keywords that say nothing about which answers are valid, or are looked up from elsewhere."""
+"""Keywords that do not affect which answers are valid, or are read from elsewhere."""
 _BOUNDS = {
     "string": {"minLength": "min_length", "maxLength": "max_length", "pattern": "pattern"},
     "integer": {
@@ -34,7 +34,7 @@ _BOUNDS = {
 }  # fmt: skip
 _BOUNDS["number"] = _BOUNDS["integer"]
 WHOLE_MIN, WHOLE_MAX = -(1 << 63), (1 << 63) - 1
-"""Of every whole number: a column of a table holds no larger ones."""
+"""Bounds of an integer: a column of a table holds no larger ones."""
 _KNOWN = {
     "string": frozenset(), "integer": frozenset(), "number": frozenset(), "boolean": frozenset(), "null": frozenset(),
     "array": frozenset({"items"}), "object": frozenset({"properties", "required", "additionalProperties"}),
@@ -47,11 +47,11 @@ _decode, _convert = msgspec.json.Decoder().decode, msgspec.convert
 
 
 class SchemaError(ValueError):
-    """This is no schema, or none that answers can be checked by. The message is one clear line."""
+    """The schema is invalid, or answers cannot be checked by it. The message is one line."""
 
 
 class Shape:
-    """What answers must be: an object with named fields. Raises ``SchemaError``."""
+    """Schema of an answer: an object with named fields. Raises ``SchemaError``."""
 
     def __init__(self, schema: Any) -> None:
         if not isinstance(schema, dict):
@@ -63,7 +63,7 @@ class Shape:
         if len(top["properties"]) > COLUMNS_MAX:
             raise SchemaError(f"it has {len(top['properties'])} properties: at most {COLUMNS_MAX} can be columns")
         self.properties: dict[str, Any] = top["properties"]
-        """Schemas of the fields, by name, in their order."""
+        """Schemas of the fields by name, in their order."""
         self._names = [*self.properties]
         self._type = _Types(schema).of(schema, "$")
         try:
@@ -72,32 +72,34 @@ class Shape:
             raise SchemaError(f"answers cannot be told apart by it: {_line(error)}") from None
 
     def read(self, text: str) -> dict[str, Any]:
-        """The answer in this text, fenced or not: plain data. Raises ``Malformed`` saying what does not fit."""
+        """Return the answer in this text, with or without a code fence, as plain data. Raises ``Malformed`` with the
+        reason.
+        """
         said = text.strip()
         if said.startswith("```"):
             said = said.split("\n", 1)[-1].rsplit("```", 1)[0].strip()
         try:
             found = _decode(said)
             _convert(found, self._type)
-        except (ValueError, RecursionError) as error:  # msgspec's are kinds of it
+        except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
             raise Malformed(_line(error) if said else "the answer is empty") from None
         if type(found) is not dict:
             raise Malformed("the answer is no object")
-        if self._names == [*found]:  # as it is asked for
+        if self._names == [*found]:  # the fields in the requested order
             return found
         return {name: found.get(name) for name in self._names}
 
     def provider_form(self) -> dict[str, Any]:
-        """As the provider's structured outputs take it: objects closed, bounds moved into the description.
+        """Return the schema for the provider's structured outputs: objects closed, bounds moved into the description.
 
-        https://platform.claude.com/docs/en/build-with-claude/structured-outputs; the SDK's own ``transform_schema``
-        does the same.
+        https://platform.claude.com/docs/en/build-with-claude/structured-outputs; the SDK's ``transform_schema`` does
+        the same.
         """
         return _closed(self.schema)
 
 
 def resolved(schema: dict[str, Any], whole: dict[str, Any], at: str) -> dict[str, Any]:
-    """The schema that a ``$ref`` leads to, or itself. Raises ``SchemaError``."""
+    """Return the schema that a ``$ref`` leads to, or the schema itself. Raises ``SchemaError``."""
     seen = []
     while isinstance(ref := schema.get("$ref"), str):
         if ref in seen:
@@ -115,7 +117,7 @@ def resolved(schema: dict[str, Any], whole: dict[str, Any], at: str) -> dict[str
 
 
 class _Types:
-    """From schemas to the types that msgspec checks."""
+    """Conversion of schemas into types that msgspec checks."""
 
     def __init__(self, whole: dict[str, Any]) -> None:
         self._whole = whole
@@ -253,7 +255,7 @@ _FORMATS = frozenset("date-time time date duration email hostname uri ipv4 ipv6 
 
 
 def _closed(schema: Any) -> dict[str, Any]:
-    """The same schema in the words that the provider knows; what it knows not becomes a part of the description."""
+    """The schema in keywords that the provider supports; other keywords become part of the description."""
     if not isinstance(schema, dict):
         return {}
     rest = dict(schema)

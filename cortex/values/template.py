@@ -1,9 +1,9 @@
-"""A prompt with places for the columns of a table: ``Label: {{text}}``.
+r"""Prompt templates with placeholders for the columns of a table: ``Label: {{text}}``.
 
-What stands between ``{{`` and ``}}``, less the space around it, is a column's name, to the letter; nothing there is
-code. A value is put in once and never read again, so what a table holds cannot change the template. Text goes in as it
-stands; numbers, true and false, lists and objects in their JSON form; null, and a column that this row lacks, as
-nothing. A ``{{`` that is meant as such is written ``\\{{``; single braces and ``}}`` mean nothing by themselves.
+The text between ``{{`` and ``}}``, less surrounding space, is a column's name, matched exactly; it is never code. A
+value is inserted once and never parsed again, so a table's content cannot change the template. Text is inserted
+unchanged; numbers, true and false, lists and objects in their JSON form; null, and a column that this row lacks, as
+nothing. A literal ``{{`` is written ``\{{``; single braces and ``}}`` have no meaning by themselves.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class TemplateError(ValueError):
-    """This is no template. The message is one clear line."""
+    """The template is invalid. The message is one line."""
 
 
 class Template:
-    """A template, read. Raises ``TemplateError`` for one that is blank or opens a place that it does not close."""
+    """Parsed template. Raises ``TemplateError`` if it is blank or has a placeholder that is not closed."""
 
     __slots__ = ("_parts", "columns")
 
@@ -47,12 +47,14 @@ class Template:
             texts.append("")
         texts[-1] += source[at:]
         self._parts = [part for text in texts for part in (text, "")][:-1]
-        """What stands between the places, with room for what stands in them."""
+        """Texts between the placeholders, with an empty slot for each placeholder."""
         self.columns: tuple[str, ...] = tuple(columns)
-        """The columns that it names, in their order, each as often as it is named."""
+        """Columns that the template names, in order, with repetitions."""
 
     def render(self, row: Mapping[str, Any]) -> str:
-        """The prompt of a row. Empty where there is nothing to ask: all the columns that it names are blank."""
+        """Return the prompt of a row; empty if all columns that the template names are blank, so that there is nothing
+        to ask.
+        """
         parts, place, blank = self._parts.copy(), 1, bool(self.columns)
         for name in self.columns:
             value = row.get(name)
@@ -66,7 +68,7 @@ class Template:
 
 
 def shown(value: Any) -> str:
-    """A value as it stands in a prompt."""
+    """Return a value as it appears in a prompt."""
     if type(value) is str:
         return value
     return "" if value is None else _encode(value).decode()
