@@ -29,7 +29,7 @@ from cortex.loop.step import step
 from cortex.state import commands, events
 from cortex.state.program import params_of
 from cortex.state.state import State
-from cortex.values.limits import Limits, Route, Terms
+from cortex.values.limits import JobTerms, Limits, Route
 from cortex.values.reply import Reply, Usage
 
 _Work = Callable[[], Any]
@@ -52,14 +52,14 @@ def lived(awaits: int) -> tuple[list[bytes], list[tuple[int, bytes]], bytes]:
     program = many(awaits)
     route = Route(endpoint="none", model="none")
     limits = Limits()
-    terms = Terms(
+    terms = JobTerms(
         job="job", program="many", params_json=params_of(program), fingerprint="f", route=route, limits=limits
     )  # fmt: skip
     k = codec.open_job(terms)
     turns: list[bytes] = []
     snapshots: list[tuple[int, bytes]] = []
     taken = 0
-    batches: list[tuple[events.Event, ...]] = [(events.Opened(terms, 1), events.Granted(16))]
+    batches: list[tuple[events.Event, ...]] = [(events.Opened(terms, 1), events.PermitsGranted(16))]
     while True:
         turn = events.Turn(1.0 + len(turns), tuple(batches))
         out = step(k, program, turn)
@@ -70,7 +70,9 @@ def lived(awaits: int) -> tuple[list[bytes], list[tuple[int, bytes]], bytes]:
         if taken >= limits.snapshot_events:
             taken = 0
             snapshots.append((len(turns), codec.encode_state(k)))
-        made = tuple(events.Made(each.goal, each.kind, each.value) for each in out if isinstance(each, commands.Made))
+        made = tuple(
+            events.GoalMade(each.goal, each.kind, each.value) for each in out if isinstance(each, commands.RecordGoal)
+        )
         answered = tuple(
             events.Answered(each.goal, each.sample, each.attempt, each.hash, _REPLY)
             for each in out

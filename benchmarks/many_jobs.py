@@ -46,7 +46,7 @@ from cortex.values.limits import Limits
 from cortex.values.reply import Reply, Usage
 from policies.failures.failure import Failure
 from policies.failures.route_choice import pool_name
-from policies.limits.limit import Caps
+from policies.limits.limit import PoolCaps
 
 RATE_OFF_MAX, SHARE_OFF_MAX = 0.15, 0.10
 WEIGHTS = (1.0, 2.0)
@@ -158,7 +158,7 @@ def capped(state: Path, wish: Wish, model: Any, concurrency: int) -> None:
     folder.prepare()
     route = destination(wish, Limits(), {}, model).route
     pool = pool_name(route.endpoint, route.credential, route.model)
-    overrides.put(folder, pool, Caps(concurrency=concurrency, who="the benchmark"))
+    overrides.put(folder, pool, PoolCaps(concurrency=concurrency, who="the benchmark"))
 
 
 async def inline(jobs: int, state: Path, given: argparse.Namespace) -> dict[str, float]:

@@ -20,9 +20,17 @@ import msgspec
 
 from benchmarks.harness import figures
 from benchmarks.harness.rows import Lost
-from cortex.scheduler.protocol import Begun, Command, Joined, Passed, Reported, Start, Started
-from cortex.scheduler.reports import Claim, Claims, Grant, Report, RouteSignals
-from cortex.scheduler.step import Cluster, Settings, report_after_s, step
+from cortex.scheduler.protocol import (
+    ChannelJoined,
+    Command,
+    MemberReported,
+    MemberStarted,
+    SchedulerStarted,
+    StartMember,
+    TimePassed,
+)
+from cortex.scheduler.reports import Claim, Claims, Grant, ProgressReport, RouteSignals
+from cortex.scheduler.step import SchedulerSettings, SchedulerState, report_after_s, step
 from policies.limits.limit import LimitPolicy
 
 ROUTE = "https://api.example.com|0123456789ab|opus"
@@ -34,7 +42,7 @@ class Load:
 
     def __init__(self, jobs: int, branches: int, in_flight: int, call_s: float) -> None:
         policy = LimitPolicy(start=in_flight, ceiling=in_flight)
-        self.state = Cluster(Settings(limit=policy, branches_min=branches, branches_max=branches))
+        self.state = SchedulerState(SchedulerSettings(limit=policy, branches_min=branches, branches_max=branches))
         self.jobs, self.branches, self.in_flight, self.call_s = jobs, branches, in_flight, call_s
         self.held = [0] * jobs
         self.heard = [0] * jobs
@@ -45,7 +53,7 @@ class Load:
         self.spent_s = 0.0
         self.steps = 0
         self.at_s = 0.0
-        self.tell(Started(0.0, "cortex"))
+        self.tell(SchedulerStarted(0.0, "cortex"))
         for job in range(jobs):
             self.join(job)
         self.agenda: list[tuple[float, int, int]] = [(5.0 * job / jobs, 0, job) for job in range(jobs)]
@@ -66,13 +74,13 @@ class Load:
             job = int(command.job)
             if command.serial > self.heard[job]:
                 self.held[job], self.heard[job] = command.permits, command.serial
-        elif isinstance(command, Start):
-            self.tell(Begun(self.at_s, command.name, f"node {len(command.name) % 7}", command.name))
+        elif isinstance(command, StartMember):
+            self.tell(MemberStarted(self.at_s, command.name, f"node {len(command.name) % 7}", command.name))
 
     def join(self, job: int) -> None:
         claim = Claim(ROUTE, ROUTE, self.held[job], self.heard[job])
         wanted = 2 * self.in_flight // self.jobs
-        self.tell(Joined(self.at_s, Claims(str(job), 1, "cortex", wanted, 10**6, (claim,), progress=self.steps)))
+        self.tell(ChannelJoined(self.at_s, Claims(str(job), 1, "cortex", wanted, 10**6, (claim,), progress=self.steps)))
 
     def report(self, branch: int, calls: int) -> None:
         self.number[branch] += 1
@@ -92,9 +100,9 @@ class Load:
         name = f"branch:{branch}"
         number = self.number[branch]
         self.tell(
-            Reported(
+            MemberReported(
                 self.at_s,
-                Report(name, name, "node", number, "calling", flights, done=number, routes=(signals,)),
+                ProgressReport(name, name, "node", number, "calling", flights, done=number, routes=(signals,)),
             )
         )
 
@@ -106,7 +114,7 @@ class Load:
         while self.agenda[0][0] < until_s:
             self.at_s, what, which = self.agenda[0]
             while self.state.due_s <= self.at_s:
-                self.tell(Passed(self.state.due_s))
+                self.tell(TimePassed(self.state.due_s))
             if what == 0:
                 self.join(which)
                 next_s = 5.0
@@ -127,7 +135,7 @@ class Load:
         for _ in range(calls):
             self.at_s += self.call_s
             while self.state.due_s <= self.at_s:
-                self.tell(Passed(self.state.due_s))
+                self.tell(TimePassed(self.state.due_s))
             self.join(0)
             self.report(0, 1)
         return self.figures()

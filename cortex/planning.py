@@ -13,13 +13,13 @@ from typing import Final
 import msgspec
 
 from cortex.values.reply import Usage
-from policies.estimates.duration import Duration, Limits, Work, duration
-from policies.estimates.forecast import Drawn, Total, line, parts, total
+from policies.estimates.duration import CallLimits, Duration, Workload, duration
+from policies.estimates.forecast import EstimatedTotal, SampledStratum, line, parts, total
 from policies.estimates.price import Price, cost_nusd, worst_nusd
 from policies.estimates.strata import Stratum
 from policies.failures.retry import RetryPolicy, budget
 
-BYTES_PER_TOKEN: Final = Total(5.0, 3.5, 2.0)
+BYTES_PER_TOKEN: Final = EstimatedTotal(5.0, 3.5, 2.0)
 """Of a prompt, where nothing is measured: long words, plain English (docs.claude.com, glossary), figures and dense
 scripts."""
 ASSUMED_REPLY: Final = 0.5
@@ -37,7 +37,7 @@ REPLY_BYTES_PER_TOKEN: Final = 4.2
 """A reply as the provider sends it, where none was seen: its frame, and its text."""
 
 
-class Rows(msgspec.Struct, frozen=True, kw_only=True):
+class InputRows(msgspec.Struct, frozen=True, kw_only=True):
     """All rows that can be sent, in the order of the input: what each weighs."""
 
     sizes: Sequence[int]
@@ -52,7 +52,7 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     """Places of rows that somebody has paid for already: their replies are remembered."""
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class SampledRow(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a row that was asked."""
 
     usages: tuple[Usage, ...] = ()
@@ -72,11 +72,11 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         return sum(each.output_tokens for each in self.usages)
 
 
-class Sample(msgspec.Struct, frozen=True):
+class PlanSample(msgspec.Struct, frozen=True):
     """The rows that were asked: which stand for which, and what came of them, by their places."""
 
     strata: tuple[Stratum, ...]
-    seen: Mapping[int, Seen]
+    seen: Mapping[int, SampledRow]
 
     @property
     def answered(self) -> frozenset[int]:
@@ -84,7 +84,7 @@ class Sample(msgspec.Struct, frozen=True):
         return frozenset(place for place, each in self.seen.items() if each.answered)
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class PlanTerms(msgspec.Struct, frozen=True, kw_only=True):
     """Under which the job will run."""
 
     price: Price | None
@@ -93,20 +93,20 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """M: no prompt is sent that is larger."""
     answers_max: int = 1
     """Answers that a row may take: another one where the first does not fit a schema."""
-    limits: Limits = Limits()
+    limits: CallLimits = CallLimits()
     retry: RetryPolicy = RetryPolicy()
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What the job comes to from here on: the sample is behind it. Money in nano-USD; None: no price is known."""
 
     rows: int
     """Left to be asked."""
     calls: float
-    input_tokens: Total
-    output_tokens: Total
-    cost: Total | None
-    batch_cost: Total | None
+    input_tokens: EstimatedTotal
+    output_tokens: EstimatedTotal
+    cost: EstimatedTotal | None
+    batch_cost: EstimatedTotal | None
     worst_nusd: int | None
     """Every prompt at its bound, every reply as long as it may be, each row asked again where a schema allows it, and
     as many retries billed in full as the retry budget has for so many rows."""
@@ -117,14 +117,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     reply_bytes: int
 
 
-def planned(rows: Rows, terms: Terms, sample: Sample | None = None) -> Plan:
+def planned(rows: InputRows, terms: PlanTerms, sample: PlanSample | None = None) -> JobPlan:
     """The plan. A sample in which no row was answered is none."""
     if sample is None or not sample.answered:
         return _assumed(rows, terms)
     return _measured(rows, terms, sample)
 
 
-def _measured(rows: Rows, terms: Terms, sample: Sample) -> Plan:
+def _measured(rows: InputRows, terms: PlanTerms, sample: PlanSample) -> JobPlan:
     known = {place: each for place, each in sample.seen.items() if each.answered}
     done = sample.answered | rows.known
     left = len(rows.sizes) - len(done)
@@ -132,10 +132,10 @@ def _measured(rows: Rows, terms: Terms, sample: Sample) -> Plan:
     size_rest = size - sum(rows.sizes[place] for place in known)
     size_left = size - sum(rows.sizes[place] for place in done)
 
-    def of_all(values: Mapping[int, float]) -> Total:
+    def of_all(values: Mapping[int, float]) -> EstimatedTotal:
         """Of the rows that are left: of all, less those of the sample, and of what then remains the unknown part."""
         strata = [
-            Drawn(
+            SampledStratum(
                 each.rows, tuple(float(rows.sizes[place]) for place in each.drawn if place in sample.seen),
                 tuple(values.get(place, 0.0) for place in each.drawn if place in sample.seen),
             )
@@ -165,9 +165,9 @@ def _measured(rows: Rows, terms: Terms, sample: Sample) -> Plan:
     latencies = [(s, weights[place]) for place, each in sample.seen.items() for s in each.elapsed_s]
     sent = max(calls.expected, float(left))
     input_size, output_size = (each.expected / sent if sent else 0.0 for each in (inputs, outputs))
-    work = Work(sent, input_size, output_size, parts(latencies, LATENCIES) or _latencies_s(output_size))
+    work = Workload(sent, input_size, output_size, parts(latencies, LATENCIES) or _latencies_s(output_size))
     replies = of_all({place: float(each.reply_bytes) for place, each in known.items()}).expected
-    return Plan(
+    return JobPlan(
         rows=left, calls=sent, input_tokens=inputs, output_tokens=outputs,
         cost=cost.within(worst) if cost is not None and worst is not None else cost, batch_cost=batch_cost,
         worst_nusd=worst, call_worst_nusd=dearest,
@@ -175,24 +175,26 @@ def _measured(rows: Rows, terms: Terms, sample: Sample) -> Plan:
     )  # fmt: skip
 
 
-def _assumed(rows: Rows, terms: Terms) -> Plan:
+def _assumed(rows: InputRows, terms: PlanTerms) -> JobPlan:
     count = len(rows.sizes) - len(rows.known)
     size = float(sum(rows.sizes) - sum(rows.sizes[place] for place in rows.known))
     most = float(sum(rows.outputs) - sum(rows.outputs[place] for place in rows.known))
-    inputs = Total(*(size / each for each in (BYTES_PER_TOKEN.low, BYTES_PER_TOKEN.expected, BYTES_PER_TOKEN.high)))
-    outputs = Total(float(count), max(ASSUMED_REPLY * most, float(count)), most)
+    inputs = EstimatedTotal(
+        *(size / each for each in (BYTES_PER_TOKEN.low, BYTES_PER_TOKEN.expected, BYTES_PER_TOKEN.high))
+    )
+    outputs = EstimatedTotal(float(count), max(ASSUMED_REPLY * most, float(count)), most)
     worst, dearest = _worst(rows, terms, rows.known)
     costs = [
-        None if price is None else Total(
+        None if price is None else EstimatedTotal(
             _at(price, inputs.low, outputs.low, count), _at(price, inputs.expected, outputs.expected, count),
             _at(price, inputs.high, outputs.high, count),
         )
         for price in (terms.price, terms.batch_price)
     ]  # fmt: skip
     input_size, output_size = inputs.expected / max(count, 1), outputs.expected / max(count, 1)
-    work = Work(float(count), input_size, output_size, _latencies_s(output_size))
+    work = Workload(float(count), input_size, output_size, _latencies_s(output_size))
     replies = count * MESSAGE_BYTES + outputs.expected * REPLY_BYTES_PER_TOKEN
-    return Plan(
+    return JobPlan(
         rows=count, calls=float(count), input_tokens=inputs, output_tokens=outputs,
         cost=costs[0].within(worst) if costs[0] is not None and worst is not None else None, batch_cost=costs[1],
         worst_nusd=worst, call_worst_nusd=dearest,
@@ -206,7 +208,7 @@ def _latencies_s(output_tokens: float) -> tuple[float, ...]:
     return tuple(mean_s * each for each in (0.5, 0.75, 1.0, 1.25, 1.5))
 
 
-def _bill(price: Price, seen: Seen) -> int:
+def _bill(price: Price, seen: SampledRow) -> int:
     return sum(cost_nusd(price, each) for each in seen.usages)
 
 
@@ -222,7 +224,7 @@ def _at(price: Price, input_tokens: float, output_tokens: float, rows: int) -> f
     return inputs + cost_nusd(plain, Usage(0, round(output_tokens * many))) / many
 
 
-def _worst(rows: Rows, terms: Terms, done: frozenset[int]) -> tuple[int | None, int]:
+def _worst(rows: InputRows, terms: PlanTerms, done: frozenset[int]) -> tuple[int | None, int]:
     """The most that the rows which are left can cost, and the most that one call can."""
     price = terms.price
     if price is None:
@@ -251,5 +253,5 @@ def _worst(rows: Rows, terms: Terms, done: frozenset[int]) -> tuple[int | None, 
     return whole, dearest
 
 
-def _journal_bytes(rows: Rows, replies: float) -> int:
+def _journal_bytes(rows: InputRows, replies: float) -> int:
     return round(JOURNAL_GROWTH * (rows.text_bytes + replies + JOURNAL_ROW_BYTES * len(rows.sizes)))

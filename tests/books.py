@@ -14,7 +14,7 @@ from cortex.loop.step import step
 from cortex.programs.batch import Batch
 from cortex.state import commands, events
 from cortex.state.program import Program, params_of
-from cortex.values.limits import Limits, Route, Terms
+from cortex.values.limits import JobTerms, Limits, Route
 from cortex.values.reply import Reply, Usage
 from policies.estimates.price import Price
 from policies.failures.failure import Failure, FailureKind
@@ -41,13 +41,21 @@ class Book:
     """One job's journal being written."""
 
     def __init__(
-        self, folder: Path, job: str = "job", program: Program | None = None, *, limits: Limits = LIMITS,
-        fallbacks: tuple[Route, ...] = (), price: Price | None = PRICE, fingerprint: str = "", **more: Any,
+        self,
+        folder: Path,
+        job: str = "job",
+        program: Program | None = None,
+        *,
+        limits: Limits = LIMITS,
+        fallbacks: tuple[Route, ...] = (),
+        price: Price | None = PRICE,
+        fingerprint: str = "",
+        **more: Any,
     ) -> None:
         self.folder = Folder(folder).prepare()
         self.program = program or Batch()
         where, params = loader.place_of(type(self.program)), params_of(self.program)
-        terms = Terms(
+        terms = JobTerms(
             job=job, program=where, params_json=params, limits=limits, fallbacks=fallbacks,
             fingerprint=fingerprint or loader.fingerprint(where, params), streams=True,
             route=Route(endpoint="https://provider.test", model="m", price=price), **more,
@@ -83,7 +91,7 @@ class Book:
         """This attempt failed."""
         elapsed_s, by = of.pop("elapsed_s", 0.2), of.pop("by", "branch:0")
         failure = Failure(FailureKind(kind), said, **{"status": 529, **of})
-        return events.Broke(goal, self.asked[goal, attempt].sample, attempt, failure, elapsed_s, 0.0, by)
+        return events.AttemptFailed(goal, self.asked[goal, attempt].sample, attempt, failure, elapsed_s, 0.0, by)
 
     def anew(self) -> None:
         """The job begins anew, as where its program has changed: what it has cost goes with it."""

@@ -1,7 +1,7 @@
 """Breakers in the states that tests begin with, under the policy used by default."""
 
 from policies.failures import breaker as b
-from policies.failures.breaker import Breaker, BreakerPolicy, BreakerState, Moved
+from policies.failures.breaker import Breaker, BreakerMove, BreakerPolicy, BreakerState
 
 CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
 P = BreakerPolicy()
@@ -10,7 +10,7 @@ P = BreakerPolicy()
 def told(
     breaker: Breaker, at_s: float, good: int = 0, bad: int = 0, slow: int = 0, *, retry_after_s: float = 0.0,
     draw: float = 0.0, void: int = 0, generation: int | None = None, policy: BreakerPolicy = P,
-) -> Moved | None:  # fmt: skip
+) -> BreakerMove | None:  # fmt: skip
     """Observe; of this very stay unless another generation is named."""
     own = breaker.generation if generation is None else generation
     return b.observe(policy, breaker, at_s, own, good, bad, slow, retry_after_s, draw, void)
@@ -33,5 +33,5 @@ def half_open(at_s: float = 10.0) -> Breaker:
 def blocked(at_s: float = 0.0, retry_after_s: float = 0.0, draw: float = 0.0) -> Breaker:
     breaker = Breaker()
     moved = b.block(P, breaker, at_s, 0, "credit balance is too low", draw, retry_after_s)
-    assert moved == Moved(CLOSED, OPEN, "credit balance is too low")
+    assert moved == BreakerMove(CLOSED, OPEN, "credit balance is too low")
     return breaker

@@ -6,15 +6,15 @@ from typing import Any
 
 import msgspec
 
-from cortex.control import Bounds, Control, Each, Task, begun, progression
+from cortex.control import ControlBounds, ControlState, ControlTask, SubtaskTemplate, begun, progression
 from cortex.control.commands import KINDS
 from cortex.control.machine import handle
 
 ALL = tuple(KINDS)
-EACH = Each("label {items}", tools=("read",), returns="counts")
+EACH = SubtaskTemplate("label {items}", tools=("read",), returns="counts")
 
 
-def run(*given: dict[str, Any], c: Control | None = None, **root: Any) -> Control:
+def run(*given: dict[str, Any], c: ControlState | None = None, **root: Any) -> ControlState:
     """A run after these commands; none may be refused."""
     c = c or started(**root)
     for each in given:
@@ -24,9 +24,9 @@ def run(*given: dict[str, Any], c: Control | None = None, **root: Any) -> Contro
     return c
 
 
-def started(bounds: Bounds | None = None, **root: Any) -> Control:
+def started(bounds: ControlBounds | None = None, **root: Any) -> ControlState:
     fields: dict[str, Any] = {"goal": "all", "commands": ALL, "tools": ("read", "record"), "each": EACH, **root}
-    return begun(Task(1, **fields), bounds)
+    return begun(ControlTask(1, **fields), bounds)
 
 
 def cmd(command: str, **fields: Any) -> dict[str, Any]:
@@ -40,17 +40,17 @@ def push(*children: dict[str, Any]) -> dict[str, Any]:
 NEXT, TWO = cmd("next_task"), push({}, {})
 
 
-def statuses(c: Control) -> list[str]:
+def statuses(c: ControlState) -> list[str]:
     return [str(task.status) for task in c.tasks.values()]
 
 
-def said(c: Control, command: dict[str, Any]) -> str:
+def said(c: ControlState, command: dict[str, Any]) -> str:
     done = handle(c, command)
     assert not done.failed, done.said
     return done.said
 
 
-def refused(c: Control, command: dict[str, Any]) -> str:
+def refused(c: ControlState, command: dict[str, Any]) -> str:
     """Why a command is refused; it must have changed nothing."""
     done = handle(c, command)
     assert done.failed and not done.handed
@@ -59,7 +59,7 @@ def refused(c: Control, command: dict[str, Any]) -> str:
     return done.said.removeprefix("refused: ")
 
 
-def branched(*values: str, returns: str = "text") -> Control:
+def branched(*values: str, returns: str = "text") -> ControlState:
     c = run(cmd("fork", framings=[f"view {n}" for n in range(len(values))]), returns=returns)
     for value in values:
         c = run(NEXT, c=c)
@@ -67,5 +67,5 @@ def branched(*values: str, returns: str = "text") -> Control:
     return c
 
 
-def _fail_for_good(c: Control) -> Control:
+def _fail_for_good(c: ControlState) -> ControlState:
     return progression.failed(c.with_task(msgspec.structs.replace(c.task, tries=9)), "bad")

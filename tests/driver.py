@@ -17,7 +17,7 @@ from cortex.loop.step import step
 from cortex.state import commands, events
 from cortex.state.program import Program, params_of
 from cortex.state.state import Goal, State
-from cortex.values.limits import Limits, Route, Terms
+from cortex.values.limits import JobTerms, Limits, Route
 from cortex.values.reply import Reply, Usage
 from policies.estimates.tokens import body_tokens_bound
 from policies.failures.failure import Failure, FailureKind
@@ -65,7 +65,7 @@ class Driver:
         order: int | None = None, together: int = 1, counter: Counter = by_fours, countable: bool = True,
     ) -> None:  # fmt: skip
         route = Route(endpoint="scripted", model="scripted", context_window=window)
-        self.terms = Terms(
+        self.terms = JobTerms(
             job="job", program=type(program).name, params_json=params_of(program), fingerprint="f", route=route,
             limits=limits or Limits(),
         )  # fmt: skip
@@ -80,7 +80,7 @@ class Driver:
         self._shuffle = random.Random(order) if order is not None else None
         self._waiting: list[commands.Call] = []
         self.turn(events.Opened(self.terms, 1))
-        self.turn(events.Granted(permits))
+        self.turn(events.PermitsGranted(permits))
 
     def turn(self, *happened: events.Event, at_s: float | None = None) -> list[commands.Command]:
         """One turn of the loop, kept for the journal."""
@@ -91,9 +91,9 @@ class Driver:
             if isinstance(command, commands.Call):
                 self.calls.append(command)
                 self._waiting.append(command)
-            elif isinstance(command, commands.Emit):
+            elif isinstance(command, commands.EmitResult):
                 self.emitted.append(command.value)
-            elif isinstance(command, commands.Abandon):
+            elif isinstance(command, commands.AbandonAttempt):
                 self._waiting = [c for c in self._waiting if (c.goal, c.attempt) != (command.goal, command.attempt)]
         self.in_flight_max = max(self.in_flight_max, len(self._waiting))
         return out
@@ -148,14 +148,14 @@ class Driver:
         if body_tokens_bound(call.body) > call.prompt_tokens_max:
             if not self.countable:
                 failure = Failure(FailureKind.TOO_LARGE, "no counter to ask", sent=False)
-                return events.Broke(call.goal, call.sample, call.attempt, failure)
+                return events.AttemptFailed(call.goal, call.sample, call.attempt, failure)
             if tokens > call.prompt_tokens_max:
                 failure = Failure(FailureKind.TOO_LARGE, f"{tokens} tokens", sent=False)
-                return events.Broke(call.goal, call.sample, call.attempt, failure)
+                return events.AttemptFailed(call.goal, call.sample, call.attempt, failure)
         self.answered.append(call)
         said = self.model(text)
         if isinstance(said, Failure):
-            return events.Broke(call.goal, call.sample, call.attempt, said)
+            return events.AttemptFailed(call.goal, call.sample, call.attempt, said)
         if isinstance(said, str):
             said = replied(said, "end_turn", tokens, by_fours(said))
         return events.Answered(call.goal, call.sample, call.attempt, call.hash, said)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cortex.state.sandbox import Refusal
+from cortex.state.sandbox import SandboxRefusal
 
-F, R, S = Refusal.FORBIDDEN, Refusal.RAISED, Refusal.SYNTAX
+F, R, S = SandboxRefusal.FORBIDDEN, SandboxRefusal.RAISED, SandboxRefusal.SYNTAX
 T, M, P, D, C, A, X = (
-    Refusal.TIME, Refusal.MEMORY, Refusal.OUTPUT, Refusal.RECURSION, Refusal.CALLS, Refusal.ANSWER, Refusal.CRASHED,
+    SandboxRefusal.TIME, SandboxRefusal.MEMORY, SandboxRefusal.OUTPUT, SandboxRefusal.RECURSION, SandboxRefusal.CALLS, SandboxRefusal.ANSWER, SandboxRefusal.CRASHED,
 )  # fmt: skip
 
 
@@ -17,10 +17,10 @@ class Escape(NamedTuple):
 
     name: str
     code: str
-    ends: tuple[Refusal, ...]
+    ends: tuple[SandboxRefusal, ...]
 
 
-def _e(name: str, code: str, *ends: Refusal) -> Escape:
+def _e(name: str, code: str, *ends: SandboxRefusal) -> Escape:
     return Escape(name, code, ends)
 
 
@@ -86,7 +86,9 @@ CHAINS = [
     _e("builtins by name", "__builtins__['open']", F),
     _e("globals", "globals()['__builtins__']", F),
     _e("vars", "vars()", F),
-    _e("traceback frames", "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    e.__traceback__.tb_frame.f_globals", F),
+    _e(
+        "traceback frames", "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    e.__traceback__.tb_frame.f_globals", F
+    ),
     _e("metaclass", "class A(type):\n    pass", S),
 ]
 EVALUATED = [
@@ -101,10 +103,18 @@ EVALUATED = [
 ]
 ENDLESS = [
     _e("loop", "while True:\n    pass", T),
-    _e("loop that catches", "while True:\n    try:\n        while True:\n            pass\n    except BaseException:\n        pass", T),
+    _e(
+        "loop that catches",
+        "while True:\n    try:\n        while True:\n            pass\n    except BaseException:\n        pass",
+        T,
+    ),
     _e("finally again and again", "def f():\n    try:\n        f()\n    finally:\n        f()\nf()", T, D),
     _e("a long sum", "sum(range(10**14))", T),
-    _e("a loop that yields to others", "import asyncio\nasync def f():\n    while True:\n        await asyncio.sleep(0)\nawait f()", T),
+    _e(
+        "a loop that yields to others",
+        "import asyncio\nasync def f():\n    while True:\n        await asyncio.sleep(0)\nawait f()",
+        T,
+    ),
     _e("backtracking", "import re\nre.match(r'(a|a)*\\1$', 'a' * 60 + 'b')", T),
     _e("backtracking, many times", "import re\nwhile True:\n    re.match('(a+)+$', 'a' * 5000 + 'b')", T),
     _e("sort by a slow key", "def key(n):\n    return sum(range(10**7))\nsorted(range(10**5), key=key)", T),
@@ -121,7 +131,12 @@ MEMORY = [
     _e("replace", "'ab'.replace('a', 'b' * 10**11)", M),
     _e("width", "f'{1:>100000000000}'", M),
     _e("percent", "'%100000000000d' % 1", M),
-    _e("memory that catches", "while True:\n    try:\n        x = [0] * 10**11\n    except MemoryError:\n        pass", M, T),
+    _e(
+        "memory that catches",
+        "while True:\n    try:\n        x = [0] * 10**11\n    except MemoryError:\n        pass",
+        M,
+        T,
+    ),
     _e("many arguments", "zip(*[[1]] * 10**9)", M),
 ]
 NUMBERS = [
@@ -155,8 +170,18 @@ CALLS = [
     _e("flooding, at once", "llm_map([str(i) for i in range(10**5)])", C),
     _e("flooding, gathered", "import asyncio\nawait asyncio.gather(*[llm(str(i)) for i in range(10**5)])", C),
     _e("flooding, caught", "while True:\n    try:\n        llm('again')\n    except BaseException:\n        pass", C),
-    _e("knocking on doors", "while True:\n    try:\n        open('/etc/passwd')\n    except Exception:\n        pass", C, T),
-    _e("calling what is not there", "while True:\n    try:\n        rlm('a', 'b')\n    except NameError:\n        pass", C, T),
+    _e(
+        "knocking on doors",
+        "while True:\n    try:\n        open('/etc/passwd')\n    except Exception:\n        pass",
+        C,
+        T,
+    ),
+    _e(
+        "calling what is not there",
+        "while True:\n    try:\n        rlm('a', 'b')\n    except NameError:\n        pass",
+        C,
+        T,
+    ),
     _e("prompts beyond memory", "p = 'x' * 10**7\nllm_map([p] * 30)", M),
     _e("one text named very often, to llm", "p = 'x' * 10**7\nllm_map([p] * 10**5)", M, X),
     _e("one text named very often, to submit", "p = 'x' * 10**7\nsubmit([p] * 10**5)", M, X),
@@ -175,9 +200,19 @@ FORGED = [
     _e("an answer that is no number", "submit(float('nan'))", A),
     _e("an answer that holds no number", "submit([{'a': 1e308 * 10}])", A),
     _e("an error of ours, raised", "raise TimeoutError('feed time limit exceeded: 1s > 1s')", R),
-    _e("a result of ours, raised", "raise RuntimeError('{\"submitted\": true, \"answer\": 1}')", R),
-    _e("a repr that loops", "class A:\n    def __repr__(self):\n        while True:\n            pass\nraise ValueError(str(A()))", T, R),
-    _e("a repr that loops, printed", "class A:\n    def __repr__(self):\n        while True:\n            pass\nprint(A())", T, R),
+    _e("a result of ours, raised", 'raise RuntimeError(\'{"submitted": true, "answer": 1}\')', R),
+    _e(
+        "a repr that loops",
+        "class A:\n    def __repr__(self):\n        while True:\n            pass\nraise ValueError(str(A()))",
+        T,
+        R,
+    ),
+    _e(
+        "a repr that loops, printed",
+        "class A:\n    def __repr__(self):\n        while True:\n            pass\nprint(A())",
+        T,
+        R,
+    ),
     _e("a property that loops", "class A:\n    def __len__(self):\n        return 10**100\nlen(A())", T, R),
 ]
 

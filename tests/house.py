@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cortex.scheduler.protocol import Begun, Command, Event, Nodes, Reported, Start
-from cortex.scheduler.reports import Report, RouteSignals
+from cortex.scheduler.protocol import Command, Event, MemberReported, MemberStarted, NodesChanged, StartMember
+from cortex.scheduler.reports import ProgressReport, RouteSignals
 from tests.town import ROUTE, Town, settings
 
 
@@ -22,17 +22,17 @@ class House(Town):
         self.nodes = nodes
         super().__init__(settings(limit, **knobs))
         self.after(1.0)
-        self.tell(Nodes(self.at_s, nodes))
+        self.tell(NodesChanged(self.at_s, nodes))
 
     def tell(self, event: Event) -> list[Command]:
         commands = super().tell(event)
         for command in list(commands):
-            if isinstance(command, Start) and command.name not in self.still:
+            if isinstance(command, StartMember) and command.name not in self.still:
                 node = next(node for node in self.nodes if node not in command.avoid)
                 self.life[command.name] = self.life.get(command.name, 0) + 1
                 self.where[command.name] = node
                 incarnation = f"{command.name} {self.life[command.name]}"
-                commands += self.tell(Begun(self.at_s, command.name, node, incarnation))
+                commands += self.tell(MemberStarted(self.at_s, command.name, node, incarnation))
         return commands
 
     def say(self, name: str, calls: int | None = None, done: int = 1):
@@ -40,7 +40,7 @@ class House(Town):
         self.done[name] = self.done.get(name, 0) + done
         self.number += 1
         n = self.calls[name]
-        report = Report(
+        report = ProgressReport(
             name,
             f"{name} {self.life[name]}",
             self.where[name],
@@ -51,7 +51,7 @@ class House(Town):
             done=self.done[name],
             routes=(RouteSignals(ROUTE, ROUTE, in_flight=n),) if n else (),
         )
-        return self.tell(Reported(self.at_s, report))
+        return self.tell(MemberReported(self.at_s, report))
 
     def live(self, seconds: float) -> list:
         """Time passes: branches with work report each second, channels renew, unless they are mute."""

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from cortex.scheduler import step
-from cortex.scheduler.reports import Claim, Claims, Grant, Report, RouteSignals
-from policies.limits.limit import Allowance, Sample
+from cortex.scheduler.reports import Claim, Claims, Grant, ProgressReport, RouteSignals
+from policies.limits.limit import PoolAllowance, UsageSample
 from policies.limits.pace import set_rates
 from tests.pool import MESSAGE_S, Pool, Provider
 
@@ -22,13 +22,13 @@ class LeasedPool(Pool):
     """Each node is a job and a branch in one."""
 
     def __init__(self, provider: Provider, **options: Any) -> None:
-        self.state = step.Cluster()
+        self.state = step.SchedulerState()
         self.granted = 0
         self._numbers = 0
         self._due_s = math.inf
         self._heard_serial: dict[int, int] = {}
         super().__init__(provider, **options)
-        self._step(step.Started(self.now_s, "cortex"))
+        self._step(step.SchedulerStarted(self.now_s, "cortex"))
         for place, _ in enumerate(self.nodes):
             self._join(place)
         self.limit = self.state.pools[POOL].limit
@@ -38,7 +38,7 @@ class LeasedPool(Pool):
             if isinstance(command, Grant):
                 self.granted += 1
                 self._at(self._draw(MESSAGE_S), self._take_grant, int(command.job), command)
-            elif isinstance(command, step.Start):
+            elif isinstance(command, step.StartMember):
                 self._at(STARTING_S, self._begun, command.name)
         if self.state.due_s < self._due_s:
             self._due_s = self.state.due_s
@@ -46,17 +46,17 @@ class LeasedPool(Pool):
 
     def _passed(self) -> None:
         self._due_s = math.inf
-        self._step(step.Passed(self.now_s))
+        self._step(step.TimePassed(self.now_s))
 
     def _begun(self, name: str) -> None:
-        self._step(step.Begun(self.now_s, name, "node", f"{name}!"))
+        self._step(step.MemberStarted(self.now_s, name, "node", f"{name}!"))
 
     def _join(self, place: int) -> None:
         node = self.nodes[place]
         wanted = min(CONCURRENCY, int(self.demand(self.now_s - self.zero_s) / len(self.nodes)))
         held = max(node.permits, node.in_flight)
         claim = Claim(ROUTE, POOL, held, self._heard_serial.get(place, 0))
-        self._step(step.Joined(self.now_s, Claims(str(place), 1, "cortex", wanted, CONCURRENCY, (claim,))))
+        self._step(step.ChannelJoined(self.now_s, Claims(str(place), 1, "cortex", wanted, CONCURRENCY, (claim,))))
 
     def _take_grant(self, place: int, grant: Grant) -> None:
         if grant.serial <= self._heard_serial.get(place, 0):
@@ -64,14 +64,12 @@ class LeasedPool(Pool):
         self._heard_serial[place] = grant.serial
         node = self.nodes[place]
         node.permits = grant.permits if grant.starts else 0
-        set_rates(
-            node.pace, self.now_s, grant.requests_per_s, grant.input_tokens_per_s, grant.output_tokens_per_s
-        )
+        set_rates(node.pace, self.now_s, grant.requests_per_s, grant.input_tokens_per_s, grant.output_tokens_per_s)
         self._begin(place)
-        self._shared = Allowance(sum(each.permits for each in self.nodes))
+        self._shared = PoolAllowance(sum(each.permits for each in self.nodes))
         self._at(self._draw(MESSAGE_S), self._join, place)
 
-    def _heard(self, place: int, counts: Sample, in_flight: int) -> None:
+    def _heard(self, place: int, counts: UsageSample, in_flight: int) -> None:
         self._numbers += 1
         failed = {"throttled": counts.throttled, "transient": counts.unwell}
         signals = RouteSignals(
@@ -88,13 +86,15 @@ class LeasedPool(Pool):
             in_flight=in_flight,
         )
         name = f"branch:{place}"
-        report = Report(name, f"{name}!", "node", self._numbers, "calling", in_flight, done=self._numbers, routes=(signals,))
-        self._step(step.Reported(self.now_s, report))
+        report = ProgressReport(
+            name, f"{name}!", "node", self._numbers, "calling", in_flight, done=self._numbers, routes=(signals,)
+        )
+        self._step(step.MemberReported(self.now_s, report))
         self._join(place)
 
     def _share(self) -> None:
         """The cortex does."""
-        self._shared = self._shared or Allowance(0)
+        self._shared = self._shared or PoolAllowance(0)
 
     def _free(self) -> bool:
         """That nobody has what another still uses is the scheduler's part."""

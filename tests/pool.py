@@ -16,13 +16,13 @@ from typing import Any
 import msgspec
 
 from policies.limits.limit import (
-    Allowance,
-    Bucket,
-    Caps,
-    Limit,
     LimitPolicy,
+    PoolAllowance,
+    PoolCaps,
+    PoolLimit,
     RateLimits,
-    Sample,
+    ReportedBucket,
+    UsageSample,
     allowance,
     new,
     observe,
@@ -117,13 +117,13 @@ class Pool:
         seed: int = 1,
         nodes: int = 4,
         demand: Callable[[float], float] = lambda at_s: 1e9,
-        caps: Caps | None = None,
+        caps: PoolCaps | None = None,
         policy: LimitPolicy | None = None,
         begins_at_s: float = 1_000.0,
     ) -> None:
-        self.provider, self.demand, self.caps = provider, demand, caps or Caps()
+        self.provider, self.demand, self.caps = provider, demand, caps or PoolCaps()
         self.policy = policy or LimitPolicy()
-        self.limit: Limit = new(self.policy)
+        self.limit: PoolLimit = new(self.policy)
         self.chance = random.Random(seed)
         self.zero_s = self.now_s = begins_at_s
         self.nodes = [Node(Pace()) for _ in range(nodes)]
@@ -134,7 +134,7 @@ class Pool:
         self._filled_at_s = self.now_s
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._number = 0
-        self._shared: Allowance | None = None
+        self._shared: PoolAllowance | None = None
         self._grew_s = -math.inf
         for place, _ in enumerate(self.nodes):
             self._at(REPORT_S * self.chance.random(), self._report_due, place)
@@ -278,7 +278,7 @@ class Pool:
     def _headers(self) -> RateLimits:
         self._fill()
         told = [
-            Bucket(round(60 * rate), max(0, int(level))) if rate else Bucket()
+            ReportedBucket(round(60 * rate), max(0, int(level))) if rate else ReportedBucket()
             for level, rate in zip(self._levels, self._rates(), strict=True)
         ]
         return RateLimits(requests=told[0], input_tokens=told[1], output_tokens=told[2])
@@ -295,7 +295,7 @@ class Pool:
         if not any(anything):
             self._begin(place)  # there may be work again
             return
-        counts = Sample(
+        counts = UsageSample(
             begun=node.begun,
             answered=node.answered,
             throttled=node.throttled,
@@ -310,7 +310,7 @@ class Pool:
         node.latency_s, node.retry_after_s, node.rate = 0.0, 0.0, None
         self._at(self._draw(MESSAGE_S), self._heard, place, counts, node.in_flight)
 
-    def _heard(self, place: int, counts: Sample, in_flight: int) -> None:
+    def _heard(self, place: int, counts: UsageSample, in_flight: int) -> None:
         self.nodes[place].told_in_flight = in_flight
         known = sum(node.told_in_flight for node in self.nodes)
         allowed = self._shared.concurrency if self._shared else 0
@@ -332,7 +332,7 @@ class Pool:
             for place, _ in enumerate(self.nodes):
                 self._at(self._draw(MESSAGE_S), self._granted, place, shared)
 
-    def _granted(self, place: int, shared: Allowance) -> None:
+    def _granted(self, place: int, shared: PoolAllowance) -> None:
         node, n = self.nodes[place], len(self.nodes)
         if shared is not self._shared:
             return  # overtaken

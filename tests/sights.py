@@ -9,8 +9,8 @@ import msgspec
 from actors.jobs.summary import summary
 from actors.top.sources import ClusterSeen, JobSeen, Seen
 from cortex.state.state import State
-from cortex.values.limits import Limits, Route, Terms
-from policies.limits.limit import NO_CAPS, Caps
+from cortex.values.limits import JobTerms, Limits, Route
+from policies.limits.limit import NO_CAPS, PoolCaps
 
 NOW_S = 1_800_000_000.0
 OWN = Route(endpoint="https://api.anthropic.com", credential="k1", model="claude-haiku-4-5")
@@ -21,7 +21,7 @@ NODE = "ab" * 28
 
 def job(name: str = "j", outcome: str = "running", source: str = "live", age_s: float = 0.4, **facts: Any) -> JobSeen:
     """A job with these facts; the others are those of one that has just begun."""
-    terms = Terms(
+    terms = JobTerms(
         job=name, program="batch", params_json=b"{}", fingerprint="f", route=OWN, streams=True,
         limits=Limits(max_cost_nusd=5 * 10**9), places={"rows": "1000"},
     )  # fmt: skip
@@ -44,7 +44,7 @@ def reading(**more: Any) -> dict[str, Any]:
 
 def cluster(
     where: str = "process 7 on here, inline", cortex: str = "cortex.1", age_s: float = 0.4, breaker: Any = None,
-    caps: Caps = NO_CAPS, drained_by: str = "", **status: Any,
+    caps: PoolCaps = NO_CAPS, drained_by: str = "", **status: Any,
 ) -> ClusterSeen:  # fmt: skip
     """A cortex with one route, two branches and one node."""
     closed = {"state": "closed", "until_s": 0.0, "why": ""}

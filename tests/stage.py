@@ -21,7 +21,7 @@ from cortex.state.changes import Ask, Change
 from cortex.state.decision_hook import listen
 from cortex.state.program import Program
 from cortex.state.state import Goal, State, Status
-from cortex.values.limits import Limits, Route, Terms
+from cortex.values.limits import JobTerms, Limits, Route
 from cortex.values.prompt import Part, Prompt, Role
 from cortex.values.reply import Reply, Usage
 from policies.estimates.price import Price, parse_price
@@ -31,7 +31,7 @@ PRICE = parse_price("input=3,output=15")
 USAGE = Usage(10, 2)
 
 
-def taken(program: Program, turns: Iterable[events.Turn]) -> Iterator[tuple[commands.Decided, State]]:
+def taken(program: Program, turns: Iterable[events.Turn]) -> Iterator[tuple[commands.StepCommands, State]]:
     """What `step` makes of each of these turns, and K after it."""
     k: State | None = None
     for turn in turns:
@@ -55,9 +55,9 @@ def failure(kind: FailureKind | str, message: str = "no", **more: Any) -> Failur
 def terms(
     limits: Limits | None = None, *, price: Price | None = None, streams: bool = False, window: int = 200_000,
     job: str = "j", fingerprint: str = "f", route: Route | None = None, **more: Any,
-) -> Terms:  # fmt: skip
+) -> JobTerms:  # fmt: skip
     """Terms of a job of the tests' own."""
-    return Terms(
+    return JobTerms(
         job=job, program="p", params_json=b"{}", fingerprint=fingerprint, limits=limits or Limits(), streams=streams,
         route=route or Route(endpoint="sim", model="m", context_window=window, price=price), **more,
     )  # fmt: skip
@@ -87,7 +87,7 @@ class Stage:
         self.calls: dict[tuple[int, int], commands.Call] = {}
         self.emitted: list[Any] = []
         self.said: list[commands.Command] = []
-        self.ended: list[commands.Finish] = []
+        self.ended: list[commands.FinishJob] = []
         self.heard: list[tuple[int, str, dict[str, Any]]] = []
         """Every decision, as a replay of it told: of which goal, what, and what was seen."""
         opening = opened or events.Opened(terms(limits, **of_terms), 1)
@@ -95,7 +95,7 @@ class Stage:
         self.shadow: State = codec.open_job(opening.terms)
         self.turn(opening, at_s=100.0)
         if permits:
-            self.turn(events.Granted(permits))
+            self.turn(events.PermitsGranted(permits))
 
     def turn(self, *happened: events.Event, at_s: float | None = None) -> list[commands.Command]:
         """One turn; time goes on by a second unless it is told."""
@@ -109,14 +109,14 @@ class Stage:
         for command in out:
             if isinstance(command, commands.Call):
                 self.calls[command.goal, command.attempt] = command
-            elif isinstance(command, commands.Emit):
+            elif isinstance(command, commands.EmitResult):
                 if command.index < len(self.emitted):
                     assert self.emitted[command.index] is TAKEN_BACK
                     self.emitted[command.index] = command.value
                 else:
                     assert command.index == len(self.emitted)
                     self.emitted.append(command.value)
-            elif isinstance(command, commands.Finish):
+            elif isinstance(command, commands.FinishJob):
                 self.ended.append(command)
         self.said += out
         return out
@@ -124,21 +124,23 @@ class Stage:
     def _take_back(self, turn: events.Turn, out: list[commands.Command]) -> None:
         """Results of rows that were opened again: in order, their places stay; what can come no more leaves them."""
         for event in (each for batch in turn.batches for each in batch):
-            if isinstance(event, events.Reopened) and event.edition == self.k.edition:
+            if isinstance(event, events.RowsReopened) and event.edition == self.k.edition:
                 gone = [TAKEN_BACK] if event.ordered else []
                 for line in reversed(event.lines):
                     self.emitted[line : line + 1] = gone
-        if self.k.outcome in ("failed", "cancelled") and of(out, commands.Finish):
-            late = {command.order for command in of(out, commands.Emit)}
+        if self.k.outcome in ("failed", "cancelled") and of(out, commands.FinishJob):
+            late = {command.order for command in of(out, commands.EmitResult)}
             self.emitted = [v for i, v in enumerate(self.emitted) if v is not TAKEN_BACK or i in late]
 
-    def _doubt(self, turn: events.Turn, out: commands.Decided) -> None:
+    def _doubt(self, turn: events.Turn, out: commands.StepCommands) -> None:
         blob = codec.encode_turn(turn.at_s, [codec.encode_batch(batch) for batch in turn.batches])
         self.shadow = codec.decode_state(codec.encode_state(self.shadow))
         listen(self.shadow, self._hear)  # who listens changes nothing
         echo = step(self.shadow, self.other, codec.decode_turn(blob))
         assert _deeds(echo) == _deeds(out), "a replay says something else"
-        assert _ids(echo.made) == _ids(out.made) and _ids(echo.ended) == _ids(out.ended), "a replay tells of other goals"
+        assert _ids(echo.made) == _ids(out.made) and _ids(echo.ended) == _ids(out.ended), (
+            "a replay tells of other goals"
+        )
         if codec.encode_state(self.shadow) != codec.encode_state(self.k):
             assert self.shadow == self.k, "a replay makes another K"
             raise AssertionError("a replay makes K with other bytes")
@@ -157,10 +159,12 @@ class Stage:
         self.calls.pop((call.goal, call.attempt), None)
         return events.Answered(call.goal, call.sample, call.attempt, call.hash, reply(text, usage))
 
-    def broke(self, call: commands.Call, kind: FailureKind | str, message: str = "no", **more: Any) -> events.Broke:
+    def broke(
+        self, call: commands.Call, kind: FailureKind | str, message: str = "no", **more: Any
+    ) -> events.AttemptFailed:
         """The event of a failure."""
         self.calls.pop((call.goal, call.attempt), None)
-        return events.Broke(call.goal, call.sample, call.attempt, failure(kind, message, **more))
+        return events.AttemptFailed(call.goal, call.sample, call.attempt, failure(kind, message, **more))
 
     def answer(self, text: str = "ok", goal: int = 0) -> list[commands.Command]:
         """One turn: the latest call (of a goal) is answered."""
@@ -193,7 +197,7 @@ def _ids(goals: Iterable[Goal]) -> list[tuple[int, Status]]:
 
 def _deeds(out: Iterable[commands.Command]) -> bytes:
     """All but the lines of a log: a replay may leave one out, and repeats none."""
-    return msgspec.msgpack.encode([command for command in out if not isinstance(command, commands.Log)])
+    return msgspec.msgpack.encode([command for command in out if not isinstance(command, commands.LogLine)])
 
 
 def row(key: str, text: str = "hello") -> events.Row:
@@ -202,10 +206,10 @@ def row(key: str, text: str = "hello") -> events.Row:
     return events.Row(key, body, 8)
 
 
-def fed(*keys: str, start: int = 0, ended: bool = False) -> events.Fed:
+def fed(*keys: str, start: int = 0, ended: bool = False) -> events.RowsRead:
     """A window of rows, each ten bytes long; one whose name begins with ``!`` was refused."""
     rows = tuple(row(key) if not key.startswith("!") else events.Row(key[1:], refusal="no messages") for key in keys)
-    return events.Fed(rows, start, start + 10 * len(rows), ended)
+    return events.RowsRead(rows, start, start + 10 * len(rows), ended)
 
 
 def of(out: Iterable[commands.Command], kind: type) -> list[Any]:

@@ -8,9 +8,18 @@ from __future__ import annotations
 
 import msgspec
 
-from cortex.scheduler.protocol import Command, Event, Heard, Joined, Left, Passed, Reported, Started
-from cortex.scheduler.reports import Claim, Claims, Grant, Report, RouteSignals
-from cortex.scheduler.state import NEVER, Cluster, Settings
+from cortex.scheduler.protocol import (
+    AllRejoined,
+    ChannelJoined,
+    Command,
+    Event,
+    JobLeft,
+    MemberReported,
+    SchedulerStarted,
+    TimePassed,
+)
+from cortex.scheduler.reports import Claim, Claims, Grant, ProgressReport, RouteSignals
+from cortex.scheduler.state import NEVER, SchedulerSettings, SchedulerState
 from cortex.scheduler.step import step
 from policies.limits.limit import LimitPolicy
 
@@ -19,9 +28,9 @@ OTHER = "https://two|key|opus"
 TIMEOUT_S = 20.0
 
 
-def settings(limit: int = 12, **knobs: object) -> Settings:
+def settings(limit: int = 12, **knobs: object) -> SchedulerSettings:
     """Of a cortex whose pools stay as large as they begin."""
-    return Settings(limit=LimitPolicy(start=limit, ceiling=limit), **knobs)  # type: ignore[arg-type]
+    return SchedulerSettings(limit=LimitPolicy(start=limit, ceiling=limit), **knobs)  # type: ignore[arg-type]
 
 
 class Channel:
@@ -102,7 +111,7 @@ class Channel:
 class Town:
     """A cortex and its jobs; messages to jobs wait in ``post`` until they are delivered, lost or doubled."""
 
-    def __init__(self, own: Settings | None = None) -> None:
+    def __init__(self, own: SchedulerSettings | None = None) -> None:
         self.settings = own or settings()
         self.at_s = 0.0
         self.post: list[Grant] = []
@@ -117,12 +126,12 @@ class Town:
 
     def start(self, again: bool) -> None:
         self.incarnation += 1
-        self.state = Cluster(self.settings)
+        self.state = SchedulerState(self.settings)
         self.post.clear()
         self.awaited = {name for name, job in self.jobs.items() if job.cortex or any(job.flights.values())}
-        self.tell(Started(self.at_s, f"cortex {self.incarnation}", again))
+        self.tell(SchedulerStarted(self.at_s, f"cortex {self.incarnation}", again))
         if again and not self.awaited:
-            self.tell(Heard(self.at_s))
+            self.tell(AllRejoined(self.at_s))
 
     def tell(self, event: Event) -> list[Command]:
         """The commands; grants are put into the post, but those that answer a question."""
@@ -140,7 +149,7 @@ class Town:
     def join(self, name: str, wanted: int | None = None, answered: bool = True) -> list[Grant]:
         job = self.job(name)
         job.wanted = job.wanted if wanted is None else wanted
-        told = self.tell(Joined(self.at_s, job.claims(self.at_s)))
+        told = self.tell(ChannelJoined(self.at_s, job.claims(self.at_s)))
         answers = [command for command in told if isinstance(command, Grant) and command.for_s]
         assert [grant.route for grant in answers] == list(job.routes), "one for each claim"
         if answered:
@@ -152,16 +161,16 @@ class Town:
         if self.awaited:
             self.awaited.discard(name)
             if not self.awaited:
-                self.tell(Heard(self.at_s))
+                self.tell(AllRejoined(self.at_s))
         return answers
 
     def leave(self, name: str) -> None:
         self.epochs[name] = self.jobs.pop(name).epoch
-        self.tell(Left(self.at_s, name, self.epochs[name]))
+        self.tell(JobLeft(self.at_s, name, self.epochs[name]))
         if name in self.awaited:
             self.awaited.discard(name)
             if not self.awaited:
-                self.tell(Heard(self.at_s))
+                self.tell(AllRejoined(self.at_s))
 
     def deliver(self, place: int = 0) -> None:
         if self.post:
@@ -185,7 +194,7 @@ class Town:
         until_s, told = self.at_s + seconds, []
         while self.state.due_s <= until_s:
             self.at_s = max(self.at_s, self.state.due_s)
-            told += self.tell(Passed(self.at_s))
+            told += self.tell(TimePassed(self.at_s))
         self.at_s = until_s
         return told
 
@@ -194,8 +203,10 @@ class Town:
         self.number += 1
         signals = RouteSignals(route, route, generation, in_flight=flights, **counts)  # type: ignore[arg-type]
         phase = "calling" if flights else "idle"
-        report = Report("branch:0", "b1", "node", self.number, phase, flights, done=self.number, routes=(signals,))
-        return self.tell(Reported(self.at_s, report))
+        report = ProgressReport(
+            "branch:0", "b1", "node", self.number, phase, flights, done=self.number, routes=(signals,)
+        )
+        return self.tell(MemberReported(self.at_s, report))
 
     def trip(self, route: str = ROUTE, n: int = 30) -> None:
         """Attempts fail until the route's breaker opens."""

@@ -105,23 +105,23 @@ class World:
         """The channel dies and comes back, or the cortex shares the routes out anew."""
         routes = len(self.k.terms.routes)
         if self.chance.random() < 0.8:
-            return [events.Granted(self.chance.choice([0, 1, self.permits]), self.chance.randrange(routes))]
+            return [events.PermitsGranted(self.chance.choice([0, 1, self.permits]), self.chance.randrange(routes))]
         held = [one for one in self.under_way if isinstance(one, commands.Call) and self.chance.random() < 0.5]
         for call in self.under_way:
             if isinstance(call, commands.Call) and call not in held and self.chance.random() < 0.5:
                 self.overdue.append(self._answer(call, remembered=False))  # the provider had worked, and it comes late
         self.under_way = list(held)
         keys = tuple((call.goal, call.attempt) for call in held)
-        return [events.Rejoined(self.k.epoch + 1, keys), events.Granted(self.permits)]
+        return [events.Rejoined(self.k.epoch + 1, keys), events.PermitsGranted(self.permits)]
 
     def _heard(self, out: list[commands.Command]) -> None:
         for command in out:
-            if isinstance(command, (commands.Call, commands.RunTool, commands.Launch)):
+            if isinstance(command, (commands.Call, commands.StartToolRun, commands.LaunchChildJob)):
                 self.under_way.append(command)
-            elif isinstance(command, commands.Abandon):
+            elif isinstance(command, commands.AbandonAttempt):
                 self._abandon(command)
 
-    def _abandon(self, command: commands.Abandon) -> None:
+    def _abandon(self, command: commands.AbandonAttempt) -> None:
         """Told to stop, a call mostly does; one that was answered already is paid all the same."""
         for call in self.under_way:
             if isinstance(call, commands.Call) and (call.goal, call.attempt) == (command.goal, command.attempt):
@@ -135,13 +135,13 @@ class World:
     # -- how things end ------------------------------------------------------------------------------------------------
 
     def _end_of(self, command: commands.Command) -> list[events.Event]:
-        if isinstance(command, commands.RunTool):
+        if isinstance(command, commands.StartToolRun):
             return [self._tool_end(command)]
-        if isinstance(command, commands.Launch):
+        if isinstance(command, commands.LaunchChildJob):
             return [self._child_end(command)]
         assert isinstance(command, commands.Call)
         if command.hash in self.memory:
-            return [events.Recalled(command.goal, command.sample, command.hash, self.memory[command.hash])]
+            return [events.ReplyRecalled(command.goal, command.sample, command.hash, self.memory[command.hash])]
         if self.chance.random() >= self.faults:
             return [self._answer(command)]
         if self.chance.random() < 0.4:
@@ -152,7 +152,9 @@ class World:
             return [self._broken(command, self.chance.choice(PAID), 0, False)]
         if self.late and self.chance.random() < 0.5:
             self.overdue.append(self._answer(command, remembered=False))
-            return [events.Broke(command.goal, command.sample, command.attempt, failure(self.chance.choice(PAID)))]
+            return [
+                events.AttemptFailed(command.goal, command.sample, command.attempt, failure(self.chance.choice(PAID)))
+            ]
         return [self._broken(command, self.chance.choice(PAID), 0, True)]
 
     def _answer(self, call: commands.Call, remembered: bool = True) -> events.Event:
@@ -173,14 +175,14 @@ class World:
         self.true_nusd += cost_nusd(price, usage) if price is not None else 0
         self.true_tokens += usage.input_tokens_billed + usage.output_tokens
 
-    def _tool_end(self, command: commands.RunTool) -> events.Event:
+    def _tool_end(self, command: commands.StartToolRun) -> events.Event:
         bad = None
         if self.chance.random() < self.faults:
             bad = failure(self.chance.choice([FailureKind.LOST, FailureKind.TIMED_OUT, FailureKind.FAULTY]))
         value = f"value {self.chance.randint(0, 9) if self.faults else digest(command.tool, command.arguments) % 10}"
         return events.Observed(command.goal, command.attempt, value, self.k.at_s, bad)
 
-    def _child_end(self, command: commands.Launch) -> events.Event:
+    def _child_end(self, command: commands.LaunchChildJob) -> events.Event:
         """A child of this name goes on from what it had spent before; its bill and its caps count all of it."""
         before_nusd, before_tokens = self.spent.get(command.goal, (0, 0))
         nusd = before_nusd + (5 if command.max_cost_nusd is None else max(0, command.max_cost_nusd - before_nusd) // 2)
@@ -193,7 +195,7 @@ class World:
         bad = None
         if self.chance.random() < self.faults:
             bad = failure(self.chance.choice([FailureKind.FAULTY, FailureKind.OVER_BUDGET]))
-        return events.Returned(command.goal, command.attempt, "child", nusd, 0, tokens, 0, bad)
+        return events.ChildJobEnded(command.goal, command.attempt, "child", nusd, 0, tokens, 0, bad)
 
 
 # -- what two runs have in common ---------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from actors.runtime.inline import InlineRuntime
 from actors.simulator.settings import SimulatorSettings
 from cortex.scheduler.budgets import covering
 from cortex.state.program import params_of
-from cortex.values.limits import Limits, Terms
+from cortex.values.limits import JobTerms, Limits
 
 COMING_BACK_S = 30.0
 """How long a channel that a cluster starts again may take until it is begun anew."""
@@ -149,7 +149,7 @@ class Session:
             return await self._driver.refresh()
         return {}
 
-    def terms(self, found: Destination, cluster: str) -> Terms:
+    def terms(self, found: Destination, cluster: str) -> JobTerms:
         """What goes into the journal: all that a resumed run needs, and no secret."""
         order = self.order
         where = loader.place_of(type(order.runs()))
@@ -164,14 +164,14 @@ class Session:
         if found.route.batched:
             own = limits.concurrency != Limits().concurrency
             limits = bounds(limits, simulated=found.arming.simulated is not None, own=own)
-        return Terms(
+        return JobTerms(
             job=self.job, program=where, params_json=params, fingerprint=loader.fingerprint(where, params),
             route=found.route, fallbacks=found.fallbacks, role_routes=found.role_routes, roles=found.roles,
             limits=limits, streams=self._source is not None and order.shards == 1,
             fresh=order.fresh, keeps_text=order.keeps_text, places=places, labels=order.labels,
         )  # fmt: skip
 
-    def _refuse_unpriced(self, terms: Terms, cluster: str) -> None:
+    def _refuse_unpriced(self, terms: JobTerms, cluster: str) -> None:
         """Before anything is begun; a cluster's own budgets are known to its cortex."""
         shared = terms.places.get(PLACE, "")
         if shared:
@@ -271,7 +271,7 @@ class Session:
             journal.close()
         end_leftovers(owner)
 
-    async def _drive(self, runtime: Any, terms: Terms, found: Destination, cluster: str) -> Ended:
+    async def _drive(self, runtime: Any, terms: JobTerms, found: Destination, cluster: str) -> Ended:
         runtime.share_program(terms.program, self.job)
         before = last_terms(self.folder, self.job)
         own = before is not None and before.places.get("output") == terms.places["output"]

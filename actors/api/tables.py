@@ -32,7 +32,7 @@ from actors.programs.schemas import schema_text
 from actors.routing.routes import SetupError
 from cortex.programs.shards import unsharded
 from cortex.programs.table import FORMS, ROW, Table
-from cortex.values.limits import Terms
+from cortex.values.limits import JobTerms
 from cortex.values.schema import SchemaError
 from cortex.values.template import Template, TemplateError
 
@@ -111,7 +111,13 @@ def batch(
     if how not in FORMS:
         raise SetupError(f"schema_as={how!r}: give {', '.join(FORMS)}")
     program = Table(
-        prompt=prompt, system=system, id=id or ROW, schema=text, schema_as=how, with_input=with_input, meta=meta,
+        prompt=prompt,
+        system=system,
+        id=id or ROW,
+        schema=text,
+        schema_as=how,
+        with_input=with_input,
+        meta=meta,
         ordered=ordered,
     )
     given = _Given(rows, numbered=not id, output=output, overwrite=overwrite)
@@ -173,7 +179,7 @@ class _Given:
                 self._spool.unlink(missing_ok=True)
             raise RowsError(str(error)) from None
 
-    def _open_output(self, folder: Folder, order: Order, before: Terms | None) -> None:
+    def _open_output(self, folder: Folder, order: Order, before: JobTerms | None) -> None:
         if not self._output:
             return
         own = before is not None and before.places.get("output") == whole(self._output)
@@ -203,7 +209,7 @@ class _Given:
             Path(part).unlink(missing_ok=True)
 
     @staticmethod
-    def _refuse_changed(order: Order, before: Terms | None, digest: str) -> None:
+    def _refuse_changed(order: Order, before: JobTerms | None, digest: str) -> None:
         if before is not None and not order.fresh and before.places.get("digest", digest) != digest:
             raise RowsError(f"these rows are not what job {order.named()} began with: give another job=, or fresh=True")
 

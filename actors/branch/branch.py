@@ -27,7 +27,7 @@ from actors.messaging.payload import Parcel
 from actors.messaging.report_sender import Reporter
 from actors.ports.model import TRACEPARENT, Model
 from actors.ports.runtime import Runtime
-from cortex.scheduler.reports import Report
+from cortex.scheduler.reports import ProgressReport
 from cortex.state import commands, events
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
@@ -344,7 +344,7 @@ class Branch:
                 call.goal, call.sample, call.attempt, call.hash, result, elapsed_s, waited_s, self.name
             )
         else:
-            event = events.Broke(call.goal, call.sample, call.attempt, result, elapsed_s, waited_s, self.name)
+            event = events.AttemptFailed(call.goal, call.sample, call.attempt, result, elapsed_s, waited_s, self.name)
         courier = self._couriers.get(under.job) or self._courier(under.job)
         courier.quick, took_s = elapsed_s < QUICK_S, courier.took_s
         courier.took_s = elapsed_s if elapsed_s < took_s else took_s + (elapsed_s - took_s) / RISE
@@ -388,9 +388,9 @@ class Branch:
             return "queued"
         return "starting" if self._credentials.preparing else "idle"
 
-    def _report(self, number: int) -> Report:
+    def _report(self, number: int) -> ProgressReport:
         queued = self._hands.queued + self._credentials.waiting
-        return Report(
+        return ProgressReport(
             self.name, self.incarnation, self._runtime.node(), number, self._phase(), len(self._under) - queued, queued,
             self._overdue_s if self._under or self._stuck else 0.0,
             sum(under.streamed for under in self._under), self._done, self._counts.told(),

@@ -123,9 +123,10 @@ class Channel:
         self._shards = ShardLink(self._put, lambda: self._k, self._errands, self._lease)
         batch, anew = resuming_batch(k, opening, self._journal.epoch, held, self._journal.account(self._journal.seq))
         if k is not None and not anew and (told := differs(k, self._program)):
-            raise StoreError(f"job {self.job}: {told}. Undo that, or begin anew under another --job: no equal "
-                             "question is paid again")
-        batch += [events.Granted(PERMITS, place) for place, route in enumerate(terms.routes) if route.batched]
+            raise StoreError(
+                f"job {self.job}: {told}. Undo that, or begin anew under another --job: no equal question is paid again"
+            )
+        batch += [events.PermitsGranted(PERMITS, place) for place, route in enumerate(terms.routes) if route.batched]
         batch += await self._lease.allowance.first(terms, self._journal)
         self._memory = self._store.memory(self.job)
         if terms.keeps_text:
@@ -256,7 +257,7 @@ class Channel:
     async def told(self, who: str, answers: bytes) -> None:
         """Somebody answers what the job waits for: values by name, as JSON."""
         named = msgspec.json.decode(answers, type=dict[str, Any])
-        await self._put(codec.encode_batch([events.Told(who, name, value) for name, value in named.items()]), 1)
+        await self._put(codec.encode_batch([events.AnswerGiven(who, name, value) for name, value in named.items()]), 1)
 
     async def unblock(self, who: str, credentials: tuple[str, ...]) -> None:
         """The key is another now: its fingerprint, by route. One call finds out whether it is taken."""
@@ -387,23 +388,26 @@ class Channel:
 
     async def _carry_out(self, out: list[commands.Command]) -> None:
         calls: list[commands.Call] = []
-        results: list[commands.Emit] = []
+        results: list[commands.EmitResult] = []
         abandoned: list[tuple[int, int]] = []
         for command in out:
             if type(command) is commands.Call:
                 calls.append(command)
-            elif type(command) is commands.Emit:
+            elif type(command) is commands.EmitResult:
                 results.append(command)
-            elif type(command) is commands.Abandon:
+            elif type(command) is commands.AbandonAttempt:
                 abandoned.append((command.goal, command.attempt))
                 self._errands.abandon(command.goal, command.attempt)
-            elif type(command) is commands.Finish:
+            elif type(command) is commands.FinishJob:
                 self._news.set()
-            elif isinstance(command, (commands.Made, commands.Log)):
+            elif isinstance(command, (commands.RecordGoal, commands.LogLine)):
                 self._traces.take(command)
-            elif isinstance(command, (commands.RunTool, commands.Launch, commands.Rest)):
+            elif isinstance(command, (commands.StartToolRun, commands.LaunchChildJob, commands.SuspendChildJob)):
                 self._errands.begin(command, self._k)
-            elif isinstance(command, (commands.Submit, commands.Find, commands.Collect, commands.Withdraw)):
+            elif isinstance(
+                command,
+                (commands.SubmitBatch, commands.FindSubmission, commands.CollectResults, commands.CancelSubmission),
+            ):
                 self._submissions.carry_out(command)
         if results:
             self._outlet.add(results)

@@ -46,4 +46,4 @@ class RowIntake:
 
     async def written(self, rows: int, size_bytes: int, parts: tuple[int, ...]) -> None:
         """Record that the sink holds this many results on disk; ``parts`` counts them per shard."""
-        await self._put(codec.encode_batch([events.Written(rows, size_bytes, tuple(parts))]), 1)
+        await self._put(codec.encode_batch([events.ResultsWritten(rows, size_bytes, tuple(parts))]), 1)

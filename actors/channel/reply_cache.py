@@ -20,8 +20,8 @@ def without_recalled(
         hit = found.get(call.hash)
         if hit is not None:
             reply = None if hit.job == job else hit.reply
-            recalled.append(events.Recalled(call.goal, call.sample, call.hash, reply, hit.seq, hit.position))
-            whole.append(events.Recalled(call.goal, call.sample, call.hash, hit.reply, hit.seq, hit.position))
+            recalled.append(events.ReplyRecalled(call.goal, call.sample, call.hash, reply, hit.seq, hit.position))
+            whole.append(events.ReplyRecalled(call.goal, call.sample, call.hash, hit.reply, hit.seq, hit.position))
     if not recalled:
         return calls, None
     # the step sees each reply whole; the journal keeps it once

@@ -17,7 +17,7 @@ from actors.ports.telemetry import TRACEPARENT, Watches
 from cortex.goals import shards
 from cortex.state import commands, events, shard_record
 from cortex.state.state import ENDED, State
-from cortex.values.limits import Limits, Terms
+from cortex.values.limits import JobTerms, Limits
 from policies.failures.failure import Failure, FailureKind
 
 AWAY_S = 0.5
@@ -85,21 +85,23 @@ class Errands:
         """Branches that hold no credential for a child job: it has the driver of its parent, and no other."""
         return {branch for branches in self._unarmed.values() for branch in branches}
 
-    def begin(self, command: commands.RunTool | commands.Launch | commands.Rest, k: State) -> None:
+    def begin(
+        self, command: commands.StartToolRun | commands.LaunchChildJob | commands.SuspendChildJob, k: State
+    ) -> None:
         """Start an errand, or let a child job rest; its event follows."""
         key = (command.goal, command.attempt)
         self._k = k
-        if isinstance(command, commands.Rest):
+        if isinstance(command, commands.SuspendChildJob):
             self._stop(key, "drain")
             return
-        if isinstance(command, commands.RunTool):
+        if isinstance(command, commands.StartToolRun):
             self._running += 1
             work = self._tool(command, k.terms)
         else:
             self._children[key] = child_name(self._job, command.goal)
             work = self._child(command, k.terms)
         task = self._tasks[key] = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(lambda _: self._ended(key, isinstance(command, commands.RunTool)))
+        task.add_done_callback(lambda _: self._ended(key, isinstance(command, commands.StartToolRun)))
 
     def _ended(self, key: tuple[int, int], tool: bool) -> None:
         self._running -= tool
@@ -132,7 +134,7 @@ class Errands:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _tool(self, command: commands.RunTool, terms: Terms) -> None:
+    async def _tool(self, command: commands.StartToolRun, terms: JobTerms) -> None:
         arguments = msgspec.msgpack.encode(command.arguments)
         blob, by, asked_s = b"", "", self._runtime.monotonic_s()
         try:
@@ -168,9 +170,9 @@ class Errands:
                 return int(generation)
             await asyncio.sleep(max(0.001, wait_s))
 
-    async def _child(self, command: commands.Launch, parent: Terms) -> None:
+    async def _child(self, command: commands.LaunchChildJob, parent: JobTerms) -> None:
         name = child_name(self._job, command.goal)
-        event: events.Returned | None = None
+        event: events.ChildJobEnded | None = None
         while event is None:
             try:
                 await self._open_child(name, command, parent)
@@ -181,13 +183,13 @@ class Errands:
                 await asyncio.sleep(CHILD_LOOK_S)
             except (StoreError, ClusterError, ValueError) as error:
                 failure = Failure(FailureKind.FAULTY, str(error))
-                event = events.Returned(
+                event = events.ChildJobEnded(
                     command.goal, command.attempt, None, failure=failure, partial=command.shards > 0
                 )
         self._unarmed.pop(name, None)
         self._put([event])
 
-    async def _open_child(self, name: str, command: commands.Launch, parent: Terms) -> None:
+    async def _open_child(self, name: str, command: commands.LaunchChildJob, parent: JobTerms) -> None:
         limits = msgspec.structs.replace(
             parent.limits, max_cost_nusd=command.max_cost_nusd, max_job_tokens=command.max_job_tokens
         )
@@ -209,7 +211,7 @@ class Errands:
         await peer.ask("start", msgspec.msgpack.encode(opening))
         self._limits[peer.name] = limits
 
-    async def _returned(self, name: str, command: commands.Launch) -> events.Returned:
+    async def _returned(self, name: str, command: commands.LaunchChildJob) -> events.ChildJobEnded:
         """Wait for the child's end, however often its channel is started again meanwhile. Raises ``Gone``."""
         peer = self._runtime.peer(f"channel:{name}")
         heard = Heard()
@@ -235,14 +237,13 @@ class Errands:
             why = facts["why"] or facts["broken"]
             failure = Failure(_kind(why), f"child job {name} ended {facts['outcome']}: {why}")
         await self._runtime.end_actor(f"channel:{name}")
-        return events.Returned(
+        return events.ChildJobEnded(
             command.goal, command.attempt, answer, facts["known_nusd"], facts["assumed_nusd"],
             facts["input_tokens"] + facts["cache_read_tokens"] + facts["cache_creation_tokens"],
             facts["output_tokens"], failure, facts["assumed_tokens"], facts["outcome"] == "partial",
         )  # fmt: skip
 
-
-    async def _tend(self, peer: Peer, command: commands.Launch, stopping: str) -> None:
+    async def _tend(self, peer: Peer, command: commands.LaunchChildJob, stopping: str) -> None:
         """What the whole job is told holds for each of its shards, also for one that was away when it was told."""
         how = self._stops.get((command.goal, command.attempt), "")
         if how not in ("", stopping):
@@ -257,10 +258,10 @@ class Errands:
         self._limits[peer.name] = limits
 
     async def _shard_returned(
-        self, name: str, peer: Peer, command: commands.Launch, facts: dict[str, Any]
-    ) -> events.Returned:  # fmt: skip
+        self, name: str, peer: Peer, command: commands.LaunchChildJob, facts: dict[str, Any]
+    ) -> events.ChildJobEnded:  # fmt: skip
         """What a shard came to. It stays, for whoever has not yet taken all of its results."""
-        report = msgspec.msgpack.decode(await peer.ask("report"), type=shard_record.Report)
+        report = msgspec.msgpack.decode(await peer.ask("report"), type=shard_record.ShardReport)
         self._kept.add(name)
         outcome, why = facts["outcome"], facts["broken"] or facts["why"]
         failure = None
@@ -269,7 +270,7 @@ class Errands:
             words = why.partition(": ")[2] if kind == why.partition(":")[0] else why
             failure = Failure(kind, words if outcome == "partial" else f"shard {name} ended {outcome}: {why}")
         partial = outcome == "partial" or bool(facts["broken"])
-        return events.Returned(
+        return events.ChildJobEnded(
             command.goal, command.attempt, None, failure=failure, partial=partial, report=report
         )  # fmt: skip
 

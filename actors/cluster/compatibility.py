@@ -16,7 +16,7 @@ from actors.cluster.node_inventory import BEDROCK, PACKAGES, VERTEX, Told
 from actors.journal.stores import store_of
 from actors.ports.runtime import ClusterError
 from cortex import __version__
-from policies.decisions.releases import Installed, differences
+from policies.decisions.releases import InstalledRelease, differences
 
 NODES_S = 20.0
 """How long nodes that nobody asked before may take: each starts a Python process for it."""
@@ -50,15 +50,15 @@ def versions(names: Collection[str]) -> dict[str, str]:
     return found
 
 
-def installed_here() -> Installed:
+def installed_here() -> InstalledRelease:
     """What this machine has."""
     ray, python = metadata.version("ray"), platform.python_version()
-    return Installed(ray=ray, python=python, cortex=__version__, packages=versions(PACKAGES))
+    return InstalledRelease(ray=ray, python=python, cortex=__version__, packages=versions(PACKAGES))
 
 
-def installed_there(told: Told) -> Installed:
+def installed_there(told: Told) -> InstalledRelease:
     """What a node has, as it told."""
-    return Installed(ray=told.ray, python=told.python, cortex=told.cortex, packages=told.packages)
+    return InstalledRelease(ray=told.ray, python=told.python, cortex=told.cortex, packages=told.packages)
 
 
 def said_mismatch(said: str) -> str:
@@ -66,12 +66,13 @@ def said_mismatch(said: str) -> str:
     rays, pythons = (re.findall(rf"^\s*{name}: (\S+)", said, re.MULTILINE) for name in ("Ray", "Python"))
     if "Version mismatch" not in said or (len(rays), len(pythons)) != (2, 2):
         return ""
-    there, here = (Installed(ray=ray, python=python) for ray, python in zip(rays, pythons, strict=True))
+    there, here = (InstalledRelease(ray=ray, python=python) for ray, python in zip(rays, pythons, strict=True))
     return "; ".join(differences(here, there)) or f"Python {there.python}, here {here.python}"
 
 
 def see_fitting(
-    cluster: str, here: Installed, needs: Sequence[str], paths: Sequence[str], living: Collection[str], notes: Noted,
+    cluster: str, here: InstalledRelease, needs: Sequence[str], paths: Sequence[str], living: Collection[str],
+    notes: Noted,
     ask: Callable[[Collection[str]], list[Told]],
 ) -> None:  # fmt: skip
     """Raises ``ClusterError``, one line, where a node that lives cannot run what this driver begins.
@@ -106,6 +107,6 @@ def _opened(value: bytes) -> Told:
         return Told(node="", address="", trouble="another release noted it")
 
 
-def _wrong(here: Installed, needs: Sequence[str], told: Told) -> str:
+def _wrong(here: InstalledRelease, needs: Sequence[str], told: Told) -> str:
     found = differences(here, installed_there(told), needs)
     return "; ".join(found or ((f"no cortex ({told.trouble})",) if told.trouble else ()))

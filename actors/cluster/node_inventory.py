@@ -27,7 +27,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     ray: str = ""
     cortex: str = ""
     packages: dict[str, str] = msgspec.field(default_factory=dict)
-    """As ``policies.decisions.releases.Installed`` has them; empty from a node that did not get so far."""
+    """As ``policies.decisions.releases.InstalledRelease`` has them; empty from a node that did not get so far."""
     trouble: str = ""
 
 

@@ -12,7 +12,7 @@ from actors.cluster.compatibility import installed_there, versions
 from actors.doctor.checks import Asked, Finding, ok, warning, wrong
 from actors.ports.runtime import ClusterError
 from cortex import __version__
-from policies.decisions.releases import FITTING, Installed, differences
+from policies.decisions.releases import FITTING, InstalledRelease, differences
 
 if TYPE_CHECKING:
     from actors.cluster.node_inventory import Told
@@ -51,7 +51,9 @@ def ray(asked: Asked) -> Iterator[Finding]:
 
 def compared(found: list[Told], own_ray: str, address: str) -> Iterator[Finding]:
     """Each node against this machine."""
-    here = Installed(ray=own_ray, python=platform.python_version(), cortex=__version__, packages=versions(FITTING))
+    here = InstalledRelease(
+        ray=own_ray, python=platform.python_version(), cortex=__version__, packages=versions(FITTING)
+    )
     bad = 0
     for node in found:
         where = f"node {node.node[:8]} at {node.address}"

@@ -179,7 +179,7 @@ class RecordedModel(_Own):
         try:
             for _, turn in source.turns(0):
                 for event in (event for batch in turn.batches for event in batch):
-                    if isinstance(event, events.Answered | events.Recalled):
+                    if isinstance(event, events.Answered | events.ReplyRecalled):
                         self._samples[event.sample] = None
                         if event.reply is not None:
                             self._replies[event.hash] = event.reply

@@ -11,7 +11,7 @@ import msgspec
 
 from actors.files.table_reader import is_bytes
 from cortex.programs.table import ANSWER, ERROR, META, REQUEST_ID, Table
-from cortex.values.schema import Shape, resolved
+from cortex.values.schema import AnswerShape, resolved
 
 TEXT, INTEGER, NUMBER, BOOLEAN, JSON, ARROW = "text", "integer", "number", "boolean", "json", "arrow"
 
@@ -40,7 +40,7 @@ PLAIN = Columns([(REQUEST_ID, TEXT), (ANSWER, TEXT), (ERROR, TEXT)])
 
 def columns_of(program: Table, given: list[tuple[str, str]], arrow: Any = None) -> Columns:
     """The columns of a table's results. ``given``: those of its input that they have, the id first."""
-    fields = list(Shape(msgspec.json.decode(program.schema)).properties) if program.schema else []
+    fields = list(AnswerShape(msgspec.json.decode(program.schema)).properties) if program.schema else []
     own = [(name, "field" if name in fields else _META_KINDS.get(name, TEXT)) for name in program.columns()]
     used = [name for name, kind in given if kind == ARROW]
     packed = ""
@@ -64,7 +64,7 @@ def arrow_schema(columns: Columns) -> Any:
     plain = {TEXT: pa.string(), INTEGER: pa.int64(), NUMBER: pa.float64(), BOOLEAN: pa.bool_(), JSON: pa.string()}
     given = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(columns.arrow))) if columns.arrow else None
     whole = msgspec.json.decode(columns.schema) if columns.schema else {}
-    properties = Shape(whole).properties if columns.schema else {}
+    properties = AnswerShape(whole).properties if columns.schema else {}
     fields = []
     for name, kind in columns.names:
         if kind == ARROW:

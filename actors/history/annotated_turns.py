@@ -19,15 +19,15 @@ from cortex.journal import codec
 from cortex.loop.step import step
 from cortex.state import commands, events
 from cortex.state.program import Program
-from cortex.state.state import Flight, Goal, State, flight_key
+from cortex.state.state import Goal, InFlightAttempt, State, flight_key
 from cortex.values.display import simulated
-from cortex.values.limits import Route, Terms
+from cortex.values.limits import JobTerms, Route
 from cortex.values.reply import Usage
 from policies.estimates.price import cost_nusd
 from policies.failures.failure import Failure, FailureKind
 
-Ending = events.Answered | events.Recalled | events.Broke
-_ENDING = (events.Answered, events.Recalled, events.Broke)
+Ending = events.Answered | events.ReplyRecalled | events.AttemptFailed
+_ENDING = (events.Answered, events.ReplyRecalled, events.AttemptFailed)
 
 
 class Settled(msgspec.Struct):
@@ -37,7 +37,7 @@ class Settled(msgspec.Struct):
     at_s: float
     goal: Goal | None = None
     """As it stands after the turn. None: K has forgotten it, or was never read."""
-    flight: Flight | None = None
+    flight: InFlightAttempt | None = None
     place: int = 0
     """Which of the job's routes."""
     known_nusd: int = 0
@@ -51,12 +51,12 @@ class Settled(msgspec.Struct):
     @property
     def elapsed_s(self) -> float:
         """How long the request took; 0 where nothing was sent, or nobody knows."""
-        return 0.0 if isinstance(self.event, events.Recalled) else max(0.0, self.event.elapsed_s)
+        return 0.0 if isinstance(self.event, events.ReplyRecalled) else max(0.0, self.event.elapsed_s)
 
     @property
     def waited_s(self) -> float:
         """How long it was at its branch before it was sent."""
-        return 0.0 if isinstance(self.event, events.Recalled) else max(0.0, self.event.waited_s)
+        return 0.0 if isinstance(self.event, events.ReplyRecalled) else max(0.0, self.event.waited_s)
 
     @property
     def begun_s(self) -> float:
@@ -66,7 +66,7 @@ class Settled(msgspec.Struct):
     @property
     def by(self) -> str:
         """The branch; empty where none made the attempt."""
-        return "" if isinstance(self.event, events.Recalled) else self.event.by
+        return "" if isinstance(self.event, events.ReplyRecalled) else self.event.by
 
 
 class Step(msgspec.Struct):
@@ -75,7 +75,7 @@ class Step(msgspec.Struct):
     seq: int
     turn: events.Turn
     settled: list[Settled]
-    left: list[Flight]
+    left: list[InFlightAttempt]
     """Attempts that were under way when the job ended: they stay charged in full."""
     out: list[commands.Command]
     """What the turn led to; empty where the events alone are read."""
@@ -95,7 +95,7 @@ class Reading:
         if first is None or terms is None:
             raise NoSuchJob(never_began(name))
         self.opened = first[1]
-        self.terms: Terms = terms
+        self.terms: JobTerms = terms
         self.begin_s = float(first[1].at_s)
         self.end_s = float(next(turn.at_s for _, turn in source.turns(self.seq - 1)))
         self.turns = self.seq - self._after
@@ -111,7 +111,7 @@ class Reading:
         return self.program is None
 
     @property
-    def account(self) -> codec.Account | None:
+    def account(self) -> codec.CarriedAccount | None:
         """What the journal itself says that the job came to, whatever its program is by now."""
         blob = self._source.account(self.seq)
         return codec.decode_account(blob) if blob else None
@@ -163,7 +163,7 @@ class Reading:
 
     def _replayed(self, program: Program) -> Iterator[Step]:
         k = self.k = codec.open_job(_terms(self.opened))
-        live: dict[int, Flight] = {}
+        live: dict[int, InFlightAttempt] = {}
         for seq, turn in self._turns():
             met: list[Settled] = []
             before: dict[int, Goal] = {}
@@ -203,13 +203,13 @@ def readings(folder: Folder, job: str) -> list[Reading]:
     return found
 
 
-def _terms(opened: events.Turn) -> Terms:
+def _terms(opened: events.Turn) -> JobTerms:
     terms = codec.opening(opened)
     assert terms is not None, "a reading begins with an opening"
     return terms
 
 
-def _program(terms: Terms) -> tuple[Program | None, bool]:
+def _program(terms: JobTerms) -> tuple[Program | None, bool]:
     """The program, and whether it is byte for byte what it was."""
     try:
         same = loader.fingerprint(terms.program, terms.params_json) == terms.fingerprint
@@ -219,7 +219,7 @@ def _program(terms: Terms) -> tuple[Program | None, bool]:
 
 
 def _attempt(event: Ending) -> int:
-    return 0 if isinstance(event, events.Recalled) else event.attempt
+    return 0 if isinstance(event, events.ReplyRecalled) else event.attempt
 
 
 def _cost(route: Route, usage: Usage) -> int:
@@ -243,12 +243,14 @@ def _late(k: State, event: events.Answered, at_s: float, goal: Goal) -> Settled:
     return Settled(event, at_s, goal, None, missing.route, known, -missing.charge.nusd, late=True)
 
 
-def _settled(k: State, event: Ending, at_s: float, goal: Goal | None, live: dict[int, Flight]) -> list[Settled]:
-    if isinstance(event, events.Recalled):
+def _settled(
+    k: State, event: Ending, at_s: float, goal: Goal | None, live: dict[int, InFlightAttempt]
+) -> list[Settled]:
+    if isinstance(event, events.ReplyRecalled):
         flight = live.pop(flight_key(goal.id, goal.tries), None) if goal is not None else None
         return [Settled(event, at_s, goal, flight, flight.route if flight is not None else 0)] if goal else []
     flight = live.pop(flight_key(event.goal, event.attempt), None)
-    if isinstance(event, events.Broke):
+    if isinstance(event, events.AttemptFailed):
         if flight is None:
             return []  # it came again, or after the answer
         paid = event.failure.may_be_billed
@@ -258,9 +260,9 @@ def _settled(k: State, event: Ending, at_s: float, goal: Goal | None, live: dict
     return [Settled(event, at_s, goal, flight, flight.route, _cost(k.terms.routes[flight.route], event.reply.usage))]
 
 
-def _died(k: State, flight: Flight, at_s: float) -> Settled:
+def _died(k: State, flight: InFlightAttempt, at_s: float) -> Settled:
     """An attempt that went down with its branch, or with the run before."""
-    event = events.Broke(
+    event = events.AttemptFailed(
         flight.goal, flight.sample, flight.attempt, Failure(FailureKind.LOST, "its channel, branch or node died"),
         elapsed_s=max(0.0, at_s - flight.asked_at_s),
     )  # fmt: skip

@@ -17,7 +17,7 @@ from cortex.journal import codec
 from cortex.loop.step import step
 from cortex.state import commands, events
 from cortex.state.program import Program
-from cortex.state.state import Flight, Goal, State, flight_key
+from cortex.state.state import Goal, InFlightAttempt, State, flight_key
 from cortex.values.display import simulated, text_of
 from cortex.values.limits import Route
 from cortex.values.reply import Reply
@@ -104,9 +104,9 @@ class _Reading:
                 self._k = codec.open_job(terms)
             for batch in turn.batches:
                 for event in batch:
-                    if isinstance(event, (events.Answered, events.Recalled)):
+                    if isinstance(event, (events.Answered, events.ReplyRecalled)):
                         yield from self._answered(event)
-                    elif isinstance(event, events.Broke):
+                    elif isinstance(event, events.AttemptFailed):
                         self._broke(event)
             if self._program is not None:
                 for command in step(self._k, self._program, turn):
@@ -132,14 +132,14 @@ class _Reading:
         lane = goal.lane if goal is not None else 0
         return ", ".join(role for role, own in self._k.terms.roles.items() if lane and own == lane) or None
 
-    def _broke(self, event: events.Broke) -> None:
+    def _broke(self, event: events.AttemptFailed) -> None:
         line = self._open.get((event.goal, event.sample))
         if line is not None:
             line.status, line.failure = "failed", str(event.failure.kind)
 
-    def _answered(self, event: events.Answered | events.Recalled) -> Iterator[CallLine]:
+    def _answered(self, event: events.Answered | events.ReplyRecalled) -> Iterator[CallLine]:
         line = self._open.pop((event.goal, event.sample), None)
-        remembered = isinstance(event, events.Recalled)
+        remembered = isinstance(event, events.ReplyRecalled)
         reply = event.reply
         assert reply is not None, "the store fills it in"
         if line is None:
@@ -175,7 +175,7 @@ class _Reading:
             cache_read_tokens=0, cache_creation_tokens=0, cost_usd=0.0,
         )  # fmt: skip
 
-    def _flight(self, event: events.Answered | events.Recalled) -> Flight | None:
+    def _flight(self, event: events.Answered | events.ReplyRecalled) -> InFlightAttempt | None:
         goal = self._k.goals.get(event.goal)
         attempt = event.attempt if isinstance(event, events.Answered) else goal.tries if goal is not None else 0
         return self._k.flights.get(flight_key(event.goal, attempt))

@@ -20,13 +20,13 @@ from cortex.journal import codec
 from cortex.state import events
 from cortex.state.program import Program
 from cortex.state.state import State
-from cortex.values.limits import Terms
+from cortex.values.limits import JobTerms
 
 LATEST = ("wish", "config", "limits")
 """Places that a later run may say otherwise: these stand beside the journal as it said them."""
 
 
-def note_latest(source: Journal, terms: Terms | None) -> None:
+def note_latest(source: Journal, terms: JobTerms | None) -> None:
     """Write down what a run was told of these; nothing where its channel was only started again."""
     for name in LATEST if terms is not None else ():
         assert terms is not None
@@ -58,7 +58,7 @@ def forgotten(folder: Folder, job: str) -> bytes:
         source.close()
 
 
-def last_places(folder: Folder, job: str, terms: Terms) -> dict[str, str]:
+def last_places(folder: Folder, job: str, terms: JobTerms) -> dict[str, str]:
     """The places of a job, with what its latest run was told of the model: that may have changed since it opened."""
     source = folder.journal(job)
     try:
@@ -68,7 +68,7 @@ def last_places(folder: Folder, job: str, terms: Terms) -> dict[str, str]:
     return {**terms.places, **{name: said for name, said in latest.items() if said}}
 
 
-def last_terms(folder: Folder, job: str) -> Terms | None:
+def last_terms(folder: Folder, job: str) -> JobTerms | None:
     """The terms under which a job was last opened; None for one that never was."""
     if not folder.has(job):
         return None
@@ -84,7 +84,7 @@ def last_terms(folder: Folder, job: str) -> Terms | None:
         source.close()
 
 
-def program_of(terms: Terms, strict: bool = True) -> Program | None:
+def program_of(terms: JobTerms, strict: bool = True) -> Program | None:
     """The program of a job; None where it is gone, or another now than the one that took the job's turns.
 
     Not ``strict``: a ready one of another release will do.
@@ -157,7 +157,7 @@ def untold(job: str) -> str:
     )
 
 
-def as_it_was(terms: Terms) -> Program:
+def as_it_was(terms: JobTerms) -> Program:
     """The program of a job. Raises ``NoSuchProgram`` where it is not the one that took the job's turns."""
     program = program_of(terms, strict=False)
     if program is None:
@@ -196,15 +196,15 @@ def by_events(source: Journal) -> State:
 
 def _hear(k: State, event: events.Event) -> None:
     tally = k.tally
-    if isinstance(event, (events.Answered, events.Recalled)):
+    if isinstance(event, (events.Answered, events.ReplyRecalled)):
         tally.calls += 1
-    elif isinstance(event, events.Broke):
+    elif isinstance(event, events.AttemptFailed):
         tally.failures[event.failure.kind] = tally.failures.get(event.failure.kind, 0) + 1
-    elif isinstance(event, events.Fed) and event.start == k.position:
+    elif isinstance(event, events.RowsRead) and event.start == k.position:
         k.position, k.source_ended = event.position, event.ended
         tally.rows_read += sum(row.place < 0 for row in event.rows)
         tally.rows_refused += sum(row.place < 0 and bool(row.refusal) for row in event.rows)
-    elif isinstance(event, events.Written):
+    elif isinstance(event, events.ResultsWritten):
         k.written_rows, k.written_bytes = event.rows, event.size_bytes
     elif isinstance(event, events.LimitsSet):
         k.terms = msgspec.structs.replace(k.terms, limits=event.limits, route=event.route or k.terms.route)
@@ -238,7 +238,7 @@ def differs(k: State, program: Program) -> str:
 
 
 def replayed(
-    source: Journal, program: Callable[[Terms], Program], upto: int | None = None, watch: Watches | None = None
+    source: Journal, program: Callable[[JobTerms], Program], upto: int | None = None, watch: Watches | None = None
 ) -> State | None:
     """K from the last snapshot and what came after it, to a turn or to the last one; None where no turn opens it.
 

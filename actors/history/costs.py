@@ -1,10 +1,10 @@
 """Who spent what, and when: from the journals of a state folder alone, without replaying one.
 
-Every turn says what its job had come to by then (``cortex.journal.codec.Account``), so that two of them tell what was
-spent between: a few turns are read of each job, however long it is. Where turns are gone, what the job had come to at
-the end of each day, in UTC, was kept: beside the journal of a job that keeps no text, among the figures of one that was
-forgotten, and beside all jobs (``spent.jsonl``) of one that was removed. A bill does not shrink when a journal is
-deleted.
+Every turn says what its job had come to by then (``cortex.journal.codec.CarriedAccount``), so that two of them tell
+what was spent between: a few turns are read of each job, however long it is. Where turns are gone, what the job had
+come to at the end of each day, in UTC, was kept: beside the journal of a job that keeps no text, among the figures of
+one that was forgotten, and beside all jobs (``spent.jsonl``) of one that was removed. A bill does not shrink when a
+journal is deleted.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import msgspec
 from actors.common.errors import ClearError
 from actors.history.catalog import last_terms
 from actors.journal.journal import Folder, Journal, StoreError
-from cortex.journal.codec import Account, decode_account
-from cortex.values.limits import Terms
+from cortex.journal.codec import CarriedAccount, decode_account
+from cortex.values.limits import JobTerms
 from policies.limits.slices import DAY_S, day_of
 
 KEPT = "spent"
@@ -118,7 +118,7 @@ def _bill(folder: Folder, job: str, since_s: float) -> tuple[Bill | None, float]
     return Bill(job, terms.labels, terms.route.model, spent, priced(terms)), began_at_s
 
 
-def priced(terms: Terms) -> bool:
+def priced(terms: JobTerms) -> bool:
     """Whether what calls cost is known on every route; the simulated provider takes nothing."""
     return all(route.price is not None or route.endpoint.startswith("sim:") for route in terms.routes)
 
@@ -135,12 +135,10 @@ def _total(facts: dict[str, Any]) -> dict[str, Any]:
 # -- one journal -----------------------------------------------------------------------------------------------------
 
 
-def _of(account: Account) -> Spent:
+def _of(account: CarriedAccount) -> Spent:
     ledger = account.ledger
     read = ledger.input_tokens + ledger.cache_read_tokens + ledger.cache_creation_tokens
-    return Spent(
-        ledger.known_nusd, ledger.assumed_nusd, account.rows, ledger.paid_calls, read, ledger.output_tokens
-    )
+    return Spent(ledger.known_nusd, ledger.assumed_nusd, account.rows, ledger.paid_calls, read, ledger.output_tokens)
 
 
 def _latest(source: Journal) -> Spent:

@@ -32,8 +32,8 @@ SNAPSHOT_BYTES_MAX = 900_000_000
 replayed from its last smaller one."""
 LINES_BYTES_MAX = 16_000_000
 """Results of more bytes are not written down a second time."""
-_IDLE = (events.Written, events.Granted, events.Ticked)
-_NEWS = (events.Opened, events.Reopened)
+_IDLE = (events.ResultsWritten, events.PermitsGranted, events.Ticked)
+_NEWS = (events.Opened, events.RowsReopened)
 
 
 class Closing(msgspec.Struct, frozen=True, array_like=True):
@@ -45,7 +45,7 @@ class Closing(msgspec.Struct, frozen=True, array_like=True):
     """As JSON."""
     of_goals: bool = False
     """Whether K's top goals tell the results."""
-    lines: list[commands.Emit] | None = None
+    lines: list[commands.EmitResult] | None = None
     """The results, where these do not; None: nobody wrote them down."""
 
 
@@ -54,7 +54,7 @@ class Ended(msgspec.Struct, frozen=True):
 
     k: State
     answer: Any
-    lines: list[commands.Emit] | None
+    lines: list[commands.EmitResult] | None
     """Its results; None where its program alone can tell them."""
 
 
@@ -72,7 +72,7 @@ def stands(outcome: str, batch: Iterable[events.Event]) -> bool:
 
 
 def write(
-    source: Journal, k: State, program: Program, seq: int, lines: list[commands.Emit] | None,
+    source: Journal, k: State, program: Program, seq: int, lines: list[commands.EmitResult] | None,
     snapshot: Callable[[], bool] | None = None,
 ) -> None:  # fmt: skip
     """Write down what a job came to with turn ``seq``. ``snapshot`` keeps K, or says that it is too large. Raises
@@ -125,7 +125,7 @@ def read(source: Journal, rest: bool = False) -> Ended | None:
 def fold(k: State, turn: events.Turn) -> None:
     """Take a turn that leaves an end as it was: no program is asked."""
     nobody = Program()
-    out = commands.Decided()
+    out = commands.StepCommands()
     k.at_s = max(k.at_s, float(turn.at_s))
     k.ledger.turn_to(k.at_s)
     for event in (event for batch in turn.batches for event in batch):
@@ -142,7 +142,7 @@ def _answer(k: State, program: Program) -> bytes:
     return b"null"
 
 
-def _of_goals(k: State) -> list[commands.Emit]:
+def _of_goals(k: State) -> list[commands.EmitResult]:
     """The results of a program whose results are the answers of its top goals, which K keeps and has numbered."""
     tops = (goal for goal in k.goals.values() if not goal.parent and goal.ended)
     told = [goal for goal in tops if goal.row or goal.status == Status.RESOLVED]
@@ -150,5 +150,5 @@ def _of_goals(k: State) -> list[commands.Emit]:
     for index, goal in enumerate(sorted(told, key=lambda goal: goal.ended)):
         kind = str(goal.failure.kind) if goal.status == Status.FAILED and goal.failure is not None else ""
         value = line_of(goal) if goal.row else goal.answer
-        found.append(commands.Emit(index, value, goal.status != Status.RESOLVED, goal.row, kind))
+        found.append(commands.EmitResult(index, value, goal.status != Status.RESOLVED, goal.row, kind))
     return found

@@ -15,12 +15,12 @@ from actors.journal.errors import never_began
 from actors.journal.journal import Folder, Journal, StoreError
 from actors.programs import loader
 from cortex.journal import codec
-from cortex.journal.dry_run import Stamp, tool_key
+from cortex.journal.dry_run import EventStamp, tool_key
 from cortex.loop.step import step
 from cortex.state import commands, events
 from cortex.state.program import Program, params_of
 from cortex.state.state import State
-from cortex.values.limits import Terms
+from cortex.values.limits import JobTerms
 from cortex.values.reply import Reply
 from policies.failures.failure import RULES, Failure
 
@@ -33,11 +33,11 @@ class Recordings:
     def __init__(self, folder: Folder, job: str) -> None:
         names = [job, *sorted(name for name in folder.jobs() if name.startswith(f"{job}~"))]
         self._journals = [folder.journal(name) for name in names]
-        self._replies: dict[bytes, Stamp] = {}
-        self._failures: dict[bytes, tuple[Stamp, Failure]] = {}
-        self._runs: dict[str, deque[tuple[Stamp, events.Observed]]] = defaultdict(deque)
+        self._replies: dict[bytes, EventStamp] = {}
+        self._failures: dict[bytes, tuple[EventStamp, Failure]] = {}
+        self._runs: dict[str, deque[tuple[EventStamp, events.Observed]]] = defaultdict(deque)
         self._read: OrderedDict[tuple[int, int], list[events.Event]] = OrderedDict()
-        self.terms: Terms
+        self.terms: JobTerms
         """Those under which the job was last opened."""
         self.output_tokens = (0, 0)
         """Tokens of all replies together, and how many replies that are."""
@@ -45,8 +45,8 @@ class Recordings:
         """When that was."""
         self.changed = False
         """Whether the program that the job names is another now than the one that it ran last."""
-        self.told: list[tuple[Stamp, events.Event]] = []
-        self._fed: list[tuple[Stamp, events.Fed]] = []
+        self.told: list[tuple[EventStamp, events.Event]] = []
+        self._fed: list[tuple[EventStamp, events.RowsRead]] = []
         self.seq = self._journals[0].seq
         for number, source in enumerate(self._journals):
             self._take(number, source)
@@ -54,7 +54,7 @@ class Recordings:
             raise StoreError(never_began(job))
 
     @property
-    def heard(self) -> list[tuple[Stamp, events.Event]]:
+    def heard(self) -> list[tuple[EventStamp, events.Event]]:
         """What came to the job from outside: its rows, as far as it has read them, and what it was told."""
         return [*self._fed, *self.told]
 
@@ -63,11 +63,11 @@ class Recordings:
         """Whether all rows of its source are recorded."""
         return not self.terms.streams or bool(self._fed and self._fed[-1][1].ended)
 
-    def reply_to(self, question: bytes) -> Stamp | None:
+    def reply_to(self, question: bytes) -> EventStamp | None:
         """Where the reply to this question stands, if there is one."""
         return self._replies.get(question)
 
-    def reply(self, stamp: Stamp) -> Reply:
+    def reply(self, stamp: EventStamp) -> Reply:
         """The reply that stands there."""
         key = (stamp.journal, stamp.seq)
         found = self._read.get(key)
@@ -77,14 +77,14 @@ class Recordings:
             if len(self._read) > _TURNS_KEPT:
                 self._read.popitem(last=False)
         event = found[stamp.position]
-        assert isinstance(event, (events.Answered, events.Recalled)) and event.reply is not None
+        assert isinstance(event, (events.Answered, events.ReplyRecalled)) and event.reply is not None
         return event.reply
 
-    def failure_of(self, question: bytes) -> tuple[Stamp, Failure] | None:
+    def failure_of(self, question: bytes) -> tuple[EventStamp, Failure] | None:
         """How this question failed for good, if it did."""
         return self._failures.get(question)
 
-    def tool_run(self, key: str) -> tuple[Stamp, events.Observed] | None:
+    def tool_run(self, key: str) -> tuple[EventStamp, events.Observed] | None:
         """The next result of such a run that was not given out yet, if there is one."""
         runs = self._runs.get(key)
         return runs.popleft() if runs else None
@@ -100,7 +100,7 @@ class Recordings:
         """All that one journal holds, from its first turn: what was paid for counts, however often it began anew."""
         story: _Story | None = None
         anew = 0
-        fed: list[tuple[Stamp, events.Fed]] = []
+        fed: list[tuple[EventStamp, events.RowsRead]] = []
         for seq, turn in source.turns():
             terms = codec.opening(turn)
             if terms is not None:
@@ -111,11 +111,15 @@ class Recordings:
                     self.told = []
             for stamp, event in _stamped(number, seq, turn):
                 self._note(stamp, event, story, anew)
-                if isinstance(event, events.Fed) and number == 0 and event.start == (fed[-1][1].position if fed else 0):
+                if (
+                    isinstance(event, events.RowsRead)
+                    and number == 0
+                    and event.start == (fed[-1][1].position if fed else 0)
+                ):
                     fed.append((stamp, event))
                     if len(fed) >= len(self._fed):
                         self._fed = fed
-                elif isinstance(event, events.Told) and number == 0:
+                elif isinstance(event, events.AnswerGiven) and number == 0:
                     self.told.append((stamp, event))
                 elif isinstance(event, events.LimitsSet) and number == 0 and event.route is not None:
                     roles = event.role_routes or self.terms.role_routes
@@ -123,8 +127,8 @@ class Recordings:
             if story is not None:
                 story.turn(turn)
 
-    def _note(self, stamp: Stamp, event: events.Event, story: _Story | None, anew: int) -> None:
-        if isinstance(event, (events.Answered, events.Recalled)):
+    def _note(self, stamp: EventStamp, event: events.Event, story: _Story | None, anew: int) -> None:
+        if isinstance(event, (events.Answered, events.ReplyRecalled)):
             known = self._replies.get(event.hash)
             if known is None and event.reply is not None:
                 tokens, count = self.output_tokens
@@ -133,11 +137,11 @@ class Recordings:
                 self._replies[event.hash] = stamp
         elif story is None:
             return
-        elif isinstance(event, events.Made) and event.kind == "tool" and isinstance(event.value, list):
+        elif isinstance(event, events.GoalMade) and event.kind == "tool" and isinstance(event.value, list):
             story.runs[event.goal] = event.value[2]
         elif isinstance(event, events.Observed) and (key := story.runs.get(event.goal)):
             self._runs[key].append((stamp, event))
-        elif isinstance(event, events.Broke) and RULES[event.failure.kind].again in ("no", "select"):
+        elif isinstance(event, events.AttemptFailed) and RULES[event.failure.kind].again in ("no", "select"):
             question = story.asked.get((event.goal, event.attempt))
             if question is not None:
                 self._failures[question] = stamp, event.failure
@@ -147,7 +151,7 @@ class _Story:
     """What a journal's events are about, which they do not all say themselves: the program's own turns tell, where it
     is still what it was; else what a flow wrote down of the goals that it made."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: JobTerms) -> None:
         self.asked: dict[tuple[int, int], bytes] = {}
         """Question of each attempt."""
         self.runs: dict[int, str] = {}
@@ -168,21 +172,21 @@ class _Story:
         for command in step(self._k, self._program, turn):
             if isinstance(command, commands.Call):
                 self.asked[command.goal, command.attempt] = command.hash
-            elif isinstance(command, commands.RunTool):
+            elif isinstance(command, commands.StartToolRun):
                 self.runs[command.goal] = tool_key(command.tool, command.arguments)
         for batch in turn.batches:
             for event in batch:
-                if isinstance(event, (events.Answered, events.Broke)):
+                if isinstance(event, (events.Answered, events.AttemptFailed)):
                     self.asked.pop((event.goal, event.attempt), None)
 
 
-def _stamped(number: int, seq: int, turn: events.Turn) -> Iterator[tuple[Stamp, events.Event]]:
+def _stamped(number: int, seq: int, turn: events.Turn) -> Iterator[tuple[EventStamp, events.Event]]:
     flat = (event for batch in turn.batches for event in batch)
     for position, event in enumerate(flat):
-        yield Stamp(turn.at_s, number, seq, position), event
+        yield EventStamp(turn.at_s, number, seq, position), event
 
 
-def terms_for(terms: Terms, program: Program) -> Terms:
+def terms_for(terms: JobTerms, program: Program) -> JobTerms:
     """The same terms for another program, or for other parameters."""
     where, params = loader.place_of(type(program)), params_of(program)
     return msgspec.structs.replace(

@@ -21,9 +21,9 @@ from cortex.programs.shards import Shards
 from cortex.state import commands, events
 from cortex.state.program import Program
 from cortex.state.state import State
-from cortex.values.limits import Terms
+from cortex.values.limits import JobTerms
 
-Load = Callable[[Terms], Program]
+Load = Callable[[JobTerms], Program]
 PAGE_TURNS = 16
 """Turns that are read together: a turn may hold a window of rows, which is up to 8 MB."""
 
@@ -37,13 +37,13 @@ class Part(NamedTuple):
 
 def opens_again(source: Journal, batch: list[events.Event]) -> bool:
     """Whether the next turn, which takes these events, opens failed rows again: whoever reads is told beforehand."""
-    opens = any(type(event) is events.Reopened for event in batch)
+    opens = any(type(event) is events.RowsReopened for event in batch)
     if opens:
         source.will_reopen()
     return opens
 
 
-def parts_of(source: Journal) -> tuple[list[Part], list[events.Reopened]]:
+def parts_of(source: Journal) -> tuple[list[Part], list[events.RowsReopened]]:
     """The parts of the journal as it is now, and what opens each of them but the first."""
     found = source.reopenings()
     starts = [source.opened_at(), *(seq - 1 for seq, _ in found)]
@@ -51,7 +51,7 @@ def parts_of(source: Journal) -> tuple[list[Part], list[events.Reopened]]:
     return [Part(*pair) for pair in zip(starts, ends, strict=True)], [event for _, event in found]
 
 
-def lines(source: Journal, load: Load, index: int = 0) -> Generator[commands.Emit | None, None, None]:
+def lines(source: Journal, load: Load, index: int = 0) -> Generator[commands.EmitResult | None, None, None]:
     """The results from an index on, numbered as they stand in the list now; None wherever the journal has no more at
     this moment: asked again, it is looked at again."""
     if names := shard_names(source, load):
@@ -69,7 +69,7 @@ def lines(source: Journal, load: Load, index: int = 0) -> Generator[commands.Emi
     found = _merged(source, load, parts, reopened) if ordered else _chained(source, load, parts, reopened)
     for place, line in found:
         if line is None or place >= index:
-            yield line and commands.Emit(place, line.value, line.failed, line.row, line.kind, line.order)
+            yield line and commands.EmitResult(place, line.value, line.failed, line.row, line.kind, line.order)
 
 
 def shard_names(source: Journal, load: Load) -> list[str]:
@@ -83,7 +83,7 @@ def shard_names(source: Journal, load: Load) -> list[str]:
     return [f"{source.job}~{found[1] + number}" for number in range(count)]
 
 
-def _opening(source: Journal) -> tuple[Terms, int] | None:
+def _opening(source: Journal) -> tuple[JobTerms, int] | None:
     """The terms under which a job was last opened, and its first goal; its first shard where the turn itself has left,
     as the job keeps no text."""
     try:
@@ -97,15 +97,17 @@ def _opening(source: Journal) -> tuple[Terms, int] | None:
     return None
 
 
-def _together(source: Journal, load: Load, names: list[str], index: int) -> Generator[commands.Emit | None, None, None]:
+def _together(
+    source: Journal, load: Load, names: list[str], index: int
+) -> Generator[commands.EmitResult | None, None, None]:
     """Those of all shards: in rounds where input order was asked for, else one shard after the other."""
     found = _opening(source)
     program = load(found[0]) if found is not None else None
     ordered = isinstance(program, Shards) and program.of.ordered
     opened: list[Journal | None] = [None] * len(names)
-    streams: list[Iterator[commands.Emit | None]] = [iter(())] * len(names)
+    streams: list[Iterator[commands.EmitResult | None]] = [iter(())] * len(names)
 
-    def line_of(number: int) -> commands.Emit | None:
+    def line_of(number: int) -> commands.EmitResult | None:
         if opened[number] is None:
             if source.folder is None or not source.folder.has(names[number]):
                 return None  # it has not begun
@@ -122,7 +124,7 @@ def _together(source: Journal, load: Load, names: list[str], index: int) -> Gene
                 if line is not None:
                     looked = 0
                     if place >= index:
-                        yield commands.Emit(place, line.value, line.failed, line.row, line.kind)
+                        yield commands.EmitResult(place, line.value, line.failed, line.row, line.kind)
                     place += 1
                 if ordered and line is None and not _ended(source):
                     break
@@ -153,7 +155,7 @@ class _Reading:
         self._index = index
         self.k: State | None = codec.decode_state(snapshot[1]) if snapshot else None
 
-    def emits(self) -> Iterator[commands.Emit | None]:
+    def emits(self) -> Iterator[commands.EmitResult | None]:
         """What was given out in this part; None at the journal's end, if this part has none."""
         program = self._load(self.k.terms) if self.k is not None else None
         while True:
@@ -169,7 +171,7 @@ class _Reading:
                     program = self._load(terms)
                 assert program is not None
                 for command in step(self.k, program, turn):
-                    if type(command) is commands.Emit and seq > self._part.after and command.index >= self._index:
+                    if type(command) is commands.EmitResult and seq > self._part.after and command.index >= self._index:
                         yield command
             if self._after > before:
                 continue
@@ -184,8 +186,8 @@ class _Reading:
 
 
 def _chained(
-    source: Journal, load: Load, parts: list[Part], reopened: list[events.Reopened]
-) -> Iterator[tuple[int, commands.Emit | None]]:  # fmt: skip
+    source: Journal, load: Load, parts: list[Part], reopened: list[events.RowsReopened]
+) -> Iterator[tuple[int, commands.EmitResult | None]]:  # fmt: skip
     """As they came. An index of a part is one of the list as it was then: what each later part took back is out."""
     for number, part in enumerate(parts):
         later = [event.lines for event in reopened[number:]]
@@ -201,13 +203,13 @@ def _chained(
 
 
 def _merged(
-    source: Journal, load: Load, parts: list[Part], reopened: list[events.Reopened]
-) -> Iterator[tuple[int, commands.Emit | None]]:  # fmt: skip
+    source: Journal, load: Load, parts: list[Part], reopened: list[events.RowsReopened]
+) -> Iterator[tuple[int, commands.EmitResult | None]]:  # fmt: skip
     """By their place in the input. One that is missing is waited for, unless the job has ended for good."""
     gone = [{order for event in reopened[number:] for order in event.lines} for number in range(len(parts))]
     readings = [_Reading(source, load, part) for part in parts]
     streams = [reading.emits() for reading in readings]
-    heads: dict[int, commands.Emit] = {}
+    heads: dict[int, commands.EmitResult] = {}
     place = order = 0
 
     def fill() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from actors.history.result_history import Load, lines
 from actors.journal.journal import Journal
 from actors.ports.runtime import Runtime
-from cortex.state.commands import Emit
+from cortex.state.commands import EmitResult
 
 BUFFER_BYTES_MAX = 8_000_000
 READ_MAX = 2_000
@@ -26,11 +26,11 @@ class Outlet:
     """The latest results of a running job."""
 
     def __init__(self, next_index: int) -> None:
-        self._recent: deque[tuple[Emit, int]] = deque()
+        self._recent: deque[tuple[EmitResult, int]] = deque()
         self._bytes = 0
         self.next_index = next_index
 
-    def add(self, results: Sequence[Emit]) -> None:
+    def add(self, results: Sequence[EmitResult]) -> None:
         """More results; the oldest leave where there are too many bytes."""
         recent, index, total = self._recent, self.next_index, self._bytes
         for result in results:
@@ -47,7 +47,7 @@ class Outlet:
         while self._bytes > BUFFER_BYTES_MAX:
             self._bytes -= recent.popleft()[1]
 
-    def all(self, count: int) -> list[Emit] | None:
+    def all(self, count: int) -> list[EmitResult] | None:
         """All so many results of the job; None where not all of them are in memory."""
         found = [result for result, _ in self._recent]
         whole = len(found) == count == self.next_index and (not found or found[0].index == 0)
@@ -63,7 +63,7 @@ class Outlet:
             found = _within(found)
         return [(result.index, result.value) for result, _ in found]
 
-    def _from(self, skip: int) -> Iterable[tuple[Emit, int]]:
+    def _from(self, skip: int) -> Iterable[tuple[EmitResult, int]]:
         """The next ones; who reads as they come is near the end, and walks from there."""
         left = max(0, len(self._recent) - skip)
         if left >= min(skip, READ_MAX):
@@ -71,7 +71,7 @@ class Outlet:
         return [*islice(reversed(self._recent), left)][::-1]
 
 
-def _within(found: list[tuple[Emit, int]]) -> list[tuple[Emit, int]]:
+def _within(found: list[tuple[EmitResult, int]]) -> list[tuple[EmitResult, int]]:
     """The first of these, up to the one with which they are as large as an answer may be."""
     total = 0
     for count, (_, size) in enumerate(found, 1):

@@ -7,13 +7,15 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 
-from cortex.state.commands import Emit
+from cortex.state.commands import EmitResult
 
 
-def picked(found: Iterable[Emit], *, failed: bool = False, sample: int = 0, tail: int = 0) -> Iterator[Emit]:
+def picked(
+    found: Iterable[EmitResult], *, failed: bool = False, sample: int = 0, tail: int = 0
+) -> Iterator[EmitResult]:
     """Of the results, in their order. ``sample`` and ``tail`` are counts, 0: all. Flat memory: no more than these are
     held. The same sample of the same results each time, whatever they say."""
-    some: Iterable[Emit] = (line for line in found if line.failed) if failed else found
+    some: Iterable[EmitResult] = (line for line in found if line.failed) if failed else found
     if tail:
         some = deque(some, maxlen=tail)
     if sample:
@@ -21,5 +23,5 @@ def picked(found: Iterable[Emit], *, failed: bool = False, sample: int = 0, tail
     yield from some
 
 
-def _draw(line: Emit) -> bytes:
+def _draw(line: EmitResult) -> bytes:
     return blake2b(b"%d" % line.index, digest_size=8).digest()

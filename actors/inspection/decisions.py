@@ -17,7 +17,7 @@ from cortex.values.ledger import Charge, Ledger
 from cortex.values.limits import Limits
 from policies.estimates.price import usd
 from policies.failures.failure import Failure
-from policies.failures.retry import Decision, RetryPolicy, budget
+from policies.failures.retry import RetryDecision, RetryPolicy, budget
 
 Facts = dict[str, Any]
 _SAID_MAX = 2_000
@@ -30,7 +30,7 @@ def facts_of(k: State, what: str, seen: Facts) -> Facts:
 
 
 def _retry(k: State, seen: Facts) -> Facts:
-    decision: Decision = seen["decision"]
+    decision: RetryDecision = seen["decision"]
     policy: RetryPolicy = seen["policy"]
     return {
         "again": decision.again, "hold": decision.hold, "deferred": decision.deferred, "rule": decision.reason,

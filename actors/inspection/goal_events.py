@@ -24,49 +24,49 @@ def concerned(event: events.Event, k: State | None, goals: Collection[int]) -> i
         return int(named_goal)
     if k is None:
         return 0
-    if isinstance(event, (events.Answered, events.Broke)):
+    if isinstance(event, (events.Answered, events.AttemptFailed)):
         flight = k.flights.get(flight_key(event.goal, event.attempt))
         return next((each for each in flight.followers if each in goals), 0) if flight is not None else 0
-    if isinstance(event, events.Recalled):
+    if isinstance(event, events.ReplyRecalled):
         asked = [k.flights.get(flight_key(event.goal, k.goals[event.goal].tries))] if event.goal in k.goals else []
         return next((each for flight in asked if flight is not None for each in flight.followers if each in goals), 0)
-    if isinstance(event, events.Told):
+    if isinstance(event, events.AnswerGiven):
         waiting = (k.goals.get(each) for each in k.expected.get(event.name, ()))
         return next((goal.id for goal in waiting if goal is not None and goal.id in goals), 0)
-    if isinstance(event, events.Intended):
+    if isinstance(event, events.SubmissionIntended):
         return next((key >> 20 for key in event.keys if key >> 20 in goals), 0)
     return 0
 
 
 def about_submissions(event: events.Event, numbers: Collection[int]) -> bool:
     """Whether an event is about one of these submissions, without naming their calls."""
-    return not isinstance(event, events.Intended) and getattr(event, "number", 0) in numbers
+    return not isinstance(event, events.SubmissionIntended) and getattr(event, "number", 0) in numbers
 
 
 def event_facts(event: events.Event, k: State | None, routes: tuple[Route, ...]) -> tuple[str, Facts]:
     """What happened, in a word, and all that is known of it."""
     what = str(type(event).__struct_config__.tag)
     match event:
-        case events.Answered() | events.Broke():
+        case events.Answered() | events.AttemptFailed():
             return what, _came(event, k, routes)
-        case events.Recalled():
+        case events.ReplyRecalled():
             return what, {"sample": event.sample, "reply": reply_facts(event.reply, None)}
         case events.Observed():
             return what, {
                 "value": plain_json(event.value), "failure": failure_facts(event.failure) or None,
                 "elapsed_s": event.elapsed_s, "by": event.by, "attempt": event.attempt,
             }  # fmt: skip
-        case events.Returned():
+        case events.ChildJobEnded():
             return what, {
                 "value": plain_json(event.answer), "failure": failure_facts(event.failure) or None,
                 "partial": event.partial, "known_usd": usd(event.known_nusd), "assumed_usd": usd(event.assumed_nusd),
                 "tokens": event.input_tokens + event.output_tokens,
             }  # fmt: skip
-        case events.Told():
+        case events.AnswerGiven():
             return what, {"who": event.who, "name": event.name, "value": plain_json(event.value)}
-        case events.Made():
+        case events.GoalMade():
             return "written_down", {"kind": event.kind, "value": plain_json(event.value)}
-        case events.Intended():
+        case events.SubmissionIntended():
             return what, {"number": event.number, "requests": len(event.keys)}
         case _:
             return what, dict(_fields(event))
@@ -83,7 +83,7 @@ def _fields(event: events.Event) -> Iterator[tuple[str, Any]]:
         yield "failure", failure_facts(failure)
 
 
-def _came(event: events.Answered | events.Broke, k: State | None, routes: tuple[Route, ...]) -> Facts:
+def _came(event: events.Answered | events.AttemptFailed, k: State | None, routes: tuple[Route, ...]) -> Facts:
     flight = k.flights.get(flight_key(event.goal, event.attempt)) if k is not None else None
     route = routes[flight.route] if flight is not None and flight.route < len(routes) else None
     facts: Facts = {
@@ -91,7 +91,7 @@ def _came(event: events.Answered | events.Broke, k: State | None, routes: tuple[
         "by": event.by, "route": named(route) if route is not None else "",
         "asked_at_s": flight.asked_at_s if flight is not None else None,
     }  # fmt: skip
-    if isinstance(event, events.Broke):
+    if isinstance(event, events.AttemptFailed):
         return {**facts, **failure_facts(event.failure)}
     return {**facts, "reply": reply_facts(event.reply, route if route is not None else routes[0])}
 

@@ -135,15 +135,16 @@ class _Telling:
     def _happens(self, event: events.Event) -> None:
         self._event = event
         k = self._k
-        goal = concerned(event, k, self._goals) if not isinstance(event, events.Made) else 0  # that was told already
-        if isinstance(event, events.Intended) and goal:
+        # that was told already
+        goal = concerned(event, k, self._goals) if not isinstance(event, events.GoalMade) else 0
+        if isinstance(event, events.SubmissionIntended) and goal:
             self._submissions.add(event.number)
         if not goal and about_submissions(event, self._submissions):
             goal = self._main
         of_the_job = isinstance(event, OF_THE_JOB) and self._main in k.goals
         if goal or (of_the_job and k.goals[self._main].status not in ENDED):
             what, facts = event_facts(event, k, k.terms.routes)
-            if isinstance(event, events.Recalled):
+            if isinstance(event, events.ReplyRecalled):
                 facts |= self._payer(event)
             self._add(what, goal or self._main, facts)
 
@@ -203,7 +204,7 @@ class _Telling:
     def _maker(self, by: int, goal: Goal) -> str:
         if by:
             return f"the result of goal {by}"
-        if goal.row and isinstance(self._event, events.Fed):
+        if goal.row and isinstance(self._event, events.RowsRead):
             return f"row {goal.row}"
         return "the program's begin" if isinstance(self._event, events.Opened) else "the program's select"
 
@@ -215,18 +216,18 @@ class _Telling:
                 entry = self._asked.get((command.goal, command.attempt))
                 if entry is not None:
                     self._sent(entry, command)
-            elif isinstance(command, commands.RunTool):
+            elif isinstance(command, commands.StartToolRun):
                 arguments = plain_json(command.arguments)
                 self._add("runs_tool", command.goal, {
                     "tool": command.tool, "arguments": arguments, "attempt": command.attempt, "key": command.key,
                     "timeout_s": command.timeout_s,
                 })  # fmt: skip
-            elif isinstance(command, commands.Launch):
+            elif isinstance(command, commands.LaunchChildJob):
                 self._add("launches", command.goal, {
                     "job": f"{self._span.terms.job}~{command.goal}", "program": command.program,
                     "max_cost_nusd": command.max_cost_nusd, "max_job_tokens": command.max_job_tokens,
                 })  # fmt: skip
-            elif isinstance(command, commands.Abandon):
+            elif isinstance(command, commands.AbandonAttempt):
                 self._add("abandons", command.goal, {"attempt": command.attempt})
 
     def _sent(self, entry: Facts, call: commands.Call) -> None:
@@ -242,7 +243,7 @@ class _Telling:
         self._entries.append(entry)
         return entry
 
-    def _payer(self, event: events.Recalled) -> Facts:
+    def _payer(self, event: events.ReplyRecalled) -> Facts:
         """Which job paid for a remembered reply, and when."""
         found = self._source.event(event.seq, event.position) if event.seq < self._seq else None
         job = self._source.job if isinstance(found, events.Answered) and found.hash == event.hash else ""
@@ -275,7 +276,7 @@ class _Telling:
             self._seq, self._at_s = seq, turn.at_s
             for batch in turn.batches:
                 for event in batch:
-                    if isinstance(event, events.Fed) and seq == self._subject.fed_at:
+                    if isinstance(event, events.RowsRead) and seq == self._subject.fed_at:
                         self._read(event)
                     by_row = bool(self._subject.row) and getattr(event, "sample", None) == self._subject.row
                     goal = concerned(event, None, self._goals) or (getattr(event, "goal", 0) if by_row else 0)
@@ -293,7 +294,7 @@ class _Telling:
             })  # fmt: skip
             return
 
-    def _read(self, event: events.Fed) -> None:
+    def _read(self, event: events.RowsRead) -> None:
         row = next((row for row in event.rows if row.key == self._subject.row), None)
         if row is not None:
             request = row.body.decode(errors="replace")

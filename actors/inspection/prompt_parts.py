@@ -8,12 +8,12 @@ import msgspec
 
 from cortex.values.conversation import Conversation, ToolDef, ToolResult
 from cortex.values.prompt import Part, Prompt
-from cortex.values.reply import Text, ToolUse
-from policies.estimates.tokens import Estimate, tokens_bound
+from cortex.values.reply import TextBlock, ToolUse
+from policies.estimates.tokens import TokenEstimate, tokens_bound
 
 
 def prompt_facts(
-    before: Prompt | Conversation, sent: Prompt | Conversation | None, estimate: Estimate, seen: dict[str, Any]
+    before: Prompt | Conversation, sent: Prompt | Conversation | None, estimate: TokenEstimate, seen: dict[str, Any]
 ) -> dict[str, Any]:
     """Its constructor, its parts with their sizes, what was left out, and the bounds that it was held against.
 
@@ -37,7 +37,7 @@ def prompt_facts(
     }
 
 
-def _parts(before: Any, sent: Any, estimate: Estimate) -> list[dict[str, Any]]:
+def _parts(before: Any, sent: Any, estimate: TokenEstimate) -> list[dict[str, Any]]:
     if isinstance(before, Prompt):
         return _prompt_parts(before, sent, estimate)
     kept = {block.use: block for block in sent.parts if isinstance(block, ToolResult)} if sent is not None else {}
@@ -50,11 +50,11 @@ def _parts(before: Any, sent: Any, estimate: Estimate) -> list[dict[str, Any]]:
     return told
 
 
-def _none_sent(before: Any, estimate: Estimate) -> list[dict[str, Any]]:
+def _none_sent(before: Any, estimate: TokenEstimate) -> list[dict[str, Any]]:
     return [{**part, "fate": "not sent", "bytes_sent": 0} for part in _parts(before, before, estimate)]
 
 
-def _prompt_parts(before: Prompt, sent: Prompt | None, estimate: Estimate) -> list[dict[str, Any]]:
+def _prompt_parts(before: Prompt, sent: Prompt | None, estimate: TokenEstimate) -> list[dict[str, Any]]:
     """Parts stand in the same order before and after: those in between that are missing were dropped."""
     left = list(sent.parts) if sent is not None else list(before.parts)
     told = []
@@ -77,7 +77,7 @@ def _same(part: Part, kept: Part) -> bool:
     return named and part.text.startswith(kept.text)
 
 
-def _part(role: str, title: str, text: str, estimate: Estimate) -> dict[str, Any]:
+def _part(role: str, title: str, text: str, estimate: TokenEstimate) -> dict[str, Any]:
     size = len(text.encode())
     return {
         "role": role, "title": title, "bytes": size, "bytes_sent": size, "tokens": estimate.tokens(size, framing=0),
@@ -86,7 +86,7 @@ def _part(role: str, title: str, text: str, estimate: Estimate) -> dict[str, Any
 
 
 def _role(block: Any) -> str:
-    known = ((ToolDef, "tool"), (ToolResult, "tool result"), (Text, "text"), (ToolUse, "tool use"))
+    known = ((ToolDef, "tool"), (ToolResult, "tool result"), (TextBlock, "text"), (ToolUse, "tool use"))
     return next((role for kind, role in known if isinstance(block, kind)), "block")
 
 
@@ -95,7 +95,7 @@ def _title(block: Any) -> str:
 
 
 def _spoken(block: Any) -> str:
-    if isinstance(block, (Text, ToolResult)):
+    if isinstance(block, (TextBlock, ToolResult)):
         return block.text
     return msgspec.json.encode(block).decode()
 

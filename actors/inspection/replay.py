@@ -13,7 +13,7 @@ from actors.journal.journal import Journal
 from cortex.journal import codec
 from cortex.loop.step import step
 from cortex.state import commands, events
-from cortex.state.decision_hook import Tell, listen
+from cortex.state.decision_hook import DecisionListener, listen
 from cortex.state.state import State
 
 
@@ -35,7 +35,9 @@ def begun(source: Journal, span: Span, upto: int, good: Callable[[State], bool] 
     return span.after, codec.open_job(span.terms)
 
 
-def taken_again(source: Journal, span: Span, start: tuple[int, State], tell: Tell, upto: int) -> Iterator[Taken]:
+def taken_again(
+    source: Journal, span: Span, start: tuple[int, State], tell: DecisionListener, upto: int
+) -> Iterator[Taken]:
     """Every turn after the start, up to one. The program must be there. What is told, is told inside of ``take``."""
     program = span.program
     assert program is not None, "only its own program takes a job's turns again"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from cortex.state.program import Program
-from cortex.values.limits import Terms
+from cortex.values.limits import JobTerms
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -15,7 +15,7 @@ class Span(msgspec.Struct, frozen=True):
     """Number of the turn before its first."""
     upto: int
     """Number of its last turn."""
-    terms: Terms
+    terms: JobTerms
     first_goal: int
     program: Program | None
     """None where the program that took these turns is gone or has changed."""

@@ -9,10 +9,10 @@ from actors.inspection.decisions import Facts, charge_facts, failure_facts, ledg
 from actors.jobs.limit_options import in_words
 from actors.jobs.wait_reasons import named, waits
 from cortex.admission.budget_slices import unheard
-from cortex.state.state import ENDED, Errand, Flight, Goal, State, Status
+from cortex.state.state import ENDED, ExternalRun, Goal, InFlightAttempt, State, Status
 from cortex.values.election import VOTE
 from cortex.values.limits import Limits
-from policies.estimates.tokens import Estimate
+from policies.estimates.tokens import TokenEstimate
 from policies.failures.retry import budget
 
 
@@ -69,7 +69,7 @@ def _inner(limits: Limits) -> Facts:
     return {name: getattr(limits, name) for name in names}
 
 
-def estimate_facts(estimate: Estimate) -> Facts:
+def estimate_facts(estimate: TokenEstimate) -> Facts:
     """What is supposed of the tokens of a prompt: of one of 1,000 and of 100,000 bytes."""
     return {
         "calls_learnt_from": sum(estimate.counts), "tightenings": estimate.tightenings,
@@ -77,7 +77,7 @@ def estimate_facts(estimate: Estimate) -> Facts:
     }  # fmt: skip
 
 
-def flight_facts(k: State, flight: Flight) -> Facts:
+def flight_facts(k: State, flight: InFlightAttempt) -> Facts:
     """An attempt under way."""
     return {
         "call": k.call_id(flight.goal, flight.sample), "goal": flight.goal, "attempt": flight.attempt,
@@ -87,7 +87,7 @@ def flight_facts(k: State, flight: Flight) -> Facts:
     }  # fmt: skip
 
 
-def _errand(task: Errand) -> Facts:
+def _errand(task: ExternalRun) -> Facts:
     return {
         "goal": task.goal, "attempt": task.attempt, "name": task.name, "runs_failed": task.broken,
         "due_at_s": task.due_at_s if task.due_at_s != float("inf") else None, "repeatable": task.repeatable,

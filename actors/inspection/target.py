@@ -129,7 +129,7 @@ def _rows(source: Journal, last: Span, key: str) -> list[Subject]:
     for seq, turn in source.turns_with((b"fed", key.encode()), last.after):
         for batch in turn.batches:
             for event in batch:
-                if isinstance(event, events.Fed) and event.start >= position:
+                if isinstance(event, events.RowsRead) and event.start >= position:
                     position = event.position
                     row = next((row for row in event.rows if row.key == key), None)
                     if row is not None:

@@ -45,42 +45,43 @@ def _said(flat: list[events.Event]) -> Iterator[str]:
 
 
 _NAMES: dict[type, str] = {
-    events.Answered: "calls answered", events.Recalled: "calls answered from memory", events.Broke: "attempts failed",
-    events.Made: "goals made", events.Observed: "tool runs over", events.Returned: "child jobs ended",
-    events.Fed: "windows of rows", events.Granted: "grants", events.Told: "answers from outside",
-    events.Reported: "reports of shards",
+    events.Answered: "calls answered", events.ReplyRecalled: "calls answered from memory",
+    events.AttemptFailed: "attempts failed",
+    events.GoalMade: "goals made", events.Observed: "tool runs over", events.ChildJobEnded: "child jobs ended",
+    events.RowsRead: "windows of rows", events.PermitsGranted: "grants", events.AnswerGiven: "answers from outside",
+    events.ShardReported: "reports of shards",
 }  # fmt: skip
 
 
 def _one(event: events.Event) -> str:
     match event:
-        case events.Answered() | events.Recalled():
+        case events.Answered() | events.ReplyRecalled():
             text = f": {clipped(event.reply.text, _SAID_CHARACTERS)!r}" if event.reply is not None else ""
-            remembered = " from memory" if isinstance(event, events.Recalled) else ""
+            remembered = " from memory" if isinstance(event, events.ReplyRecalled) else ""
             return f"goal {event.goal} answered{remembered}{text}"
-        case events.Broke():
+        case events.AttemptFailed():
             return f"goal {event.goal} failed an attempt: {_failed(event.failure)}"
-        case events.Made(value=[place, preview, *_]):
+        case events.GoalMade(value=[place, preview, *_]):
             return f"goal {event.goal} made: {event.kind} {clipped(str(preview), _SAID_CHARACTERS)!r} at {place}"
-        case events.Made():
+        case events.GoalMade():
             return f"goal {event.goal} made: {event.kind}"
         case events.Observed():
             came = _failed(event.failure) if event.failure else clipped(repr(event.value), _SAID_CHARACTERS)
             return f"goal {event.goal}: its tool run is over: {came}"
-        case events.Returned():
+        case events.ChildJobEnded():
             came = _failed(event.failure) if event.failure else clipped(repr(event.answer), _SAID_CHARACTERS)
             if event.report is not None:
                 return f"shard {event.goal} ended" + (f": {came}" if event.failure else "")
             return f"goal {event.goal}: its child job ended: {came}"
-        case events.Fed():
+        case events.RowsRead():
             return f"{len(event.rows):,} rows read" + (", the last ones" if event.ended else "")
-        case events.Told():
+        case events.AnswerGiven():
             return f"{event.who} answered {event.name}: {clipped(repr(event.value), _SAID_CHARACTERS)}"
         case events.Stopped():
             return f"{event.how} by {event.who}"
         case events.LimitsSet():
             return f"bounds set by {event.who or 'a new run'}"
-        case events.Reopened():
+        case events.RowsReopened():
             return f"{len(event.keys):,} failed rows are asked again by {event.who}"
         case events.Opened():
             return "the job begins" + (" anew" if event.carried is not None else "")
@@ -89,9 +90,9 @@ def _one(event: events.Event) -> str:
 
 
 _SIMPLE: dict[type, str] = {
-    events.Rejoined: "another run goes on with it", events.Resumed: "resumed", events.Granted: "leave to ask",
-    events.Leased: "slices of its budgets", events.Written: "output written", events.Ticked: "time passed",
-    events.Reported: "a shard says what it has come to",
+    events.Rejoined: "another run goes on with it", events.Resumed: "resumed", events.PermitsGranted: "leave to ask",
+    events.BudgetLeased: "slices of its budgets", events.ResultsWritten: "output written", events.Ticked: "time passed",
+    events.ShardReported: "a shard says what it has come to",
 }  # fmt: skip
 
 
@@ -126,7 +127,7 @@ def _failures(source: Journal, span: Span) -> Iterator[dict[str, Any]]:
                     "goal": goal_id, "row": goal.row, "kind": goal.kind, "attempts": goal.tries, "turn": now[0],
                     "at_s": now[1], "failure": failure_facts(seen["failure"]),
                 })  # fmt: skip
-        elif what == "event" and isinstance(seen["event"], events.Fed):
+        elif what == "event" and isinstance(seen["event"], events.RowsRead):
             found.extend(_refused(seen["event"], now[2].position, now[0], now[1]))
 
     for taken in taken_again(source, span, begun(source, span, span.after), tell, span.upto):
@@ -136,7 +137,7 @@ def _failures(source: Journal, span: Span) -> Iterator[dict[str, Any]]:
         found.clear()
 
 
-def _refused(event: events.Fed, position: int, seq: int, at_s: float) -> Iterator[dict[str, Any]]:
+def _refused(event: events.RowsRead, position: int, seq: int, at_s: float) -> Iterator[dict[str, Any]]:
     if event.start != position:
         return  # the same window twice
     for row in event.rows:
@@ -153,14 +154,14 @@ def _failed_by_events(source: Journal, span: Span) -> Iterator[dict[str, Any]]:
     for seq, turn in source.turns(span.after):
         for batch in turn.batches:
             for event in batch:
-                if isinstance(event, events.Broke):
+                if isinstance(event, events.AttemptFailed):
                     last[event.goal] = {
                         "goal": event.goal, "row": "", "kind": "", "attempts": event.attempt, "turn": seq,
                         "at_s": turn.at_s, "failure": failure_facts(event.failure),
                     }  # fmt: skip
-                elif isinstance(event, (events.Answered, events.Recalled)):
+                elif isinstance(event, (events.Answered, events.ReplyRecalled)):
                     last.pop(event.goal, None)
-                elif isinstance(event, events.Fed):
+                elif isinstance(event, events.RowsRead):
                     yield from _refused(event, position, seq, turn.at_s)
                     position = event.position
     yield from (each for each in last.values() if RULES[each["failure"]["kind"]].again != "hold")

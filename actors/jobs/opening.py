@@ -13,7 +13,7 @@ from cortex.journal.codec import decode_account, encode_account
 from cortex.state import events
 from cortex.state.state import State
 from cortex.values.ledger import Ledger
-from cortex.values.limits import Route, Terms
+from cortex.values.limits import JobTerms, Route
 from policies.failures.failure import Failure, FailureKind
 
 CHILD = "child"
@@ -23,19 +23,19 @@ CHILD = "child"
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
     """What a driver tells a channel when a run begins."""
 
-    terms: Terms
+    terms: JobTerms
     owner: Owner
     who: str = ""
     decided: tuple[tuple[int, str], ...] = ()
     """What a person says of submissions that code could not decide about: (number, the provider's id of its batch), the
     id empty where it was never submitted."""
-    reopened: events.Reopened | None = None
+    reopened: events.RowsReopened | None = None
     """Rows that failed and are to be asked again."""
     notify: str = ""
     """The URL that is told how the job fares. It may be a secret: it is written nowhere."""
 
 
-def changed(old: Terms, new: Terms) -> bool:
+def changed(old: JobTerms, new: JobTerms) -> bool:
     """Whether the new run asks something else: another program, other parameters, release, endpoint or model, or other
     models for its roles."""
     then, now = ((terms.fingerprint, _asked(terms.route), _cast(terms)) for terms in (old, new))
@@ -46,7 +46,7 @@ def _asked(route: Route) -> tuple[str, str]:
     return route.endpoint, route.model
 
 
-def _cast(terms: Terms) -> dict[str, tuple[str, str]]:
+def _cast(terms: JobTerms) -> dict[str, tuple[str, str]]:
     """What each role asks that has a model of its own."""
     return {role: _asked(terms.role_routes[lane - 1]) for role, lane in terms.roles.items() if lane}
 
@@ -91,7 +91,7 @@ def _afresh(opening: Opening) -> bool:
     return opening.terms.fresh and opening.owner.cluster != CHILD
 
 
-def _reopening(opening: Opening | None) -> events.Reopened | None:
+def _reopening(opening: Opening | None) -> events.RowsReopened | None:
     """Which failed rows are asked again, with the route where that is another model's."""
     again = opening.reopened if opening is not None else None
     if again is None or opening is None or not again.model:
@@ -99,23 +99,23 @@ def _reopening(opening: Opening | None) -> events.Reopened | None:
     return msgspec.structs.replace(again, route=opening.terms.route)
 
 
-def _then(terms: Terms, again: events.Reopened | None) -> Terms:
+def _then(terms: JobTerms, again: events.RowsReopened | None) -> JobTerms:
     """What the new run is compared with: another model for rows that are asked again makes no other job."""
     return terms if again is None or again.route is None else msgspec.structs.replace(terms, route=again.route)
 
 
-def rekeyed_batch(terms: Terms, who: str, credentials: tuple[str, ...]) -> list[events.Event]:
+def rekeyed_batch(terms: JobTerms, who: str, credentials: tuple[str, ...]) -> list[events.Event]:
     """The same routes under another key, whose fingerprint stands here for each, and leave to try them."""
     pairs = zip(terms.routes, credentials, strict=True)
     routes = tuple(msgspec.structs.replace(route, credential=credential) for route, credential in pairs)
     return [_set(terms.with_routes(routes), who), events.Resumed(who)]
 
 
-def _set(now: Terms, who: str) -> events.LimitsSet:
+def _set(now: JobTerms, who: str) -> events.LimitsSet:
     return events.LimitsSet(who, now.limits, now.route, now.fallbacks, now.role_routes)
 
 
-def _refuse_to_lose(k: State, requests: int, now: Terms) -> None:
+def _refuse_to_lose(k: State, requests: int, now: JobTerms) -> None:
     """What is with the provider was paid for at the price of its road, and belongs to the program that asked it."""
     if not requests or now.fresh:
         return
@@ -130,9 +130,9 @@ def _refuse_to_lose(k: State, requests: int, now: Terms) -> None:
 
 def _decided(number: int, name: str, who: str) -> events.Event:
     if name:
-        return events.Submitted(number, name, who)
+        return events.SubmissionAccepted(number, name, who)
     said = Failure(FailureKind.LOST, f"{who} says that it was never submitted", sent=False)
-    return events.Unsubmitted(number, said, who or "a person")
+    return events.SubmissionRejected(number, said, who or "a person")
 
 
 def _carried(ledger: Ledger) -> Ledger:

@@ -14,7 +14,7 @@ from actors.files.paths import is_remote
 from actors.programs import loader
 from actors.routing.model_spec import Wish
 from cortex.programs.shards import sharded
-from cortex.state.events import Reopened
+from cortex.state.events import RowsReopened
 from cortex.state.program import Program, params_of
 from cortex.values.limits import Limits
 
@@ -43,7 +43,7 @@ class Order(msgspec.Struct, kw_only=True):
     """What the user says became of submissions that code cannot decide about, as ``Opening`` has it."""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     """What traces and reports are to tell the job's costs by: a team, a project. Never a secret."""
-    reopened: Reopened | None = None
+    reopened: RowsReopened | None = None
     """Rows that failed and are to be asked again, before the run goes on."""
     places: dict[str, str] = msgspec.field(default_factory=dict)
     """Whatever else a later ``resume`` needs; never a secret."""

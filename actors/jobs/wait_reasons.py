@@ -8,7 +8,7 @@ from typing import Any
 from cortex.admission.budget_slices import unheard
 from cortex.scheduler.reports import PACED_BY
 from cortex.state.goals import Goal, Status
-from cortex.state.route_share import Share
+from cortex.state.route_share import RouteShare
 from cortex.state.state import State
 from cortex.values.limits import BATCHES, Route
 from policies.failures.failure import FailureKind
@@ -34,7 +34,7 @@ def standing(k: State) -> dict[str, Any]:
     }
 
 
-def _refused(share: Share) -> bool:
+def _refused(share: RouteShare) -> bool:
     """Whether the provider refuses the key here, and another one has not been tried yet."""
     return share.blocked is not None and share.blocked.kind == FailureKind.UNAUTHORISED and not share.trying
 
@@ -142,7 +142,7 @@ def _busy(k: State, lane: int) -> bool:
     return bool(k.parked.get(lane)) or any(k.shares[place].in_flight for place in k.terms.lane_places(lane))
 
 
-def stands_still(share: Share) -> bool:
+def stands_still(share: RouteShare) -> bool:
     """Whether nothing is asked on a route because nothing came back from it: its breaker is not closed."""
     return share.failing is not None and share.why.startswith(_BREAKER)
 

@@ -28,7 +28,7 @@ from actors.journal.state_folder import Folder as Folder
 from actors.journal.state_folder import checked_name as checked_name
 from actors.journal.storage import Storage
 from cortex.journal import codec, snapshots
-from cortex.journal.snapshots import Pieces, Span
+from cortex.journal.snapshots import PieceSpan, SnapshotPieces
 from cortex.state import events
 
 READS = 3
@@ -198,13 +198,13 @@ class Journal:
             after = seq
             yield seq, self._filled(codec.decode_turn(blob))
 
-    def reopenings(self) -> list[tuple[int, events.Reopened]]:
+    def reopenings(self) -> list[tuple[int, events.RowsReopened]]:
         """Where failed rows were opened again since the job was last opened: turn, and what was opened."""
         numbers = msgspec.json.decode(self.meta("reopened") or b"[]", type=list[int])
         found = []
         for seq in (number for number in numbers if number > self.opened_at()):
             turn = self._turn(seq) or events.Turn(0.0, ())
-            found += [(seq, event) for b in turn.batches for event in b if type(event) is events.Reopened]
+            found += [(seq, event) for b in turn.batches for event in b if type(event) is events.RowsReopened]
         return found
 
     def will_reopen(self) -> None:
@@ -236,15 +236,15 @@ class Journal:
         return next((account for _, account in self.heads(upto) if account), b"")
 
     def _filled(self, turn: events.Turn) -> events.Turn:
-        if not any(type(event) is events.Recalled and event.reply is None for b in turn.batches for event in b):
+        if not any(type(event) is events.ReplyRecalled and event.reply is None for b in turn.batches for event in b):
             return turn
         return msgspec.structs.replace(turn, batches=tuple(tuple(map(self._fill, b)) for b in turn.batches))
 
     def _fill(self, event: events.Event) -> events.Event:
-        if type(event) is not events.Recalled or event.reply is not None:
+        if type(event) is not events.ReplyRecalled or event.reply is not None:
             return event
         source = self.event(event.seq, event.position)
-        if not isinstance(source, (events.Answered, events.Recalled)) or source.hash != event.hash:
+        if not isinstance(source, (events.Answered, events.ReplyRecalled)) or source.hash != event.hash:
             raise StoreError(f"{self.job}: turn {event.seq} does not hold the reply that is referred to")
         return msgspec.structs.replace(event, reply=source.reply)
 
@@ -273,20 +273,20 @@ class Journal:
             if (whole := self._whole(blob)) is not None:
                 yield seq, whole
 
-    def pieces(self) -> Pieces:
+    def pieces(self) -> SnapshotPieces:
         """To go on with those of the newest snapshot, which K is read from."""
         for _, blob in self._storage.snapshots(self.opened_at(), 1 << 62, 1 << 62, 1):
             parts = snapshots.split(blob)
-            if parts is not None and self._has(Span.of(parts.span)):
-                return Pieces(self.epoch, parts)
-        return Pieces(self.epoch)
+            if parts is not None and self._has(PieceSpan.of(parts.span)):
+                return SnapshotPieces(self.epoch, parts)
+        return SnapshotPieces(self.epoch)
 
     def _whole(self, blob: bytes) -> bytes | None:
         """A snapshot with its pieces; None where some are not there: it was replaced meanwhile."""
         parts = snapshots.split(blob)
         if parts is None:
             return blob
-        generation, first, last = Span.of(parts.span)
+        generation, first, last = PieceSpan.of(parts.span)
         pieces: list[bytes] = []
         for number in range(first, last + 1):
             if (piece := self._storage.piece(generation, number)) is None:
@@ -303,7 +303,7 @@ class Journal:
                 return seq
         return opened_at
 
-    def _has(self, span: Span) -> bool:
+    def _has(self, span: PieceSpan) -> bool:
         return self._storage.count_pieces(span) == span.last - span.first + 1
 
     def opened_at(self) -> int:

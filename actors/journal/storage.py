@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from cortex.journal.snapshots import Span
+from cortex.journal.snapshots import PieceSpan
 
 T = TypeVar("T")
 
@@ -60,10 +60,10 @@ class Storage(Protocol):
     def piece(self, generation: int, number: int) -> bytes | None:
         """A piece; None where it is not there."""
 
-    def count_pieces(self, span: Span | None) -> int:
+    def count_pieces(self, span: PieceSpan | None) -> int:
         """How many of these are there; None: of all."""
 
-    def keep_pieces(self, spans: Sequence[Span], epoch: int) -> None:
+    def keep_pieces(self, spans: Sequence[PieceSpan], epoch: int) -> None:
         """Remove all pieces but these."""
 
     def snapshots(self, after: int, upto: int, emitted_max: int, count: int | None) -> Iterator[tuple[int, bytes]]:

@@ -21,8 +21,8 @@ from actors.journal.journal import Folder, StoreError
 from actors.journal.storage import Register
 from cortex.journal.codec import decode_account
 from cortex.scheduler import budgets
-from cortex.scheduler.budgets import Answer, Asked
-from cortex.state.budget_slice import Slice
+from cortex.scheduler.budgets import BudgetAnswer, BudgetRequest
+from cortex.state.budget_slice import BudgetSlice
 from policies.limits.slices import (
     DAY,
     DAY_S,
@@ -95,17 +95,17 @@ class FolderBooks:
         if self._register.read():
             self._register.change(part)
 
-    def ask(self, asked: Asked) -> Answer:
+    def ask(self, asked: BudgetRequest) -> BudgetAnswer:
         """What the budgets let a job commit; it is durable when this returns. Raises ``StoreError``."""
         there = self._register.read()
         if not there:
-            return Answer()
+            return BudgetAnswer()
         before, now = (budgets.covering(_read(there).values(), asked.labels) for _ in range(2))
         answer = budgets.ask(now, asked, self._clock())
         kept = not any(budgets.differs(*each, asked.job) for each in zip(before, now, strict=True))
         return answer if kept and not answer.said else self._register.change(lambda there: self._asked(there, asked))
 
-    def _asked(self, there: Mapping[str, bytes], asked: Asked) -> tuple[_Changed, Answer]:
+    def _asked(self, there: Mapping[str, bytes], asked: BudgetRequest) -> tuple[_Changed, BudgetAnswer]:
         found = budgets.covering(_read(there).values(), asked.labels)
         answer = budgets.ask(found, asked, self._clock())
         if asked.lacks_nusd and any(self._bury(each, asked.job) for each in found):
@@ -153,10 +153,10 @@ class SharedBooks(FolderBooks):
         super().__init__(folder, register.now_s, register)
         self._own = ""
 
-    def ask(self, asked: Asked) -> Answer:
+    def ask(self, asked: BudgetRequest) -> BudgetAnswer:
         """As in ``FolderBooks``; nothing is lent to a job whose day has not come there yet."""
         if not self._register.read():
-            return Answer()
+            return BudgetAnswer()
         asked = msgspec.structs.replace(asked, job=self._known(asked.job))
         if asked.day > day_of(self._clock()):
             return self._register.change(lambda there: self._none(there, asked))
@@ -172,14 +172,16 @@ class SharedBooks(FolderBooks):
         self._own = self._own or f"{identity(self._folder)}:"
         return f"{self._own}{job}"
 
-    def _none(self, there: Mapping[str, bytes], asked: Asked) -> tuple[_Changed, Answer]:
+    def _none(self, there: Mapping[str, bytes], asked: BudgetRequest) -> tuple[_Changed, BudgetAnswer]:
         """A clock ahead of the server's would begin everybody's new day."""
         used = {MONTH: asked.month_nusd, DAY: asked.day_nusd}
         found = budgets.covering(_read(there).values(), asked.labels)
-        slices = (Slice(each.name, each.period, window_of(each.period, asked.day), used[each.period]) for each in found)
-        return {}, Answer(tuple(slices))
+        slices = (
+            BudgetSlice(each.name, each.period, window_of(each.period, asked.day), used[each.period]) for each in found
+        )
+        return {}, BudgetAnswer(tuple(slices))
 
-    def _asked(self, there: Mapping[str, bytes], asked: Asked) -> tuple[_Changed, Answer]:
+    def _asked(self, there: Mapping[str, bytes], asked: BudgetRequest) -> tuple[_Changed, BudgetAnswer]:
         if asked.new:  # the one before was removed
             gone = budgets.covering(_read(there).values(), asked.labels)
             for each in gone:
@@ -241,7 +243,7 @@ class NoteBooks:
         """Take a budget away."""
         self._notes.put(f"{NOTE}{name}", b"")  # type: ignore[attr-defined]
 
-    def ask(self, asked: Asked) -> Answer:
+    def ask(self, asked: BudgetRequest) -> BudgetAnswer:
         """What the budgets let a job commit; it is noted when this returns."""
         before, now = (budgets.covering(self.read().values(), asked.labels) for _ in range(2))
         if asked.new:  # whoever removed the one before may not have reached this cluster

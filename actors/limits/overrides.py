@@ -13,9 +13,9 @@ import msgspec
 
 from actors.history.catalog import last_terms
 from actors.journal.journal import Folder, StoreError
-from cortex.values.limits import Terms
+from cortex.values.limits import JobTerms
 from policies.failures.route_choice import pool_name, route_name
-from policies.limits.limit import NO_CAPS, Caps
+from policies.limits.limit import NO_CAPS, PoolCaps
 
 _NAMES = ("concurrency", "requests_per_min", "input_tokens_per_min", "output_tokens_per_min", "headroom")
 
@@ -35,7 +35,7 @@ class _Stands(msgspec.Struct, frozen=True, kw_only=True):
 _KIND = "limits"
 
 
-def read(folder: Folder) -> dict[str, Caps]:
+def read(folder: Folder) -> dict[str, PoolCaps]:
     """Caps by pool, those that were taken away again among them: whoever told them on must tell that too.
 
     Raises ``StoreError`` where they are damaged.
@@ -43,16 +43,16 @@ def read(folder: Folder) -> dict[str, Caps]:
     return _decoded(folder, folder.note(_KIND, ""))
 
 
-def _decoded(folder: Folder, blob: bytes | None) -> dict[str, Caps]:
+def _decoded(folder: Folder, blob: bytes | None) -> dict[str, PoolCaps]:
     try:
         found = msgspec.json.decode(blob, type=dict[str, _Stands]) if blob is not None else {}
-        return {pool: Caps(**msgspec.structs.asdict(caps)) for pool, caps in found.items()}
+        return {pool: PoolCaps(**msgspec.structs.asdict(caps)) for pool, caps in found.items()}
     except ValueError as error:
         at = folder.place_of_note(_KIND, "")
         raise StoreError(f"{at}: damaged: {error}; remove it and set the limits again") from None
 
 
-def put(folder: Folder, pool: str, caps: Caps) -> None:
+def put(folder: Folder, pool: str, caps: PoolCaps) -> None:
     """Have these caps in force. Raises ``StoreError``."""
     while True:  # two commands at once both stand there in the end
         before = folder.note(_KIND, "")
@@ -62,12 +62,12 @@ def put(folder: Folder, pool: str, caps: Caps) -> None:
             return
 
 
-def binds(caps: Caps) -> bool:
+def binds(caps: PoolCaps) -> bool:
     """Whether it bounds anything."""
     return any(getattr(caps, name) != getattr(NO_CAPS, name) for name in _NAMES)
 
 
-def encode(caps: Caps) -> bytes:
+def encode(caps: PoolCaps) -> bytes:
     """Caps as they travel to a cortex."""
     return msgspec.msgpack.encode(caps)
 
@@ -78,14 +78,14 @@ class Watch:
     ``narrow``: pools that can take only so many calls at once, whatever anybody says.
     """
 
-    def __init__(self, folder: Folder, terms: Terms, narrow: Mapping[str, int] | None = None) -> None:
+    def __init__(self, folder: Folder, terms: JobTerms, narrow: Mapping[str, int] | None = None) -> None:
         self._folder = folder
         self._narrow = dict(narrow or {})
         self._pools = {pool for pool, _ in pools_of(terms)}
         self._seen: Hashable = None
-        self._told: dict[str, Caps] = {}
+        self._told: dict[str, PoolCaps] = {}
 
-    def news(self) -> dict[str, Caps]:
+    def news(self) -> dict[str, PoolCaps]:
         """Caps that the cortex has not heard of. One look at its mark where nothing has changed."""
         first, seen = self._seen is None, self._stamp()
         if seen == self._seen:
@@ -117,7 +117,7 @@ class Watch:
             return self._seen
 
 
-def _narrowed(caps: Caps, most: int) -> Caps:
+def _narrowed(caps: PoolCaps, most: int) -> PoolCaps:
     if caps.concurrency is not None and caps.concurrency <= most:
         return caps
     return msgspec.structs.replace(caps, concurrency=most, who=caps.who or "the model itself")
@@ -126,7 +126,7 @@ def _narrowed(caps: Caps, most: int) -> Caps:
 # -- names -----------------------------------------------------------------------------------------------------------
 
 
-def pools_of(terms: Terms) -> list[tuple[str, str]]:
+def pools_of(terms: JobTerms) -> list[tuple[str, str]]:
     """(pool, route) names of a job's routes."""
     named = [(route.endpoint, route.credential, route.model) for route in terms.routes]
     return [(pool_name(*name), route_name(*name)) for name in named]

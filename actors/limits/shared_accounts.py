@@ -17,10 +17,10 @@ from actors.journal.journal import StoreError
 from actors.journal.stores import store_of
 from actors.ports.runtime import Runtime
 from cortex.scheduler import leases, protocol
-from cortex.scheduler.state import LEASE_S, Cluster, Pool
+from cortex.scheduler.state import LEASE_S, PoolState, SchedulerState
 from policies.limits import tenancy
-from policies.limits.limit import Caps
-from policies.limits.tenancy import ANY, Asked, Lent, Share, keep, take
+from policies.limits.limit import PoolCaps
+from policies.limits.tenancy import ANY, LentShare, TenantRequest, TenantShare, keep, take
 
 PLACE = "limits"
 """Among a job's places: where its cluster shares accounts with others."""
@@ -44,16 +44,16 @@ class Accounts(Protocol):
     def prepare(self) -> None:
         """See that it can be used."""
 
-    def ask(self, pool: str, asked: Asked) -> Share:
+    def ask(self, pool: str, asked: TenantRequest) -> TenantShare:
         """A share of a pool."""
 
     def leave(self, pool: str, tenant: str) -> None:
         """Nothing is in use any more."""
 
-    def caps(self) -> dict[str, Caps]:
+    def caps(self) -> dict[str, PoolCaps]:
         """What was set by hand for all that draw on a pool."""
 
-    def cap(self, pool: str, caps: Caps) -> None:
+    def cap(self, pool: str, caps: PoolCaps) -> None:
         """Have these bounds in force."""
 
 
@@ -67,13 +67,13 @@ def accounts_at(address: str) -> Accounts:
 class Sharing:
     """Of one cortex. ``step`` has it decide."""
 
-    def __init__(self, runtime: Runtime, state: Cluster, step: Callable[[protocol.Event], Any]) -> None:
+    def __init__(self, runtime: Runtime, state: SchedulerState, step: Callable[[protocol.Event], Any]) -> None:
         self._runtime = runtime
         self._state = state
         self._step = step
         self._accounts: Accounts | None = None
         self._tenant = ""
-        self._lent: dict[str, Lent] = {}
+        self._lent: dict[str, LentShare] = {}
         self._stir = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._beginning = asyncio.Lock()
@@ -104,7 +104,7 @@ class Sharing:
             notes.put(NOTE, self._tenant.encode())
         notes.put(ADDRESS, address.encode())
         self._accounts, self.address = accounts or accounts_at(address), address
-        self._step(protocol.Shared(self._runtime.monotonic_s()))
+        self._step(protocol.AccountShared(self._runtime.monotonic_s()))
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def look(self) -> None:
@@ -112,7 +112,7 @@ class Sharing:
         if self._accounts is not None and any(self._lacks(*each) for each in self._state.pools.items()):
             self._stir.set()
 
-    def _lacks(self, name: str, pool: Pool) -> bool:
+    def _lacks(self, name: str, pool: PoolState) -> bool:
         """Whether more is wanted than it has, and than was told."""
         share = pool.lent
         if share is None or pool.wanted <= self._told.get(name, 0):
@@ -133,15 +133,15 @@ class Sharing:
                 async with asyncio.timeout(SOON_S if self._soon else LOOK_S):  # in 3.11 wait_for may swallow a cancel
                     await self._stir.wait()
 
-    async def _renew(self, name: str, pool: Pool) -> None:
+    async def _renew(self, name: str, pool: PoolState) -> None:
         assert self._accounts is not None
-        state, lent, asked_s = self._state, self._lent.setdefault(name, Lent()), self._runtime.monotonic_s()
+        state, lent, asked_s = self._state, self._lent.setdefault(name, LentShare()), self._runtime.monotonic_s()
         heard = leases.heard(state, pool)
         permits, part = keep(lent, asked_s, pool.in_use, pool.wanted, LEASE_S, heard, state.serial)
         self._told[name] = pool.wanted
         self._tell(name, lent)
         call_s = max((job.call_timeout_s for job in state.jobs.values()), default=CALL_S)
-        asked = Asked(
+        asked = TenantRequest(
             tenant=self._tenant, want=pool.wanted, keeps=permits, keeps_part=part, linger_s=LEASE_S + call_s,
             sure=state.at_s >= max(state.silent_until_s, state.probes_from_s),
         )  # fmt: skip
@@ -155,10 +155,10 @@ class Sharing:
         take(lent, share, asked_s, self._runtime.monotonic_s(), LEASE_S, state.serial)
         self._tell(name, lent)
 
-    def _tell(self, name: str, lent: Lent) -> None:
+    def _tell(self, name: str, lent: LentShare) -> None:
         pool = self._state.pools.get(name)
         if pool is None or pool.lent != lent.share or pool.lent_until_s != lent.until_s:
-            self._step(protocol.Shared(self._runtime.monotonic_s(), name, lent.share, lent.until_s))
+            self._step(protocol.AccountShared(self._runtime.monotonic_s(), name, lent.share, lent.until_s))
 
     async def _leave(self, name: str) -> None:
         assert self._accounts is not None
@@ -187,6 +187,6 @@ class Sharing:
                 await self._leave(name)
 
 
-def _starves(share: Share, asked: Asked) -> bool:
+def _starves(share: TenantShare, asked: TenantRequest) -> bool:
     """Whether nothing can be done with it, though something is wanted."""
     return asked.want > 0 and not (share.part and share.permits)

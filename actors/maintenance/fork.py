@@ -23,7 +23,7 @@ from cortex.loop.step import step
 from cortex.state import commands, events
 from cortex.state.program import Program
 from cortex.state.state import State
-from cortex.values.limits import Terms
+from cortex.values.limits import JobTerms
 from policies.failures.failure import Failure, FailureKind
 
 _TURNS_AT_ONCE = 500
@@ -79,9 +79,9 @@ def _made(folder: Folder, source: Journal, made: Journal, wanted: Fork) -> State
     return k
 
 
-def _terms(source: Journal, at: int) -> Terms:
+def _terms(source: Journal, at: int) -> JobTerms:
     """The terms under which the job ran in this turn."""
-    found: Terms | None = None
+    found: JobTerms | None = None
     opened_at = source.opened_at()
     for seq, turn in source.turns(opened_at if opened_at < at else 0):
         if seq > at:
@@ -91,7 +91,7 @@ def _terms(source: Journal, at: int) -> Terms:
     return found
 
 
-def _program(before: Terms, wanted: Fork) -> tuple[Program, Terms]:
+def _program(before: JobTerms, wanted: Fork) -> tuple[Program, JobTerms]:
     """The program that the fork goes on with, and its terms. Raises ``CannotFork`` where that cannot be told to fit."""
     where = loader.place_of(loader.find(wanted.program)) if wanted.program else before.program
     program = loader.load(where, before.params_json)
@@ -107,26 +107,29 @@ def _program(before: Terms, wanted: Fork) -> tuple[Program, Terms]:
     )
 
 
-def _renamed(blobs: Iterable[tuple[int, bytes]], made: Journal, name: str, last: Terms) -> Iterator[bytes]:
+def _renamed(blobs: Iterable[tuple[int, bytes]], made: Journal, name: str, last: JobTerms) -> Iterator[bytes]:
     """The same turns as those of another job, with nothing written to its output yet."""
     for seq, blob in blobs:
         turn = codec.decode_turn(blob)
         opened = codec.opening(turn)
         if opened is not None:
             made.set_meta("opened_at", str(seq - 1).encode())
-        if opened is None and not any(type(event) is events.Written for batch in turn.batches for event in batch):
+        if opened is None and not any(
+            type(event) is events.ResultsWritten for batch in turn.batches for event in batch
+        ):
             yield blob
             continue
         batches = [[_of_another(event, name, last) for event in batch] for batch in turn.batches]
         yield codec.encode_turn(turn.at_s, map(codec.encode_batch, batches), turn.account)
 
 
-def _of_another(event: events.Event, name: str, last: Terms) -> events.Event:
+def _of_another(event: events.Event, name: str, last: JobTerms) -> events.Event:
     if isinstance(event, events.Opened):
         same = event.terms.params_json == last.params_json
         terms = last if same else msgspec.structs.replace(event.terms, job=name, origin=last.origin)
         return msgspec.structs.replace(event, terms=terms)
-    return events.Written(0, 0) if isinstance(event, events.Written) else event  # places within a turn stay
+    # places within a turn stay
+    return events.ResultsWritten(0, 0) if isinstance(event, events.ResultsWritten) else event
 
 
 def _bring_to_rest(k: State, program: Program, source: Journal, made: Journal, wanted: Fork) -> None:
@@ -141,7 +144,9 @@ def _bring_to_rest(k: State, program: Program, source: Journal, made: Journal, w
         )
     batch: list[events.Event] = [events.Stopped(f"the fork of {wanted.job} at turn {wanted.at}", "drain")]
     taken_back = Failure(FailureKind.LOST, "its job was forked while it was under way", sent=False)
-    batch += [events.Broke(each.goal, each.sample, each.attempt, taken_back) for each in list(k.flights.values())]
+    batch += [
+        events.AttemptFailed(each.goal, each.sample, each.attempt, taken_back) for each in list(k.flights.values())
+    ]
     batch += _came_back_since(k, source, wanted.at)
     turn = events.Turn(k.at_s, (tuple(batch),))
     step(k, program, turn)
@@ -152,7 +157,7 @@ def _came_back_since(k: State, source: Journal, at: int) -> Iterator[events.Even
     """What tool runs that were under way have brought since."""
     awaited = {
         (task.goal, task.attempt) for task in k.errands.values()
-        if isinstance(task.command, commands.RunTool) and not task.due_at_s
+        if isinstance(task.command, commands.StartToolRun) and not task.due_at_s
     }  # fmt: skip
     for _, turn in source.turns(at) if awaited else ():
         if codec.opening(turn) is not None or not awaited:

@@ -20,10 +20,10 @@ from cortex.goals import shards
 from cortex.journal import codec
 from cortex.loop.step import step
 from cortex.state import events
-from cortex.state.commands import Emit
+from cortex.state.commands import EmitResult
 from cortex.state.program import Program
 from cortex.state.state import State
-from cortex.values.limits import Limits, Terms
+from cortex.values.limits import JobTerms, Limits
 from policies.failures.failure import Failure, FailureKind
 
 
@@ -71,7 +71,7 @@ def _append(source: Journal, k: State, turn: events.Turn) -> int:
     return source.append([codec.encode_turn(turn.at_s, batches, codec.encode_account(k))])
 
 
-def loaded(terms: Terms) -> Program:
+def loaded(terms: JobTerms) -> Program:
     """The program that a job runs."""
     return loader.load(terms.program, terms.params_json)
 
@@ -86,8 +86,8 @@ def cancel(folder: Folder, job: str, who: str) -> State:
     def cancelling(epoch: int, k: State) -> list[events.Event]:
         gone = Failure(FailureKind.CANCELLED, f"cancelled by {who}", sent=False)
         tasks = {task.goal: task.attempt for task in k.errands.values() if task.is_shard}
-        home = [events.Returned(*each, None, failure=gone, report=reports.get(each[0])) for each in tasks.items()]
-        said = [events.Reported(goal, report) for goal, report in reports.items() if goal not in tasks]
+        home = [events.ChildJobEnded(*each, None, failure=gone, report=reports.get(each[0])) for each in tasks.items()]
+        said = [events.ShardReported(goal, report) for goal, report in reports.items() if goal not in tasks]
         return [events.Rejoined(epoch), events.Stopped(who, "cancel"), *home, *said]
 
     return amend(folder, job, cancelling)
@@ -117,14 +117,12 @@ def answer(folder: Folder, job: str, who: str, answers: dict[str, Any]) -> State
     """Answer what a job that nobody runs waits for. Raises ``StoreError``."""
 
     def answering(epoch: int, k: State) -> list[events.Event]:
-        return [events.Rejoined(epoch), *(events.Told(who, name, value) for name, value in answers.items())]
+        return [events.Rejoined(epoch), *(events.AnswerGiven(who, name, value) for name, value in answers.items())]
 
     return amend(folder, job, answering)
 
 
-def copy_results(
-    folder: Folder, job: str, sink: Any, rows: int = 0, size_bytes: int = 0, own: bool = False
-) -> int:
+def copy_results(folder: Folder, job: str, sink: Any, rows: int = 0, size_bytes: int = 0, own: bool = False) -> int:
     """Write a job's results, as far as its journal has them, into a sink that holds ``rows`` of them already.
 
     ``own``: the sink is the job's own output, so the journal is told how much stands there. The number of results.
@@ -146,12 +144,13 @@ def copy_results(
             reader.close()
         sink.close()
     if own and written != (rows, size_bytes):
-        amend(folder, job, lambda epoch, k: [events.Written(written[0], written[1], _parts(folder, job))])
+        amend(folder, job, lambda epoch, k: [events.ResultsWritten(written[0], written[1], _parts(folder, job))])
     return int(written[0])
 
 
 def copy_some(
-    folder: Folder, job: str, sink: Any, pick: Callable[[Iterator[Emit]], Iterator[Emit]], together: int = 1_000
+    folder: Folder, job: str, sink: Any, pick: Callable[[Iterator[EmitResult]], Iterator[EmitResult]],
+    together: int = 1_000
 ) -> int:  # fmt: skip
     """Write those of a job's results that ``pick`` lets through into a sink. How many these are."""
     source = folder.journal(job)

@@ -28,7 +28,7 @@ class NothingFailed(ClearError):
 def reopening(
     source: Journal, load: Load, kinds: Collection[str], *, who: str, position: int, model: str = "",
     output_tokens_max: int = 0, requests: bool = True,
-) -> events.Reopened:  # fmt: skip
+) -> events.RowsReopened:  # fmt: skip
     """The event that opens a job's failed rows again, those of some kinds; of all where none is named.
 
     ``position``: how far the source was read. ``requests``: whether rows are whole requests. Raises
@@ -46,7 +46,7 @@ def reopening(
     last = before[-1][1] if before else None
     model = model or (last.model if last else "")
     output_tokens_max = output_tokens_max or (last.output_tokens_max if last else 0)
-    return events.Reopened(
+    return events.RowsReopened(
         who, len(before) + 1, tuple(line.row for line in found), tuple(line.index for line in found),
         dict(sorted(Counter(line.kind for line in found).items())), position, ordered=found[0].order >= 0, model=model,
         output_tokens_max=output_tokens_max, requests=requests,
@@ -65,7 +65,7 @@ class Rows:
         self._job = job
         self._source = source
         self._journal: Journal | None = None
-        self._reopened: events.Reopened | None = None
+        self._reopened: events.RowsReopened | None = None
         self._rows: Iterator[events.Row] = iter(())
         self._position = 0
 
@@ -110,13 +110,13 @@ class Rows:
             self._journal = None
 
     @staticmethod
-    def _read(source: Journal, again: events.Reopened) -> Iterator[events.Row]:
+    def _read(source: Journal, again: events.RowsReopened) -> Iterator[events.Row]:
         """Each row of the source once: a window that came twice was taken once, rows fed again are no others."""
         wanted = set(again.keys)
         place, position = -1, 0
         for _, turn in source.turns(source.opened_at()):
             for event in (event for batch in turn.batches for event in batch):
-                if type(event) is not events.Fed or event.start != position:
+                if type(event) is not events.RowsRead or event.start != position:
                     continue
                 position = event.position
                 for row in event.rows:
@@ -130,7 +130,7 @@ class Rows:
                 return
 
 
-def _as_asked(row: events.Row, place: int, again: events.Reopened) -> events.Row:
+def _as_asked(row: events.Row, place: int, again: events.RowsReopened) -> events.Row:
     body, tokens = row.body, row.output_tokens_max
     if again.model and again.requests:
         body = with_model(body, again.model)

@@ -21,7 +21,7 @@ LINE_CHARACTERS_MAX = 2_000
 """Of what a program says to whoever watches: they look several times a second."""
 
 
-FED = str(events.Fed.__struct_config__.tag)
+FED = str(events.RowsRead.__struct_config__.tag)
 
 _encoder = msgspec.msgpack.Encoder()
 _rows_decoder = msgspec.msgpack.Decoder(tuple[events.Row, ...])
@@ -48,7 +48,7 @@ def fed_entry(rows: bytes, start: int, position: int, ended: bool) -> Entry:
     """A window of a source, as it came: its rows are decoded once, and encoded no more. Raises ``DecodeError``."""
     window = _rows_decoder.decode(rows)
     blob = _encoder.encode(([FED, msgspec.Raw(rows), start, position, ended],))
-    return Entry(blob, len(window), None, (events.Fed(window, start, position, ended),))
+    return Entry(blob, len(window), None, (events.RowsRead(window, start, position, ended),))
 
 
 def split(inbox: list[Entry]) -> tuple[list[Entry], list[Entry]]:
@@ -85,16 +85,16 @@ class Landed:
         """Replies that can be remembered: hash, turn, place in it."""
         self.ended: list[int] = []
         """Attempts that have come back, as flights are named."""
-        self.granted: list[events.Granted] = []
+        self.granted: list[events.PermitsGranted] = []
         position, paid, ended, answered = 0, self.paid, self.ended, events.Answered
         for batch in turn.batches:
             for event in batch:
                 if type(event) is answered:  # nearly every event is one
                     paid.append((event.hash, seq, position))
                     ended.append(event.goal << 20 | event.attempt)  # ``flight_key``
-                elif type(event) is events.Broke:
+                elif type(event) is events.AttemptFailed:
                     self.ended.append(flight_key(event.goal, event.attempt))
-                elif type(event) is events.Granted:
+                elif type(event) is events.PermitsGranted:
                     self.granted.append(event)
                 position += 1
         self.count = position
@@ -132,10 +132,10 @@ class Traces:
         self._lines: deque[tuple[int, str]] = deque(maxlen=LINES_KEPT)
         self._said = 0
 
-    def take(self, command: commands.Made | commands.Log) -> None:
+    def take(self, command: commands.RecordGoal | commands.LogLine) -> None:
         """It was made; or said, to whoever watches."""
-        if isinstance(command, commands.Made):
-            self._made.append(events.Made(command.goal, command.kind, command.value))
+        if isinstance(command, commands.RecordGoal):
+            self._made.append(events.GoalMade(command.goal, command.kind, command.value))
         else:
             self.say(command.text)
 

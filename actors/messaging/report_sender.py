@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from actors.ports.runtime import Runtime
-from cortex.scheduler.reports import Report
+from cortex.scheduler.reports import ProgressReport
 
 REPORT_S = 0.25
 """Between two reports, until the cortex says how often it wants them."""
@@ -26,7 +26,7 @@ class Reporter:
     While nothing happens nothing is said: the last report tells that its sender has become idle.
     """
 
-    def __init__(self, runtime: Runtime, made: Callable[[int], Report], more: Callable[[], bool]) -> None:
+    def __init__(self, runtime: Runtime, made: Callable[[int], ProgressReport], more: Callable[[], bool]) -> None:
         self._runtime = runtime
         self._cortex = runtime.peer("cortex")
         self._made = made

@@ -18,7 +18,7 @@ from actors.observability.metrics.samples import Readings
 from actors.observability.traces.tracer import Traces
 from actors.ports.runtime import Peer
 from actors.ports.telemetry import Nobody, Oversight, Oversights, Telemetry, Watch, Watches
-from cortex.scheduler.state import Cluster
+from cortex.scheduler.state import SchedulerState
 
 Headers = dict[str, tuple[tuple[str, str], ...]]
 """By signal."""
@@ -33,7 +33,7 @@ class Part(Protocol):
     def watch(self, job: str, folder: str) -> Watch | None:
         """Somebody to look on at this job; None where this part has no wish to."""
 
-    def oversee(self, state: Cluster) -> Oversight | None:
+    def oversee(self, state: SchedulerState) -> Oversight | None:
         """The same for the cortex."""
 
     def take(self, settings: Settings) -> None:
@@ -56,7 +56,7 @@ class Observers:
         found = (part.watch(job, folder) for part in self._parts)
         return Watches([watch for watch in found if watch is not None])
 
-    def oversee(self, state: Cluster) -> Oversight:
+    def oversee(self, state: SchedulerState) -> Oversight:
         """One of each part."""
         found = (part.oversee(state) for part in self._parts)
         return Oversights([each for each in found if each is not None])

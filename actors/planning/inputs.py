@@ -19,7 +19,7 @@ from cortex.values.limits import BATCHES, MESSAGES, Limits, Route
 from policies.estimates import duration
 from policies.estimates.strata import Stratum, drawn
 from policies.failures.route_choice import pool_name
-from policies.limits.limit import NO_CAPS, Caps
+from policies.limits.limit import NO_CAPS, PoolCaps
 
 SAMPLE = "sample"
 """The kind of a sample's job, among its places."""
@@ -71,18 +71,18 @@ def _route(wish: Wish, limits: Limits, environ: Mapping[str, str]) -> Route:
     return found.route
 
 
-def limits_of(folder: Folder, route: Route, limits: Limits, heard: Heard) -> duration.Limits:
+def limits_of(folder: Folder, route: Route, limits: Limits, heard: Heard) -> duration.CallLimits:
     """All that will hold the job's calls back: its own bounds, the pool's by hand, and what the provider told."""
     name = pool_name(route.endpoint, route.credential, route.model)
-    own = Caps(
+    own = PoolCaps(
         concurrency=limits.concurrency, requests_per_min=limits.requests_per_min,
         input_tokens_per_min=limits.input_tokens_per_min, output_tokens_per_min=limits.output_tokens_per_min,
         headroom=limits.headroom,
     )  # fmt: skip
     each = (own, overrides.read(folder).get(name, NO_CAPS), heard.caps, *_slots(route))
-    return duration.Limits(
+    return duration.CallLimits(
         requests=heard.requests, input_tokens=heard.input_tokens, output_tokens=heard.output_tokens,
-        caps=Caps(
+        caps=PoolCaps(
             concurrency=_least([one.concurrency for one in each]),
             requests_per_min=_least([one.requests_per_min for one in each]),
             input_tokens_per_min=_least([one.input_tokens_per_min for one in each]),
@@ -92,12 +92,12 @@ def limits_of(folder: Folder, route: Route, limits: Limits, heard: Heard) -> dur
     )  # fmt: skip
 
 
-def _slots(route: Route) -> tuple[Caps, ...]:
+def _slots(route: Route) -> tuple[PoolCaps, ...]:
     if route.endpoint != LOCAL:
         return ()
     from actors.routing.local_model import LOCAL_SLOTS
 
-    return (Caps(concurrency=2 * LOCAL_SLOTS),)
+    return (PoolCaps(concurrency=2 * LOCAL_SLOTS),)
 
 
 def _least(values: list[N | None]) -> N | None:

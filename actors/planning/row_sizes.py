@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from cortex.calls.request import question_hash
-from cortex.planning import Rows
+from cortex.planning import InputRows
 from cortex.programs.batch import Batch
 from cortex.programs.table import Table
 from cortex.state.events import Row
@@ -62,8 +62,8 @@ class Sizes:
             self._frame = body_size(body) - size, body_tokens_bound(body) - bound
         return self._frame[0] + size, self._frame[1] + bound
 
-    def rows(self, known: frozenset[int] = frozenset()) -> Rows:
+    def rows(self, known: frozenset[int] = frozenset()) -> InputRows:
         """All of them. ``known``: places of those that nobody need pay for."""
-        return Rows(
+        return InputRows(
             sizes=self._sizes, bounds=self._bounds, outputs=self._outputs, text_bytes=self._text_bytes, known=known
         )

@@ -9,13 +9,13 @@ import msgspec
 
 from actors.files.sources.row_source import RowSource, Window
 from actors.journal.journal import Folder
-from cortex.planning import Seen
+from cortex.planning import SampledRow
 from cortex.scheduler.pools import pool_in
 from cortex.state import events
 from cortex.values.reply import Usage
-from policies.estimates.duration import Told
+from policies.estimates.duration import BucketRate
 from policies.failures.failure import FailureKind
-from policies.limits.limit import Caps
+from policies.limits.limit import PoolCaps
 from policies.limits.refill import Refill
 
 READ_ROWS: Final = 5_000
@@ -61,14 +61,14 @@ class Picked:
 class Heard(msgspec.Struct, frozen=True, kw_only=True):
     """What the provider told of its limits while the sample ran; None where it told nothing."""
 
-    requests: Told | None = None
-    input_tokens: Told | None = None
-    output_tokens: Told | None = None
-    caps: Caps = Caps()
+    requests: BucketRate | None = None
+    input_tokens: BucketRate | None = None
+    output_tokens: BucketRate | None = None
+    caps: PoolCaps = PoolCaps()
     """Set by hand for the pool."""
 
 
-def seen_in(folder: Folder, job: str, places: dict[str, int]) -> tuple[dict[int, Seen], int, Heard]:
+def seen_in(folder: Folder, job: str, places: dict[str, int]) -> tuple[dict[int, SampledRow], int, Heard]:
     """What came of the rows, by their places; how many of them were remembered, so that nothing was paid; and what was
     heard of limits. ``places``: of the rows, by key. Raises ``StoreError``."""
     found: dict[int, _Row] = {}
@@ -77,9 +77,9 @@ def seen_in(folder: Folder, job: str, places: dict[str, int]) -> tuple[dict[int,
     try:
         for _, turn in source.turns():
             for event in (each for batch in turn.batches for each in batch):
-                if isinstance(event, events.Granted) and event.route == 0 and event.memo:
+                if isinstance(event, events.PermitsGranted) and event.route == 0 and event.memo:
                     heard = _heard(event.memo) or heard
-                elif isinstance(event, (events.Answered, events.Recalled, events.Broke)):
+                elif isinstance(event, (events.Answered, events.ReplyRecalled, events.AttemptFailed)):
                     place = places.get(event.sample.partition("\x1f")[0])
                     if place is not None:
                         found.setdefault(place, _Row()).take(event)
@@ -96,8 +96,8 @@ class _Row:
         self.attempts = self.reply_bytes = 0
         self.remembered = self.paid = False
 
-    def take(self, event: events.Answered | events.Recalled | events.Broke) -> None:
-        if isinstance(event, events.Broke):
+    def take(self, event: events.Answered | events.ReplyRecalled | events.AttemptFailed) -> None:
+        if isinstance(event, events.AttemptFailed):
             self.attempts += event.failure.kind is not FailureKind.THROTTLED and event.failure.sent
             return
         assert event.reply is not None, "the store fills it in"
@@ -110,8 +110,8 @@ class _Row:
         else:
             self.remembered = True
 
-    def seen(self) -> Seen:
-        return Seen(
+    def seen(self) -> SampledRow:
+        return SampledRow(
             usages=tuple(self.usages), elapsed_s=tuple(self.elapsed_s), attempts=self.attempts,
             reply_bytes=self.reply_bytes, answered=bool(self.usages),
         )  # fmt: skip
@@ -128,5 +128,5 @@ def _heard(memo: bytes) -> Heard | None:
     )  # fmt: skip
 
 
-def _told(bucket: Refill) -> Told | None:
-    return Told(bucket.per_s, bucket.capacity) if bucket.per_s else None
+def _told(bucket: Refill) -> BucketRate | None:
+    return BucketRate(bucket.per_s, bucket.capacity) if bucket.per_s else None

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from actors.journal.journal import Journal
 from cortex.scheduler import protocol
-from cortex.scheduler.state import Cluster
+from cortex.scheduler.state import SchedulerState
 from cortex.state import commands, events
 from cortex.state.state import State
 
@@ -41,7 +41,7 @@ class Took:
 class Watch(Protocol):
     """Looks on at one job."""
 
-    def turn(self, seq: int, turn: events.Turn, out: commands.Decided, k: State) -> None:
+    def turn(self, seq: int, turn: events.Turn, out: commands.StepCommands, k: State) -> None:
         """A turn was committed under this number; ``out`` is what it leads to. Nothing of it may be changed."""
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ class Rewatch(Protocol):
         """The channel comes to life. It will replay the turns after ``journal.replay_from()`` before there are others.
         Facts beside the journal may be read and written."""
 
-    def again(self, seq: int, turn: events.Turn, out: commands.Decided, k: State) -> None:
+    def again(self, seq: int, turn: events.Turn, out: commands.StepCommands, k: State) -> None:
         """A turn of an earlier incarnation is replayed."""
 
     def kept(self, seq: int) -> None:
@@ -93,7 +93,7 @@ class Telemetry(Protocol):
     def watch(self, job: str, folder: str) -> Watches:
         """Those who look on at this job, whose channel comes to life here. ``folder``: where its state is."""
 
-    def oversee(self, state: Cluster) -> Oversight:
+    def oversee(self, state: SchedulerState) -> Oversight:
         """Somebody to look on at the cortex, which comes to life here; ``state`` is its own, and is only read."""
 
     def take(self, headers: bytes) -> None:
@@ -113,7 +113,7 @@ class Nobody:
         """Nobody."""
         return Watches([])
 
-    def oversee(self, state: Cluster) -> Oversight:
+    def oversee(self, state: SchedulerState) -> Oversight:
         """Nobody."""
         return Oversights([])
 
@@ -143,15 +143,15 @@ class Watches:
         self._timed = [watch for watch in each if isinstance(watch, Timed)]
         self._names = any(watch.names_calls for watch in self._rewatch)
 
-    def before(self, took: Took, seq: int, turn: events.Turn, out: commands.Decided, k: State) -> None:
+    def before(self, took: Took, seq: int, turn: events.Turn, out: commands.StepCommands, k: State) -> None:
         """A turn is on disk, and nothing that it leads to has begun. It is seen now where calls, or child jobs, are to
         carry the names of their spans; else when they are on their way: they do not wait for whoever looks on."""
-        self._seen = self._names or commands.Launch in set(map(type, out))
+        self._seen = self._names or commands.LaunchChildJob in set(map(type, out))
         if self._seen:
             self.took(took)
             self.turn(seq, turn, out, k)
 
-    def after(self, took: Took, seq: int, turn: events.Turn, out: commands.Decided, k: State) -> None:
+    def after(self, took: Took, seq: int, turn: events.Turn, out: commands.StepCommands, k: State) -> None:
         """All that it leads to has begun."""
         if not self._seen:
             self.took(took)
@@ -174,12 +174,12 @@ class Watches:
         """Whether anyone must see turns of an earlier incarnation."""
         return bool(self._rewatch)
 
-    def again(self, seq: int, turn: events.Turn, out: commands.Decided, k: State) -> None:
+    def again(self, seq: int, turn: events.Turn, out: commands.StepCommands, k: State) -> None:
         """Those that must know see it again."""
         if self._rewatch:
             self._remind(lambda watch: watch.again(seq, turn, out, k))
 
-    def turn(self, seq: int, turn: events.Turn, out: commands.Decided, k: State) -> None:
+    def turn(self, seq: int, turn: events.Turn, out: commands.StepCommands, k: State) -> None:
         """All of them see it."""
         for watch in self._each:
             try:

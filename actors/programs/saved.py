@@ -20,8 +20,8 @@ import msgspec
 from actors.common.errors import ClearError
 from actors.sandbox.child_pool import Sandbox
 from cortex.programs.rlm import Kind, fault
-from cortex.programs.rlm_record import Recorded, said_of
-from cortex.state.sandbox import KEPT, Bounds, Piece, Said
+from cortex.programs.rlm_record import RecordedRun, said_of
+from cortex.state.sandbox import KEPT, PieceCallResult, SandboxBounds, SandboxPiece
 
 FORM = 1
 """Of these files. Another one is said to be unknown."""
@@ -107,7 +107,7 @@ class Case(msgspec.Struct, frozen=True, omit_defaults=True):
     job: str
     question: str
     context: Any
-    calls: list[tuple[str, Said]]
+    calls: list[tuple[str, PieceCallResult]]
     answer: Any
 
 
@@ -210,7 +210,7 @@ def _code(code: str) -> str:
 # -- tests ---------------------------------------------------------------------------------------------------------
 
 
-def case_of(recorded: Recorded, job: str, version: int) -> Case:
+def case_of(recorded: RecordedRun, job: str, version: int) -> Case:
     """A recorded run as a test."""
     params = recorded.params
     return Case(version, job, params["question"], params.get("context", ""), said_of(recorded), recorded.answer)
@@ -218,15 +218,15 @@ def case_of(recorded: Recorded, job: str, version: int) -> Case:
 
 def passes(sandbox: Sandbox, pieces: tuple[str, ...], returns: str, case: Case) -> str:
     """Run pieces with a recorded run's input and answers; what is wrong, in one line, or nothing."""
-    answers: dict[str, list[Said]] = {}
+    answers: dict[str, list[PieceCallResult]] = {}
     for prompt, came in case.calls:
         answers.setdefault(prompt, []).append(came)
-    kept: list[Piece] = []
+    kept: list[SandboxPiece] = []
     names = {"context": case.context, "question": case.question}
     for code in pieces:
-        piece, seen = Piece(code), dict.fromkeys(answers, 0)
+        piece, seen = SandboxPiece(code), dict.fromkeys(answers, 0)
         while True:
-            outcome = sandbox.outcome([*kept, piece], names, Bounds(calls=CALLS_MAX))
+            outcome = sandbox.outcome([*kept, piece], names, SandboxBounds(calls=CALLS_MAX))
             if not outcome.calls:
                 break
             new = [wanted.prompt for wanted in outcome.calls if wanted.prompt not in answers or wanted.recurse]
@@ -238,7 +238,7 @@ def passes(sandbox: Sandbox, pieces: tuple[str, ...], returns: str, case: Case) 
                 there = answers[wanted.prompt]
                 said.append(there[min(seen[wanted.prompt], len(there) - 1)])
                 seen[wanted.prompt] += 1
-            piece = Piece(code, tuple(said), outcome.seal)
+            piece = SandboxPiece(code, tuple(said), outcome.seal)
         kept.append(piece)
         wrong = fault(outcome, returns)
         if wrong and (outcome.submitted or outcome.refusal not in KEPT):
@@ -249,7 +249,7 @@ def passes(sandbox: Sandbox, pieces: tuple[str, ...], returns: str, case: Case) 
     return "it submits nothing"
 
 
-def needed(sandbox: Sandbox, recorded: Recorded, case: Case) -> tuple[str, ...]:
+def needed(sandbox: Sandbox, recorded: RecordedRun, case: Case) -> tuple[str, ...]:
     """Of the pieces of a run, so many of the last as give its answer: those before only looked around.
 
     Raises ``CrystalError`` where not even all of them do.

@@ -10,14 +10,14 @@ from typing import Any
 
 import msgspec
 
-from cortex.values.schema import SchemaError, Shape
+from cortex.values.schema import AnswerShape, SchemaError
 
 
 def schema_text(given: Any) -> str:
     """The JSON schema in a file, of a Python type (``module:Type``, ``file.py:Type``, or the type itself), or given as
     a dict, as JSON. Raises ``SchemaError``, also for one that answers cannot be checked by."""
     schema = _schema(given)
-    Shape(schema)
+    AnswerShape(schema)
     return msgspec.json.encode(schema).decode()
 
 

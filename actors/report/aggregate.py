@@ -64,12 +64,12 @@ class _One:
         job = f"{self._job}: " if self._child else ""
         for batch in each.turn.batches:
             for event in batch:
-                if type(event) is events.Granted:
+                if type(event) is events.PermitsGranted:
                     self._granted(event, at_s)
                     continue
-                if type(event) is events.Written:
+                if type(event) is events.ResultsWritten:
                     figures.written = max(figures.written, event.rows)
-                if type(event) is events.Reopened and not self._child:
+                if type(event) is events.RowsReopened and not self._child:
                     self._taken_back(event)
                 if type(event) is events.Rejoined:
                     self._events_permits.clear()
@@ -115,7 +115,7 @@ class _One:
         track = self._track(each)
         track.last_s = max(track.last_s, each.at_s)
         track.known_nusd += each.known_nusd
-        if isinstance(event, events.Recalled):
+        if isinstance(event, events.ReplyRecalled):
             figures.reused.add(each.at_s)
             return
         if self._reading.k is None:
@@ -125,7 +125,7 @@ class _One:
             return
         track.busy_s += each.elapsed_s
         outcome = "answered"
-        if isinstance(event, events.Broke):
+        if isinstance(event, events.AttemptFailed):
             outcome = str(event.failure.kind)
             track.failed += 1
             track.failure, track.said = outcome, clipped(event.failure.message, NAME_CHARACTERS * 2)
@@ -170,7 +170,7 @@ class _One:
     def _count_alone(self, each: Settled, track: Track) -> None:
         """What K would have counted."""
         figures = self._figures
-        assert not isinstance(each.event, events.Recalled)
+        assert not isinstance(each.event, events.ReplyRecalled)
         figures.attempts += 1
         track.attempts += 1
         if isinstance(each.event, events.Answered):
@@ -296,7 +296,7 @@ class _One:
             if len(figures.failed_goals) < OUTSTANDING * 2:
                 figures.failed_goals.append(track)
 
-    def _taken_back(self, event: events.Reopened) -> None:
+    def _taken_back(self, event: events.RowsReopened) -> None:
         """Rows that failed and are asked again have not failed for good."""
         figures, again = self._figures, set(event.keys)
         if self._reading.k is not None:
@@ -306,7 +306,7 @@ class _One:
 
     # -- leave to ask ----------------------------------------------------------------------------------------------
 
-    def _granted(self, event: events.Granted, at_s: float) -> None:
+    def _granted(self, event: events.PermitsGranted, at_s: float) -> None:
         figures, routes = self._figures, self._reading.terms.routes
         if self._reading.k is None:
             self._events_permits[event.route] = event.permits

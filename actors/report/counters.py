@@ -37,11 +37,11 @@ class Sums(msgspec.Struct):
             return
         self.known_nusd += each.known_nusd
         self.assumed_nusd += each.assumed_nusd
-        if isinstance(event, events.Recalled):
+        if isinstance(event, events.ReplyRecalled):
             self.reused += 1
             return
         self.attempts += not each.late
-        if isinstance(event, events.Broke):
+        if isinstance(event, events.AttemptFailed):
             self.failed += 1
             return
         usage = event.reply.usage
@@ -50,7 +50,6 @@ class Sums(msgspec.Struct):
         self.output_tokens += usage.output_tokens
         self.cache_read_tokens += usage.cache_read_tokens
         self.cache_creation_tokens += usage.cache_creation_tokens
-
 
     def add(self, more: Sums) -> None:
         """These sums and others together."""
@@ -100,7 +99,7 @@ class Branch:
     def take(self, each: Settled) -> None:
         """One more attempt of it."""
         self.busy.hold(each.begun_s, each.at_s)
-        if isinstance(each.event, events.Broke):
+        if isinstance(each.event, events.AttemptFailed):
             self.failed += 1
             self.broke.add(each.at_s)
         else:

@@ -84,9 +84,9 @@ def _asked(each: Step, ids: set[int], told: dict[Key, Story], reading: Reading, 
 
 def _settled(story: Story, one: Settled, reading: Reading, text: bool) -> None:
     event = one.event
-    where = f" at {event.by}" if not isinstance(event, events.Recalled) and event.by else ""
+    where = f" at {event.by}" if not isinstance(event, events.ReplyRecalled) and event.by else ""
     waited = f" after {one.waited_s:.3f} s in its queue" if one.waited_s >= 0.001 else ""
-    if isinstance(event, events.Broke):
+    if isinstance(event, events.AttemptFailed):
         failure = event.failure
         status = f" (status {failure.status})" if failure.status else ""
         asked = f"; the provider asks to wait {failure.retry_after_s:g} s" if failure.retry_after_s else ""
@@ -96,7 +96,7 @@ def _settled(story: Story, one: Settled, reading: Reading, text: bool) -> None:
         return
     reply = event.reply
     words = clip(reply.text, REPLY_CHARACTERS) if text and reply is not None else ""
-    if isinstance(event, events.Recalled) or reply is None:
+    if isinstance(event, events.ReplyRecalled) or reply is None:
         story.add(one.at_s, "answered", "answered from memory: nothing was sent, nothing paid", words)
         return
     usage, price = reply.usage, f", {usd_text(one.known_nusd)}" if one.known_nusd else ""
@@ -113,7 +113,7 @@ def _others(each: Step, ids: set[int], told: dict[Key, Story], job: str, text: b
     """What a tool or a child job brought."""
     for batch in each.turn.batches:
         for event in batch:
-            if isinstance(event, (events.Observed, events.Returned)) and event.goal in ids:
+            if isinstance(event, (events.Observed, events.ChildJobEnded)) and event.goal in ids:
                 what = "its tool run" if isinstance(event, events.Observed) else "its child job"
                 value: Any = event.value if isinstance(event, events.Observed) else event.answer
                 failed = event.failure is not None

@@ -14,7 +14,7 @@ NAME_CHARACTERS = 80
 OPEN, HALF_OPEN, HELD = "open", "half open", "held"
 
 
-def breaker_of(event: events.Granted) -> str:
+def breaker_of(event: events.PermitsGranted) -> str:
     """How a grant found its route: ``open``, ``half open``, ``held`` (the provider said to wait), or empty: well.
 
     The memo that came with it says how the breaker stood; without one, as from a leave that no cortex gave, the grant
@@ -49,8 +49,9 @@ _PLACE = re.compile(r"[^\s:]{1,40}:\d+")
 
 
 SAID = (
-    events.Opened, events.Rejoined, events.Resumed, events.Stopped, events.LimitsSet, events.Told, events.Submitted,
-    events.Unsubmitted, events.Doubted, events.Stuck, events.Reopened,
+    events.Opened, events.Rejoined, events.Resumed, events.Stopped, events.LimitsSet, events.AnswerGiven,
+    events.SubmissionAccepted,
+    events.SubmissionRejected, events.SubmissionUncertain, events.SubmissionUnreadable, events.RowsReopened,
 )  # fmt: skip
 
 
@@ -67,12 +68,12 @@ def said(event: events.Event) -> str:
             return f"{event.how} by {event.who}" + (f": {event.story}" if event.story else "")
         case events.LimitsSet():
             return f"bounds set by {event.who or 'a new run'}"
-        case events.Told():
+        case events.AnswerGiven():
             return f"{event.who} answered {event.name}"
-        case events.Reopened():
+        case events.RowsReopened():
             return f"{len(event.keys):,} failed rows are asked again by {event.who}"
-        case events.Submitted():
+        case events.SubmissionAccepted():
             return f"submission {event.number} is with the provider as {event.name}"
-        case events.Unsubmitted() | events.Doubted() | events.Stuck():
+        case events.SubmissionRejected() | events.SubmissionUncertain() | events.SubmissionUnreadable():
             return f"submission {event.number}: {event.failure.kind}: {clipped(event.failure.message, 200)}"
     return ""

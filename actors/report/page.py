@@ -25,7 +25,7 @@ from actors.report.goal_tree import Node, tree
 from actors.report.palette import DARK, LIGHT, MARKS_DARK, MARKS_LIGHT, PATTERNS, style
 from actors.report.sentences import MEANINGS, Ending, cautions, sentences
 from cortex.values.display import text_of
-from cortex.values.limits import Terms
+from cortex.values.limits import JobTerms
 from policies.estimates.price import usd, usd_text
 
 TITLE_CHARACTERS = 120
@@ -263,4 +263,4 @@ def _carried_nusd(reading: Reading) -> int | None:
     return carried.known_nusd + carried.assumed_nusd if carried is not None else None
 
 
-__all__ = ["NO_CHARTS", "Report", "Terms", "island", "page", "plotly", "report"]
+__all__ = ["NO_CHARTS", "JobTerms", "Report", "island", "page", "plotly", "report"]

@@ -93,12 +93,12 @@ class _One:
             yield from self._attempt(one)
         for batch in each.turn.batches:
             for event in batch:
-                if isinstance(event, events.Granted):
+                if isinstance(event, events.PermitsGranted):
                     yield from self._granted(event, at_us)
                 elif isinstance(event, SAID):
                     yield {
                         "ph": "i", "s": "p", "pid": self._pid, "tid": _JOB_THREAD, "ts": at_us, "cat": "job",
-                        "name": said(event) if self._text else type(event).__name__.lower(),
+                        "name": said(event) if self._text else str(type(event).__struct_config__.tag).replace("_", ""),
                     }  # fmt: skip
         k = self._reading.k
         if k is not None and (level := (len(k.flights), k.permits)) != self._level:
@@ -109,7 +109,7 @@ class _One:
     def _attempt(self, one: Settled) -> Iterator[Mark]:
         event = one.event
         at_us = self._us(one.at_s)
-        if isinstance(event, events.Recalled):
+        if isinstance(event, events.ReplyRecalled):
             told = {"goal": event.goal, "sample": event.sample}
             yield {
                 "ph": "i", "s": "t", "pid": self._pid, "tid": _JOB_THREAD, "ts": at_us, "cat": "remembered",
@@ -129,18 +129,18 @@ class _One:
             "name": self._name(one), "cat": "answered" if isinstance(event, events.Answered) else "failed",
             "args": self._told(one),
         }  # fmt: skip
-        if isinstance(event, events.Broke):
+        if isinstance(event, events.AttemptFailed):
             mark["cname"] = "terrible"
         yield mark
 
     def _name(self, one: Settled) -> str:
-        if isinstance(one.event, events.Broke):
+        if isinstance(one.event, events.AttemptFailed):
             return str(one.event.failure.kind)
         return one.goal.kind if one.goal is not None else "call"
 
     def _told(self, one: Settled) -> Mark:
         event, routes = one.event, self._reading.terms.routes
-        assert not isinstance(event, events.Recalled)
+        assert not isinstance(event, events.ReplyRecalled)
         told: Mark = {
             "job": self._reading.name, "goal": event.goal, "sample": event.sample, "attempt": event.attempt,
             "waited_s": round(one.waited_s, 6),
@@ -149,7 +149,7 @@ class _One:
             told["route"] = named(routes[one.place])
         if self._text and one.goal is not None:
             told["name"] = name_of(one.goal, event.sample)
-        if isinstance(event, events.Broke):
+        if isinstance(event, events.AttemptFailed):
             told["status"] = event.failure.status
             if self._text:
                 told["message"] = clipped(event.failure.message, MESSAGE_CHARACTERS)
@@ -159,7 +159,7 @@ class _One:
             told |= {"cost_usd": usd(one.known_nusd), "stop_reason": event.reply.stop_reason}
         return told
 
-    def _granted(self, event: events.Granted, at_us: int) -> Iterator[Mark]:
+    def _granted(self, event: events.PermitsGranted, at_us: int) -> Iterator[Mark]:
         state = breaker_of(event)
         before = self._open.get(event.route)
         if before is not None and before[1] == state:

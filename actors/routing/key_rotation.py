@@ -12,14 +12,14 @@ import msgspec
 
 from actors.providers.credentials.credential import Credential, Prepared
 from actors.routing.model_factory import Arming
-from cortex.values.limits import Route, Terms
+from cortex.values.limits import JobTerms, Route
 from policies.failures.route_choice import pool_name, route_name
 
 
 class Rotation:
     """What a job is opened with now. ``heed`` is told each credential that is read, so that nothing shows it."""
 
-    def __init__(self, terms: Terms, arming: Arming, heed: Callable[[Credential], None]) -> None:
+    def __init__(self, terms: JobTerms, arming: Arming, heed: Callable[[Credential], None]) -> None:
         self._heed = heed
         self.terms = terms
         self.arming = arming
@@ -52,7 +52,7 @@ class Rotation:
         return msgspec.structs.replace(route, credential=credential.fingerprint), arming
 
 
-def rotation(terms: Terms, arming: Arming, heed: Callable[[Credential], None]) -> Rotation | None:
+def rotation(terms: JobTerms, arming: Arming, heed: Callable[[Credential], None]) -> Rotation | None:
     """None where no key comes from a file."""
     files = (each.credential.key_file for each in (arming, *arming.fallbacks) if each.credential is not None)
     return Rotation(terms, arming, heed) if any(files) else None

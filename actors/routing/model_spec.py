@@ -7,7 +7,7 @@ import msgspec
 from actors.common.errors import ClearError
 from actors.providers.credentials.clouds import ANTHROPIC, PROVIDERS, TAKES
 from actors.simulator.settings import SimulatorSettings
-from cortex.values.limits import MESSAGES, Terms
+from cortex.values.limits import MESSAGES, JobTerms
 
 APART = ("sim", "local")
 """Models that no provider is asked for."""
@@ -78,7 +78,7 @@ def _near(other: Wish, own: Wish) -> Wish:
     return msgspec.structs.replace(other, **{name: getattr(other, name) or getattr(own, name) for name in takes})
 
 
-def wish_at(wish: Wish, terms: Terms, place: int) -> Wish:
+def wish_at(wish: Wish, terms: JobTerms, place: int) -> Wish:
     """What leads to one of a job's routes, without the others."""
     wish = spread(wish)
     lane = terms.lane_at(place)

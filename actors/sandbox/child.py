@@ -20,7 +20,7 @@ import msgspec
 import pydantic_monty as monty
 
 from actors.sandbox.interpreter import Run
-from cortex.state.sandbox import Bounds, Outcome, Piece, Refusal
+from cortex.state.sandbox import PieceOutcome, SandboxBounds, SandboxPiece, SandboxRefusal
 
 GRACE_S = 1.0
 """After the time of a piece is up, before its interpreter is killed."""
@@ -32,15 +32,17 @@ LENGTH_BYTES = 8
 READY = b"ready"
 """What it says first."""
 _CLOCK = datetime(2000, 1, 1)  # noqa: DTZ001 - the sandbox's own, which stands still
-_FOR_GOOD = frozenset({Refusal.TIME, Refusal.MEMORY, Refusal.CRASHED, Refusal.DIFFERS, Refusal.CALLS})
+_FOR_GOOD = frozenset(
+    {SandboxRefusal.TIME, SandboxRefusal.MEMORY, SandboxRefusal.CRASHED, SandboxRefusal.DIFFERS, SandboxRefusal.CALLS}
+)
 """What comes of these, when an earlier piece is run again, comes of the last one too."""
 
-Work = tuple[list[Piece], dict[str, Any], Bounds, bool]
+Work = tuple[list[SandboxPiece], dict[str, Any], SandboxBounds, bool]
 
 
 def came_to(
-    pool: monty.Monty, pieces: Sequence[Piece], names: dict[str, Any], bounds: Bounds, recurses: bool
-) -> Outcome:
+    pool: monty.Monty, pieces: Sequence[SandboxPiece], names: dict[str, Any], bounds: SandboxBounds, recurses: bool
+) -> PieceOutcome:
     """Run the pieces one after the other; what the last one came to."""
     again = len(pieces) > 1 or bool(pieces[-1].said)
     try:
@@ -55,12 +57,16 @@ def came_to(
                 return run.feed(pieces[-1], names, last=True)
             return _first(run, session, pieces[-1], names, bounds.time_s)
     except monty.MontyError as error:
-        return Outcome(refusal=Refusal.CRASHED, why=f"its interpreter ended: {error}"[:200])
+        return PieceOutcome(refusal=SandboxRefusal.CRASHED, why=f"its interpreter ended: {error}"[:200])
     except MemoryError:
-        return Outcome(refusal=Refusal.MEMORY, why="what it hands out is larger than the memory it may have")
+        return PieceOutcome(
+            refusal=SandboxRefusal.MEMORY, why="what it hands out is larger than the memory it may have"
+        )
 
 
-def _first(run: Run, session: monty.MontySession, piece: Piece, names: dict[str, Any], time_s: float) -> Outcome:
+def _first(
+    run: Run, session: monty.MontySession, piece: SandboxPiece, names: dict[str, Any], time_s: float
+) -> PieceOutcome:
     """Run a piece that has not been run before after some that have: its own time is shorter than the session's."""
     interpreter, late = session.worker_pid, threading.Event()
 
@@ -77,12 +83,14 @@ def _first(run: Run, session: monty.MontySession, piece: Piece, names: dict[str,
         outcome = run.feed(piece, names, last=True)
     finally:
         watch.cancel()
-    if outcome.refusal == Refusal.CRASHED and late.is_set():
-        return msgspec.structs.replace(outcome, refusal=Refusal.TIME, why=f"it computed for more than {time_s:g} s")
+    if outcome.refusal == SandboxRefusal.CRASHED and late.is_set():
+        return msgspec.structs.replace(
+            outcome, refusal=SandboxRefusal.TIME, why=f"it computed for more than {time_s:g} s"
+        )
     return outcome
 
 
-def _settings(bounds: Bounds, again: bool) -> dict[str, Any]:
+def _settings(bounds: SandboxBounds, again: bool) -> dict[str, Any]:
     limits: dict[str, Any] = {
         "max_feed_duration_secs": bounds.time_s * (AGAIN if again else 1.0),
         "max_memory": bounds.memory_mb * 1_000_000,

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from actors.sandbox.child import AGAIN, GRACE_S, READY, read, write
-from cortex.state.sandbox import Bounds, Outcome, Piece, Refusal
+from cortex.state.sandbox import PieceOutcome, SandboxBounds, SandboxPiece, SandboxRefusal
 
 CHILDREN_MAX = 4
 """Pieces that run at once; more of them wait."""
@@ -36,7 +36,7 @@ class _Child:
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, cwd=os.sep, start_new_session=True,
         )  # fmt: skip
 
-    def run(self, body: bytes, within_s: float) -> Outcome:
+    def run(self, body: bytes, within_s: float) -> PieceOutcome:
         """Have something run. Afterwards it may be ``dead``."""
         late = False
         if not self._begun:  # a start is nobody's computing
@@ -46,11 +46,11 @@ class _Child:
             said, late = self._exchange(body, within_s, 4 * self.memory_mb * 1_000_000)
             with contextlib.suppress(ValueError):
                 if said:
-                    return msgspec.msgpack.decode(said, type=Outcome)
+                    return msgspec.msgpack.decode(said, type=PieceOutcome)
         self.end()
         if late:
-            return Outcome(refusal=Refusal.TIME, why="it was stopped: it was silent for too long")
-        return Outcome(refusal=Refusal.CRASHED, why="its process died, of too much memory perhaps")
+            return PieceOutcome(refusal=SandboxRefusal.TIME, why="it was stopped: it was silent for too long")
+        return PieceOutcome(refusal=SandboxRefusal.CRASHED, why="its process died, of too much memory perhaps")
 
     def _exchange(self, body: bytes, within_s: float, bytes_max: int) -> tuple[bytes, bool]:
         """Say this, if anything, and hear what it says; whether it was killed for its silence."""
@@ -98,18 +98,22 @@ class Sandbox:
 
     def run(self, pieces: list[Any], names: dict[str, Any], bounds: dict[str, Any], recurses: bool = False) -> Any:
         """What ``cortex.state.sandbox.sandbox`` declares, with its arguments as plain data."""
-        given = msgspec.convert(pieces, list[Piece])
-        return self.outcome(given, names, msgspec.convert(bounds, Bounds), recurses)
+        given = msgspec.convert(pieces, list[SandboxPiece])
+        return self.outcome(given, names, msgspec.convert(bounds, SandboxBounds), recurses)
 
     def outcome(
-        self, pieces: Sequence[Piece], names: dict[str, Any], bounds: Bounds | None = None, recurses: bool = False
-    ) -> Outcome:
+        self,
+        pieces: Sequence[SandboxPiece],
+        names: dict[str, Any],
+        bounds: SandboxBounds | None = None,
+        recurses: bool = False,
+    ) -> PieceOutcome:
         """Run the pieces one after the other; what the last one came to."""
-        bounds = bounds or Bounds()
+        bounds = bounds or SandboxBounds()
         for piece in pieces:
             if len(piece.code) > bounds.code_chars:
                 why = f"{len(piece.code):,} characters of code, {bounds.code_chars:,} at most"
-                return Outcome(refusal=Refusal.SYNTAX, why=why)
+                return PieceOutcome(refusal=SandboxRefusal.SYNTAX, why=why)
         body = msgspec.msgpack.encode((list(pieces), names, bounds, recurses))
         with self._places:
             child = self._taken(bounds.memory_mb)

@@ -18,13 +18,13 @@ from cortex.state.sandbox import (
     RECURSE,
     SUBMIT,
     SYNONYMS,
-    Bounds,
-    Name,
-    Outcome,
-    Piece,
-    Refusal,
-    Said,
-    Wanted,
+    DefinedName,
+    PieceCall,
+    PieceCallResult,
+    PieceOutcome,
+    SandboxBounds,
+    SandboxPiece,
+    SandboxRefusal,
 )
 from cortex.values.plain_values import plain, size_bytes
 
@@ -69,16 +69,16 @@ class _Printed:
 class Run:
     """Pieces of one program, in one session."""
 
-    def __init__(self, session: monty.MontySession, bounds: Bounds, recurses: bool) -> None:
+    def __init__(self, session: monty.MontySession, bounds: SandboxBounds, recurses: bool) -> None:
         self._session, self._bounds, self._recurses = session, bounds, recurses
         self._earlier = self._asked_chars = 0
         """Calls made by the pieces before, and characters of all prompts."""
         self._awaited: dict[str, set[tuple[int, int]]] = {}
-        self._said: tuple[Said, ...] = ()
-        self._calls: list[Wanted] = []
+        self._said: tuple[PieceCallResult, ...] = ()
+        self._calls: list[PieceCall] = []
         self._pending: dict[int, tuple[int, int]] = {}
 
-    def feed(self, piece: Piece, names: dict[str, Any], last: bool = False) -> Outcome:
+    def feed(self, piece: SandboxPiece, names: dict[str, Any], last: bool = False) -> PieceOutcome:
         """Run a piece as far as it comes; of the last one tell what it left behind."""
         self._said, self._calls, self._pending = piece.said, [], {}
         self._awaited[f"<python-input-{len(self._awaited)}>"] = awaited(piece.code)
@@ -98,12 +98,16 @@ class Run:
         except monty.MontyError as error:
             over = judged(error)
         if printed.chars > self._bounds.output_chars:
-            over = Over(Refusal.OUTPUT, f"it printed more than {self._bounds.output_chars:,} characters")
-        elif over.refusal not in (Refusal.TIME, Refusal.MEMORY, Refusal.CRASHED) and not self._as_before(piece):
-            over = Over(Refusal.DIFFERS, "run again, it made other calls than before")
+            over = Over(SandboxRefusal.OUTPUT, f"it printed more than {self._bounds.output_chars:,} characters")
+        elif over.refusal not in (
+            SandboxRefusal.TIME,
+            SandboxRefusal.MEMORY,
+            SandboxRefusal.CRASHED,
+        ) and not self._as_before(piece):
+            over = Over(SandboxRefusal.DIFFERS, "run again, it made other calls than before")
         self._earlier += len(self._calls)
         good = over.refusal is None
-        return Outcome(
+        return PieceOutcome(
             calls=tuple(self._calls[len(piece.said) :]) if good and paused else (),
             seal=_seal(self._calls) if good and paused else "", submitted=good and bool(given),
             answer=given[0] if good and given else None, refusal=over.refusal, why=over.why, line=over.line,
@@ -111,7 +115,7 @@ class Run:
             names=self._left() if last and not (paused or given or over.spoilt) else (),
         )  # fmt: skip
 
-    def _as_before(self, piece: Piece) -> bool:
+    def _as_before(self, piece: SandboxPiece) -> bool:
         """Whether the calls that were answered are those that it made now."""
         answered = self._calls[: len(piece.said)]
         return not piece.said or (len(answered) == len(piece.said) and _seal(answered) == piece.seal)
@@ -151,12 +155,12 @@ class Run:
         prompts: Sequence[str] = arguments[0] if meant == ASK_MANY else arguments[:1]
         begin, count = len(self._calls), len(prompts) if meant == ASK_MANY else -1
         if self._earlier + begin + len(prompts) > self._bounds.calls:
-            raise Over(Refusal.CALLS, f"more than {self._bounds.calls:,} calls")
+            raise Over(SandboxRefusal.CALLS, f"more than {self._bounds.calls:,} calls")
         self._asked_chars += sum(map(len, prompts))
         if self._asked_chars > self._bounds.memory_mb * 1_000_000:
-            raise Over(Refusal.MEMORY, "its prompts together are larger than the memory it may have")
+            raise Over(SandboxRefusal.MEMORY, "its prompts together are larger than the memory it may have")
         context = arguments[1] if meant == RECURSE else None
-        self._calls += [Wanted(prompt, context, meant == RECURSE) for prompt in prompts]
+        self._calls += [PieceCall(prompt, context, meant == RECURSE) for prompt in prompts]
         where = snapshot.position
         if snapshot.allow_eager_await or (where.start, where.end) in self._awaited.get(where.filename, ()):
             self._pending[snapshot.call_id] = (begin, count)
@@ -181,17 +185,19 @@ class Run:
                 raise ValueError("a number that is not finite cannot be kept as one: make it text")
             size = size_bytes(kept)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise Over(Refusal.ANSWER, f"what it submits cannot be kept: {error}") from None
+            raise Over(SandboxRefusal.ANSWER, f"what it submits cannot be kept: {error}") from None
         if size > self._bounds.answer_bytes:
-            raise Over(Refusal.ANSWER, f"what it submits has {size:,} bytes, {self._bounds.answer_bytes:,} at most")
+            raise Over(
+                SandboxRefusal.ANSWER, f"what it submits has {size:,} bytes, {self._bounds.answer_bytes:,} at most"
+            )
         return kept
 
-    def _left(self) -> tuple[Name, ...]:
+    def _left(self) -> tuple[DefinedName, ...]:
         """Names that stand now, with types and lengths: as the interpreter says it, if the piece has not hidden how."""
         try:
             ended = self._session.feed_start(_LEFT, print_callback=_Printed(1).take)
             found = ended.output if isinstance(ended, monty.MontyComplete) else []
-            names = [Name(str(name), str(kind), int(size)) for name, kind, size in found if kind != "module"]
+            names = [DefinedName(str(name), str(kind), int(size)) for name, kind, size in found if kind != "module"]
         except (monty.MontyError, TypeError, ValueError):
             return ()
         return tuple(each for each in names if len(each.name) + len(each.type) <= NAME_CHARS)[-NAMES_MAX:]
@@ -206,7 +212,7 @@ def _finite(value: Any) -> bool:
     return all(map(_finite, value)) if isinstance(value, list) else True
 
 
-def _seal(calls: Sequence[Wanted]) -> str:
+def _seal(calls: Sequence[PieceCall]) -> str:
     return blake2b(_encoder.encode(calls), digest_size=12).hexdigest()
 
 

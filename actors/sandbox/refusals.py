@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pydantic_monty as monty
 
-from cortex.state.sandbox import KEPT, Refusal
+from cortex.state.sandbox import KEPT, SandboxRefusal
 
 WHY_CHARS = 300
 _NOT_THERE = frozenset(
@@ -17,7 +17,7 @@ _WHERE = " is not supported in this environment"
 class Over(Exception):
     """A piece goes no further; without a refusal it has come to its end."""
 
-    def __init__(self, refusal: Refusal | None = None, why: str = "", line: int = 0) -> None:
+    def __init__(self, refusal: SandboxRefusal | None = None, why: str = "", line: int = 0) -> None:
         self.refusal, self.why, self.line = refusal, " ".join(why.split())[:WHY_CHARS], line
         super().__init__(self.why)
 
@@ -31,37 +31,37 @@ def judged(error: monty.MontyError) -> Over:
     """What an error means."""
     if isinstance(error, monty.MontyCrashedError):
         if error.timed_out or "time limit" in str(error) or "timeout" in str(error):
-            return Over(Refusal.TIME, "it was stopped: it computed for too long in one step")
-        return Over(Refusal.CRASHED, "its process died")
+            return Over(SandboxRefusal.TIME, "it was stopped: it computed for too long in one step")
+        return Over(SandboxRefusal.CRASHED, "its process died")
     if isinstance(error, monty.MontySyntaxError):
-        return Over(Refusal.SYNTAX, error.display("msg"), _line(error))
+        return Over(SandboxRefusal.SYNTAX, error.display("msg"), _line(error))
     if not isinstance(error, monty.MontyRuntimeError):
-        return Over(Refusal.CRASHED, str(error))
+        return Over(SandboxRefusal.CRASHED, str(error))
     said = error.display("type-msg")[: 4 * WHY_CHARS]
     kind, _, message = said.partition(": ")
     return Over(_kind(kind, message, not error.traceback()), said, _line(error))
 
 
-def _kind(kind: str, message: str, nowhere: bool) -> Refusal:
+def _kind(kind: str, message: str, nowhere: bool) -> SandboxRefusal:
     """``nowhere``: it was raised by no line of the piece, but by a limit."""
     if kind == "TimeoutError" and nowhere:
-        return Refusal.TIME
+        return SandboxRefusal.TIME
     if kind == "MemoryError":
-        return Refusal.MEMORY
+        return SandboxRefusal.MEMORY
     if kind == "RecursionError":
-        return Refusal.RECURSION
+        return SandboxRefusal.RECURSION
     if kind == "RuntimeError" and message.startswith("suspension limit"):
-        return Refusal.CALLS
+        return SandboxRefusal.CALLS
     if kind == "NotImplementedError" and "monty" in message:
-        return Refusal.SYNTAX
+        return SandboxRefusal.SYNTAX
     if "backtracking" in message and kind.endswith("PatternError"):
-        return Refusal.TIME
+        return SandboxRefusal.TIME
     named = message.rpartition(" attribute ")[2].strip("'") if kind == "AttributeError" else ""
     name = message.partition("name '")[2].partition("'")[0] if kind == "NameError" else ""
     absent = named.startswith("__") or ("module '" in message[:8] and kind == "AttributeError")
     if kind in _SHUT or absent or name in _NOT_THERE or message.endswith(_WHERE):
-        return Refusal.FORBIDDEN
-    return Refusal.RAISED
+        return SandboxRefusal.FORBIDDEN
+    return SandboxRefusal.RAISED
 
 
 def _line(error: monty.MontyRuntimeError | monty.MontySyntaxError) -> int:

@@ -19,11 +19,11 @@ from actors.scheduler.breaker_mirror import Mirror
 from actors.scheduler.status_view import Overview
 from actors.scheduler.supervisor import Supervision
 from cortex.scheduler import autoscaling, job_families, protocol, step
-from cortex.scheduler.budgets import Asked
-from cortex.scheduler.reports import Claims, Grant, Report, staff_digest
-from cortex.scheduler.state import NEVER, Cluster, Settings
+from cortex.scheduler.budgets import BudgetRequest
+from cortex.scheduler.reports import Claims, Grant, ProgressReport, staff_digest
+from cortex.scheduler.state import NEVER, SchedulerSettings, SchedulerState
 from policies.failures.breaker import BreakerState
-from policies.limits.limit import Caps
+from policies.limits.limit import PoolCaps
 from policies.limits.slices import Budget
 
 _log = logging.getLogger("cortex.actor")
@@ -36,9 +36,9 @@ FINDING_S = 10.0
 """How long a job that comes waits until a cortex that came back knows which branches live."""
 
 _claims_decoder = msgspec.msgpack.Decoder(Claims)
-_report_decoder = msgspec.msgpack.Decoder(Report)
-_asked_decoder = msgspec.msgpack.Decoder(Asked)
-_caps_decoder = msgspec.msgpack.Decoder(Caps)
+_report_decoder = msgspec.msgpack.Decoder(ProgressReport)
+_asked_decoder = msgspec.msgpack.Decoder(BudgetRequest)
+_caps_decoder = msgspec.msgpack.Decoder(PoolCaps)
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -48,12 +48,13 @@ class Cortex:
 
     def __init__(
         self, runtime: Runtime, branches: int = 1, branches_max: int = 0, workers: int = 1,
-        settings: Settings | None = None,
+        settings: SchedulerSettings | None = None,
     ) -> None:  # fmt: skip
         self.incarnation = runtime.incarnation("cortex")
         self._runtime = runtime
-        self._state = Cluster(
-            settings or Settings(branches_min=branches, branches_max=max(branches, branches_max), workers_max=workers)
+        self._state = SchedulerState(
+            settings
+            or SchedulerSettings(branches_min=branches, branches_max=max(branches, branches_max), workers_max=workers)
         )
         self._overview = Overview(self.incarnation, self._state)
         self._oversight = runtime.telemetry.oversee(self._state)
@@ -75,10 +76,10 @@ class Cortex:
         self._finding: asyncio.Task[None] | None = None
         self._awaited: set[str] = set()
         """After a restart: jobs that may hold a share, and have not yet said so."""
-        self._step(protocol.Started(runtime.monotonic_s(), self.incarnation))
+        self._step(protocol.SchedulerStarted(runtime.monotonic_s(), self.incarnation))
         for name, blob in runtime.notes.found(CAP).items():  # set by hand, in the time of another cortex
             caps = _caps_decoder.decode(blob)
-            self._step(protocol.Capped(runtime.monotonic_s(), caps.who, name.removeprefix(CAP), caps))
+            self._step(protocol.PoolCapped(runtime.monotonic_s(), caps.who, name.removeprefix(CAP), caps))
 
     async def begin(self, again: bool) -> None:
         """Come to life. ``again``: an earlier incarnation may have granted what nobody here remembers."""
@@ -87,7 +88,7 @@ class Cortex:
             self._sharing.adopt(address.decode())
         if not again:
             return
-        self._step(protocol.Started(self._runtime.monotonic_s(), self.incarnation, True))
+        self._step(protocol.SchedulerStarted(self._runtime.monotonic_s(), self.incarnation, True))
         self._awaited = {name.partition(":")[2] for name in found if name.startswith("channel:")}
         members = tuple(name for name in found if name.startswith(("branch:", "worker:")))
         self._finding = asyncio.create_task(self._supervision.adopt(members))
@@ -115,7 +116,7 @@ class Cortex:
 
     def _all_heard(self) -> None:
         if not self._awaited and self._adopting is not None and self._state.silent_until_s > self._state.at_s:
-            self._step(protocol.Heard(self._runtime.monotonic_s()))
+            self._step(protocol.AllRejoined(self._runtime.monotonic_s()))
 
     # -- what it is told -------------------------------------------------------------------------------------------
 
@@ -138,15 +139,15 @@ class Cortex:
     async def missed(self, name: str) -> None:
         """A channel finds nobody of that name: let it be looked at."""
         if name in self._state.members:
-            self._supervision.carry_out(protocol.Ping(name))
+            self._supervision.carry_out(protocol.PingMember(name))
 
     async def join(self, blob: bytes) -> bytes:
         """A channel's claims: what it may use of each route for one lease time. Raises ``ValueError``, one line."""
         claims = _claims_decoder.decode(blob)
         job = claims.job
-        out = self._step(protocol.Joined(self._runtime.monotonic_s(), claims), job)
+        out = self._step(protocol.ChannelJoined(self._runtime.monotonic_s(), claims), job)
         for role in claims.others:
-            out += self._step(protocol.Joined(self._runtime.monotonic_s(), role), role.job)
+            out += self._step(protocol.ChannelJoined(self._runtime.monotonic_s(), role), role.job)
         self._awaited.discard(job)
         self._all_heard()
         self._see_told(job, claims.staff)
@@ -157,7 +158,7 @@ class Cortex:
 
     async def leave(self, job: str, epoch: int) -> None:
         """A job has ended, in this epoch."""
-        self._step(protocol.Left(self._runtime.monotonic_s(), job, epoch))
+        self._step(protocol.JobLeft(self._runtime.monotonic_s(), job, epoch))
         if job not in self._state.jobs:
             self._told.pop(job, None)
             self._condemned.pop(job, None)
@@ -170,19 +171,19 @@ class Cortex:
         report = _report_decoder.decode(blob)
         at_s = self._runtime.monotonic_s()
         self._supervision.known[report.subject] = report.incarnation
-        self._step(protocol.Reported(at_s, report))
+        self._step(protocol.MemberReported(at_s, report))
         one = self._state.members.get(report.subject)
         if report.phase == "draining" and one is not None and one.state == "up":
-            self._step(protocol.Drain(at_s, "its node", report.subject))
+            self._step(protocol.DrainMember(at_s, "its node", report.subject))
         return step.report_after_s(self._state, report)
 
     async def admit(self, job: str, tool: str) -> tuple[bool, float, int]:
         """May a run of this tool begin? If not: after how many seconds to ask again. The breaker's generation."""
-        asked = protocol.Asked(self._runtime.monotonic_s(), job, tool)
+        asked = protocol.ToolRunRequested(self._runtime.monotonic_s(), job, tool)
         out = step.step(self._state, asked)
         self._oversight.step(asked, out)
-        self._carry_out([order for order in out if not isinstance(order, protocol.Admit)])
-        (said,) = [order for order in out if isinstance(order, protocol.Admit)]
+        self._carry_out([order for order in out if not isinstance(order, protocol.AdmitToolRun)])
+        (said,) = [order for order in out if isinstance(order, protocol.AdmitToolRun)]
         return said.go, said.wait_s, said.generation
 
     async def cap(self, who: str, pool: str, caps: bytes) -> None:
@@ -190,7 +191,7 @@ class Cortex:
 
         They are noted besides: a cortex that comes after this one knows of them, whether any job has heard or not.
         """
-        self._step(protocol.Capped(self._runtime.monotonic_s(), who, pool, _caps_decoder.decode(caps)))
+        self._step(protocol.PoolCapped(self._runtime.monotonic_s(), who, pool, _caps_decoder.decode(caps)))
         route = self._state.routes.get(pool)
         name = route.pool if route is not None else pool
         self._runtime.notes.put(f"{CAP}{name}", _encoder.encode(self._state.pools[name].caps))
@@ -217,7 +218,7 @@ class Cortex:
 
     async def drain(self, who: str, subject: str) -> None:
         """Let a node, branch or worker finish what it has, and get nothing more. Raises ``ValueError``, one line."""
-        self._step(protocol.Drain(self._runtime.monotonic_s(), who, subject))
+        self._step(protocol.DrainMember(self._runtime.monotonic_s(), who, subject))
 
     async def status(self, about: str = "") -> dict[str, Any]:
         """What is known of pools, breakers, jobs, branches, workers and nodes (``actors.scheduler.status_view``);
@@ -255,14 +256,16 @@ class Cortex:
         for order in out:
             if isinstance(order, Grant):
                 pushes.setdefault(job_families.spoken_for(order.job), []).append(order)
-            elif isinstance(order, protocol.Start | protocol.Ping | protocol.Kill | protocol.Retire):
+            elif isinstance(
+                order, protocol.StartMember | protocol.PingMember | protocol.KillMember | protocol.RetireMember
+            ):
                 self._supervision.carry_out(order)
-            elif isinstance(order, protocol.Moved):
+            elif isinstance(order, protocol.BreakerMoved):
                 self.mirror.moved(order.subject, BreakerState(order.new))
-            elif isinstance(order, protocol.Staffed):
+            elif isinstance(order, protocol.MembersChanged):
                 for job in list(self._told):
                     self._tell_staff(job)
-            elif isinstance(order, protocol.Condemn):
+            elif isinstance(order, protocol.StopJob):
                 job = job_families.spoken_for(order.job)
                 self._condemned[job] = order.story
                 self._runtime.peer(f"channel:{job}").tell("condemn", order.story)
@@ -298,7 +301,7 @@ class Cortex:
 
     def _tick(self) -> None:
         self._timer = None
-        self._step(protocol.Passed(self._runtime.monotonic_s()))
+        self._step(protocol.TimePassed(self._runtime.monotonic_s()))
 
     def _look_at_nodes(self) -> None:
         if self._looking is None or self._looking.done():
@@ -320,7 +323,7 @@ class Cortex:
             return
         if found != self._nodes:
             self._nodes = found
-            self._step(protocol.Nodes(self._runtime.monotonic_s(), *found))
+            self._step(protocol.NodesChanged(self._runtime.monotonic_s(), *found))
 
     async def _make_room(self) -> None:
         """Ask for cores for those that there would be work for: what is there bounds what is started."""

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from cortex.scheduler import health
-from cortex.scheduler.health import Buffer
-from cortex.scheduler.state import Cluster
+from cortex.scheduler.health import HealthBuffer
+from cortex.scheduler.state import SchedulerState
 
 FRESH_S = 0.5
 """What is the same for all jobs is told to many who ask at the same time as it was put together for the first."""
@@ -19,7 +19,7 @@ FRESH_S = 0.5
 class Overview:
     """Of the cortex of this incarnation. Times are those of its runtime's monotonic clock."""
 
-    def __init__(self, incarnation: str, state: Cluster) -> None:
+    def __init__(self, incarnation: str, state: SchedulerState) -> None:
         self._incarnation = incarnation
         self._state = state
         self._common: tuple[float, dict[str, Any]] = (float("-inf"), {})
@@ -86,7 +86,7 @@ class Overview:
         }  # fmt: skip
 
 
-def _readings(seen: Buffer, at_s: float) -> dict[str, Any]:
+def _readings(seen: HealthBuffer, at_s: float) -> dict[str, Any]:
     """What the cortex reads of a route's buffer, of the last minute; ``series``: second by second."""
     rates = health.rates(seen, at_s, health.AGE_MAX_S)
     return {

@@ -29,13 +29,15 @@ class Supervision:
         self.known: dict[str, str] = {}
         """Incarnations of those that have answered."""
 
-    def carry_out(self, order: protocol.Start | protocol.Ping | protocol.Kill | protocol.Retire) -> None:
+    def carry_out(
+        self, order: protocol.StartMember | protocol.PingMember | protocol.KillMember | protocol.RetireMember
+    ) -> None:
         """Begin to do it."""
-        if isinstance(order, protocol.Start):
+        if isinstance(order, protocol.StartMember):
             self._begin("start", order.name, lambda: self._start(order.role, order.name, order.avoid))
-        elif isinstance(order, protocol.Ping):
+        elif isinstance(order, protocol.PingMember):
             self._begin("ping", order.subject, lambda: self._ping(order.subject))
-        elif isinstance(order, protocol.Kill):
+        elif isinstance(order, protocol.KillMember):
             self._stop("retire", order.subject)  # it did not end when it was asked to
             self._begin("kill", order.subject, lambda: self._kill(order.subject))
         else:
@@ -92,7 +94,7 @@ class Supervision:
 
     def _here(self, name: str, incarnation: str, node: str) -> None:
         self.known[name] = incarnation
-        self._hear(protocol.Begun(self._runtime.monotonic_s(), name, node, incarnation))
+        self._hear(protocol.MemberStarted(self._runtime.monotonic_s(), name, node, incarnation))
 
     async def _ping(self, name: str) -> None:
         """Silence is no proof of death; a new incarnation is one, and so is what the cluster has seen."""
@@ -105,12 +107,12 @@ class Supervision:
             if await self._is_dead(name):
                 self._died(name, gone=True)
             else:
-                self._hear(protocol.Unheard(self._runtime.monotonic_s(), name))
+                self._hear(protocol.PingUnanswered(self._runtime.monotonic_s(), name))
         else:
             if self.known.get(name, incarnation) != incarnation:
                 self._died(name, gone=True)
             else:
-                self._hear(protocol.There(self._runtime.monotonic_s(), name))
+                self._hear(protocol.PingAnswered(self._runtime.monotonic_s(), name))
 
     async def _is_dead(self, name: str) -> bool:
         known = self.known.get(name)
@@ -144,4 +146,4 @@ class Supervision:
     def _died(self, name: str, *, gone: bool) -> None:
         if gone:
             self.known.pop(name, None)
-        self._hear(protocol.Died(self._runtime.monotonic_s(), name, "", gone))
+        self._hear(protocol.MemberDied(self._runtime.monotonic_s(), name, "", gone))

@@ -7,7 +7,7 @@ from typing import Any
 
 from actors.top.sources import ClusterSeen, JobSeen
 from policies.estimates.price import usd_text
-from policies.limits.limit import NO_CAPS, Caps
+from policies.limits.limit import NO_CAPS, PoolCaps
 
 OLD_S = 5.0
 """What is older than this says how old it is."""
@@ -48,7 +48,7 @@ def why_words(why: str) -> str:
 
 def caps_words(told: dict[str, Any] | None) -> str:
     """What somebody set by hand, as the status of a cortex has it; empty where nobody did."""
-    caps = Caps(**told) if told else NO_CAPS
+    caps = PoolCaps(**told) if told else NO_CAPS
     said = [f"{label} {value:g}" for label, field in _CAPS if (value := getattr(caps, field))]
     return f"{', '.join(said)} by {caps.who or 'somebody'}" if said else ""
 

@@ -13,7 +13,7 @@ from actors.messaging.report_sender import Reporter
 from actors.ports.runtime import Runtime
 from actors.worker.builtin_tools import Offered
 from cortex.goals.apply_changes import plain
-from cortex.scheduler.reports import Report, ToolSignals
+from cortex.scheduler.reports import ProgressReport, ToolSignals
 from policies.failures.failure import Failure, FailureKind
 
 LOOK_S = 0.25
@@ -156,7 +156,7 @@ class Worker:
 
     # -- what it reports -------------------------------------------------------------------------------------------
 
-    def _report(self, number: int) -> Report:
+    def _report(self, number: int) -> ProgressReport:
         phase = "draining" if self._draining or self._stuck else "running" if self._running else "idle"
         overdue_s = 0.0
         if self._stuck and not self._running:  # nobody else is harmed by its end
@@ -166,7 +166,7 @@ class Worker:
             ToolSignals(tool, generation, count.answered, count.failed, count.slow, count.latency_s)
             for (tool, generation), count in counts.items()
         )
-        return Report(
+        return ProgressReport(
             self.name, self.incarnation, self._runtime.node(), number, phase, self._running, 0, overdue_s, 0,
             self._done, (), tools,
         )  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from actors.workspace.tree import Tree, digest_of, open_file
-from policies.decisions.file_selection import File, shown
+from policies.decisions.file_selection import FolderFile, shown
 
 NAMES_MAX: Final = 300
 """Files that are named; of more, how many there are."""
@@ -31,7 +31,7 @@ def view_of(
     bytes_max: int,
 ) -> dict[str, Any]:  # fmt: skip
     """``digest``; ``files``: path and what it is; how many ``more``; ``texts``: path, text, whether it is whole."""
-    files = [File(path, entry.size) for path, entry in tree.items() if entry.kind == "file"]
+    files = [FolderFile(path, entry.size) for path, entry in tree.items() if entry.kind == "file"]
     others = [[path, f"link to {entry.content}"] for path, entry in tree.items() if entry.kind == "link"]
     wanted = matching([file.path for file in files], show)
     chosen = shown(files, bytes_max, bytes_max // 2, wanted=wanted, changed=changed, texts=texts)

@@ -19,7 +19,7 @@ from cortex.loop.step import step
 from cortex.state import commands, events
 from cortex.state.program import Program
 from cortex.state.state import State
-from cortex.values.limits import Limits, Route, Terms
+from cortex.values.limits import JobTerms, Limits, Route
 from cortex.values.plain_values import plain
 from cortex.values.reply import Reply, Usage
 
@@ -63,27 +63,27 @@ def run(
     provider = Provider(settings)
     limits = Limits(concurrency=concurrency, window_rows=max(2_048, concurrency), parts_max=parts_max)
     route = Route(endpoint="sim", model="sim", context_window=settings.context_window)
-    terms = Terms(job="claim", program="claim", params_json=b"{}", fingerprint="", route=route, limits=limits)
+    terms = JobTerms(job="claim", program="claim", params_json=b"{}", fingerprint="", route=route, limits=limits)
     k, emitted = codec.open_job(terms), []
-    happened: tuple[events.Event, ...] = (events.Opened(terms, 1), events.Granted(concurrency))
+    happened: tuple[events.Event, ...] = (events.Opened(terms, 1), events.PermitsGranted(concurrency))
     at_s = 0.0
     while not k.outcome:
         if not happened:
             raise RuntimeError(f"nothing happens any more: {k.tally}")
         at_s += 1.0
         out = step(k, program, events.Turn(at_s, (happened,)))
-        emitted += [command.value for command in out if type(command) is commands.Emit]
+        emitted += [command.value for command in out if type(command) is commands.EmitResult]
         if watch is not None:
             watch(k)
         answered = tuple(_answered(provider, command) for command in out if type(command) is commands.Call)
-        ran = tuple(_ran(program, command, at_s) for command in out if type(command) is commands.RunTool)
+        ran = tuple(_ran(program, command, at_s) for command in out if type(command) is commands.StartToolRun)
         happened = answered + ran
     if k.outcome != "complete" and not (unmet and k.why.startswith(UNMET)):
         raise RuntimeError(f"{k.outcome}: {k.why}")
     return Ended(k, emitted, program.answer(k), provider)
 
 
-def _ran(program: Program, run: commands.RunTool, at_s: float) -> events.Observed:
+def _ran(program: Program, run: commands.StartToolRun, at_s: float) -> events.Observed:
     """A tool of the program, run here. One that raises is the benchmark's own mistake."""
     return events.Observed(run.goal, run.attempt, plain(program.tools[run.tool](**run.arguments)), at_s)
 

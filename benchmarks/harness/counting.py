@@ -40,7 +40,7 @@ from benchmarks.harness.models import AtOnce, Oracle
 from benchmarks.harness.server import DIGITS, MARK, Board, Connection, answer
 from cortex.programs.batch import Batch
 from cortex.programs.hanoi import Hanoi
-from cortex.scheduler.state import Settings
+from cortex.scheduler.state import SchedulerSettings
 from cortex.values.limits import Limits
 from policies.limits.limit import LimitPolicy
 from tests.edge.virtual import VirtualLoop, VirtualRuntime, virtually
@@ -169,7 +169,7 @@ class _Runtime(VirtualRuntime):
         super().__init__(branches=branches)
         self.telemetry = of_environ({})
         known = LimitPolicy(start=PLACES)
-        settings = Settings(branches_min=branches, branches_max=branches, limit=known)
+        settings = SchedulerSettings(branches_min=branches, branches_max=branches, limit=known)
         self._actors["cortex"] = Cortex(self, branches, settings=settings)
 
     def peer(self, name: str) -> Any:

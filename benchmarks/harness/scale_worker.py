@@ -39,7 +39,7 @@ from cortex.programs.batch import Batch
 from cortex.state import events
 from cortex.state.program import Program
 from cortex.state.state import State
-from cortex.values.limits import Limits, Terms
+from cortex.values.limits import JobTerms, Limits
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure
 
@@ -208,7 +208,7 @@ def first(turns: Iterator[events.Turn], count: int) -> Iterator[events.Turn]:
             return
 
 
-def made(terms: Terms) -> Program:
+def made(terms: JobTerms) -> Program:
     """The program of a job."""
     return load(terms.program, terms.params_json)
 

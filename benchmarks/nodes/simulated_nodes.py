@@ -32,9 +32,17 @@ from actors.channel.dispatch.dispatcher import BEAT_LINKS, BEAT_S
 from benchmarks.harness import figures
 from benchmarks.nodes import ray_nodes
 from benchmarks.scheduler import ROUTE, Load
-from cortex.scheduler.protocol import Begun, Command, Died, Nodes, Passed, Reported, Start
-from cortex.scheduler.reports import Grant, Report, RouteSignals
-from cortex.scheduler.state import Settings
+from cortex.scheduler.protocol import (
+    Command,
+    MemberDied,
+    MemberReported,
+    MemberStarted,
+    NodesChanged,
+    StartMember,
+    TimePassed,
+)
+from cortex.scheduler.reports import Grant, ProgressReport, RouteSignals
+from cortex.scheduler.state import SchedulerSettings
 from cortex.scheduler.step import step
 from policies.limits.limit import LimitPolicy
 from tests.simulation.loop import NOBODY
@@ -82,8 +90,8 @@ class Spread(Load):
             self.obey(command)
 
     def obey(self, command: Command) -> None:
-        if isinstance(command, Start):
-            self.tell(Begun(self.at_s, command.name, _node(int(command.name.partition(":")[2])), command.name))
+        if isinstance(command, StartMember):
+            self.tell(MemberStarted(self.at_s, command.name, _node(int(command.name.partition(":")[2])), command.name))
         else:
             super().obey(command)
 
@@ -94,8 +102,8 @@ class Spread(Load):
             ROUTE, ROUTE, 0, calls, calls, latency_s=calls * CALL_S, input_tokens=500 * calls, output_tokens=50 * calls,
             samples=((CALL_S, 50),) * min(calls, 16), in_flight=PLACES,
         )  # fmt: skip
-        one = Report(name, name, _node(branch), number, "calling", PLACES, done=number, routes=(signals,))
-        self.tell(Reported(self.at_s, one))
+        one = ProgressReport(name, name, _node(branch), number, "calling", PLACES, done=number, routes=(signals,))
+        self.tell(MemberReported(self.at_s, one))
 
     def clear(self) -> None:
         """Count from here."""
@@ -134,15 +142,15 @@ def cortex(nodes: int, seconds: float) -> dict[str, Any]:
 def _losses(load: Spread, nodes: int) -> dict[str, float]:
     """CPU time, in ms, until a branch that died is there again; and for a node that is lost, of several."""
     begun_s = time.process_time()
-    load.tell(Died(load.at_s, "branch:0", _node(0)))
+    load.tell(MemberDied(load.at_s, "branch:0", _node(0)))
     while load.state.members["branch:0"].state != "up":
         load.at_s = max(load.at_s, load.state.due_s)
-        load.tell(Passed(load.at_s))
+        load.tell(TimePassed(load.at_s))
     found = {"death_ms": round(1e3 * (time.process_time() - begun_s), 2)}
     if nodes > 1:
         begun_s = time.process_time()
-        load.tell(Nodes(load.at_s, tuple(map(_node, range(nodes))), 0))
-        load.tell(Nodes(load.at_s, tuple(map(_node, range(nodes - 1))), 0))
+        load.tell(NodesChanged(load.at_s, tuple(map(_node, range(nodes))), 0))
+        load.tell(NodesChanged(load.at_s, tuple(map(_node, range(nodes - 1))), 0))
         found["node_lost_ms"] = round(1e3 * (time.process_time() - begun_s), 2)
     return found
 
@@ -167,7 +175,7 @@ class Counted(Simulation):
 
     def set_up(self) -> None:
         nodes = self.plan.branches
-        settings = Settings(
+        settings = SchedulerSettings(
             branches_min=nodes, branches_max=nodes, workers_max=0, limit=LimitPolicy(start=self.plan.limit_start)
         )
         self.world.spawn("cortex", "cortex", (1, nodes, 0, settings), self.world.nodes[0])

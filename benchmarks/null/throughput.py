@@ -64,9 +64,9 @@ def journalled(state: Path, calls: int) -> Rates:
             if isinstance(event, events.Answered):
                 goals.add(event.goal)
                 answered.append(turn.at_s)
-            elif isinstance(event, events.Granted):
+            elif isinstance(event, events.PermitsGranted):
                 granted_s = granted_s or turn.at_s
-            elif isinstance(event, events.Fed):
+            elif isinstance(event, events.RowsRead):
                 fed_s = fed_s or turn.at_s
     size_bytes = journal.size_bytes()
     journal.close()

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from cortex.state.budget_slice import JOB, NOTHING_YET, TOKENS, Purse, Slice, wait_ends_s
+from cortex.state.budget_slice import JOB, NOTHING_YET, TOKENS, BudgetSlice, BudgetSlices, wait_ends_s
 from cortex.values.ledger import Charge
 from policies.limits.slices import MONTH
 
 if TYPE_CHECKING:
     from cortex.state.state import State
-
 
 
 def unheard(k: State) -> bool:
@@ -70,7 +69,7 @@ def affords(k: State, charge: Charge, wanted: bool = False) -> bool:
     return fits
 
 
-def _fits(k: State, slice_: Slice, charge: Charge) -> bool:
+def _fits(k: State, slice_: BudgetSlice, charge: Charge) -> bool:
     if slice_.period in (JOB, TOKENS):
         more = charge.tokens if slice_.period == TOKENS else charge.nusd
         return used_nusd(k, slice_.period) + more <= slice_.upto_nusd
@@ -78,11 +77,11 @@ def _fits(k: State, slice_: Slice, charge: Charge) -> bool:
     return slice_.window == window and used_nusd(k, slice_.period) + charge.nusd <= slice_.upto_nusd
 
 
-def lease(k: State, slices: tuple[Slice, ...], said: str, again_s: float) -> None:
+def lease(k: State, slices: tuple[BudgetSlice, ...], said: str, again_s: float) -> None:
     """These slices take the place of those before."""
     before, k.purse = k.purse, None
     if slices or said:
-        now = k.purse = Purse(slices, said, again_s)
+        now = k.purse = BudgetSlices(slices, said, again_s)
         if before is not None and said:
             now.lacks_nusd, now.lacks_tokens = before.lacks_nusd, before.lacks_tokens
         now.since_s = before.since_s if before is not None and before.said and said else k.at_s

@@ -10,7 +10,7 @@ from __future__ import annotations
 from cortex.admission import budget_slices
 from cortex.admission.permits import begin, way
 from cortex.state import commands
-from cortex.state.state import TRIES_MAX, Flight, Goal, State, Status, flight_key
+from cortex.state.state import TRIES_MAX, Goal, InFlightAttempt, State, Status, flight_key
 from cortex.values.ledger import Charge
 from policies.failures.retry import budget, lapsed
 from policies.failures.timeout import attempt_timeout_s
@@ -33,12 +33,12 @@ def look(k: State, out: list[commands.Command]) -> None:
             _ask_again(k, goal, flight, out)
 
 
-def _slow(goal: Goal, flight: Flight) -> bool:
+def _slow(goal: Goal, flight: InFlightAttempt) -> bool:
     alone = not goal.hedge and goal.tries == flight.attempt < TRIES_MAX
     return alone and goal.status == Status.ASKED and goal.question == flight.hash and not flight.abandoned
 
 
-def _affordable(k: State, flight: Flight) -> bool:
+def _affordable(k: State, flight: InFlightAttempt) -> bool:
     limits, policy = k.terms.limits, k.terms.limits.retry
     k.retries = lapsed(policy, k.retries, k.successes)
     return (
@@ -50,7 +50,7 @@ def _affordable(k: State, flight: Flight) -> bool:
     )
 
 
-def _ask_again(k: State, goal: Goal, flight: Flight, out: list[commands.Command]) -> None:
+def _ask_again(k: State, goal: Goal, flight: InFlightAttempt, out: list[commands.Command]) -> None:
     terms, place = k.terms, flight.route
     goal.hedge = flight.attempt
     goal.tries += 1
@@ -63,7 +63,7 @@ def _ask_again(k: State, goal: Goal, flight: Flight, out: list[commands.Command]
     k.ledger.reserve(charge)
     bound = flight.charge.tokens - flight.output_max
     paced = begin(k, place, bound, flight.output_max)
-    k.flights[flight_key(goal.id, goal.tries)] = Flight(
+    k.flights[flight_key(goal.id, goal.tries)] = InFlightAttempt(
         goal.id, goal.tries, flight.sample, flight.hash, k.at_s, charge, flight.text_bytes, place, flight.sent,
         flight.output_max, paced, k.shares[place].blocked is not None,
     )  # fmt: skip
@@ -76,7 +76,7 @@ def _ask_again(k: State, goal: Goal, flight: Flight, out: list[commands.Command]
     )  # fmt: skip
 
 
-def other_of(k: State, flight: Flight) -> Flight | None:
+def other_of(k: State, flight: InFlightAttempt) -> InFlightAttempt | None:
     """The other attempt at the same question that is under way for the same goal, if there is one."""
     goal = k.goals.get(flight.goal)
     if goal is None or not goal.hedge or flight.attempt not in (goal.hedge, goal.tries):
@@ -86,12 +86,10 @@ def other_of(k: State, flight: Flight) -> Flight | None:
     return other if other is not None and not other.abandoned and other.hash == flight.hash else None
 
 
-def leave_to(k: State, other: Flight, flight: Flight) -> None:
+def leave_to(k: State, other: InFlightAttempt, flight: InFlightAttempt) -> None:
     """This attempt has failed; whoever awaits it awaits the other one from now on."""
     goal = k.goals[flight.goal]
     goal.hedge = other.attempt if other.attempt != goal.tries else 0
     other.followers += flight.followers
     if k.asking.get(flight.hash, -1) not in k.flights and other.followers:
         k.asking[flight.hash] = flight_key(other.goal, other.attempt)
-
-

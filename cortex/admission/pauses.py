@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import msgspec
 
-from cortex.state.route_share import Share
-from cortex.state.state import Flight, State
+from cortex.state.route_share import RouteShare
+from cortex.state.state import InFlightAttempt, State
 from policies.failures.failure import Failure, FailureKind
 from policies.failures.reset_time import stated_reset_at_s
 
 _OF_THE_ACCOUNT = (FailureKind.BLOCKED, FailureKind.UNAUTHORISED)
 
 
-def block(k: State, flight: Flight, failure: Failure) -> None:
+def block(k: State, flight: InFlightAttempt, failure: Failure) -> None:
     """This attempt's failure was not its goal's fault: its route is blocked.
 
     Attempts that were under way when the first one failed say the same once more, and nothing about a route that is
@@ -62,7 +62,7 @@ def look_at_time(k: State) -> None:
             _try(k, place, share)
 
 
-def _try(k: State, place: int, share: Share) -> None:
+def _try(k: State, place: int, share: RouteShare) -> None:
     """One call finds out. Not on the road of message batches, where an answer may take a day: whether the account is
     in order shows when a submission is taken, and one that is refused costs nothing.
     """

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from cortex.state.route_share import Share, counted
-from policies.estimates.tokens import Estimate
+from cortex.state.route_share import RouteShare, counted
+from policies.estimates.tokens import TokenEstimate
 from policies.failures.failure import Failure
 from policies.limits.pace import Pace, correct, due_at_s, set_rates, take
 
 if TYPE_CHECKING:
-    from cortex.state.state import Flight, State
-    from cortex.values.limits import Limits, Route, Terms
+    from cortex.state.state import InFlightAttempt, State
+    from cortex.values.limits import JobTerms, Limits, Route
     from cortex.values.reply import Usage
-
 
 
 # -- before a call ---------------------------------------------------------------------------------------------------
@@ -47,7 +46,7 @@ def room(k: State) -> int:
     return free if free < left else left
 
 
-def rooms(k: State, shares: Sequence[Share]) -> int:
+def rooms(k: State, shares: Sequence[RouteShare]) -> int:
     """Calls that may be begun now on these routes, as far as they go."""
     free = 0
     for share in shares:
@@ -94,7 +93,7 @@ def begin(k: State, place: int, input_bound: int, output_max: int) -> tuple[floa
 # -- after it --------------------------------------------------------------------------------------------------------
 
 
-def came_back(k: State, flight: Flight, usage: Usage | None, paid: bool = True) -> None:
+def came_back(k: State, flight: InFlightAttempt, usage: Usage | None, paid: bool = True) -> None:
     """An attempt has ended: its permit is free again, and its pace is charged for what it weighed, where that is known.
 
     ``paid`` is false where the provider cannot have counted any token of it.
@@ -121,7 +120,7 @@ def came_back(k: State, flight: Flight, usage: Usage | None, paid: bool = True) 
             correct(pace, more_input, more_output)
 
 
-def failed_there(k: State, flight: Flight, failure: Failure) -> None:
+def failed_there(k: State, flight: InFlightAttempt, failure: Failure) -> None:
     """An attempt has failed for what is wrong with its route, not with what it asked."""
     share = k.shares[flight.route]
     if share.failing is None:
@@ -129,7 +128,7 @@ def failed_there(k: State, flight: Flight, failure: Failure) -> None:
     share.failing = failure
 
 
-def granted_pace(share: Share, at_s: float, rates: tuple[float, float, float]) -> None:
+def granted_pace(share: RouteShare, at_s: float, rates: tuple[float, float, float]) -> None:
     """The rates of a new grant; 0 is no bound."""
     share.pace = _with_rates(share.pace, at_s, rates)
 
@@ -164,7 +163,7 @@ def reroute(k: State, fallbacks: tuple[Route, ...]) -> None:
     moved = {place: after.get(name, -1) for name, place in before.items()}
     if any(moved[flight.route] < 0 for flight in k.flights.values()):
         return
-    k.shares = [k.shares[before[name]] if name in before else Share() for name in after]
+    k.shares = [k.shares[before[name]] if name in before else RouteShare() for name in after]
     for flight in k.flights.values():
         flight.route = moved[flight.route]
     for made in k.submissions.values():
@@ -182,10 +181,10 @@ def reroute_own(k: State, route: Route) -> None:
     """The job asks another model from now on. Only where nothing is under way, nor open: what a share or an estimate
     tells is of the route before."""
     k.terms = msgspec.structs.replace(k.terms, route=route)
-    k.shares[0], k.estimate, k.paused, k.alike = Share(), Estimate(), None, 0
+    k.shares[0], k.estimate, k.paused, k.alike = RouteShare(), TokenEstimate(), None, 0
 
 
-def _places(terms: Terms) -> dict[tuple[int, str, str, str], int]:
+def _places(terms: JobTerms) -> dict[tuple[int, str, str, str], int]:
     """The places of the routes, by lane and what makes a route the same one, under another key too."""
     return {
         (terms.lane_at(place), route.endpoint, route.model, route.via): place
@@ -194,5 +193,3 @@ def _places(terms: Terms) -> dict[tuple[int, str, str, str], int]:
 
 
 # -- time ------------------------------------------------------------------------------------------------------------
-
-

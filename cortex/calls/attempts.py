@@ -16,13 +16,13 @@ from cortex.calls.cache_warming import came_home
 from cortex.calls.request import AS_GIVEN
 from cortex.goals.lifecycle import ASKED, OPEN, asked, leave_call, note_refused, reopen
 from cortex.state import commands, events
-from cortex.state.state import ENDED, Flight, Goal, Missing, State, Status, flight_key
+from cortex.state.state import ENDED, Goal, InFlightAttempt, LostAttempt, State, Status, flight_key
 from cortex.values.election import VOTE, next_sample
-from cortex.values.ledger import Took
+from cortex.values.ledger import ReplyTimings
 from policies.failures.failure import RULES, Failure, FailureKind
 from policies.failures.retry import backoff_s, beyond_patience, lapsed, may_retry
 
-_REMEMBERED = Took(reused=True)
+_REMEMBERED = ReplyTimings(reused=True)
 _DRAW_BYTES = 6
 
 
@@ -51,7 +51,7 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
     if flight.text_bytes:
         k.estimate = k.estimate.update(flight.text_bytes, usage.input_tokens_billed)
     price = k.terms.routes[place].price if place else k.terms.route.price
-    k.took = Took(event.elapsed_s, k.ledger.settle(flight.charge, usage, price))
+    k.took = ReplyTimings(event.elapsed_s, k.ledger.settle(flight.charge, usage, price))
     asked_again = question in k.asking
     if flight.followers or asked_again:
         sharing = (event.goal, *flight.followers, *_asking_again(k, question))
@@ -79,7 +79,7 @@ def _late(k: State, goal: Goal | None, event: events.Answered, out: list[command
         k.ledger.unassume(missing.charge)
         price = k.terms.routes[missing.route].price
         nusd = k.ledger.know(event.reply.usage, price, missing.charge.day)
-    k.took = Took(event.elapsed_s, nusd)
+    k.took = ReplyTimings(event.elapsed_s, nusd)
     waiting = _awaiting(k, (event.goal, *_asking_again(k, missing.question)), missing.question)
     _count(k, waiting)
     _take(k, waiting, False, out)
@@ -106,7 +106,7 @@ def _asking_again(k: State, question: bytes) -> tuple[int, ...]:
     return (other.goal, *other.followers)
 
 
-def recalled(k: State, event: events.Recalled, out: list[commands.Command]) -> list[Goal]:
+def recalled(k: State, event: events.ReplyRecalled, out: list[commands.Command]) -> list[Goal]:
     """Settle a call whose reply was remembered: nothing was sent, nothing is paid."""
     goal = k.goals.get(event.goal)
     if goal is None:
@@ -160,20 +160,20 @@ def _take(k: State, goals: list[Goal], alone: bool, out: list[commands.Command])
             goal.failure = None
 
 
-def no_longer_asking(k: State, flight: Flight) -> None:
+def no_longer_asking(k: State, flight: InFlightAttempt) -> None:
     """Whoever asks the same from here on makes an attempt of its own."""
     if k.asking.get(flight.hash) == flight_key(flight.goal, flight.attempt):
         del k.asking[flight.hash]
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class FinalFailure(msgspec.Struct, frozen=True):
     """A goal whose call has failed for good, and how."""
 
     goal: Goal
     failure: Failure
 
 
-def broke(k: State, event: events.Broke) -> list[Verdict]:
+def broke(k: State, event: events.AttemptFailed) -> list[FinalFailure]:
     """Settle an attempt that brought no reply. Its goals are tried again or held; those that are given up are named."""
     flight = k.flights.pop(flight_key(event.goal, event.attempt), None)
     if flight is None:
@@ -204,7 +204,7 @@ def broke(k: State, event: events.Broke) -> list[Verdict]:
         return []
     if not asking and not _long_ago(k, flight):
         _heed(k, failure, flight)  # nobody waits for it any more; what it says of its route is true all the same
-    verdicts: list[Verdict] = []
+    verdicts: list[FinalFailure] = []
     for goal in asking:
         if goal is asking[0]:
             verdict = _again(k, goal, failure, flight)
@@ -215,7 +215,7 @@ def broke(k: State, event: events.Broke) -> list[Verdict]:
     return verdicts
 
 
-def asked_by(k: State, flight: Flight) -> list[Goal]:
+def asked_by(k: State, flight: InFlightAttempt) -> list[Goal]:
     """The goals that await this very attempt."""
     if flight.abandoned:
         return []
@@ -223,18 +223,18 @@ def asked_by(k: State, flight: Flight) -> list[Goal]:
     return [goal for goal in goals if goal.status == Status.ASKED]
 
 
-def assume(k: State, flight: Flight, awaited: bool) -> None:
+def assume(k: State, flight: InFlightAttempt, awaited: bool) -> None:
     """Nobody knows what this attempt cost: it stays charged in full, until its reply turns up after all."""
     k.ledger.assume(flight.charge)
     goal = k.goals.get(flight.goal)
     live = goal is not None and goal.status not in ENDED
     k.ledger.paid_again += not awaited or bool(goal is not None and goal.assumed)
     if goal is not None and live:
-        missing = Missing(flight.charge, flight.hash, flight.route)
+        missing = LostAttempt(flight.charge, flight.hash, flight.route)
         goal.assumed = {**(goal.assumed or {}), flight.attempt: missing}
 
 
-def _alike(k: State, head: Goal, given_up: bool, goal: Goal, failure: Failure) -> Verdict | None:
+def _alike(k: State, head: Goal, given_up: bool, goal: Goal, failure: Failure) -> FinalFailure | None:
     """A goal that shared the attempt of another fares as that one does."""
     rule = RULES[failure.kind].again
     if rule == "resample":
@@ -242,13 +242,13 @@ def _alike(k: State, head: Goal, given_up: bool, goal: Goal, failure: Failure) -
     if rule == "select":
         return too_large(k, goal, failure)
     if given_up:
-        return Verdict(goal, failure)
+        return FinalFailure(goal, failure)
     goal.broken, goal.throttles = head.broken, head.throttles
     reopen(k, goal, head.due_at_s)
     return None
 
 
-def _again(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | None:
+def _again(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> FinalFailure | None:
     """What the failure's kind asks for: the one place where a retry is decided."""
     if failure.kind == FailureKind.OVER_BUDGET:
         k.paused, k.paused_at_s = failure, k.at_s
@@ -278,7 +278,7 @@ def _again(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | 
         return _hold(k, goal, failure, flight)
     goal.broken, goal.throttles = broken, throttles
     if not decision.again:
-        return Verdict(goal, failure)
+        return FinalFailure(goal, failure)
     if failure.kind == FailureKind.LOST:
         reopen(k, goal)  # it died with its actor: no reason to wait
         return None
@@ -300,7 +300,7 @@ def _again(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | 
     return None
 
 
-def _heed(k: State, failure: Failure, flight: Flight) -> None:
+def _heed(k: State, failure: Failure, flight: InFlightAttempt) -> None:
     """What the failure says of its route, though no goal is the worse for it."""
     if RULES[failure.kind].again == "hold" or beyond_patience(k.terms.limits.retry, failure):
         block(k, flight, failure)
@@ -309,7 +309,7 @@ def _heed(k: State, failure: Failure, flight: Flight) -> None:
         share.hold_until_s = max(share.hold_until_s, k.at_s + failure.retry_after_s)
 
 
-def _hold(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | None:
+def _hold(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> FinalFailure | None:
     """Not this goal's fault: its route is blocked, and the goal stays open."""
     if not _long_ago(k, flight):
         block(k, flight, failure)
@@ -317,7 +317,7 @@ def _hold(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | N
     return None
 
 
-def _cancelled_there(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | None:
+def _cancelled_there(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> FinalFailure | None:
     """Somebody cancelled its message batch at the provider, and meant it: it is sent again when somebody says so."""
     if not _long_ago(k, flight):
         k.paused, k.paused_at_s = failure, k.at_s
@@ -325,13 +325,13 @@ def _cancelled_there(k: State, goal: Goal, failure: Failure, flight: Flight) -> 
     return None
 
 
-def _long_ago(k: State, flight: Flight) -> bool:
+def _long_ago(k: State, flight: InFlightAttempt) -> bool:
     """Whether it was submitted in an earlier run: what it says of the account has been seen to since."""
     made = k.submissions.get(flight.submission)
     return made is not None and made.orphaned
 
 
-def _refused(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict | None:
+def _refused(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> FinalFailure | None:
     """The provider refused this goal; the same words for many in a row are about the account, not the rows."""
     if k.tell is not None:
         k.tell(goal.id, "refused", {"failure": failure, "alike": k.alike, "limits": k.terms.limits})
@@ -340,10 +340,10 @@ def _refused(k: State, goal: Goal, failure: Failure, flight: Flight) -> Verdict 
         k.alike_said = failure.message
         if k.alike >= k.terms.limits.rejected_alike_max:
             return _hold(k, goal, alike(failure, k.alike), flight)
-    return Verdict(goal, failure)
+    return FinalFailure(goal, failure)
 
 
-def malformed(k: State, goal: Goal, said: str) -> Verdict | None:
+def malformed(k: State, goal: Goal, said: str) -> FinalFailure | None:
     """A complete reply was refused: discard it and ask under the next number, so many times."""
     goal.question = b""
     note_refused(goal, said)
@@ -352,7 +352,7 @@ def malformed(k: State, goal: Goal, said: str) -> Verdict | None:
         seen = {"why": said, "resamples": goal.resamples, "resamples_max": k.terms.limits.resamples_max}
         k.tell(goal.id, "resample", {"sample": sample, **seen})
     if sample < 0:
-        return Verdict(goal, Failure(FailureKind.MALFORMED, said))
+        return FinalFailure(goal, Failure(FailureKind.MALFORMED, said))
     goal.sample = str(sample)
     goal.broken = goal.throttles = 0
     reopen(k, goal)
@@ -368,10 +368,10 @@ def _next_sample(k: State, goal: Goal) -> int:
     return int(goal.sample) + 1
 
 
-def too_large(k: State, goal: Goal, failure: Failure) -> Verdict | None:
+def too_large(k: State, goal: Goal, failure: Failure) -> FinalFailure | None:
     """Back to select, which sees ``goal.too_large`` and must ask for less; what it cannot shrink is the end."""
     if goal.kind == VOTE:  # all votes of its election are
-        return Verdict(goal, failure)
+        return FinalFailure(goal, failure)
     goal.too_large += 1
     goal.question = b""
     if failure.status >= 400:  # the provider says so, against our estimate
@@ -380,7 +380,7 @@ def too_large(k: State, goal: Goal, failure: Failure) -> Verdict | None:
         seen = {"failure": failure, "too_large": goal.too_large, "tightenings": k.estimate.tightenings}
         k.tell(goal.id, "too_large", {"as_given": goal.constructor == AS_GIVEN, **seen})
     if goal.constructor == AS_GIVEN or goal.too_large > 2:
-        return Verdict(goal, failure)
+        return FinalFailure(goal, failure)
     if goal.status != Status.OPEN:
         reopen(k, goal)
     return None

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from cortex.goals.lifecycle import be_woken, offer, take_back
-from cortex.state.state import Flight, Goal, State, Status, Warmth
+from cortex.state.state import Goal, InFlightAttempt, PrefixState, State, Status
 
 CACHED_S = 300.0
 """How long the provider keeps a prefix that nobody asks for."""
@@ -80,11 +80,11 @@ def ahead(k: State, prefix: bytes, key: int) -> bytes:
     if len(k.warmths) >= _KEPT_MAX:
         for old in [old for old, one in k.warmths.items() if not one.ahead and one.until_s <= k.at_s]:
             del k.warmths[old]
-    k.warmths[prefix] = Warmth(key, k.at_s + PATIENCE_S)
+    k.warmths[prefix] = PrefixState(key, k.at_s + PATIENCE_S)
     return prefix
 
 
-def came_home(k: State, flight: Flight, warmed: bool) -> None:
+def came_home(k: State, flight: InFlightAttempt, warmed: bool) -> None:
     """The one that went ahead has an answer, and the prefix is warm; or it failed, and the next one goes ahead."""
     warmth = k.warmths.get(flight.prefix)
     if warmth is None or not warmth.ahead:

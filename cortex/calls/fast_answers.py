@@ -17,7 +17,7 @@ from cortex.state.events import Answered, Event
 from cortex.state.program import Program
 from cortex.state.state import State
 from cortex.values.election import VOTE
-from cortex.values.ledger import Took
+from cortex.values.ledger import ReplyTimings
 from policies.estimates.tokens import TEACHES_BYTES_MIN
 
 
@@ -55,7 +55,7 @@ def absorb_plainly(k: State, program: Program, happened: Iterator[Event], out: O
         if flight.text_bytes >= TEACHES_BYTES_MIN:
             k.estimate = k.estimate.update(flight.text_bytes, usage.input_tokens_billed)
         price = k.terms.routes[place].price if place else k.terms.route.price
-        k.took = Took(event.elapsed_s, ledger.settle(flight.charge, usage, price))
+        k.took = ReplyTimings(event.elapsed_s, ledger.settle(flight.charge, usage, price))
         k.successes += 1
         tally.answered += 1
         if k.alike:

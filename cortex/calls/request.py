@@ -13,10 +13,19 @@ from cortex.calls import cache_warming
 from cortex.goals.lifecycle import ASKED, OPEN, begin_timeout, set_asked, set_status
 from cortex.state import commands
 from cortex.state.changes import Ask, Vote
-from cortex.state.route_share import Share
-from cortex.state.state import TRIES_MAX, Flight, Goal, State, flight_key
+from cortex.state.route_share import RouteShare
+from cortex.state.state import TRIES_MAX, Goal, InFlightAttempt, State, flight_key
 from cortex.values.ledger import Charge, worst_charge
-from cortex.values.prompt import DoesNotFit, Frame, Prompt, one_text, request_body, text_frame, text_request, with_model
+from cortex.values.prompt import (
+    DoesNotFit,
+    Prompt,
+    TextFrame,
+    one_text,
+    request_body,
+    text_frame,
+    text_request,
+    with_model,
+)
 from policies.estimates.tokens import FRAMING_TOKENS, body_tokens_bound, text_body_tokens_bound, tokens_bound
 from policies.failures.timeout import attempt_timeout_s
 
@@ -92,7 +101,7 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     paced = begin(k, place, charge.tokens - output_tokens_max, output_tokens_max)
     key = flight_key(goal.id, attempt)
     share = k.shares[place]
-    flight = k.flights[key] = Flight(
+    flight = k.flights[key] = InFlightAttempt(
         goal.id, attempt, sample, question, k.at_s, charge, text_bytes, place, b"" if sent is question else sent,
         output_tokens_max, paced, share.blocked is not None,
     )  # fmt: skip
@@ -140,14 +149,14 @@ def _asks_now(k: State, goal: Goal, sample: str, constructor: str, question: byt
         begin_timeout(k, goal)
 
 
-def _follows(k: State, goal: Goal, shared: Flight) -> None:
+def _follows(k: State, goal: Goal, shared: InFlightAttempt) -> None:
     """The goal takes the answer that another's attempt brings."""
     shared.followers.append(goal.id)
     if k.tell is not None:
         k.tell(goal.id, "shares", {"goal": shared.goal, "attempt": shared.attempt, "sample": shared.sample})
 
 
-def _same_question(k: State, question: bytes) -> Flight | None:
+def _same_question(k: State, question: bytes) -> InFlightAttempt | None:
     """The attempt that is asking this now; not one that was told to stop."""
     flight = k.flights.get(k.asking.get(question, -1))
     return None if flight is None or flight.abandoned else flight
@@ -169,10 +178,10 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
     price, endpoint, at_s, generation = terms.route.price, terms.route.endpoint, k.at_s, share.generation
     goals, flights, asking, longest_s = k.goals, k.flights, k.asking, k.call_timeout_max_s
     capped, room = not budget_slices.unbounded(k), share.permits - share.in_flight
-    by_output: dict[int, tuple[int, Frame, dict[int, tuple[Charge, float]]]] = {}  # what one bound of replies comes to
+    # what one bound of replies comes to
+    by_output: dict[int, tuple[int, TextFrame, dict[int, tuple[Charge, float]]]] = {}
     hashes: dict[str, Any] = {}  # what questions of one sample have in common
-    sent = nusd = tokens = 0
-    caching, looked_at = False, b""
+    sent, nusd, tokens, caching, looked_at = 0, 0, 0, False, b""
     other = None
     for wish in wishes:
         other, goal = wish, wish.goal  # until it is sent
@@ -211,7 +220,7 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
             goal.sample = sample
         goal_id = goal.id
         key = goal_id << 20 | 1
-        flights[key] = Flight(goal_id, 1, sample, question, at_s, charge, text_bytes, 0, b"", output_max)
+        flights[key] = InFlightAttempt(goal_id, 1, sample, question, at_s, charge, text_bytes, 0, b"", output_max)
         if not once:
             asking[question] = key
         sent += 1
@@ -253,7 +262,7 @@ def _committed(k: State, charge: Charge) -> bool:
     return True
 
 
-def plain_way(k: State, share: Share) -> bool:
+def plain_way(k: State, share: RouteShare) -> bool:
     """Whether calls go out over the job's own route as they come: it is no probe, has no pace, and nothing set up for
     the job looks at each of them."""
     limits = k.terms.limits
@@ -264,7 +273,7 @@ def plain_way(k: State, share: Share) -> bool:
     )  # fmt: skip
 
 
-def asked_as_given(k: State, goal: Goal, sample: str, body: bytes, output_max: int, at_s: float) -> Flight:
+def asked_as_given(k: State, goal: Goal, sample: str, body: bytes, output_max: int, at_s: float) -> InFlightAttempt:
     """The goal becomes what ``ask_plainly`` would have made of it then, asked for the first time with this request; the
     attempt, which is entered nowhere yet."""
     terms = k.terms
@@ -274,11 +283,11 @@ def asked_as_given(k: State, goal: Goal, sample: str, body: bytes, output_max: i
     caching = price is not None and b'"cache_control"' in body
     charge = worst_charge(price, min(bound, input_max), output_max, caching, k.ledger.day)
     goal.status, goal.tries, goal.question, goal.constructor, goal.sample = ASKED, 1, question, AS_GIVEN, sample
-    return Flight(goal.id, 1, sample, question, at_s, charge, 0, 0, b"", output_max)
+    return InFlightAttempt(goal.id, 1, sample, question, at_s, charge, 0, 0, b"", output_max)
 
 
 def made_plainly(
-    k: State, wish: Ask, output_tokens_max: int, tokens_max: int, frame: Frame
+    k: State, wish: Ask, output_tokens_max: int, tokens_max: int, frame: TextFrame
 ) -> tuple[bytes, str, int, int] | None:  # fmt: skip
     """As ``rendered`` says it, of a request that was given whole, or of a prompt of texts alone that is proved to fit;
     else None. ``frame``: as ``text_frame`` has it, of the job's own model."""

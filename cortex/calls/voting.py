@@ -67,7 +67,7 @@ def _next_round(k: State, goal: Goal, election: Election, needed: int, out: Out)
         sample += 1
         election.votes.append(vote_id)
         ready[vote_id] = None
-        if type(out) is commands.Decided:
+        if type(out) is commands.StepCommands:
             out.made.append(vote)
     k.next_goal, election.next_sample = number + needed, sample
     k.live += needed

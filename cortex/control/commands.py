@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from cortex.control.tasks import Refused, Stop
+from cortex.control.tasks import CommandRefused, StopRule
 from cortex.values.conversation import ToolDef
 
 NAME = "control"
@@ -16,7 +16,7 @@ class _Command(msgspec.Struct, frozen=True, tag_field="command", forbid_unknown_
     """The field ``command`` names it."""
 
 
-class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ChildSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A child that a task wants: what it does not say it has of its parent, commands apart."""
 
     goal: str
@@ -24,7 +24,7 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tools: tuple[str, ...] | None = None
     grants: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
-    stop: Stop = Stop()
+    stop: StopRule = StopRule()
     returns: str = "text"
     framing: str = ""
     apart: bool = False
@@ -35,7 +35,7 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class PushSubtasks(_Command, frozen=True, tag="push_subtasks"):
     """Make children: those that are given, or ``at_most`` of this task's items to each."""
 
-    children: tuple[Wanted, ...] = ()
+    children: tuple[ChildSpec, ...] = ()
     at_most: int = 0
 
 
@@ -55,7 +55,7 @@ class Resume(_Command, frozen=True, tag="resume"):
     task: int
 
 
-class Submit(_Command, frozen=True, tag="submit"):
+class SubmitResult(_Command, frozen=True, tag="submit"):
     """This task's result."""
 
     value: Any
@@ -88,7 +88,7 @@ class Compare(_Command, frozen=True, tag="compare"):
     group: int = 0
 
 
-class Checkpoint(_Command, frozen=True, tag="checkpoint"):
+class CheckpointTask(_Command, frozen=True, tag="checkpoint"):
     """Keep where this task stands, under a name."""
 
     name: str
@@ -139,15 +139,16 @@ class Degrade(_Command, frozen=True, tag="degrade"):
     why: str
 
 
-class Trace(_Command, frozen=True, tag="trace"):
+class ShowTrace(_Command, frozen=True, tag="trace"):
     """The last that happened."""
 
     last: int = 10
 
 
 Command = (
-    PushSubtasks | NextTask | Suspend | Resume | Submit | Project | Fork | Merge | Compare | Checkpoint | Restore
-    | Fresh | Retry | Drop | Defer | RequestApproval | Degrade | Trace
+    PushSubtasks | NextTask | Suspend | Resume | SubmitResult | Project | Fork | Merge | Compare | CheckpointTask
+    | Restore
+    | Fresh | Retry | Drop | Defer | RequestApproval | Degrade | ShowTrace
 )  # fmt: skip
 KINDS: dict[str, type[msgspec.Struct]] = {str(kind.__struct_config__.tag): kind for kind in Command.__args__}
 ALONE = frozenset({"next_task", "suspend", "resume", "submit", "fresh", "defer", "request_approval", "restore"})
@@ -155,14 +156,14 @@ ALONE = frozenset({"next_task", "suspend", "resume", "submit", "fresh", "defer",
 
 
 def read(given: dict[str, Any]) -> Command:
-    """A command from the tool's input. Raises ``Refused``."""
+    """A command from the tool's input. Raises ``CommandRefused``."""
     name = given.get("command")
     if not isinstance(name, str) or name not in KINDS:
-        raise Refused(f"there is no command {name!r}: {', '.join(KINDS)}")
+        raise CommandRefused(f"there is no command {name!r}: {', '.join(KINDS)}")
     try:
         made: Command = msgspec.convert(given, Command)
     except msgspec.ValidationError as error:
-        raise Refused(f"{name}: {error}") from None
+        raise CommandRefused(f"{name}: {error}") from None
     return made
 
 

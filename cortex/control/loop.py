@@ -14,8 +14,8 @@ import msgspec
 
 from cortex.control import commands, progression, result_types, views
 from cortex.control.machine import handle
-from cortex.control.state import Approval, Control, over_budget
-from cortex.control.tasks import Refused, Task
+from cortex.control.state import Approval, ControlState, over_budget
+from cortex.control.tasks import CommandRefused, ControlTask
 from cortex.control.transforms import transformed
 from cortex.flows.awaitables import CallFailed
 from cortex.flows.context import Context
@@ -27,7 +27,7 @@ from policies.failures.failure import FailureKind
 _change = msgspec.structs.replace
 
 
-class Talk(msgspec.Struct, frozen=True):
+class TaskConversation(msgspec.Struct, frozen=True):
     """A task's conversation; and the use of a tool at which it stopped, where it waits for something."""
 
     life: int
@@ -37,14 +37,14 @@ class Talk(msgspec.Struct, frozen=True):
     open: ToolUse | None = None
 
 
-class Loop(msgspec.Struct, frozen=True):
+class LoopState(msgspec.Struct, frozen=True):
     """All that a run is, between two turns."""
 
-    control: Control
+    control: ControlState
     began_s: float
-    talks: dict[int, Talk] = msgspec.field(default_factory=dict)
+    talks: dict[int, TaskConversation] = msgspec.field(default_factory=dict)
 
-    def at(self, control: Control, task: Task, talk: Talk | None) -> Loop:
+    def at(self, control: ControlState, task: ControlTask, talk: TaskConversation | None) -> LoopState:
         """With this state, and the task's conversation; a task that has ended needs none."""
         talks = {number: each for number, each in self.talks.items() if number != task.id}
         if talk is not None and control.tasks[task.id].live:
@@ -52,7 +52,7 @@ class Loop(msgspec.Struct, frozen=True):
         return _change(self, control=control, talks=talks)
 
 
-class Kit(msgspec.Struct, frozen=True):
+class ToolKit(msgspec.Struct, frozen=True):
     """The ordinary tools: functions marked ``cortex.tool``, how the model sees them, and what the loop adds to a use.
 
     ``apart`` makes the program of a task that is to be a job of its own.
@@ -61,29 +61,29 @@ class Kit(msgspec.Struct, frozen=True):
     tools: tuple[Callable[..., Any], ...]
     definitions: dict[str, ToolDef]
     adds: Callable[[ToolUse], Mapping[str, Any]] = lambda use: {}
-    apart: Callable[[Control], Program] | None = None
+    apart: Callable[[ControlState], Program] | None = None
     output_tokens_max: int | None = None
     """Of one turn; None: as the job has it."""
 
 
-def alone(c: Control) -> Task:
+def alone(c: ControlState) -> ControlTask:
     """The active task as the first of a run of its own: what is projected into it goes with it."""
     me = c.task
     brief = "\n".join(each for each in (views.projected(c, me), me.brief) if each)
     return _change(me, apart=False, shows=(), brief=brief, group=0)
 
 
-async def run(ctx: Context, control: Control, kit: Kit) -> Control:
+async def run(ctx: Context, control: ControlState, kit: ToolKit) -> ControlState:
     """Go on until the first task has ended, or a budget has; the state in which it did."""
-    loop: Loop = Loop(control, ctx.now())
+    loop: LoopState = LoopState(control, ctx.now())
     while True:
-        loop = await ctx.checkpoint(loop, Loop)
+        loop = await ctx.checkpoint(loop, LoopState)
         if loop.control.ended:
             return loop.control
         loop = await _round(ctx, loop, kit)
 
 
-async def _round(ctx: Context, loop: Loop, kit: Kit) -> Loop:
+async def _round(ctx: Context, loop: LoopState, kit: ToolKit) -> LoopState:
     """One turn of one task; or one decision of a person."""
     c = loop.control
     spent = over_budget(c)
@@ -97,7 +97,7 @@ async def _round(ctx: Context, loop: Loop, kit: Kit) -> Loop:
     if task.apart and kit.apart is not None:
         return loop.at(await _apart(ctx, c, kit.apart(c)), task, None)
     if talk is None or talk.life != task.life:
-        talk = Talk(task.life, opening(c, task, kit))
+        talk = TaskConversation(task.life, opening(c, task, kit))
     elif talk.open is not None:
         c, talk = await _closed(ctx, c, talk, said or "go on", kit)
         if c.active != task.id:
@@ -121,7 +121,7 @@ async def _round(ctx: Context, loop: Loop, kit: Kit) -> Loop:
     return loop.at(c, task, talk)
 
 
-def opening(c: Control, task: Task, kit: Kit) -> Conversation:
+def opening(c: ControlState, task: ControlTask, kit: ToolKit) -> Conversation:
     """The first that a task's conversation holds: what it is about, what it may use, what it returns."""
     told = [
         task.framing,
@@ -136,19 +136,21 @@ def opening(c: Control, task: Task, kit: Kit) -> Conversation:
     return Conversation(f"task {task.depth}", tools=tuple(tools)).said("\n\n".join(each for each in told if each))
 
 
-def _unanswered(c: Control, talk: Talk, failed: CallFailed) -> Control:
+def _unanswered(c: ControlState, talk: TaskConversation, failed: CallFailed) -> ControlState:
     """A call failed for good. One that had grown too large goes on in a fresh context; else its task has failed."""
     if failed.kind == FailureKind.TOO_LARGE and len(talk.conversation.turns) > 1:
         return progression.afresh(c, "").noted(c.active, "its context had grown too large")
     return progression.failed(c, f"{failed.kind}: {failed.story}")
 
 
-async def _took(ctx: Context, c: Control, talk: Talk, reply: Said, kit: Kit) -> tuple[Control, Talk]:
+async def _took(
+    ctx: Context, c: ControlState, talk: TaskConversation, reply: Said, kit: ToolKit
+) -> tuple[ControlState, TaskConversation]:
     """What the reply changes, and the conversation with it."""
     if not reply.uses:
         try:
             return progression.answered(c, reply.text), talk
-        except Refused as refused:
+        except CommandRefused as refused:
             return c, _change(talk, conversation=talk.conversation.replied(reply).said(str(refused)))
     me, results = c.active, []
     opened: ToolUse | None = None
@@ -176,15 +178,15 @@ async def _took(ctx: Context, c: Control, talk: Talk, reply: Said, kit: Kit) -> 
     return progression.marked(c, me, len(whole.turns)), _change(talk, conversation=whole)
 
 
-def _gone_back(c: Control, talk: Talk, name: str, said: str) -> Talk:
+def _gone_back(c: ControlState, talk: TaskConversation, name: str, said: str) -> TaskConversation:
     """The conversation as it was at a checkpoint."""
     turns = talk.conversation.turns[: c.checkpoints[name].turns]
     return _change(talk, conversation=_change(talk.conversation, turns=turns).said(said))
 
 
 async def _used(
-    ctx: Context, c: Control, use: ToolUse, kit: Kit, allowed: bool = False
-) -> tuple[Control, ToolResult | None]:
+    ctx: Context, c: ControlState, use: ToolUse, kit: ToolKit, allowed: bool = False
+) -> tuple[ControlState, ToolResult | None]:
     """An ordinary tool was asked for; no result where it waits for an approval."""
     me, rules, most = c.task, c.rules, c.bounds.tools_max
     if use.name not in me.tools:
@@ -211,7 +213,9 @@ async def _used(
     return c, ToolResult(use.id, f"{text}\n{refused}" if refused else text)
 
 
-async def _closed(ctx: Context, c: Control, talk: Talk, said: str, kit: Kit) -> tuple[Control, Talk]:
+async def _closed(
+    ctx: Context, c: ControlState, talk: TaskConversation, said: str, kit: ToolKit
+) -> tuple[ControlState, TaskConversation]:
     """The task goes on: the use at which it stopped is answered."""
     use, reply = talk.open, talk.reply
     assert use is not None and reply is not None
@@ -223,10 +227,10 @@ async def _closed(ctx: Context, c: Control, talk: Talk, said: str, kit: Kit) -> 
             c, result = await _used(ctx, c, use, kit, allowed=True)
     assert result is not None
     whole = talk.conversation.replied(reply, [*talk.results, result])
-    return c, Talk(talk.life, whole)
+    return c, TaskConversation(talk.life, whole)
 
 
-async def _approved(ctx: Context, loop: Loop) -> Loop:
+async def _approved(ctx: Context, loop: LoopState) -> LoopState:
     """Nobody can go on before a person has decided something."""
     c, since_s = loop.control, ctx.now()
     names = progression.open_approvals(c)
@@ -241,7 +245,7 @@ async def _approved(ctx: Context, loop: Loop) -> Loop:
     return _change(loop, control=c, began_s=loop.began_s + ctx.now() - since_s)  # a person's time is not the run's
 
 
-async def _apart(ctx: Context, c: Control, program: Program) -> Control:
+async def _apart(ctx: Context, c: ControlState, program: Program) -> ControlState:
     """The active task is a job of its own: its answer is the task's."""
     told = await ctx.run(program, on_failure="keep")
     if isinstance(told, CallFailed):

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from cortex.control.tasks import Refused, Task
+from cortex.control.tasks import CommandRefused, ControlTask
 
 KINDS = ("text", "number", "counts", "json")
 _COUNT = re.compile(r"\s*([\w][\w -]*?): (\d{1,15})\s*")
@@ -38,15 +38,15 @@ def asked(kind: str) -> str:
     return FORMS.get(kind, "")
 
 
-def read(task: Task, said: Any) -> Any:
-    """The task's result, from what was said. Raises ``Refused`` for what its protocol does not take."""
+def read(task: ControlTask, said: Any) -> Any:
+    """The task's result, from what was said. Raises ``CommandRefused`` for what its protocol does not take."""
     kind = task.returns
     if kind.startswith("tally:"):
         tool, _, field = kind.removeprefix("tally:").partition(".")
         return _tallied(task, tool, field)
     text = said.strip() if isinstance(said, str) else said
     if text in ("", None):
-        raise Refused("the result is empty")
+        raise CommandRefused("the result is empty")
     if kind == "json":
         return _json(text)
     if kind == "counts":
@@ -57,7 +57,7 @@ def read(task: Task, said: Any) -> Any:
         for choice in _choices(kind):
             if str(text).strip("\"'`. ").casefold() == choice.casefold():
                 return choice
-        raise Refused(f"the result is not one of {', '.join(_choices(kind))}: {str(text)[:60]!r}")
+        raise CommandRefused(f"the result is not one of {', '.join(_choices(kind))}: {str(text)[:60]!r}")
     return text if isinstance(text, str) else msgspec.json.encode(text, order="sorted").decode()
 
 
@@ -74,7 +74,7 @@ def _choices(kind: str) -> list[str]:
     return [each.strip() for each in kind.removeprefix("choice:").split("|")]
 
 
-def _tallied(task: Task, tool: str, field: str) -> dict[str, int]:
+def _tallied(task: ControlTask, tool: str, field: str) -> dict[str, int]:
     """Counts of the values of an argument; of items that were dealt with twice, the last use counts."""
     last: dict[str, str] = {}
     for deed in task.deeds:
@@ -90,7 +90,7 @@ def _json(text: Any) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Refused(f"the result is no JSON: {error}") from None
+        raise CommandRefused(f"the result is no JSON: {error}") from None
 
 
 def _counts(text: Any) -> dict[str, int]:
@@ -98,7 +98,7 @@ def _counts(text: Any) -> dict[str, int]:
         text = shown(text)
     found = [_COUNT.fullmatch(each) for each in str(text).split(",")]
     if not all(found):
-        raise Refused(f"the result has not the form 'name: 2, other: 5': {str(text)[:60]!r}")
+        raise CommandRefused(f"the result has not the form 'name: 2, other: 5': {str(text)[:60]!r}")
     return {each[1]: int(each[2]) for each in found if each is not None}
 
 
@@ -106,7 +106,7 @@ def _number(text: Any) -> float:
     try:
         number = float(text)
     except (TypeError, ValueError):
-        raise Refused(f"the result is no number: {str(text)[:60]!r}") from None
+        raise CommandRefused(f"the result is no number: {str(text)[:60]!r}") from None
     if not -1e300 < number < 1e300:
-        raise Refused("the result is no finite number")
+        raise CommandRefused("the result is no finite number")
     return int(number) if number.is_integer() and abs(number) < 2**53 else number

@@ -9,14 +9,14 @@ from typing import Any
 
 import msgspec
 
-from cortex.control.tasks import Refused, Status, Task
+from cortex.control.tasks import CommandRefused, ControlTask, TaskStatus
 from cortex.control.transforms import known
 
 TRACE_MAX = 400
 """Entries of the trace that are kept; how many there were in all is counted."""
 
 
-class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ControlBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a run may do. 0 says that there is no bound; for depth that there are no subtasks.
 
     Raises ``ValueError`` at birth for a bound below zero.
@@ -45,7 +45,7 @@ class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
 
 
-class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DispatchRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Dispatch-side control: what happens around the ordinary tools without the model's knowing.
 
     ``approve`` names tools whose every use needs an approval; ``retries`` says how often a tool that failed is run
@@ -62,7 +62,7 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             known(each)
 
 
-class Spent(msgspec.Struct, frozen=True):
+class RunUsage(msgspec.Struct, frozen=True):
     """What a run has used."""
 
     turns: int = 0
@@ -73,7 +73,7 @@ class Spent(msgspec.Struct, frozen=True):
     seconds: float = 0.0
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
+class TraceEntry(msgspec.Struct, frozen=True, array_like=True):
     """A line of the trace: at which turn of the run, of which task, what."""
 
     turn: int
@@ -91,7 +91,7 @@ class Approval(msgspec.Struct, frozen=True):
     granted: bool | None = None
 
 
-class Saved(msgspec.Struct, frozen=True):
+class TaskCheckpoint(msgspec.Struct, frozen=True):
     """A checkpoint of a task: how far its conversation and its children had come, and what was to be kept in mind."""
 
     task: int
@@ -103,62 +103,62 @@ class Saved(msgspec.Struct, frozen=True):
     """Turns of its conversation; the loop says how many, as soon as the one that asked for it is whole."""
 
 
-class Control(msgspec.Struct, frozen=True):
+class ControlState(msgspec.Struct, frozen=True):
     """A value. ``active`` is the task whose turn the next bounded call is; 0: all that lives waits for an approval."""
 
-    tasks: dict[int, Task]
+    tasks: dict[int, ControlTask]
     active: int
-    bounds: Bounds = Bounds()
-    rules: Rules = Rules()
-    spent: Spent = Spent()
-    checkpoints: dict[str, Saved] = msgspec.field(default_factory=dict)
+    bounds: ControlBounds = ControlBounds()
+    rules: DispatchRules = DispatchRules()
+    spent: RunUsage = RunUsage()
+    checkpoints: dict[str, TaskCheckpoint] = msgspec.field(default_factory=dict)
     approvals: dict[str, Approval] = msgspec.field(default_factory=dict)
     inbox: dict[int, str] = msgspec.field(default_factory=dict)
     """What a task hears, which stopped at a use of ``control``, when it goes on."""
     degraded: tuple[str, ...] = ()
     """Why the run's answer is less than what was asked for."""
-    trace: tuple[Entry, ...] = ()
+    trace: tuple[TraceEntry, ...] = ()
     traced: int = 0
     ended: str = ""
     """How it ended; empty while it runs."""
 
     @property
-    def root(self) -> Task:
+    def root(self) -> ControlTask:
         """The task that all others serve."""
         return self.tasks[1]
 
     @property
-    def task(self) -> Task:
-        """The active one. Raises ``Refused`` where there is none."""
+    def task(self) -> ControlTask:
+        """The active one. Raises ``CommandRefused`` where there is none."""
         if not self.active:
-            raise Refused("no task is active")
+            raise CommandRefused("no task is active")
         return self.tasks[self.active]
 
-    def children(self, task: Task) -> list[Task]:
+    def children(self, task: ControlTask) -> list[ControlTask]:
         """Those that count: a checkpoint that was gone back to has let go of what came after it."""
         return [self.tasks[child] for child in task.children]
 
-    def with_task(self, *tasks: Task, **changed: Any) -> Control:
+    def with_task(self, *tasks: ControlTask, **changed: Any) -> ControlState:
         """With these in place of what they were."""
         return msgspec.structs.replace(self, tasks={**self.tasks, **{task.id: task for task in tasks}}, **changed)
 
-    def noted(self, task: int, what: str) -> Control:
+    def noted(self, task: int, what: str) -> ControlState:
         """With a line more in the trace."""
-        entry = Entry(self.spent.turns, task, what[:300])
+        entry = TraceEntry(self.spent.turns, task, what[:300])
         return msgspec.structs.replace(self, trace=(*self.trace, entry)[-TRACE_MAX:], traced=self.traced + 1)
 
-    def marked(self, why: str) -> Control:
+    def marked(self, why: str) -> ControlState:
         """Marked degraded, for this reason."""
         return self if why in self.degraded else msgspec.structs.replace(self, degraded=(*self.degraded, why[:300]))
 
 
-def begun(root: Task, bounds: Bounds | None = None, rules: Rules | None = None) -> Control:
+def begun(root: ControlTask, bounds: ControlBounds | None = None, rules: DispatchRules | None = None) -> ControlState:
     """A run's first state: the root is active."""
-    first = msgspec.structs.replace(root, id=1, parent=0, depth=0, status=Status.ACTIVE)
-    return Control({1: first}, 1, bounds or Bounds(), rules or Rules())
+    first = msgspec.structs.replace(root, id=1, parent=0, depth=0, status=TaskStatus.ACTIVE)
+    return ControlState({1: first}, 1, bounds or ControlBounds(), rules or DispatchRules())
 
 
-def over_budget(c: Control) -> str:
+def over_budget(c: ControlState) -> str:
     """Which budget is used up; empty where none is."""
     spent, bounds = c.spent, c.bounds
     for name, used, most in (

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 
-class Refused(ValueError):
+class CommandRefused(ValueError):
     """A command that may not be done now: one line for the model that gave it. Nothing has changed."""
 
 
-class Status(enum.StrEnum):
+class TaskStatus(enum.StrEnum):
     """Where a task stands."""
 
     PENDING = "pending"
@@ -35,31 +35,31 @@ class Status(enum.StrEnum):
     DROPPED = "dropped"
 
 
-ENDED = frozenset({Status.DONE, Status.FAILED, Status.DROPPED})
-BEGUN = frozenset({Status.WAITING, Status.SUSPENDED, Status.BLOCKED, Status.DEFERRED})
+ENDED = frozenset({TaskStatus.DONE, TaskStatus.FAILED, TaskStatus.DROPPED})
+BEGUN = frozenset({TaskStatus.WAITING, TaskStatus.SUSPENDED, TaskStatus.BLOCKED, TaskStatus.DEFERRED})
 """Not active, but somebody has worked on it, or may have."""
 
-MOVES: dict[tuple[str, Status], Status] = {
-    ("begin", Status.PENDING): Status.ACTIVE,
-    ("begin", Status.DEFERRED): Status.ACTIVE,
-    ("wait", Status.ACTIVE): Status.WAITING,
-    ("go on", Status.WAITING): Status.ACTIVE,
-    ("suspend", Status.ACTIVE): Status.SUSPENDED,
-    ("resume", Status.SUSPENDED): Status.ACTIVE,
-    ("block", Status.ACTIVE): Status.BLOCKED,
-    ("decide", Status.BLOCKED): Status.ACTIVE,
-    ("defer", Status.ACTIVE): Status.DEFERRED,
-    ("defer", Status.PENDING): Status.DEFERRED,
-    ("return", Status.ACTIVE): Status.DONE,
-    ("fail", Status.ACTIVE): Status.FAILED,
-    ("retry", Status.DONE): Status.PENDING,
-    ("retry", Status.FAILED): Status.PENDING,
-    **{("drop", status): Status.DROPPED for status in Status if status not in ENDED},
+MOVES: dict[tuple[str, TaskStatus], TaskStatus] = {
+    ("begin", TaskStatus.PENDING): TaskStatus.ACTIVE,
+    ("begin", TaskStatus.DEFERRED): TaskStatus.ACTIVE,
+    ("wait", TaskStatus.ACTIVE): TaskStatus.WAITING,
+    ("go on", TaskStatus.WAITING): TaskStatus.ACTIVE,
+    ("suspend", TaskStatus.ACTIVE): TaskStatus.SUSPENDED,
+    ("resume", TaskStatus.SUSPENDED): TaskStatus.ACTIVE,
+    ("block", TaskStatus.ACTIVE): TaskStatus.BLOCKED,
+    ("decide", TaskStatus.BLOCKED): TaskStatus.ACTIVE,
+    ("defer", TaskStatus.ACTIVE): TaskStatus.DEFERRED,
+    ("defer", TaskStatus.PENDING): TaskStatus.DEFERRED,
+    ("return", TaskStatus.ACTIVE): TaskStatus.DONE,
+    ("fail", TaskStatus.ACTIVE): TaskStatus.FAILED,
+    ("retry", TaskStatus.DONE): TaskStatus.PENDING,
+    ("retry", TaskStatus.FAILED): TaskStatus.PENDING,
+    **{("drop", status): TaskStatus.DROPPED for status in TaskStatus if status not in ENDED},
 }
 """(what happens, where it stands) -> where it stands then."""
 
 
-class Stop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StopRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When a task ends: ``on`` an ``answer`` (words instead of a use of a tool), on ``submit``, or on ``tool:NAME``.
 
     The last is the first use of that tool that succeeds. After ``turns_max`` turns it has failed. ``covers`` names a
@@ -71,33 +71,33 @@ class Stop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     covers: str = ""
 
 
-class Each(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SubtaskTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the children are that code makes of a task's items: ``{items}`` in the goal stands for a child's own."""
 
     goal: str
     tools: tuple[str, ...] = ()
     grants: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
-    stop: Stop = Stop()
+    stop: StopRule = StopRule()
     returns: str = "text"
     apart: bool = False
 
 
-class Deed(msgspec.Struct, frozen=True):
+class CompletedToolUse(msgspec.Struct, frozen=True):
     """A use of an ordinary tool that succeeded."""
 
     tool: str
     given: dict[str, Any]
 
 
-class Task(msgspec.Struct, frozen=True):
+class ControlTask(msgspec.Struct, frozen=True):
     """A value; the state that holds it replaces it."""
 
     id: int
     goal: str
     parent: int = 0
     depth: int = 0
-    status: Status = Status.PENDING
+    status: TaskStatus = TaskStatus.PENDING
     items: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     """Ordinary tools that its calls are offered."""
@@ -105,10 +105,10 @@ class Task(msgspec.Struct, frozen=True):
     """Further ones that it may give to its children. A child has no tool but of its parent's and these."""
     commands: tuple[str, ...] = ()
     """Commands that its calls may give; without any they are not offered ``control`` at all."""
-    stop: Stop = Stop()
+    stop: StopRule = StopRule()
     returns: str = "text"
     """Its return protocol; see ``cortex.control.result_types``."""
-    each: Each | None = None
+    each: SubtaskTemplate | None = None
     framing: str = ""
     apart: bool = False
     """Whether it is a job of its own, with its own journal and budget."""
@@ -124,7 +124,7 @@ class Task(msgspec.Struct, frozen=True):
     """In this life."""
     brief: str = ""
     """What its next context is told of what was before."""
-    deeds: tuple[Deed, ...] = ()
+    deeds: tuple[CompletedToolUse, ...] = ()
     value: Any = None
     why: str = ""
     """Why it failed, or was put aside."""
@@ -134,11 +134,11 @@ class Task(msgspec.Struct, frozen=True):
         """Whether it may still come to something."""
         return self.status not in ENDED
 
-    def moved(self, what: str, **changed: Any) -> Task:
-        """After this has happened to it. Raises ``Refused``."""
+    def moved(self, what: str, **changed: Any) -> ControlTask:
+        """After this has happened to it. Raises ``CommandRefused``."""
         status = MOVES.get((what, self.status))
         if status is None:
-            raise Refused(f"task {self.id} is {self.status}: it cannot {what}")
+            raise CommandRefused(f"task {self.id} is {self.status}: it cannot {what}")
         return msgspec.structs.replace(self, status=status, **changed)
 
     def missing(self) -> list[str]:

@@ -10,52 +10,52 @@ import msgspec
 
 from cortex.control import result_types
 from cortex.control.commands import Compare, Merge, Project
-from cortex.control.state import Control
-from cortex.control.tasks import Refused, Status, Task
+from cortex.control.state import ControlState
+from cortex.control.tasks import CommandRefused, ControlTask, TaskStatus
 
 
-def named(task: Task) -> str:
+def named(task: ControlTask) -> str:
     """A task in a few words."""
     said = " ".join((task.framing or task.goal).split())
     return f"task {task.id} ({said[:50]})"
 
 
-def result(task: Task) -> str:
+def result(task: ControlTask) -> str:
     """What it came to, or where it stands."""
-    if task.status == Status.DONE:
+    if task.status == TaskStatus.DONE:
         return result_types.shown(task.value)
     return f"{task.status}{': ' + task.why if task.why else ''}"
 
 
-def members(c: Control, me: Task, group: int) -> list[Task]:
-    """A fork's branches, or all children. Raises ``Refused`` where there are none."""
+def members(c: ControlState, me: ControlTask, group: int) -> list[ControlTask]:
+    """A fork's branches, or all children. Raises ``CommandRefused`` where there are none."""
     found = [task for task in c.children(me) if group in (0, task.group)]
     if not found:
-        raise Refused(f"task {me.id} has no {'children' if not group else f'group {group}'}")
+        raise CommandRefused(f"task {me.id} has no {'children' if not group else f'group {group}'}")
     return found
 
 
-def project(c: Control, me: Task, wanted: Project) -> str:
+def project(c: ControlState, me: ControlTask, wanted: Project) -> str:
     """The part of the state that was asked for."""
     mine = [c.tasks[each] for each in wanted.of] if known(c, wanted.of) else [*c.children(me)]
     lines = _PARTS[wanted.what](c, me, mine)
     return "\n".join(lines[-wanted.last :] if wanted.last > 0 else lines) or "nothing"
 
 
-def known(c: Control, of: Sequence[int]) -> bool:
-    """Whether there are any. Raises ``Refused`` where one of them is no task."""
+def known(c: ControlState, of: Sequence[int]) -> bool:
+    """Whether there are any. Raises ``CommandRefused`` where one of them is no task."""
     unknown = [each for each in of if each not in c.tasks]
     if unknown:
-        raise Refused(f"there is no task {unknown[0]}")
+        raise CommandRefused(f"there is no task {unknown[0]}")
     return bool(of)
 
 
-def _task(c: Control, me: Task, _: list[Task]) -> list[str]:
+def _task(c: ControlState, me: ControlTask, _: list[ControlTask]) -> list[str]:
     return [f"task {me.id}: {me.goal}", f"status: {me.status}, try {me.tries}, depth {me.depth}",
             *([f"items: {', '.join(me.items)}"] if me.items else [])]  # fmt: skip
 
 
-def _budget(c: Control, me: Task, _: list[Task]) -> list[str]:
+def _budget(c: ControlState, me: ControlTask, _: list[ControlTask]) -> list[str]:
     spent, bounds = c.spent, c.bounds
     most = {"turns": bounds.turns_max, "tokens": bounds.tokens_max, "tools": bounds.tools_max}
     lines = [f"{name}: {getattr(spent, name)} of {bound or 'any'}" for name, bound in most.items()]
@@ -67,7 +67,7 @@ _PARTS: dict[str, Any] = {
     "task": _task,
     "budget": _budget,
     "results": lambda c, me, of: [f"{named(task)}: {result(task)}" for task in of],
-    "failures": lambda c, me, of: [f"{named(task)}: {task.why}" for task in of if task.status == Status.FAILED],
+    "failures": lambda c, me, of: [f"{named(task)}: {task.why}" for task in of if task.status == TaskStatus.FAILED],
     "deeds": lambda c, me, of: [
         f"{deed.tool} {msgspec.json.encode(deed.given, order='sorted').decode()}"
         for task in (of or [me]) for deed in task.deeds
@@ -83,26 +83,26 @@ _PARTS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def projected(c: Control, me: Task) -> str:
+def projected(c: ControlState, me: ControlTask) -> str:
     """What a task's context begins with of others' results."""
     most = c.bounds.shown_max
     return "\n".join(f"{named(c.tasks[each])}: {result(c.tasks[each])[:most]}" for each in me.shows)
 
 
-def merge(c: Control, me: Task, wanted: Merge) -> tuple[str, list[Task]]:
-    """One result of many, and those that it is without. Raises ``Refused`` while some of them live."""
+def merge(c: ControlState, me: ControlTask, wanted: Merge) -> tuple[str, list[ControlTask]]:
+    """One result of many, and those that it is without. Raises ``CommandRefused`` while some of them live."""
     of = members(c, me, wanted.group)
     live = [str(task.id) for task in of if task.live]
     if live:
-        raise Refused(f"not yet: {', '.join(live)} {'has' if len(live) == 1 else 'have'} not ended")
-    done = [task for task in of if task.status == Status.DONE]
-    without = [task for task in of if task.status != Status.DONE]
+        raise CommandRefused(f"not yet: {', '.join(live)} {'has' if len(live) == 1 else 'have'} not ended")
+    done = [task for task in of if task.status == TaskStatus.DONE]
+    without = [task for task in of if task.status != TaskStatus.DONE]
     if not done:
-        raise Refused("none of them came to a result")
+        raise CommandRefused("none of them came to a result")
     return _MERGED[wanted.how](done), without
 
 
-def _sum(done: list[Task]) -> str:
+def _sum(done: list[ControlTask]) -> str:
     counts: Counter[str] = Counter()
     total: float = 0
     for task in done:
@@ -113,17 +113,17 @@ def _sum(done: list[Task]) -> str:
         elif type(value) in (int, float):
             total += value
         else:
-            raise Refused(f"the result of task {task.id} is neither a number nor counts")
+            raise CommandRefused(f"the result of task {task.id} is neither a number nor counts")
     if counts and total:
-        raise Refused("some results are numbers and others counts")
+        raise CommandRefused("some results are numbers and others counts")
     return result_types.shown(dict(counts)) if counts else f"{total:g}"
 
 
-def _majority(done: list[Task]) -> str:
+def _majority(done: list[ControlTask]) -> str:
     said = Counter(result_types.shown(task.value) for task in done)
     value, votes = said.most_common(1)[0]
     if 2 * votes <= len(done):
-        raise Refused(f"no majority: {', '.join(f'{name[:60]!r} {count}' for name, count in said.items())}")
+        raise CommandRefused(f"no majority: {', '.join(f'{name[:60]!r} {count}' for name, count in said.items())}")
     return value
 
 
@@ -135,16 +135,16 @@ _MERGED: dict[str, Any] = {
 }
 
 
-def compare(c: Control, me: Task, wanted: Compare) -> str:
+def compare(c: ControlState, me: ControlTask, wanted: Compare) -> str:
     """The results side by side."""
     of = members(c, me, wanted.group)
-    said = Counter(result_types.shown(task.value) for task in of if task.status == Status.DONE)
+    said = Counter(result_types.shown(task.value) for task in of if task.status == TaskStatus.DONE)
     lines = [f"{named(task)}: {result(task)}" for task in of]
     most = f"{said.most_common(1)[0][1]} of {len(of)} agree" if said else f"0 of {len(of)} have a result"
     return "\n".join([*lines, most])
 
 
-def restated(c: Control, me: Task, note: str) -> str:
+def restated(c: ControlState, me: ControlTask, note: str) -> str:
     """The state of a task in short, for a context that begins anew."""
     lines = [f"{len(me.deeds)} uses of tools so far."] if me.deeds else []
     done = {value for deed in me.deeds for value in map(str, deed.given.values())}

@@ -14,7 +14,7 @@ from cortex.values.reply import Malformed, Reply, Said, as_choice, as_said
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
-class Returns:
+class AnswerType:
     """A type that answers have. ``type_`` is a pydantic model, a ``Literal``, or anything that msgspec can check.
 
     K keeps answers as plain data; ``value`` makes the typed one of it, live and replayed alike. Raises ``TypeError``
@@ -99,7 +99,7 @@ class Returns:
         return msgspec.convert(kept, self.type_)
 
 
-class _Turn(Returns):
+class _TurnAnswer(AnswerType):
     """What is said in a turn of a conversation, uses of tools and all."""
 
     def read(self, reply: Reply) -> Any:
@@ -109,23 +109,23 @@ class _Turn(Returns):
         return msgspec.convert(kept, Said)
 
 
-TEXT = Returns(None)
-SAID = _Turn(None)
+TEXT = AnswerType(None)
+SAID = _TurnAnswer(None)
 
 
-def returns_of(type_: Any) -> Returns:
+def returns_of(type_: Any) -> AnswerType:
     """The same one for the same type: schemas are made once."""
     if type_ in (None, str):
         return TEXT
     try:
         return _cached(type_)
     except TypeError:
-        return Returns(type_)  # a type that cannot be a key
+        return AnswerType(type_)  # a type that cannot be a key
 
 
 @lru_cache(maxsize=512)
-def _cached(type_: Any) -> Returns:
-    return Returns(type_)
+def _cached(type_: Any) -> AnswerType:
+    return AnswerType(type_)
 
 
 def as_plain(value: Any) -> Any:
@@ -143,12 +143,12 @@ def _taken(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} cannot be kept: give text, numbers, lists, dicts, structs or models")
 
 
-def declared(type_: Any) -> Returns | None:
+def declared(type_: Any) -> AnswerType | None:
     """What an author's return type asks of an answer; None where it asks nothing, or what cannot be checked."""
     if type_ in (Any, None, NoneType):
         return None
     try:
-        return Returns(type_)
+        return AnswerType(type_)
     except TypeError:
         return None
 
@@ -163,12 +163,12 @@ def holds_failure(value: Any) -> bool:
 _PLAIN = (str, int, float, bool, bytes, list, dict, NoneType)
 
 
-def kind_of(value: Any) -> Returns:
+def kind_of(value: Any) -> AnswerType:
     """What makes a value of this type again of its plain form."""
     return _AS_IT_IS if type(value) in _PLAIN else returns_of(type(value))
 
 
-_AS_IT_IS = Returns(Any)
+_AS_IT_IS = AnswerType(Any)
 
 
 def _line(error: Exception) -> str:

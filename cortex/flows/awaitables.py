@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from cortex.flows.answer_types import TEXT, Returns
+from cortex.flows.answer_types import TEXT, AnswerType
 from cortex.state.changes import Ask, Change, Expect, Resolve, RunTool, Spawn
 from cortex.state.program import Program, params_of
 from cortex.state.state import Goal
@@ -57,16 +57,16 @@ class Joined(list[Any]):
         self.partial, self.failures, self.missing = partial, failures or {}, missing
 
 
-class Awaited:
+class FlowAwaitable:
     """Anything that a flow's coroutine may hand to whoever drives it."""
 
     __slots__ = ()
 
-    def __await__(self) -> Generator[Awaited, Any, Any]:
+    def __await__(self) -> Generator[FlowAwaitable, Any, Any]:
         return (yield self)
 
 
-class Request(Awaited):
+class FlowRequest(FlowAwaitable):
     """One thing asked of the world: one goal in K."""
 
     __slots__ = ("due_at_s", "goal", "keeps", "place", "waiter")
@@ -108,14 +108,14 @@ class Request(Awaited):
         raise TypeError("what ctx gives is put into a text before it is awaited: write await before it")
 
 
-class Question(Request):
+class CallRequest(FlowRequest):
     """One bounded call."""
 
     __slots__ = ("again", "asked", "output_tokens_max", "params", "returns", "role", "sample", "stride")
     kind = "ask"
 
     def __init__(
-        self, prompt: Prompt | Conversation, returns: Returns, role: str, params: dict[str, Any] | None,
+        self, prompt: Prompt | Conversation, returns: AnswerType, role: str, params: dict[str, Any] | None,
         output_tokens_max: int | None, sample: int, stride: int, again: int | None, keeps: bool,
     ) -> None:  # fmt: skip
         self.keeps, self.waiter, self.goal, self.place, self.due_at_s = keeps, None, 0, "", 0.0
@@ -141,13 +141,13 @@ class Question(Request):
         return self.returns.value(kept)
 
 
-class ToolRun(Request):
+class ToolRequest(FlowRequest):
     """One run of a tool."""
 
     __slots__ = ("arguments", "name", "returns")
     kind = "tool"
 
-    def __init__(self, name: str, arguments: dict[str, Any], returns: Returns, keeps: bool) -> None:
+    def __init__(self, name: str, arguments: dict[str, Any], returns: AnswerType, keeps: bool) -> None:
         super().__init__(keeps)
         self.name, self.arguments, self.returns = name, arguments, returns
 
@@ -164,7 +164,7 @@ class ToolRun(Request):
         return self.returns.value(kept)
 
 
-class Child(Request):
+class ChildRequest(FlowRequest):
     """Another program's answer."""
 
     __slots__ = ("max_cost_nusd", "program")
@@ -184,13 +184,13 @@ class Child(Request):
         return Spawn(goal, self.program, self.max_cost_nusd)
 
 
-class Outside(Request):
+class ExternalRequest(FlowRequest):
     """An answer that somebody gives under a name."""
 
     __slots__ = ("about", "name", "returns")
     kind = "wait"
 
-    def __init__(self, name: str, returns: Returns, about: str = "") -> None:
+    def __init__(self, name: str, returns: AnswerType, about: str = "") -> None:
         super().__init__()
         self.name, self.returns, self.about = name, returns, about
 
@@ -207,7 +207,7 @@ class Outside(Request):
         return self.returns.value(kept)
 
 
-class Timer(Request):
+class TimerRequest(FlowRequest):
     """A time that comes."""
 
     __slots__ = ("seconds",)
@@ -230,16 +230,16 @@ class Timer(Request):
         self.due_at_s = now_s + self.seconds
 
 
-class Saved(Awaited):
+class CheckpointRequest(FlowAwaitable):
     """A checkpoint: plain data, and what makes the author's value of it again."""
 
     __slots__ = ("kept", "returns")
 
-    def __init__(self, kept: Any, returns: Returns) -> None:
+    def __init__(self, kept: Any, returns: AnswerType) -> None:
         self.kept, self.returns = kept, returns
 
 
-class Group(Awaited):
+class AwaitGroup(FlowAwaitable):
     """Several awaited together, under a join; at most ``at_once`` of them under way."""
 
     __slots__ = (
@@ -259,7 +259,7 @@ class Group(Awaited):
         self.running: dict[int, Any] = {}
         self.values: dict[int, Any] = {}
         self.failures: dict[int, CallFailed] = {}
-        self.timer: Timer | None = None
+        self.timer: TimerRequest | None = None
 
     def result(self, partial: bool) -> list[Any]:
         """What whoever awaits it gets: in the order in which its entries were named, however they arrived."""
@@ -274,6 +274,17 @@ class Group(Awaited):
 
 
 __all__ = [
-    "TEXT", "Awaited", "CallFailed", "Child", "FlowError", "Group", "Joined", "Outside", "Question", "Request",
-    "Saved", "Timer", "ToolRun",
+    "TEXT",
+    "AwaitGroup",
+    "CallFailed",
+    "CallRequest",
+    "CheckpointRequest",
+    "ChildRequest",
+    "ExternalRequest",
+    "FlowAwaitable",
+    "FlowError",
+    "FlowRequest",
+    "Joined",
+    "TimerRequest",
+    "ToolRequest",
 ]  # fmt: skip

@@ -10,16 +10,16 @@ import msgspec
 
 from cortex.flows.answer_types import SAID, as_plain, kind_of, returns_of
 from cortex.flows.awaitables import (
-    Awaited,
+    AwaitGroup,
     CallFailed,
-    Child,
+    CallRequest,
+    CheckpointRequest,
+    ChildRequest,
+    ExternalRequest,
+    FlowAwaitable,
     FlowError,
-    Group,
-    Outside,
-    Question,
-    Saved,
-    Timer,
-    ToolRun,
+    TimerRequest,
+    ToolRequest,
 )
 from cortex.state.program import Program
 from cortex.values.conversation import Conversation, ToolResult
@@ -29,7 +29,7 @@ from cortex.values.reply import Malformed, ToolUse
 from policies.decisions.join import Join
 
 if TYPE_CHECKING:
-    from cortex.flows.runner import Run
+    from cortex.flows.runner import FlowRun
 
 AT_ONCE = 1_000
 """Entries of one map that are under way at once, where it does not say: so that a million of them need no memory."""
@@ -41,7 +41,7 @@ _POLICIES = ("keep", "drop", "raise")
 class Context:
     """Handed to a flow as its first argument."""
 
-    def __init__(self, run: Run, params: dict[str, Any]) -> None:
+    def __init__(self, run: FlowRun, params: dict[str, Any]) -> None:
         self._run = run
         self.params = params
         """The flow's own parameters."""
@@ -50,7 +50,7 @@ class Context:
         self, prompt: str | Prompt | Conversation, returns: Any = None, *, system: str = "", model: str = "",
         params: dict[str, Any] | None = None, max_tokens: int | None = None, samples: int = 1, sample: int = 0,
         again: int | None = None, on_failure: str = "raise",
-    ) -> Awaited:  # fmt: skip
+    ) -> FlowAwaitable:  # fmt: skip
         """Make one bounded call; await it for its answer.
 
         ``returns``: a pydantic model, a msgspec struct, a ``Literal``, or any type that msgspec checks; asked for as a
@@ -76,16 +76,16 @@ class Context:
         form = SAID if returns is None and isinstance(prompt, Conversation) else returns_of(returns)
 
         if samples == 1:
-            return Question(shown, form, model, kept, max_tokens, sample, 1, again, on_failure == "keep")
+            return CallRequest(shown, form, model, kept, max_tokens, sample, 1, again, on_failure == "keep")
 
-        def question(index: int) -> Question:
-            return Question(shown, form, model, kept, max_tokens, sample + index, samples, again, False)
+        def question(index: int) -> CallRequest:
+            return CallRequest(shown, form, model, kept, max_tokens, sample + index, samples, again, False)
 
-        return Group(question, samples, on_failure=on_failure, at_once=samples)
+        return AwaitGroup(question, samples, on_failure=on_failure, at_once=samples)
 
     def map(
         self, fn: Callable[[Any], Any], items: Iterable[Any], *, on_failure: str = "raise", at_once: int = AT_ONCE
-    ) -> Awaited:
+    ) -> FlowAwaitable:
         """``fn`` of every item, at most ``at_once`` under way together; a list in the order of the items.
 
         ``fn`` is an async function, or one that returns something to await. Where it raises ``CallFailed``, that is
@@ -95,11 +95,11 @@ class Context:
         each = list(items)
         if at_once < 1:
             raise ValueError(f"at_once must be 1 or more, not {at_once}")
-        return Group(lambda index: fn(each[index]), len(each), on_failure=on_failure, at_once=at_once)
+        return AwaitGroup(lambda index: fn(each[index]), len(each), on_failure=on_failure, at_once=at_once)
 
     def join(
         self, *awaited: Any, quorum: int | None = None, deadline_s: float | None = None, on_failure: str = "keep"
-    ) -> Awaited:
+    ) -> FlowAwaitable:
         """Several at once: coroutines, or whatever ctx gives. A ``Joined``: the list of the answers that are there.
 
         It ends when all have ended, or ``quorum`` of them have an answer, or after ``deadline_s``; what is under way
@@ -109,19 +109,21 @@ class Context:
         if quorum is not None and not 1 <= quorum <= len(awaited):
             raise ValueError(f"a quorum of {quorum} among {len(awaited)}")
         join = Join("all", 0, deadline_s) if quorum is None else Join("quorum", quorum, deadline_s)
-        return Group(awaited.__getitem__, len(awaited), on_failure=on_failure, at_once=max(1, len(awaited)), join=join)
+        return AwaitGroup(
+            awaited.__getitem__, len(awaited), on_failure=on_failure, at_once=max(1, len(awaited)), join=join
+        )
 
     def run(
         self, what: Callable[..., Any] | Program, *args: Any, on_failure: str = "raise", max_cost: float | None = None,
         **named: Any,
-    ) -> Awaited:  # fmt: skip
+    ) -> FlowAwaitable:  # fmt: skip
         """Run a tool on a worker with these arguments, or another program as a child job (``max_cost`` in USD)."""
         _one_of(on_failure, ("keep", "raise"))
         keeps = on_failure == "keep"
         if isinstance(what, Program):
             if args or named:
                 raise TypeError(f"{type(what).__name__} has its parameters already")
-            return Child(what, None if max_cost is None else round(max_cost * 1e9), keeps)
+            return ChildRequest(what, None if max_cost is None else round(max_cost * 1e9), keeps)
         if not hasattr(what, "repeatable"):
             name = getattr(what, "__name__", repr(what))
             raise FlowError(f"{name} is no tool: mark it with @cortex.tool, so that a worker runs it")
@@ -130,7 +132,7 @@ class Context:
         except TypeError as error:
             raise TypeError(f"{what.__name__}: {error}") from None
         given = {name: as_plain(value) for name, value in bound.arguments.items()}
-        return ToolRun(what.__name__, given, returns_of(returned_by(what)), keeps)
+        return ToolRequest(what.__name__, given, returns_of(returned_by(what)), keeps)
 
     async def use(
         self, use: ToolUse, tools: Iterable[Callable[..., Any]], given: Mapping[str, Any] | None = None
@@ -157,35 +159,35 @@ class Context:
             return ToolResult(use.id, value.story, failed=True)
         return ToolResult(use.id, value if isinstance(value, str) else msgspec.json.encode(as_plain(value)).decode())
 
-    def wait(self, name: str, returns: Any = Any) -> Awaited:
+    def wait(self, name: str, returns: Any = Any) -> FlowAwaitable:
         """Wait for an answer from outside: ``cortex answer JOB name=value``. Of this type, where one is given."""
         if not name:
             raise ValueError("an answer needs a name")
-        return Outside(name, returns_of(returns))
+        return ExternalRequest(name, returns_of(returns))
 
-    def approved(self, name: str, about: str = "") -> Awaited:
+    def approved(self, name: str, about: str = "") -> FlowAwaitable:
         """Wait until somebody has approved this, or denied it: ``cortex approve JOB NAME``, with ``--deny``. A bool.
 
         ``about`` is what they read who are to decide.
         """
         if not name:
             raise ValueError("an approval needs a name")
-        return Outside(f"{APPROVAL}{name}", returns_of(bool), about)
+        return ExternalRequest(f"{APPROVAL}{name}", returns_of(bool), about)
 
-    def sleep(self, seconds: float) -> Awaited:
+    def sleep(self, seconds: float) -> FlowAwaitable:
         """Go on after so many seconds."""
         if not 0 <= seconds < float("inf"):
             raise ValueError(f"a time to sleep is 0 s or more, not {seconds}")
-        return Timer(float(seconds))
+        return TimerRequest(float(seconds))
 
-    def checkpoint(self, value: Any, returns: Any = None) -> Awaited:
+    def checkpoint(self, value: Any, returns: Any = None) -> FlowAwaitable:
         """``state = await ctx.checkpoint(state)``, in a loop: what was awaited since it was first here is forgotten.
 
         So a run of any length needs the memory, and after a crash the time, of one round. When it comes by again the
         function is begun anew and gets here the value given last: whatever else it holds is as it was the first time.
         ``returns`` is the value's type, where that is more than the value's own class says (a list of structs).
         """
-        return Saved(as_plain(value), kind_of(value) if returns is None else returns_of(returns))
+        return CheckpointRequest(as_plain(value), kind_of(value) if returns is None else returns_of(returns))
 
     def now(self) -> float:
         """Seconds since 1970, at which what this flow heard last came to its end: the same on replay."""

@@ -7,61 +7,61 @@ from collections.abc import Coroutine
 from inspect import iscoroutine
 from typing import Any, Protocol
 
-from cortex.flows.awaitables import CallFailed, FlowError, Group, Request, Saved, Timer
+from cortex.flows.awaitables import AwaitGroup, CallFailed, CheckpointRequest, FlowError, FlowRequest, TimerRequest
 from cortex.flows.source_positions import foreign, place
-from policies.decisions.join import Join, Verdict, decide
+from policies.decisions.join import Join, JoinVerdict, decide
 
 _ALL = Join("all")
 _LATE = -1
 """The place of a group's deadline among its entries."""
 
 
-class World(Protocol):
+class RequestHandler(Protocol):
     """Where requests go."""
 
-    def asks(self, request: Request, task: Task) -> None:
+    def asks(self, request: FlowRequest, task: FlowTask) -> None:
         """This is awaited from now on."""
 
-    def drops(self, request: Request) -> None:
+    def drops(self, request: FlowRequest) -> None:
         """Nobody awaits this any more."""
 
-    def saves(self, saved: Saved, task: Task) -> None:
+    def saves(self, saved: CheckpointRequest, task: FlowTask) -> None:
         """The outermost coroutine is at a checkpoint."""
 
     def log(self, text: str) -> None:
         """A line for whoever watches."""
 
 
-class Slot:
+class GroupSlot:
     """A place in a group, which waits for its value."""
 
     __slots__ = ("group", "index", "task")
 
-    def __init__(self, group: Group, index: int, task: Task) -> None:
+    def __init__(self, group: AwaitGroup, index: int, task: FlowTask) -> None:
         self.group, self.index, self.task = group, index, task
 
 
-class Task:
+class FlowTask:
     """One coroutine. ``path`` names it in its run, whatever the order in which things arrive."""
 
     __slots__ = ("awaits", "coroutine", "draws", "forks", "over", "path", "waiter")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], path: str, waiter: Slot | None) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], path: str, waiter: GroupSlot | None) -> None:
         self.coroutine, self.path, self.waiter = coroutine, path, waiter
-        self.awaits: Request | Group | None = None
+        self.awaits: FlowRequest | AwaitGroup | None = None
         self.forks = self.draws = 0
         self.over = False
 
 
-class Tasks:
+class CoroutineScheduler:
     """The coroutines of one run. ``own`` is the author's file."""
 
-    def __init__(self, world: World, own: str) -> None:
+    def __init__(self, world: RequestHandler, own: str) -> None:
         self._world = world
         self._own = own
-        self._root: Task | None = None
-        self._ready: deque[tuple[Task, Any, BaseException | None]] = deque()
-        self.current: Task | None = None
+        self._root: FlowTask | None = None
+        self._ready: deque[tuple[FlowTask, Any, BaseException | None]] = deque()
+        self.current: FlowTask | None = None
         """The one that is being run."""
         self.ended: tuple[Any, BaseException | None] | None = None
         """What the outermost came to: its value, or what it raised."""
@@ -69,16 +69,16 @@ class Tasks:
     def begin(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """Run this from its first line, as the outermost."""
         self.ended = None
-        self._root = Task(coroutine, "", None)
+        self._root = FlowTask(coroutine, "", None)
         self.resume(self._root, None, None)
 
-    def resume(self, task: Task, value: Any, error: BaseException | None) -> None:
+    def resume(self, task: FlowTask, value: Any, error: BaseException | None) -> None:
         """It goes on with this value or error, in its turn."""
         self._ready.append((task, value, error))
 
-    def give(self, waiter: Task | Slot, value: Any, error: BaseException | None) -> None:
+    def give(self, waiter: FlowTask | GroupSlot, value: Any, error: BaseException | None) -> None:
         """What somebody waited for is there."""
-        if isinstance(waiter, Task):
+        if isinstance(waiter, FlowTask):
             waiter.awaits = None
             self.resume(waiter, value, error)
         else:
@@ -105,14 +105,14 @@ class Tasks:
         self.close()
         self.ended = (None, FlowError(f"{where} {said}"))
 
-    def where(self, task: Task | None = None) -> str:
+    def where(self, task: FlowTask | None = None) -> str:
         """``file:line`` at which a coroutine waits; the outermost, unless one is given."""
         task = task or self._root
         return place(task.coroutine, self._own) if task is not None else "it"
 
     # -- one step --------------------------------------------------------------------------------------------------
 
-    def _step(self, task: Task, value: Any, error: BaseException | None) -> None:
+    def _step(self, task: FlowTask, value: Any, error: BaseException | None) -> None:
         self.current = task
         try:
             got = task.coroutine.send(value) if error is None else task.coroutine.throw(error)
@@ -125,30 +125,30 @@ class Tasks:
         finally:
             self.current = None
 
-    def _awaits(self, task: Task, got: Any) -> None:
-        if isinstance(got, Request):
+    def _awaits(self, task: FlowTask, got: Any) -> None:
+        if isinstance(got, FlowRequest):
             if got.waiter is not None or got.goal:
                 self._refuse(task, "awaits a second time what was awaited before: keep the value instead")
                 return
             got.waiter, task.awaits = task, got
             self._world.asks(got, task)
-        elif isinstance(got, Group):
+        elif isinstance(got, AwaitGroup):
             if got.waiter is not None:
                 self._refuse(task, "awaits a second time what was awaited before: keep the value instead")
                 return
             got.waiter, task.awaits = task, got
             self._open(got, task)
-        elif not isinstance(got, Saved):
+        elif not isinstance(got, CheckpointRequest):
             self._refuse(task, f"awaits {foreign(task.coroutine, got)}, which only an event loop answers: await ctx's")
         elif task is self._root:
             self._world.saves(got, task)
         else:
             self._refuse(task, "is a checkpoint inside map or join: only the outermost function makes one")
 
-    def _refuse(self, task: Task, said: str) -> None:
+    def _refuse(self, task: FlowTask, said: str) -> None:
         self.resume(task, None, FlowError(f"{self.where(task)} {said}"))
 
-    def _finished(self, task: Task, value: Any, error: BaseException | None) -> None:
+    def _finished(self, task: FlowTask, value: Any, error: BaseException | None) -> None:
         task.over = True
         if task.waiter is None:
             self.ended = (value, error)
@@ -157,18 +157,18 @@ class Tasks:
 
     # -- groups ----------------------------------------------------------------------------------------------------
 
-    def _open(self, group: Group, task: Task) -> None:
+    def _open(self, group: AwaitGroup, task: FlowTask) -> None:
         task.forks += 1
         path = f"{task.path}/{task.forks}"
         join = group.join
         if join is not None and join.deadline_s is not None:
-            group.timer = Timer(join.deadline_s)
-            group.timer.waiter = Slot(group, _LATE, task)
+            group.timer = TimerRequest(join.deadline_s)
+            group.timer.waiter = GroupSlot(group, _LATE, task)
             self._world.asks(group.timer, task)
         group.path, group.task = path, task
         self._fill(group)
 
-    def _fill(self, group: Group) -> None:
+    def _fill(self, group: AwaitGroup) -> None:
         """Begin entries, as many as may be under way at once; then see whether that is all."""
         group.filling = True
         while not group.over and group.started < group.count and len(group.running) < group.at_once:
@@ -177,31 +177,31 @@ class Tasks:
         group.filling = False
         self._judge(group, False)
 
-    def _enter(self, group: Group, index: int) -> None:
-        slot = Slot(group, index, group.task)
+    def _enter(self, group: AwaitGroup, index: int) -> None:
+        slot = GroupSlot(group, index, group.task)
         try:
             entry = group.make(index)
         except Exception as error:  # an author's function may raise anything
             self._took(group, index, None, error)
             return
         if iscoroutine(entry):
-            task = group.running[index] = Task(entry, f"{group.path}.{index}", slot)
+            task = group.running[index] = FlowTask(entry, f"{group.path}.{index}", slot)
             self.resume(task, None, None)
-        elif isinstance(entry, (Request, Group)):
+        elif isinstance(entry, (FlowRequest, AwaitGroup)):
             if entry.waiter is not None:
                 said = f"{self.where(group.task)} awaits a second time what was awaited before: keep the value instead"
                 self._took(group, index, None, FlowError(said))
                 return
             entry.waiter = slot
             group.running[index] = entry
-            if isinstance(entry, Request):
+            if isinstance(entry, FlowRequest):
                 self._world.asks(entry, group.task)
             else:
                 self._open(entry, group.task)
         else:
             self._took(group, index, entry, None)
 
-    def _took(self, group: Group, index: int, value: Any, error: BaseException | None) -> None:
+    def _took(self, group: AwaitGroup, index: int, value: Any, error: BaseException | None) -> None:
         """An entry of a group has come to its end, or the group's time has."""
         if group.over:
             return
@@ -221,15 +221,15 @@ class Tasks:
         if not group.filling:
             self._fill(group)
 
-    def _judge(self, group: Group, late: bool) -> None:
+    def _judge(self, group: AwaitGroup, late: bool) -> None:
         if group.over:
             return
         verdict = decide(group.join or _ALL, group.count, len(group.values), len(group.failures), late)
-        if verdict != Verdict.WAIT:
+        if verdict != JoinVerdict.WAIT:
             self._close(group)
-            self.give(group.waiter, group.result(verdict != Verdict.MET), None)
+            self.give(group.waiter, group.result(verdict != JoinVerdict.MET), None)
 
-    def _close(self, group: Group) -> None:
+    def _close(self, group: AwaitGroup) -> None:
         """Nobody waits for what of it is still under way."""
         group.over = True
         running, group.running = group.running, {}
@@ -239,10 +239,10 @@ class Tasks:
             self._world.drops(group.timer)
             group.timer = None
 
-    def _let_go(self, entry: Task | Request | Group) -> None:
-        if isinstance(entry, Request):
+    def _let_go(self, entry: FlowTask | FlowRequest | AwaitGroup) -> None:
+        if isinstance(entry, FlowRequest):
             self._world.drops(entry)
-        elif isinstance(entry, Group):
+        elif isinstance(entry, AwaitGroup):
             self._close(entry)
         else:
             entry.over = True

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cortex.flows.answer_types import SAID, Returns, declared
-from cortex.flows.awaitables import FlowError, Outside, Question, Request, ToolRun
+from cortex.flows.answer_types import SAID, AnswerType, declared
+from cortex.flows.awaitables import CallRequest, ExternalRequest, FlowError, FlowRequest, ToolRequest
 from cortex.flows.context import Context, hints_of
 from cortex.flows.determinism import first
-from cortex.flows.runner import Differs, Run, Start, named
+from cortex.flows.runner import FlowRun, ReplayMismatch, RunStart, named
 from cortex.state.changes import Abandon, Ask, Change, Expect, Fail, Resolve
 from cortex.state.events import Row
 from cortex.state.program import Program
@@ -45,30 +45,30 @@ class _Tools(Mapping[str, Callable[..., Any]]):
         return len(self._found())
 
 
-class _Live:
+class _LiveRuns:
     """The runs under way in one K: made again of it whenever they are not there."""
 
     def __init__(self, program: Flow, k: State) -> None:
         self.k = k
         self._program = program
-        self._runs: dict[int, Run] = {}
+        self._runs: dict[int, FlowRun] = {}
         self.restless: dict[int, None] = dict.fromkeys(goal.id for goal in k.goals_of(RUN) if goal.status not in ENDED)
 
-    def run(self, goal: Goal) -> Run:
-        """The run of a top goal, standing where K stands. Raises ``Differs``."""
+    def run(self, goal: Goal) -> FlowRun:
+        """The run of a top goal, standing where K stands. Raises ``ReplayMismatch``."""
         run = self._runs.get(goal.id)
         if run is None:
             program = self._program
             own, made = program.own_file(), program.begun(goal)
-            start = Start(goal.id, self.k.terms.drawn_as, goal.value["at_s"], own, made, program._returns)
-            run = Run(start)
+            start = RunStart(goal.id, self.k.terms.drawn_as, goal.value["at_s"], own, made, program._returns)
+            run = FlowRun(start)
             run.remake(self.k, goal)
             self._runs[goal.id] = run
             self.restless[goal.id] = None
         return run
 
-    def request(self, goal: Goal) -> Request | None:
-        """What a goal was made for; None where nobody waits for it any more. Raises ``Differs``."""
+    def request(self, goal: Goal) -> FlowRequest | None:
+        """What a goal was made for; None where nobody waits for it any more. Raises ``ReplayMismatch``."""
         parent = self.k.goals.get(goal.parent)
         if parent is None or parent.status in ENDED:
             return None
@@ -98,7 +98,7 @@ class Flow(Program, frozen=True, dict=True):
     function: ClassVar[Callable[..., Any]]
     traced: ClassVar[bool] = True
     asks_at_once: ClassVar[bool] = True
-    _returns: ClassVar[Returns | None] = None
+    _returns: ClassVar[AnswerType | None] = None
     required: ClassVar[tuple[str, ...]] = ()
     """Parameters without a default."""
 
@@ -110,10 +110,10 @@ class Flow(Program, frozen=True, dict=True):
         """The parameters that were given, by name."""
         return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not msgspec.UNSET}
 
-    def begun(self, goal: Goal) -> Callable[[Run], Any]:
+    def begun(self, goal: Goal) -> Callable[[FlowRun], Any]:
         """What makes the coroutine of a run."""
 
-        def body(run: Run) -> Any:
+        def body(run: FlowRun) -> Any:
             given = self.params()
             for name, value in (goal.value.get("row") or {}).items():
                 given[name] = msgspec.convert(value, type(self).kinds()[name], strict=False)
@@ -126,10 +126,10 @@ class Flow(Program, frozen=True, dict=True):
         """The parameters' types."""
         return {field.name: field.type for field in msgspec.structs.fields(cls)}
 
-    def _live(self, k: State) -> _Live:
-        live: _Live | None = self.__dict__.get("live")
+    def _live(self, k: State) -> _LiveRuns:
+        live: _LiveRuns | None = self.__dict__.get("live")
         if live is None or live.k is not k:
-            live = self.__dict__["live"] = _Live(self, k)
+            live = self.__dict__["live"] = _LiveRuns(self, k)
         return live
 
     # -- the program -----------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class Flow(Program, frozen=True, dict=True):
         if not k.terms.role_routes:  # else they wait for their lanes, once they are in K
             yield from asks
 
-    def _gone_on(self, live: _Live, k: State, goal: Goal, asks: list[Ask]) -> list[Change]:
+    def _gone_on(self, live: _LiveRuns, k: State, goal: Goal, asks: list[Ask]) -> list[Change]:
         bad = goal.value.get("bad")
         if bad:
             return [Fail(goal, bad, FailureKind.REJECTED)]
@@ -215,7 +215,7 @@ class Flow(Program, frozen=True, dict=True):
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
         live = self._live(k)
         request = live.request(goal)
-        if not isinstance(request, Question):
+        if not isinstance(request, CallRequest):
             return (Abandon(goal),)  # let go by what has ended before it in this turn
         try:
             answer = request.returns.read(reply)
@@ -238,11 +238,11 @@ class Flow(Program, frozen=True, dict=True):
         if request is None:
             yield Abandon(goal)
             return
-        if isinstance(request, (ToolRun, Outside)):
+        if isinstance(request, (ToolRequest, ExternalRequest)):
             try:
                 value = request.returns.told(value)
             except Malformed as error:
-                if isinstance(request, Outside):
+                if isinstance(request, ExternalRequest):
                     yield Expect(goal, request.name)  # whoever answered sees that it is still waited for
                     return
                 live.note(goal)
@@ -284,7 +284,7 @@ class Flow(Program, frozen=True, dict=True):
             if goal.status == Status.WAITING:
                 try:
                     live.run(goal)
-                except Differs as error:
+                except ReplayMismatch as error:
                     return _differs(str(error))
         return ""
 
@@ -297,7 +297,7 @@ def takes(program: Flow, k: State, name: str) -> str:
     """What an answer of this name, which the flow waits for, must be: for whoever gave another."""
     live = program._live(k)
     requests = (live.request(k.goals[goal]) for goal in k.expected.get(name, ()) if goal in k.goals)
-    said = next((each.returns.instruction for each in requests if isinstance(each, Outside)), "")
+    said = next((each.returns.instruction for each in requests if isinstance(each, ExternalRequest)), "")
     return " ".join(said.removeprefix("Answer with ").removesuffix(".").removesuffix(" alone").split())
 
 

@@ -19,9 +19,9 @@ from typing import Any
 import msgspec
 
 from cortex.calls.attempts import drawn
-from cortex.flows.answer_types import Returns, as_plain, holds_failure
-from cortex.flows.awaitables import CallFailed, FlowError, Question, Request, Saved
-from cortex.flows.coroutine_scheduler import Task, Tasks
+from cortex.flows.answer_types import AnswerType, as_plain, holds_failure
+from cortex.flows.awaitables import CallFailed, CallRequest, CheckpointRequest, FlowError, FlowRequest
+from cortex.flows.coroutine_scheduler import CoroutineScheduler, FlowTask
 from cortex.flows.source_positions import raised_at, route
 from cortex.state.changes import Abandon, Ask, Change, Checkpoint, Fail, Log, Resolve, Wait
 from cortex.state.state import ENDED, Goal, State, Status
@@ -29,11 +29,11 @@ from cortex.values.reply import Malformed
 from policies.failures.failure import FailureKind
 
 
-class Differs(Exception):
+class ReplayMismatch(Exception):
     """Replayed, the function does not ask what it asked before. The message is one line for its author."""
 
 
-class Start(msgspec.Struct, frozen=True):
+class RunStart(msgspec.Struct, frozen=True):
     """What a run is begun with: who it is for, and how its coroutine is made."""
 
     run: int
@@ -42,12 +42,12 @@ class Start(msgspec.Struct, frozen=True):
     began_at_s: float
     own: str
     """The author's file."""
-    body: Callable[[Run], Coroutine[Any, Any, Any]]
-    returns: Returns | None = None
+    body: Callable[[FlowRun], Coroutine[Any, Any, Any]]
+    returns: AnswerType | None = None
     """What its answer must be, where the author said so."""
 
 
-class _Mark(msgspec.Struct):
+class _SavedCheckpoint(msgspec.Struct):
     """A checkpoint that the run stands behind, as ``goal.kept`` lists it."""
 
     place: str
@@ -58,26 +58,26 @@ class _Mark(msgspec.Struct):
     visits: int = 1
 
 
-class Run:
+class FlowRun:
     """One run of a flow: a top goal of kind ``run``."""
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: RunStart) -> None:
         self._start = start
-        self._tasks = Tasks(self, start.own)
+        self._tasks = CoroutineScheduler(self, start.own)
         self.now_s = start.began_at_s
         """When what it heard last came to its end."""
         self.news: set[int] = set()
         """Children that may have ended since it last went on."""
-        self._pending: dict[int, Request] = {}
+        self._pending: dict[int, FlowRequest] = {}
         """Requests that K has a goal for, by that goal, while somebody waits for them."""
-        self._fresh: dict[int, Request] = {}
+        self._fresh: dict[int, FlowRequest] = {}
         """Requests that K has no goal for yet, by their number."""
         self._made = self._linked = self._since = 0
-        self._unwanted: list[Request] = []
+        self._unwanted: list[FlowRequest] = []
         self.wishes: list[Ask] = []
         """Questions whose goals were made last: they may be asked as soon as those are in K."""
         self._logs: list[Log] = []
-        self._marks: list[_Mark] = []
+        self._marks: list[_SavedCheckpoint] = []
         self._passed = 0
         """Marks that the coroutine has come by since it was begun."""
         self._cut: int | None = None
@@ -91,10 +91,10 @@ class Run:
         """Whether it must be looked at again when K has goals for what it asked: some of that it has let go."""
         return bool(self._unwanted)
 
-    def request(self, k: State, goal: Goal, child: Goal) -> Request | None:
+    def request(self, k: State, goal: Goal, child: Goal) -> FlowRequest | None:
         """What this child was made for; None where, by all that has ended until now, nobody waits for it any more.
 
-        Raises ``Differs``.
+        Raises ``ReplayMismatch``.
         """
         if self.news:
             self._hear(k, goal)
@@ -103,22 +103,22 @@ class Run:
         return self._pending.get(child.id)
 
     def remake(self, k: State, goal: Goal) -> None:
-        """Begin, and come to where K stands. Raises ``Differs``."""
+        """Begin, and come to where K stands. Raises ``ReplayMismatch``."""
         self._remaking = goal.status != Status.OPEN
-        self._marks = msgspec.convert(goal.kept or [], list[_Mark])
+        self._marks = msgspec.convert(goal.kept or [], list[_SavedCheckpoint])
         self._see(k, goal)
         self._linked = len(goal.children)
         self._begin()
         self._settle(self._ended(goal.children))
         if self._made < self._linked and self._cut is None:
             first = k.goals[goal.children[self._made]]
-            raise Differs(f"{self._tasks.where()} asks nothing more where its journal has {named(first.value)}")
+            raise ReplayMismatch(f"{self._tasks.where()} asks nothing more where its journal has {named(first.value)}")
         if self._remaking and not self._fresh and self._tasks.ended is None:
             self._logs.clear()  # all of it was said before
         self._remaking = False
 
     def go_on(self, k: State, goal: Goal) -> list[Change]:
-        """Hear what has ended since; what that changes. Raises ``Differs``."""
+        """Hear what has ended since; what that changes. Raises ``ReplayMismatch``."""
         self._hear(k, goal)
         return list(self._changes(k, goal))
 
@@ -140,8 +140,8 @@ class Run:
 
     # -- what the coroutines ask -----------------------------------------------------------------------------------
 
-    def asks(self, request: Request, task: Task) -> None:
-        """A coroutine awaits this: the goal that K has for it, or a new one. Raises ``Differs``."""
+    def asks(self, request: FlowRequest, task: FlowTask) -> None:
+        """A coroutine awaits this: the goal that K has for it, or a new one. Raises ``ReplayMismatch``."""
         index, self._made = self._made, self._made + 1
         request.begin(self.now_s)
         if index >= len(self._known):
@@ -152,17 +152,17 @@ class Run:
         kind, digest = goal.kind, goal.value[2]
         if kind != request.kind or digest != request.digest():
             now = named([self._tasks.where(task), request.preview()])
-            raise Differs(f"it now asks {now} where its journal has {named(goal.value)}")
+            raise ReplayMismatch(f"it now asks {now} where its journal has {named(goal.value)}")
         request.goal = goal.id
         self._pending[goal.id] = request
 
-    def drops(self, request: Request) -> None:
+    def drops(self, request: FlowRequest) -> None:
         """Nobody waits for this any more."""
         request.waiter = None
         self._pending.pop(request.goal, None)
         self._unwanted.append(request)
 
-    def saves(self, saved: Saved, task: Task) -> None:
+    def saves(self, saved: CheckpointRequest, task: FlowTask) -> None:
         """The function is at a checkpoint: it gets its value there, or begins anew so that it does."""
         place = route(task.coroutine)
         again = next((i for i, mark in enumerate(self._marks[: self._passed]) if mark.place == place), None)
@@ -175,12 +175,12 @@ class Run:
             return
         if self._passed == len(self._marks):
             if self._made < len(self._known):
-                raise Differs(f"{self._tasks.where(task)} is a checkpoint where its journal has none")
-            self._marks.append(_Mark(place, self._made, saved.kept, self.now_s))
+                raise ReplayMismatch(f"{self._tasks.where(task)} is a checkpoint where its journal has none")
+            self._marks.append(_SavedCheckpoint(place, self._made, saved.kept, self.now_s))
             self._cut_to(self._made)
         mark = self._marks[self._passed]
         if (mark.place, mark.made) != (place, self._made):
-            raise Differs(f"{self._tasks.where(task)} is a checkpoint where its journal has none")
+            raise ReplayMismatch(f"{self._tasks.where(task)} is a checkpoint where its journal has none")
         self._passed += 1
         self.now_s = max(self.now_s, mark.at_s)
         task.path, task.forks, task.draws = f"{place}#{mark.visits}", 0, 0
@@ -264,7 +264,7 @@ class Run:
             if request is None:
                 last = min(self._made, len(self._known)) - 1
                 if last < 0 or goal.id > self._known[last]:
-                    raise Differs(f"it does not ask, any more, what its journal has: {named(goal.value)}")
+                    raise ReplayMismatch(f"it does not ask, any more, what its journal has: {named(goal.value)}")
                 continue  # it was let go
             if self._remaking and self._logs and not self._fresh:
                 self._logs.clear()  # it had gone on from there before
@@ -293,7 +293,7 @@ class Run:
         for _, request in sorted(self._fresh.items()) if len(self._fresh) > 1 else self._fresh.items():
             value = [request.place, request.preview(), request.digest()]
             made = Goal(request.kind, value, parent=goal.id, due_at_s=request.due_at_s)
-            if type(request) is Question and request.waiter is not None:
+            if type(request) is CallRequest and request.waiter is not None:
                 self.wishes.append(request.wish(made))
             yield made
         if not self._unwanted:
@@ -315,7 +315,7 @@ def named(value: Any) -> str:
     return f"{value[0]} {value[1]!r}"
 
 
-def _came_to(request: Request, goal: Goal) -> tuple[Any, Exception | None]:
+def _came_to(request: FlowRequest, goal: Goal) -> tuple[Any, Exception | None]:
     if goal.status == Status.RESOLVED:
         try:
             return request.value(goal.answer), None
@@ -327,7 +327,7 @@ def _came_to(request: Request, goal: Goal) -> tuple[Any, Exception | None]:
     return (failed, None) if request.keeps else (None, failed)
 
 
-def _end(goal: Goal, ended: tuple[Any, BaseException | None], start: Start) -> Change:
+def _end(goal: Goal, ended: tuple[Any, BaseException | None], start: RunStart) -> Change:
     value, error = ended
     if error is None:
         try:

@@ -36,7 +36,7 @@ from cortex.goals.lifecycle import (  # fmt: skip
 )
 from cortex.goals.result_list import emit
 from cortex.state import changes
-from cortex.state.commands import Decided, Log, Made
+from cortex.state.commands import LogLine, RecordGoal, StepCommands
 from cortex.state.goals import NEVER
 from cortex.state.program import Program, params_of
 from cortex.state.state import ENDED, TRANSITIONS, Goal, IllegalTransition, Item, Observation, State, Status
@@ -60,7 +60,7 @@ def apply(k: State, changed: Sequence[changes.Change], out: Out, *, by: Goal | N
     Raises ``IllegalTransition``; ``Malformed`` for plans beyond the limits; ``ValueError`` or ``TypeError`` for values
     that K cannot keep or runs that a worker cannot make.
     """
-    view = _View(by, program)
+    view = _PendingView(by, program)
     checked = _checked(k, changed, view)
     tell = k.tell
     if tell is not None:
@@ -82,7 +82,7 @@ def apply(k: State, changed: Sequence[changes.Change], out: Out, *, by: Goal | N
 # -- checking -------------------------------------------------------------------------------------------------------
 
 
-class _View(msgspec.Struct):
+class _PendingView(msgspec.Struct):
     """State shared by changes that are checked together."""
 
     by: Goal | None
@@ -94,7 +94,9 @@ class _View(msgspec.Struct):
     orders: tuple[int, ...] = ()
 
 
-def _checked(k: State, changed: Sequence[changes.Change], view: _View) -> list[tuple[_Make, changes.Change, Any]]:
+def _checked(
+    k: State, changed: Sequence[changes.Change], view: _PendingView
+) -> list[tuple[_Make, changes.Change, Any]]:
     """Return each change with the function that makes it and its value as plain data. Raises for an illegal change."""
     checked = []
     status = view.status
@@ -128,7 +130,7 @@ def _unknown(goal_id: int) -> NoReturn:
     raise IllegalTransition(f"goal {goal_id} is not in K: it never was, or it has ended and left")
 
 
-def _check_goal(k: State, goal: Goal, view: _View) -> Any:
+def _check_goal(k: State, goal: Goal, view: _PendingView) -> Any:
     if goal.id or goal.status or goal.tries or goal.children:
         raise IllegalTransition(f"a goal is added once, and new: {goal.story()}")
     if goal.kind == VOTE:
@@ -149,7 +151,7 @@ def _check_goal(k: State, goal: Goal, view: _View) -> Any:
     return plain(goal.value)
 
 
-def _check_item(k: State, item: Item, view: _View) -> tuple[Any, int, str]:
+def _check_item(k: State, item: Item, view: _PendingView) -> tuple[Any, int, str]:
     if item.id:
         raise IllegalTransition(f"item {item.id} ({item.kind}) is in K already: an item is added once, and new")
     for source in item.sources:
@@ -162,7 +164,7 @@ def _check_item(k: State, item: Item, view: _View) -> tuple[Any, int, str]:
     return value, item.size_bytes or size_bytes(value), call
 
 
-def _check_emit(k: State, change: changes.Emit, view: _View) -> Any:
+def _check_emit(k: State, change: changes.Emit, view: _PendingView) -> Any:
     order = change.order
     if order is not None:
         if (order < k.next_in_order and order not in k.again) or order in k.held or order in view.orders:
@@ -171,19 +173,19 @@ def _check_emit(k: State, change: changes.Emit, view: _View) -> Any:
     return plain(change.value)
 
 
-def _check_resolve(k: State, change: changes.Resolve, view: _View) -> Any:
+def _check_resolve(k: State, change: changes.Resolve, view: _PendingView) -> Any:
     return plain(change.answer)
 
 
-def _check_fail(k: State, change: changes.Fail, view: _View) -> Any:
+def _check_fail(k: State, change: changes.Fail, view: _PendingView) -> Any:
     return FailureKind(change.kind), plain(str(change.why))
 
 
-def _check_nothing(k: State, change: changes.Abandon, view: _View) -> None:
+def _check_nothing(k: State, change: changes.Abandon, view: _PendingView) -> None:
     """Check nothing: the change has only its goal."""
 
 
-def _check_wait(k: State, change: changes.Wait, view: _View) -> float | None:
+def _check_wait(k: State, change: changes.Wait, view: _PendingView) -> float | None:
     within_s = change.deadline_s
     if within_s is None and change.join is not None:
         within_s = change.join.deadline_s
@@ -196,14 +198,14 @@ def _check_wait(k: State, change: changes.Wait, view: _View) -> float | None:
     return float(within_s)
 
 
-def _check_expect(k: State, change: changes.Expect, view: _View) -> str:
+def _check_expect(k: State, change: changes.Expect, view: _PendingView) -> str:
     name: str = plain(str(change.name))
     if not name:
         raise ValueError("an answer from outside needs a name")
     return name
 
 
-def _check_checkpoint(k: State, change: changes.Checkpoint, view: _View) -> Any:
+def _check_checkpoint(k: State, change: changes.Checkpoint, view: _PendingView) -> Any:
     goal = k.goals.get(change.goal.id)
     if goal is None:
         _unknown(change.goal.id)
@@ -216,17 +218,17 @@ def _check_checkpoint(k: State, change: changes.Checkpoint, view: _View) -> Any:
     return plain(change.value)
 
 
-def _check_log(k: State, change: changes.Log, view: _View) -> Any:
+def _check_log(k: State, change: changes.Log, view: _PendingView) -> Any:
     return plain(str(change.text))
 
 
-def _check_reopen(k: State, change: changes.Reopen, view: _View) -> None:
+def _check_reopen(k: State, change: changes.Reopen, view: _PendingView) -> None:
     sample = k.goals[change.goal.id].sample
     if change.resample and not sample.isdecimal():
         raise ValueError(f"sample {sample!r} has no next number")
 
 
-def _check_tool(k: State, change: changes.RunTool | changes.Observe, view: _View) -> dict[str, Any]:
+def _check_tool(k: State, change: changes.RunTool | changes.Observe, view: _PendingView) -> dict[str, Any]:
     if change.tool not in view.program.tools:
         raise ValueError(f"{type(view.program).__name__} has no tool named {change.tool!r}")
     if isinstance(change, changes.Observe) and not change.trust_s >= 0:
@@ -235,7 +237,7 @@ def _check_tool(k: State, change: changes.RunTool | changes.Observe, view: _View
     return arguments
 
 
-def _check_spawn(k: State, change: changes.Spawn, view: _View) -> tuple[str, bytes]:
+def _check_spawn(k: State, change: changes.Spawn, view: _PendingView) -> tuple[str, bytes]:
     if not isinstance(change.program, Program):
         raise TypeError(f"a child job needs a program, not {type(change.program).__name__}")
     if change.max_cost_nusd is not None and change.max_cost_nusd <= 0:
@@ -268,10 +270,10 @@ def _add_goal(k: State, goal: Goal, value: Any, out: Out, program: Program) -> N
     if goal.deadline_at_s:
         heapq.heappush(k.deadlines, (goal.deadline_at_s, number))
     offer(k, goal, goal.due_at_s)
-    if type(out) is Decided:
+    if type(out) is StepCommands:
         out.made.append(goal)
     if program.traced:
-        out.append(Made(number, goal.kind, value))
+        out.append(RecordGoal(number, goal.kind, value))
 
 
 def _add_item(k: State, item: Item, value: tuple[Any, int, str], out: Out, program: Program) -> None:
@@ -339,7 +341,7 @@ def _checkpoint(k: State, change: changes.Checkpoint, value: Any, out: Out, prog
 
 
 def _log(k: State, change: changes.Log, text: str, out: Out, program: Program) -> None:
-    out.append(Log(k.at_s, text))
+    out.append(LogLine(k.at_s, text))
 
 
 def _reopen(k: State, change: changes.Reopen, value: None, out: Out, program: Program) -> None:
@@ -371,27 +373,27 @@ def _observe(k: State, change: changes.Observe, arguments: dict[str, Any], out: 
     errand(k, goal, tool_errand(k, goal, change.tool, arguments, item=item.id, repeatable=True), out)
 
 
-class _Kind(NamedTuple):
+class _ChangeKind(NamedTuple):
     """Handling of one type of change: the status it leads to, its check, and the function that makes it."""
 
     to: Status | None
-    check: Callable[[State, Any, _View], Any]
+    check: Callable[[State, Any, _PendingView], Any]
     make: _Make
 
 
-_KINDS: dict[type, _Kind] = {
-    Goal: _Kind(None, _check_goal, _add_goal),
-    Item: _Kind(None, _check_item, _add_item),
-    changes.Emit: _Kind(None, _check_emit, _emit),
-    changes.Resolve: _Kind(RESOLVED, _check_resolve, _resolve),
-    changes.Fail: _Kind(Status.FAILED, _check_fail, _fail),
-    changes.Abandon: _Kind(Status.ABANDONED, _check_nothing, _abandon),
-    changes.Reopen: _Kind(Status.OPEN, _check_reopen, _reopen),
-    changes.Wait: _Kind(WAITING, _check_wait, _wait),
-    changes.RunTool: _Kind(WAITING, _check_tool, _run_tool),
-    changes.Observe: _Kind(WAITING, _check_tool, _observe),
-    changes.Spawn: _Kind(WAITING, _check_spawn, spawn),
-    changes.Expect: _Kind(WAITING, _check_expect, _expect),
-    changes.Checkpoint: _Kind(None, _check_checkpoint, _checkpoint),
-    changes.Log: _Kind(None, _check_log, _log),
+_KINDS: dict[type, _ChangeKind] = {
+    Goal: _ChangeKind(None, _check_goal, _add_goal),
+    Item: _ChangeKind(None, _check_item, _add_item),
+    changes.Emit: _ChangeKind(None, _check_emit, _emit),
+    changes.Resolve: _ChangeKind(RESOLVED, _check_resolve, _resolve),
+    changes.Fail: _ChangeKind(Status.FAILED, _check_fail, _fail),
+    changes.Abandon: _ChangeKind(Status.ABANDONED, _check_nothing, _abandon),
+    changes.Reopen: _ChangeKind(Status.OPEN, _check_reopen, _reopen),
+    changes.Wait: _ChangeKind(WAITING, _check_wait, _wait),
+    changes.RunTool: _ChangeKind(WAITING, _check_tool, _run_tool),
+    changes.Observe: _ChangeKind(WAITING, _check_tool, _observe),
+    changes.Spawn: _ChangeKind(WAITING, _check_spawn, spawn),
+    changes.Expect: _ChangeKind(WAITING, _check_expect, _expect),
+    changes.Checkpoint: _ChangeKind(None, _check_checkpoint, _checkpoint),
+    changes.Log: _ChangeKind(None, _check_log, _log),
 }

@@ -13,7 +13,7 @@ from typing import Any
 from cortex.goals.lifecycle import OPEN, Out, end_alone
 from cortex.goals.result_list import emit
 from cortex.state.changes import Change, Emit, Resolve
-from cortex.state.commands import Decided
+from cortex.state.commands import StepCommands
 from cortex.state.goals import NEVER
 from cortex.state.program import Program
 from cortex.state.state import Goal, State
@@ -22,10 +22,10 @@ from cortex.values.plain_values import plain
 
 
 def may_be_plain(k: State, program: Program, out: Out) -> bool:
-    """Return True if changes of this turn may take the fast path: no listener, no traced program, and a `Decided`
+    """Return True if changes of this turn may take the fast path: no listener, no traced program, and a `StepCommands`
     output.
     """
-    return k.tell is None and not program.traced and type(out) is Decided
+    return k.tell is None and not program.traced and type(out) is StepCommands
 
 
 def apply_plainly(k: State, changed: Sequence[Change], out: Out, by: Goal | None, program: Program) -> bool:

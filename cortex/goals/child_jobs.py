@@ -5,11 +5,11 @@ from __future__ import annotations
 from cortex.goals.lifecycle import Out, errand, leave_call, reopen
 from cortex.goals.shards import reserved
 from cortex.state.changes import Spawn
-from cortex.state.commands import Launch
+from cortex.state.commands import LaunchChildJob
 from cortex.state.program import Program
-from cortex.state.shard_record import Shard
-from cortex.state.state import Errand, Goal, State, Status
-from cortex.values.ledger import Bill, Charge
+from cortex.state.shard_record import ShardRecord
+from cortex.state.state import ExternalRun, Goal, State, Status
+from cortex.values.ledger import Charge, ChildJobBill
 from policies.failures.failure import Failure, FailureKind
 
 
@@ -22,7 +22,7 @@ def spawn(k: State, change: Spawn, value: tuple[str, bytes], out: Out, program: 
         _spawn_shard(k, goal, change.shards, value, out)
         return
     nusd, tokens = _slice(k, goal)
-    spent = k.billed.get(goal.id, Bill())  # the child's own ledger continues from there
+    spent = k.billed.get(goal.id, ChildJobBill())  # the child's own ledger continues from there
     cap_nusd = None if nusd is None else spent.known_nusd + spent.assumed_nusd + nusd
     own = change.max_cost_nusd
     own_cap = own is not None and (cap_nusd is None or own <= cap_nusd)
@@ -39,17 +39,19 @@ def spawn(k: State, change: Spawn, value: tuple[str, bytes], out: Out, program: 
     k.ledger.set_aside(slice_)
     if tokens is not None:
         tokens += spent.input_tokens + spent.output_tokens + spent.assumed_tokens
-    command = Launch(goal.id, 0, where, params, cap_nusd, tokens)
-    errand(k, goal, Errand(goal.id, 0, where, charge=slice_, own_cap=own_cap, repeatable=True, command=command), out)
+    command = LaunchChildJob(goal.id, 0, where, params, cap_nusd, tokens)
+    errand(
+        k, goal, ExternalRun(goal.id, 0, where, charge=slice_, own_cap=own_cap, repeatable=True, command=command), out
+    )
 
 
 def _spawn_shard(k: State, goal: Goal, of: int, value: tuple[str, bytes], out: Out) -> None:
     """Launch a shard: it begins without money, and is lent some when it asks."""
     where, params = value
-    charge = reserved(k.shards.setdefault(goal.id, Shard()))
+    charge = reserved(k.shards.setdefault(goal.id, ShardRecord()))
     k.ledger.set_aside(charge)
-    command = Launch(goal.id, 0, where, params, None, None, of)
-    errand(k, goal, Errand(goal.id, 0, where, charge=charge, repeatable=True, command=command), out)
+    command = LaunchChildJob(goal.id, 0, where, params, None, None, of)
+    errand(k, goal, ExternalRun(goal.id, 0, where, charge=charge, repeatable=True, command=command), out)
 
 
 def _slice(k: State, goal: Goal) -> tuple[int | None, int | None]:

@@ -15,8 +15,8 @@ from cortex.goals.result_list import emit
 from cortex.state import commands
 from cortex.state.goals import NEVER
 from cortex.state.program import Program
-from cortex.state.state import ENDED, HELD, TRANSITIONS, Errand, Goal, IllegalTransition, State, Status, flight_key
-from policies.decisions.join import Verdict, decide
+from cortex.state.state import ENDED, HELD, TRANSITIONS, ExternalRun, Goal, IllegalTransition, State, Status, flight_key
+from policies.decisions.join import JoinVerdict, decide
 
 Out = list[commands.Command]
 _SAID_MAX = 200
@@ -163,7 +163,7 @@ def drop_vote(k: State, vote: Goal, out: Out) -> None:
     else:
         set_status(k, vote, Status.ABANDONED)
     k.live -= 1
-    if type(out) is commands.Decided:
+    if type(out) is commands.StepCommands:
         out.ended.append(vote)
     if vote.question:
         leave_call(k, vote, out)
@@ -179,13 +179,13 @@ def _leave(k: State, key: int, question: bytes, out: Out) -> None:
         if other is not None and other.question == question and other.status == Status.ASKED:
             return
     flight.abandoned = True
-    out.append(commands.Abandon(flight.goal, flight.attempt))
+    out.append(commands.AbandonAttempt(flight.goal, flight.attempt))
 
 
 # -- errands --------------------------------------------------------------------------------------------------------
 
 
-def errand(k: State, goal: Goal, task: Errand, out: Out) -> None:
+def errand(k: State, goal: Goal, task: ExternalRun, out: Out) -> None:
     """Let the goal wait for a tool or a child job, which begins now, or later if the job begins nothing now."""
     set_status(k, goal, Status.WAITING)
     if k.terms.limits.goal_timeout_s is not None and not task.is_shard:
@@ -196,14 +196,14 @@ def errand(k: State, goal: Goal, task: Errand, out: Out) -> None:
 
 def tool_errand(
     k: State, goal: Goal, tool: str, arguments: dict[str, Any], *, item: int = 0, repeatable: bool = False
-) -> Errand:  # fmt: skip
+) -> ExternalRun:  # fmt: skip
     """Return a tool run for this goal. Its idempotency key is the same for every run."""
     key = k.call_id(goal.id, f"tool-{goal.tries + 1}")
-    command = commands.RunTool(goal.id, 0, tool, arguments, key, k.terms.limits.timeout.ceiling_s)
-    return Errand(goal.id, 0, tool, item, repeatable=repeatable, command=command)
+    command = commands.StartToolRun(goal.id, 0, tool, arguments, key, k.terms.limits.timeout.ceiling_s)
+    return ExternalRun(goal.id, 0, tool, item, repeatable=repeatable, command=command)
 
 
-def send(k: State, goal: Goal, task: Errand, out: Out) -> None:
+def send(k: State, goal: Goal, task: ExternalRun, out: Out) -> None:
     """Send an errand, for the first time or again: a new attempt with the same idempotency key."""
     assert task.command is not None
     k.errands.pop(flight_key(goal.id, task.attempt), None)
@@ -222,7 +222,7 @@ def leave_errand(k: State, goal: Goal, out: Out) -> None:
     if task is None or task.abandoned:
         return
     if not task.due_at_s:
-        out.append(commands.Abandon(goal.id, task.attempt))
+        out.append(commands.AbandonAttempt(goal.id, task.attempt))
     if task.charge is not None and not task.due_at_s:
         task.abandoned = True
         return
@@ -246,7 +246,7 @@ def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
     if k.tell is not None:
         k.tell(goal.id, "ended", {"status": to, "answer": goal.answer, "failure": goal.failure})
     k.live -= 1
-    if type(out) is commands.Decided:
+    if type(out) is commands.StepCommands:
         out.ended.append(goal)
     if program.traced:
         k.ended += 1
@@ -282,7 +282,8 @@ def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
 
 
 def end_alone(k: State, goal: Goal, answer: Any, out: Any, program: Program) -> None:
-    """Do the work of ``end`` for an answered goal without parent, children or running work: it is resolved (fast path).
+    """Do the work of ``end`` for an answered goal without parent, children or running work: it is resolved (fast
+    path).
     """
     goal.status, goal.answer = RESOLVED, answer
     if goal.failure is not None:
@@ -374,12 +375,12 @@ def look_at_join(k: State, goal: Goal, out: Out, program: Program, late: bool = 
     if not total and goal.due_at_s and not late:
         return
     verdict = decide(goal.join, total, resolved, failed, late)
-    if verdict == Verdict.WAIT:
+    if verdict == JoinVerdict.WAIT:
         return
     if k.tell is not None:
         seen = {"resolved": resolved, "failed": failed, "total": total, "late": late}
         k.tell(goal.id, "join", {"join": goal.join, "verdict": verdict, **seen})
-    goal.partial = verdict != Verdict.MET
+    goal.partial = verdict != JoinVerdict.MET
     reopen(k, goal)
     _abandon_children(k, goal, out, program)
     goal.merged_resolved, goal.merged_failed = goal.children_resolved, goal.children_failed

@@ -1,6 +1,6 @@
 """List of a job's results, of which the sink is a projection.
 
-If input order is wanted, a result waits for its turn. When failed rows are opened again (``events.Reopened``) their
+If input order is wanted, a result waits for its turn. When failed rows are opened again (``events.RowsReopened``) their
 results leave the list. New results are appended, or with input order take the places of the old ones; until then the
 list ends before the first missing result. ``State.emitted`` is its length.
 """
@@ -11,7 +11,7 @@ from bisect import bisect_left
 from typing import Any
 
 from cortex.state import commands
-from cortex.state.events import Reopened
+from cortex.state.events import RowsReopened
 from cortex.state.state import State
 
 Out = list[commands.Command]
@@ -24,7 +24,7 @@ def emit(k: State, value: Any, order: int | None, failed: bool, out: Out, row: s
     else:
         k.tally.succeeded += 1
     if order is None:
-        out.append(commands.Emit(k.emitted, value, failed, row, kind))
+        out.append(commands.EmitResult(k.emitted, value, failed, row, kind))
         k.emitted += 1
         return
     k.held[order] = value
@@ -60,10 +60,10 @@ def emit_held(k: State, out: Out) -> None:
 def _give_out(k: State, order: int, index: int, out: Out) -> None:
     said = k.failed_held.pop(order, None)
     row, kind = said or ("", "")
-    out.append(commands.Emit(index, k.held.pop(order), said is not None, row, kind, order))
+    out.append(commands.EmitResult(index, k.held.pop(order), said is not None, row, kind, order))
 
 
-def may_reopen(k: State, event: Reopened) -> bool:
+def may_reopen(k: State, event: RowsReopened) -> bool:
     """Return True if these rows can be opened again now.
 
     The job must be at rest and have read its source, the event must be the next in number, and if another model is to
@@ -76,7 +76,7 @@ def may_reopen(k: State, event: Reopened) -> bool:
     return event.route in (None, k.terms.route) or not (k.live or k.flights or k.submissions)
 
 
-def take_back(k: State, event: Reopened) -> None:
+def take_back(k: State, event: RowsReopened) -> None:
     """Withdraw the results of these rows; the rows no longer count as failed."""
     k.edition = event.edition
     k.tally.failed -= len(event.keys)

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from cortex.admission.budget_slices import open_nusd, open_tokens
-from cortex.state.budget_slice import JOB, TOKENS, Slice
-from cortex.state.shard_record import Pair, Report, Shard
-from cortex.values.counters import Tally
+from cortex.state.budget_slice import JOB, TOKENS, BudgetSlice
+from cortex.state.shard_record import Pair, ShardRecord, ShardReport
+from cortex.values.counters import JobCounters
 from cortex.values.ledger import Charge, Ledger
 from cortex.values.limits import Limits
-from policies.limits.slices import Budget, Holding, Told, lend
+from policies.limits.slices import Budget, Holding, SliceRequest, lend
 
 if TYPE_CHECKING:
-    from cortex.state.state import Errand, State
+    from cortex.state.state import ExternalRun, State
 
 T = TypeVar("T")
 SHARDS_MAX = 256
@@ -74,7 +74,7 @@ def limits_of(limits: Limits) -> Limits:
 # -- counts ----------------------------------------------------------------------------------------------------------
 
 
-def take(k: State, goal: int, report: Report) -> None:
+def take(k: State, goal: int, report: ShardReport) -> None:
     """Take in a shard's report and update its slices."""
     shard = k.shards.get(goal)
     if shard is None or (report.epoch, report.serial) <= shard.heard:
@@ -93,7 +93,7 @@ def take(k: State, goal: int, report: Report) -> None:
         k.ledger.set_aside(task.charge)
 
 
-def _task(k: State, goal: int) -> Errand | None:
+def _task(k: State, goal: int) -> ExternalRun | None:
     return next((task for task in k.errands.values() if task.goal == goal), None)
 
 
@@ -102,7 +102,7 @@ def _count(whole: Ledger, now: Ledger, before: Ledger) -> None:
         setattr(whole, name, getattr(whole, name) + getattr(now, name) - getattr(before, name))
 
 
-def _tally(whole: Tally, now: Tally, before: Tally) -> None:
+def _tally(whole: JobCounters, now: JobCounters, before: JobCounters) -> None:
     if (now.failed_said, now.failed_row) != (before.failed_said, before.failed_row):
         whole.failed_said, whole.failed_row = now.failed_said, now.failed_row
     for name in whole.__struct_fields__:
@@ -136,32 +136,32 @@ def written(k: State, parts: tuple[int, ...]) -> None:
 # -- what a shard says, and hears ------------------------------------------------------------------------------------
 
 
-def report(k: State, serial: int) -> Report:
+def report(k: State, serial: int) -> ShardReport:
     """Return the report of the shard whose state is `k`."""
     purse, ledger = k.purse, k.ledger
     held = {each.period: each.upto_nusd for each in purse.slices} if purse is not None else {}
     holds = (held.get(JOB, ledger.committed_nusd), held.get(TOKENS, ledger.committed_tokens))
     lacks = (purse.lacks_nusd, purse.lacks_tokens) if purse is not None else (0, 0)
-    return Report(
+    return ShardReport(
         k.epoch, serial, ledger, k.tally, k.emitted, holds if held else None, lacks, (open_nusd(k), open_tokens(k)),
         bool(k.outcome),
     )  # fmt: skip
 
 
-def answer(k: State, goal: int) -> tuple[tuple[Slice, ...], str]:
+def answer(k: State, goal: int) -> tuple[tuple[BudgetSlice, ...], str]:
     """Return the slices of a shard, and the reason why no more can be lent, if so."""
     shard = k.shards.get(goal)
     if shard is None:
         return (), ""
     named = ((CAP, JOB, shard.lent[0]), (CAP_TOKENS, TOKENS, shard.lent[1]))
-    slices = tuple(Slice(name, period, 0, upto) for name, period, upto in named if upto is not None)
+    slices = tuple(BudgetSlice(name, period, 0, upto) for name, period, upto in named if upto is not None)
     return slices, SPENT if shard.out else ""
 
 
 # -- money -----------------------------------------------------------------------------------------------------------
 
 
-def reserved(shard: Shard) -> Charge:
+def reserved(shard: ShardRecord) -> Charge:
     """Return the charge reserved for a shard: the most that it may have committed by now, beyond what it has spent."""
     spent = shard.ledger
     nusd = shard.money.counted_nusd - spent.known_nusd - spent.assumed_nusd
@@ -169,7 +169,7 @@ def reserved(shard: Shard) -> Charge:
     return Charge(max(0, nusd), max(0, tokens))
 
 
-def _lend(k: State, goal: int, shard: Shard, report: Report, over: bool) -> None:
+def _lend(k: State, goal: int, shard: ShardRecord, report: ShardReport, over: bool) -> None:
     limits, ledger, said = k.terms.limits, report.ledger, report
     committed = (ledger.committed_nusd, ledger.committed_tokens)
     caps = (limits.max_cost_nusd, limits.max_job_tokens)
@@ -191,7 +191,7 @@ def _lend(k: State, goal: int, shard: Shard, report: Report, over: bool) -> None
         left = max(0, cap - spent[place] + by_shards[place])  # left of the cap for all shards, since they began
         budget = Budget("", "", "", left, holdings=held)
         holds = max(committed[place], said.holds[place] if said.holds is not None else 0)
-        told = Told(str(goal), 0, committed[place], holds, said.lacks[place], said.open[place], over)
+        told = SliceRequest(str(goal), 0, committed[place], holds, said.lacks[place], said.open[place], over)
         answer = lend(budget, told, k.at_s)
         shard.out |= answer.out
         lent.append(answer.upto_nusd)
@@ -200,7 +200,7 @@ def _lend(k: State, goal: int, shard: Shard, report: Report, over: bool) -> None
 
 def counted(k: State, goal: int) -> Pair:
     """Return the most that a shard may have committed by now, in money and tokens."""
-    shard = k.shards.get(goal, Shard())
+    shard = k.shards.get(goal, ShardRecord())
     return shard.money.counted_nusd, shard.tokens.counted_nusd
 
 
@@ -219,13 +219,13 @@ def stirred(k: State, goal: int, before: Pair) -> list[int]:
     return []
 
 
-def _lacks(shard: Shard) -> bool:
+def _lacks(shard: ShardRecord) -> bool:
     return bool(shard.money.lacks_nusd or shard.tokens.lacks_nusd)
 
 
-def _slack(shard: Shard) -> bool:
+def _slack(shard: ShardRecord) -> bool:
     return any(each.held_nusd > each.used_nusd for each in (shard.money, shard.tokens))
 
 
-def _holding(shard: Shard, place: int) -> Holding:
+def _holding(shard: ShardRecord, place: int) -> Holding:
     return shard.tokens if place else shard.money

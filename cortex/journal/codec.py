@@ -11,7 +11,7 @@ from cortex.state import commands, events
 from cortex.state.program import Program
 from cortex.state.state import State
 from cortex.values.ledger import Ledger
-from cortex.values.limits import Terms
+from cortex.values.limits import JobTerms
 
 FORMAT = 2
 """Number of the form in which this release writes journals: raised where the form changes after a release, so that an
@@ -41,7 +41,7 @@ def encode_turn(at_s: float, batches: Iterable[bytes], account: bytes = b"", bef
     return _encoder.encode((at_s, [msgspec.Raw(batch) for batch in batches], b"" if account == before else account))
 
 
-class _Written(msgspec.Struct, array_like=True):
+class _WrittenAccount(msgspec.Struct, array_like=True):
     """An account as a turn has it."""
 
     outcome: str
@@ -51,7 +51,7 @@ class _Written(msgspec.Struct, array_like=True):
     rows: int = 0
 
 
-class _Head(msgspec.Struct, array_like=True):
+class _TurnHead(msgspec.Struct, array_like=True):
     """A turn of which the events are not read."""
 
     at_s: float
@@ -59,11 +59,11 @@ class _Head(msgspec.Struct, array_like=True):
     account: bytes = b""
 
 
-_account_decoder = msgspec.msgpack.Decoder(_Written)
-_head_decoder = msgspec.msgpack.Decoder(_Head)
+_account_decoder = msgspec.msgpack.Decoder(_WrittenAccount)
+_head_decoder = msgspec.msgpack.Decoder(_TurnHead)
 
 
-class Account(msgspec.Struct, frozen=True):
+class CarriedAccount(msgspec.Struct, frozen=True):
     """What holds of a job though its program has changed, and its turns can be replayed no more as they were."""
 
     outcome: str
@@ -82,10 +82,10 @@ def encode_account(k: State) -> bytes:
     return _encoder.encode((k.outcome, k.next_goal, in_batches, msgspec.structs.astuple(k.ledger), rows))
 
 
-def decode_account(blob: bytes) -> Account:
+def decode_account(blob: bytes) -> CarriedAccount:
     """The account that a turn carries."""
     found = _account_decoder.decode(blob)
-    return Account(found.outcome, found.next_goal, found.in_batches, Ledger(*found.totals), found.rows)
+    return CarriedAccount(found.outcome, found.next_goal, found.in_batches, Ledger(*found.totals), found.rows)
 
 
 def turn_head(blob: bytes) -> tuple[float, bytes]:
@@ -117,14 +117,14 @@ def decode_state(blob: bytes) -> State:
     return _state_decoder.decode(blob)
 
 
-class _Rest(State):
+class _StateRest(State):
     """K but for its goals."""
 
     goals: msgspec.Raw = msgspec.Raw()  # type: ignore[assignment]
     goals_by_kind: msgspec.Raw = msgspec.Raw()  # type: ignore[assignment]
 
 
-_rest_decoder = msgspec.msgpack.Decoder(_Rest)
+_rest_decoder = msgspec.msgpack.Decoder(_StateRest)
 
 
 def decode_rest(blob: bytes) -> State | None:
@@ -134,15 +134,15 @@ def decode_rest(blob: bytes) -> State | None:
     return k if k.outcome and not k.live else None
 
 
-def open_job(terms: Terms) -> State:
+def open_job(terms: JobTerms) -> State:
     """K before anything happened."""
     return State(terms=terms)
 
 
 def replay(
-    k: State | None, turns: Iterable[events.Turn], program: Program | Callable[[Terms], Program],
+    k: State | None, turns: Iterable[events.Turn], program: Program | Callable[[JobTerms], Program],
     sink: Callable[[commands.Command], object] | None = None,
-    seen: Callable[[events.Turn, commands.Decided, State], object] | None = None,
+    seen: Callable[[events.Turn, commands.StepCommands, State], object] | None = None,
 ) -> State:  # fmt: skip
     """K as a fold over turns, from nothing or from a snapshot.
 
@@ -183,7 +183,7 @@ def replay(
     return k
 
 
-def opening(turn: events.Turn) -> Terms | None:
+def opening(turn: events.Turn) -> JobTerms | None:
     """The terms, where this turn opens the job."""
     for batch in turn.batches:
         if events.Opened in map(type, batch):

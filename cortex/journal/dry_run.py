@@ -15,14 +15,14 @@ import msgspec
 
 from cortex.calls.request import question_hash
 from cortex.flows.answer_types import TEXT
-from cortex.flows.awaitables import ToolRun
+from cortex.flows.awaitables import ToolRequest
 from cortex.journal import codec as journal
 from cortex.loop.step import step
 from cortex.state import commands, events
 from cortex.state.program import Program
 from cortex.state.state import ENDED, State, flight_key
 from cortex.values.display import clipped, simulated, text_of
-from cortex.values.limits import Limits, Route, Terms
+from cortex.values.limits import JobTerms, Limits, Route
 from cortex.values.prompt import with_model
 from cortex.values.reply import Reply, Usage
 from policies.estimates.price import cost_nusd
@@ -33,7 +33,7 @@ TICKS_MAX = 100_000
 """Times in a row that time alone passes before a program is taken to wait for nothing else."""
 
 
-class Stamp(NamedTuple):
+class EventStamp(NamedTuple):
     """When the job heard something, and where that stands: journal, turn, place in the turn."""
 
     at_s: float
@@ -42,23 +42,23 @@ class Stamp(NamedTuple):
     position: int
 
 
-class Records(Protocol):
+class RecordedJob(Protocol):
     """What a job has recorded."""
 
     @property
     def output_tokens(self) -> tuple[int, int]:
         """Tokens of all replies together, and how many replies that are."""
 
-    def reply_to(self, question: bytes) -> Stamp | None:
+    def reply_to(self, question: bytes) -> EventStamp | None:
         """Where the reply to this question stands, if there is one."""
 
-    def reply(self, stamp: Stamp) -> Reply:
+    def reply(self, stamp: EventStamp) -> Reply:
         """The reply that stands there."""
 
-    def failure_of(self, question: bytes) -> tuple[Stamp, Failure] | None:
+    def failure_of(self, question: bytes) -> tuple[EventStamp, Failure] | None:
         """How this question failed for good, if it did."""
 
-    def tool_run(self, key: str) -> tuple[Stamp, events.Observed] | None:
+    def tool_run(self, key: str) -> tuple[EventStamp, events.Observed] | None:
         """The next result of such a run (``tool_key``) that was not given out yet, if there is one."""
 
 
@@ -93,7 +93,7 @@ class NewRun(msgspec.Struct, frozen=True):
     arguments: str
 
 
-class Totals(msgspec.Struct):
+class DryRunTotals(msgspec.Struct):
     """What a try came to, child jobs included."""
 
     calls: list[NewCall] = msgspec.field(default_factory=list)
@@ -114,34 +114,34 @@ class Totals(msgspec.Struct):
 
 def tool_key(tool: str, arguments: dict[str, Any]) -> str:
     """What makes two runs of a tool equal: its name and its arguments."""
-    return ToolRun(tool, arguments, TEXT, False).digest()
+    return ToolRequest(tool, arguments, TEXT, False).digest()
 
 
 class DryRun:
     """One job tried. ``load`` makes the program of a child job from its place and its fields."""
 
     def __init__(
-        self, terms: Terms, program: Program, records: Records, load: Callable[[str, bytes], Program],
-        totals: Totals | None = None,
+        self, terms: JobTerms, program: Program, records: RecordedJob, load: Callable[[str, bytes], Program],
+        totals: DryRunTotals | None = None,
     ) -> None:  # fmt: skip
         self.k: State = journal.open_job(unbounded(terms))
         self.program = program
-        self.totals = Totals() if totals is None else totals
+        self.totals = DryRunTotals() if totals is None else totals
         self._records = records
         self._load = load
-        self._coming: list[tuple[Stamp, int, events.Event | commands.Call]] = []
-        self._told: dict[str, events.Told] = {}
+        self._coming: list[tuple[EventStamp, int, events.Event | commands.Call]] = []
+        self._told: dict[str, events.AnswerGiven] = {}
         self._pushed = 0
         self._open: dict[int, NewCall | NewRun | None] = {}
         """Goals that wait for what is not recorded."""
 
-    def run(self, at_s: float, heard: Iterable[tuple[Stamp, events.Event]] = ()) -> State:
+    def run(self, at_s: float, heard: Iterable[tuple[EventStamp, events.Event]] = ()) -> State:
         """Try it, begun at this time; ``heard`` is what else came to the job: its rows, answers from outside."""
         for stamp, event in heard:
             self._push(stamp, event)
         routes = self.k.terms.routes  # fallbacks are asked nothing: what they answered is looked for as theirs
         places = [0, *range(1 + len(self.k.terms.fallbacks), len(routes))]
-        self._turn(at_s, events.Opened(self.k.terms, 1), *(events.Granted(PERMITS, place) for place in places))
+        self._turn(at_s, events.Opened(self.k.terms, 1), *(events.PermitsGranted(PERMITS, place) for place in places))
         ticks = 0
         while not self.k.outcome or (self.k.outcome == "partial" and self._coming):
             due_s = None if self.k.outcome else self.k.due_at_s()
@@ -182,13 +182,13 @@ class DryRun:
         self.totals.runs += [each for each in self._open.values() if isinstance(each, NewRun)]
         self.totals.waits += self.k.awaited()
 
-    def _push(self, stamp: Stamp, what: events.Event | commands.Call) -> None:
+    def _push(self, stamp: EventStamp, what: events.Event | commands.Call) -> None:
         """This comes then: an event, or the reply that stands there, to this call."""
         self._pushed += 1
         heapq.heappush(self._coming, (stamp, self._pushed, what))
 
-    def _hear(self, stamp: Stamp, event: events.Event) -> None:
-        if isinstance(event, events.Told) and event.name not in self.k.expected:
+    def _hear(self, stamp: EventStamp, event: events.Event) -> None:
+        if isinstance(event, events.AnswerGiven) and event.name not in self.k.expected:
             self._told[event.name] = event  # it comes to that later than it did
             return
         if self.k.outcome:  # it rested, as it did then
@@ -201,12 +201,12 @@ class DryRun:
         for command in step(self.k, self.program, turn):
             if isinstance(command, commands.Call):
                 self._call(command)
-            elif isinstance(command, commands.RunTool):
+            elif isinstance(command, commands.StartToolRun):
                 self._tool(command)
-            elif isinstance(command, commands.Launch):
+            elif isinstance(command, commands.LaunchChildJob):
                 self._child(command)
         for name in [name for name in self._told if name in self.k.expected]:
-            self._push(Stamp(self.k.at_s, 0, 0, 0), self._told.pop(name))
+            self._push(EventStamp(self.k.at_s, 0, 0, 0), self._told.pop(name))
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
@@ -220,7 +220,7 @@ class DryRun:
             failed = self._records.failure_of(question)
             if failed is not None:
                 self.totals.failed += 1
-                self._push(failed[0], events.Broke(call.goal, call.sample, call.attempt, failed[1]))
+                self._push(failed[0], events.AttemptFailed(call.goal, call.sample, call.attempt, failed[1]))
                 return
         self._open[call.goal] = self._new(call)
 
@@ -230,7 +230,7 @@ class DryRun:
         for route in () if call.route else self.k.terms.fallbacks:
             yield question_hash(route.endpoint, with_model(call.body, route.model), call.sample)
 
-    def _answer(self, call: commands.Call, stamp: Stamp) -> events.Event:
+    def _answer(self, call: commands.Call, stamp: EventStamp) -> events.Event:
         reply = self._records.reply(stamp)
         totals = self.totals
         totals.reused += 1
@@ -259,7 +259,7 @@ class DryRun:
 
     # -- what else it waits for ------------------------------------------------------------------------------------
 
-    def _tool(self, run: commands.RunTool) -> None:
+    def _tool(self, run: commands.StartToolRun) -> None:
         found = self._records.tool_run(tool_key(run.tool, run.arguments))
         if found is None:
             arguments = msgspec.json.encode(run.arguments).decode()
@@ -269,7 +269,7 @@ class DryRun:
         stamp, was = found
         self._push(stamp, events.Observed(run.goal, run.attempt, was.value, was.read_at_s, was.failure))
 
-    def _child(self, launch: commands.Launch) -> None:
+    def _child(self, launch: commands.LaunchChildJob) -> None:
         """A child job is tried in its turn, over the same records; one that does not come to its end stays open."""
         terms = msgspec.structs.replace(
             self.k.terms, job=f"{self.k.terms.job}~{launch.goal}", program=launch.program,
@@ -290,9 +290,9 @@ class DryRun:
             said = f"child job {terms.job} ended {k.outcome}: {k.why}"
             self._ends(launch, None, Failure(FailureKind.FAULTY, said))
 
-    def _ends(self, launch: commands.Launch, answer: Any, failure: Failure | None) -> None:
-        now = Stamp(self.k.at_s, 0, 0, 0)
-        self._push(now, events.Returned(launch.goal, launch.attempt, answer, failure=failure))
+    def _ends(self, launch: commands.LaunchChildJob, answer: Any, failure: Failure | None) -> None:
+        now = EventStamp(self.k.at_s, 0, 0, 0)
+        self._push(now, events.ChildJobEnded(launch.goal, launch.attempt, answer, failure=failure))
 
 
 def _cost(route: Route, usage: Usage) -> int | None:
@@ -301,7 +301,7 @@ def _cost(route: Route, usage: Usage) -> int | None:
     return cost_nusd(route.price, usage)
 
 
-def unbounded(terms: Terms) -> Terms:
+def unbounded(terms: JobTerms) -> JobTerms:
     """The same terms without the bounds that only a run of its own has: money, time, rates, calls at once."""
     limits = terms.limits
     free = msgspec.structs.replace(
@@ -326,5 +326,3 @@ def json_plain(value: Any) -> Any:
 def shown(body: bytes) -> str:
     """How a request's text begins, on one line."""
     return clipped(text_of(body))
-
-

@@ -30,7 +30,7 @@ _TOGETHER = 256
 _encoder = msgspec.msgpack.Encoder()
 
 
-class Span(NamedTuple):
+class PieceSpan(NamedTuple):
     """The pieces of a snapshot."""
 
     generation: int
@@ -38,7 +38,7 @@ class Span(NamedTuple):
     last: int
 
     @classmethod
-    def of(cls, blob: bytes) -> Span:
+    def of(cls, blob: bytes) -> PieceSpan:
         """As a snapshot has it: three numbers of eight bytes."""
         return cls(*_SPAN.unpack(blob))
 
@@ -50,11 +50,11 @@ HEAD_BYTES = len(_START) + _SPAN.size
 """So much of a snapshot says which pieces belong to it."""
 
 
-class Split(msgspec.Struct, frozen=True, array_like=True):
+class SplitSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """A snapshot some of which stands in pieces."""
 
     span: bytes
-    """``Span.of`` it."""
+    """``PieceSpan.of`` it."""
     held: int
     """How many goals are in the pieces."""
     last: int
@@ -69,16 +69,16 @@ class Split(msgspec.Struct, frozen=True, array_like=True):
     after: bytes
 
 
-_decoder = msgspec.msgpack.Decoder(Split)
+_decoder = msgspec.msgpack.Decoder(SplitSnapshot)
 _BEFORE = State.__struct_fields__[: State.__struct_fields__.index("goals")]
 
 
-class Pieces:
+class SnapshotPieces:
     """What of one K stands in pieces."""
 
-    def __init__(self, generation: int, parts: Split | None = None) -> None:
+    def __init__(self, generation: int, parts: SplitSnapshot | None = None) -> None:
         """``parts``: the snapshot that K was read from, whose pieces are gone on with."""
-        span = Span.of(parts.span) if parts is not None else Span(generation, 1, 0)
+        span = PieceSpan.of(parts.span) if parts is not None else PieceSpan(generation, 1, 0)
         self.generation, self.first = span.generation, span.first
         self.next = span.last + 1
         """The number of the next that is made."""
@@ -120,7 +120,7 @@ class Pieces:
         assert blob[start:end] == entries, "fields stand in their order"
         span = _SPAN.pack(self.generation, self.first, self.next - 1)
         return _encoder.encode(
-            Split(
+            SplitSnapshot(
                 span, self.held, self._last, self._edition, len(k.goals), blob[:start], _entries(entries, len(living)),
                 blob[end:],
             )
@@ -149,17 +149,17 @@ def _cut(goals: list[Goal]) -> list[bytes]:
     return [*pieces, b"".join(some)] if some else pieces
 
 
-def span_of(head: bytes) -> Span | None:
+def span_of(head: bytes) -> PieceSpan | None:
     """Which pieces belong to a snapshot, of which these are the first ``HEAD_BYTES``; None for one that is whole."""
-    return Span.of(head[len(_START) : HEAD_BYTES]) if head.startswith(_START) else None
+    return PieceSpan.of(head[len(_START) : HEAD_BYTES]) if head.startswith(_START) else None
 
 
-def split(blob: bytes) -> Split | None:
+def split(blob: bytes) -> SplitSnapshot | None:
     """The parts of a snapshot; None for one that is whole."""
     return _decoder.decode(blob) if blob.startswith(_START) else None
 
 
-def joined(parts: Split, pieces: Iterable[bytes]) -> bytes:
+def joined(parts: SplitSnapshot, pieces: Iterable[bytes]) -> bytes:
     """The whole snapshot."""
     return b"".join([parts.before, _head(parts.goals), *pieces, parts.entries, parts.after])
 

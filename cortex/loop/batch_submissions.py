@@ -21,16 +21,16 @@ from cortex.calls.program_hooks import Out, give_up
 from cortex.goals.lifecycle import reopen
 from cortex.state import commands, events
 from cortex.state.program import Program
-from cortex.state.state import Flight, State
-from cortex.values.batch_record import Stand, Submission
+from cortex.state.state import InFlightAttempt, State
+from cortex.values.batch_record import Submission, SubmissionStatus
 from policies.failures.failure import RULES, Failure, FailureKind
 from policies.failures.retry import backoff_s, lapsed, may_retry
 
-_LEAVES_K = frozenset({Stand.OUT, Stand.DOUBTED, Stand.ASKING})
+_LEAVES_K = frozenset({SubmissionStatus.OUT, SubmissionStatus.DOUBTED, SubmissionStatus.ASKING})
 """What a job that stops need not wait for: the next run takes it up."""
 
 
-def custom_id(k: State, flight: Flight) -> str:
+def custom_id(k: State, flight: InFlightAttempt) -> str:
     """What one attempt is called within its batch: 32 hex digits, of this run of the job and no other's."""
     named = f"{k.began_at_s!r}/{k.call_id(flight.goal, flight.sample)}/{flight.attempt}"
     return blake2b(named.encode(), digest_size=16).hexdigest()
@@ -39,7 +39,7 @@ def custom_id(k: State, flight: Flight) -> str:
 # -- what happens to a submission ----------------------------------------------------------------------------------
 
 
-def intended(k: State, event: events.Intended, out: Out) -> None:
+def intended(k: State, event: events.SubmissionIntended, out: Out) -> None:
     """Calls in hand shall go together. Those that are wanted still do; a job that stops takes them back."""
     if event.number < k.next_submission:
         return  # the same message twice
@@ -57,23 +57,23 @@ def intended(k: State, event: events.Intended, out: Out) -> None:
     _send(k, made, out)
 
 
-def submitted(k: State, event: events.Submitted, out: Out) -> None:
+def submitted(k: State, event: events.SubmissionAccepted, out: Out) -> None:
     """The provider has it, under this name."""
     made = k.submissions.get(event.number)
-    if made is None or made.stand == Stand.OUT:
+    if made is None or made.stand == SubmissionStatus.OUT:
         return
-    made.stand, made.name, made.due_at_s, made.failure = Stand.OUT, event.name, 0.0, None
+    made.stand, made.name, made.due_at_s, made.failure = SubmissionStatus.OUT, event.name, 0.0, None
     if not k.finished:
-        out.append(commands.Collect(made.number))
+        out.append(commands.CollectResults(made.number))
 
 
-def unsubmitted(k: State, event: events.Unsubmitted) -> None:
+def unsubmitted(k: State, event: events.SubmissionRejected) -> None:
     """The provider surely has it not: it goes again as the retry policy says, or the job pauses; no row fails.
 
     Where the bodies are gone, or the job stops anyway, its calls are taken back and asked anew.
     """
     made = k.submissions.get(event.number)
-    if made is None or (made.stand == Stand.OUT and (event.who or event.failure.kind != FailureKind.LOST)):
+    if made is None or (made.stand == SubmissionStatus.OUT and (event.who or event.failure.kind != FailureKind.LOST)):
         return
     failure = event.failure
     if not event.who:
@@ -99,7 +99,7 @@ def unsubmitted(k: State, event: events.Unsubmitted) -> None:
     k.retries += failure.kind != FailureKind.THROTTLED
     draw = drawn(f"{k.terms.drawn_as}/submission/{made.number}", made.tries)
     wait_s = backoff_s(policy, made.tries, failure.kind, failure.retry_after_s, draw, decision.deferred)
-    made.stand, made.failure, made.due_at_s = Stand.RESTING, failure, k.at_s + wait_s
+    made.stand, made.failure, made.due_at_s = SubmissionStatus.RESTING, failure, k.at_s + wait_s
     share = k.shares[made.route]
     share.hold_until_s = max(share.hold_until_s, made.due_at_s)  # another one would fare no better
 
@@ -112,22 +112,22 @@ def _refused(made: Submission, failure: Failure) -> Failure:
     return Failure(FailureKind.BLOCKED, said, failure.status, failure.error_type, failure.retry_after_s, False)
 
 
-def doubted(k: State, event: events.Doubted, out: Out) -> None:
+def doubted(k: State, event: events.SubmissionUncertain, out: Out) -> None:
     """Its request went out and no answer came that says what became of it. It is over, so only the list may lag."""
     made = k.submissions.get(event.number)
-    if made is None or made.stand != Stand.INTENDED:
+    if made is None or made.stand != SubmissionStatus.INTENDED:
         return
-    made.stand, made.failure = Stand.DOUBTED, event.failure
+    made.stand, made.failure = SubmissionStatus.DOUBTED, event.failure
     made.settled_at_s = k.at_s + k.terms.limits.batching.settle_s
-    out.append(commands.Find(made.number))
+    out.append(commands.FindSubmission(made.number))
 
 
-def stuck(k: State, event: events.Stuck) -> None:
+def stuck(k: State, event: events.SubmissionUnreadable) -> None:
     """Nothing more can be learnt of it without help: the job stops, resumable, and asks."""
     made = k.submissions.get(event.number)
     if made is None or made.stand not in _LEAVES_K:
         return
-    made.stand, made.failure = Stand.ASKING, event.failure
+    made.stand, made.failure = SubmissionStatus.ASKING, event.failure
     k.paused_at_s = k.at_s
     if RULES[event.failure.kind].again == "hold":
         k.paused = event.failure  # it is about the account: once that is in order, the next run goes on
@@ -138,7 +138,7 @@ def stuck(k: State, event: events.Stuck) -> None:
     k.paused = Failure(FailureKind.LOST, f"{said}then: cortex resume {job} {answers}")
 
 
-def collected(k: State, program: Program, event: events.Collected, out: Out) -> None:
+def collected(k: State, program: Program, event: events.ResultsCollected, out: Out) -> None:
     """Its results were read to the end. A request without a line in them was perhaps paid for, and is asked again."""
     made = k.submissions.pop(event.number, None)
     if made is None:
@@ -148,7 +148,7 @@ def collected(k: State, program: Program, event: events.Collected, out: Out) -> 
         flight = k.flights.get(key)
         if flight is None:
             continue
-        for verdict in broke(k, events.Broke(flight.goal, flight.sample, flight.attempt, missing)):
+        for verdict in broke(k, events.AttemptFailed(flight.goal, flight.sample, flight.attempt, missing)):
             give_up(k, program, verdict.goal, verdict.failure, out)
 
 
@@ -158,7 +158,7 @@ def collected(k: State, program: Program, event: events.Collected, out: Out) -> 
 def wake(k: State, out: Out) -> None:
     """Submissions that are due go again, without what nobody awaits any more."""
     for made in list(k.submissions.values()):
-        if made.stand == Stand.RESTING and made.due_at_s <= k.at_s and not k.outcome:
+        if made.stand == SubmissionStatus.RESTING and made.due_at_s <= k.at_s and not k.outcome:
             made.tries += 1
             _send(k, made, out)
 
@@ -171,9 +171,9 @@ def _send(k: State, made: Submission, out: Out) -> None:
         del k.submissions[made.number]
         return
     batching = k.terms.limits.batching
-    made.stand, made.due_at_s, made.failure = Stand.INTENDED, 0.0, None
+    made.stand, made.due_at_s, made.failure = SubmissionStatus.INTENDED, 0.0, None
     made.settled_at_s = k.at_s + batching.submit_timeout_s + batching.settle_s
-    out.append(commands.Submit(made.number))
+    out.append(commands.SubmitBatch(made.number))
 
 
 def rejoin(k: State) -> set[int]:
@@ -183,12 +183,12 @@ def rejoin(k: State) -> set[int]:
     there. What is with the provider needs no channel.
     """
     for made in list(k.submissions.values()):
-        if made.stand == Stand.RESTING:
+        if made.stand == SubmissionStatus.RESTING:
             _dissolve(k, made)
         else:
             made.orphaned = True
-            if made.stand == Stand.INTENDED:
-                made.stand = Stand.DOUBTED
+            if made.stand == SubmissionStatus.INTENDED:
+                made.stand = SubmissionStatus.DOUBTED
     take_back(k, _in_hand(k))
     return {key for key, flight in k.flights.items() if flight.submission}
 
@@ -196,37 +196,37 @@ def rejoin(k: State) -> set[int]:
 def take_up(k: State, out: Out) -> None:
     """Have every submission looked after, by a channel that does so for none yet."""
     for made in k.submissions.values():
-        if made.stand == Stand.ASKING:
-            made.stand = Stand.OUT if made.name else Stand.DOUBTED
-        if made.stand == Stand.OUT:
-            out.append(commands.Collect(made.number))
-        elif made.stand == Stand.DOUBTED:
-            out.append(commands.Find(made.number))
+        if made.stand == SubmissionStatus.ASKING:
+            made.stand = SubmissionStatus.OUT if made.name else SubmissionStatus.DOUBTED
+        if made.stand == SubmissionStatus.OUT:
+            out.append(commands.CollectResults(made.number))
+        elif made.stand == SubmissionStatus.DOUBTED:
+            out.append(commands.FindSubmission(made.number))
 
 
 def hold_back(k: State) -> None:
     """The job stops or pauses: what has not left stays here."""
-    for made in [made for made in k.submissions.values() if made.stand == Stand.RESTING]:
+    for made in [made for made in k.submissions.values() if made.stand == SubmissionStatus.RESTING]:
         _dissolve(k, made)
     if k.flights and any(route.batched for route in k.terms.routes):
         take_back(k, _in_hand(k))
 
 
-def keeps_waiting(k: State, flight: Flight) -> bool:
+def keeps_waiting(k: State, flight: InFlightAttempt) -> bool:
     """Whether a job that stops or pauses must see this attempt home first: not one that the next run can take up."""
     return not (flight.submission and k.submissions[flight.submission].stand in _LEAVES_K)
 
 
 def on_the_way(k: State) -> bool:
     """Whether a submission may be under way at this moment: then a job cannot end, however it wants to."""
-    return any(made.stand == Stand.INTENDED for made in k.submissions.values())
+    return any(made.stand == SubmissionStatus.INTENDED for made in k.submissions.values())
 
 
 def withdraw(k: State, out: Out) -> None:
     """The job has ended for good: the provider shall not work off what nobody will read."""
     for made in k.submissions.values():
         if made.name:
-            out.append(commands.Withdraw(made.number, made.route, made.name))
+            out.append(commands.CancelSubmission(made.number, made.route, made.name))
     k.submissions.clear()
 
 

@@ -54,14 +54,14 @@ def _rejoined(k: State, program: Program, event: events.Rejoined, out: Out) -> N
     died = Failure(FailureKind.LOST, "its channel, branch or node died")
     for key in [key for key in k.flights if key not in held]:
         flight = k.flights[key]
-        _broke(k, program, events.Broke(flight.goal, flight.sample, flight.attempt, died), out)
+        _broke(k, program, events.AttemptFailed(flight.goal, flight.sample, flight.attempt, died), out)
     for verdict in tool_runs.lost(k, held, out):
         give_up(k, program, verdict.goal, verdict.failure, out)
     if not k.outcome:
         batch_submissions.take_up(k, out)
 
 
-def _fed(k: State, program: Program, event: events.Fed, out: Out) -> None:
+def _fed(k: State, program: Program, event: events.RowsRead, out: Out) -> None:
     if k.outcome not in ("", "partial") or k.stopping == "cancel":
         return
     if k.source_ended or event.start != k.position:
@@ -85,7 +85,7 @@ def _fed(k: State, program: Program, event: events.Fed, out: Out) -> None:
             return
 
 
-def _granted(k: State, program: Program, event: events.Granted, out: Out) -> None:
+def _granted(k: State, program: Program, event: events.PermitsGranted, out: Out) -> None:
     if not 0 <= event.route < len(k.shares):
         return
     share = k.shares[event.route]
@@ -107,7 +107,7 @@ def _see_way(k: State) -> None:
         hurry(k)
 
 
-def _recalled(k: State, program: Program, event: events.Recalled, out: Out) -> None:
+def _recalled(k: State, program: Program, event: events.ReplyRecalled, out: Out) -> None:
     reply = event.reply
     assert reply is not None, "the store fills in the reply of a recalled call"
     for goal in attempts.recalled(k, event, out):
@@ -115,7 +115,7 @@ def _recalled(k: State, program: Program, event: events.Recalled, out: Out) -> N
     k.took = None
 
 
-def _broke(k: State, program: Program, event: events.Broke, out: Out) -> None:
+def _broke(k: State, program: Program, event: events.AttemptFailed, out: Out) -> None:
     for verdict in attempts.broke(k, event):
         give_up(k, program, verdict.goal, verdict.failure, out)
 
@@ -124,12 +124,12 @@ def _observed(k: State, program: Program, event: events.Observed, out: Out) -> N
     _came_back(k, program, tool_runs.observed(k, event), out)
 
 
-def _returned(k: State, program: Program, event: events.Returned, out: Out) -> None:
+def _returned(k: State, program: Program, event: events.ChildJobEnded, out: Out) -> None:
     _came_back(k, program, tool_runs.returned(k, event), out)
 
 
 def _came_back(k: State, program: Program, settled: Any, out: Out) -> None:
-    if isinstance(settled, attempts.Verdict):
+    if isinstance(settled, attempts.FinalFailure):
         give_up(k, program, settled.goal, settled.failure, out)
     elif settled is not None:
         goal, value = settled
@@ -137,7 +137,7 @@ def _came_back(k: State, program: Program, settled: Any, out: Out) -> None:
         fold(k, program, goal, "absorbed", value, out)
 
 
-def _written(k: State, program: Program, event: events.Written, out: Out) -> None:
+def _written(k: State, program: Program, event: events.ResultsWritten, out: Out) -> None:
     k.written_rows, k.written_bytes = event.rows, event.size_bytes
     shards.written(k, event.parts)
 
@@ -193,7 +193,7 @@ def _resumed(k: State, program: Program, event: events.Resumed, out: Out) -> Non
         tool_runs.go_on(k, out)
 
 
-def _reopened(k: State, program: Program, event: events.Reopened, out: Out) -> None:
+def _reopened(k: State, program: Program, event: events.RowsReopened, out: Out) -> None:
     if not result_list.may_reopen(k, event):
         return  # the same message twice, or it comes too late
     if event.route is not None and event.route != k.terms.route:
@@ -204,27 +204,27 @@ def _reopened(k: State, program: Program, event: events.Reopened, out: Out) -> N
     k.forgiven = {"": k.tally.succeeded, **k.tally.failed_for_good}
 
 
-def _intended(k: State, program: Program, event: events.Intended, out: Out) -> None:
+def _intended(k: State, program: Program, event: events.SubmissionIntended, out: Out) -> None:
     batch_submissions.intended(k, event, out)
 
 
-def _submitted(k: State, program: Program, event: events.Submitted, out: Out) -> None:
+def _submitted(k: State, program: Program, event: events.SubmissionAccepted, out: Out) -> None:
     batch_submissions.submitted(k, event, out)
 
 
-def _unsubmitted(k: State, program: Program, event: events.Unsubmitted, out: Out) -> None:
+def _unsubmitted(k: State, program: Program, event: events.SubmissionRejected, out: Out) -> None:
     batch_submissions.unsubmitted(k, event)
 
 
-def _doubted(k: State, program: Program, event: events.Doubted, out: Out) -> None:
+def _doubted(k: State, program: Program, event: events.SubmissionUncertain, out: Out) -> None:
     batch_submissions.doubted(k, event, out)
 
 
-def _stuck(k: State, program: Program, event: events.Stuck, out: Out) -> None:
+def _stuck(k: State, program: Program, event: events.SubmissionUnreadable, out: Out) -> None:
     batch_submissions.stuck(k, event)
 
 
-def _made(k: State, program: Program, event: events.Made, out: Out) -> None:
+def _made(k: State, program: Program, event: events.GoalMade, out: Out) -> None:
     goal = k.goals.get(event.goal)
     if k.differs or (goal is None and event.goal < k.next_goal):
         return  # it has ended since, and left
@@ -232,7 +232,7 @@ def _made(k: State, program: Program, event: events.Made, out: Out) -> None:
         k.differs = program.differs(event.kind, event.value, goal)
 
 
-def _told(k: State, program: Program, event: events.Told, out: Out) -> None:
+def _told(k: State, program: Program, event: events.AnswerGiven, out: Out) -> None:
     if k.outcome not in ("", "partial") or k.stopping == "cancel":
         return
     for goal_id in k.expected.pop(event.name, ()):
@@ -242,11 +242,11 @@ def _told(k: State, program: Program, event: events.Told, out: Out) -> None:
             fold(k, program, goal, "absorbed", plain(event.value), out)
 
 
-def _leased(k: State, program: Program, event: events.Leased, out: Out) -> None:
+def _leased(k: State, program: Program, event: events.BudgetLeased, out: Out) -> None:
     budget_slices.lease(k, event.slices, event.said, event.again_s)
 
 
-def _reported(k: State, program: Program, event: events.Reported, out: Out) -> None:
+def _reported(k: State, program: Program, event: events.ShardReported, out: Out) -> None:
     shards.take(k, event.goal, event.report)
 
 
@@ -255,11 +255,12 @@ def _ticked(k: State, program: Program, event: events.Ticked, out: Out) -> None:
 
 
 _TAKE: dict[type, Callable[[State, Program, Any, Out], None]] = {
-    events.Opened: _opened, events.Rejoined: _rejoined, events.Fed: _fed, events.Granted: _granted,
-    events.Recalled: _recalled, events.Broke: _broke, events.Observed: _observed, events.Returned: _returned,
-    events.Written: _written, events.LimitsSet: _limits_set, events.Stopped: _stopped, events.Resumed: _resumed,
-    events.Ticked: _ticked, events.Intended: _intended, events.Submitted: _submitted,
-    events.Unsubmitted: _unsubmitted, events.Doubted: _doubted, events.Stuck: _stuck,
-    events.Collected: batch_submissions.collected, events.Made: _made, events.Told: _told,
-    events.Reopened: _reopened, events.Leased: _leased, events.Reported: _reported,
+    events.Opened: _opened, events.Rejoined: _rejoined, events.RowsRead: _fed, events.PermitsGranted: _granted,
+    events.ReplyRecalled: _recalled, events.AttemptFailed: _broke, events.Observed: _observed,
+    events.ChildJobEnded: _returned,
+    events.ResultsWritten: _written, events.LimitsSet: _limits_set, events.Stopped: _stopped, events.Resumed: _resumed,
+    events.Ticked: _ticked, events.SubmissionIntended: _intended, events.SubmissionAccepted: _submitted,
+    events.SubmissionRejected: _unsubmitted, events.SubmissionUncertain: _doubted, events.SubmissionUnreadable: _stuck,
+    events.ResultsCollected: batch_submissions.collected, events.GoalMade: _made, events.AnswerGiven: _told,
+    events.RowsReopened: _reopened, events.BudgetLeased: _leased, events.ShardReported: _reported,
 }  # fmt: skip

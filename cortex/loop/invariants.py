@@ -6,21 +6,23 @@ from collections import Counter
 from collections.abc import Iterator
 
 from cortex.state.state import ENDED, HELD, TRIES_MAX, Goal, State, Status, flight_key
-from cortex.values.batch_record import Stand
+from cortex.values.batch_record import SubmissionStatus
 from cortex.values.election import VOTE
 from cortex.values.ledger import Charge
 from policies.decisions.voting import votes_needed
 
 
-class Broken(AssertionError):
+class InvariantViolation(AssertionError):
     """K is not what it must be. Says every invariant that does not hold."""
 
 
 def check(k: State) -> None:
-    """Assert every invariant of K, in time linear in its size. Raises ``Broken`` with one line for each that fails."""
+    """Assert every invariant of K, in time linear in its size. Raises ``InvariantViolation`` with one line for each
+    that fails.
+    """
     told = [line for part in _PARTS for line in part(k)]
     if told:
-        raise Broken("\n".join(told))
+        raise InvariantViolation("\n".join(told))
 
 
 def _goals(k: State) -> Iterator[str]:
@@ -201,9 +203,13 @@ def _submissions(k: State) -> Iterator[str]:
         strange = [key for key in made.keys if key in k.flights and k.flights[key].submission != number]
         if strange or not made.keys:
             yield f"submission {number} names attempts {strange} of others, or none at all"
-        if (made.stand == Stand.OUT) > bool(made.name) or (made.stand == Stand.RESTING) != bool(made.due_at_s):
+        if (made.stand == SubmissionStatus.OUT) > bool(made.name) or (made.stand == SubmissionStatus.RESTING) != bool(
+            made.due_at_s
+        ):
             yield f"submission {number} is {made.stand}, batch {made.name!r}, due at {made.due_at_s}"
-        if k.finished and (made.stand in (Stand.INTENDED, Stand.RESTING) or k.outcome != "partial"):
+        if k.finished and (
+            made.stand in (SubmissionStatus.INTENDED, SubmissionStatus.RESTING) or k.outcome != "partial"
+        ):
             yield f"the job has finished and submission {number} is {made.stand}"
     twice = [key for key, count in seen.items() if count > 1]
     if twice:

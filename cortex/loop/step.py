@@ -32,9 +32,9 @@ from cortex.values.prompt import DoesNotFit
 from policies.failures.failure import Failure, FailureKind
 
 
-def step(k: State, program: Program, turn: events.Turn) -> commands.Decided:
+def step(k: State, program: Program, turn: events.Turn) -> commands.StepCommands:
     """Take one turn. Never raises for what a program does: its exceptions fail the goal they concern, as FAULTY."""
-    out = commands.Decided()
+    out = commands.StepCommands()
     at_s = float(turn.at_s)
     if at_s > k.at_s:
         k.at_s = at_s
@@ -134,7 +134,7 @@ def select(k: State, program: Program, turn: events.Turn, out: Out) -> None:
     stop(k, f"select made {rounds_max} rounds of changes in one turn")
 
 
-_NO_NEWS = frozenset((events.Granted, events.Written, events.Made, events.Reported))
+_NO_NEWS = frozenset((events.PermitsGranted, events.ResultsWritten, events.GoalMade, events.ShardReported))
 
 
 def _brings_news(turn: events.Turn) -> bool:

@@ -14,7 +14,7 @@ from cortex.loop import batch_submissions
 from cortex.state import budget_slice, commands
 from cortex.state.goals import NEVER
 from cortex.state.program import Program
-from cortex.state.state import HELD, Errand, State
+from cortex.state.state import HELD, ExternalRun, State
 from policies.failures.failure_budget import all_alike, too_many_failed
 from policies.failures.reset_time import said_time
 
@@ -105,7 +105,7 @@ def see_end(k: State) -> None:
         _see_stuck(k)
 
 
-def _awaited(k: State) -> Callable[[Errand], bool]:
+def _awaited(k: State) -> Callable[[ExternalRun], bool]:
     """Errands without which the job does not end. A shard's rows are the job's: also one that was cancelled is."""
     return lambda task: not ((task.abandoned and not task.is_shard) or (k.closing and task.due_at_s))
 
@@ -141,7 +141,7 @@ def finish(k: State, out: Out) -> None:
         if key in out_there:
             continue
         if not flight.abandoned:
-            out.append(commands.Abandon(flight.goal, flight.attempt))
+            out.append(commands.AbandonAttempt(flight.goal, flight.attempt))
         if flight.prefix:
             came_home(k, flight, warmed=False)
         assume(k, flight, True)
@@ -159,7 +159,7 @@ def finish(k: State, out: Out) -> None:
             continue
         if not task.abandoned:
             rests = task.is_shard and k.outcome == "partial"
-            out.append((commands.Rest if rests else commands.Abandon)(task.goal, task.attempt))
+            out.append((commands.SuspendChildJob if rests else commands.AbandonAttempt)(task.goal, task.attempt))
             reopen(k, k.goals[task.goal])
         if task.charge is not None and task.is_shard:
             k.ledger.release(task.charge)  # what it was lent counts until it says what became of that
@@ -168,4 +168,4 @@ def finish(k: State, out: Out) -> None:
         del k.errands[key]
     if k.outcome != "partial":
         emit_held(k, out)
-    out.append(commands.Finish(k.outcome, k.why))
+    out.append(commands.FinishJob(k.outcome, k.why))

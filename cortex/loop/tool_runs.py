@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from cortex.calls.attempts import Verdict, drawn
+from cortex.calls.attempts import FinalFailure, drawn
 from cortex.goals import shards
 from cortex.goals.child_jobs import more_than
 from cortex.goals.lifecycle import Out, asked, be_woken, errand, reopen, send, tool_errand
 from cortex.state import commands, events
-from cortex.state.state import ENDED, HELD, Errand, Goal, Item, State, flight_key
-from cortex.values.ledger import Bill
+from cortex.state.state import ENDED, HELD, ExternalRun, Goal, Item, State, flight_key
+from cortex.values.ledger import ChildJobBill
 from cortex.values.plain_values import plain, size_bytes
 from policies.failures.failure import RULES, Failure, FailureKind
 from policies.failures.retry import backoff_s, beyond_patience
@@ -49,9 +49,9 @@ def _taken_at_s(item: Item) -> float:
     return item.observation.taken_at_s if item.observation is not None else -1.0
 
 
-def observed(k: State, event: events.Observed) -> tuple[Goal, Any] | Verdict | None:
+def observed(k: State, event: events.Observed) -> tuple[Goal, Any] | FinalFailure | None:
     """Settle a tool run: the goal and the value that its program shall take in, or that it failed for good."""
-    task = _under_way(k, event.goal, event.attempt, commands.RunTool)
+    task = _under_way(k, event.goal, event.attempt, commands.StartToolRun)
     if task is None:
         return None
     goal = k.goals[event.goal]
@@ -71,9 +71,9 @@ def observed(k: State, event: events.Observed) -> tuple[Goal, Any] | Verdict | N
     return None
 
 
-def returned(k: State, event: events.Returned) -> tuple[Goal, Any] | Verdict | None:
+def returned(k: State, event: events.ChildJobEnded) -> tuple[Goal, Any] | FinalFailure | None:
     """Settle a child job: its money is the parent's, its answer the goal's."""
-    task = _under_way(k, event.goal, event.attempt, commands.Launch)
+    task = _under_way(k, event.goal, event.attempt, commands.LaunchChildJob)
     if task is None:
         return None
     _over(k, task)
@@ -81,8 +81,10 @@ def returned(k: State, event: events.Returned) -> tuple[Goal, Any] | Verdict | N
     k.ledger.release(task.charge)
     if task.is_shard:
         return _shard_returned(k, event, task)
-    bill = Bill(event.known_nusd, event.assumed_nusd, event.input_tokens, event.output_tokens, event.assumed_tokens)
-    k.ledger.bill(bill, k.billed.pop(event.goal, Bill()))
+    bill = ChildJobBill(
+        event.known_nusd, event.assumed_nusd, event.input_tokens, event.output_tokens, event.assumed_tokens
+    )
+    k.ledger.bill(bill, k.billed.pop(event.goal, ChildJobBill()))
     goal = k.goals.get(event.goal)
     if goal is None or goal.status in ENDED:
         return None
@@ -96,7 +98,7 @@ def returned(k: State, event: events.Returned) -> tuple[Goal, Any] | Verdict | N
     over_budget = failure.kind == FailureKind.OVER_BUDGET
     held = not task.own_cap if over_budget else event.partial or RULES[failure.kind].again == "hold"
     if not held:
-        return Verdict(goal, failure)
+        return FinalFailure(goal, failure)
     reopen(k, goal)  # the child can be resumed: it will be spawned, and joined by its name, again
     as_meant = task.resting or k.closing or failure.kind == FailureKind.TIMED_OUT  # by this job's own deadline
     if not (as_meant or (over_budget and more_than(k, goal, task.charge))):
@@ -104,7 +106,7 @@ def returned(k: State, event: events.Returned) -> tuple[Goal, Any] | Verdict | N
     return None
 
 
-def _shard_returned(k: State, event: events.Returned, task: Errand) -> tuple[Goal, Any] | Verdict | None:
+def _shard_returned(k: State, event: events.ChildJobEnded, task: ExternalRun) -> tuple[Goal, Any] | FinalFailure | None:
     """Settle a shard: what it came to is the whole's. One that stopped rests with the job, until that goes on."""
     if event.report is not None:
         shards.take(k, event.goal, event.report)
@@ -114,7 +116,7 @@ def _shard_returned(k: State, event: events.Returned, task: Errand) -> tuple[Goa
     if failure is None:
         return goal, plain(event.answer)
     if not event.partial:
-        return Verdict(goal, failure)
+        return FinalFailure(goal, failure)
     reopen(k, goal)
     if not (task.resting or k.closing or failure.kind == FailureKind.TIMED_OUT):
         k.paused, k.paused_at_s = failure, k.at_s
@@ -124,9 +126,9 @@ def _shard_returned(k: State, event: events.Returned, task: Errand) -> tuple[Goa
 def rest(k: State, out: Out) -> None:
     """This job begins nothing any more: its child jobs finish what they have in flight, and rest until it goes on."""
     for task in k.errands.values():
-        if isinstance(task.command, commands.Launch) and not (task.resting or task.abandoned or task.due_at_s):
+        if isinstance(task.command, commands.LaunchChildJob) and not (task.resting or task.abandoned or task.due_at_s):
             task.resting = True
-            out.append(commands.Rest(task.goal, task.attempt))
+            out.append(commands.SuspendChildJob(task.goal, task.attempt))
 
 
 def go_on(k: State, out: Out) -> None:
@@ -136,7 +138,7 @@ def go_on(k: State, out: Out) -> None:
             send(k, k.goals[task.goal], task, out)
 
 
-def lost(k: State, held: Collection[int], out: Out) -> list[Verdict]:
+def lost(k: State, held: Collection[int], out: Out) -> list[FinalFailure]:
     """The actors that ran the errands may be gone. What may run again does; what may not fails its goal.
 
     A child job is joined by its name. Of one that nobody waits for, the slice stays charged in full.
@@ -145,12 +147,12 @@ def lost(k: State, held: Collection[int], out: Out) -> list[Verdict]:
     for task in list(k.errands.values()):
         if flight_key(task.goal, task.attempt) in held or task.due_at_s:
             continue
-        if isinstance(task.command, commands.Launch):
+        if isinstance(task.command, commands.LaunchChildJob):
             if not task.abandoned or task.is_shard:
                 out.append(task.command)
                 task.resting = False  # whoever joins it has it go on
                 if task.abandoned:
-                    out.append(commands.Abandon(task.goal, task.attempt))
+                    out.append(commands.AbandonAttempt(task.goal, task.attempt))
                 continue
             assert task.charge is not None
             k.ledger.assume(task.charge)
@@ -159,26 +161,26 @@ def lost(k: State, held: Collection[int], out: Out) -> list[Verdict]:
             send(k, k.goals[task.goal], task, out)
         else:
             _over(k, task)
-            verdicts.append(Verdict(k.goals[task.goal], _effect_unknown(Failure(FailureKind.LOST, _died(task)))))
+            verdicts.append(FinalFailure(k.goals[task.goal], _effect_unknown(Failure(FailureKind.LOST, _died(task)))))
     return verdicts
 
 
-def _died(task: Errand) -> str:
+def _died(task: ExternalRun) -> str:
     return f"the worker that ran {task.name} died"
 
 
-def _under_way(k: State, goal_id: int, attempt: int, kind: type) -> Errand | None:
+def _under_way(k: State, goal_id: int, attempt: int, kind: type) -> ExternalRun | None:
     task = k.errands.get(flight_key(goal_id, attempt))
     if task is None or task.due_at_s or not isinstance(task.command, kind):
         return None
     return task
 
 
-def _over(k: State, task: Errand) -> None:
+def _over(k: State, task: ExternalRun) -> None:
     del k.errands[flight_key(task.goal, task.attempt)]
 
 
-def _failed(k: State, goal: Goal, task: Errand, failure: Failure) -> Verdict | None:
+def _failed(k: State, goal: Goal, task: ExternalRun, failure: Failure) -> FinalFailure | None:
     """A reading that failed is tried again as the retry policy says; a deed only where it may be repeated."""
     policy = k.terms.limits.retry
     task.broken += 1
@@ -189,7 +191,7 @@ def _failed(k: State, goal: Goal, task: Errand, failure: Failure) -> Verdict | N
     if not again or task.broken >= policy.attempts_max or beyond_patience(policy, failure):
         _over(k, task)
         k.reading.pop(goal.id, None)
-        return Verdict(goal, failure if task.repeatable else _effect_unknown(failure))
+        return FinalFailure(goal, failure if task.repeatable else _effect_unknown(failure))
     draw = drawn(k.chance_id(goal.id, task.name), task.attempt)
     task.due_at_s = k.at_s + max(0.001, backoff_s(policy, task.broken, failure.kind, failure.retry_after_s, draw))
     be_woken(k, goal, task.due_at_s)
@@ -206,4 +208,3 @@ def take_in(k: State, goal: Goal) -> None:
     """The goal's result is being taken in, as a reply would be."""
     reopen(k, goal)
     asked(k, goal)
-

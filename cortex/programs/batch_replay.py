@@ -17,17 +17,17 @@ from cortex.calls.request import asked_as_given, plain_way
 from cortex.goals.lifecycle import ASKED, OPEN
 from cortex.loop.event_handlers import take
 from cortex.loop.termination import see_failures
-from cortex.state.commands import Decided
-from cortex.state.events import Answered, Event, Fed, Granted, Row, Ticked, Turn, Written
+from cortex.state.commands import StepCommands
+from cortex.state.events import Answered, Event, PermitsGranted, ResultsWritten, Row, RowsRead, Ticked, Turn
 from cortex.state.program import Program
-from cortex.state.state import Flight, Goal, State, flight_key
+from cortex.state.state import Goal, InFlightAttempt, State, flight_key
 from policies.estimates.price import cost_nusd
 from policies.estimates.tokens import bodies_tokens_bound, body_tokens_bound
 from policies.failures.timeout import attempt_timeout_s
 from policies.limits.slices import day_of
 
-_PLAIN = frozenset({Answered, Fed, Granted, Written, Ticked})
-_NEWS = frozenset({Answered, Fed, Ticked})
+_PLAIN = frozenset({Answered, RowsRead, PermitsGranted, ResultsWritten, Ticked})
+_NEWS = frozenset({Answered, RowsRead, Ticked})
 
 
 _NOBODY = Program()
@@ -52,7 +52,7 @@ class BatchReplay:
     """Of the turns of one replay."""
 
     def __init__(self) -> None:
-        self._plainly: PlainTurns | None = None
+        self._plainly: TurnFold | None = None
         self._stepped = 0
         """Events since K was last found to be none that can take turns plainly, or left off."""
 
@@ -78,7 +78,7 @@ class BatchReplay:
             self._plainly, self._stepped = plain_turns(k, program), 0
 
 
-def plain_turns(k: State, program: Program) -> PlainTurns | None:
+def plain_turns(k: State, program: Program) -> TurnFold | None:
     """K as it takes plain turns; None where it stands so that none is plain."""
     if program.fast_replay() is None or not _stands_plainly(k):
         return None
@@ -89,7 +89,7 @@ def plain_turns(k: State, program: Program) -> PlainTurns | None:
         return None
     ready = k.open_by_kind["row"]
     slow = _askable(k, ready, [row_of(k.goals[goal_id]) for goal_id in ready])
-    return PlainTurns(k, slow) if slow is not None else None
+    return TurnFold(k, slow) if slow is not None else None
 
 
 def _stands_plainly(k: State) -> bool:
@@ -113,7 +113,7 @@ def _is_row(k: State, goal: Goal) -> bool:
     return goal.status is ASKED and flight_key(goal.id, goal.tries) in k.flights
 
 
-def _attempt(k: State, flight: Flight) -> int:
+def _attempt(k: State, flight: InFlightAttempt) -> int:
     """The number of the attempt whose answer is plain for this goal; 0: none is."""
     goal = k.goals[flight.goal]
     odd = (
@@ -143,7 +143,7 @@ def _askable(k: State, goals: Iterable[int], rows: Sequence[Row]) -> dict[int, f
     return slow
 
 
-class PlainTurns:
+class TurnFold:
     """Takes turns of one K, until ``put_back``; meanwhile nobody else may look at its goals and its attempts."""
 
     def __init__(self, k: State, slow: dict[int, float]) -> None:
@@ -154,7 +154,7 @@ class PlainTurns:
         self._open = [*k.open_by_kind["row"]]
         """Goals that may be asked now, in their order; the first ``_begun`` of them were asked since."""
         self._begun = 0
-        self._asked: dict[int, Flight | float] = {}
+        self._asked: dict[int, InFlightAttempt | float] = {}
         """By goal, in their order, the attempts under way; of one that was begun since, when."""
         self._later: dict[int, int] = {}
         """Of those that are not the first of their goal, which they are; 0 where its answer is not plain."""
@@ -178,8 +178,8 @@ class PlainTurns:
         goals = [event.goal for event in answers]
         if not self._awaits(goals, answers) or self._too_many_fail(len(goals)):
             return False
-        fed = [event for event in others if type(event) is Fed]
-        permits = self._permits([event for event in others if type(event) is Granted])
+        fed = [event for event in others if type(event) is RowsRead]
+        permits = self._permits([event for event in others if type(event) is PermitsGranted])
         left, more = len(self._asked) - len(goals), sum([len(window.rows) for window in fed])
         room = min(k.terms.limits.concurrency, permits) - left
         asked = max(0, min(room, len(self._open) - self._begun + more))
@@ -191,8 +191,8 @@ class PlainTurns:
             return False
         k.at_s = at_s
         for event in others:
-            if type(event) is not Fed:
-                take(k, _NOBODY, event, Decided())
+            if type(event) is not RowsRead:
+                take(k, _NOBODY, event, StepCommands())
         if answers:
             self._settle(goals, answers)
         self._ask(asked)
@@ -227,7 +227,7 @@ class PlainTurns:
         k.tally.succeeded -= succeeded
         return halted
 
-    def _permits(self, grants: list[Granted]) -> int:
+    def _permits(self, grants: list[PermitsGranted]) -> int:
         """Calls that may be in flight after these; -1: the route gets another form of leave."""
         for grant in grants:
             if grant.route or grant.starts >= 0 or grant.permits < 0:
@@ -236,7 +236,7 @@ class PlainTurns:
                 return -1
         return grants[-1].permits if grants else self._k.shares[0].permits
 
-    def _fed(self, windows: list[Fed]) -> bool:
+    def _fed(self, windows: list[RowsRead]) -> bool:
         """Take in a window of rows, the next one and of plain rows alone; else nothing was changed."""
         if not windows:
             return True
@@ -299,7 +299,7 @@ class PlainTurns:
         goals = k.goals = {goal_id: self._goal(goal_id, row) for goal_id, row in self._rows.items()}
         k.open_by_kind["row"] = dict.fromkeys(self._open[self._begun :])
         for goal_id, flight in self._asked.items():
-            if not isinstance(flight, Flight):
+            if not isinstance(flight, InFlightAttempt):
                 goal = goals[goal_id]
                 key, body, output_max, _ = goal.value
                 flight = asked_as_given(k, goal, key, body, output_max, flight)

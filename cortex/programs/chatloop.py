@@ -33,7 +33,7 @@ async def chatloop(
 ) -> dict[str, Any]:  # fmt: skip
     """Label ``count`` notes, or one's own (``notes``, text by name), and count the labels."""
     items = list(notes) if notes else label_task.names(count, seed)
-    books = Books(items)
+    books = GroundTruth(items)
     counts, ended = await (_chat if form == "chat" else _clean)(ctx, books, notes)
     told = {
         "form": form, "items": len(items), "counts": counts, "ended": ended, "turns": books.turns,
@@ -42,7 +42,7 @@ async def chatloop(
     return told if notes else {**told, "right": counts == label_task.truth(items)}
 
 
-class Books:
+class GroundTruth:
     """What really happened, kept beside the loop: it is not told of it."""
 
     def __init__(self, items: list[str]) -> None:
@@ -69,7 +69,9 @@ class Books:
         return sum(len(said) > 1 for said in self.recorded.values())
 
 
-async def _chat(ctx: cortex.Context, books: Books, notes: dict[str, str] | None) -> tuple[dict[str, int] | None, str]:
+async def _chat(
+    ctx: cortex.Context, books: GroundTruth, notes: dict[str, str] | None
+) -> tuple[dict[str, int] | None, str]:
     """The counts, where it came to any, and how it ended."""
     talk = Conversation("chat", tools=(READ, RECORD)).said(label_task.task(books.items))
     nudges = 0
@@ -102,7 +104,9 @@ def turns_max(items: int) -> int:
     return 4 * items + 20
 
 
-async def _clean(ctx: cortex.Context, books: Books, notes: dict[str, str] | None) -> tuple[dict[str, int] | None, str]:
+async def _clean(
+    ctx: cortex.Context, books: GroundTruth, notes: dict[str, str] | None
+) -> tuple[dict[str, int] | None, str]:
     """The counts. What fails for good fails the run: there is nobody who could overlook it."""
 
     async def labelled(item: str) -> Label:
@@ -116,4 +120,4 @@ async def _clean(ctx: cortex.Context, books: Books, notes: dict[str, str] | None
     return label_task.counted(await ctx.map(labelled, books.items)), "answered"
 
 
-__all__ = ["LABELS", "Books", "chatloop", "turns_max"]
+__all__ = ["LABELS", "GroundTruth", "chatloop", "turns_max"]

@@ -58,7 +58,7 @@ _ANSWER = re.compile(r"(affine|convex|concave|neither), (nonnegative|nonpositive
 _TOKEN = re.compile(r"[a-z]+|[(),]")
 
 
-class Node(NamedTuple):
+class AtomNode(NamedTuple):
     """One application of an atom. Arguments are ``x`` or the names of nodes before it."""
 
     name: str
@@ -137,21 +137,21 @@ class Convex(Program, frozen=True):
         return {"functions": k.emitted, "calls": k.tally.calls}
 
 
-def _node(goal: Goal) -> Node:
+def _node(goal: Goal) -> AtomNode:
     name, atom, arguments = goal.value
-    return Node(name, atom, tuple(arguments))
+    return AtomNode(name, atom, tuple(arguments))
 
 
 # -- prompts --------------------------------------------------------------------------------------------------------
 
 
-def whole_prompt(text: str, nodes: Sequence[Node], tree: bool) -> Prompt:
+def whole_prompt(text: str, nodes: Sequence[AtomNode], tree: bool) -> Prompt:
     """The whole function at once; ``tree``: as its nodes, in order."""
     said = "\n".join(map(str, nodes)) if tree else f"f = {text}"
     return _prompt("tree" if tree else "one-shot", nodes, [said], nodes[-1].name if tree else "f")
 
 
-def node_prompt(node: Node, known: dict[str, str], before: Sequence[tuple[Node, str]]) -> Prompt:
+def node_prompt(node: AtomNode, known: dict[str, str], before: Sequence[tuple[AtomNode, str]]) -> Prompt:
     """One node with what is known of its arguments; ``before``: questions that were answered already."""
     history = [f"Question: what is {each.atom} of {', '.join(each.arguments)}, named {each.name}?\n\nAnswer: {said}"
                for each, said in before]  # fmt: skip
@@ -160,7 +160,7 @@ def node_prompt(node: Node, known: dict[str, str], before: Sequence[tuple[Node, 
     return _prompt("history" if before else "focused", nodes, [*history, "\n".join([str(node), *facts])], node.name)
 
 
-def _prompt(constructor: str, nodes: Sequence[Node], said: Sequence[str], target: str) -> Prompt:
+def _prompt(constructor: str, nodes: Sequence[AtomNode], said: Sequence[str], target: str) -> Prompt:
     used = {node.atom for node in nodes}
     atoms = "\n".join(f"{name}: {ATOMS[name]}" for name in ATOMS if name in used)
     variable = [VARIABLE] if any("x" in node.arguments for node in nodes) else []
@@ -178,12 +178,12 @@ def judgement_of(text: str) -> str:
     return text
 
 
-def nodes_of(text: str) -> list[Node]:
+def nodes_of(text: str) -> list[AtomNode]:
     """A function taken apart: its nodes, each after those that it depends on; equal parts are one node.
 
     Raises ``ValueError`` for a text that is no composition of known atoms.
     """
-    nodes: dict[tuple[str, tuple[str, ...]], Node] = {}
+    nodes: dict[tuple[str, tuple[str, ...]], AtomNode] = {}
     open_: list[tuple[str, list[str]]] = [("", [])]
     tokens = _TOKEN.findall(text)
     if "".join(tokens) != text.replace(" ", ""):
@@ -196,7 +196,7 @@ def nodes_of(text: str) -> list[Node]:
         elif token == ")" and len(open_) > 1 and open_[-1][1]:
             atom, arguments = open_.pop()
             key = (atom, tuple(arguments))
-            node = nodes.setdefault(key, Node(f"t{len(nodes) + 1}", *key))
+            node = nodes.setdefault(key, AtomNode(f"t{len(nodes) + 1}", *key))
             open_[-1][1].append(node.name)
         elif token not in ("(", ","):
             raise ValueError(f"no function, at {token!r}: {text[:60]!r}")

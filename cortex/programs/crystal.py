@@ -10,7 +10,7 @@ from typing import Any
 
 from cortex.flows import CallFailed, Context, flow
 from cortex.programs.rlm import Kind, fault, ran
-from cortex.state.sandbox import KEPT, Bounds, Piece, sandbox
+from cortex.state.sandbox import KEPT, SandboxBounds, SandboxPiece, sandbox
 from policies.failures.failure import FailureKind
 
 
@@ -23,8 +23,8 @@ async def crystal(
 
     ``context`` is the new input; ``question`` is there for the program to read. ``calls``: of all pieces together.
     """
-    bounds, names = Bounds(calls=calls), {"context": context, "question": question}
-    kept: list[Piece] = []
+    bounds, names = SandboxBounds(calls=calls), {"context": context, "question": question}
+    kept: list[SandboxPiece] = []
     asked: set[tuple[str, int]] = set()
     said = "it ended and submitted nothing"
     for code in pieces:

@@ -32,7 +32,7 @@ import msgspec
 
 from cortex.programs.parts import notes_artefacts, notes_prompts
 from cortex.programs.parts.notes_artefacts import NoteText
-from cortex.programs.parts.notes_brief import Brief
+from cortex.programs.parts.notes_brief import NotesBrief
 from cortex.programs.parts.notes_documents import BY_BYTES, Document
 from cortex.state.changes import Abandon, Ask, Change, Fail, Resolve, Wait
 from cortex.state.program import Program
@@ -260,9 +260,9 @@ class Notes(Program, frozen=True):
     def _sub_questions(self, k: State) -> Sequence[str]:
         return next((goal.answer for goal in k.goals_of("plan") if goal.answer), ())
 
-    def _brief(self, k: State, sub_questions: Sequence[str] | None = None) -> Brief:
+    def _brief(self, k: State, sub_questions: Sequence[str] | None = None) -> NotesBrief:
         parts = tuple(self._sub_questions(k) if sub_questions is None else sub_questions)
-        return Brief(self.question, parts, self.claims_max, self.summary_words_max, self.answer_words_max)
+        return NotesBrief(self.question, parts, self.claims_max, self.summary_words_max, self.answer_words_max)
 
     def _claims_alone(self, k: State, top: Goal, why: str) -> dict[str, Any]:
         """In place of a synthesis: the claims found, each with its note's name."""

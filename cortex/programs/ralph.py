@@ -24,8 +24,8 @@ from cortex.state.program import Program, offered
 from cortex.state.state import Goal, Item, State
 from cortex.values.prompt import Part, Prompt, Role, Rule
 from cortex.values.reply import Reply
-from policies.decisions.progress import Found, Reached, and_now, progressed
-from policies.decisions.stagnation import Patience, Step, next_step
+from policies.decisions.progress import ProgressSoFar, RoundFacts, and_now, progressed
+from policies.decisions.stagnation import StagnationPolicy, StagnationStep, next_step
 from policies.failures.failure import Failure, FailureKind
 
 SYSTEM = (
@@ -45,7 +45,7 @@ NOTES_MAX = 1_000
 _ROUND = ("ask", "apply")
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class WorkProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How the work stands, before a round."""
 
     folder: str
@@ -54,7 +54,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     round: int = 1
     quiet: int = 0
     reframed: int = 0
-    reached: Reached = Reached()
+    reached: ProgressSoFar = ProgressSoFar()
     note: str = ""
     """What became of the last answer, where it was not applied."""
     check: dict[str, Any] = {}
@@ -95,9 +95,7 @@ class Ralph(Program, frozen=True):
     """
 
     name: ClassVar[str] = "ralph"
-    tools: ClassVar[Mapping[str, Any]] = {
-        each.__name__: each for each in (folder_opened, folder_round, folder_closed)
-    }
+    tools: ClassVar[Mapping[str, Any]] = {each.__name__: each for each in (folder_opened, folder_round, folder_closed)}
     keeps: ClassVar[bool] = False
     rows_are_goals: ClassVar[bool] = False
 
@@ -116,7 +114,7 @@ class Ralph(Program, frozen=True):
 
     def begin(self, k: State) -> Iterable[Change]:
         """Look at the folder as it is. Raises ``ValueError`` for bounds that make no sense."""
-        Patience(self.quiet_rounds, self.reframes)
+        StagnationPolicy(self.quiet_rounds, self.reframes)
         for name in ("rounds", "view_bytes", "output_tokens_max", "check_timeout_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above zero, not {getattr(self, name)}")
@@ -153,7 +151,7 @@ class Ralph(Program, frozen=True):
             "view_bytes": self.view_bytes,
         }  # fmt: skip
 
-    def prompt(self, standing: Standing, refused: str = "") -> Prompt:
+    def prompt(self, standing: WorkProgress, refused: str = "") -> Prompt:
         """The task, the folder, what the check said. What does not fit is cut, the least wanted contents first."""
         view, check = standing.view, standing.check
         names = "\n".join(f"{path} ({about})" for path, about in view["files"])
@@ -191,10 +189,10 @@ class Ralph(Program, frozen=True):
         if goal.kind == "leave":
             yield from _told_end(goal.value["answer"])
             return
-        found = Found(value["view"]["digest"], value["check"]["found"], value["check"]["failing"])
+        found = RoundFacts(value["view"]["digest"], value["check"]["found"], value["check"]["failing"])
         seen = {"folder": value["folder"], "number": value["number"], "check": value["check"], "view": value["view"]}
         if goal.kind == "open":
-            standing = Standing(**seen, reached=and_now(Reached(), found))
+            standing = WorkProgress(**seen, reached=and_now(ProgressSoFar(), found))
             yield from self._end(standing, "passed", 0) if value["check"]["passed"] else [_asked(standing)]
             return
         before = _standing(goal)
@@ -202,9 +200,7 @@ class Ralph(Program, frozen=True):
         note = _noted(value["refused"], goal.value["edits"])
         quiet, reframed = (0, 0) if got_on else (before.quiet + 1, before.reframed)
         reached = and_now(before.reached, found)
-        standing = msgspec.structs.replace(
-            before, **seen, reached=reached, quiet=quiet, reframed=reframed, note=note
-        )
+        standing = msgspec.structs.replace(before, **seen, reached=reached, quiet=quiet, reframed=reframed, note=note)
         left = "" if found.failing is None else f", {found.failing} left"
         yield Log(f"round {before.round}: {'passed' if value['check']['passed'] else 'not passed'}{left}")
         yield from self._after(standing)
@@ -228,22 +224,22 @@ class Ralph(Program, frozen=True):
         said = {"rounds": rounds, "failing": None, "check": failure.message}
         yield Goal("leave", {"folder": folder, "answer": {"passed": False, "ended": failure.kind, **said}})
 
-    def _after(self, standing: Standing) -> Iterable[Change]:
+    def _after(self, standing: WorkProgress) -> Iterable[Change]:
         """What follows a round: the end, or the next one, framed as the last ones deserve."""
         if standing.check["passed"]:
             yield from self._end(standing, "passed", standing.round)
             return
-        step = next_step(standing.quiet, standing.reframed, Patience(self.quiet_rounds, self.reframes))
-        if step == Step.STOP:
+        step = next_step(standing.quiet, standing.reframed, StagnationPolicy(self.quiet_rounds, self.reframes))
+        if step == StagnationStep.STOP:
             yield from self._end(standing, "stagnated", standing.round)
         elif standing.round >= self.rounds:
             yield from self._end(standing, "rounds", standing.round)
         else:
-            if step == Step.REFRAME:
+            if step == StagnationStep.REFRAME:
                 standing = msgspec.structs.replace(standing, quiet=0, reframed=standing.reframed + 1)
             yield _asked(msgspec.structs.replace(standing, round=standing.round + 1))
 
-    def _end(self, standing: Standing, how: str, rounds: int) -> Iterable[Change]:
+    def _end(self, standing: WorkProgress, how: str, rounds: int) -> Iterable[Change]:
         answer = {
             "passed": how == "passed", "ended": how, "rounds": rounds, "failing": standing.check["failing"],
             "check": standing.check["said"],
@@ -255,12 +251,12 @@ class Ralph(Program, frozen=True):
         return next((item.value for item in k.items_of("answer")), None)
 
 
-def _asked(standing: Standing) -> Goal:
+def _asked(standing: WorkProgress) -> Goal:
     return Goal("ask", {"standing": msgspec.to_builtins(standing)})
 
 
-def _standing(goal: Goal) -> Standing:
-    return msgspec.convert(goal.value["standing"], Standing)
+def _standing(goal: Goal) -> WorkProgress:
+    return msgspec.convert(goal.value["standing"], WorkProgress)
 
 
 def _told_end(answer: dict[str, Any]) -> Iterable[Change]:

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import cortex
-from cortex.programs.chatloop import NUDGE, NUDGES_MAX, REPLY_TOKENS_MAX, TOOLS, Books, turns_max
+from cortex.programs.chatloop import NUDGE, NUDGES_MAX, REPLY_TOKENS_MAX, TOOLS, GroundTruth, turns_max
 from cortex.programs.parts import label_task
 from cortex.programs.parts.label_task import LABELS, READ, RECORD, record
 from cortex.programs.parts.label_task import read as read  # a tool of this flow's too
@@ -46,7 +46,7 @@ async def recovery(
     if part < 1:
         raise ValueError(f"part must be 1 or more, not {part}")
     items = label_task.names(count, seed)
-    books = Books(items)
+    books = GroundTruth(items)
     try:
         counts = await _MOVES[move](ctx, books, items, part)
         ended = "answered" if counts is not None else "no answer in the form asked for"
@@ -61,7 +61,7 @@ async def recovery(
 
 
 async def _talked(
-    ctx: cortex.Context, books: Books, talk: Conversation, turns: int, sample: int = 0
+    ctx: cortex.Context, books: GroundTruth, talk: Conversation, turns: int, sample: int = 0
 ) -> tuple[Conversation, Counts, bool]:
     """Go on with a conversation for at most so many replies: as it is then, what it answered, whether it has ended."""
     nudges = 0
@@ -88,17 +88,17 @@ def _begun(items: Sequence[str], more: str = "") -> Conversation:
     return Conversation("loop", tools=(READ, RECORD)).said(f"{task}\n\n{more}" if more else task)
 
 
-async def _whole(ctx: cortex.Context, books: Books, items: Sequence[str], sample: int = 0) -> Counts:
+async def _whole(ctx: cortex.Context, books: GroundTruth, items: Sequence[str], sample: int = 0) -> Counts:
     """All of these items in one conversation."""
     _, counts, _ = await _talked(ctx, books, _begun(items), turns_max(len(items)), sample)
     return counts
 
 
-async def _none(ctx: cortex.Context, books: Books, items: Sequence[str], part: int) -> Counts:
+async def _none(ctx: cortex.Context, books: GroundTruth, items: Sequence[str], part: int) -> Counts:
     return await _whole(ctx, books, items)
 
 
-async def _compaction(ctx: cortex.Context, books: Books, items: Sequence[str], part: int) -> Counts:
+async def _compaction(ctx: cortex.Context, books: GroundTruth, items: Sequence[str], part: int) -> Counts:
     talk = _begun(items)
     while books.turns < turns_max(len(items)):
         talk, counts, ended = await _talked(ctx, books, talk, 2 * part)
@@ -110,7 +110,7 @@ async def _compaction(ctx: cortex.Context, books: Books, items: Sequence[str], p
     return None
 
 
-async def _externalisation(ctx: cortex.Context, books: Books, items: Sequence[str], part: int) -> Counts:
+async def _externalisation(ctx: cortex.Context, books: GroundTruth, items: Sequence[str], part: int) -> Counts:
     while (left := [item for item in items if item not in books.recorded]) and books.turns < turns_max(len(items)):
         await _talked(ctx, books, _begun(left), 2 * part)
     lines = [f"{item}: {said[-1]}" for item, said in books.recorded.items()]
@@ -118,7 +118,7 @@ async def _externalisation(ctx: cortex.Context, books: Books, items: Sequence[st
     return counts
 
 
-async def _rederivation(ctx: cortex.Context, books: Books, items: Sequence[str], part: int) -> Counts:
+async def _rederivation(ctx: cortex.Context, books: GroundTruth, items: Sequence[str], part: int) -> Counts:
     counts = dict.fromkeys(LABELS, 0)
     for sample, label in enumerate(LABELS):  # the same conversations again: a remembered reply would be kept state
         for begin in range(0, len(items), part):
@@ -129,7 +129,7 @@ async def _rederivation(ctx: cortex.Context, books: Books, items: Sequence[str],
     return {str(label): number for label, number in counts.items()}
 
 
-async def _recursion(ctx: cortex.Context, books: Books, items: Sequence[str], part: int) -> Counts:
+async def _recursion(ctx: cortex.Context, books: GroundTruth, items: Sequence[str], part: int) -> Counts:
     if len(items) <= part:
         return await _whole(ctx, books, items)
     middle = len(items) // 2
@@ -138,7 +138,7 @@ async def _recursion(ctx: cortex.Context, books: Books, items: Sequence[str], pa
     return None if one is None or two is None else {label: one[label] + two[label] for label in LABELS}
 
 
-async def _frontloading(ctx: cortex.Context, books: Books, items: Sequence[str], part: int) -> Counts:
+async def _frontloading(ctx: cortex.Context, books: GroundTruth, items: Sequence[str], part: int) -> Counts:
     texts = await ctx.map(lambda item: ctx.run(read, item), items)
     notes = "\n".join(f"{item}: {text}" for item, text in zip(items, texts, strict=True))
     task = label_task.task(items).replace(_TWO_STEPS, _ONE_STEP)

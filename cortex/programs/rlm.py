@@ -19,8 +19,17 @@ from typing import Any, Literal
 import msgspec
 
 from cortex.flows import CallFailed, Context, flow
-from cortex.programs.parts.rlm_prompts import Told, code_of, unquoted, writing
-from cortex.state.sandbox import KEPT, Bounds, Outcome, Piece, Refusal, Said, Wanted, sandbox
+from cortex.programs.parts.rlm_prompts import ShownTurn, code_of, unquoted, writing
+from cortex.state.sandbox import (
+    KEPT,
+    PieceCall,
+    PieceCallResult,
+    PieceOutcome,
+    SandboxBounds,
+    SandboxPiece,
+    SandboxRefusal,
+    sandbox,
+)
 from policies.failures.failure import FailureKind
 
 Kind = Literal["text", "number", "json", "list"]
@@ -43,10 +52,10 @@ async def rlm(
     """
     if turns < 1 or preview < 0 or errors < 0 or depth < 0:
         raise ValueError("turns must be 1 or more, preview, errors and depth 0 or more")
-    bounds, recurses, names = Bounds(calls=calls), depth > 0, {"context": context, "question": question}
+    bounds, recurses, names = SandboxBounds(calls=calls), depth > 0, {"context": context, "question": question}
     asked: set[tuple[str, int]] = set()
-    kept: list[Piece] = []
-    told: list[Told] = []
+    kept: list[SandboxPiece] = []
+    told: list[ShownTurn] = []
     failed = ""
     while len(told) < turns + errors:
         turn = 1 + sum(not each.fault for each in told)
@@ -56,14 +65,17 @@ async def rlm(
             deeper = {"turns": turns, "preview": preview, "errors": errors, "depth": depth - 1, "calls": calls}
             piece, outcome = await ran(ctx, kept, code, names, bounds, asked, recurses, deeper)
         else:
-            piece, outcome = Piece(""), Outcome(refusal=Refusal.SYNTAX, why="the reply holds no fenced code")
+            piece, outcome = (
+                SandboxPiece(""),
+                PieceOutcome(refusal=SandboxRefusal.SYNTAX, why="the reply holds no fenced code"),
+            )
         failed = fault(outcome, returns)
         if outcome.submitted and not failed:
             return outcome.answer
         if outcome.refusal is None or outcome.refusal in KEPT:
             kept.append(piece)
         why = unquoted(failed, [str(said.value) for each in (*kept, piece) for said in each.said], code)
-        told.append(Told(code, outcome.output, outcome.names, why))
+        told.append(ShownTurn(code, outcome.output, outcome.names, why))
         ctx.log(f"turn {turn}: {len(piece.said)} calls; {why or f'printed {outcome.printed_chars} characters'}")
         if sum(bool(each.fault) for each in told) > errors or (not failed and turn == turns):
             break
@@ -76,31 +88,33 @@ rlm.tools = {sandbox.__name__: sandbox}
 
 
 async def ran(
-    ctx: Context, kept: Sequence[Piece], code: str, names: dict[str, Any], bounds: Bounds,
+    ctx: Context, kept: Sequence[SandboxPiece], code: str, names: dict[str, Any], bounds: SandboxBounds,
     asked: set[tuple[str, int]], recurses: bool = False, deeper: dict[str, Any] | None = None,
-) -> tuple[Piece, Outcome]:  # fmt: skip
+) -> tuple[SandboxPiece, PieceOutcome]:  # fmt: skip
     """Run a piece to its end, after those kept: whenever it waits for calls, make them.
 
     ``asked`` gathers all calls, also of pieces that were not kept: those that are made again are answered from memory.
     """
-    piece, seen = Piece(code), Counter[str]()
+    piece, seen = SandboxPiece(code), Counter[str]()
     while True:
-        outcome: Outcome = await ctx.run(sandbox, [*kept, piece], names, bounds, recurses)
+        outcome: PieceOutcome = await ctx.run(sandbox, [*kept, piece], names, bounds, recurses)
         if not outcome.calls:
             return piece, outcome
-        numbered: list[tuple[Wanted, int]] = []
+        numbered: list[tuple[PieceCall, int]] = []
         for wanted in outcome.calls:  # equal ones are to differ, as they would anywhere else
             numbered.append((wanted, seen[wanted.prompt]))
             seen[wanted.prompt] += 1
         new = {(wanted.prompt, sample) for wanted, sample in numbered} - asked
         if len(asked) + len(new) > bounds.calls:
-            return piece, Outcome(refusal=Refusal.CALLS, why=f"more than {bounds.calls:,} calls, with those before")
+            return piece, PieceOutcome(
+                refusal=SandboxRefusal.CALLS, why=f"more than {bounds.calls:,} calls, with those before"
+            )
         asked |= new
         said = await ctx.map(lambda each: _said(ctx, each[0], each[1], deeper or {}), numbered, at_once=bounds.calls)
         piece = msgspec.structs.replace(piece, said=(*piece.said, *said), seal=outcome.seal)
 
 
-async def _said(ctx: Context, wanted: Wanted, sample: int, deeper: dict[str, Any]) -> Said:
+async def _said(ctx: Context, wanted: PieceCall, sample: int, deeper: dict[str, Any]) -> PieceCallResult:
     """One call: an ordinary question to the role ``sub``, or this program again as a child job."""
     if wanted.recurse:
         child = rlm(question=wanted.prompt, context=wanted.context, **deeper)
@@ -108,11 +122,11 @@ async def _said(ctx: Context, wanted: Wanted, sample: int, deeper: dict[str, Any
     else:
         got = await ctx.ask(wanted.prompt, model="sub", sample=sample, on_failure="keep")
     if isinstance(got, CallFailed):
-        return Said(failed=f"{got.kind}: {got.story}"[:SAID_CHARS])
-    return Said(got)
+        return PieceCallResult(failed=f"{got.kind}: {got.story}"[:SAID_CHARS])
+    return PieceCallResult(got)
 
 
-def fault(outcome: Outcome, returns: str) -> str:
+def fault(outcome: PieceOutcome, returns: str) -> str:
     """What is wrong with what a piece came to; empty where nothing is."""
     if outcome.refusal is not None:
         where = f" (line {outcome.line})" if outcome.line else ""

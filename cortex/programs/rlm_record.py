@@ -10,21 +10,21 @@ from typing import Any
 
 import msgspec
 
-from cortex.flows.awaitables import CallFailed, Group, Question, Request, ToolRun
+from cortex.flows.awaitables import AwaitGroup, CallFailed, CallRequest, FlowRequest, ToolRequest
 from cortex.flows.context import Context
-from cortex.flows.runner import Run, Start
+from cortex.flows.runner import FlowRun, RunStart
 from cortex.programs.rlm import rlm
-from cortex.state.sandbox import Outcome, Piece, Said
+from cortex.state.sandbox import PieceCallResult, PieceOutcome, SandboxPiece
 from cortex.state.state import Goal, State, Status
 from policies.failures.failure import FailureKind
 
 
-class Recorded(msgspec.Struct):
+class RecordedRun(msgspec.Struct):
     """A run that came to an answer."""
 
     params: dict[str, Any]
     answer: Any = None
-    pieces: list[Piece] = []
+    pieces: list[SandboxPiece] = []
     """Those that were kept and the one that submitted, each with what its calls came to."""
     prompts: list[list[str]] = []
     """What each of them asked, in order."""
@@ -32,7 +32,7 @@ class Recorded(msgspec.Struct):
     recursed: bool = False
 
 
-class _Known:
+class _KnownAnswers:
     """Answers of K, by what was asked."""
 
     def __init__(self, k: State, run: Goal) -> None:
@@ -41,11 +41,11 @@ class _Known:
             goal = k.goals[number]
             if goal.status == Status.RESOLVED or (goal.kind, goal.value[2]) not in self._goals:
                 self._goals[goal.kind, goal.value[2]] = goal
-        self.asked: list[tuple[Request, Any]] = []
+        self.asked: list[tuple[FlowRequest, Any]] = []
 
     def value(self, awaited: Any) -> Any:
         """What this came to. Raises ``CallFailed`` as it was raised then, and ``LookupError`` for what never was."""
-        if isinstance(awaited, Group):
+        if isinstance(awaited, AwaitGroup):
             return awaited.result(False) if self._filled(awaited) else []
         goal = self._goals.get((awaited.kind, awaited.digest()))
         if goal is None:
@@ -61,7 +61,7 @@ class _Known:
         self.asked.append((awaited, value))
         return value
 
-    def _filled(self, group: Group) -> bool:
+    def _filled(self, group: AwaitGroup) -> bool:
         for index in range(group.count):
             entry = group.make(index)
             group.values[index] = self.through(entry) if isinstance(entry, Coroutine) else self.value(entry)
@@ -82,44 +82,44 @@ class _Known:
             return stop.value
 
 
-def recorded(program: Any, k: State) -> Recorded:
+def recorded(program: Any, k: State) -> RecordedRun:
     """What the run did. Raises ``LookupError`` with one line where K does not tell, or it came to no answer."""
     runs = list(k.goals_of("run"))
     if len(runs) != 1 or runs[0].status != Status.RESOLVED:
         raise LookupError("it came to no answer")
     params = program.params()
-    known = _Known(k, runs[0])
-    standing = Run(Start(runs[0].id, k.terms.job, runs[0].value["at_s"], program.own_file(), _nothing))
+    known = _KnownAnswers(k, runs[0])
+    standing = FlowRun(RunStart(runs[0].id, k.terms.job, runs[0].value["at_s"], program.own_file(), _nothing))
     try:
         answer = known.through(rlm.function(Context(standing, params), **params))
     except CallFailed as failed:
         raise LookupError(f"it came to no answer: {failed.story}") from None
-    found = Recorded(params, answer)
+    found = RecordedRun(params, answer)
     asked: dict[str, list[str]] = {}
     for request, value in known.asked:
-        if isinstance(request, ToolRun) and isinstance(value, Outcome):
-            pieces = msgspec.convert(request.arguments["pieces"], list[Piece])
+        if isinstance(request, ToolRequest) and isinstance(value, PieceOutcome):
+            pieces = msgspec.convert(request.arguments["pieces"], list[SandboxPiece])
             asked.setdefault(_key(pieces[-1], len(pieces)), []).extend(wanted.prompt for wanted in value.calls)
             found.recursed = found.recursed or any(wanted.recurse for wanted in value.calls)
             if value.submitted:
                 found.pieces = pieces
-        elif isinstance(request, Question) and request.role == "":
+        elif isinstance(request, CallRequest) and request.role == "":
             found.writing_calls += 1
     found.prompts = [asked.get(_key(piece, at + 1), []) for at, piece in enumerate(found.pieces)]
     return found
 
 
-def _key(piece: Piece, place: int) -> str:
+def _key(piece: SandboxPiece, place: int) -> str:
     return f"{place} {piece.code}"
 
 
-def _nothing(run: Run) -> Any:
+def _nothing(run: FlowRun) -> Any:
     raise AssertionError("it is driven by hand")
 
 
-def said_of(recorded: Recorded) -> list[tuple[str, Said]]:
+def said_of(recorded: RecordedRun) -> list[tuple[str, PieceCallResult]]:
     """Every call of the pieces with what it came to, in order."""
-    calls: list[tuple[str, Said]] = []
+    calls: list[tuple[str, PieceCallResult]] = []
     for prompts, piece in zip(recorded.prompts, recorded.pieces, strict=True):
         calls += zip(prompts, piece.said, strict=True)
     return calls

@@ -19,9 +19,9 @@ from cortex.state.events import Row
 from cortex.state.program import Program
 from cortex.state.state import Goal, State
 from cortex.values.display import simulated
-from cortex.values.ledger import Took
+from cortex.values.ledger import ReplyTimings
 from cortex.values.reply import Malformed, Reply, as_said
-from cortex.values.schema import Shape
+from cortex.values.schema import AnswerShape
 from cortex.values.template import Template
 from policies.estimates.tokens import text_within_tokens_bound, tokens_besides
 from policies.failures.failure import Failure, FailureKind
@@ -217,9 +217,7 @@ class Table(Program, frozen=True):
             line |= about if about is not None else _nothing(failure)
         return _encode(line)
 
-    def _about(
-        self, k: State, goal: Goal, failure: Failure | None, reply: Reply | None, spent: Any
-    ) -> dict[str, Any]:
+    def _about(self, k: State, goal: Goal, failure: Failure | None, reply: Reply | None, spent: Any) -> dict[str, Any]:
         nusd, input_tokens, output_tokens, elapsed_s, reused = spent or (0, 0, 0, None, False)
         if nusd is None and simulated(k.terms.route):
             nusd = 0
@@ -238,9 +236,9 @@ def _nothing(failure: Failure | None) -> dict[str, Any]:
     return dict.fromkeys(META) | {"kind": kind, "attempts": 0, "cost_usd": 0.0, "reused": False}
 
 
-def _added(before: Any, reply: Reply, took: Took | None) -> list[Any]:
+def _added(before: Any, reply: Reply, took: ReplyTimings | None) -> list[Any]:
     """What a row's answers came to so far: nano-USD (None: unknown), tokens in and out, seconds of the last, reused."""
-    took = took or Took()
+    took = took or ReplyTimings()
     nusd, input_tokens, output_tokens, _, _ = before or (0, 0, 0, None, False)
     return [
         nusd + took.nusd if nusd is not None and took.nusd is not None else None,
@@ -282,8 +280,8 @@ def _template(source: str) -> Template:
 
 
 @lru_cache(maxsize=64)
-def _shape(schema: str) -> Shape:
-    return Shape(msgspec.json.decode(schema))
+def _shape(schema: str) -> AnswerShape:
+    return AnswerShape(msgspec.json.decode(schema))
 
 
 @lru_cache(maxsize=64)

@@ -9,7 +9,7 @@ condition and return protocol, and adds up what they return.
     cortex run toolloop -p count=4 -p 'rules={"approve": ["record"]}'        cortex approve JOB record-1
     cortex run toolloop -p count=30 -p 'bounds={"tokens_max": 5000}'
 
-For a task of one's own: ``cortex.control.run`` in a flow, with a ``Task`` and one's tools.
+For a task of one's own: ``cortex.control.run`` in a flow, with a ``ControlTask`` and one's tools.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 
 import cortex
 from cortex import control
-from cortex.control import Bounds, Control, Each, Kit, Rules, Stop, Task
+from cortex.control import ControlBounds, ControlState, ControlTask, DispatchRules, StopRule, SubtaskTemplate, ToolKit
 from cortex.programs.parts import label_task
 from cortex.programs.parts.label_task import READ, RECORD, read, record
 from cortex.values.reply import ToolUse
@@ -31,14 +31,15 @@ STEPS = """Do these steps:
 3. call control with {{"command": "merge", "how": "sum"}}
 
 Then answer with what the last call said, and nothing else."""
-NO_BOUNDS, NO_RULES = Bounds(), Rules()
+NO_BOUNDS, NO_RULES = ControlBounds(), DispatchRules()
 COMMANDS = ("push_subtasks", "next_task", "merge", "retry", "project")
 
 
 @cortex.flow
 async def toolloop(
     ctx: cortex.Context, count: int = 12, at_most: int = 6, seed: int = 0, notes: dict[str, str] | None = None,
-    apart: bool = False, bounds: Bounds = NO_BOUNDS, rules: Rules = NO_RULES, task: Task | None = None,
+    apart: bool = False, bounds: ControlBounds = NO_BOUNDS, rules: DispatchRules = NO_RULES, task: ControlTask
+    | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Label ``count`` notes, or one's own (``notes``, text by name), ``at_most`` in a subtask, and count the labels.
 
@@ -51,13 +52,13 @@ async def toolloop(
     if task is None and bounds.breadth_max * at_most < len(items):
         bounds = msgspec.structs.replace(bounds, breadth_max=-(-len(items) // at_most))
 
-    def job_of(c: Control) -> cortex.Program:
+    def job_of(c: ControlState) -> cortex.Program:
         return toolloop(notes=notes, task=control.alone(c), bounds=_left(c), rules=rules)
 
     def adds(use: ToolUse) -> dict[str, str]:
         return {"text": label_task.own_text(use.input.get("item"), notes)}
 
-    kit = Kit((read, record), {"read": READ, "record": RECORD}, adds, job_of)
+    kit = ToolKit((read, record), {"read": READ, "record": RECORD}, adds, job_of)
     done = await control.run(ctx, control.begun(task or first_task(items, at_most, apart), bounds, rules), kit)
     spent = {name: getattr(done.spent, name) for name in ("turns", "tokens", "tools", "nusd")}
     told: dict[str, Any] = {
@@ -67,19 +68,19 @@ async def toolloop(
     return told if notes or task else {**told, "right": done.root.value == label_task.truth(items)}
 
 
-def first_task(items: list[str], at_most: int, apart: bool = False) -> Task:
+def first_task(items: list[str], at_most: int, apart: bool = False) -> ControlTask:
     """The task of this program, as its first task has it."""
-    each = Each(
+    each = SubtaskTemplate(
         label_task.task(["{items}"]), tools=("read", "record"), returns="counts", apart=apart,
-        stop=Stop(covers="record", turns_max=4 * at_most + 20),
+        stop=StopRule(covers="record", turns_max=4 * at_most + 20),
     )  # fmt: skip
-    return Task(
+    return ControlTask(
         1, STEPS.format(at_most=at_most), items=tuple(items), grants=("read", "record"), commands=COMMANDS,
         returns="counts", each=each,
     )  # fmt: skip
 
 
-def _left(c: Control) -> Bounds:
+def _left(c: ControlState) -> ControlBounds:
     """What a job of its own may still use of what this run may."""
     bounds, spent = c.bounds, c.spent
     return msgspec.structs.replace(

@@ -6,9 +6,9 @@ import math
 from itertools import count, islice
 
 from cortex.scheduler import health, supervision
-from cortex.scheduler.health import Buffer
-from cortex.scheduler.protocol import Command, Retire, Staffed, Start
-from cortex.scheduler.state import Cluster, Member
+from cortex.scheduler.health import HealthBuffer
+from cortex.scheduler.protocol import Command, MembersChanged, RetireMember, StartMember
+from cortex.scheduler.state import Member, SchedulerState
 from policies.failures import breaker
 from policies.failures.breaker import BreakerState
 from policies.failures.failure import FailureKind
@@ -28,14 +28,14 @@ takes a tenth of a millisecond a node. Where many die at once, each that is to b
 _OF_A_NODE = frozenset({FailureKind.TRANSIENT.value, FailureKind.TIMED_OUT.value})
 
 
-def wanted(state: Cluster) -> tuple[int, int]:
+def wanted(state: SchedulerState) -> tuple[int, int]:
     """Branches and workers for what is granted and waits now, as far as there is room for them."""
     own = state.settings
     branches, workers = room(state)
     return min(branches, own.branches_max), min(workers, own.workers_max)
 
 
-def room(state: Cluster) -> tuple[int, int]:
+def room(state: SchedulerState) -> tuple[int, int]:
     """For how many branches and workers there would be work: what a cluster that can grow is asked for."""
     if not state.jobs:
         return 0, 0
@@ -46,7 +46,7 @@ def room(state: Cluster) -> tuple[int, int]:
     return max(math.ceil(branches), own.branches_min), math.ceil(runs / own.runs_per_worker)
 
 
-def settle(state: Cluster, out: list[Command]) -> None:
+def settle(state: SchedulerState, out: list[Command]) -> None:
     """Start, drain and retire until it is as wanted; tell who takes work, where that changed."""
     now, state.resize = wanted(state), False
     if not state.restaff and now == state.wanted:
@@ -62,7 +62,7 @@ def settle(state: Cluster, out: list[Command]) -> None:
     _tell(state, out)
 
 
-def _tell(state: Cluster, out: list[Command]) -> None:
+def _tell(state: SchedulerState, out: list[Command]) -> None:
     """Every job is told all names: were that done with each of a thousand that come to life, it would be a million."""
     branches, workers = up(state, "branch"), up(state, "worker")
     if (branches, workers) == (state.branches, state.workers):
@@ -73,16 +73,16 @@ def _tell(state: Cluster, out: list[Command]) -> None:
             state.wake(next_s)
             return
     state.branches, state.workers, state.told_s = branches, workers, state.at_s
-    out.append(Staffed(branches, workers))
+    out.append(MembersChanged(branches, workers))
 
 
-def up(state: Cluster, role: str) -> tuple[str, ...]:
+def up(state: SchedulerState, role: str) -> tuple[str, ...]:
     """Those of a role that take work, by their slots."""
     up = [(one.slot, name) for name, one in state.members.items() if one.role == role and one.state == "up"]
     return tuple(name for _, name in sorted(up))
 
 
-def _by_role(state: Cluster, role: str, n: int, out: list[Command]) -> None:
+def _by_role(state: SchedulerState, role: str, n: int, out: list[Command]) -> None:
     counted = supervision.COUNTED
     there = [(name, one) for name, one in state.members.items() if one.role == role and one.state in counted]
     if len(there) <= n:
@@ -110,7 +110,7 @@ def _by_role(state: Cluster, role: str, n: int, out: list[Command]) -> None:
     state.fewer_s.pop(role, None)
 
 
-def _start(state: Cluster, out: list[Command]) -> None:
+def _start(state: SchedulerState, out: list[Command]) -> None:
     due = []
     for name, one in state.members.items():
         if one.state == "wanted":
@@ -131,10 +131,10 @@ def _start(state: Cluster, out: list[Command]) -> None:
         one.state, one.since_s = "starting", state.at_s
         if one.past[0]:
             state.restarts[one.role] = state.restarts.get(one.role, 0) + 1
-        out.append(Start(one.role, name, tuple(sorted(shunned))))
+        out.append(StartMember(one.role, name, tuple(sorted(shunned))))
 
 
-def _reserve(state: Cluster, one: Member, node: str) -> None:
+def _reserve(state: SchedulerState, one: Member, node: str) -> None:
     """This one start shows whether a half open node is well."""
     one.probe = node
     own, policy = state.nodes[node].breaker, state.settings.node
@@ -142,7 +142,7 @@ def _reserve(state: Cluster, one: Member, node: str) -> None:
     state.wake(breaker.due_at_s(own, state.at_s))
 
 
-def _avoided(state: Cluster) -> tuple[list[str], str | None]:
+def _avoided(state: SchedulerState) -> tuple[list[str], str | None]:
     """Nodes that take nothing, and a half open one that may take one."""
     at_s = state.at_s
     avoid: list[str] = []
@@ -163,7 +163,7 @@ def _avoided(state: Cluster) -> tuple[list[str], str | None]:
     return avoid, probe
 
 
-def _worse(state: Cluster) -> tuple[str, ...]:
+def _worse(state: SchedulerState) -> tuple[str, ...]:
     """Nodes that are worse than others; of many nodes, as of a short while ago."""
     nodes = len(state.nodes)
     if nodes <= FEW or state.at_s >= state.worse_s + nodes * WORSE_PACE_S:
@@ -171,7 +171,7 @@ def _worse(state: Cluster) -> tuple[str, ...]:
     return tuple(name for name in state.worse if name in state.nodes)
 
 
-def worse(state: Cluster) -> tuple[str, ...]:
+def worse(state: SchedulerState) -> tuple[str, ...]:
     """Nodes whose calls fail or crawl far more than those of most others."""
     if len(state.nodes) < 2:
         return ()
@@ -186,27 +186,25 @@ def worse(state: Cluster) -> tuple[str, ...]:
     return tuple(name for name in state.nodes if name in found)
 
 
-def _failing(seen: Buffer, at_s: float) -> float:
+def _failing(seen: HealthBuffer, at_s: float) -> float:
     rates = health.rates(seen, at_s, health.AGE_MAX_S)
     few = (rates.answered + rates.failed) * health.AGE_MAX_S < ENDED_FEW - 0.5
     return 0.0 if few else health.failure_share(seen, at_s, _OF_A_NODE)
 
 
-def _retire(state: Cluster, out: list[Command]) -> None:
+def _retire(state: SchedulerState, out: list[Command]) -> None:
     for name, one in state.members.items():
         if one.state == "draining" and not supervision.busy(one):
             due_s = one.empty_s + supervision.EMPTY_S
             if state.at_s >= due_s:
                 one.state, one.since_s = "retiring", state.at_s
-                out.append(Retire(name))
+                out.append(RetireMember(name))
                 supervision.look(state, state.at_s + state.settings.restart.stale_s)
             else:
                 state.wake(due_s)
 
 
-def rate(state: Cluster) -> None:
+def rate(state: SchedulerState) -> None:
     """What all routes together begin in a second, for how many branches are wanted."""
     state.resize = True
     state.calls_per_s = sum(health.rates(route.seen, state.at_s).begun for route in state.routes.values())
-
-

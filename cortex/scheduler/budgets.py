@@ -9,16 +9,16 @@ from collections.abc import Iterable
 
 import msgspec
 
-from cortex.state.budget_slice import Slice
+from cortex.state.budget_slice import BudgetSlice
 from policies.estimates.price import usd_text
 from policies.failures.reset_time import said_time
-from policies.limits.slices import MONTH, SILENT_S, Budget, Told, day_of, lend, window_end_s, window_of
+from policies.limits.slices import MONTH, SILENT_S, Budget, SliceRequest, day_of, lend, window_end_s, window_of
 
 HEARD_S = 5.0
 """What a job has used is kept so often while it changes: for whoever looks, and for those who wait for some of it."""
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class BudgetRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a job says of itself when it asks its budgets."""
 
     job: str
@@ -38,10 +38,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """It has never begun anything: what stands under its name, a job used that was removed."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class BudgetAnswer(msgspec.Struct, frozen=True):
     """The slices that the job has from now on, in place of all before."""
 
-    slices: tuple[Slice, ...] = ()
+    slices: tuple[BudgetSlice, ...] = ()
     said: str = ""
     again_s: float = 0.0
     spent: tuple[tuple[str, int, int, int], ...] = ()
@@ -53,16 +53,16 @@ def covering(budgets: Iterable[Budget], labels: dict[str, str]) -> list[Budget]:
     return [each for each in budgets if labels.get(each.label) == each.value]
 
 
-def ask(budgets: list[Budget], asked: Asked, at_s: float) -> Answer:
+def ask(budgets: list[Budget], asked: BudgetRequest, at_s: float) -> BudgetAnswer:
     """What these budgets, which all cover the job, let it commit. They are changed."""
     slices, said, again_s = [], [], 0.0
     for each in budgets:
         used_nusd = asked.month_nusd if each.period == MONTH else asked.day_nusd
         window = window_of(each.period, asked.day)
         holds_nusd = max(used_nusd, asked.holds.get(each.name, 0))
-        told = Told(asked.job, window, used_nusd, holds_nusd, asked.lacks_nusd, asked.open_nusd, asked.over)
+        told = SliceRequest(asked.job, window, used_nusd, holds_nusd, asked.lacks_nusd, asked.open_nusd, asked.over)
         lent = lend(each, told, at_s)
-        slices.append(Slice(each.name, each.period, window, lent.upto_nusd))
+        slices.append(BudgetSlice(each.name, each.period, window, lent.upto_nusd))
         if lent.out:
             end_s = window_end_s(each.period, each.window)
             again_s = max(again_s, end_s)
@@ -74,7 +74,7 @@ def ask(budgets: list[Budget], asked: Asked, at_s: float) -> Answer:
                 f"{usd_text(asked.lacks_nusd)}; it is whole again at {said_time(end_s)}"
             )
     spent = tuple((each.name, each.window, each.cap_nusd, each.used_nusd) for each in budgets)
-    return Answer(tuple(slices), "; ".join(said), again_s, spent)
+    return BudgetAnswer(tuple(slices), "; ".join(said), again_s, spent)
 
 
 def differs(before: Budget, after: Budget, job: str) -> bool:

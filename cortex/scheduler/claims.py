@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from cortex.scheduler import health, job_families, leases, pools, supervision
-from cortex.scheduler.protocol import Command, Condemn
+from cortex.scheduler.protocol import Command, StopJob
 from cortex.scheduler.reports import Claim, Claims, Grant
-from cortex.scheduler.state import Cluster, Hold, Job
+from cortex.scheduler.state import JobClaims, RouteHolding, SchedulerState
 from policies.failures import restart
 from policies.failures.breaker import BreakerState
 
@@ -18,7 +18,7 @@ LEFT_MAX = 1_000
 """Jobs that left of which the epoch is known: claims of theirs may be a moment late, not longer."""
 
 
-def joined(state: Cluster, claims: Claims, out: list[Command]) -> None:
+def joined(state: SchedulerState, claims: Claims, out: list[Command]) -> None:
     """A job's claims: taken in, the pools divided, and each claim answered.
 
     Claims that arrive late are answered, and change nothing: those of an earlier incarnation of the channel with
@@ -30,7 +30,7 @@ def joined(state: Cluster, claims: Claims, out: list[Command]) -> None:
         out.extend(_nothing(state, claims, claim) for claim in claims.claims)
         return
     if job is None:
-        job = state.jobs[claims.job] = Job(claims.epoch, 0.0)
+        job = state.jobs[claims.job] = JobClaims(claims.epoch, 0.0)
         state.resize = True
         # No member was checked while there was no job: one may have hung.
         supervision.look(state, state.at_s + supervision.IDLE_CHECK_S)
@@ -76,12 +76,12 @@ def check(claims: Claims) -> None:
         raise ValueError(f"{claims.job}: names a route twice")
 
 
-def _nothing(state: Cluster, claims: Claims, claim: Claim) -> Grant:
+def _nothing(state: SchedulerState, claims: Claims, claim: Claim) -> Grant:
     why = f"epoch {claims.epoch} of this job is over"
     return Grant(claims.job, claim.route, state.cortex, state.serial, 0, for_s=state.settings.lease_s, why=why)
 
 
-def _overtaken(state: Cluster, claims: Claims, job: Job) -> bool:
+def _overtaken(state: SchedulerState, claims: Claims, job: JobClaims) -> bool:
     """It tells less than was known: a later claim has come before it."""
     for claim in claims.claims:
         hold = job.holds.get(claim.route)
@@ -90,11 +90,11 @@ def _overtaken(state: Cluster, claims: Claims, job: Job) -> bool:
     return False
 
 
-def _heard(state: Cluster, claims: Claims, claim: Claim) -> int:
+def _heard(state: SchedulerState, claims: Claims, claim: Claim) -> int:
     return claim.heard if claims.cortex == state.cortex else 0
 
 
-def _returned(state: Cluster, claims: Claims, job: Job, out: list[Command]) -> None:
+def _returned(state: SchedulerState, claims: Claims, job: JobClaims, out: list[Command]) -> None:
     """Its channel died and came back, or a new run took the job over."""
     if not job.dead:
         died(state, claims.job, out)
@@ -106,7 +106,7 @@ def _returned(state: Cluster, claims: Claims, job: Job, out: list[Command]) -> N
         hold.grant = None
 
 
-def _renew(state: Cluster, claims: Claims, job: Job) -> None:
+def _renew(state: SchedulerState, claims: Claims, job: JobClaims) -> None:
     job.expired = False
     job.until_s = state.at_s + state.settings.lease_s
     if job.runs != claims.demand:
@@ -120,7 +120,7 @@ def _renew(state: Cluster, claims: Claims, job: Job) -> None:
     state.wake(job.until_s)
 
 
-def _take(state: Cluster, claims: Claims, job: Job, out: list[Command]) -> None:
+def _take(state: SchedulerState, claims: Claims, job: JobClaims, out: list[Command]) -> None:
     """What it tells that it holds; routes that it does not name any more are given back."""
     old, names = job.holds, [claim.route for claim in claims.claims]
     if list(old) != names:
@@ -148,13 +148,13 @@ def _take(state: Cluster, claims: Claims, job: Job, out: list[Command]) -> None:
             _keep_free(state, hold.pool)
 
 
-def _put_aside(hold: Hold) -> bool:
+def _put_aside(hold: RouteHolding) -> bool:
     """It has heard its grant and holds less: its lease ran out by its own clock, though not by ours."""
     grant = hold.grant
     return grant is not None and grant.starts < 0 and hold.heard >= grant.serial and hold.held < grant.permits
 
 
-def _keep_free(state: Cluster, name: str) -> None:
+def _keep_free(state: SchedulerState, name: str) -> None:
     pool = state.pools[name]
     headroom = max((state.jobs[job].headroom for route in pool.routes for job in state.routes[route].jobs), default=0.0)
     if headroom != pool.headroom:
@@ -162,15 +162,15 @@ def _keep_free(state: Cluster, name: str) -> None:
         pools.touch(state, name)
 
 
-def _enter(state: Cluster, job: str, claim: Claim, holds: dict[str, Hold]) -> None:
+def _enter(state: SchedulerState, job: str, claim: Claim, holds: dict[str, RouteHolding]) -> None:
     route = pools.known(state, claim.route, claim.pool)
     route.jobs[job] = True
-    holds[claim.route] = Hold(route.pool)
+    holds[claim.route] = RouteHolding(route.pool)
     state.pools[route.pool].holders += 1
     pools.touch(state, route.pool)
 
 
-def _drop(state: Cluster, job: str, name: str, hold: Hold) -> None:
+def _drop(state: SchedulerState, job: str, name: str, hold: RouteHolding) -> None:
     leases.probes_back(state, name, hold)
     hold.held, hold.told = 0, []
     leases.count(state, hold)
@@ -184,14 +184,14 @@ def _drop(state: Cluster, job: str, name: str, hold: Hold) -> None:
     pools.touch(state, hold.pool)
 
 
-def ended(state: Cluster, name: str, epoch: int) -> None:
+def ended(state: SchedulerState, name: str, epoch: int) -> None:
     """A job ended in this epoch. One that has claimed anything in a later one goes on."""
     job = state.jobs.get(name)
     if job is not None and job.epoch <= epoch:
         left(state, name)
 
 
-def left(state: Cluster, name: str) -> None:
+def left(state: SchedulerState, name: str) -> None:
     """Nothing of a job is in flight any more, and nobody speaks for it."""
     job = state.jobs.get(name)
     if job is not None:
@@ -207,7 +207,7 @@ def left(state: Cluster, name: str) -> None:
         forget(state)
 
 
-def died(state: Cluster, name: str, out: list[Command]) -> None:
+def died(state: SchedulerState, name: str, out: list[Command]) -> None:
     """A job's channel died. One that gets on between its deaths may die as often as it likes."""
     job = state.jobs.get(name)
     if job is None or job.condemned:
@@ -219,10 +219,10 @@ def died(state: Cluster, name: str, out: list[Command]) -> None:
     verdict = restart.decide(policy, job.deaths, state.at_s)
     if verdict.escalate:
         job.condemned = True
-        out.append(Condemn(name, f"its channel {verdict.why}"))
+        out.append(StopJob(name, f"its channel {verdict.why}"))
 
 
-def passed(state: Cluster) -> None:
+def passed(state: SchedulerState) -> None:
     """Leases run out, and what they held is free when its last call must have ended."""
     for name in [name for name, job in state.jobs.items() if job.until_s <= state.at_s]:
         job = state.jobs[name]
@@ -238,7 +238,7 @@ def passed(state: Cluster) -> None:
         state.wake(job.free_s if job.expired else job.until_s)
 
 
-def forget(state: Cluster) -> None:
+def forget(state: SchedulerState) -> None:
     """What nobody has used for long. Looked for when jobs come and go, so that idle time needs nothing."""
     for name in [name for name, pool in state.pools.items() if _forgotten(state, name)]:
         for route in state.pools.pop(name).routes:
@@ -248,7 +248,7 @@ def forget(state: Cluster) -> None:
         del state.tools[name]
 
 
-def _forgotten(state: Cluster, name: str) -> bool:
+def _forgotten(state: SchedulerState, name: str) -> bool:
     pool = state.pools[name]
     by_hand = bool(pool.caps.who)
     return not pool.holders and not by_hand and not pool.in_flight and pool.left_s < state.at_s - FORGET_S

@@ -20,7 +20,7 @@ SAMPLES_MAX: Final = 256
 """Enough for a 95th percentile that moves by no more than a few hundredths from sample to sample."""
 
 
-class Slot(msgspec.Struct, gc=False):
+class SecondCounts(msgspec.Struct, gc=False):
     """Counts of one second."""
 
     place: int
@@ -35,7 +35,7 @@ class Slot(msgspec.Struct, gc=False):
     per_token_p95_s: float = 0.0
 
 
-class Buffer(msgspec.Struct):
+class HealthBuffer(msgspec.Struct):
     """Signals of one subject. `record` and `hear` change it; everything else reads."""
 
     heard_s: float = float("-inf")
@@ -44,12 +44,12 @@ class Buffer(msgspec.Struct):
     """When it last told of work that it had not told of before."""
     done: int = 0
     """Its own count of work settled, as last told."""
-    slots: list[Slot] = []
+    slots: list[SecondCounts] = []
     samples: list[tuple[float, float, int]] = []
     """(when it was told, seconds, output tokens) of single attempts."""
 
 
-class Rates(msgspec.Struct, frozen=True):
+class HealthRates(msgspec.Struct, frozen=True):
     """A second's worth of each, over the time that was asked for."""
 
     begun: float
@@ -59,7 +59,7 @@ class Rates(msgspec.Struct, frozen=True):
     output_tokens: float
 
 
-class Series(msgspec.Struct, frozen=True):
+class HealthSeries(msgspec.Struct, frozen=True):
     """The buffer second by second, the oldest first; the last one is the newest second that is over.
 
     All are of one length, and empty where nothing happened.
@@ -73,7 +73,7 @@ class Series(msgspec.Struct, frozen=True):
     per_token_p95_s: tuple[float, ...] = ()
 
 
-def hear(buffer: Buffer, at_s: float, done: int) -> None:
+def hear(buffer: HealthBuffer, at_s: float, done: int) -> None:
     """It is there, and has settled `done` pieces of work in its life (a new incarnation counts anew)."""
     buffer.heard_s = at_s
     if done != buffer.done:
@@ -82,7 +82,7 @@ def hear(buffer: Buffer, at_s: float, done: int) -> None:
 
 
 def record(
-    buffer: Buffer,
+    buffer: HealthBuffer,
     at_s: float,
     begun: int = 0,
     answered: int = 0,
@@ -97,7 +97,7 @@ def record(
     if not slots or at_s >= (slots[-1].place + 1) * SLOT_S:
         if slots:
             slots[-1].per_token_p50_s, slots[-1].per_token_p95_s = _per_token_of(buffer, slots[-1])
-        slots.append(Slot(int(at_s // SLOT_S)))
+        slots.append(SecondCounts(int(at_s // SLOT_S)))
         if len(slots) > 2 * SLOTS_MAX:
             del slots[:-SLOTS_MAX]
     slot = slots[-1]
@@ -120,17 +120,17 @@ def record(
 # --------------------------------------------------------------------------------------- the readings
 
 
-def silent_s(buffer: Buffer, at_s: float) -> float:
+def silent_s(buffer: HealthBuffer, at_s: float) -> float:
     """Seconds since it was heard of; infinity if never. For `restart.rung`: ask, or kill."""
     return at_s - buffer.heard_s
 
 
-def stalled_s(buffer: Buffer, at_s: float) -> float:
+def stalled_s(buffer: HealthBuffer, at_s: float) -> float:
     """Seconds since it got on; infinity if never. For `restart.decide`: a death after progress begins anew."""
     return at_s - buffer.progressed_s
 
 
-def rates(buffer: Buffer, at_s: float, within_s: float = 10.0) -> Rates:
+def rates(buffer: HealthBuffer, at_s: float, within_s: float = 10.0) -> HealthRates:
     """Of the newest `within_s` seconds, at most `AGE_MAX_S`, to the slot.
 
     For how many branches are wanted (what is begun), and whether a job that says its account is blocked is believed
@@ -145,10 +145,10 @@ def rates(buffer: Buffer, at_s: float, within_s: float = 10.0) -> Rates:
         begun, answered = begun + slot.begun, answered + slot.answered
         failed += sum(slot.failed.values())
         input_tokens, output_tokens = input_tokens + slot.input_tokens, output_tokens + slot.output_tokens
-    return Rates(*(n / within_s for n in (begun, answered, failed, input_tokens, output_tokens)))
+    return HealthRates(*(n / within_s for n in (begun, answered, failed, input_tokens, output_tokens)))
 
 
-def failure_share(buffer: Buffer, at_s: float, kinds: Collection[str] = (), within_s: float = AGE_MAX_S) -> float:
+def failure_share(buffer: HealthBuffer, at_s: float, kinds: Collection[str] = (), within_s: float = AGE_MAX_S) -> float:
     """Share of the attempts that ended which failed, of these kinds or of any; 0 where none ended.
 
     For where branches are placed, and which one goes first: a node or branch that fails far more often than others.
@@ -163,7 +163,7 @@ def failure_share(buffer: Buffer, at_s: float, kinds: Collection[str] = (), with
     return failed / ended if ended else 0.0
 
 
-def latency_s(buffer: Buffer, at_s: float) -> float:
+def latency_s(buffer: HealthBuffer, at_s: float) -> float:
     """Mean seconds of what was answered of late; 0 where nothing was.
 
     For how soon a run is to ask again for leave, while another one finds out whether the tool is well.
@@ -174,7 +174,7 @@ def latency_s(buffer: Buffer, at_s: float) -> float:
     return sum(slot.latency_s for slot in young) / answered if answered else 0.0
 
 
-def per_token_s(buffer: Buffer, at_s: float, share: float) -> float:
+def per_token_s(buffer: HealthBuffer, at_s: float, share: float) -> float:
     """Seconds an output token that `share` of the newest attempts stayed within; 0 where none is known. The median is
     `share` 0.5. A long answer is not a slow one.
 
@@ -184,13 +184,13 @@ def per_token_s(buffer: Buffer, at_s: float, share: float) -> float:
     return _at([seconds / max(tokens, 1) for _, seconds, tokens in _young(buffer, at_s)], share)
 
 
-def series(buffer: Buffer, at_s: float, within_s: float = AGE_MAX_S) -> Series:
+def series(buffer: HealthBuffer, at_s: float, within_s: float = AGE_MAX_S) -> HealthSeries:
     """Each second of so many, for whoever looks on: the same counts that the decisions read."""
     seconds = int(min(within_s, AGE_MAX_S) / SLOT_S)
     first = int(at_s // SLOT_S) - seconds
     slots = {slot.place - first: slot for slot in buffer.slots if first <= slot.place < first + seconds}
     if not slots:
-        return Series()
+        return HealthSeries()
     last = buffer.slots[-1]
     rows: list[tuple[int, int, int, float, float]] = []
     for at in range(seconds):
@@ -201,10 +201,10 @@ def series(buffer: Buffer, at_s: float, within_s: float = AGE_MAX_S) -> Series:
         per_token = _per_token_of(buffer, slot) if slot is last else (slot.per_token_p50_s, slot.per_token_p95_s)
         rows.append((slot.begun, slot.answered, sum(slot.failed.values()), *per_token))
     begun, answered, failed, p50, p95 = zip(*rows, strict=True)
-    return Series(begun, answered, failed, p50, p95)
+    return HealthSeries(begun, answered, failed, p50, p95)
 
 
-def _per_token_of(buffer: Buffer, slot: Slot) -> tuple[float, float]:
+def _per_token_of(buffer: HealthBuffer, slot: SecondCounts) -> tuple[float, float]:
     """Median and 95th percentile of one second, over those of its samples that are kept."""
     from_s, to_s = slot.place * SLOT_S, (slot.place + 1) * SLOT_S
     values = []
@@ -216,7 +216,7 @@ def _per_token_of(buffer: Buffer, slot: Slot) -> tuple[float, float]:
     return _at(values, 0.5), _at(values, 0.95)
 
 
-def _young(buffer: Buffer, at_s: float) -> list[tuple[float, float, int]]:
+def _young(buffer: HealthBuffer, at_s: float) -> list[tuple[float, float, int]]:
     return [sample for sample in buffer.samples[-SAMPLES_MAX:] if sample[0] > at_s - AGE_MAX_S]
 
 

@@ -9,7 +9,8 @@ must not wait until the others have nothing in flight elsewhere.
 Where roles of a job have routes of their own, these are members too: each claims what it wants of its routes by a name
 of its own, though one channel speaks for all of them, and sees to it that together they keep the bounds.
 
-``Cluster.kin`` names the families of more than one channel, so that a job without children pays for none of this.
+``SchedulerState.kin`` names the families of more than one channel, so that a job without children pays for none of
+this.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cortex.scheduler import pools
-from cortex.scheduler.state import Cluster, Job
+from cortex.scheduler.state import JobClaims, SchedulerState
 from policies.limits.fair_share import in_turn
 
 Rates = tuple[float, float, float]
@@ -40,12 +41,12 @@ def spoken_for(name: str) -> str:
     return job if job and not last.isdecimal() else name
 
 
-def spoken_by(state: Cluster, job: str) -> list[str]:
+def spoken_by(state: SchedulerState, job: str) -> list[str]:
     """The members that this job's channel speaks for, itself the first of them, as far as they have joined."""
     return [name for name in state.jobs if spoken_for(name) == job]
 
 
-def count(state: Cluster, job: str) -> None:
+def count(state: SchedulerState, job: str) -> None:
     """This job has come or gone: who is of its family now."""
     root = root_of(job)
     members = tuple(name for name in state.jobs if root_of(name) == root)
@@ -58,7 +59,7 @@ def count(state: Cluster, job: str) -> None:
         divide(state, name)
 
 
-def divide(state: Cluster, job: str) -> None:
+def divide(state: SchedulerState, job: str) -> None:
     """What each member may want of what the user allows all of them, fair by weight; in turns where that is little."""
     root = root_of(job)
     names = state.kin.get(root, (job,))
@@ -80,20 +81,20 @@ def divide(state: Cluster, job: str) -> None:
                 pools.touch(state, hold.pool)  # what one gives back another may take
 
 
-def _bounds(state: Cluster, root: str) -> tuple[int, Rates]:
+def _bounds(state: SchedulerState, root: str) -> tuple[int, Rates]:
     """Calls at once and rates, by hand: those of the root; of its children where that has not joined (yet)."""
     told = [state.jobs[root]] if root in state.jobs else [state.jobs[name] for name in state.kin[root]]
     rates = [min((each.rates[place] for each in told if each.rates[place]), default=0.0) for place in range(3)]
     return min(each.concurrency for each in told), (rates[0], rates[1], rates[2])
 
 
-def room(state: Cluster, root: str) -> int:
+def room(state: SchedulerState, root: str) -> int:
     """Permits that this family may be granted beyond those that it may be using, over all routes."""
     using = sum(hold.counted for name in state.kin[root] for hold in state.jobs[name].holds.values())
     return max(0, _bounds(state, root)[0] - using)
 
 
-def hold_back(state: Cluster, names: Sequence[str], lacks: list[int]) -> None:
+def hold_back(state: SchedulerState, names: Sequence[str], lacks: list[int]) -> None:
     """Cut what jobs of these names are to get more, so that no family passes its bound while others give back."""
     left: dict[str, int] = {}
     for place, (name, lack) in enumerate(zip(names, lacks, strict=True)):
@@ -105,7 +106,7 @@ def hold_back(state: Cluster, names: Sequence[str], lacks: list[int]) -> None:
             left[root] -= lacks[place]
 
 
-def weight(state: Cluster, name: str, job: Job) -> float:
+def weight(state: SchedulerState, name: str, job: JobClaims) -> float:
     """Among the jobs that share a pool: a family weighs what its root would weigh alone."""
     members = state.kin.get(root_of(name))
     if members is None:
@@ -113,7 +114,7 @@ def weight(state: Cluster, name: str, job: Job) -> float:
     return job.weight / max(1, sum(state.jobs[each].want > 0 for each in members))
 
 
-def rates(state: Cluster, name: str, share: int, told: Rates) -> Rates:
+def rates(state: SchedulerState, name: str, share: int, told: Rates) -> Rates:
     """What a member may use of the rates that its user set, by its part of the family's permits, within those told.
 
     The parts are those of the grants as they stand, and of the share that is about to be granted.

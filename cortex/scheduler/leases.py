@@ -16,11 +16,11 @@ import msgspec
 from cortex.scheduler import job_families, pools
 from cortex.scheduler.protocol import Command
 from cortex.scheduler.reports import Grant
-from cortex.scheduler.state import NEVER, Cluster, Hold, Job, Pool, Route
+from cortex.scheduler.state import NEVER, JobClaims, PoolState, RouteHolding, RouteState, SchedulerState
 from policies.failures import breaker
 from policies.failures.breaker import BreakerState
 from policies.limits.fair_share import fair_shares, over_time
-from policies.limits.limit import Allowance
+from policies.limits.limit import PoolAllowance
 
 FEW: Final = 64
 """Up to so many holders a pool is divided anew with every change; it takes some 3 µs a holder."""
@@ -33,10 +33,10 @@ CUT: Final = 0.9
 PROBE_S: Final = 1.0
 """After it a renewal takes back the leave for probes that has not been used, so that none is used after its lease."""
 
-Row = tuple[str, Job, str, Route, Hold]
+Row = tuple[str, JobClaims, str, RouteState, RouteHolding]
 
 
-def count(state: Cluster, hold: Hold) -> None:
+def count(state: SchedulerState, hold: RouteHolding) -> None:
     """Anew, what this holder may be using."""
     told = hold.told[0][1] if hold.told else 0
     now = hold.held if hold.held > told else told
@@ -46,7 +46,7 @@ def count(state: Cluster, hold: Hold) -> None:
         pools.touch(state, hold.pool)
 
 
-def settle(state: Cluster, out: list[Command], asker: str = "") -> list[str]:
+def settle(state: SchedulerState, out: list[Command], asker: str = "") -> list[str]:
     """Divide the pools of which something changed; the names of those that were. The asker's grants are not put out."""
     divided = []
     while state.stale:
@@ -65,13 +65,13 @@ def settle(state: Cluster, out: list[Command], asker: str = "") -> list[str]:
     return divided
 
 
-def again(state: Cluster, pool: Pool, at_s: float) -> None:
+def again(state: SchedulerState, pool: PoolState, at_s: float) -> None:
     """This pool is to be divided again then, whatever happens."""
     pool.again_s = min(pool.again_s, at_s)
     state.wake(at_s)
 
 
-def share_out(state: Cluster, pool: Pool, out: list[Command], asker: str) -> None:
+def share_out(state: SchedulerState, pool: PoolState, out: list[Command], asker: str) -> None:
     """Give each holder its fair share; nobody is granted what another may still use."""
     allowed = pools.allowed(state, pool)
     by_rate = _tells_rates(state, pool, allowed)
@@ -101,7 +101,7 @@ def share_out(state: Cluster, pool: Pool, out: list[Command], asker: str) -> Non
         again(state, pool, allowed.held_until_s)
 
 
-def _rows(state: Cluster, pool: Pool) -> list[Row]:
+def _rows(state: SchedulerState, pool: PoolState) -> list[Row]:
     rows: list[Row] = []
     for route_name in pool.routes:
         route = state.routes[route_name]
@@ -111,7 +111,7 @@ def _rows(state: Cluster, pool: Pool) -> list[Row]:
     return rows
 
 
-def _shares(state: Cluster, pool: Pool, rows: list[Row], claims: list[tuple[int, float]]) -> list[int]:
+def _shares(state: SchedulerState, pool: PoolState, rows: list[Row], claims: list[tuple[int, float]]) -> list[int]:
     """What each is granted now: its fair share, as far as it has it or as it is free."""
     shares = _turns(state, pool, claims)
     pool.level = min((s / c[1] for s, c in zip(shares, claims, strict=True) if s < c[0]), default=NEVER)
@@ -127,7 +127,7 @@ def _shares(state: Cluster, pool: Pool, rows: list[Row], claims: list[tuple[int,
     return [min(share, row[4].counted + more) for row, share, more in zip(rows, shares, given, strict=True)]
 
 
-def _tells_rates(state: Cluster, pool: Pool, allowed: Allowance) -> bool:
+def _tells_rates(state: SchedulerState, pool: PoolState, allowed: PoolAllowance) -> bool:
     """Rates are told a few times a second at most; but a cut at once."""
     old, rates = pool.rates, (allowed.requests_per_s, allowed.input_tokens_per_s, allowed.output_tokens_per_s)
     if not any(rates) and not any(old):
@@ -141,7 +141,7 @@ def _tells_rates(state: Cluster, pool: Pool, allowed: Allowance) -> bool:
     return True
 
 
-def _turns(state: Cluster, pool: Pool, claims: list[tuple[int, float]]) -> list[int]:
+def _turns(state: SchedulerState, pool: PoolState, claims: list[tuple[int, float]]) -> list[int]:
     """Fair shares; where single permits matter, jobs take turns of a lease time."""
     turn = int(state.at_s // state.settings.lease_s)
     shares, goes_round = over_time(claims, pool.allowed.concurrency, turn)
@@ -150,7 +150,7 @@ def _turns(state: Cluster, pool: Pool, claims: list[tuple[int, float]]) -> list[
     return shares
 
 
-def _free(state: Cluster, pool: Pool) -> int:
+def _free(state: SchedulerState, pool: PoolState) -> int:
     if state.at_s < state.silent_until_s:
         return 0
     in_use = pool.in_use
@@ -165,7 +165,7 @@ def _free(state: Cluster, pool: Pool) -> int:
 # ------------------------------------------------------------------------------------------- the grants
 
 
-def due(state: Cluster, pool: Pool, row: Row, share: int, by_rate: bool) -> Grant | None:
+def due(state: SchedulerState, pool: PoolState, row: Row, share: int, by_rate: bool) -> Grant | None:
     """A new grant for this holder, or None where the one that it has still says the same."""
     route, hold, allowed = row[3], row[4], pool.allowed
     old, own = hold.grant, route.breaker
@@ -195,7 +195,7 @@ def _same_rates(old: Grant, rates: tuple[float, float, float]) -> bool:
 
 
 def issue(
-    state: Cluster, row: Row, permits: int, starts: int, rates: tuple[float, float, float], why: str
+    state: SchedulerState, row: Row, permits: int, starts: int, rates: tuple[float, float, float], why: str
 ) -> Grant:
     """A grant under a new serial. It counts from now on, until its holder says that it took it in."""
     job_name, _, route_name, route, hold = row
@@ -225,7 +225,9 @@ def issue(
     return grant
 
 
-def _terms(state: Cluster, pool: Pool, route: Route, hold: Hold, share: int) -> tuple[int, str]:
+def _terms(
+    state: SchedulerState, pool: PoolState, route: RouteState, hold: RouteHolding, share: int
+) -> tuple[int, str]:
     """Attempts that may be begun under the grant, and why it is less than was asked for."""
     own, allowed = route.breaker, pool.allowed
     if own.state is BreakerState.OPEN:
@@ -248,7 +250,7 @@ def _terms(state: Cluster, pool: Pool, route: Route, hold: Hold, share: int) -> 
     return -1, "the pool's limit" if pool.granted == share else "a share of the pool's limit"
 
 
-def heard(state: Cluster, pool: Pool) -> int:
+def heard(state: SchedulerState, pool: PoolState) -> int:
     """All holders that pace themselves have heard of a grant with this serial, or a later one."""
     paced = (
         hold.heard
@@ -261,7 +263,7 @@ def heard(state: Cluster, pool: Pool) -> int:
 # ------------------------------------------------------------------------------------------- the probes
 
 
-def _probe(state: Cluster, pool: Pool, route_name: str, out: list[Command], asker: str) -> None:
+def _probe(state: SchedulerState, pool: PoolState, route_name: str, out: list[Command], asker: str) -> None:
     """Half open: leave for so many probes as are wanted, to jobs that have something to ask."""
     route = state.routes[route_name]
     policy, own = state.settings.breaker, route.breaker
@@ -286,7 +288,7 @@ def _probe(state: Cluster, pool: Pool, route_name: str, out: list[Command], aske
         _let(state, pool, (name, job, route_name, route, job.holds[route_name]), n, out, asker)
 
 
-def _let(state: Cluster, pool: Pool, row: Row, n: int, out: list[Command], asker: str) -> None:
+def _let(state: SchedulerState, pool: PoolState, row: Row, n: int, out: list[Command], asker: str) -> None:
     _, job, _, route, hold = row
     at_s, settings = state.at_s, state.settings
     deadline_s = at_s + PROBE_S + settings.lease_s + job.call_timeout_s + settings.restart.grace_s
@@ -305,7 +307,7 @@ def _let(state: Cluster, pool: Pool, row: Row, n: int, out: list[Command], asker
         out.append(grant)
 
 
-def take_back(state: Cluster, row: Row) -> None:
+def take_back(state: SchedulerState, row: Row) -> None:
     """At a renewal, leave for probes that was heard a while ago: what was not used by now is not to be used."""
     _, _, route_name, route, hold = row
     grant = hold.grant
@@ -317,7 +319,7 @@ def take_back(state: Cluster, row: Row) -> None:
         probes_back(state, route_name, hold)
 
 
-def probes_back(state: Cluster, route_name: str, hold: Hold) -> None:
+def probes_back(state: SchedulerState, route_name: str, hold: RouteHolding) -> None:
     """None of its probes is under way any more, whether used or not."""
     if hold.probes:
         breaker.probe_back(state.routes[route_name].breaker, hold.probes)
@@ -328,7 +330,7 @@ def probes_back(state: Cluster, route_name: str, hold: Hold) -> None:
 # ------------------------------------------------------------------------------------------- the answer
 
 
-def answer(state: Cluster, job_name: str, route_name: str, divided: Collection[str]) -> Grant:
+def answer(state: SchedulerState, job_name: str, route_name: str, divided: Collection[str]) -> Grant:
     """For a job that asks, after its pools were settled: the grant that it has now, with a new lease."""
     job, route = state.jobs[job_name], state.routes[route_name]
     hold = job.holds[route_name]
@@ -340,7 +342,7 @@ def answer(state: Cluster, job_name: str, route_name: str, divided: Collection[s
     return msgspec.structs.replace(hold.grant, for_s=state.settings.lease_s)
 
 
-def _quick(state: Cluster, pool: Pool, name: str, job: Job, hold: Hold) -> int:
+def _quick(state: SchedulerState, pool: PoolState, name: str, job: JobClaims, hold: RouteHolding) -> int:
     """Its share as of the last sharing of a large pool, within what is free now."""
     own = job_families.weight(state, name, job) if state.kin else job.weight
     fair = hold.want if pool.level == NEVER else max(1, int(pool.level * own))

@@ -10,15 +10,15 @@ from __future__ import annotations
 import msgspec
 
 from cortex.scheduler import health
-from cortex.scheduler.protocol import Command, Moved
+from cortex.scheduler.protocol import BreakerMoved, Command
 from cortex.scheduler.reports import PACED_BY, Claim, RouteSignals
-from cortex.scheduler.state import NEVER, Cluster, Job, Pool, Route
+from cortex.scheduler.state import NEVER, JobClaims, PoolState, RouteState, SchedulerState
 from policies.failures import breaker
 from policies.failures.breaker import Breaker, BreakerState
 from policies.failures.failure import FailureKind
 from policies.failures.route_choice import choose
 from policies.limits import limit, tenancy
-from policies.limits.limit import Allowance, Caps, Limit, Sample
+from policies.limits.limit import PoolAllowance, PoolCaps, PoolLimit, UsageSample
 
 _THROTTLED = FailureKind.THROTTLED.value
 _UNWELL = (FailureKind.OVERLOADED.value, FailureKind.TRANSIENT.value, FailureKind.TIMED_OUT.value)
@@ -27,7 +27,7 @@ SAME_SHARE = 0.02
 """Rates that differ by less are the same: telling the holders would cost more than it brings."""
 
 
-class Memo(msgspec.Struct, frozen=True, array_like=True):
+class PoolMemo(msgspec.Struct, frozen=True, array_like=True):
     """What is known of a pool and a route, for the next incarnation of the cortex."""
 
     stamp: tuple[int, int]
@@ -36,14 +36,14 @@ class Memo(msgspec.Struct, frozen=True, array_like=True):
     """When it was written, on the writer's clock."""
     cortex: str
     """Who wrote it."""
-    limit: Limit
-    caps: Caps
+    limit: PoolLimit
+    caps: PoolCaps
     breaker: Breaker | None
     """None: it never was anything but closed."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Memo).decode
+_decode = msgspec.msgpack.Decoder(PoolMemo).decode
 
 
 def breaker_in(memo: bytes) -> BreakerState | None:
@@ -57,7 +57,7 @@ def breaker_in(memo: bytes) -> BreakerState | None:
     return kept.state if kept is not None else BreakerState.CLOSED
 
 
-def pool_in(memo: bytes) -> tuple[Limit, Caps] | None:
+def pool_in(memo: bytes) -> tuple[PoolLimit, PoolCaps] | None:
     """What was known of a pool when this was written, and its caps; None where that is not known."""
     try:
         kept = _decode(memo) if memo else None
@@ -66,35 +66,35 @@ def pool_in(memo: bytes) -> tuple[Limit, Caps] | None:
     return (kept.limit, kept.caps) if kept is not None else None
 
 
-def memo(state: Cluster, route: Route, serial: int) -> bytes:
+def memo(state: SchedulerState, route: RouteState, serial: int) -> bytes:
     """To be kept by a holder of this route. The breaker's window is left out: a restart forgets half a minute."""
     pool = state.pools[route.pool]
     kept = route.breaker if route.breaker.generation else None
     if kept is not None and kept.window:
         kept = msgspec.structs.replace(kept, window=[])
-    return _encode(Memo((state.era, serial), state.at_s, state.cortex, pool.limit, pool.caps, kept))
+    return _encode(PoolMemo((state.era, serial), state.at_s, state.cortex, pool.limit, pool.caps, kept))
 
 
-def known(state: Cluster, name: str, pool_name: str) -> Route:
+def known(state: SchedulerState, name: str, pool_name: str) -> RouteState:
     """The route of this name; met for the first time, it is well, and its pool is as large as pools begin."""
     route = state.routes.get(name)
     if route is None:
-        route = state.routes[name] = Route(pool_name)
+        route = state.routes[name] = RouteState(pool_name)
         pool_of(state, pool_name).routes[name] = True
     return route
 
 
-def pool_of(state: Cluster, name: str) -> Pool:
+def pool_of(state: SchedulerState, name: str) -> PoolState:
     """The pool of this name, new where it is met for the first time."""
     pool = state.pools.get(name)
     if pool is None:
-        pool = state.pools[name] = Pool(limit.new(state.settings.limit), left_s=state.at_s)
+        pool = state.pools[name] = PoolState(limit.new(state.settings.limit), left_s=state.at_s)
         if state.shared:
             pool.lent = tenancy.NOTHING
     return pool
 
 
-def adopt(state: Cluster, claim: Claim, out: list[Command]) -> None:
+def adopt(state: SchedulerState, claim: Claim, out: list[Command]) -> None:
     """After a restart a memo stands in for the memory that was lost; of two the newer.
 
     How much time lies between is unknown, since clocks may differ: it is taken for none, so that what was open stays
@@ -126,10 +126,10 @@ def adopt(state: Cluster, claim: Claim, out: list[Command]) -> None:
         route.stamp, route.breaker = kept.stamp, breaker.shifted(kept.breaker, by_s)
         state.wake(breaker.due_at_s(route.breaker, state.at_s))
         if route.breaker.state is not old:
-            moved(state, claim.route, breaker.Moved(old, route.breaker.state, route.breaker.why), out)
+            moved(state, claim.route, breaker.BreakerMove(old, route.breaker.state, route.breaker.why), out)
 
 
-def shared(state: Cluster, name: str, share: tenancy.Share, until_s: float) -> None:
+def shared(state: SchedulerState, name: str, share: tenancy.TenantShare, until_s: float) -> None:
     """Other clusters draw on this pool's account: so much of it is this one's, until then."""
     pool = pool_of(state, name)
     pool.lent, pool.lent_until_s = share, until_s
@@ -138,7 +138,7 @@ def shared(state: Cluster, name: str, share: tenancy.Share, until_s: float) -> N
     touch(state, name)
 
 
-def touch(state: Cluster, pool: str) -> None:
+def touch(state: SchedulerState, pool: str) -> None:
     """Something changed that its shares depend on."""
     state.stale[pool] = True
 
@@ -146,7 +146,7 @@ def touch(state: Cluster, pool: str) -> None:
 # ----------------------------------------------------------------------------------------- what is told
 
 
-def told(state: Cluster, signals: RouteSignals, out: list[Command]) -> None:
+def told(state: SchedulerState, signals: RouteSignals, out: list[Command]) -> None:
     """A branch tells what became of attempts: for the pool's limit, the route's breaker and its readings."""
     at_s = state.at_s
     route = known(state, signals.route, signals.pool)
@@ -165,7 +165,7 @@ def told(state: Cluster, signals: RouteSignals, out: list[Command]) -> None:
     )
     throttled = failed.get(_THROTTLED, 0)
     if signals.begun or signals.answered or failed or signals.rate is not None:
-        sample = Sample(
+        sample = UsageSample(
             begun=signals.begun,
             answered=signals.answered,
             throttled=throttled,
@@ -185,7 +185,7 @@ def told(state: Cluster, signals: RouteSignals, out: list[Command]) -> None:
     _judge(state, signals, route, out)
 
 
-def _judge(state: Cluster, signals: RouteSignals, route: Route, out: list[Command]) -> None:
+def _judge(state: SchedulerState, signals: RouteSignals, route: RouteState, out: list[Command]) -> None:
     policy, failed = state.settings.breaker, signals.failed
     if failed:
         good, bad, void = breaker.sorted_out("route", signals.answered, failed)
@@ -213,7 +213,7 @@ def _judge(state: Cluster, signals: RouteSignals, route: Route, out: list[Comman
         touch(state, route.pool)  # what was a probe may be out again
 
 
-def suspect(state: Cluster, name: str, why: str, out: list[Command]) -> None:
+def suspect(state: SchedulerState, name: str, why: str, out: list[Command]) -> None:
     """A job comes whose account was blocked, and nobody here knows better: one probe at once decides for all."""
     route = state.routes[name]
     own = route.breaker
@@ -226,7 +226,7 @@ def suspect(state: Cluster, name: str, why: str, out: list[Command]) -> None:
         passed(state, name, out)
 
 
-def passed(state: Cluster, name: str, out: list[Command]) -> None:
+def passed(state: SchedulerState, name: str, out: list[Command]) -> None:
     """Time has passed for a route's breaker."""
     route = state.routes[name]
     was = breaker.passed(state.settings.breaker, route.breaker, state.at_s)
@@ -237,10 +237,10 @@ def passed(state: Cluster, name: str, out: list[Command]) -> None:
     state.wake(breaker.due_at_s(route.breaker, state.at_s))
 
 
-def moved(state: Cluster, name: str, was: breaker.Moved, out: list[Command]) -> None:
+def moved(state: SchedulerState, name: str, was: breaker.BreakerMove, out: list[Command]) -> None:
     """A route's breaker moved: everybody on it is sent elsewhere, or back."""
     route = state.routes[name]
-    out.append(Moved(f"route:{name}", was.old, was.new, was.why))
+    out.append(BreakerMoved(f"route:{name}", was.old, was.new, was.why))
     if was.new is BreakerState.CLOSED:
         state.pools[route.pool].probed_s = -NEVER  # the account answers: its other routes need not wait their minute
     touch(state, route.pool)
@@ -251,7 +251,7 @@ def moved(state: Cluster, name: str, was: breaker.Moved, out: list[Command]) -> 
     state.wake(breaker.due_at_s(route.breaker, state.at_s))
 
 
-def send(state: Cluster, job: Job) -> None:
+def send(state: SchedulerState, job: JobClaims) -> None:
     """Which of its routes a job's demand goes to now: the first that is well."""
     names = tuple(job.holds)
     if len(names) == 1 and state.routes[names[0]].breaker.state is BreakerState.CLOSED:
@@ -272,7 +272,7 @@ def send(state: Cluster, job: Job) -> None:
 # ----------------------------------------------------------------------------------------- what is allowed
 
 
-def allowed(state: Cluster, pool: Pool) -> Allowance:
+def allowed(state: SchedulerState, pool: PoolState) -> PoolAllowance:
     """What all holders together may use, less what any of them wants kept free for other traffic."""
     caps = pool.caps
     if pool.headroom > caps.headroom:
@@ -288,7 +288,7 @@ def allowed(state: Cluster, pool: Pool) -> Allowance:
     return msgspec.structs.replace(found, concurrency=0) if none else found
 
 
-def paced_by(pool: Pool) -> str:
+def paced_by(pool: PoolState) -> str:
     """Who set the rate that this pool may use, where it is one that was set by hand; empty where it is none."""
     caps, allowed = pool.bounds, pool.allowed
     said = [
@@ -303,7 +303,7 @@ def paced_by(pool: Pool) -> str:
     return f"{PACED_BY}{caps.who or 'somebody'}: {', '.join(said)} for all jobs of this pool" if said else ""
 
 
-def _alike(old: Allowance, new: Allowance, at_s: float) -> bool:
+def _alike(old: PoolAllowance, new: PoolAllowance, at_s: float) -> bool:
     return old == new or (
         old.concurrency == new.concurrency
         and max(old.held_until_s, at_s) == max(new.held_until_s, at_s)

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import msgspec
 
-from cortex.scheduler.reports import Claims, Grant, Report
-from policies.limits.limit import Caps
-from policies.limits.tenancy import Share
+from cortex.scheduler.reports import Claims, Grant, ProgressReport
+from policies.limits.limit import PoolCaps
+from policies.limits.tenancy import TenantShare
 
 
-class Started(msgspec.Struct, frozen=True):
+class SchedulerStarted(msgspec.Struct, frozen=True):
     """The cortex came to life, as this incarnation. ``again``: an earlier one may have granted what nobody knows here.
 
-    ``again`` also says that branches and workers may live: each is told as ``Begun`` or ``Died`` before long.
+    ``again`` also says that branches and workers may live: each is told as ``MemberStarted`` or ``MemberDied`` before
+    long.
     """
 
     at_s: float
@@ -25,20 +26,20 @@ class Started(msgspec.Struct, frozen=True):
     again: bool = False
 
 
-class Heard(msgspec.Struct, frozen=True):
+class AllRejoined(msgspec.Struct, frozen=True):
     """After a restart: every channel that lives has joined. There is nothing left to wait for."""
 
     at_s: float
 
 
-class Joined(msgspec.Struct, frozen=True):
+class ChannelJoined(msgspec.Struct, frozen=True):
     """A channel asks for its share, or renews it. It always gets one grant for each claim."""
 
     at_s: float
     claims: Claims
 
 
-class Left(msgspec.Struct, frozen=True):
+class JobLeft(msgspec.Struct, frozen=True):
     """A job ended: nothing of it is in flight any more. One that was resumed since goes on: word of the run before may
     come late."""
 
@@ -47,14 +48,14 @@ class Left(msgspec.Struct, frozen=True):
     epoch: int
 
 
-class Reported(msgspec.Struct, frozen=True):
+class MemberReported(msgspec.Struct, frozen=True):
     """A branch or a worker told what it did."""
 
     at_s: float
-    report: Report
+    report: ProgressReport
 
 
-class Begun(msgspec.Struct, frozen=True):
+class MemberStarted(msgspec.Struct, frozen=True):
     """A branch or worker is there: it was started as ordered, or found alive by a cortex that came back."""
 
     at_s: float
@@ -63,21 +64,21 @@ class Begun(msgspec.Struct, frozen=True):
     incarnation: str = ""
 
 
-class There(msgspec.Struct, frozen=True):
+class PingAnswered(msgspec.Struct, frozen=True):
     """It was pinged, and answered."""
 
     at_s: float
     subject: str
 
 
-class Unheard(msgspec.Struct, frozen=True):
+class PingUnanswered(msgspec.Struct, frozen=True):
     """It was pinged, and did not answer."""
 
     at_s: float
     subject: str
 
 
-class Died(msgspec.Struct, frozen=True):
+class MemberDied(msgspec.Struct, frozen=True):
     """A branch, worker or channel is no more; also one that was killed, was retired, or could not be started.
 
     ``gone``: its end is certain. A subject that cannot be reached may come back: then it is false, and the event is
@@ -90,26 +91,28 @@ class Died(msgspec.Struct, frozen=True):
     gone: bool = True
 
 
-class Capped(msgspec.Struct, frozen=True):
-    """Bounds of a pool by hand, in place of those before; ``Caps()`` takes them away. A pool's or a route's name."""
+class PoolCapped(msgspec.Struct, frozen=True):
+    """Bounds of a pool by hand, in place of those before; ``PoolCaps()`` takes them away. A pool's or a route's
+    name.
+    """
 
     at_s: float
     who: str
     pool: str
-    caps: Caps
+    caps: PoolCaps
 
 
-class Shared(msgspec.Struct, frozen=True):
+class AccountShared(msgspec.Struct, frozen=True):
     """Other clusters draw on the same accounts. ``share``: what this one may use of a pool, until a moment; of a pool
     that nobody told of, nothing. Without a pool's name: that it is so."""
 
     at_s: float
     pool: str = ""
-    share: Share = Share()
+    share: TenantShare = TenantShare()
     until_s: float = 0.0
 
 
-class Drain(msgspec.Struct, frozen=True):
+class DrainMember(msgspec.Struct, frozen=True):
     """A node (by its name) or a branch or worker is to finish what it has in flight, and to get nothing more."""
 
     at_s: float
@@ -117,7 +120,7 @@ class Drain(msgspec.Struct, frozen=True):
     subject: str
 
 
-class Nodes(msgspec.Struct, frozen=True):
+class NodesChanged(msgspec.Struct, frozen=True):
     """The nodes that live now, told when that changed."""
 
     at_s: float
@@ -126,7 +129,7 @@ class Nodes(msgspec.Struct, frozen=True):
     """Of all of them together: so many branches and so many workers there may be. 0: the bounds stay as they are."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ToolRunRequested(msgspec.Struct, frozen=True):
     """May a run of this tool begin?"""
 
     at_s: float
@@ -134,73 +137,73 @@ class Asked(msgspec.Struct, frozen=True):
     tool: str
 
 
-class Passed(msgspec.Struct, frozen=True):
+class TimePassed(msgspec.Struct, frozen=True):
     """Time passed: told when ``due_at_s`` has come."""
 
     at_s: float
 
 
 Event = (
-    Started
-    | Heard
-    | Joined
-    | Left
-    | Reported
-    | Begun
-    | There
-    | Unheard
-    | Died
-    | Capped
-    | Shared
-    | Drain
-    | Nodes
-    | Asked
-    | Passed
+    SchedulerStarted
+    | AllRejoined
+    | ChannelJoined
+    | JobLeft
+    | MemberReported
+    | MemberStarted
+    | PingAnswered
+    | PingUnanswered
+    | MemberDied
+    | PoolCapped
+    | AccountShared
+    | DrainMember
+    | NodesChanged
+    | ToolRunRequested
+    | TimePassed
 )
 
 
-class Ping(msgspec.Struct, frozen=True):
-    """Ask it whether it is there; ``There`` or ``Unheard`` is the answer."""
+class PingMember(msgspec.Struct, frozen=True):
+    """Ask it whether it is there; ``PingAnswered`` or ``PingUnanswered`` is the answer."""
 
     subject: str
 
 
-class Kill(msgspec.Struct, frozen=True):
-    """End it by force. ``Died`` is the answer; it is started again by an order of its own."""
+class KillMember(msgspec.Struct, frozen=True):
+    """End it by force. ``MemberDied`` is the answer; it is started again by an order of its own."""
 
     subject: str
     why: str
 
 
-class Start(msgspec.Struct, frozen=True):
-    """Start a branch or worker, not on the nodes to be avoided. ``Begun`` or ``Died`` is the answer."""
+class StartMember(msgspec.Struct, frozen=True):
+    """Start a branch or worker, not on the nodes to be avoided. ``MemberStarted`` or ``MemberDied`` is the answer."""
 
     role: str
     name: str
     avoid: tuple[str, ...] = ()
 
 
-class Retire(msgspec.Struct, frozen=True):
-    """End it gently: it takes no new call, and ends when it is empty. ``Died`` is the answer."""
+class RetireMember(msgspec.Struct, frozen=True):
+    """End it gently: it takes no new call, and ends when it is empty. ``MemberDied`` is the answer."""
 
     name: str
 
 
-class Staffed(msgspec.Struct, frozen=True):
+class MembersChanged(msgspec.Struct, frozen=True):
     """Those that take work from now on; told to every channel, and to each that joins later."""
 
     branches: tuple[str, ...]
     workers: tuple[str, ...]
 
 
-class Condemn(msgspec.Struct, frozen=True):
+class StopJob(msgspec.Struct, frozen=True):
     """This job stops, and says why: its channel keeps dying. It can be resumed when the cause is found."""
 
     job: str
     story: str
 
 
-class Moved(msgspec.Struct, frozen=True):
+class BreakerMoved(msgspec.Struct, frozen=True):
     """A breaker moved; for its mirror and for telemetry. ``subject`` is ``route:…``, ``tool:…`` or ``node:…``."""
 
     subject: str
@@ -209,8 +212,10 @@ class Moved(msgspec.Struct, frozen=True):
     why: str
 
 
-class Admit(msgspec.Struct, frozen=True):
-    """The answer to ``Asked``: the run may begin under this generation of the tool's breaker, or ask again later."""
+class AdmitToolRun(msgspec.Struct, frozen=True):
+    """The answer to ``ToolRunRequested``: the run may begin under this generation of the tool's breaker, or ask again
+    later.
+    """
 
     job: str
     tool: str
@@ -219,4 +224,14 @@ class Admit(msgspec.Struct, frozen=True):
     generation: int = 0
 
 
-Command = Grant | Ping | Kill | Start | Retire | Staffed | Condemn | Moved | Admit
+Command = (
+    Grant
+    | PingMember
+    | KillMember
+    | StartMember
+    | RetireMember
+    | MembersChanged
+    | StopJob
+    | BreakerMoved
+    | AdmitToolRun
+)

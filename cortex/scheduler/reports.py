@@ -64,7 +64,7 @@ class ToolSignals(_Wire, frozen=True):
     latency_s: float = 0.0
 
 
-class Report(_Wire, frozen=True):
+class ProgressReport(_Wire, frozen=True):
     """Signs of real progress of a branch or a worker. Sent again under the same number until it was heard."""
 
     subject: str

@@ -11,19 +11,19 @@ from typing import Final
 
 import msgspec
 
-from cortex.scheduler.health import Buffer
+from cortex.scheduler.health import HealthBuffer
 from cortex.scheduler.reports import Grant
 from policies.failures.breaker import NODE, ROUTE, TOOL, Breaker, BreakerPolicy
 from policies.failures.restart import BRANCH, CHANNEL, RestartPolicy
-from policies.limits.limit import NO_CAPS, Allowance, Caps, Limit, LimitPolicy
-from policies.limits.tenancy import Share
+from policies.limits.limit import NO_CAPS, LimitPolicy, PoolAllowance, PoolCaps, PoolLimit
+from policies.limits.tenancy import TenantShare
 
 LEASE_S: Final = 15.0
 """How long a lease holds unless renewed. Channels renew at a third of it."""
 NEVER: Final = float("inf")
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Every knob. Raises ValueError, one line, for a bound that makes no sense."""
 
     limit: LimitPolicy = LimitPolicy()
@@ -65,7 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
 
 
-class Hold(msgspec.Struct):
+class RouteHolding(msgspec.Struct):
     """What a job has of one route."""
 
     pool: str
@@ -90,7 +90,7 @@ class Hold(msgspec.Struct):
     blocked: str = ""
 
 
-class Job(msgspec.Struct):
+class JobClaims(msgspec.Struct):
     """One channel's claims."""
 
     epoch: int
@@ -110,25 +110,25 @@ class Job(msgspec.Struct):
     runs: int = 0
     """Tool runs that wait or run."""
     expired: bool = False
-    holds: dict[str, Hold] = msgspec.field(default_factory=dict)
+    holds: dict[str, RouteHolding] = msgspec.field(default_factory=dict)
     """By route, in the job's order of preference."""
     share: str = ""
     """The route that its demand goes to; empty: none may be asked."""
     probing: tuple[str, ...] = ()
     """Routes that it would rather use, if their probes were good."""
-    seen: Buffer = msgspec.field(default_factory=Buffer)
+    seen: HealthBuffer = msgspec.field(default_factory=HealthBuffer)
     deaths: list[float] = msgspec.field(default_factory=list)
     dead: bool = False
     """Told so; its next epoch is no second death."""
     condemned: bool = False
 
 
-class Route(msgspec.Struct):
+class RouteState(msgspec.Struct):
     """One route: its health."""
 
     pool: str
     breaker: Breaker = msgspec.field(default_factory=Breaker)
-    seen: Buffer = msgspec.field(default_factory=Buffer)
+    seen: HealthBuffer = msgspec.field(default_factory=HealthBuffer)
     jobs: dict[str, bool] = msgspec.field(default_factory=dict)
     """Those with a claim on it, in the order in which they came."""
     stamp: tuple[int, int] = (0, 0)
@@ -138,19 +138,19 @@ class Route(msgspec.Struct):
     knows better."""
 
 
-class Pool(msgspec.Struct):
+class PoolState(msgspec.Struct):
     """One pool: its limits, and who draws on it."""
 
-    limit: Limit
-    caps: Caps = NO_CAPS
+    limit: PoolLimit
+    caps: PoolCaps = NO_CAPS
     capped: bool = False
     """By hand, in the life of this incarnation of the cortex: no memo knows better."""
-    lent: Share | None = None
+    lent: TenantShare | None = None
     """What this cluster may use of it; None: no other draws on the account."""
     lent_until_s: float = NEVER
-    bounds: Caps = NO_CAPS
+    bounds: PoolCaps = NO_CAPS
     """By hand, for this cluster alone, and its part of what was set for all clusters: as of the last sharing."""
-    allowed: Allowance = Allowance(0)
+    allowed: PoolAllowance = PoolAllowance(0)
     """As of the last sharing."""
     routes: dict[str, bool] = msgspec.field(default_factory=dict)
     in_use: int = 0
@@ -188,11 +188,11 @@ class Pool(msgspec.Struct):
     """When slow start last allowed more."""
 
 
-class Tool(msgspec.Struct):
+class ToolState(msgspec.Struct):
     """One tool: its health."""
 
     breaker: Breaker = msgspec.field(default_factory=Breaker)
-    seen: Buffer = msgspec.field(default_factory=Buffer)
+    seen: HealthBuffer = msgspec.field(default_factory=HealthBuffer)
     asked_s: float = 0.0
 
 
@@ -214,7 +214,7 @@ class Member(msgspec.Struct):
     overdue_s: float = 0.0
     flights: dict[str, int] = msgspec.field(default_factory=dict)
     """Attempts under way, by pool."""
-    seen: Buffer = msgspec.field(default_factory=Buffer)
+    seen: HealthBuffer = msgspec.field(default_factory=HealthBuffer)
     deaths: list[float] = msgspec.field(default_factory=list)
     start_s: float = 0.0
     """Not to be started before."""
@@ -232,20 +232,20 @@ class Member(msgspec.Struct):
     """Who asked for it alone to be emptied."""
 
 
-class Node(msgspec.Struct):
+class NodeState(msgspec.Struct):
     """A machine."""
 
     breaker: Breaker = msgspec.field(default_factory=Breaker)
-    seen: Buffer = msgspec.field(default_factory=Buffer)
+    seen: HealthBuffer = msgspec.field(default_factory=HealthBuffer)
     alive: bool = True
     drained: str = ""
     """Who asked for it to be emptied."""
 
 
-class Cluster(msgspec.Struct):
-    """The state. ``Cluster(settings)`` is a cortex that has heard of nothing."""
+class SchedulerState(msgspec.Struct):
+    """The state. ``SchedulerState(settings)`` is a cortex that has heard of nothing."""
 
-    settings: Settings = Settings()
+    settings: SchedulerSettings = SchedulerSettings()
     cortex: str = ""
     at_s: float = -NEVER
     due_s: float = NEVER
@@ -266,18 +266,18 @@ class Cluster(msgspec.Struct):
     """Another incarnation was before this one."""
     adopting_until_s: float = -NEVER
     """After a restart: before this, of two memos the newer counts."""
-    jobs: dict[str, Job] = msgspec.field(default_factory=dict)
+    jobs: dict[str, JobClaims] = msgspec.field(default_factory=dict)
     left: dict[str, int] = msgspec.field(default_factory=dict)
     """Jobs that left of late, and the epoch in which they did: a claim that comes after it has been on its way."""
     kin: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Families of more than one job: the root's name, and who is of it (``families``)."""
-    routes: dict[str, Route] = msgspec.field(default_factory=dict)
-    pools: dict[str, Pool] = msgspec.field(default_factory=dict)
-    tools: dict[str, Tool] = msgspec.field(default_factory=dict)
+    routes: dict[str, RouteState] = msgspec.field(default_factory=dict)
+    pools: dict[str, PoolState] = msgspec.field(default_factory=dict)
+    tools: dict[str, ToolState] = msgspec.field(default_factory=dict)
     members: dict[str, Member] = msgspec.field(default_factory=dict)
     ended: dict[str, tuple[str, int]] = msgspec.field(default_factory=dict)
     """Retired members: incarnation and number of the last report, for those that come late."""
-    nodes: dict[str, Node] = msgspec.field(default_factory=dict)
+    nodes: dict[str, NodeState] = msgspec.field(default_factory=dict)
     branches: tuple[str, ...] = ()
     """Those that take work, as last told; so for the workers."""
     workers: tuple[str, ...] = ()

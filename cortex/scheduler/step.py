@@ -17,67 +17,67 @@ import msgspec
 
 from cortex.scheduler import autoscaling, claims, health, job_families, leases, pools, supervision, tool_admission
 from cortex.scheduler.protocol import (
-    Admit,
-    Asked,
-    Begun,
-    Capped,
+    AccountShared,
+    AdmitToolRun,
+    AllRejoined,
+    BreakerMoved,
+    ChannelJoined,
     Command,
-    Condemn,
-    Died,
-    Drain,
+    DrainMember,
     Event,
-    Heard,
-    Joined,
-    Kill,
-    Left,
-    Moved,
-    Nodes,
-    Passed,
-    Ping,
-    Reported,
-    Retire,
-    Shared,
-    Staffed,
-    Start,
-    Started,
-    There,
-    Unheard,
+    JobLeft,
+    KillMember,
+    MemberDied,
+    MemberReported,
+    MembersChanged,
+    MemberStarted,
+    NodesChanged,
+    PingAnswered,
+    PingMember,
+    PingUnanswered,
+    PoolCapped,
+    RetireMember,
+    SchedulerStarted,
+    StartMember,
+    StopJob,
+    TimePassed,
+    ToolRunRequested,
 )
-from cortex.scheduler.reports import Grant, Report
-from cortex.scheduler.state import LEASE_S, NEVER, Cluster, Settings
+from cortex.scheduler.reports import Grant, ProgressReport
+from cortex.scheduler.state import LEASE_S, NEVER, SchedulerSettings, SchedulerState
 from policies.limits.limit import NO_CAPS
 from policies.limits.tenancy import NOTHING
 
 __all__ = [
     "LEASE_S",
-    "Admit",
-    "Asked",
-    "Begun",
-    "Capped",
-    "Cluster",
+    "AccountShared",
+    "AdmitToolRun",
+    "AllRejoined",
+    "BreakerMoved",
+    "ChannelJoined",
     "Command",
-    "Condemn",
-    "Died",
-    "Drain",
+    "DrainMember",
     "Event",
     "Grant",
-    "Heard",
-    "Joined",
-    "Kill",
-    "Left",
-    "Moved",
-    "Nodes",
-    "Passed",
-    "Ping",
-    "Reported",
-    "Retire",
-    "Settings",
-    "Shared",
-    "Staffed",
-    "Start",
-    "Started",
-    "There",
-    "Unheard",
+    "JobLeft",
+    "KillMember",
+    "MemberDied",
+    "MemberReported",
+    "MemberStarted",
+    "MembersChanged",
+    "NodesChanged",
+    "PingAnswered",
+    "PingMember",
+    "PingUnanswered",
+    "PoolCapped",
+    "RetireMember",
+    "SchedulerSettings",
+    "SchedulerStarted",
+    "SchedulerState",
+    "StartMember",
+    "StopJob",
+    "TimePassed",
+    "ToolRunRequested",
     "report_after_s",
     "step",
 ]
@@ -89,7 +89,7 @@ SOON_S = 0.04
 """Between two reports of a pool whose limit has just grown: some rounds of quick answers."""
 
 
-def step(state: Cluster, event: Event) -> list[Command]:
+def step(state: SchedulerState, event: Event) -> list[Command]:
     """Take one event. A job that joined hears in any case, last of all; others where something changed for them.
 
     Raises ValueError, one line, for an event that makes no sense; the state is then as it was.
@@ -99,13 +99,13 @@ def step(state: Cluster, event: Event) -> list[Command]:
     state.at_s = max(state.at_s, event.at_s)
     if state.at_s >= state.due_s:
         _passed(state, out)
-    if isinstance(event, Reported):
+    if isinstance(event, MemberReported):
         _reported(state, event.report, out)
-    elif isinstance(event, Joined):
+    elif isinstance(event, ChannelJoined):
         claims.joined(state, event.claims, out)
-    elif isinstance(event, Asked):
+    elif isinstance(event, ToolRunRequested):
         out.append(tool_admission.asked(state, event))
-    elif not isinstance(event, Passed):
+    elif not isinstance(event, TimePassed):
         _rare(state, event, out)
     if state.stale:
         leases.settle(state, out)
@@ -114,20 +114,20 @@ def step(state: Cluster, event: Event) -> list[Command]:
     return out
 
 
-def _check(state: Cluster, event: Event) -> None:
+def _check(state: SchedulerState, event: Event) -> None:
     """Raises ValueError, one line, for what makes no sense."""
-    if isinstance(event, Passed):
+    if isinstance(event, TimePassed):
         pass
-    elif isinstance(event, Reported):
+    elif isinstance(event, MemberReported):
         _check_role(event.report.subject)
-    elif isinstance(event, Joined):
+    elif isinstance(event, ChannelJoined):
         claims.check(event.claims)
-    elif isinstance(event, Begun):
+    elif isinstance(event, MemberStarted):
         _check_role(event.subject)
-    elif isinstance(event, Capped):
+    elif isinstance(event, PoolCapped):
         if event.pool not in state.routes and event.pool not in state.pools and event.pool.count("|") < 2:
             raise ValueError(f"there is no pool or route called {event.pool}")
-    elif isinstance(event, Drain) and event.subject not in state.nodes and event.subject not in state.members:
+    elif isinstance(event, DrainMember) and event.subject not in state.nodes and event.subject not in state.members:
         raise ValueError(f"there is no node, branch or worker called {event.subject}")
 
 
@@ -136,7 +136,7 @@ def _check_role(name: str) -> None:
         raise ValueError(f"{name} is neither a branch nor a worker")
 
 
-def report_after_s(state: Cluster, report: Report | None = None) -> float:
+def report_after_s(state: SchedulerState, report: ProgressReport | None = None) -> float:
     """When a branch or worker should report again, in seconds: all together some hundred times a second at most.
 
     Sooner, whoever told of a pool that slow start is trying: a report doubles its limit once at most, however many
@@ -151,7 +151,7 @@ def report_after_s(state: Cluster, report: Report | None = None) -> float:
     return max(after_s, len(state.members) / own.reports_per_s)
 
 
-def _reported(state: Cluster, report: Report, out: list[Command]) -> None:
+def _reported(state: SchedulerState, report: ProgressReport, out: list[Command]) -> None:
     if not supervision.reported(state, report, out):
         return
     node = state.nodes.get(report.node)
@@ -168,19 +168,19 @@ def _reported(state: Cluster, report: Report, out: list[Command]) -> None:
         tool_admission.told(state, tool, out)
 
 
-def _rare(state: Cluster, event: Event, out: list[Command]) -> None:
-    if isinstance(event, Started):
+def _rare(state: SchedulerState, event: Event, out: list[Command]) -> None:
+    if isinstance(event, SchedulerStarted):
         _started(state, event)
-    elif isinstance(event, Heard):
+    elif isinstance(event, AllRejoined):
         _heard(state)
-    elif isinstance(event, Left):
+    elif isinstance(event, JobLeft):
         for name in job_families.spoken_by(state, event.job):
             claims.ended(state, name, event.epoch)
-    elif isinstance(event, Begun):
+    elif isinstance(event, MemberStarted):
         supervision.begun(state, event.subject, event.node, event.incarnation)
-    elif isinstance(event, There | Unheard):
-        supervision.answered(state, event.subject, isinstance(event, There))
-    elif isinstance(event, Died):
+    elif isinstance(event, PingAnswered | PingUnanswered):
+        supervision.answered(state, event.subject, isinstance(event, PingAnswered))
+    elif isinstance(event, MemberDied):
         role, _, name = event.subject.partition(":")
         if role != "channel":
             supervision.died(state, event, out)
@@ -188,17 +188,17 @@ def _rare(state: Cluster, event: Event, out: list[Command]) -> None:
             for member in job_families.spoken_by(state, name):
                 claims.died(state, member, out)
                 state.jobs[member].dead = True
-    elif isinstance(event, Capped):
+    elif isinstance(event, PoolCapped):
         _capped(state, event)
-    elif isinstance(event, Shared):
+    elif isinstance(event, AccountShared):
         _shared(state, event)
-    elif isinstance(event, Drain):
+    elif isinstance(event, DrainMember):
         supervision.drain(state, event.who, event.subject)
-    elif isinstance(event, Nodes):
+    elif isinstance(event, NodesChanged):
         supervision.nodes(state, event.names, event.cores, out)
 
 
-def _started(state: Cluster, event: Started) -> None:
+def _started(state: SchedulerState, event: SchedulerStarted) -> None:
     state.cortex = event.cortex
     state.seed(event.cortex)
     state.again = event.again
@@ -211,14 +211,14 @@ def _started(state: Cluster, event: Started) -> None:
     state.wake(state.silent_until_s)
 
 
-def _heard(state: Cluster) -> None:
+def _heard(state: SchedulerState) -> None:
     """All have told what they hold: nothing is unknown any more."""
     state.silent_until_s = state.probes_from_s = state.at_s
     for name in state.pools:
         pools.touch(state, name)
 
 
-def _capped(state: Cluster, event: Capped) -> None:
+def _capped(state: SchedulerState, event: PoolCapped) -> None:
     """By hand; every holder is told, and keeps it for a cortex that comes after this one."""
     route = state.routes.get(event.pool)
     name = route.pool if route is not None else event.pool
@@ -230,7 +230,7 @@ def _capped(state: Cluster, event: Capped) -> None:
     pools.touch(state, name)
 
 
-def _shared(state: Cluster, event: Shared) -> None:
+def _shared(state: SchedulerState, event: AccountShared) -> None:
     if event.pool:
         pools.shared(state, event.pool, event.share, event.until_s)
         return
@@ -240,7 +240,7 @@ def _shared(state: Cluster, event: Shared) -> None:
             pools.shared(state, name, NOTHING, NEVER)
 
 
-def _passed(state: Cluster, out: list[Command]) -> None:
+def _passed(state: SchedulerState, out: list[Command]) -> None:
     """What time alone changes, and when it will change something next."""
     state.due_s = NEVER
     at_s = state.at_s

@@ -12,9 +12,9 @@ from typing import Final
 import msgspec
 
 from cortex.scheduler import health, pools
-from cortex.scheduler.protocol import Command, Died, Kill, Moved, Ping
-from cortex.scheduler.reports import Report
-from cortex.scheduler.state import NEVER, Cluster, Member, Node
+from cortex.scheduler.protocol import BreakerMoved, Command, KillMember, MemberDied, PingMember
+from cortex.scheduler.reports import ProgressReport
+from cortex.scheduler.state import NEVER, Member, NodeState, SchedulerState
 from policies.failures import breaker, restart
 
 CHECK_S: Final = 1.0
@@ -36,7 +36,7 @@ _WATCHED: Final = (*_WORKING, "retiring")
 COUNTED: Final = ("wanted", "starting", "up", "killed")
 
 
-def member(state: Cluster, name: str) -> Member:
+def member(state: SchedulerState, name: str) -> Member:
     """The branch or worker of this name, entered where it was not known."""
     found = state.members.get(name)
     if found is None:
@@ -45,14 +45,14 @@ def member(state: Cluster, name: str) -> Member:
     return found
 
 
-def node_of(state: Cluster, name: str) -> Node | None:
+def node_of(state: SchedulerState, name: str) -> NodeState | None:
     """The node of this name; None where the runtime has no names for them."""
     if not name:
         return None
-    return state.nodes.setdefault(name, Node())
+    return state.nodes.setdefault(name, NodeState())
 
 
-def begun(state: Cluster, name: str, node: str, incarnation: str) -> None:
+def begun(state: SchedulerState, name: str, node: str, incarnation: str) -> None:
     """It is there."""
     one = member(state, name)
     if one.state in ("wanted", "starting"):
@@ -76,7 +76,7 @@ def busy(one: Member) -> bool:
     return one.in_flight > 0 or one.queued > 0 or one.phase not in ("", "idle")
 
 
-def look(state: Cluster, at_s: float) -> None:
+def look(state: SchedulerState, at_s: float) -> None:
     """Look at all of them then, at the latest."""
     if at_s < state.check_s:
         state.check_s = at_s
@@ -86,7 +86,7 @@ def look(state: Cluster, at_s: float) -> None:
 # ------------------------------------------------------------------------------------------- reports
 
 
-def reported(state: Cluster, report: Report, out: list[Command]) -> bool:
+def reported(state: SchedulerState, report: ProgressReport, out: list[Command]) -> bool:
     """Take in who reports; whether what it counts is new."""
     at_s, name = state.at_s, report.subject
     if name not in state.members and state.ended.get(name, ("", 0))[0] == report.incarnation:
@@ -126,7 +126,7 @@ def reported(state: Cluster, report: Report, out: list[Command]) -> bool:
     return True
 
 
-def _flights(state: Cluster, one: Member, report: Report) -> None:
+def _flights(state: SchedulerState, one: Member, report: ProgressReport) -> None:
     now: dict[str, int] = {}
     for signals in report.routes:
         if signals.in_flight:
@@ -141,7 +141,7 @@ def _flights(state: Cluster, one: Member, report: Report) -> None:
             state.pools[pool].in_flight += n
 
 
-def _end(state: Cluster, one: Member) -> None:
+def _end(state: SchedulerState, one: Member) -> None:
     """This incarnation is over."""
     one.past = (one.incarnation, one.number)
     one.incarnation, one.number, one.phase = "", 0, ""
@@ -156,7 +156,7 @@ def _end(state: Cluster, one: Member) -> None:
 # ------------------------------------------------------------------------------------------- the ladder
 
 
-def answered(state: Cluster, name: str, there: bool) -> None:
+def answered(state: SchedulerState, name: str, there: bool) -> None:
     """It was pinged, and is there or was not heard."""
     one = state.members.get(name)
     if one is not None:
@@ -166,7 +166,7 @@ def answered(state: Cluster, name: str, there: bool) -> None:
         look(state, state.at_s + (CHECK_S if busy(one) or one.unheard else IDLE_CHECK_S))
 
 
-def check(state: Cluster, out: list[Command]) -> None:
+def check(state: SchedulerState, out: list[Command]) -> None:
     """Ask those that are silent, and kill what does not answer or did not stop when it was asked to."""
     at_s, policy = state.at_s, state.settings.restart
     lag_s, state.check_s = at_s - state.check_s, NEVER
@@ -180,7 +180,7 @@ def check(state: Cluster, out: list[Command]) -> None:
         if one.state == "killed":
             if at_s >= one.since_s + KILLED_S:
                 one.since_s = at_s
-                out.append(Kill(name, "it was killed, and is not known to be gone"))
+                out.append(KillMember(name, "it was killed, and is not known to be gone"))
             look(state, one.since_s + KILLED_S)
         if one.state == "starting" and one.stillborn >= STILLBORN:
             if kills > 0:
@@ -198,7 +198,7 @@ def check(state: Cluster, out: list[Command]) -> None:
         look(state, at_s + CHECK_S)
         delayed = _delayed(state, one, silent, heard, lag_s, silent_s)
         step = restart.rung(policy, silent_s, one.overdue_s, one.unheard, delayed, kills)
-        if step is restart.Rung.KILL:
+        if step is restart.EscalationStep.KILL:
             kills -= 1
             stuck = silent_s < policy.stale_s
             why = f"a call is {one.overdue_s:.0f} s overdue" if stuck else f"silent for {silent_s:.0f} s, and unheard"
@@ -206,23 +206,23 @@ def check(state: Cluster, out: list[Command]) -> None:
             state.restaff = True
             _kill(state, name, why, out)
             look(state, at_s + KILLED_S)
-        elif step is restart.Rung.ASK:
+        elif step is restart.EscalationStep.ASK:
             _ask(state, name, one, out)
 
 
-def _kill(state: Cluster, name: str, why: str, out: list[Command]) -> None:
+def _kill(state: SchedulerState, name: str, why: str, out: list[Command]) -> None:
     role = state.members[name].role
     state.kills[role] = state.kills.get(role, 0) + 1
-    out.append(Kill(name, why))
+    out.append(KillMember(name, why))
 
 
-def _ask(state: Cluster, name: str, one: Member, out: list[Command]) -> None:
+def _ask(state: SchedulerState, name: str, one: Member, out: list[Command]) -> None:
     if state.at_s >= one.pinged_s + state.settings.restart.grace_s:
         one.pinged_s = state.at_s
-        out.append(Ping(name))
+        out.append(PingMember(name))
 
 
-def _ask_idle(state: Cluster, name: str, one: Member, silent_s: float, out: list[Command]) -> None:
+def _ask_idle(state: SchedulerState, name: str, one: Member, silent_s: float, out: list[Command]) -> None:
     if not state.jobs:
         return
     if silent_s >= IDLE_CHECK_S:
@@ -230,7 +230,7 @@ def _ask_idle(state: Cluster, name: str, one: Member, silent_s: float, out: list
     look(state, state.at_s + max(CHECK_S, min(IDLE_CHECK_S, IDLE_CHECK_S - silent_s)))
 
 
-def _silent(state: Cluster) -> tuple[dict[str, tuple[int, int]], bool]:
+def _silent(state: SchedulerState) -> tuple[dict[str, tuple[int, int]], bool]:
     """By node, and under "*" for all, how many are silent of those that should be heard; and whether any was."""
     at_s, stale_s = state.at_s, state.settings.restart.stale_s
     counts: dict[str, tuple[int, int]] = {}
@@ -251,7 +251,7 @@ def _silent(state: Cluster) -> tuple[dict[str, tuple[int, int]], bool]:
 
 
 def _delayed(
-    state: Cluster, one: Member, silent: dict[str, tuple[int, int]], heard: bool, lag_s: float, silent_s: float
+    state: SchedulerState, one: Member, silent: dict[str, tuple[int, int]], heard: bool, lag_s: float, silent_s: float
 ) -> bool:
     """Is it the path, or the cortex itself, that brings no news? Not for ever, while others are heard."""
     if state.at_s < state.deaf_until_s:
@@ -266,7 +266,7 @@ def _delayed(
 # ------------------------------------------------------------------------------------------- deaths
 
 
-def died(state: Cluster, event: Died, out: list[Command]) -> None:
+def died(state: SchedulerState, event: MemberDied, out: list[Command]) -> None:
     """It is gone: started again unless it was to end; after a wait if it keeps dying, elsewhere if that is no help."""
     name, at_s, policy = event.subject, state.at_s, state.settings.restart
     if not event.gone:
@@ -295,7 +295,7 @@ def died(state: Cluster, event: Died, out: list[Command]) -> None:
         _blame(state, node, state.settings.node.volume_min if verdict.escalate else 1, out)
 
 
-def _unheard(state: Cluster, name: str) -> None:
+def _unheard(state: SchedulerState, name: str) -> None:
     """Nobody knows whether it lives. One that an earlier cortex had is judged as any other."""
     known = name in state.members
     one = member(state, name)
@@ -311,17 +311,15 @@ def _unheard(state: Cluster, name: str) -> None:
     look(state, state.at_s)
 
 
-def _blame(state: Cluster, name: str, deaths: int, out: list[Command]) -> None:
+def _blame(state: SchedulerState, name: str, deaths: int, out: list[Command]) -> None:
     place = node_of(state, name)
     if place is not None:
         own = place.breaker
-        moved = breaker.observe(
-            state.settings.node, own, state.at_s, own.generation, 0, deaths, 0, 0.0, state.draw()
-        )
+        moved = breaker.observe(state.settings.node, own, state.at_s, own.generation, 0, deaths, 0, 0.0, state.draw())
         _moved(state, name, moved, out)
 
 
-def _node_answered(state: Cluster, one: Member, well: bool, out: list[Command]) -> None:
+def _node_answered(state: SchedulerState, one: Member, well: bool, out: list[Command]) -> None:
     """What was placed on a half open node has settled its first work there, or died."""
     name, one.probe = one.probe, ""
     if name in state.nodes:
@@ -333,20 +331,20 @@ def _node_answered(state: Cluster, one: Member, well: bool, out: list[Command]) 
         _moved(state, name, moved, out)
 
 
-def _unprobe(state: Cluster, one: Member) -> None:
+def _unprobe(state: SchedulerState, one: Member) -> None:
     if one.probe in state.nodes:
         breaker.probe_back(state.nodes[one.probe].breaker)
     one.probe = ""
 
 
-def _moved(state: Cluster, name: str, moved: breaker.Moved | None, out: list[Command]) -> None:
+def _moved(state: SchedulerState, name: str, moved: breaker.BreakerMove | None, out: list[Command]) -> None:
     if moved is not None:
-        out.append(Moved(f"node:{name}", moved.old, moved.new, moved.why))
+        out.append(BreakerMoved(f"node:{name}", moved.old, moved.new, moved.why))
         state.restaff = True
         state.wake(breaker.due_at_s(state.nodes[name].breaker, state.at_s))
 
 
-def passed(state: Cluster, out: list[Command]) -> None:
+def passed(state: SchedulerState, out: list[Command]) -> None:
     """Time has passed for nodes, and for those that wait to be started or retired."""
     for name, place in state.nodes.items():
         _moved(state, name, breaker.passed(state.settings.node, place.breaker, state.at_s), out)
@@ -358,7 +356,7 @@ def passed(state: Cluster, out: list[Command]) -> None:
     state.restaff = True
 
 
-def nodes(state: Cluster, names: tuple[str, ...], cores: int, out: list[Command]) -> None:
+def nodes(state: SchedulerState, names: tuple[str, ...], cores: int, out: list[Command]) -> None:
     """The nodes that live now, and what there is room for. What was on others is gone."""
     if cores:
         own = state.settings
@@ -369,13 +367,13 @@ def nodes(state: Cluster, names: tuple[str, ...], cores: int, out: list[Command]
     gone = state.nodes.keys() - set(names)
     there = [(subject, one.node) for subject, one in state.members.items() if one.node in gone] if gone else []
     for subject, name in there:
-        died(state, Died(state.at_s, subject, name), out)
+        died(state, MemberDied(state.at_s, subject, name), out)
     for name in [name for name in state.nodes if name in gone]:
         del state.nodes[name]
     state.restaff = True
 
 
-def drain(state: Cluster, who: str, subject: str) -> None:
+def drain(state: SchedulerState, who: str, subject: str) -> None:
     """Nothing more for this node, or for this branch or worker."""
     state.restaff = True
     if subject in state.nodes:

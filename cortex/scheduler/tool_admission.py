@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cortex.scheduler import health
-from cortex.scheduler.protocol import Admit, Asked, Command, Moved
+from cortex.scheduler.protocol import AdmitToolRun, BreakerMoved, Command, ToolRunRequested
 from cortex.scheduler.reports import ToolSignals
-from cortex.scheduler.state import Cluster, Tool
+from cortex.scheduler.state import SchedulerState, ToolState
 from policies.failures import breaker
 from policies.failures.breaker import BreakerState
 
@@ -15,32 +15,30 @@ WAIT_LEAST_S, WAIT_MAX_S = 0.1, 10.0
 """Where it is known, about so long: within these."""
 
 
-def asked(state: Cluster, event: Asked) -> Admit:
+def asked(state: SchedulerState, event: ToolRunRequested) -> AdmitToolRun:
     """May a run begin? While the tool's breaker is half open, only as a probe."""
     at_s, policy = state.at_s, state.settings.tool
-    tool = state.tools.setdefault(event.tool, Tool())
+    tool = state.tools.setdefault(event.tool, ToolState())
     own, tool.asked_s = tool.breaker, at_s
     if own.state is BreakerState.CLOSED:
-        return Admit(event.job, event.tool, True, 0.0, own.generation)
+        return AdmitToolRun(event.job, event.tool, True, 0.0, own.generation)
     if breaker.probes_wanted(policy, own, at_s) > 0:
         breaker.probe_out(policy, own, at_s, at_s + state.settings.tool_timeout_s + state.settings.restart.grace_s)
         state.wake(breaker.due_at_s(own, at_s))
-        return Admit(event.job, event.tool, True, 0.0, own.generation)
+        return AdmitToolRun(event.job, event.tool, True, 0.0, own.generation)
     if own.state is BreakerState.OPEN:
         wait_s = own.until_s - at_s
     else:
         takes_s = health.latency_s(tool.seen, at_s)
         wait_s = min(max(takes_s, WAIT_LEAST_S), WAIT_MAX_S) if takes_s else WAIT_S
-    return Admit(event.job, event.tool, False, max(wait_s, 0.0), own.generation)
+    return AdmitToolRun(event.job, event.tool, False, max(wait_s, 0.0), own.generation)
 
 
-def told(state: Cluster, signals: ToolSignals, out: list[Command]) -> None:
+def told(state: SchedulerState, signals: ToolSignals, out: list[Command]) -> None:
     """A worker tells what became of runs."""
     at_s = state.at_s
-    tool = state.tools.setdefault(signals.tool, Tool(asked_s=at_s))
-    health.record(
-        tool.seen, at_s, 0, signals.answered, signals.failed, latency_s=signals.latency_s
-    )
+    tool = state.tools.setdefault(signals.tool, ToolState(asked_s=at_s))
+    health.record(tool.seen, at_s, 0, signals.answered, signals.failed, latency_s=signals.latency_s)
     good, bad, void = breaker.sorted_out("tool", signals.answered, signals.failed)
     if good + bad + void:
         slow = min(signals.slow, good + bad)
@@ -50,14 +48,14 @@ def told(state: Cluster, signals: ToolSignals, out: list[Command]) -> None:
         _moved(state, signals.tool, was, out)
 
 
-def passed(state: Cluster, out: list[Command]) -> None:
+def passed(state: SchedulerState, out: list[Command]) -> None:
     """Time has passed for the tools' breakers."""
     for name, tool in state.tools.items():
         _moved(state, name, breaker.passed(state.settings.tool, tool.breaker, state.at_s), out)
         state.wake(breaker.due_at_s(tool.breaker, state.at_s))
 
 
-def _moved(state: Cluster, name: str, was: breaker.Moved | None, out: list[Command]) -> None:
+def _moved(state: SchedulerState, name: str, was: breaker.BreakerMove | None, out: list[Command]) -> None:
     if was is not None:
-        out.append(Moved(f"tool:{name}", was.old, was.new, was.why))
+        out.append(BreakerMoved(f"tool:{name}", was.old, was.new, was.why))
         state.wake(breaker.due_at_s(state.tools[name].breaker, state.at_s))

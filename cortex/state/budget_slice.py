@@ -14,7 +14,7 @@ JOB, TOKENS = "job", "tokens"
 """Period of a slice of a job's tokens that its parent lends to a shard: from the beginning of the job."""
 
 
-class Slice(msgspec.Struct, frozen=True, array_like=True):
+class BudgetSlice(msgspec.Struct, frozen=True, array_like=True):
     """Part of one budget that was lent to the job."""
 
     budget: str
@@ -27,10 +27,10 @@ class Slice(msgspec.Struct, frozen=True, array_like=True):
     """Total that the job may commit in that window, in 1e-9 USD (in tokens for ``TOKENS``)."""
 
 
-class Purse(msgspec.Struct, array_like=True):
+class BudgetSlices(msgspec.Struct, array_like=True):
     """Slices of the job, and the amount it lacks."""
 
-    slices: tuple[Slice, ...] = ()
+    slices: tuple[BudgetSlice, ...] = ()
     said: str = ""
     """Reason why no more can be lent; empty if more may come."""
     again_s: float = 0.0
@@ -43,7 +43,7 @@ class Purse(msgspec.Struct, array_like=True):
     """Most tokens of that call."""
 
 
-NOTHING_YET = Slice("of its labels", "day", -1, 0)
+NOTHING_YET = BudgetSlice("of its labels", "day", -1, 0)
 """Slice of a job that has not asked for the budgets of its labels yet: no money, in no window."""
 
 

@@ -37,25 +37,25 @@ class Call(_Command, frozen=True, tag="call"):
     """W3C ``traceparent`` of this attempt, set on the way out if it is sent to the provider; empty in K."""
 
 
-class Submit(_Command, frozen=True, tag="submit"):
+class SubmitBatch(_Command, frozen=True, tag="submit"):
     """Send this submission to the provider, once."""
 
     number: int
 
 
-class Find(_Command, frozen=True, tag="find"):
+class FindSubmission(_Command, frozen=True, tag="find"):
     """Search for this submission among the provider's batches."""
 
     number: int
 
 
-class Collect(_Command, frozen=True, tag="collect"):
+class CollectResults(_Command, frozen=True, tag="collect"):
     """Fetch the results of this submission as soon as there are any."""
 
     number: int
 
 
-class Withdraw(_Command, frozen=True, tag="withdraw"):
+class CancelSubmission(_Command, frozen=True, tag="withdraw"):
     """Cancel this batch at the provider: its results are not wanted any more."""
 
     number: int
@@ -63,7 +63,7 @@ class Withdraw(_Command, frozen=True, tag="withdraw"):
     name: str
 
 
-class RunTool(_Command, frozen=True, tag="run_tool"):
+class StartToolRun(_Command, frozen=True, tag="run_tool"):
     """Run one tool on a worker. ``key`` is the call's id, an idempotency key for tools that accept one."""
 
     goal: int
@@ -74,7 +74,7 @@ class RunTool(_Command, frozen=True, tag="run_tool"):
     timeout_s: float
 
 
-class Launch(_Command, frozen=True, tag="launch"):
+class LaunchChildJob(_Command, frozen=True, tag="launch"):
     """Start, or join, the child job whose answer resolves this goal."""
 
     goal: int
@@ -87,21 +87,21 @@ class Launch(_Command, frozen=True, tag="launch"):
     """Number of shards of which the child is one, as in ``Spawn``; 0: it is no shard."""
 
 
-class Rest(_Command, frozen=True, tag="rest"):
+class SuspendChildJob(_Command, frozen=True, tag="rest"):
     """Let the child job of this goal come to rest, because this job stops or pauses; both are resumed together."""
 
     goal: int
     attempt: int
 
 
-class Abandon(_Command, frozen=True, tag="abandon"):
+class AbandonAttempt(_Command, frozen=True, tag="abandon"):
     """Give up waiting for this attempt. A reply that arrives nevertheless is kept, since it may have been billed."""
 
     goal: int
     attempt: int
 
 
-class Emit(_Command, frozen=True, tag="emit"):
+class EmitResult(_Command, frozen=True, tag="emit"):
     """Deliver result number ``index`` of the job to its sink."""
 
     index: int
@@ -115,14 +115,14 @@ class Emit(_Command, frozen=True, tag="emit"):
     """Position in the input, if results are wanted in the order of the input; otherwise -1."""
 
 
-class Finish(_Command, frozen=True, tag="finish"):
+class FinishJob(_Command, frozen=True, tag="finish"):
     """End the job: ``complete``, ``partial`` (resumable), ``failed`` or ``cancelled``, and the reason."""
 
     outcome: str
     why: str
 
 
-class Made(_Command, frozen=True, tag="made"):
+class RecordGoal(_Command, frozen=True, tag="made"):
     """Record with the next turn that a traced program made this goal."""
 
     goal: int
@@ -130,7 +130,7 @@ class Made(_Command, frozen=True, tag="made"):
     value: Any
 
 
-class Log(_Command, frozen=True, tag="log"):
+class LogLine(_Command, frozen=True, tag="log"):
     """Show a line of the program to observers."""
 
     at_s: float
@@ -138,11 +138,12 @@ class Log(_Command, frozen=True, tag="log"):
 
 
 Command = (
-    Call | Submit | Find | Collect | Withdraw | RunTool | Launch | Rest | Abandon | Emit | Made | Log | Finish
+    Call | SubmitBatch | FindSubmission | CollectResults | CancelSubmission | StartToolRun | LaunchChildJob
+    | SuspendChildJob | AbandonAttempt | EmitResult | RecordGoal | LogLine | FinishJob
 )  # fmt: skip
 
 
-class Decided(list[Command]):
+class StepCommands(list[Command]):
     """Commands of a step, with the goals that it made and the goals that it ended, for observers.
 
     An ended goal may already have left K: it is visible for the last time in `ended`.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cortex.state.state import State
 
 
-class Tell(Protocol):
+class DecisionListener(Protocol):
     """Listener to decisions."""
 
     def __call__(self, goal: int, what: str, seen: dict[str, Any], /) -> None:
@@ -23,7 +23,7 @@ class Tell(Protocol):
         """
 
 
-def listen(k: State, tell: Tell) -> None:
+def listen(k: State, tell: DecisionListener) -> None:
     """Pass all further decisions over this K to `tell`.
 
     `tell` must not raise: its error would be attributed to the program.

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from cortex.state.budget_slice import Slice
-from cortex.state.shard_record import Report
+from cortex.state.budget_slice import BudgetSlice
+from cortex.state.shard_record import ShardReport
 from cortex.values.ledger import Ledger
-from cortex.values.limits import Limits, Route, Terms
+from cortex.values.limits import JobTerms, Limits, Route
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure
 
@@ -27,7 +27,7 @@ class Opened(_Event, frozen=True, tag="opened"):
     one.
     """
 
-    terms: Terms
+    terms: JobTerms
     epoch: int
     first_goal: int = 1
     """Id of the first goal. Ids continue over all beginnings of a job, so that a late reply is attributed to no other
@@ -55,7 +55,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     """Position among the rows of the source, from 0, if the row failed and is asked again; otherwise -1."""
 
 
-class Fed(_Event, frozen=True, tag="fed"):
+class RowsRead(_Event, frozen=True, tag="fed"):
     """A window of rows was read from a source."""
 
     rows: tuple[Row, ...]
@@ -67,7 +67,7 @@ class Fed(_Event, frozen=True, tag="fed"):
     ended: bool
 
 
-class Granted(_Event, frozen=True, tag="granted"):
+class PermitsGranted(_Event, frozen=True, tag="granted"):
     """The scheduler granted the job a lease on a route, replacing its earlier lease on that route."""
 
     permits: int
@@ -106,7 +106,7 @@ class Answered(_Event, frozen=True, tag="answered"):
     """Name of the branch; empty if none made the attempt."""
 
 
-class Recalled(_Event, frozen=True, tag="recalled"):
+class ReplyRecalled(_Event, frozen=True, tag="recalled"):
     """A call was found among the stored replies: nothing is sent, nothing is paid.
 
     The journal keeps only a reference if this journal holds the reply; a reply that another job paid for is copied, so
@@ -121,7 +121,7 @@ class Recalled(_Event, frozen=True, tag="recalled"):
     position: int = 0
 
 
-class Broke(_Event, frozen=True, tag="broke"):
+class AttemptFailed(_Event, frozen=True, tag="broke"):
     """An attempt ended without a reply."""
 
     goal: int
@@ -147,7 +147,7 @@ class Observed(_Event, frozen=True, tag="observed"):
     """Name of the worker."""
 
 
-class Returned(_Event, frozen=True, tag="returned"):
+class ChildJobEnded(_Event, frozen=True, tag="returned"):
     """A child job ended."""
 
     goal: int
@@ -161,18 +161,18 @@ class Returned(_Event, frozen=True, tag="returned"):
     assumed_tokens: int = 0
     partial: bool = False
     """True if the child stopped without failing, and continues when it is spawned again."""
-    report: Report | None = None
+    report: ShardReport | None = None
     """Final report of a shard, in place of its bill."""
 
 
-class Reported(_Event, frozen=True, tag="reported"):
+class ShardReported(_Event, frozen=True, tag="reported"):
     """A shard reported its counts, and what it may commit and lacks."""
 
     goal: int
-    report: Report
+    report: ShardReport
 
 
-class Written(_Event, frozen=True, tag="written"):
+class ResultsWritten(_Event, frozen=True, tag="written"):
     """The sink holds the first ``rows`` results, complete, in its first ``size_bytes`` bytes, on disk."""
 
     rows: int
@@ -212,7 +212,7 @@ class Resumed(_Event, frozen=True, tag="resumed"):
     who: str
 
 
-class Reopened(_Event, frozen=True, tag="reopened"):
+class RowsReopened(_Event, frozen=True, tag="reopened"):
     """Failed rows are to be asked again, as a part of the same job: their results are withdrawn.
 
     The rows themselves are fed again, after all others. Only for a job that has ended, complete or partial, and has
@@ -249,7 +249,7 @@ class Ticked(_Event, frozen=True, tag="ticked"):
     """Time passed, and something was due."""
 
 
-class Intended(_Event, frozen=True, tag="intended"):
+class SubmissionIntended(_Event, frozen=True, tag="intended"):
     """Calls of the channel are to be sent to the provider together, as a message batch."""
 
     number: int
@@ -261,7 +261,7 @@ class Intended(_Event, frozen=True, tag="intended"):
     """The account's newest batch at this time; empty if there is none."""
 
 
-class Submitted(_Event, frozen=True, tag="submitted"):
+class SubmissionAccepted(_Event, frozen=True, tag="submitted"):
     """The provider has a submission, as a message batch of this name. ``who``: the person who says so, if any."""
 
     number: int
@@ -269,7 +269,7 @@ class Submitted(_Event, frozen=True, tag="submitted"):
     who: str = ""
 
 
-class Unsubmitted(_Event, frozen=True, tag="unsubmitted"):
+class SubmissionRejected(_Event, frozen=True, tag="unsubmitted"):
     """The provider certainly does not have the submission, and why. ``who``: the person who says so, if any."""
 
     number: int
@@ -277,28 +277,29 @@ class Unsubmitted(_Event, frozen=True, tag="unsubmitted"):
     who: str = ""
 
 
-class Doubted(_Event, frozen=True, tag="doubted"):
+class SubmissionUncertain(_Event, frozen=True, tag="doubted"):
     """A submission was sent, and its outcome is unknown."""
 
     number: int
     failure: Failure
 
 
-class Stuck(_Event, frozen=True, tag="stuck"):
+class SubmissionUnreadable(_Event, frozen=True, tag="stuck"):
     """A submission cannot be followed any more: its batch, or the list of batches, cannot be read."""
 
     number: int
     failure: Failure
 
 
-class Collected(_Event, frozen=True, tag="collected"):
+class ResultsCollected(_Event, frozen=True, tag="collected"):
     """The results of a submission were read to their end."""
 
     number: int
 
 
-class Made(_Event, frozen=True, tag="made"):
-    """A traced program made this goal in the turn before. A replay that makes another goal is detected by this event.
+class GoalMade(_Event, frozen=True, tag="made"):
+    """A traced program made this goal in the turn before. A replay that makes another goal is detected by this
+    event.
     """
 
     goal: int
@@ -306,7 +307,7 @@ class Made(_Event, frozen=True, tag="made"):
     value: Any
 
 
-class Told(_Event, frozen=True, tag="told"):
+class AnswerGiven(_Event, frozen=True, tag="told"):
     """A user gave the external answer of this name."""
 
     who: str
@@ -314,10 +315,10 @@ class Told(_Event, frozen=True, tag="told"):
     value: Any
 
 
-class Leased(_Event, frozen=True, tag="leased"):
+class BudgetLeased(_Event, frozen=True, tag="leased"):
     """The budgets of the job's labels let it commit these slices, replacing the earlier ones."""
 
-    slices: tuple[Slice, ...] = ()
+    slices: tuple[BudgetSlice, ...] = ()
     """Slices by budget that covers the job, at most one for each; empty if no budget does."""
     said: str = ""
     """Reason why the next call's cost cannot be had: the budget that is used up. Empty: none."""
@@ -325,15 +326,17 @@ class Leased(_Event, frozen=True, tag="leased"):
     """Time at which that budget is whole again, in seconds since 1970."""
 
 
-def reported(goal: int, blob: bytes) -> Reported:
+def reported(goal: int, blob: bytes) -> ShardReported:
     """Decode a shard's report."""
-    return Reported(goal, msgspec.msgpack.decode(blob, type=Report))
+    return ShardReported(goal, msgspec.msgpack.decode(blob, type=ShardReport))
 
 
 Event = (
-    Opened | Rejoined | Fed | Granted | Answered | Recalled | Broke | Observed | Returned | Written | LimitsSet
-    | Stopped | Resumed | Ticked | Intended | Submitted | Unsubmitted | Doubted | Stuck | Collected | Made
-    | Told | Reopened | Leased | Reported
+    Opened | Rejoined | RowsRead | PermitsGranted | Answered | ReplyRecalled | AttemptFailed | Observed | ChildJobEnded
+    | ResultsWritten | LimitsSet
+    | Stopped | Resumed | Ticked | SubmissionIntended | SubmissionAccepted | SubmissionRejected | SubmissionUncertain
+    | SubmissionUnreadable | ResultsCollected | GoalMade
+    | AnswerGiven | RowsReopened | BudgetLeased | ShardReported
 )  # fmt: skip
 
 

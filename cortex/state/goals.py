@@ -45,7 +45,7 @@ class IllegalTransition(RuntimeError):
     """Transition that `TRANSITIONS` does not allow. Nothing was changed; the message holds the goal's story."""
 
 
-class Missing(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class LostAttempt(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Attempt that was given up as lost. A reply that still arrives is kept: this record says what it asked on which
     route.
     """
@@ -134,7 +134,7 @@ class Goal(msgspec.Struct, omit_defaults=True, gc=False):
     """Value of the program's latest checkpoint."""
     row: str = ""
     """Key of the source row that the goal was made for; empty if none."""
-    assumed: dict[int, Missing] | None = None
+    assumed: dict[int, LostAttempt] | None = None
     """Attempts given up as lost, and the charge for each until its reply arrives."""
 
     @property

@@ -21,7 +21,7 @@ go out in one turn. Less than ``policies.limits.pace.BURST_S``, so that nothing 
 
 
 @quick_to_set
-class Share(msgspec.Struct):
+class RouteShare(msgspec.Struct):
     """Grant for one route, and the part of it in use."""
 
     permits: int = 0
@@ -59,7 +59,8 @@ class Share(msgspec.Struct):
     """Opaque state of the scheduler, returned to it when it restarts."""
 
     def free(self, at_s: float) -> int:
-        """Return the attempts that may be begun now by the permits; 0 while Retry-After or the pace requires waiting.
+        """Return the attempts that may be begun now by the permits; 0 while Retry-After or the pace requires
+        waiting.
         """
         if self.hold_until_s > at_s or (self.pace is not None and due_at_s(self.pace) > at_s):
             return 0
@@ -74,7 +75,7 @@ class Share(msgspec.Struct):
         return free if free > 0 else 0
 
 
-class Sizes(msgspec.Struct):
+class CallSizes(msgspec.Struct):
     """Bounds and real sizes of answered calls under a pace, from which the tokens of the next call are predicted.
 
     Integer sums, so that the order of the answers does not matter.
@@ -124,7 +125,8 @@ def held_until_s(k: State) -> float:
 
 
 def next_begin_s(k: State) -> float | None:
-    """Return when time alone lets the next call with a permit begin, or opens a route; None if no call waits for time.
+    """Return when time alone lets the next call with a permit begin, or opens a route; None if no call waits for
+    time.
     """
     if not k.wishes or not (any(k.open_by_kind.values()) or k.parked or k.called):
         return None

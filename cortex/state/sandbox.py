@@ -23,7 +23,7 @@ SYNONYMS = {
 """Names under which a piece can call models, sub-programs and `submit`, with their meaning."""
 
 
-class Refusal(enum.StrEnum):
+class SandboxRefusal(enum.StrEnum):
     """Reason why a piece did not reach its end. This list is closed."""
 
     SYNTAX = "syntax"
@@ -39,11 +39,11 @@ class Refusal(enum.StrEnum):
     DIFFERS = "differs"
 
 
-KEPT = frozenset({Refusal.RAISED, Refusal.FORBIDDEN})
+KEPT = frozenset({SandboxRefusal.RAISED, SandboxRefusal.FORBIDDEN})
 """Refusals after which the variables of the piece are kept for the next piece. After all others nothing is kept."""
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class SandboxBounds(msgspec.Struct, frozen=True):
     """Limits of a run. Raises ValueError for a limit that is not above 0."""
 
     time_s: float = 5.0
@@ -69,23 +69,23 @@ class Bounds(msgspec.Struct, frozen=True):
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
 
 
-class Said(msgspec.Struct, frozen=True, omit_defaults=True):
+class PieceCallResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """Result of a call: its value, or the text of its failure."""
 
     value: Any = None
     failed: str = ""
 
 
-class Piece(msgspec.Struct, frozen=True, omit_defaults=True):
+class SandboxPiece(msgspec.Struct, frozen=True, omit_defaults=True):
     """Piece of program, and the results of its calls so far, in the order of the calls."""
 
     code: str
-    said: tuple[Said, ...] = ()
+    said: tuple[PieceCallResult, ...] = ()
     seal: str = ""
     """Hash of the calls that these results answer: run again, the piece must make the same calls."""
 
 
-class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
+class PieceCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """Call that a piece waits for."""
 
     prompt: str
@@ -93,7 +93,7 @@ class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
     recurse: bool = False
 
 
-class Name(msgspec.Struct, frozen=True, array_like=True):
+class DefinedName(msgspec.Struct, frozen=True, array_like=True):
     """Variable that a piece left behind: its name, its type and its length (if it has one), never its value."""
 
     name: str
@@ -101,23 +101,25 @@ class Name(msgspec.Struct, frozen=True, array_like=True):
     size: int
 
 
-class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+class PieceOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """Outcome of the last piece: waiting for ``calls``, or ``submitted``, or refused, or ended."""
 
-    calls: tuple[Wanted, ...] = ()
+    calls: tuple[PieceCall, ...] = ()
     seal: str = ""
     submitted: bool = False
     answer: Any = None
-    refusal: Refusal | None = None
+    refusal: SandboxRefusal | None = None
     why: str = ""
     line: int = 0
     output: str = ""
     printed_chars: int = 0
-    names: tuple[Name, ...] = ()
+    names: tuple[DefinedName, ...] = ()
 
 
 @offered(repeatable=True)
-def sandbox(pieces: list[Piece], names: dict[str, Any], bounds: Bounds, recurses: bool = False) -> Outcome:
+def sandbox(
+    pieces: list[SandboxPiece], names: dict[str, Any], bounds: SandboxBounds, recurses: bool = False
+) -> PieceOutcome:
     """Run these pieces one after the other and return the outcome of the last; ``names`` are defined from the first
     line.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cortex.values.counters import Tally
+from cortex.values.counters import JobCounters
 from cortex.values.ledger import Ledger
 from policies.limits.slices import Holding
 
@@ -12,7 +12,7 @@ Pair = tuple[int, int]
 """Money in 1e-9 USD, and tokens."""
 
 
-class Report(msgspec.Struct, frozen=True, array_like=True):
+class ShardReport(msgspec.Struct, frozen=True, array_like=True):
     """Report of a shard to its parent."""
 
     epoch: int
@@ -20,7 +20,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     serial: int
     """Number of the report within its epoch: a message may arrive twice, or after a later one."""
     ledger: Ledger
-    tally: Tally | None = None
+    tally: JobCounters | None = None
     """Counts of the shard; None: only the ledger is known yet."""
     results: int = 0
     holds: Pair | None = None
@@ -33,13 +33,13 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     """True if the shard has ended."""
 
 
-class Shard(msgspec.Struct, array_like=True):
+class ShardRecord(msgspec.Struct, array_like=True):
     """Parent's state of one shard."""
 
     heard: tuple[int, int] = (0, 0)
     """Epoch and serial of the latest report."""
     ledger: Ledger = msgspec.field(default_factory=Ledger)
-    tally: Tally = msgspec.field(default_factory=Tally)
+    tally: JobCounters = msgspec.field(default_factory=JobCounters)
     results: int = 0
     written: int = 0
     """Number of its results that are in the sink."""

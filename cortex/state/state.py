@@ -11,34 +11,34 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cortex.state.budget_slice import Purse, rests, wait_ends_s
-from cortex.state.commands import Launch, RunTool
-from cortex.state.decision_hook import Tell
+from cortex.state.budget_slice import BudgetSlices, rests, wait_ends_s
+from cortex.state.commands import LaunchChildJob, StartToolRun
+from cortex.state.decision_hook import DecisionListener
 from cortex.state.goals import ENDED as ENDED
 from cortex.state.goals import TRANSITIONS as TRANSITIONS
 from cortex.state.goals import TRIES_MAX as TRIES_MAX
 from cortex.state.goals import Goal as Goal
 from cortex.state.goals import IllegalTransition as IllegalTransition
-from cortex.state.goals import Missing as Missing
+from cortex.state.goals import LostAttempt as LostAttempt
 from cortex.state.goals import Status as Status
 from cortex.state.goals import flight_key as flight_key
 from cortex.state.items import Item as Item
 from cortex.state.items import Observation as Observation
-from cortex.state.route_share import Share, Sizes, held_until_s, next_begin_s
-from cortex.state.shard_record import Shard
+from cortex.state.route_share import CallSizes, RouteShare, held_until_s, next_begin_s
+from cortex.state.shard_record import ShardRecord
 from cortex.values.batch_record import Submission
-from cortex.values.counters import Tally as Tally
+from cortex.values.counters import JobCounters as JobCounters
 from cortex.values.election import VOTE, Election
 from cortex.values.fast_setattr import quick_to_set
-from cortex.values.ledger import Bill, Charge, Ledger, Took
-from cortex.values.limits import Terms
-from policies.estimates.tokens import Estimate
+from cortex.values.ledger import Charge, ChildJobBill, Ledger, ReplyTimings
+from cortex.values.limits import JobTerms
+from policies.estimates.tokens import TokenEstimate
 from policies.failures.failure import Failure
 from policies.failures.timeout import attempt_timeout_s
 from policies.limits.pace import Pace
 
 
-class Flight(msgspec.Struct, array_like=True, gc=False):
+class InFlightAttempt(msgspec.Struct, array_like=True, gc=False):
     """Attempt in flight: sent, or about to be, with no durable outcome yet."""
 
     goal: int
@@ -71,7 +71,7 @@ class Flight(msgspec.Struct, array_like=True, gc=False):
     """Request as sent, if it may be sent a second time."""
 
 
-class Warmth(msgspec.Struct, array_like=True):
+class PrefixState(msgspec.Struct, array_like=True):
     """State of a prompt prefix that the provider may cache."""
 
     ahead: int = 0
@@ -86,7 +86,7 @@ HELD = float("inf")
 """Due time of an errand that waits until the job continues."""
 
 
-class Errand(msgspec.Struct, array_like=True):
+class ExternalRun(msgspec.Struct, array_like=True):
     """Tool run or child job in progress for a goal."""
 
     goal: int
@@ -99,7 +99,7 @@ class Errand(msgspec.Struct, array_like=True):
     own_cap: bool = False
     """True if the program set the child's cap; False if the cap is what this job could spare."""
     repeatable: bool = False
-    command: RunTool | Launch | None = None
+    command: StartToolRun | LaunchChildJob | None = None
     """Command that was sent: a repeatable run is sent again with the same idempotency key."""
     broken: int = 0
     """Failed runs so far."""
@@ -113,7 +113,7 @@ class Errand(msgspec.Struct, array_like=True):
     @property
     def is_shard(self) -> bool:
         """True if it is a child job that is a shard of this job."""
-        return isinstance(self.command, Launch) and self.command.shards > 0
+        return isinstance(self.command, LaunchChildJob) and self.command.shards > 0
 
 
 @quick_to_set
@@ -121,8 +121,8 @@ class State(msgspec.Struct, dict=True):
     """State K of a job. Programs read it through its methods and never assign to it."""
 
     # set on an instance by `decision_hook.listen`; no part of K, and without effect on it
-    tell: ClassVar[Tell | None] = None
-    terms: Terms
+    tell: ClassVar[DecisionListener | None] = None
+    terms: JobTerms
     epoch: int = 1
     """Incarnation of the channel that owns the job."""
     at_s: float = 0.0
@@ -143,22 +143,22 @@ class State(msgspec.Struct, dict=True):
     """Heap of (time, goal): goals that are open but not due, and deadlines of joins."""
     deadlines: list[tuple[float, int]] = msgspec.field(default_factory=list)
     """Heap of (time, goal): deadlines and timeouts of goals."""
-    flights: dict[int, Flight] = msgspec.field(default_factory=dict)
+    flights: dict[int, InFlightAttempt] = msgspec.field(default_factory=dict)
     """Attempts in flight, by `flight_key`."""
     asking: dict[bytes, int] = msgspec.field(default_factory=dict)
     """Flight that is asking a question now, by question hash."""
     unhedged: dict[int, float] = msgspec.field(default_factory=dict)
     """Time from which an attempt may be sent a second time, by attempt; the first is due first."""
-    warmths: dict[bytes, Warmth] = msgspec.field(default_factory=dict)
+    warmths: dict[bytes, PrefixState] = msgspec.field(default_factory=dict)
     """State of recently used prompt prefixes, by prefix."""
     elections: dict[int, Election] = msgspec.field(default_factory=dict)
     """Votes in progress, by goal."""
-    errands: dict[int, Errand] = msgspec.field(default_factory=dict)
+    errands: dict[int, ExternalRun] = msgspec.field(default_factory=dict)
     """Tool runs and child jobs in progress, by attempt."""
     submissions: dict[int, Submission] = msgspec.field(default_factory=dict)
     """Message batches that were intended and whose results are not all in K, by number."""
     next_submission: int = 1
-    billed: dict[int, Bill] = msgspec.field(default_factory=dict)
+    billed: dict[int, ChildJobBill] = msgspec.field(default_factory=dict)
     """Bill so far of goals whose child job ended resumable: the child's next bill includes it."""
     next_goal: int = 1
     next_item: int = 1
@@ -172,11 +172,11 @@ class State(msgspec.Struct, dict=True):
     """Line for the author about the first goal of a replay that differs from the journal; empty: none."""
     resting: int = 0
     """Number of open goals that are not due yet."""
-    shares: list[Share] = msgspec.field(default_factory=list)
+    shares: list[RouteShare] = msgspec.field(default_factory=list)
     """Grants for ``terms.routes``, in their order."""
     pace: Pace | None = None
     """Rates set by the job's user, over all routes."""
-    sizes: Sizes = msgspec.field(default_factory=Sizes)
+    sizes: CallSizes = msgspec.field(default_factory=CallSizes)
     call_timeout_max_s: float = 0.0
     """Longest timeout of any attempt so far, in seconds."""
     wishes: bool = True
@@ -196,9 +196,9 @@ class State(msgspec.Struct, dict=True):
     """Wording of these refusals."""
     faulty_in_row: int = 0
     """Consecutive FAULTY failures."""
-    estimate: Estimate = msgspec.field(default_factory=Estimate)
+    estimate: TokenEstimate = msgspec.field(default_factory=TokenEstimate)
     ledger: Ledger = msgspec.field(default_factory=Ledger)
-    tally: Tally = msgspec.field(default_factory=Tally)
+    tally: JobCounters = msgspec.field(default_factory=JobCounters)
     position: int = 0
     """Position in the source at which reading continues."""
     source_ended: bool = True
@@ -219,9 +219,9 @@ class State(msgspec.Struct, dict=True):
     """Positions of reopened rows that are not emitted yet, ascending, if input order is wanted."""
     reading: dict[int, float] = msgspec.field(default_factory=dict)
     """Start time of the wait of goals that wait for readings: all readings since then are valid together."""
-    purse: Purse | None = None
+    purse: BudgetSlices | None = None
     """Budget slices of the job; None: no budget covers it."""
-    shards: dict[int, Shard] = msgspec.field(default_factory=dict)
+    shards: dict[int, ShardRecord] = msgspec.field(default_factory=dict)
     """State of each shard, by the goal that it answers."""
     short: bool = False
     """True if the ledger refused the next call; something must settle first."""
@@ -240,12 +240,12 @@ class State(msgspec.Struct, dict=True):
     why: str = ""
     finished: bool = False
     """True once the outcome was announced."""
-    took: Took | None = None
+    took: ReplyTimings | None = None
     """Origin of the reply that is being absorbed; None between replies."""
 
     def __post_init__(self) -> None:
         if not self.shares:
-            self.shares = [Share() for _ in self.terms.routes]
+            self.shares = [RouteShare() for _ in self.terms.routes]
 
     # -- what a program reads ------------------------------------------------------------------------------------
 
@@ -291,7 +291,7 @@ class State(msgspec.Struct, dict=True):
             return True
         return seen.taken_at_s >= 0 and (seen.taken_at_s == self.at_s or self.at_s - seen.read_at_s <= seen.trust_s)
 
-    def errand_of(self, goal: Goal) -> Errand | None:
+    def errand_of(self, goal: Goal) -> ExternalRun | None:
         """Return the tool run or child job that a goal waits for, if any."""
         return self.errands.get(flight_key(goal.id, goal.tries)) if self.errands else None
 

@@ -12,14 +12,14 @@ import msgspec
 
 from cortex.state.events import Answered
 from cortex.state.goals import Goal
-from cortex.tracing.spans import Link, Span, What, span_key
+from cortex.tracing.spans import Span, SpanKind, SpanLink, span_key
 from cortex.values.reply import Usage
 
 RESOLVED = "resolved"
 """Status of a goal, as spans name it."""
 
 
-class Call(msgspec.Struct, array_like=True, gc=False):
+class CallRecord(msgspec.Struct, array_like=True, gc=False):
     """A logical call, from its first attempt on."""
 
     trace: int
@@ -47,7 +47,8 @@ class Call(msgspec.Struct, array_like=True, gc=False):
         """The span of the choice that led to it."""
         goal, number = self.key >> 24, self.key >> 4
         return Span(
-            What.SELECT, self.trace, span_key(What.SELECT, goal, number), self.above, self.constructor, self.open_s,
+            SpanKind.SELECT, self.trace, span_key(SpanKind.SELECT, goal, number), self.above, self.constructor,
+            self.open_s,
             self.asked_s, "", {"route": self.first_route},
         )  # fmt: skip
 
@@ -59,13 +60,13 @@ class Call(msgspec.Struct, array_like=True, gc=False):
         }  # fmt: skip
         if self.body:
             facts["prompt"] = self.body
-        return Span(What.CALL, self.trace, self.key, self.above, self.model, self.asked_s, end_s, failed, facts)
+        return Span(SpanKind.CALL, self.trace, self.key, self.above, self.model, self.asked_s, end_s, failed, facts)
 
 
-class Exchange(msgspec.Struct, array_like=True, gc=False, tag=1):
+class ExchangeRecord(msgspec.Struct, array_like=True, gc=False, tag=1):
     """A call, the one attempt at it, which was answered, and what became of the reply."""
 
-    call: Call
+    call: CallRecord
     attempt: int
     kind: str
     """Of its goal."""
@@ -90,8 +91,8 @@ class Exchange(msgspec.Struct, array_like=True, gc=False, tag=1):
     """What was answered, where replies may be told."""
 
 
-class Asked(msgspec.Struct, gc=False):
-    """What is remembered of a ``Single`` while its call is under way; the rest K knows."""
+class PendingSingleCall(msgspec.Struct, gc=False):
+    """What is remembered of a ``SingleCall`` while its call is under way; the rest K knows."""
 
     begin_s: float
     """Its goal was made, and could be chosen at once."""
@@ -104,50 +105,51 @@ class Asked(msgspec.Struct, gc=False):
     output_tokens_max: int
 
 
-class Single(msgspec.Struct, gc=False):
+class SingleCall(msgspec.Struct, gc=False):
     """A top goal that came to one call, on the job's own route, whose first attempt was answered and ended it: what
     nearly every row of a batch is. To be used in the turn that ended it: the goal is K's own."""
 
     goal: Goal
-    asked: Asked
+    asked: PendingSingleCall
     event: Answered
     begin_s: float
     """The attempt was sent."""
     end_s: float
     """The reply had come."""
     absorbed_s: float
-    links: tuple[Link, ...]
+    links: tuple[SpanLink, ...]
 
-    def apart(self) -> tuple[Exchange, Span]:
+    def apart(self) -> tuple[ExchangeRecord, Span]:
         """The same as what it was made of: the call with all below it, and the goal's own span."""
         goal, event, asked = self.goal, self.event, self.asked
         reply = event.reply
-        exchange = Exchange(
+        exchange = ExchangeRecord(
             call_of(goal.id, asked), event.attempt, goal.kind, self.begin_s, self.end_s, self.absorbed_s, event.by,
             event.waited_s, reply.stop_reason, reply.model, reply.usage,
         )  # fmt: skip
         facts: dict[str, Any] = {"goal": goal.id, "status": RESOLVED}
         if goal.row:
             facts["row"] = goal.row
-        key = span_key(What.GOAL, goal.id)
+        key = span_key(SpanKind.GOAL, goal.id)
         span = Span(
-            What.GOAL, goal.id, key, 0, goal.kind, asked.begin_s, self.absorbed_s, facts=facts, links=self.links
+            SpanKind.GOAL, goal.id, key, 0, goal.kind, asked.begin_s, self.absorbed_s, facts=facts, links=self.links
         )
         return exchange, span
 
 
-def call_of(goal_id: int, asked: Asked) -> Call:
+def call_of(goal_id: int, asked: PendingSingleCall) -> CallRecord:
     """The first call of a top goal, from its first attempt on."""
-    above = span_key(What.GOAL, goal_id)
-    return Call(
-        goal_id, span_key(What.CALL, goal_id, 1), above, asked.begin_s, asked.asked_s, asked.sample, asked.question, 0,
+    above = span_key(SpanKind.GOAL, goal_id)
+    return CallRecord(
+        goal_id, span_key(SpanKind.CALL, goal_id, 1), above, asked.begin_s, asked.asked_s, asked.sample, asked.question,
+        0,
         asked.constructor, asked.model, asked.endpoint, asked.output_tokens_max,
     )  # fmt: skip
 
 
-Record = Span | Exchange
+Record = Span | ExchangeRecord
 """What waits in a goal until that has ended."""
-Whole = Record | Single
+Whole = Record | SingleCall
 """What the fold lets out."""
 
 
@@ -167,7 +169,7 @@ def spread(records: Iterable[Whole]) -> Iterator[Span]:
     for each in records:
         if isinstance(each, Span):
             yield each
-        elif isinstance(each, Exchange):
+        elif isinstance(each, ExchangeRecord):
             yield from _four(each)
         else:
             exchange, span = each.apart()
@@ -175,7 +177,7 @@ def spread(records: Iterable[Whole]) -> Iterator[Span]:
             yield span
 
 
-_SPANS = {Span: 1, Exchange: 4, Single: 5}
+_SPANS = {Span: 1, ExchangeRecord: 4, SingleCall: 5}
 
 
 def count(records: Iterable[Whole]) -> int:
@@ -183,17 +185,17 @@ def count(records: Iterable[Whole]) -> int:
     return sum([_SPANS[type(each)] for each in records])
 
 
-def _four(told: Exchange) -> Iterator[Span]:
+def _four(told: ExchangeRecord) -> Iterator[Span]:
     """Select, absorb, the attempt, and the call."""
     call, attempt = told.call, told.attempt
     goal = call.key >> 24
     yield call.select()
     facts: dict[str, Any] = {"goals": told.goals} if told.goals else {}
-    key = span_key(What.ABSORB, goal, attempt)
-    yield Span(What.ABSORB, call.trace, key, call.above, told.kind, told.end_s, told.absorbed_s, told.failed, facts)
+    key = span_key(SpanKind.ABSORB, goal, attempt)
+    yield Span(SpanKind.ABSORB, call.trace, key, call.above, told.kind, told.end_s, told.absorbed_s, told.failed, facts)
     facts = {"by": told.by, "waited_s": told.waited_s, "attempt": attempt, "route": call.route}
     if told.probe:
         facts["probe"] = True
-    key = span_key(What.ATTEMPT, goal, attempt)
-    yield Span(What.ATTEMPT, call.trace, key, call.key, "", told.begin_s, told.end_s, "", facts)
+    key = span_key(SpanKind.ATTEMPT, goal, attempt)
+    yield Span(SpanKind.ATTEMPT, call.trace, key, call.key, "", told.begin_s, told.end_s, "", facts)
     yield call.ended(told.end_s, "", answered(told.stop, told.model, told.usage, told.reply))

@@ -10,23 +10,23 @@ from __future__ import annotations
 from cortex.state import commands, events
 from cortex.state.goals import Goal, Status
 from cortex.state.state import State
-from cortex.tracing.call_records import Asked, Single, call_of
+from cortex.tracing.call_records import PendingSingleCall, SingleCall, call_of
 from cortex.tracing.call_spans import Calls
-from cortex.tracing.spans import LINKS_MAX, Ids, Link, What
+from cortex.tracing.spans import LINKS_MAX, SpanIds, SpanKind, SpanLink
 from cortex.tracing.trace_assignment import GOAL_SPANS
-from cortex.tracing.trace_state import Flight, Node, Trace, Traced
-from policies.decisions.trace_sampling import Sampling
+from cortex.tracing.trace_state import AttemptRecord, GoalRecord, TraceRecord, TraceState
+from policies.decisions.trace_sampling import TraceSampling
 
-_GOAL = int(What.GOAL)
+_GOAL = int(SpanKind.GOAL)
 _RESOLVED = Status.RESOLVED
 
 
 class Singles(Calls):
     """The part of the fold that looks at these."""
 
-    def __init__(self, rule: Sampling, ids: Ids, state: Traced, captures: bool) -> None:
+    def __init__(self, rule: TraceSampling, ids: SpanIds, state: TraceState, captures: bool) -> None:
         super().__init__(rule, ids, state, captures)
-        self._singles: dict[int, float | Asked] = {}
+        self._singles: dict[int, float | PendingSingleCall] = {}
         """Since when they could be chosen; or their call. No part of the state: before that is kept they are written
         out in full."""
         self._replied: dict[int, events.Answered] = {}
@@ -34,12 +34,12 @@ class Singles(Calls):
         self._last: State | None = None
         """K after the turn before."""
 
-    def whole(self) -> Traced:
+    def whole(self) -> TraceState:
         """The state, to be kept: nothing is left out of it."""
         self._write_out()
         return self.state
 
-    def known(self, goal_id: int) -> Node | None:
+    def known(self, goal_id: int) -> GoalRecord | None:
         """A goal that is told of, while it lives; from now on in full."""
         node = self.state.nodes.get(goal_id)
         if node is None and goal_id in self._singles:
@@ -50,7 +50,7 @@ class Singles(Calls):
         for goal_id in list(self._singles):
             self._in_full(goal_id)
 
-    def _in_full(self, goal_id: int) -> Node | None:
+    def _in_full(self, goal_id: int) -> GoalRecord | None:
         asked = self._singles.pop(goal_id)
         event = self._replied.pop(goal_id, None)
         goal = self._find(goal_id)
@@ -58,17 +58,17 @@ class Singles(Calls):
             goal = self._last.goals.get(goal_id)
         if goal is None:
             return None
-        begin_s = asked.begin_s if isinstance(asked, Asked) else asked
+        begin_s = asked.begin_s if isinstance(asked, PendingSingleCall) else asked
         state = self.state
-        state.traces[goal_id] = Trace(GOAL_SPANS, True, begin_s, 1)
-        node = state.nodes[goal_id] = Node(
+        state.traces[goal_id] = TraceRecord(GOAL_SPANS, True, begin_s, 1)
+        node = state.nodes[goal_id] = GoalRecord(
             goal_id, goal.kind, 0, goal_id, goal_id << 24 | _GOAL, 0, begin_s, begin_s, goal.row,
             links=self._job_linked(state.run),
         )  # fmt: skip
-        if isinstance(asked, Asked):
+        if isinstance(asked, PendingSingleCall):
             node.reserved, node.calls = False, 1
             call = node.call = call_of(goal_id, asked)
-            node.flights[1] = Flight(asked.asked_s, 0, goal_id, call.key)
+            node.flights[1] = AttemptRecord(asked.asked_s, 0, goal_id, call.key)
         if event is not None:
             self._answered(event, node)
         return node
@@ -81,17 +81,17 @@ class Singles(Calls):
         self._singles[goal.id] = self._at_s
         state.kept_spans += GOAL_SPANS
         if len(state.tops) < LINKS_MAX:
-            state.tops.append(Link(goal.id, goal.id << 24 | _GOAL))
+            state.tops.append(SpanLink(goal.id, goal.id << 24 | _GOAL))
 
     def _asks(self, command: commands.Call, usual: bool) -> None:
         """One of them is asked. ``usual``: as far as is known of all calls of this turn."""
         goal_id, begin_s = command.goal, self._singles[command.goal]
         goal = self._k.goals.get(goal_id)
-        if not usual or goal is None or command.route or command.attempt != 1 or isinstance(begin_s, Asked):
+        if not usual or goal is None or command.route or command.attempt != 1 or isinstance(begin_s, PendingSingleCall):
             self._asked(command, self.known(goal_id))
             return
         route = self._k.terms.route
-        self._singles[goal_id] = Asked(
+        self._singles[goal_id] = PendingSingleCall(
             begin_s, self._at_s, command.sample, command.hash, goal.constructor, route.model, route.endpoint,
             command.output_tokens_max,
         )  # fmt: skip
@@ -104,7 +104,7 @@ class Singles(Calls):
         else:
             self._replied[goal_id] = event
 
-    def _single(self, goal: Goal, made_below: set[int], links: tuple[Link, ...]) -> bool:
+    def _single(self, goal: Goal, made_below: set[int], links: tuple[SpanLink, ...]) -> bool:
         """One of them has ended. Whether it was told; else there is more to tell, and it is known in full."""
         goal_id, at_s = goal.id, self._at_s
         event = self._replied.get(goal_id)
@@ -113,7 +113,7 @@ class Singles(Calls):
             return False
         del self._replied[goal_id]
         asked = self._singles.pop(goal_id)
-        assert isinstance(asked, Asked)
+        assert isinstance(asked, PendingSingleCall)
         elapsed_s = event.elapsed_s
         begin_s = asked.asked_s + event.waited_s  # as ``_times`` has it
         if begin_s > at_s:
@@ -121,12 +121,12 @@ class Singles(Calls):
         end_s = begin_s + elapsed_s
         if not elapsed_s or end_s > at_s:
             end_s = at_s
-        self._done.append(Single(goal, asked, event, begin_s, end_s, at_s, links))
+        self._done.append(SingleCall(goal, asked, event, begin_s, end_s, at_s, links))
         return True
 
     def _rejoined(self, event: events.Rejoined) -> None:
         held, flights = set(event.held), self._k.flights
         for goal_id, asked in list(self._singles.items()):
-            if isinstance(asked, Asked) and (goal_id, 1) not in held and goal_id << 20 | 1 not in flights:
+            if isinstance(asked, PendingSingleCall) and (goal_id, 1) not in held and goal_id << 20 | 1 not in flights:
                 self.known(goal_id)
         super()._rejoined(event)

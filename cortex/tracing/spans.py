@@ -25,7 +25,7 @@ _GOAL_BITS = 44
 _GOAL = (1 << _GOAL_BITS) - 1
 
 
-class What(enum.IntEnum):
+class SpanKind(enum.IntEnum):
     """Kinds of spans."""
 
     GOAL = 0
@@ -50,7 +50,7 @@ class What(enum.IntEnum):
     """A run of the job: its own trace, of goal 0 and numbered by the run."""
 
 
-class Link(NamedTuple):
+class SpanLink(NamedTuple):
     """Another span: the number of its trace, and its own."""
 
     trace: int
@@ -60,7 +60,7 @@ class Link(NamedTuple):
 class Span(msgspec.Struct, array_like=True, gc=False, tag=0):
     """One span. Times are seconds since 1970, as turns have them; durations within an attempt are as measured."""
 
-    what: What
+    what: SpanKind
     trace: int
     key: int
     above: int
@@ -71,7 +71,7 @@ class Span(msgspec.Struct, array_like=True, gc=False, tag=0):
     failed: str = ""
     """The kind of its failure."""
     facts: dict[str, Any] = {}
-    links: tuple[Link, ...] = ()
+    links: tuple[SpanLink, ...] = ()
 
 
 def trace_key(goal: int, part: int = 0) -> int:
@@ -89,7 +89,7 @@ def part_of(trace: int) -> int:
     return trace >> _GOAL_BITS
 
 
-def span_key(what: What, goal: int, number: int = 0) -> int:
+def span_key(what: SpanKind, goal: int, number: int = 0) -> int:
     """Number of a span: the attempt that it begins with, or which of its goal's it is, below 2^20."""
     return goal << 24 | (number & 0xFFFFF) << 4 | what
 
@@ -97,10 +97,10 @@ def span_key(what: What, goal: int, number: int = 0) -> int:
 def root_key(trace: int) -> int:
     """Number of a trace's first span."""
     goal, part = goal_of(trace), part_of(trace)
-    return span_key(What.PART, goal, part) if part else span_key(What.GOAL, goal)
+    return span_key(SpanKind.PART, goal, part) if part else span_key(SpanKind.GOAL, goal)
 
 
-class Ids(msgspec.Struct, frozen=True):
+class SpanIds(msgspec.Struct, frozen=True):
     """From numbers to ids. Different for each job, and for each time that a job of this name began from nothing."""
 
     high: int
@@ -108,7 +108,7 @@ class Ids(msgspec.Struct, frozen=True):
     span: int
 
     @classmethod
-    def of(cls, job: str, began_at_s: float) -> Ids:
+    def of(cls, job: str, began_at_s: float) -> SpanIds:
         """``began_at_s``: the time of the first turn in the job's journal."""
         digest = blake2b(f"{job}\0{began_at_s!r}".encode(), digest_size=24).digest()
         high, low, span = (int.from_bytes(digest[at : at + 8], "big") for at in (0, 8, 16))

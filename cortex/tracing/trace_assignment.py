@@ -15,18 +15,18 @@ from cortex.tracing.call_records import Whole
 from cortex.tracing.spans import (
     LINKS_MAX,
     TRACE_SPANS_MAX,
-    Ids,
-    Link,
     Span,
-    What,
+    SpanIds,
+    SpanKind,
+    SpanLink,
     goal_of,
     part_of,
     root_key,
     span_key,
     trace_key,
 )
-from cortex.tracing.trace_state import Node, Trace, Traced
-from policies.decisions.trace_sampling import Sampling, may_rescue
+from cortex.tracing.trace_state import GoalRecord, TraceRecord, TraceState
+from policies.decisions.trace_sampling import TraceSampling, may_rescue
 
 CALL_SPANS = 4
 """Select, call, its first attempt, absorb."""
@@ -38,26 +38,26 @@ Find = Callable[[int], Goal | None]
 """A goal by its id, if it can still be told of."""
 TURNS_KNOWN = 20_000
 """Turns of which it is known when the goals were made that were made in them."""
-_GOAL = int(What.GOAL)
+_GOAL = int(SpanKind.GOAL)
 
 
 class Places:
     """What both halves of the work stand on: the rule, the ids, and the state; and the turn that is being seen."""
 
-    def __init__(self, rule: Sampling, ids: Ids, state: Traced) -> None:
+    def __init__(self, rule: TraceSampling, ids: SpanIds, state: TraceState) -> None:
         self.follow(rule)
         self.ids = ids
         self.state = state
         self._at_s = 0.0
         self._done: list[Whole] = []
-        self._job_link: tuple[int, tuple[Link, ...]] = (0, ())
+        self._job_link: tuple[int, tuple[SpanLink, ...]] = (0, ())
 
-    def follow(self, rule: Sampling) -> None:
+    def follow(self, rule: TraceSampling) -> None:
         """Decide by this rule from now on; what was decided stays."""
         self.rule = rule
         self._bound = rule.bound
 
-    def known(self, goal_id: int) -> Node | None:
+    def known(self, goal_id: int) -> GoalRecord | None:
         """A goal that is told of, while it lives."""
         return self.state.nodes.get(goal_id)
 
@@ -67,13 +67,13 @@ class Places:
         """Whether everything in this trace is told, decided as it begins."""
         return self.state.kept_spans < self.rule.first_spans or self.ids.low_bits(trace) < self._bound
 
-    def rescue(self, goal_id: int, find: Find) -> Node | None:
+    def rescue(self, goal_id: int, find: Find) -> GoalRecord | None:
         """A goal is worth telling of although its trace is not kept: as much as is known of it, and what comes."""
         if not may_rescue(self.rule, self.state.rescues, self._at_s):
             return None
         return self._shown(goal_id, find)
 
-    def _shown(self, goal_id: int, find: Find) -> Node | None:
+    def _shown(self, goal_id: int, find: Find) -> GoalRecord | None:
         state = self.state
         node = self.known(goal_id)
         goal = find(goal_id)
@@ -84,7 +84,7 @@ class Places:
         own = state.inside.pop(goal_id, 0) or trace_key(goal_id)
         trace = state.traces.get(own)
         if trace is None:
-            trace = state.traces[own] = Trace(GOAL_SPANS, False, self.made_s(goal_id), live=1)
+            trace = state.traces[own] = TraceRecord(GOAL_SPANS, False, self.made_s(goal_id), live=1)
         above = 0
         if own != trace_key(goal_id):
             if part_of(own) and goal_of(own) == goal.parent:
@@ -95,17 +95,17 @@ class Places:
             above = self._above(goal.parent, own)
         return self._node(goal, own, above, self.made_s(goal_id))
 
-    def goes_on(self, goal_id: int, find: Find) -> Node | None:
+    def goes_on(self, goal_id: int, find: Find) -> GoalRecord | None:
         """A goal that was alive when the job stopped does something again: in another trace, linked to what was."""
         state = self.state
         part, *before = state.again.pop(goal_id)
         goal = find(goal_id)
         if goal is None:
             return None
-        state.traces[part] = Trace(1 + CALL_SPANS, True, self._at_s, live=1, shown=True)
+        state.traces[part] = TraceRecord(1 + CALL_SPANS, True, self._at_s, live=1, shown=True)
         state.where[goal_id] = part
-        node = state.nodes[goal_id] = Node(
-            goal_id, goal.kind, 0, part, root_key(part), 0, self._at_s, self._at_s, goal.row, links=(Link(*before),)
+        node = state.nodes[goal_id] = GoalRecord(
+            goal_id, goal.kind, 0, part, root_key(part), 0, self._at_s, self._at_s, goal.row, links=(SpanLink(*before),)
         )
         node.links += self._tops(node.trace, node.key)
         return node
@@ -122,7 +122,7 @@ class Places:
         state = self.state
         if not goal.parent:
             own = goal.id  # as ``trace_key`` has it
-            state.traces[own] = Trace(GOAL_SPANS, True, self._at_s, 1)
+            state.traces[own] = TraceRecord(GOAL_SPANS, True, self._at_s, 1)
             state.kept_spans += GOAL_SPANS
             self._node(goal, own, 0, self._at_s)
             return
@@ -130,7 +130,7 @@ class Places:
         own = self._own(goal.parent)
         trace = state.traces.get(own)
         if trace is None:  # its parent is a top goal that is not told of, or older than this telling
-            trace = state.traces[own] = Trace(GOAL_SPANS, False, self.made_s(goal.parent), live=1)
+            trace = state.traces[own] = TraceRecord(GOAL_SPANS, False, self.made_s(goal.parent), live=1)
         if trace.count + GOAL_SPANS > FULL_SPANS:
             own = self.next_part(goal.parent, own)
         trace = state.traces[own]
@@ -154,11 +154,11 @@ class Places:
         """The span in this trace that stands for a goal to those that serve it."""
         if goal_of(trace) == parent:
             return root_key(trace)
-        return span_key(What.GOAL, parent)
+        return span_key(SpanKind.GOAL, parent)
 
-    def _node(self, goal: Goal, trace: int, above: int, begin_s: float) -> Node:
+    def _node(self, goal: Goal, trace: int, above: int, begin_s: float) -> GoalRecord:
         state, goal_id, open_s = self.state, goal.id, goal.due_at_s
-        node = state.nodes[goal_id] = Node(
+        node = state.nodes[goal_id] = GoalRecord(
             goal_id, goal.kind, goal.parent, trace, goal_id << 24 | _GOAL, above, begin_s,
             open_s if open_s > begin_s else begin_s, goal.row,
         )  # fmt: skip
@@ -169,32 +169,32 @@ class Places:
             self._serves(parent, node)
         return node
 
-    def _tops(self, trace: int, key: int) -> tuple[Link, ...]:
+    def _tops(self, trace: int, key: int) -> tuple[SpanLink, ...]:
         """The first span of a top goal's trace: it and its job's are linked."""
         state = self.state
         if not state.run:
             return ()
         if len(state.tops) < LINKS_MAX:
-            state.tops.append(Link(trace, key))
+            state.tops.append(SpanLink(trace, key))
         return self._job_linked(state.run)
 
-    def _job_linked(self, run: int) -> tuple[Link, ...]:
+    def _job_linked(self, run: int) -> tuple[SpanLink, ...]:
         if self._job_link[0] != run:
             job = trace_key(0, run)
-            self._job_link = (run, (Link(job, root_key(job)),))
+            self._job_link = (run, (SpanLink(job, root_key(job)),))
         return self._job_link[1]
 
-    def _serves(self, parent: Node, node: Node) -> None:
+    def _serves(self, parent: GoalRecord, node: GoalRecord) -> None:
         if not parent.serving:
             parent.round_s, parent.rounded = self._at_s, 0
         parent.serving += 1
         parent.rounded += 1
         if len(parent.served) < LINKS_MAX:
-            parent.served.append(Link(node.trace, node.key))
+            parent.served.append(SpanLink(node.trace, node.key))
 
     # -- traces that are full --------------------------------------------------------------------------------------
 
-    def way(self, node: Node, spans: int) -> tuple[int, int]:
+    def way(self, node: GoalRecord, spans: int) -> tuple[int, int]:
         """The trace for so many more spans of a goal, and the span above them; no trace where none is told of."""
         state = self.state
         if node.reserved and spans == CALL_SPANS:
@@ -224,8 +224,8 @@ class Places:
         own = node.trace if node is not None else state.inside.get(goal_id) or trace_key(goal_id)
         part = trace_key(goal_id, part_of(now) + 1 if goal_of(now) == goal_id else 1)
         kept = self.keeps(part)
-        first = Link(own, node.key if node is not None else self._above(goal_id, own))
-        state.traces[part] = Trace(1, kept, self._at_s, first=first)
+        first = SpanLink(own, node.key if node is not None else self._above(goal_id, own))
+        state.traces[part] = TraceRecord(1, kept, self._at_s, first=first)
         state.where[goal_id] = part
         if kept:
             state.kept_spans += 1
@@ -245,7 +245,7 @@ class Places:
             links = (trace.first,) if trace.first is not None else ()
             facts = {"goal": goal_id, "part": part_of(part)}
             self._done.append(
-                Span(What.PART, part, root_key(part), 0, kind, trace.begin_s, self._at_s, facts=facts, links=links)
+                Span(SpanKind.PART, part, root_key(part), 0, kind, trace.begin_s, self._at_s, facts=facts, links=links)
             )
 
     def left(self, goal_id: int, own: int) -> None:

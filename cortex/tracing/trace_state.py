@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from cortex.tracing.call_records import Call, Record
-from cortex.tracing.spans import Link, Span
-from policies.decisions.trace_sampling import Rescues
+from cortex.tracing.call_records import CallRecord, Record
+from cortex.tracing.spans import Span, SpanLink
+from policies.decisions.trace_sampling import SpanRescue
 
 
-class Trace(msgspec.Struct, array_like=True, gc=False):
+class TraceRecord(msgspec.Struct, array_like=True, gc=False):
     """One trace whose goals still live."""
 
     count: int
@@ -18,13 +18,13 @@ class Trace(msgspec.Struct, array_like=True, gc=False):
     begin_s: float
     live: int = 0
     """Goals in it that have not ended."""
-    first: Link | None = None
+    first: SpanLink | None = None
     """Of a later part: its goal's own span, in the trace before."""
     shown: bool = False
     """Its first span will be written: it is kept, or something in it was worth it."""
 
 
-class Flight(msgspec.Struct, array_like=True, gc=False):
+class AttemptRecord(msgspec.Struct, array_like=True, gc=False):
     """An attempt under way. ``trace`` is 0 where its trace has no room for it."""
 
     asked_s: float
@@ -34,7 +34,7 @@ class Flight(msgspec.Struct, array_like=True, gc=False):
     probe: bool = False
 
 
-class Run(msgspec.Struct, array_like=True):
+class RunRecord(msgspec.Struct, array_like=True):
     """A tool run or child job under way."""
 
     begin_s: float
@@ -45,7 +45,7 @@ class Run(msgspec.Struct, array_like=True):
     id: str = ""
 
 
-class Node(msgspec.Struct, array_like=True):
+class GoalRecord(msgspec.Struct, array_like=True):
     """A goal that is told of, while it lives. What was done for it leaves together with it."""
 
     goal: int
@@ -61,11 +61,11 @@ class Node(msgspec.Struct, array_like=True):
     reserved: bool = True
     """Room for its first call was set aside with it."""
     resamples: int = 0
-    call: Call | None = None
-    flights: dict[int, Flight] = msgspec.field(default_factory=dict)
-    runs: dict[int, Run] = msgspec.field(default_factory=dict)
+    call: CallRecord | None = None
+    flights: dict[int, AttemptRecord] = msgspec.field(default_factory=dict)
+    runs: dict[int, RunRecord] = msgspec.field(default_factory=dict)
     spans: list[Record] = msgspec.field(default_factory=list)
-    links: tuple[Link, ...] = ()
+    links: tuple[SpanLink, ...] = ()
     calls: int = 0
     tools: int = 0
     """Of its own and of those that serve it directly."""
@@ -73,24 +73,24 @@ class Node(msgspec.Struct, array_like=True):
     """Goals that serve it now."""
     round_s: float = 0.0
     """Since when any did."""
-    served: list[Link] = msgspec.field(default_factory=list)
+    served: list[SpanLink] = msgspec.field(default_factory=list)
     """Those of this round."""
     rounded: int = 0
     """How many they were, of which not all may be linked."""
 
 
-class Episode(msgspec.Struct, array_like=True):
+class StallEpisode(msgspec.Struct, array_like=True):
     """A time in which the job could not do as it would: why, and since when."""
 
     name: str
     begin_s: float
 
 
-class Traced(msgspec.Struct):
+class TraceState(msgspec.Struct):
     """All of it."""
 
-    nodes: dict[int, Node] = msgspec.field(default_factory=dict)
-    traces: dict[int, Trace] = msgspec.field(default_factory=dict)
+    nodes: dict[int, GoalRecord] = msgspec.field(default_factory=dict)
+    traces: dict[int, TraceRecord] = msgspec.field(default_factory=dict)
     inside: dict[int, int] = msgspec.field(default_factory=dict)
     """The trace of goals below others that are not told of."""
     where: dict[int, int] = msgspec.field(default_factory=dict)
@@ -100,7 +100,7 @@ class Traced(msgspec.Struct):
     again: dict[int, tuple[int, int, int]] = msgspec.field(default_factory=dict)
     """Goals that were alive when the job stopped: the trace in which they would go on; trace and number of the span
     that was written of them then."""
-    rescues: Rescues = msgspec.field(default_factory=Rescues)
+    rescues: SpanRescue = msgspec.field(default_factory=SpanRescue)
     kept_spans: int = 0
     next_goal: int = 1
     made_from: list[int] = msgspec.field(default_factory=list)
@@ -110,9 +110,9 @@ class Traced(msgspec.Struct):
     """Number of the run under way; 0: none is."""
     runs: int = 0
     run_began_s: float = 0.0
-    tops: list[Link] = msgspec.field(default_factory=list)
+    tops: list[SpanLink] = msgspec.field(default_factory=list)
     """The run's first traces."""
-    episodes: dict[str, Episode] = msgspec.field(default_factory=dict)
+    episodes: dict[str, StallEpisode] = msgspec.field(default_factory=dict)
     """Under way."""
     past: list[Span] = msgspec.field(default_factory=list)
     """Those of this run that are over."""

@@ -13,32 +13,34 @@ from typing import Any
 from cortex.scheduler.pools import breaker_in
 from cortex.state import commands, events
 from cortex.state.goals import ENDED, Goal, Status
-from cortex.state.route_share import Share
+from cortex.state.route_share import RouteShare
 from cortex.state.state import State
-from cortex.tracing.call_records import Asked, Exchange, Whole
+from cortex.tracing.call_records import ExchangeRecord, PendingSingleCall, Whole
 from cortex.tracing.call_spans import CHILD_SPANS
 from cortex.tracing.single_call_goals import Singles
-from cortex.tracing.spans import ODD, Ids, Span, What, goal_of, part_of, root_key, span_key, trace_key
+from cortex.tracing.spans import ODD, Span, SpanIds, SpanKind, goal_of, part_of, root_key, span_key, trace_key
 from cortex.tracing.trace_assignment import FULL_SPANS, GOAL_SPANS, TURNS_KNOWN
-from cortex.tracing.trace_state import Episode, Node, Traced
-from policies.decisions.trace_sampling import INFINITE, Sampling, look_at_pace
+from cortex.tracing.trace_state import GoalRecord, StallEpisode, TraceState
+from policies.decisions.trace_sampling import INFINITE, TraceSampling, look_at_pace
 from policies.failures.breaker import BreakerState
 
 EPISODES_MAX = CHILD_SPANS - 2
 _ENDED_AS = {status: status.name.lower() for status in Status}
 _64_BITS = (1 << 64) - 1
-_GOAL, _FAILED = What.GOAL, Status.FAILED
-_NOTHING = commands.Decided()
+_GOAL, _FAILED = SpanKind.GOAL, Status.FAILED
+_NOTHING = commands.StepCommands()
 _NOBODY: frozenset[int] = frozenset()
 
 
 class Tracer(Singles):
     """The fold. ``captures``: what was asked and answered is told too."""
 
-    def __init__(self, rule: Sampling, ids: Ids, state: Traced | None = None, *, captures: bool = False) -> None:
-        super().__init__(rule, ids, state or Traced(), captures)
+    def __init__(
+        self, rule: TraceSampling, ids: SpanIds, state: TraceState | None = None, *, captures: bool = False
+    ) -> None:
+        super().__init__(rule, ids, state or TraceState(), captures)
 
-    def turn(self, turn: events.Turn, out: commands.Decided, k: State) -> list[Whole]:
+    def turn(self, turn: events.Turn, out: commands.StepCommands, k: State) -> list[Whole]:
         """One turn, what it led to, and K after it: the spans that are whole now."""
         self._k, self._out, self._at_s = k, out, max(self._at_s, float(turn.at_s))
         done: list[Whole] = []
@@ -78,7 +80,7 @@ class Tracer(Singles):
         if seen:
             look_at_pace(rescues, seen, sum_s)
 
-    def _gone(self, out: commands.Decided) -> None:
+    def _gone(self, out: commands.StepCommands) -> None:
         """Goals that have ended."""
         nodes, singles = self.state.nodes, self._singles
         made_below: set[int] | None = None
@@ -95,7 +97,7 @@ class Tracer(Singles):
         for goal_id in list(self._replied):  # they go on
             self.known(goal_id)
 
-    def _told_to(self, out: commands.Decided) -> None:
+    def _told_to(self, out: commands.StepCommands) -> None:
         """What is to be done now."""
         nodes, singles, again = self.state.nodes, self._singles, self.state.again
         guarded = self._guards()
@@ -103,7 +105,7 @@ class Tracer(Singles):
         for share in self._k.shares:  # in each turn, so without a generator
             if share.probing:
                 usual = False
-        any_call, call, emit = bool(again or guarded), commands.Call, commands.Emit
+        any_call, call, emit = bool(again or guarded), commands.Call, commands.EmitResult
         for command in out:
             kind = type(command)
             if kind is call:
@@ -118,21 +120,21 @@ class Tracer(Singles):
     def context(self, goal: int, attempt: int, child: bool = False) -> tuple[int, int, bool]:
         """Where an attempt, or a child job, will be told: the trace, the span, and whether it will be told at all."""
         node = self.state.nodes.get(goal)
-        what = What.CHILD if child else What.ATTEMPT
+        what = SpanKind.CHILD if child else SpanKind.ATTEMPT
         if node is not None:
             found = node.runs.get(attempt) if child else node.flights.get(attempt)
             if found is not None and found.trace:
                 return found.trace, span_key(what, goal, attempt), True
-        elif attempt == 1 and not child and type(self._singles.get(goal)) is Asked:
+        elif attempt == 1 and not child and type(self._singles.get(goal)) is PendingSingleCall:
             return goal, span_key(what, goal, 1), True
         return self._own(goal), span_key(what, goal, attempt), False
 
     def _ordered(self, command: commands.Command) -> None:
-        if isinstance(command, commands.RunTool):
+        if isinstance(command, commands.StartToolRun):
             self._runs(command, command.tool, 1, command.key)
-        elif isinstance(command, commands.Launch):
+        elif isinstance(command, commands.LaunchChildJob):
             self._runs(command, command.program, CHILD_SPANS, "")
-        elif isinstance(command, commands.Finish):
+        elif isinstance(command, commands.FinishJob):
             self._finished(command)
 
     # -- goals -----------------------------------------------------------------------------------------------------
@@ -177,9 +179,9 @@ class Tracer(Singles):
         if goal.status in ENDED:
             self._ended(goal)
 
-    def _planned(self, absorbed: Exchange | Span) -> None:
+    def _planned(self, absorbed: ExchangeRecord | Span) -> None:
         """What was absorbed in this turn made a goal."""
-        if isinstance(absorbed, Exchange):
+        if isinstance(absorbed, ExchangeRecord):
             absorbed.goals += 1
         else:
             absorbed.facts["goals"] = absorbed.facts.get("goals", 0) + 1
@@ -201,7 +203,7 @@ class Tracer(Singles):
         self._close_node(node, _ENDED_AS[goal.status], failure.kind if failure is not None else "")
         self.left(goal_id, node.trace)
 
-    def _close_node(self, node: Node, status: str, failed: str) -> None:
+    def _close_node(self, node: GoalRecord, status: str, failed: str) -> None:
         """All that was done for a goal leaves now."""
         at_s = self._at_s
         if node.flights or node.runs or node.call is not None:
@@ -225,7 +227,7 @@ class Tracer(Singles):
             Span(_GOAL, node.trace, node.key, node.above, node.kind, node.begin_s, at_s, failed, facts, node.links)
         )
 
-    def _abandoned(self, node: Node, failed: str) -> None:
+    def _abandoned(self, node: GoalRecord, failed: str) -> None:
         """What is still under way for a goal that has ended: nobody awaits it any more."""
         at_s = self._at_s
         for attempt, flight in node.flights.items():
@@ -235,14 +237,14 @@ class Tracer(Singles):
         for attempt, run in node.runs.items():
             self._close_run(node, attempt, run, at_s, at_s, "", {"abandoned": True})
 
-    def _joined(self, node: Node) -> None:
+    def _joined(self, node: GoalRecord) -> None:
         """All that served a goal have ended; where they were several that is told, with a link to each."""
         if node.rounded > 1 and self.room(node.trace):
-            key = span_key(What.JOIN, node.served[0].span >> 24)  # no goal is the first of two rounds
+            key = span_key(SpanKind.JOIN, node.served[0].span >> 24)  # no goal is the first of two rounds
             facts = {"goal": node.goal, "goals": node.rounded}
             node.spans.append(
                 Span(
-                    What.JOIN, node.trace, key, node.key, node.kind, node.round_s, self._at_s, "", facts,
+                    SpanKind.JOIN, node.trace, key, node.key, node.kind, node.round_s, self._at_s, "", facts,
                     tuple(node.served),
                 )
             )  # fmt: skip
@@ -279,7 +281,7 @@ class Tracer(Singles):
         state.tops, state.past = [], []
         state.episodes.clear()
 
-    def _finished(self, command: commands.Finish) -> None:
+    def _finished(self, command: commands.FinishJob) -> None:
         self._stop("open", resumable=command.outcome == "partial")
         state, k = self.state, self._k
         for name in list(state.episodes):
@@ -299,7 +301,7 @@ class Tracer(Singles):
         self._done += state.past
         self._done.append(
             Span(
-                What.JOB, own, root_key(own), 0, k.terms.program, state.run_began_s, self._at_s, failed, facts,
+                SpanKind.JOB, own, root_key(own), 0, k.terms.program, state.run_began_s, self._at_s, failed, facts,
                 tuple(state.tops),
             )
         )  # fmt: skip
@@ -348,7 +350,7 @@ class Tracer(Singles):
 
     def _episode_begins(self, name: str, why: str = "") -> None:
         if self.state.run and name not in self.state.episodes:
-            self.state.episodes[name] = Episode(why or name, self._at_s)
+            self.state.episodes[name] = StallEpisode(why or name, self._at_s)
 
     def _episode_ends(self, name: str) -> None:
         state = self.state
@@ -356,14 +358,14 @@ class Tracer(Singles):
         if episode is None or len(state.past) >= EPISODES_MAX or not state.run:
             return
         own = trace_key(0, state.run)
-        key = span_key(What.EPISODE, state.run, len(state.past))
+        key = span_key(SpanKind.EPISODE, state.run, len(state.past))
         facts = {"why": episode.name} if episode.name != name else {"route": int(name.removeprefix("breaker "))}
         state.past.append(
-            Span(What.EPISODE, own, key, root_key(own), name.split()[0], episode.begin_s, self._at_s, "", facts)
+            Span(SpanKind.EPISODE, own, key, root_key(own), name.split()[0], episode.begin_s, self._at_s, "", facts)
         )
 
 
-def _is_guarded(share: Share) -> bool:
+def _is_guarded(share: RouteShare) -> bool:
     """Whether a breaker lets only some calls out here, or none. So few may be begun, too, where the provider only said
     to wait, which is no failure: the memo of the grant tells."""
     if share.starts < 0 and not share.again_at_s:
@@ -372,11 +374,11 @@ def _is_guarded(share: Share) -> bool:
 
 
 _TAKE: dict[type, Callable[[Tracer, Any], None]] = {
-    events.Broke: Tracer._broke,
-    events.Recalled: Tracer._recalled,
+    events.AttemptFailed: Tracer._broke,
+    events.ReplyRecalled: Tracer._recalled,
     events.Rejoined: Tracer._rejoined,
     events.Observed: Tracer._observed,
-    events.Returned: Tracer._returned,
+    events.ChildJobEnded: Tracer._returned,
     events.Opened: Tracer._opened,
     events.Resumed: Tracer._resumed,
 }

@@ -9,7 +9,7 @@ import msgspec
 from policies.failures.failure import Failure
 
 
-class Stand(enum.StrEnum):
+class SubmissionStatus(enum.StrEnum):
     """State of a submission."""
 
     INTENDED = "intended"
@@ -38,7 +38,7 @@ class Submission(msgspec.Struct):
     settled_at_s: float
     """Time from which no request can be pending: a list of later date that does not show the batch proves it was never
     made."""
-    stand: Stand = Stand.INTENDED
+    stand: SubmissionStatus = SubmissionStatus.INTENDED
     name: str = ""
     """The provider's id of the batch."""
     tries: int = 1

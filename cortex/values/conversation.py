@@ -18,7 +18,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from cortex.values.prompt import DoesNotFit, Rule
-from cortex.values.reply import Block, Said, Text, ToolUse
+from cortex.values.reply import Block, Said, TextBlock, ToolUse
 
 LEFT_OUT = "(left out: this conversation has grown too long)"
 """Text in place of a dropped tool result: the tool use that it answers stays, since each use needs a result."""
@@ -65,7 +65,7 @@ class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", tag_field="type
     failed: bool = False
 
 
-class Turn(msgspec.Struct, frozen=True):
+class ConversationTurn(msgspec.Struct, frozen=True):
     """Turn of one side: ``user`` (text, tool results) or ``assistant`` (text, tool uses)."""
 
     role: str
@@ -80,7 +80,7 @@ class Conversation(msgspec.Struct, frozen=True):
     """
 
     constructor: str
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[ConversationTurn, ...] = ()
     tools: tuple[ToolDef, ...] = ()
     system: str = ""
     results: Rule = Rule.KEEP
@@ -92,7 +92,7 @@ class Conversation(msgspec.Struct, frozen=True):
 
     def said(self, text: str) -> Conversation:
         """Return this conversation with a user text, added to the last turn if that is the user's."""
-        return self._user((Text(text),))
+        return self._user((TextBlock(text),))
 
     def replied(self, reply: Said, results: Iterable[ToolResult] = ()) -> Conversation:
         """Return this conversation with the model's reply, and the result of every tool use in it.
@@ -103,7 +103,7 @@ class Conversation(msgspec.Struct, frozen=True):
         uses = [use.id for use in reply.uses]
         if sorted(given) != sorted(uses):
             raise ValueError(f"uses {uses} and results {list(given)} do not match")
-        with_reply = msgspec.structs.replace(self, turns=(*self.turns, Turn("assistant", reply.blocks)))
+        with_reply = msgspec.structs.replace(self, turns=(*self.turns, ConversationTurn("assistant", reply.blocks)))
         return with_reply._user(tuple(given[use] for use in uses)) if uses else with_reply
 
     def noted(self, text: str, title: str) -> Conversation:
@@ -114,7 +114,7 @@ class Conversation(msgspec.Struct, frozen=True):
         turns = self.turns
         if turns and turns[-1].role == "user":
             turns, blocks = turns[:-1], (*turns[-1].blocks, *blocks)
-        return msgspec.structs.replace(self, turns=(*turns, Turn("user", blocks)))
+        return msgspec.structs.replace(self, turns=(*turns, ConversationTurn("user", blocks)))
 
     # -- as a prompt -----------------------------------------------------------------------------------------------
 
@@ -181,20 +181,20 @@ class Conversation(msgspec.Struct, frozen=True):
             mine = isinstance(block, ToolResult) and block.use == use
             return msgspec.structs.replace(block, text=text) if mine else block
 
-        turns = tuple(Turn(turn.role, tuple(map(changed, turn.blocks))) for turn in self.turns)
+        turns = tuple(ConversationTurn(turn.role, tuple(map(changed, turn.blocks))) for turn in self.turns)
         return msgspec.structs.replace(self, turns=turns, left_out=(*self.left_out, use))
 
 
 def _spoken(block: Block | ToolResult) -> str:
     """Text of a block."""
-    if isinstance(block, (Text, ToolResult)):
+    if isinstance(block, (TextBlock, ToolResult)):
         return block.text
     return f"{block.name} {_json(block.input)}" if isinstance(block, ToolUse) else _json(block.fields)
 
 
 def _block(block: Block | ToolResult) -> dict[str, Any]:
     """Block in the Messages format."""
-    if isinstance(block, Text):
+    if isinstance(block, TextBlock):
         return {"type": "text", "text": block.text}
     if isinstance(block, ToolUse):
         return {"type": "tool_use", "id": block.id, "name": block.name, "input": block.input}

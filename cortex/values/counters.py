@@ -8,7 +8,7 @@ from cortex.values.fast_setattr import quick_to_set
 
 
 @quick_to_set
-class Tally(msgspec.Struct):
+class JobCounters(msgspec.Struct):
     """Counts of a job, for its summary."""
 
     rows_read: int = 0

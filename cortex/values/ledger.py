@@ -28,7 +28,7 @@ class Charge(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """UTC day on which it was reserved, counted from 1970-01-01: a budget counts it on that day."""
 
 
-class Bill(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class ChildJobBill(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Cost of a child job so far, over all its runs."""
 
     known_nusd: int = 0
@@ -38,7 +38,7 @@ class Bill(msgspec.Struct, frozen=True, array_like=True, gc=False):
     assumed_tokens: int = 0
 
 
-class Took(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class ReplyTimings(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Origin of one reply, for the program that absorbs it."""
 
     elapsed_s: float = 0.0
@@ -117,7 +117,8 @@ class Ledger(msgspec.Struct):
             self._counts(charge.day, charge.nusd)
 
     def settle(self, charge: Charge, usage: Usage, price: Price | None) -> int | None:
-        """Replace the reserved charge of an answered attempt by its real usage. Return its cost, None without a price.
+        """Replace the reserved charge of an answered attempt by its real usage. Return its cost, None without a
+        price.
         """
         self.reserved_tokens -= charge.tokens
         if charge.nusd:
@@ -180,7 +181,7 @@ class Ledger(msgspec.Struct):
         self.assumed_tokens -= charge.tokens
         self._counts(charge.day, -charge.nusd)
 
-    def bill(self, now: Bill, before: Bill) -> None:
+    def bill(self, now: ChildJobBill, before: ChildJobBill) -> None:
         """Count what an ended child job has cost since ``before``."""
         input_tokens = now.input_tokens - before.input_tokens
         output_tokens = now.output_tokens - before.output_tokens

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from policies.estimates.batching import Batching
+from policies.estimates.batching import BatchingPolicy
 from policies.estimates.price import Price
 from policies.failures.retry import RetryPolicy
 from policies.failures.route_choice import route_name
@@ -82,7 +82,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Calls in one message between actors."""
     message_bytes_max: int = 90_000
     """Bytes in one message between actors: above 100 KB Ray uses its slower object store."""
-    batching: Batching = Batching()
+    batching: BatchingPolicy = BatchingPolicy()
     """Settings of message batches."""
     retry: RetryPolicy = RetryPolicy()
     """Settings of retries."""
@@ -140,7 +140,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"context_window must hold a prompt and a reply, not {self.context_window} tokens")
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class JobTerms(msgspec.Struct, frozen=True, kw_only=True):
     """Terms of a job, written into its journal when it opens: everything that step reads is in them."""
 
     job: str
@@ -200,7 +200,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
         """
         return (self.route, *self.fallbacks, *self.role_routes)
 
-    def with_routes(self, routes: tuple[Route, ...]) -> Terms:
+    def with_routes(self, routes: tuple[Route, ...]) -> JobTerms:
         """Return these terms with other routes in the same positions (other credentials or prices)."""
         end = 1 + len(self.fallbacks)
         return msgspec.structs.replace(self, route=routes[0], fallbacks=routes[1:end], role_routes=routes[end:])

@@ -41,7 +41,8 @@ class Rule(enum.StrEnum):
 
 
 class Part(msgspec.Struct, frozen=True, gc=False):
-    """Part of a prompt. ``priority`` rises with importance; parts that may go are dropped from the lowest priority up.
+    """Part of a prompt. ``priority`` rises with importance; parts that may go are dropped from the lowest priority
+    up.
     """
 
     role: Role
@@ -141,9 +142,7 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
     def _without(self, index: int) -> Prompt:
         part = self.parts[index]
         left_out = (*self.left_out, part.title or part.text[:40])
-        return msgspec.structs.replace(
-            self, parts=self.parts[:index] + self.parts[index + 1 :], left_out=left_out
-        )
+        return msgspec.structs.replace(self, parts=self.parts[:index] + self.parts[index + 1 :], left_out=left_out)
 
     def _cut(self, index: int, tokens_max: int, tokens: Callable[[str], int]) -> Prompt:
         """Find the longest beginning of the part that fits, by bisection; drop the part if none does."""
@@ -163,14 +162,16 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
         return msgspec.structs.replace(kept, left_out=(*self.left_out, f"{part.title or part.role}: cut"))
 
 
-class Fields(Protocol):
+class RequestFields(Protocol):
     """Source of a request's fields: a ``Prompt`` or a ``Conversation``."""
 
     def fields(self) -> dict[str, Any]:
         """Return ``messages`` and the other fields of a request."""
 
 
-def request_body(prompt: Fields, model: str, output_tokens_max: int, params: dict[str, Any] | None = None) -> bytes:
+def request_body(
+    prompt: RequestFields, model: str, output_tokens_max: int, params: dict[str, Any] | None = None
+) -> bytes:
     """Return the request with this prompt in the Messages format, as deterministic JSON bytes."""
     body: dict[str, Any] = dict(params or {})
     body.pop("stream", None)  # the branch decides about streaming
@@ -198,7 +199,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 def text_request(system: str, user: str, model: str, output_tokens_max: int) -> bytes:
-    """Return the request of a prompt of these two texts only; equal, byte for byte, to the result of ``request_body``.
+    """Return the request of a prompt of these two texts only; equal, byte for byte, to the result of
+    ``request_body``.
     """
     if system:
         return _encode(_TextRequest(output_tokens_max, (_Message(user),), model, system))
@@ -206,7 +208,7 @@ def text_request(system: str, user: str, model: str, output_tokens_max: int) -> 
     return frame.before + _encode(user) + frame.after
 
 
-class Frame(msgspec.Struct, frozen=True, gc=False):
+class TextFrame(msgspec.Struct, frozen=True, gc=False):
     """Bytes around the user's text in a request with nothing else: equal for nearly all requests of a job."""
 
     before: bytes
@@ -220,15 +222,15 @@ _BY_NUMBER = b"\\u"
 
 
 @lru_cache(maxsize=64, typed=True)
-def text_frame(model: str, output_tokens_max: int) -> Frame:
+def text_frame(model: str, output_tokens_max: int) -> TextFrame:
     """Return the frame of such requests to this model."""
     request = _encode(_TextRequest(output_tokens_max, (_Message(_MARK),), model))
     before, _, after = request.partition(_encode(_MARK))
     around = before + after
-    return Frame(before, after, around.isascii() and _BY_NUMBER not in around)
+    return TextFrame(before, after, around.isascii() and _BY_NUMBER not in around)
 
 
-def one_text(prompt: Prompt, frame: Frame) -> tuple[bytes, int] | None:
+def one_text(prompt: Prompt, frame: TextFrame) -> tuple[bytes, int] | None:
     """Return the request of a prompt with a single ASCII user text (the usual case) in this frame, and the size of its
     text.
 

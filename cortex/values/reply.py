@@ -37,7 +37,7 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.input_tokens + self.cache_read_tokens + self.cache_creation_tokens
 
 
-class Text(msgspec.Struct, frozen=True, tag="text", tag_field="type"):
+class TextBlock(msgspec.Struct, frozen=True, tag="text", tag_field="type"):
     """Text block of the model or the user."""
 
     text: str
@@ -51,13 +51,13 @@ class ToolUse(msgspec.Struct, frozen=True, tag="tool_use", tag_field="type"):
     input: dict[str, Any]
 
 
-class Other(msgspec.Struct, frozen=True, tag="other", tag_field="type"):
+class OtherBlock(msgspec.Struct, frozen=True, tag="other", tag_field="type"):
     """Block of another kind (for example thinking), kept unchanged: some providers require it back."""
 
     fields: dict[str, Any]
 
 
-Block = Text | ToolUse | Other
+Block = TextBlock | ToolUse | OtherBlock
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ class Said(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """Text blocks of the turn, joined."""
-        return "".join(block.text for block in self.blocks if isinstance(block, Text))
+        return "".join(block.text for block in self.blocks if isinstance(block, TextBlock))
 
     @property
     def uses(self) -> tuple[ToolUse, ...]:
@@ -136,7 +136,7 @@ def as_said(reply: Reply) -> Said:
         blocks = tuple(map(_block, _blocks_decoder.decode(reply.body).content))
     except msgspec.DecodeError as error:
         raise Malformed(f"the reply is no turn of a conversation: {error}") from None
-    blocks = tuple(block for block in blocks if block != Text(""))
+    blocks = tuple(block for block in blocks if block != TextBlock(""))
     if not blocks:
         raise Malformed("the reply is empty")
     if reply.stop_reason == "max_tokens" and isinstance(blocks[-1], ToolUse):
@@ -146,12 +146,13 @@ def as_said(reply: Reply) -> Said:
 
 def _block(fields: dict[str, Any]) -> Block:
     if fields.get("type") in ("text", "tool_use"):
-        return msgspec.convert(fields, Text | ToolUse)
-    return Other(fields)
+        return msgspec.convert(fields, TextBlock | ToolUse)
+    return OtherBlock(fields)
 
 
 def as_choice(reply: Reply, choices: Sequence[str]) -> str:
-    """Return the one of ``choices`` that the reply names, ignoring case, quotes and a full stop. Raises ``Malformed``.
+    """Return the one of ``choices`` that the reply names, ignoring case, quotes and a full stop. Raises
+    ``Malformed``.
     """
     said = reply.text.strip()
     if said in choices:

@@ -50,7 +50,7 @@ class SchemaError(ValueError):
     """The schema is invalid, or answers cannot be checked by it. The message is one line."""
 
 
-class Shape:
+class AnswerShape:
     """Schema of an answer: an object with named fields. Raises ``SchemaError``."""
 
     def __init__(self, schema: Any) -> None:
@@ -65,7 +65,7 @@ class Shape:
         self.properties: dict[str, Any] = top["properties"]
         """Schemas of the fields by name, in their order."""
         self._names = [*self.properties]
-        self._type = _Types(schema).of(schema, "$")
+        self._type = _TypeBuilder(schema).of(schema, "$")
         try:
             msgspec.json.Decoder(self._type)
         except TypeError as error:
@@ -116,7 +116,7 @@ def resolved(schema: dict[str, Any], whole: dict[str, Any], at: str) -> dict[str
     return schema
 
 
-class _Types:
+class _TypeBuilder:
     """Conversion of schemas into types that msgspec checks."""
 
     def __init__(self, whole: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ _NAME_MIN: Final = 3
 """Shortest file name that is searched for in a text, in characters."""
 
 
-class File(NamedTuple):
+class FolderFile(NamedTuple):
     """A file of the folder: path and size in bytes."""
 
     path: str
@@ -17,7 +17,7 @@ class File(NamedTuple):
 
 
 def shown(
-    files: Sequence[File], bytes_max: int, each_max: int, *, wanted: Collection[str] = (),
+    files: Sequence[FolderFile], bytes_max: int, each_max: int, *, wanted: Collection[str] = (),
     changed: Collection[str] = (), texts: Sequence[str] = (),
 ) -> list[tuple[str, int]]:  # fmt: skip
     """Return (path, bytes to show) of the chosen files, most wanted first.
@@ -37,7 +37,7 @@ def shown(
     return chosen
 
 
-def _rank(file: File, wanted: Collection[str], changed: Collection[str], texts: Sequence[str]) -> int:
+def _rank(file: FolderFile, wanted: Collection[str], changed: Collection[str], texts: Sequence[str]) -> int:
     if file.path in wanted:
         return 0
     name = file.path.rpartition("/")[2]

@@ -10,7 +10,8 @@ _KINDS: Final = ("all", "any", "majority", "quorum")
 
 
 class Join(msgspec.Struct, frozen=True):
-    """Number of children that must be resolved, and the deadline. Raises ValueError, in one line, for an invalid join.
+    """Number of children that must be resolved, and the deadline. Raises ValueError, in one line, for an invalid
+    join.
     """
 
     kind: JoinKind = "all"
@@ -28,7 +29,7 @@ class Join(msgspec.Struct, frozen=True):
             raise ValueError(f"the deadline of a join must be 0 s or more, not {self.deadline_s}")
 
 
-class Verdict(enum.StrEnum):
+class JoinVerdict(enum.StrEnum):
     """State of a wait."""
 
     WAIT = enum.auto()
@@ -52,7 +53,7 @@ def needed(join: Join, total: int) -> int:
     return join.n
 
 
-def decide(join: Join, total: int, resolved: int, failed: int, deadline_passed: bool = False) -> Verdict:
+def decide(join: Join, total: int, resolved: int, failed: int, deadline_passed: bool = False) -> JoinVerdict:
     """Return the state of a wait for `total` children, of which some are resolved and some have failed.
 
     A join that can no longer be met in full still waits for running children, up to its deadline, so that its partial
@@ -62,7 +63,7 @@ def decide(join: Join, total: int, resolved: int, failed: int, deadline_passed: 
     if min(total, resolved, failed) < 0 or resolved + failed > total:
         raise ValueError(f"{resolved} resolved and {failed} failed of {total} children")
     if resolved >= needed(join, total):
-        return Verdict.MET
+        return JoinVerdict.MET
     if resolved + failed < total and not deadline_passed:
-        return Verdict.WAIT
-    return Verdict.PARTIAL if resolved else Verdict.IMPOSSIBLE
+        return JoinVerdict.WAIT
+    return JoinVerdict.PARTIAL if resolved else JoinVerdict.IMPOSSIBLE

@@ -25,7 +25,7 @@ _VARIES: Final = re.compile(r"\d+\.\d+|0x[0-9a-fA-F]+|\d\d:\d\d:\d\d")
 """Times and addresses: they differ between runs and carry no information about the work."""
 
 
-class Found(msgspec.Struct, frozen=True):
+class RoundFacts(msgspec.Struct, frozen=True):
     """Facts about the folder after a round."""
 
     folder: str
@@ -36,7 +36,7 @@ class Found(msgspec.Struct, frozen=True):
     """Count of what is still to do, if the check counts; otherwise None."""
 
 
-class Reached(msgspec.Struct, frozen=True):
+class ProgressSoFar(msgspec.Struct, frozen=True):
     """Facts after all rounds so far."""
 
     best: int | None = None
@@ -66,7 +66,7 @@ def fingerprint(exit_code: int | None, output: str) -> str:
     return blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
-def progressed(reached: Reached, found: Found) -> bool:
+def progressed(reached: ProgressSoFar, found: RoundFacts) -> bool:
     """Return True if the round made progress.
 
     A folder state of an earlier round is never progress. If the check counts, only a lower count is progress. If the
@@ -79,10 +79,8 @@ def progressed(reached: Reached, found: Found) -> bool:
     return not found.said or found.said not in reached.said
 
 
-def and_now(reached: Reached, found: Found) -> Reached:
+def and_now(reached: ProgressSoFar, found: RoundFacts) -> ProgressSoFar:
     """Return the facts so far, this round included."""
     counts = [count for count in (reached.best, found.failing) if count is not None]
     said = (*reached.said, found.said) if found.said else reached.said
-    return Reached(
-        min(counts, default=None), (*reached.folders, found.folder)[-REMEMBERED:], said[-REMEMBERED:]
-    )
+    return ProgressSoFar(min(counts, default=None), (*reached.folders, found.folder)[-REMEMBERED:], said[-REMEMBERED:])

@@ -17,7 +17,7 @@ FITTING: Final = ("anthropic", "msgspec")
 """Packages whose versions must be compatible on both sides."""
 
 
-class Installed(msgspec.Struct, frozen=True, kw_only=True):
+class InstalledRelease(msgspec.Struct, frozen=True, kw_only=True):
     """Versions on one machine. An empty version: not reported."""
 
     ray: str = ""
@@ -27,7 +27,7 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
     """Version by distribution; empty text for a distribution that is not installed."""
 
 
-def differences(here: Installed, there: Installed, needs: Sequence[str] = ()) -> tuple[str, ...]:
+def differences(here: InstalledRelease, there: InstalledRelease, needs: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the reasons why a job cannot run on the node ``there``, a few words each; empty if there are none.
 
     ``needs``: distributions that the job's calls require. A version that was not reported counts as compatible.

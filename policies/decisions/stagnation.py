@@ -5,7 +5,7 @@ from enum import StrEnum
 import msgspec
 
 
-class Patience(msgspec.Struct, frozen=True):
+class StagnationPolicy(msgspec.Struct, frozen=True):
     """Bounds on rounds without progress. Raises ``ValueError`` for invalid numbers."""
 
     quiet_rounds: int = 3
@@ -20,7 +20,7 @@ class Patience(msgspec.Struct, frozen=True):
             raise ValueError(f"reframes must be 0 or more, not {self.reframes}")
 
 
-class Step(StrEnum):
+class StagnationStep(StrEnum):
     """Next step of the work."""
 
     GO_ON = "go on"
@@ -28,9 +28,10 @@ class Step(StrEnum):
     STOP = "stop"
 
 
-def next_step(quiet: int, reframed: int, patience: Patience) -> Step:
-    """Return the next step after ``quiet`` consecutive rounds without progress since the last of ``reframed`` framings.
+def next_step(quiet: int, reframed: int, patience: StagnationPolicy) -> StagnationStep:
+    """Return the next step after ``quiet`` consecutive rounds without progress since the last of ``reframed``
+    framings.
     """
     if quiet < patience.quiet_rounds:
-        return Step.GO_ON
-    return Step.REFRAME if reframed < patience.reframes else Step.STOP
+        return StagnationStep.GO_ON
+    return StagnationStep.REFRAME if reframed < patience.reframes else StagnationStep.STOP

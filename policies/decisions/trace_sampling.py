@@ -25,8 +25,8 @@ SLOW_AFTER = 64
 """Calls over which a mean is taken; before the first mean no call is slow."""
 
 
-class Sampling(msgspec.Struct, frozen=True, kw_only=True):
-    """Sampling rule. ``Sampling(ratio=1.0)`` keeps everything; without rescues only the ids decide."""
+class TraceSampling(msgspec.Struct, frozen=True, kw_only=True):
+    """Sampling rule. ``TraceSampling(ratio=1.0)`` keeps everything; without rescues only the ids decide."""
 
     ratio: float = RATIO_DEFAULT
     first_spans: int = FIRST_SPANS
@@ -44,12 +44,12 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
         return round(self.ratio * (1 << 64))
 
 
-def share(ratio: float) -> Sampling:
+def share(ratio: float) -> TraceSampling:
     """Return a rule that keeps this share of traces and rescues none, as the standard samplers do."""
-    return Sampling(ratio=ratio, first_spans=0, rescues_at_once=0.0)
+    return TraceSampling(ratio=ratio, first_spans=0, rescues_at_once=0.0)
 
 
-class Rescues(msgspec.Struct):
+class SpanRescue(msgspec.Struct):
     """State of the rescues: calls that may still be exported, and the usual latency."""
 
     left: float = 0.0
@@ -66,7 +66,7 @@ class Rescues(msgspec.Struct):
     """Sum of the latencies of these calls, in seconds."""
 
 
-def may_rescue(rule: Sampling, state: Rescues, at_s: float) -> bool:
+def may_rescue(rule: TraceSampling, state: SpanRescue, at_s: float) -> bool:
     """Return True if one more call may be exported now, and count it. A token bucket, full at the beginning."""
     if not rule.rescues_at_once:
         return False
@@ -82,7 +82,7 @@ def may_rescue(rule: Sampling, state: Rescues, at_s: float) -> bool:
     return True
 
 
-def look_at_pace(state: Rescues, calls: int, sum_s: float) -> None:
+def look_at_pace(state: SpanRescue, calls: int, sum_s: float) -> None:
     """Add the latencies of ``calls`` calls, ``sum_s`` seconds in total, and update the mean after ``SLOW_AFTER`` or
     more.
 

@@ -28,7 +28,7 @@ Z_95: Final = 1.6449
 """One-sided 95 % quantile of the normal distribution."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class VotingPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Plan of a chain of steps under first-to-ahead-by-k, with the expected result and cost."""
 
     k: int
@@ -162,7 +162,7 @@ def k_min(p: float, target: float, steps: int) -> int:
     return k
 
 
-def plan(p: float, target: float, steps: int, flagged: float = 0.0) -> Plan:
+def plan(p: float, target: float, steps: int, flagged: float = 0.0) -> VotingPlan:
     """Return the plan with the least k for ``target``. ``flagged``: share of replies that are discarded.
 
     Raises ``ValueError`` if there is no such plan, or if ``flagged`` is not in [0, 1).
@@ -172,7 +172,7 @@ def plan(p: float, target: float, steps: int, flagged: float = 0.0) -> Plan:
     k = k_min(p, target, steps)
     votes = votes_expected(p, k)
     samples = votes / (1 - flagged)
-    return Plan(
+    return VotingPlan(
         k=k, steps=steps, p=p, target=target, success=chain_success(p, k, steps), votes_per_step=votes,
         samples_per_step=samples, rounds_per_step=rounds_expected(p, k), samples=samples * steps,
     )  # fmt: skip

@@ -16,7 +16,7 @@ LOOKS_SHORT_MAX: Final = 5
 """Number of times that results with fewer lines than the batch has requests count as a truncated download."""
 
 
-class Batching(msgspec.Struct, frozen=True, kw_only=True):
+class BatchingPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of message batches. Raises ValueError, in one line, for a value that makes no sense."""
 
     requests_max: int = 10_000
@@ -52,12 +52,12 @@ class Batching(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"poll_growth must be 1 or more, not {self.poll_growth}")
 
 
-def fits(policy: Batching, requests: int, size_bytes: int) -> bool:
+def fits(policy: BatchingPolicy, requests: int, size_bytes: int) -> bool:
     """Return True if a submission of this size is within both bounds. A single request always fits."""
     return requests <= 1 or (requests <= policy.requests_max and size_bytes <= policy.bytes_max)
 
 
-def gather_until_s(policy: Batching, first_s: float, last_s: float, more: bool) -> float:
+def gather_until_s(policy: BatchingPolicy, first_s: float, last_s: float, more: bool) -> float:
     """Return the time at which a submission that is not full is sent, in seconds.
 
     ``first_s`` and ``last_s`` are the times of its first and latest call. ``more`` is True if another call may come
@@ -66,7 +66,7 @@ def gather_until_s(policy: Batching, first_s: float, last_s: float, more: bool) 
     return min(last_s + policy.gather_s, first_s + policy.gather_max_s) if more else last_s
 
 
-def pause_s(policy: Batching, looks: int) -> float:
+def pause_s(policy: BatchingPolicy, looks: int) -> float:
     """Return the seconds to wait before a batch is polled that was polled ``looks`` times already."""
     if looks > 64:
         return policy.poll_max_s  # the power exceeds any bound, and may be too large for a float

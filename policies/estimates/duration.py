@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from policies.limits import limit
-from policies.limits.limit import Bucket, Caps, Limit, RateLimits, Sample
+from policies.limits.limit import PoolCaps, PoolLimit, RateLimits, ReportedBucket, UsageSample
 from policies.limits.limit_policy import LimitPolicy
 from policies.limits.pace import BURST_S
 
@@ -43,24 +43,24 @@ LONGEST: Final = "longest_answer"
 """Name of the bound "latency of the slowest answers"."""
 
 
-class Told(msgspec.Struct, frozen=True):
+class BucketRate(msgspec.Struct, frozen=True):
     """Token bucket of the provider: refill per second, and capacity."""
 
     per_s: float
     capacity: float
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
     """All known limits. None: not known."""
 
-    requests: Told | None = None
-    input_tokens: Told | None = None
-    output_tokens: Told | None = None
-    caps: Caps = Caps()
+    requests: BucketRate | None = None
+    input_tokens: BucketRate | None = None
+    output_tokens: BucketRate | None = None
+    caps: PoolCaps = PoolCaps()
     """Caps set by users, of the job and of the pool: the smaller of each."""
 
 
-class Work(msgspec.Struct, frozen=True):
+class Workload(msgspec.Struct, frozen=True):
     """Calls to make: their number, the mean tokens of a call, and their latencies."""
 
     calls: float
@@ -75,7 +75,7 @@ class Work(msgspec.Struct, frozen=True):
         return sum(self.latencies_s) / len(self.latencies_s)
 
 
-class Bound(msgspec.Struct, frozen=True):
+class LimitDuration(msgspec.Struct, frozen=True):
     """Duration that one limit alone would allow."""
 
     name: str
@@ -86,7 +86,7 @@ class Duration(msgspec.Struct, frozen=True):
     """Duration in seconds and the bounds behind it; never shorter than any bound."""
 
     seconds: float
-    bounds: tuple[Bound, ...]
+    bounds: tuple[LimitDuration, ...]
 
     @property
     def binds(self) -> str:
@@ -94,19 +94,19 @@ class Duration(msgspec.Struct, frozen=True):
         return max(self.bounds, key=lambda each: each.seconds).name if self.bounds else ""
 
 
-def duration(work: Work, limits: Limits, policy: LimitPolicy | None = None) -> Duration:
+def duration(work: Workload, limits: CallLimits, policy: LimitPolicy | None = None) -> Duration:
     """Return the duration from the first call to the last answer. ``policy`` defaults to ``LimitPolicy()``."""
     if work.calls <= 0:
         return Duration(0.0, ())
     found = tuple(bounds(work, limits))
-    seconds = _Play(work, limits, policy or LimitPolicy()).seconds()
+    seconds = _PoolSimulation(work, limits, policy or LimitPolicy()).seconds()
     return Duration(max(seconds, *(each.seconds for each in found)), found)
 
 
-def bounds(work: Work, limits: Limits) -> Sequence[Bound]:
+def bounds(work: Workload, limits: CallLimits) -> Sequence[LimitDuration]:
     """Return the duration under each limit alone: a bucket is full at the start, concurrency follows Little's law."""
     caps, free = limits.caps, 1 - limits.caps.headroom
-    found = [Bound(LONGEST, work.latencies_s[-1])]
+    found = [LimitDuration(LONGEST, work.latencies_s[-1])]
     for name, told, cap, size in (
         (REQUESTS, limits.requests, caps.requests_per_min, 1.0),
         (INPUT_TOKENS, limits.input_tokens, caps.input_tokens_per_min, work.input_tokens),
@@ -119,23 +119,23 @@ def bounds(work: Work, limits: Limits) -> Sequence[Bound]:
         if cap is not None:
             least.append(max(amount / cap * 60 - BURST_S, 0.0))
         if least:
-            found.append(Bound(name, max(least)))
+            found.append(LimitDuration(name, max(least)))
     if caps.concurrency is not None:
-        found.append(Bound(CONCURRENCY, work.calls * work.latency_s / caps.concurrency))
+        found.append(LimitDuration(CONCURRENCY, work.calls * work.latency_s / caps.concurrency))
     return found
 
 
-class _Play:
+class _PoolSimulation:
     """Simulation of the pool's policy against the provider's buckets."""
 
-    def __init__(self, work: Work, limits: Limits, policy: LimitPolicy) -> None:
+    def __init__(self, work: Workload, limits: CallLimits, policy: LimitPolicy) -> None:
         self._work, self._policy, self._caps = work, policy, limits.caps
         self._step_s = min(REPORT_S, max(STEP_MIN_S, work.latencies_s[0] / 4))
         sizes = (1.0, work.input_tokens, work.output_tokens)
         buckets = (limits.requests, limits.input_tokens, limits.output_tokens)
         self._sizes, self._buckets = sizes, buckets
         self._levels = [bucket.capacity if bucket is not None else 0.0 for bucket in buckets]
-        self._pool: Limit = limit.new(policy)
+        self._pool: PoolLimit = limit.new(policy)
         self._left = work.calls
         self._in_flight = 0.0
         self._due: defaultdict[int, float] = defaultdict(float)
@@ -212,7 +212,7 @@ class _Play:
         told = RateLimits() if not answered else self._headers()
         return limit.observe(
             self._policy, self._pool, now_s,
-            Sample(
+            UsageSample(
                 begun=begun, answered=answered, input_tokens=round(answered * work.input_tokens),
                 output_tokens=round(answered * work.output_tokens), latency_s=answered * work.latency_s,
                 rate=told, in_flight=int(self._in_flight), binding=self._left > 0,
@@ -221,7 +221,7 @@ class _Play:
 
     def _headers(self) -> RateLimits:
         told = [
-            Bucket() if bucket is None else Bucket(round(bucket.per_s * 60), max(0, int(level)))
+            ReportedBucket() if bucket is None else ReportedBucket(round(bucket.per_s * 60), max(0, int(level)))
             for bucket, level in zip(self._buckets, self._levels, strict=True)
         ]
         return RateLimits(requests=told[0], input_tokens=told[1], output_tokens=told[2])

@@ -23,27 +23,27 @@ CONFIDENCE: Final = 0.9
 """Probability over repeated draws that the true total is between low and high."""
 
 
-class Total(msgspec.Struct, frozen=True):
+class EstimatedTotal(msgspec.Struct, frozen=True):
     """Estimated total over all rows, with the ends of its interval."""
 
     low: float
     expected: float
     high: float
 
-    def scaled(self, by: float) -> Total:
+    def scaled(self, by: float) -> EstimatedTotal:
         """Return this total times ``by``."""
-        return Total(self.low * by, self.expected * by, self.high * by)
+        return EstimatedTotal(self.low * by, self.expected * by, self.high * by)
 
-    def less(self, known: float) -> Total:
+    def less(self, known: float) -> EstimatedTotal:
         """Return this total less ``known``, never below 0."""
-        return Total(*(max(0.0, each - known) for each in (self.low, self.expected, self.high)))
+        return EstimatedTotal(*(max(0.0, each - known) for each in (self.low, self.expected, self.high)))
 
-    def within(self, most: float) -> Total:
+    def within(self, most: float) -> EstimatedTotal:
         """Return this total with each figure at most ``most``."""
-        return Total(*(min(each, most) for each in (self.low, self.expected, self.high)))
+        return EstimatedTotal(*(min(each, most) for each in (self.low, self.expected, self.high)))
 
 
-class Drawn(msgspec.Struct, frozen=True):
+class SampledStratum(msgspec.Struct, frozen=True):
     """Drawn rows of a stratum: the stratum's number of rows, and size and value of each drawn row."""
 
     rows: int
@@ -51,7 +51,7 @@ class Drawn(msgspec.Struct, frozen=True):
     values: tuple[float, ...]
 
 
-def total(strata: Sequence[Drawn], size_of_all: float, confidence: float = CONFIDENCE) -> Total:
+def total(strata: Sequence[SampledStratum], size_of_all: float, confidence: float = CONFIDENCE) -> EstimatedTotal:
     """Estimate the total over all rows, whose sizes sum to ``size_of_all``.
 
     Strata without a known value are taken to be like the others. Raises ValueError if no row is known.
@@ -65,12 +65,12 @@ def total(strata: Sequence[Drawn], size_of_all: float, confidence: float = CONFI
     free = count - len(known) - (slope != 0)
     if free < 1:
         whole = count >= all_rows
-        return Total(expected if whole else 0.0, expected, expected if whole else math.inf)
+        return EstimatedTotal(expected if whole else 0.0, expected, expected if whole else math.inf)
     reach = student_t(free, 0.5 + confidence / 2) * math.sqrt(variance)
-    return Total(max(expected - reach, 0.0), expected, expected + reach)
+    return EstimatedTotal(max(expected - reach, 0.0), expected, expected + reach)
 
 
-def line(strata: Sequence[Drawn]) -> tuple[float, float]:
+def line(strata: Sequence[SampledStratum]) -> tuple[float, float]:
     """Return the weighted least squares line: value of a row at size 0, and value per byte.
 
     Raises ValueError if no row is known.
@@ -93,7 +93,7 @@ def line(strata: Sequence[Drawn]) -> tuple[float, float]:
     return mean_y - slope * mean_x, slope
 
 
-def _variance(each: Drawn, base: float, slope: float) -> float:
+def _variance(each: SampledStratum, base: float, slope: float) -> float:
     """Variance of the sum over a stratum, from the residuals about the line."""
     count = len(each.values)
     if count < 2 or count >= each.rows:

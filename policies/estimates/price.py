@@ -25,7 +25,7 @@ _CREATION_SHARE: Final = Decimal("1.25")
 _CREATION_1H_SHARE: Final = Decimal(2)
 
 
-class Usage(Protocol):
+class TokenUsage(Protocol):
     """Reported tokens. `input_tokens` excludes both kinds of cached input; `cache_creation_1h_tokens` is a part of
     `cache_creation_tokens`.
     """
@@ -84,7 +84,6 @@ class Rates(msgspec.Struct, frozen=True, dict=True):
             _nusd_up(plain * _CREATION_1H_SHARE if creation_1h is None else creation_1h),
         )
 
-
     @cached_property
     def _dearest(self) -> tuple[int, int]:
         """The highest rates of an input token: without a cache write, and with a possible cache write."""
@@ -125,7 +124,7 @@ class Price(Rates, frozen=True, kw_only=True):
             raise ValueError(f"batch_percent must be 0 to 100, not {self.batch_percent}")
 
 
-def cost_nusd(price: Price, usage: Usage, batch: bool = False) -> int:
+def cost_nusd(price: Price, usage: TokenUsage, batch: bool = False) -> int:
     """Return the cost of the reported usage in nano-USD.
 
     The tier is chosen by the whole input and holds for every token (a cliff, as providers charge it). A negative count,
@@ -254,6 +253,7 @@ def _nusd_up(amount: Decimal) -> int:
 
 
 def _rounded_up(micro: int, percent: int) -> int:
-    """Divide (nano-USD per million tokens) times tokens down to nano-USD, at this percentage of the price, rounded up.
+    """Divide (nano-USD per million tokens) times tokens down to nano-USD, at this percentage of the price, rounded
+    up.
     """
     return -(-micro * percent // (_TOKENS_PER_MTOK * _PERCENT))

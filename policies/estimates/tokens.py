@@ -98,7 +98,8 @@ def text_within_tokens_bound(body: bytes, text: bytes, besides: int | None) -> i
 
 @lru_cache(maxsize=64)
 def tokens_besides(around: bytes) -> int | None:
-    """Return the tokens by which the bound of a request exceeds the bound of its bytes; None if bytes do not bound it.
+    """Return the tokens by which the bound of a request exceeds the bound of its bytes; None if bytes do not bound
+    it.
     """
     if not around.isascii() or b"\\u" in around:
         return None
@@ -186,7 +187,7 @@ _EIGHTS: Final = 8
 _EIGHTS_MAX: Final = 4 * _EIGHTS  # beyond five times the estimate the bound is tighter
 
 
-class Estimate(msgspec.Struct, frozen=True):
+class TokenEstimate(msgspec.Struct, frozen=True):
     """Bytes per token, learnt from reported usage. An immutable value: `update` and `tightened` return a new one.
 
     A histogram of fixed size, so that the order of the reports does not matter. Rule: at least 99 of 100 calls seen had
@@ -199,7 +200,7 @@ class Estimate(msgspec.Struct, frozen=True):
     tightenings: int = 0
     """Number of eighths by which the estimate is raised."""
 
-    def update(self, prompt_bytes: int, tokens: int) -> "Estimate":
+    def update(self, prompt_bytes: int, tokens: int) -> "TokenEstimate":
         """Return the estimate with one more call: UTF-8 bytes of its text, and reported input tokens, cached ones
         included.
 
@@ -209,13 +210,13 @@ class Estimate(msgspec.Struct, frozen=True):
             return self
         step = max(bisect_right(_EDGES, prompt_bytes * _MILLI // tokens) - 1, 0)
         counts = self.counts
-        return Estimate((*counts[:step], counts[step] + 1, *counts[step + 1 :]), self.tightenings)
+        return TokenEstimate((*counts[:step], counts[step] + 1, *counts[step + 1 :]), self.tightenings)
 
-    def tightened(self) -> "Estimate":
+    def tightened(self) -> "TokenEstimate":
         """Return the estimate raised by an eighth, after the provider refused a prompt as too large that was thought to
         fit.
         """
-        return Estimate(self.counts, min(self.tightenings + 1, _EIGHTS_MAX))
+        return TokenEstimate(self.counts, min(self.tightenings + 1, _EIGHTS_MAX))
 
     def tokens(self, prompt_bytes: int, framing: int = FRAMING_TOKENS) -> int:
         """Return the estimated tokens for packing: probably not more than the true count, never above the bound of

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from policies.estimates.forecast import Total
+from policies.estimates.forecast import EstimatedTotal
 
 NOW: Final = "now"
 """Name of the plan with single calls only."""
@@ -25,7 +25,7 @@ BATCH_S: Final = 24 * 3_600.0
 processing."""
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class TransportLimits(msgspec.Struct, frozen=True):
     """Bounds on cost and time. None: no bound."""
 
     max_cost_nusd: int | None = None
@@ -33,13 +33,13 @@ class Wanted(msgspec.Struct, frozen=True):
     """Seconds until the deadline."""
 
 
-class Road(msgspec.Struct, frozen=True):
+class TransportOption(msgspec.Struct, frozen=True):
     """Plan: which rows take which transport, its cost and its duration."""
 
     name: str
     rows_now: int
     """Rows in single calls; all other rows go in message batches."""
-    cost_nusd: Total | None
+    cost_nusd: EstimatedTotal | None
     """Cost in nano-USD; None if no price is known."""
     seconds: float
     over_nusd: float = 0.0
@@ -54,9 +54,10 @@ class Road(msgspec.Struct, frozen=True):
 
 
 def roads(
-    rows: int, now: Total | None, now_s: float, batched: Total | None, wanted: Wanted, reserve_nusd: float = 0.0,
+    rows: int, now: EstimatedTotal | None, now_s: float, batched: EstimatedTotal | None, wanted: TransportLimits,
+    reserve_nusd: float = 0.0,
     batches: bool = True,
-) -> tuple[Road, ...]:  # fmt: skip
+) -> tuple[TransportOption, ...]:  # fmt: skip
     """Return all possible plans.
 
     ``now`` and ``batched``: cost of all rows by each transport, None if no price is known. ``now_s``: duration of all
@@ -74,7 +75,7 @@ def roads(
         dearer = now.high - batched.high
         if dearer > 0 and 0 < room < dearer and (part := int(rows * room / dearer)):
             share = part / rows
-            cost = Total(
+            cost = EstimatedTotal(
                 *(share * one + (1 - share) * two for one, two in zip(_ends(now), _ends(batched), strict=True))
             )
             found.append(_road(MIXED, part, cost, share * now_s + BATCH_S, wanted, reserve_nusd))
@@ -82,23 +83,24 @@ def roads(
     return tuple(found)
 
 
-def chosen(found: tuple[Road, ...], asked: str = NOW) -> Road | None:
-    """Return the first plan that meets cap and deadline, the one named ``asked`` before the others; None if none does.
+def chosen(found: tuple[TransportOption, ...], asked: str = NOW) -> TransportOption | None:
+    """Return the first plan that meets cap and deadline, the one named ``asked`` before the others; None if none
+    does.
     """
     ordered = sorted(found, key=lambda road: road.name != asked)
     return next((road for road in ordered if road.meets), None)
 
 
-def _ends(of: Total) -> tuple[float, float, float]:
+def _ends(of: EstimatedTotal) -> tuple[float, float, float]:
     return of.low, of.expected, of.high
 
 
 def _road(
-    name: str, rows_now: int, cost: Total | None, seconds: float, wanted: Wanted, reserve_nusd: float
-) -> Road:  # fmt: skip
+    name: str, rows_now: int, cost: EstimatedTotal | None, seconds: float, wanted: TransportLimits, reserve_nusd: float
+) -> TransportOption:  # fmt: skip
     over_nusd = over_s = 0.0
     if wanted.max_cost_nusd is not None and cost is not None and cost.high > 0:
         over_nusd = max(0.0, cost.high + reserve_nusd - wanted.max_cost_nusd)
     if wanted.within_s is not None:
         over_s = max(0.0, seconds - wanted.within_s)
-    return Road(name, rows_now, cost, seconds, over_nusd, over_s)
+    return TransportOption(name, rows_now, cost, seconds, over_nusd, over_s)

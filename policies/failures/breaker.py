@@ -95,7 +95,7 @@ class BreakerState(enum.StrEnum):
     """Only probes may begin."""
 
 
-class Moved(msgspec.Struct, frozen=True):
+class BreakerMove(msgspec.Struct, frozen=True):
     """Change of state. `why` is for people."""
 
     old: BreakerState
@@ -103,7 +103,7 @@ class Moved(msgspec.Struct, frozen=True):
     why: str
 
 
-class Tally(msgspec.Struct, array_like=True):
+class ResultTally(msgspec.Struct, array_like=True):
     """Results that arrived at about the same time."""
 
     at_s: float
@@ -112,7 +112,7 @@ class Tally(msgspec.Struct, array_like=True):
     slow: float
 
 
-class Wave(msgspec.Struct, array_like=True):
+class ProbeWave(msgspec.Struct, array_like=True):
     """Unresolved probes of one half-open stay."""
 
     generation: int
@@ -141,11 +141,11 @@ class Breaker(msgspec.Struct, kw_only=True):
     """While blocked: earliest time of the next probe."""
     stay_s: float = 0.0
     """Length of the latest stay open, in seconds, without Retry-After; 0 after a whole window closed."""
-    window: list[Tally] = msgspec.field(default_factory=list)
+    window: list[ResultTally] = msgspec.field(default_factory=list)
     """Results while closed, in at most about forty tallies."""
     not_before_s: float = 0.0
     """Latest time that the provider asked for with failures: once opened, the breaker stays open until then."""
-    waves: list[Wave] = msgspec.field(default_factory=list)
+    waves: list[ProbeWave] = msgspec.field(default_factory=list)
     """Unresolved probes by stay; at most one wave more than there may be probes."""
     good: int = 0
     """While half open: good answers of this stay's probes."""
@@ -184,7 +184,7 @@ def sorted_out(whose: Whose, answered: int, failed: Mapping[str, int]) -> tuple[
 def observe(
     policy: BreakerPolicy, breaker: Breaker, at_s: float, generation: int,
     good: int, bad: int, slow: int, retry_after_s: float, draw: float, void: int = 0,
-) -> Moved | None:  # fmt: skip
+) -> BreakerMove | None:  # fmt: skip
     """Take in results of attempts that were begun in `generation`; `slow` of the good and bad ones were slow.
 
     `retry_after_s` is the longest wait that the provider asked for with them. Results of another generation decide
@@ -199,7 +199,7 @@ def observe(
     if bad and retry_after_s > 0:
         breaker.not_before_s = max(breaker.not_before_s, at_s + min(retry_after_s, policy.retry_after_max_s))
     if breaker.state is BreakerState.CLOSED:
-        return _counted(policy, breaker, Tally(at_s, good + bad, bad, slow), draw)
+        return _counted(policy, breaker, ResultTally(at_s, good + bad, bad, slow), draw)
     if breaker.state is BreakerState.HALF_OPEN:
         return _probed(policy, breaker, at_s, good, bad, slow, draw)
     return None
@@ -208,7 +208,7 @@ def observe(
 def block(
     policy: BreakerPolicy, breaker: Breaker, at_s: float, generation: int,
     why: str, draw: float, retry_after_s: float = 0.0,
-) -> Moved | None:  # fmt: skip
+) -> BreakerMove | None:  # fmt: skip
     """Open the breaker because an attempt of `generation` was BLOCKED or UNAUTHORISED: the account will refuse all
     others too.
 
@@ -223,7 +223,7 @@ def block(
     return _open(breaker, at_s, breaker.probe_due_s, why)
 
 
-def passed(policy: BreakerPolicy, breaker: Breaker, at_s: float, draw: float = 0.0) -> Moved | None:
+def passed(policy: BreakerPolicy, breaker: Breaker, at_s: float, draw: float = 0.0) -> BreakerMove | None:
     """Apply the passage of time: an open breaker may become half open, and probes past their deadline are lost."""
     _lose(breaker, at_s)
     if breaker.state is not BreakerState.OPEN or at_s < breaker.until_s:
@@ -257,7 +257,7 @@ def probe_out(policy: BreakerPolicy, breaker: Breaker, at_s: float, deadline_s: 
     breaker.probed += n
     if n > 0:
         if not breaker.waves or breaker.waves[-1].generation != breaker.generation:
-            breaker.waves.append(Wave(breaker.generation, []))
+            breaker.waves.append(ProbeWave(breaker.generation, []))
         wave = breaker.waves[-1]
         wave.deadlines = sorted([*wave.deadlines, *[deadline_s] * n])
         breaker.probe_due_s = at_s + policy.blocked_open_s
@@ -291,15 +291,15 @@ def shifted(breaker: Breaker, by_s: float) -> Breaker:
     return msgspec.structs.replace(
         breaker, since_s=breaker.since_s + by_s, until_s=breaker.until_s + by_s,
         probe_due_s=breaker.probe_due_s + by_s, not_before_s=breaker.not_before_s + by_s,
-        window=[Tally(t.at_s + by_s, t.total, t.bad, t.slow) for t in breaker.window],
-        waves=[Wave(w.generation, [d + by_s for d in w.deadlines], w.lost) for w in breaker.waves],
+        window=[ResultTally(t.at_s + by_s, t.total, t.bad, t.slow) for t in breaker.window],
+        waves=[ProbeWave(w.generation, [d + by_s for d in w.deadlines], w.lost) for w in breaker.waves],
     )  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------ the moves
 
 
-def _counted(policy: BreakerPolicy, breaker: Breaker, new: Tally, draw: float) -> Moved | None:
+def _counted(policy: BreakerPolicy, breaker: Breaker, new: ResultTally, draw: float) -> BreakerMove | None:
     """Closed: add to the window, and open if its share of failures or slow results is too high."""
     window = breaker.window
     if (
@@ -326,7 +326,7 @@ def _counted(policy: BreakerPolicy, breaker: Breaker, new: Tally, draw: float) -
     return _trip(policy, breaker, new.at_s, why, draw)
 
 
-def _trimmed(policy: BreakerPolicy, window: list[Tally], at_s: float) -> int:
+def _trimmed(policy: BreakerPolicy, window: list[ResultTally], at_s: float) -> int:
     """Drop expired results, then the oldest beyond the count (a share of their tally); return the number of results
     left.
 
@@ -351,7 +351,7 @@ def _trimmed(policy: BreakerPolicy, window: list[Tally], at_s: float) -> int:
 
 def _probed(
     policy: BreakerPolicy, breaker: Breaker, at_s: float, good: int, bad: int, slow: int, draw: float
-) -> Moved | None:
+) -> BreakerMove | None:
     """Half open: `probes` answers decide, or fewer once the others cannot change the outcome."""
     breaker.good += good
     breaker.bad += bad
@@ -370,7 +370,7 @@ def _probed(
     return _close(breaker, at_s, f"{breaker.good} of {answers} probes were good")
 
 
-def _trip(policy: BreakerPolicy, breaker: Breaker, at_s: float, why: str, draw: float) -> Moved:
+def _trip(policy: BreakerPolicy, breaker: Breaker, at_s: float, why: str, draw: float) -> BreakerMove:
     if breaker.state is BreakerState.CLOSED and at_s - breaker.since_s >= policy.window_s:
         breaker.stay_s = 0.0
     breaker.stay_s = min(max(policy.open_s, breaker.stay_s * policy.open_growth), policy.open_max_s)
@@ -378,19 +378,19 @@ def _trip(policy: BreakerPolicy, breaker: Breaker, at_s: float, why: str, draw: 
     return _open(breaker, at_s, max(until_s, breaker.not_before_s), why)
 
 
-def _open(breaker: Breaker, at_s: float, until_s: float, why: str) -> Moved:
+def _open(breaker: Breaker, at_s: float, until_s: float, why: str) -> BreakerMove:
     breaker.until_s = until_s
     breaker.opened += 1
     return _move(breaker, at_s, BreakerState.OPEN, why)
 
 
-def _close(breaker: Breaker, at_s: float, why: str) -> Moved:
+def _close(breaker: Breaker, at_s: float, why: str) -> BreakerMove:
     breaker.blocked = False
     return _move(breaker, at_s, BreakerState.CLOSED, why)
 
 
-def _move(breaker: Breaker, at_s: float, new: BreakerState, why: str) -> Moved:
-    moved = Moved(breaker.state, new, why)
+def _move(breaker: Breaker, at_s: float, new: BreakerState, why: str) -> BreakerMove:
+    moved = BreakerMove(breaker.state, new, why)
     breaker.state, breaker.since_s, breaker.why = new, at_s, why
     breaker.generation += 1
     breaker.window = []

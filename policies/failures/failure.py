@@ -91,7 +91,7 @@ BreakerOf = Literal["", "route", "actor", "tool"]
 """Breaker that counts a kind of failure; empty: none."""
 
 
-class Rule(msgspec.Struct, frozen=True):
+class FailureRule(msgspec.Struct, frozen=True):
     """Consequences of one kind of failure."""
 
     again: Again
@@ -106,22 +106,22 @@ class Rule(msgspec.Struct, frozen=True):
         return self.breaker_of == "route"
 
 
-RULES: Final[Mapping[FailureKind, Rule]] = MappingProxyType(
+RULES: Final[Mapping[FailureKind, FailureRule]] = MappingProxyType(
     {
-        FailureKind.THROTTLED: Rule("after", "", "rate_limit_error"),
-        FailureKind.OVERLOADED: Rule("backoff", "route", "overloaded_error"),
-        FailureKind.TRANSIENT: Rule("backoff", "route", "api_error"),
-        FailureKind.TIMED_OUT: Rule("policy", "route", "timeout_error"),
-        FailureKind.MALFORMED: Rule("resample", "", "invalid_request_error"),
-        FailureKind.REFUSED: Rule("no", "", ""),  # the row is written as `succeeded`, with the message
-        FailureKind.TOO_LARGE: Rule("select", "", "invalid_request_error"),
-        FailureKind.BLOCKED: Rule("hold", "", "billing_error"),
-        FailureKind.UNAUTHORISED: Rule("hold", "", "authentication_error"),
-        FailureKind.REJECTED: Rule("no", "", "invalid_request_error"),
-        FailureKind.LOST: Rule("backoff", "actor", "api_error"),
-        FailureKind.FAULTY: Rule("no", "tool", "api_error"),
-        FailureKind.OVER_BUDGET: Rule("no", "", ""),  # no line yet, so that a resumed run writes it once
-        FailureKind.CANCELLED: Rule("no", "", ""),  # `canceled` is a separate result type
+        FailureKind.THROTTLED: FailureRule("after", "", "rate_limit_error"),
+        FailureKind.OVERLOADED: FailureRule("backoff", "route", "overloaded_error"),
+        FailureKind.TRANSIENT: FailureRule("backoff", "route", "api_error"),
+        FailureKind.TIMED_OUT: FailureRule("policy", "route", "timeout_error"),
+        FailureKind.MALFORMED: FailureRule("resample", "", "invalid_request_error"),
+        FailureKind.REFUSED: FailureRule("no", "", ""),  # the row is written as `succeeded`, with the message
+        FailureKind.TOO_LARGE: FailureRule("select", "", "invalid_request_error"),
+        FailureKind.BLOCKED: FailureRule("hold", "", "billing_error"),
+        FailureKind.UNAUTHORISED: FailureRule("hold", "", "authentication_error"),
+        FailureKind.REJECTED: FailureRule("no", "", "invalid_request_error"),
+        FailureKind.LOST: FailureRule("backoff", "actor", "api_error"),
+        FailureKind.FAULTY: FailureRule("no", "tool", "api_error"),
+        FailureKind.OVER_BUDGET: FailureRule("no", "", ""),  # no line yet, so that a resumed run writes it once
+        FailureKind.CANCELLED: FailureRule("no", "", ""),  # `canceled` is a separate result type
     }
 )
 """Rule of every kind. `batch_error` is one of `BATCH_ERRORS` or empty."""

@@ -53,7 +53,7 @@ CHANNEL: Final = RestartPolicy(restarts_max=4, period_s=120.0)
 """Spec of channels. Escalates to the job, which stops with the reason, to be resumed when the cause is found."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class RestartVerdict(msgspec.Struct, frozen=True):
     """Decision about a dead subject."""
 
     escalate: bool
@@ -63,7 +63,7 @@ class Verdict(msgspec.Struct, frozen=True):
     """Reason, for people."""
 
 
-def decide(policy: RestartPolicy, deaths: Sequence[float], at_s: float) -> Verdict:
+def decide(policy: RestartPolicy, deaths: Sequence[float], at_s: float) -> RestartVerdict:
     """Decide between restart and escalation.
 
     `deaths` are the times since the subject last made progress, in order, the last one its newest death, in seconds.
@@ -73,9 +73,11 @@ def decide(policy: RestartPolicy, deaths: Sequence[float], at_s: float) -> Verdi
     recent = sum(death_s > at_s - policy.period_s for death_s in deaths)
     told = f"died {recent} times in {policy.period_s:.0f} s without progress" if recent > 1 else "died"
     if recent > policy.restarts_max:
-        return Verdict(True, 0.0, told)
+        return RestartVerdict(True, 0.0, told)
     doublings = min(max(recent - 2, 0), 32)
-    return Verdict(False, 0.0 if recent < 2 else min(policy.backoff_s * (1 << doublings), policy.backoff_max_s), told)
+    return RestartVerdict(
+        False, 0.0 if recent < 2 else min(policy.backoff_s * (1 << doublings), policy.backoff_max_s), told
+    )
 
 
 def remembered(policy: RestartPolicy, deaths: Sequence[float], at_s: float) -> list[float]:
@@ -83,7 +85,7 @@ def remembered(policy: RestartPolicy, deaths: Sequence[float], at_s: float) -> l
     return [death_s for death_s in deaths if death_s > at_s - policy.period_s][-policy.restarts_max - 1 :]
 
 
-class Rung(enum.StrEnum):
+class EscalationStep(enum.StrEnum):
     """Escalation ladder. Before it, a call's own deadline has asked the attempt to stop."""
 
     NONE = enum.auto()
@@ -100,7 +102,7 @@ def rung(
     unheard: bool,
     path_delayed: bool,
     kills_left: int,
-) -> Rung:
+) -> EscalationStep:
     """Return the step on the ladder for one subject.
 
     `overdue_s`: by how much its most overdue attempt, according to its newest report, is past its deadline; beyond
@@ -110,8 +112,8 @@ def rung(
     stuck = overdue_s > policy.grace_s and silent_s < policy.stale_s
     gone = silent_s >= policy.stale_s + policy.grace_s and unheard and not path_delayed
     if stuck or gone:
-        return Rung.KILL if kills_left > 0 else Rung.NONE
-    return Rung.ASK if silent_s >= policy.stale_s else Rung.NONE
+        return EscalationStep.KILL if kills_left > 0 else EscalationStep.NONE
+    return EscalationStep.ASK if silent_s >= policy.stale_s else EscalationStep.NONE
 
 
 def path_delayed(policy: RestartPolicy, silent: int, subjects: int, lag_s: float) -> bool:

@@ -54,7 +54,7 @@ _NOT_NEGATIVE: Final = (
 )  # fmt: skip
 
 
-class Decision(msgspec.Struct, frozen=True):
+class RetryDecision(msgspec.Struct, frozen=True):
     """Decision about a call whose attempt failed.
 
     `again`: one more attempt. `deferred`: that attempt is over budget and takes the long wait. `hold`: no attempt now,
@@ -74,7 +74,7 @@ def may_retry(
     retries_spent: int,
     successes: int,
     throttles: int = 0,
-) -> Decision:
+) -> RetryDecision:
     """Decide whether the call whose attempt number `attempt` (from 1) ended in `failure` is tried again.
 
     `throttles` counts the throttled attempts among them. `retries_spent` and `successes` are counted over the whole
@@ -86,22 +86,22 @@ def may_retry(
     kind = failure.kind
     rule = RULES[kind].again
     if rule == "hold":
-        return Decision(False, f"{kind}: waits until the account or key is repaired", hold=True)
+        return RetryDecision(False, f"{kind}: waits until the account or key is repaired", hold=True)
     if rule == "after":
         return _throttled(policy, failure, max(throttles, 1) if throttles else attempt)
     if rule not in ("backoff", "policy"):
-        return Decision(False, f"{kind} is not tried again")
+        return RetryDecision(False, f"{kind} is not tried again")
     tried = attempt - throttles
     waited_for = rule == "policy" or (failure.status >= 400 and failure.may_be_billed)
     tried_max = policy.timed_out_attempts_max if waited_for else policy.attempts_max
     tried_max = min(tried_max, policy.attempts_max)
     if tried >= tried_max:
-        return Decision(False, f"{kind} at attempt {tried} of {tried_max}")
+        return RetryDecision(False, f"{kind} at attempt {tried} of {tried_max}")
     if beyond_patience(policy, failure):
-        return Decision(False, f"{kind}: asked to wait {failure.retry_after_s} s, too long", hold=True)
+        return RetryDecision(False, f"{kind}: asked to wait {failure.retry_after_s} s, too long", hold=True)
     if kind is not FailureKind.LOST and retries_spent >= (may := budget(policy, successes)):
-        return Decision(True, f"{kind}: {retries_spent} retries are over the budget of {may}", deferred=True)
-    return Decision(True, f"{kind} at attempt {tried} of {tried_max}")
+        return RetryDecision(True, f"{kind}: {retries_spent} retries are over the budget of {may}", deferred=True)
+    return RetryDecision(True, f"{kind} at attempt {tried} of {tried_max}")
 
 
 def budget(policy: RetryPolicy, successes: int) -> int:
@@ -122,13 +122,13 @@ def beyond_patience(policy: RetryPolicy, failure: Failure) -> bool:
     return failure.retry_after_s is not None and failure.retry_after_s > policy.patience_s
 
 
-def _throttled(policy: RetryPolicy, failure: Failure, throttles: int) -> Decision:
+def _throttled(policy: RetryPolicy, failure: Failure, throttles: int) -> RetryDecision:
     kind = failure.kind
     if beyond_patience(policy, failure):
-        return Decision(False, f"{kind}: asked to wait {failure.retry_after_s} s, too long", hold=True)
+        return RetryDecision(False, f"{kind}: asked to wait {failure.retry_after_s} s, too long", hold=True)
     if throttles >= policy.throttled_attempts_max:
-        return Decision(False, f"{kind} {throttles} times")
-    return Decision(True, f"{kind} {throttles} times of {policy.throttled_attempts_max}")
+        return RetryDecision(False, f"{kind} {throttles} times")
+    return RetryDecision(True, f"{kind} {throttles} times of {policy.throttled_attempts_max}")
 
 
 def backoff_s(

@@ -40,7 +40,7 @@ def pool_name(endpoint: str, credential: str, model: str) -> str:
     return f"{endpoint}|{credential}|{_RELEASE.sub('', model) if alone else model_class(model)}"
 
 
-class Choice(msgspec.Struct, frozen=True):
+class RouteChoice(msgspec.Struct, frozen=True):
     """Routes of a job that are used now, as positions in the job's order of preference."""
 
     share: int | None
@@ -49,12 +49,12 @@ class Choice(msgspec.Struct, frozen=True):
     """Earlier routes that get a probe, if one is wanted."""
 
 
-def choose(states: Sequence[BreakerState]) -> Choice:
+def choose(states: Sequence[BreakerState]) -> RouteChoice:
     """Choose the first route with a closed breaker; half-open routes before it are probed, open ones skipped."""
     probed: list[int] = []
     for place, state in enumerate(states):
         if state is BreakerState.CLOSED:
-            return Choice(place, tuple(probed))
+            return RouteChoice(place, tuple(probed))
         if state is BreakerState.HALF_OPEN:
             probed.append(place)
-    return Choice(None, tuple(probed))
+    return RouteChoice(None, tuple(probed))

@@ -1,7 +1,7 @@
 """Adaptive limit of a pool: concurrency and rates that all holders of the pool may use together now.
 
-A pool is the unit in which a provider limits calls. `Limit` is its whole state, a plain value: `observe` takes a report
-in, and `allowance` returns the bounds. Two sources are used together, and the smaller bound holds:
+A pool is the unit in which a provider limits calls. `PoolLimit` is its whole state, a plain value: `observe` takes a
+report in, and `allowance` returns the bounds. Two sources are used together, and the smaller bound holds:
 
 - rate-limit headers of the provider: refill and remainder of each bucket (`policies.limits.refill`). The rate is right
   with the first answer, and concurrency follows by Little's law;
@@ -28,7 +28,7 @@ from msgspec import field
 from policies.limits import probing as search
 from policies.limits import refill
 from policies.limits.limit_policy import LimitPolicy as LimitPolicy
-from policies.limits.probing import Load, Mode, Probing
+from policies.limits.probing import PoolLoad, ProbeMode, Probing
 from policies.limits.refill import Refill
 
 RATE_MEMORY_S: Final = 2.0
@@ -41,7 +41,7 @@ STEP_MAX_S: Final = 2.0
 """Seconds; a longer gap between two reports counts as this long, because an idle pool tried nothing."""
 
 
-class Bucket(msgspec.Struct, frozen=True, array_like=True):
+class ReportedBucket(msgspec.Struct, frozen=True, array_like=True):
     """Rate limit as the provider last reported it. None: not reported."""
 
     limit: int | None = None
@@ -54,13 +54,13 @@ class Bucket(msgspec.Struct, frozen=True, array_like=True):
 class RateLimits(msgspec.Struct, frozen=True, array_like=True):
     """The four limits of the Messages API, each per minute: requests, tokens, input tokens, output tokens."""
 
-    requests: Bucket = Bucket()
-    tokens: Bucket = Bucket()
-    input_tokens: Bucket = Bucket()
-    output_tokens: Bucket = Bucket()
+    requests: ReportedBucket = ReportedBucket()
+    tokens: ReportedBucket = ReportedBucket()
+    input_tokens: ReportedBucket = ReportedBucket()
+    output_tokens: ReportedBucket = ReportedBucket()
 
 
-class Caps(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class PoolCaps(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Bounds set by an operator. None: no bound. Raises ValueError, in one line, for a bound that makes no sense."""
 
     concurrency: int | None = None
@@ -83,7 +83,7 @@ class Caps(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
             raise ValueError(f"headroom must be 0 or more and below 1, not {self.headroom}")
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class UsageSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Report about a pool: counts since the previous report of the same reporter."""
 
     begun: int = 0
@@ -104,14 +104,14 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """True if more was wanted of the pool than was allowed."""
 
 
-class Limit(msgspec.Struct, array_like=True):
+class PoolLimit(msgspec.Struct, array_like=True):
     """Learnt state of one pool, sent and stored as msgpack. To continue it on another clock, call `adopt` first.
 
     Float fields stay floats, so that the encoded bytes are the same after decoding and encoding again.
     """
 
     probing: Probing
-    load: Load = field(default_factory=Load)
+    load: PoolLoad = field(default_factory=PoolLoad)
     requests: Refill = field(default_factory=Refill)
     input_tokens: Refill = field(default_factory=Refill)
     output_tokens: Refill = field(default_factory=Refill)
@@ -123,7 +123,7 @@ class Limit(msgspec.Struct, array_like=True):
     """Headroom of the latest `allowance`: what is left to other traffic does not count as unused."""
 
 
-class Allowance(msgspec.Struct, frozen=True, gc=False):
+class PoolAllowance(msgspec.Struct, frozen=True, gc=False):
     """Bounds on all holders of a pool together."""
 
     concurrency: int
@@ -137,16 +137,16 @@ class Allowance(msgspec.Struct, frozen=True, gc=False):
     then: ask again at that moment."""
 
 
-NO_CAPS: Final = Caps()
+NO_CAPS: Final = PoolCaps()
 """Caps that bound nothing."""
 
 
-def new(policy: LimitPolicy) -> Limit:
+def new(policy: LimitPolicy) -> PoolLimit:
     """Return the state of a pool about which nothing is known: `policy.start` permits, slow start."""
-    return Limit(Probing(float(policy.start)))
+    return PoolLimit(Probing(float(policy.start)))
 
 
-def observe(policy: LimitPolicy, limit: Limit, at_s: float, sample: Sample) -> bool:
+def observe(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSample) -> bool:
     """Take in a report that was received at `at_s`. A clock that goes back counts as standing still.
 
     Returns True if these are the first answers, or if slow start allows more because of them: the next round of answers
@@ -171,7 +171,7 @@ def observe(policy: LimitPolicy, limit: Limit, at_s: float, sample: Sample) -> b
     return False
 
 
-def _count(limit: Limit, elapsed_s: float, sample: Sample) -> None:
+def _count(limit: PoolLimit, elapsed_s: float, sample: UsageSample) -> None:
     load, probing = limit.load, limit.probing
     accepted = sample.begun - sample.throttled
     probing.accepted += accepted
@@ -189,15 +189,15 @@ def _count(limit: Limit, elapsed_s: float, sample: Sample) -> None:
         load.output_size += weight * (sample.output_tokens / answered - load.output_size)
 
 
-def _paced(limit: Limit) -> bool:
+def _paced(limit: PoolLimit) -> bool:
     """True if the rate is the binding bound: then all of it is used, and permits may be left over."""
     least = _told_requests_per_s(limit)
-    if limit.probing.mode is Mode.RATE:
+    if limit.probing.mode is ProbeMode.RATE:
         least = _least(least, search.pace(limit.probing) * _free(limit))
     return least > 0 and limit.load.accepted_per_s >= USED * least
 
 
-def _hear(limit: Limit, at_s: float, told: RateLimits, binding: bool) -> None:
+def _hear(limit: PoolLimit, at_s: float, told: RateLimits, binding: bool) -> None:
     load = limit.load
     for bucket, known, size in (
         (told.requests, limit.requests, 1.0),
@@ -208,7 +208,7 @@ def _hear(limit: Limit, at_s: float, told: RateLimits, binding: bool) -> None:
             refill.hear(known, at_s, bucket.limit, bucket.remaining, size, load.latency_s, binding)
 
 
-def _throttled(policy: LimitPolicy, limit: Limit, at_s: float, sample: Sample) -> None:
+def _throttled(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSample) -> None:
     """Hold until the time the provider named is over. All refusals within the hold are one episode."""
     probing = limit.probing
     explained = False
@@ -223,27 +223,27 @@ def _throttled(policy: LimitPolicy, limit: Limit, at_s: float, sample: Sample) -
     limit.held_until_s = max(limit.held_until_s, until_s)
 
 
-def _grow(policy: LimitPolicy, limit: Limit, elapsed_s: float, sample: Sample) -> bool:
+def _grow(policy: LimitPolicy, limit: PoolLimit, elapsed_s: float, sample: UsageSample) -> bool:
     """Let the search grow; return whether slow start has grown."""
     probing, free = limit.probing, _free(limit)
     if free < 1:
         elapsed_s *= policy.settled_s / policy.headroom_s
-    told = _told_requests_per_s(limit) if probing.mode is Mode.SLOW_START else 0.0
+    told = _told_requests_per_s(limit) if probing.mode is ProbeMode.SLOW_START else 0.0
     if told:  # the headers give the rate: no search is needed
         enough = search.inside(policy, limit.load, told)
         probing.concurrency = float(min(max(enough, policy.start), policy.ceiling))
         return False
-    slow_start, before = probing.mode is Mode.SLOW_START, probing.concurrency
+    slow_start, before = probing.mode is ProbeMode.SLOW_START, probing.concurrency
     search.grow(policy, probing, limit.load, elapsed_s, sample.answered, sample.in_flight, free)
     return slow_start and probing.concurrency > before
 
 
-def _free(limit: Limit) -> float:
+def _free(limit: PoolLimit) -> float:
     """Own share of what the search found. During the search the whole limit is used."""
     return 1 - limit.headroom if limit.probing.settled else 1.0
 
 
-def _told_requests_per_s(limit: Limit) -> float:
+def _told_requests_per_s(limit: PoolLimit) -> float:
     """The reported rates in requests per second, by the mean size of requests; 0 if no rate was reported."""
     load, least = limit.load, math.inf
     for known, size in (
@@ -256,7 +256,7 @@ def _told_requests_per_s(limit: Limit) -> float:
     return least if least < math.inf else 0.0
 
 
-def allowance(policy: LimitPolicy, limit: Limit, at_s: float, caps: Caps = NO_CAPS) -> Allowance:
+def allowance(policy: LimitPolicy, limit: PoolLimit, at_s: float, caps: PoolCaps = NO_CAPS) -> PoolAllowance:
     """Return the bounds from `at_s` on, for all holders together, under the operator's `caps`.
 
     Changes `limit`: judges an episode that is over, and notes the headroom.
@@ -268,17 +268,17 @@ def allowance(policy: LimitPolicy, limit: Limit, at_s: float, caps: Caps = NO_CA
     free = _free(limit)
     requests_per_s = refill.rate(limit.requests, headroom)
     concurrency = probing.concurrency * free
-    if probing.mode is Mode.RATE:
+    if probing.mode is ProbeMode.RATE:
         requests_per_s = _least(requests_per_s, search.pace(probing) * free)
         concurrency = search.inside(policy, limit.load, requests_per_s)
-    elif probing.mode is Mode.CONCURRENCY and limit.load.latency_s:
+    elif probing.mode is ProbeMode.CONCURRENCY and limit.load.latency_s:
         # After a silence the permits are not let in all at once, which a bucket would refuse, but at nearly their usual
         # rate.
         rush = 2 if probing.settled else policy.spare
         requests_per_s = _least(requests_per_s, rush * concurrency / limit.load.latency_s)
     if caps.concurrency is not None:
         concurrency = min(concurrency, caps.concurrency)
-    return Allowance(
+    return PoolAllowance(
         max(int(concurrency), 1),
         _least(requests_per_s, (caps.requests_per_min or 0) / 60),
         _least(refill.rate(limit.input_tokens, headroom), (caps.input_tokens_per_min or 0) / 60),
@@ -292,7 +292,7 @@ def _least(one: float, other: float) -> float:
     return min(one, other) if one and other else one or other
 
 
-def adopt(limit: Limit, at_s: float) -> None:
+def adopt(limit: PoolLimit, at_s: float) -> None:
     """Continue a state that comes from another clock (an earlier scheduler): its latest observation counts as made at
     `at_s`.
     """

@@ -52,7 +52,7 @@ import msgspec
 from policies.limits.limit_policy import LimitPolicy
 
 
-class Mode(StrEnum):
+class ProbeMode(StrEnum):
     """Hypothesis about what the provider refuses."""
 
     SLOW_START = "slow start"
@@ -65,7 +65,7 @@ class Probing(msgspec.Struct, array_like=True):
 
     concurrency: float
     """Calls in flight that may be tried now."""
-    mode: Mode = Mode.SLOW_START
+    mode: ProbeMode = ProbeMode.SLOW_START
     clock_s: float = 0.0
     """Seconds since the last episode in which the pool was healthy and used what it was allowed."""
     settled: bool = False
@@ -120,7 +120,7 @@ class Probing(msgspec.Struct, array_like=True):
     """Share of refusals that is taken for strays; 0: none."""
 
 
-class Load(msgspec.Struct, array_like=True):
+class PoolLoad(msgspec.Struct, array_like=True):
     """Use and health of the pool, as fading means."""
 
     accepted_per_s: float = 0.0
@@ -147,7 +147,7 @@ def pace(probing: Probing) -> float:
     return probing.rate * (1 + (probing.clock_s / probing.rise_s) ** 3)
 
 
-def inside(policy: LimitPolicy, load: Load, per_s: float) -> float:
+def inside(policy: LimitPolicy, load: PoolLoad, per_s: float) -> float:
     """Return permits with which concurrency does not bind at the rate `per_s`.
 
     Little's law, N = rate · time, times `policy.spare`, plus three standard deviations of a Poisson number.
@@ -159,7 +159,7 @@ def inside(policy: LimitPolicy, load: Load, per_s: float) -> float:
 def grow(
     policy: LimitPolicy,
     probing: Probing,
-    load: Load,
+    load: PoolLoad,
     elapsed_s: float,
     answered: int,
     in_flight: int,
@@ -173,11 +173,11 @@ def grow(
     if well == 0:
         return
     elapsed_s *= well
-    if probing.mode is Mode.RATE:
+    if probing.mode is ProbeMode.RATE:
         if load.accepted_per_s >= policy.tried * free * pace(probing):
             probing.clock_s += elapsed_s
             if probing.clock_s > 2 * probing.rise_s:  # nine times the rate that was refused
-                probing.mode = Mode.SLOW_START
+                probing.mode = ProbeMode.SLOW_START
                 probing.concurrency = inside(policy, load, pace(probing))
         return
     under_way = max(in_flight, load.accepted_per_s * load.latency_s)
@@ -185,7 +185,7 @@ def grow(
         under_way *= 1 + policy.overhead_s / load.latency_s
     if under_way < policy.tried * free * probing.concurrency:
         return
-    if probing.mode is Mode.SLOW_START:
+    if probing.mode is ProbeMode.SLOW_START:
         more = min(answered, probing.concurrency) * well  # a report with many rounds of answers is one step
         probing.concurrency = min(probing.concurrency + more, float(policy.ceiling))
         return
@@ -195,7 +195,7 @@ def grow(
         return
     probing.concurrency = min(_cubic(policy, probing), float(policy.ceiling))
     if probing.concurrency > policy.gone * probing.ceiling + 2:
-        probing.mode = Mode.SLOW_START
+        probing.mode = ProbeMode.SLOW_START
         probing.settled = probing.doubting = False
 
 
@@ -219,7 +219,7 @@ def silence_s(policy: LimitPolicy, probing: Probing, asked_s: float) -> float:
     return float(max(asked_s, policy.hold_s * 2 ** min(probing.barren, policy.doublings_max)))
 
 
-def judge(policy: LimitPolicy, probing: Probing, load: Load, until_s: float) -> None:
+def judge(policy: LimitPolicy, probing: Probing, load: PoolLoad, until_s: float) -> None:
     """Judge an episode that is over: nothing has begun up to `until_s`, so all counts are in.
 
     Decides which hypothesis the episode supports, and sets mode, concurrency and rate accordingly.
@@ -234,7 +234,7 @@ def judge(policy: LimitPolicy, probing: Probing, load: Load, until_s: float) -> 
         elapsed_s = probing.empty_at_s - probing.since_s
         charged = max(probing.accepted + (probing.inside - probing.under_way if probing.charged_late else 0), 0)
         mean = charged / elapsed_s if probing.since_s and elapsed_s > 0 else 0.0
-        if probing.mode is Mode.RATE:
+        if probing.mode is ProbeMode.RATE:
             _judge_rate(policy, probing, load, mean)
         else:
             _judge_concurrency(policy, probing, load, mean)
@@ -244,15 +244,16 @@ def judge(policy: LimitPolicy, probing: Probing, load: Load, until_s: float) -> 
     probing.inside = probing.under_way
 
 
-def _judge_barren(policy: LimitPolicy, probing: Probing, load: Load, until_s: float) -> None:
-    """Judge a refusal before any call was accepted: the limit is a rate, and calls in flight are still being charged.
+def _judge_barren(policy: LimitPolicy, probing: Probing, load: PoolLoad, until_s: float) -> None:
+    """Judge a refusal before any call was accepted: the limit is a rate, and calls in flight are still being
+    charged.
     """
     probing.barren += 1
     probing.charged_late = True
     inside = max(probing.inside, 1)
     if probing.doubting:
         _believe(policy, probing, load)
-    elif probing.mode is not Mode.RATE:
+    elif probing.mode is not ProbeMode.RATE:
         _pace_at(policy, probing, load, inside / (until_s - probing.since_s), False)
     elif not probing.settled:
         most = inside / (probing.empty_at_s - probing.since_s)
@@ -293,19 +294,19 @@ def _stray(policy: LimitPolicy, probing: Probing) -> bool:
         return False
     share = probing.fell_refused / max(probing.fell_accepted + probing.fell_refused, 1)
     probing.tolerated, probing.falls = max(share, 0.01), 0
-    probing.mode, probing.settled, probing.doubting = Mode.SLOW_START, False, False
+    probing.mode, probing.settled, probing.doubting = ProbeMode.SLOW_START, False, False
     probing.concurrency = max(probing.fell_at, probing.concurrency)
     probing.strikes = probing.accepted = probing.refused = 0
     probing.since_s = probing.empty_at_s
     return True
 
 
-def _judge_concurrency(policy: LimitPolicy, probing: Probing, load: Load, mean: float) -> None:
+def _judge_concurrency(policy: LimitPolicy, probing: Probing, load: PoolLoad, mean: float) -> None:
     if probing.doubting and probing.clock_s < policy.doubt_s:
         _believe(policy, probing, load)
         return
     probing.doubting = False
-    if probing.mode is Mode.SLOW_START:
+    if probing.mode is ProbeMode.SLOW_START:
         at_once = True
         under_way = max(probing.under_way, load.accepted_per_s * load.latency_s, policy.floor)
         # a concurrency derived from headers may never have been used
@@ -332,7 +333,7 @@ def _judge_concurrency(policy: LimitPolicy, probing: Probing, load: Load, mean: 
         _cut(policy, probing, probing.concurrency, policy.settled_cut, wait_s)
 
 
-def _judge_rate(policy: LimitPolicy, probing: Probing, load: Load, mean: float) -> None:
+def _judge_rate(policy: LimitPolicy, probing: Probing, load: PoolLoad, mean: float) -> None:
     agree = policy.agree + 1.5 / max(probing.accepted, 1)
     settled = abs(mean / probing.rate - 1) < agree
     probing.strikes = 0 if settled else probing.strikes + 1
@@ -353,19 +354,19 @@ def _judge_rate(policy: LimitPolicy, probing: Probing, load: Load, mean: float) 
 
 
 def _cut(policy: LimitPolicy, probing: Probing, ceiling: float, cut: float, return_s: float) -> None:
-    probing.mode = Mode.CONCURRENCY
+    probing.mode = ProbeMode.CONCURRENCY
     probing.settled = cut == policy.settled_cut
     probing.ceiling, probing.cut, probing.return_s = ceiling, cut, return_s
     probing.clock_s = 0.0
     probing.concurrency = _cubic(policy, probing)
 
 
-def _pace_at(policy: LimitPolicy, probing: Probing, load: Load, rate: float, settled: bool) -> None:
+def _pace_at(policy: LimitPolicy, probing: Probing, load: PoolLoad, rate: float, settled: bool) -> None:
     """Pace at r(1 + (t/T)^3), which has used up one second's reserve when t^4 = 4 T^3."""
-    if probing.mode is not Mode.RATE:
+    if probing.mode is not ProbeMode.RATE:
         probing.strikes = 0
         probing.undoubted = 0
-    probing.mode = Mode.RATE
+    probing.mode = ProbeMode.RATE
     probing.settled = settled
     probing.rate = rate
     if settled:
@@ -376,7 +377,7 @@ def _pace_at(policy: LimitPolicy, probing: Probing, load: Load, rate: float, set
     probing.rise_s = (until_s**4 / 4) ** (1 / 3)
 
 
-def _believe(policy: LimitPolicy, probing: Probing, load: Load) -> None:
+def _believe(policy: LimitPolicy, probing: Probing, load: PoolLoad) -> None:
     """Settle the doubt in favour of the rate."""
     probing.doubting = False
     _pace_at(policy, probing, load, probing.rate, True)

@@ -80,7 +80,7 @@ class Budget(msgspec.Struct):
         return sum(each.counted_nusd for each in self.holdings.values())
 
 
-class Told(msgspec.Struct, frozen=True):
+class SliceRequest(msgspec.Struct, frozen=True):
     """Report of a job that asks for a slice."""
 
     job: str
@@ -96,7 +96,7 @@ class Told(msgspec.Struct, frozen=True):
     """True if the job has ended and will commit nothing more."""
 
 
-class Lent(msgspec.Struct, frozen=True):
+class SliceAnswer(msgspec.Struct, frozen=True):
     """Answer to a job's report."""
 
     upto_nusd: int
@@ -145,7 +145,7 @@ def add_removed(budget: Budget, nusd: int) -> None:
         kept.held_nusd += nusd
 
 
-def lend(budget: Budget, told: Told, at_s: float) -> Lent:
+def lend(budget: Budget, told: SliceRequest, at_s: float) -> SliceAnswer:
     """Take in a job's report and return what the job may commit. Save the changed budget before the job gets the
     answer.
 
@@ -155,13 +155,13 @@ def lend(budget: Budget, told: Told, at_s: float) -> Lent:
     """
     turn_to(budget, told.window)
     if told.window < budget.window:
-        return Lent(told.used_nusd)  # the job's clock is behind: lend nothing more in a window that is over
+        return SliceAnswer(told.used_nusd)  # the job's clock is behind: lend nothing more in a window that is over
     own = budget.holdings.setdefault(told.job, Holding())
     own.used_nusd, own.held_nusd, own.lacks_nusd = told.used_nusd, told.holds_nusd, 0
     own.over, own.heard_s, own.open_nusd = told.over, at_s, told.open_nusd
     if told.over:
         own.held_nusd, own.open_nusd = told.used_nusd, 0
-        return Lent(told.used_nusd)
+        return SliceAnswer(told.used_nusd)
     others = [each for job, each in budget.holdings.items() if job != told.job]
     left = max(0, budget.cap_nusd - sum(each.counted_nusd for each in others) - told.used_nusd)
     slack = told.holds_nusd - told.used_nusd
@@ -171,7 +171,7 @@ def lend(budget: Budget, told: Told, at_s: float) -> Lent:
         back = told.open_nusd + sum(_coming_back(each, at_s) for each in others)
         out = left + back < told.lacks_nusd
         own.lacks_nusd = 0 if out else told.lacks_nusd  # other jobs return nothing for an amount that cannot be had
-        return Lent(told.used_nusd, out)
+        return SliceAnswer(told.used_nusd, out)
     if told.lacks_nusd:
         upto = told.used_nusd + max(told.lacks_nusd, fair, min(slack, left))
     elif any(each.lacks_nusd for each in others):
@@ -181,7 +181,7 @@ def lend(budget: Budget, told: Told, at_s: float) -> Lent:
     elif slack < fair // 2:
         upto = told.used_nusd + fair
     own.held_nusd = max(told.holds_nusd, upto)
-    return Lent(upto)
+    return SliceAnswer(upto)
 
 
 def _coming_back(holding: Holding, at_s: float) -> int:

@@ -1,11 +1,11 @@
 """Division of one provider account among several clusters.
 
-An ``Account`` is the shared state of one pool (endpoint, credential, model class). It is stored in one place that all
-clusters reach, is changed by one at a time, and has the times of that place's clock. A *tenant* is a cluster, or one
-process that runs a job by itself. What a tenant may be using is counted: what it reports to keep, or what it was lent
-since, if that is more. Only what no tenant may be using is lent, so all tenants together never exceed what an operator
-set, even if one dies or is cut off: what a silent tenant had counts until its lease has expired and its last call must
-have ended.
+An ``SharedAccount`` is the shared state of one pool (endpoint, credential, model class). It is stored in one place that
+all clusters reach, is changed by one at a time, and has the times of that place's clock. A *tenant* is a cluster, or
+one process that runs a job by itself. What a tenant may be using is counted: what it reports to keep, or what it was
+lent since, if that is more. Only what no tenant may be using is lent, so all tenants together never exceed what an
+operator set, even if one dies or is cut off: what a silent tenant had counts until its lease has expired and its last
+call must have ended.
 
 Two things are lent. *Permits*: calls in flight at once, if a number was set. A *part*, in thousandths, of every rate:
 of the rates that were set, and of the rates that the provider reports to each tenant as if it were alone.
@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from policies.limits.fair_share import fair_shares, in_turn
-from policies.limits.limit import NO_CAPS, Caps
+from policies.limits.limit import NO_CAPS, PoolCaps
 
 LEASE_S: Final = 30.0
 """Seconds for which a share holds unless it is renewed."""
@@ -47,14 +47,14 @@ class Tenant(msgspec.Struct, array_like=True):
     """Time from which nothing of a silent tenant is in use any more, in seconds."""
 
 
-class Account(msgspec.Struct, array_like=True):
+class SharedAccount(msgspec.Struct, array_like=True):
     """Shared state of one pool."""
 
-    caps: Caps = NO_CAPS
+    caps: PoolCaps = NO_CAPS
     tenants: dict[str, Tenant] = msgspec.field(default_factory=dict)
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class TenantRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Request of a tenant for its share of a pool."""
 
     tenant: str
@@ -70,12 +70,12 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """Longest time after the end of the lease for which a call of the tenant may be in flight, in seconds."""
 
 
-class Share(msgspec.Struct, frozen=True, kw_only=True):
+class TenantShare(msgspec.Struct, frozen=True, kw_only=True):
     """Share of a tenant, valid for ``for_s`` seconds from the moment at which the tenant asked."""
 
     permits: int = ANY
     part: int = PARTS
-    caps: Caps = NO_CAPS
+    caps: PoolCaps = NO_CAPS
     """Caps of all tenants together, as an operator set them."""
     tenants: int = 1
     """Number of tenants that draw on the account now."""
@@ -84,11 +84,11 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     for_s: float = LEASE_S
 
 
-NOTHING: Final = Share(permits=0, part=0)
+NOTHING: Final = TenantShare(permits=0, part=0)
 """Share without permits and rates."""
 
 
-def ask(account: Account, asked: Asked, at_s: float) -> Share:
+def ask(account: SharedAccount, asked: TenantRequest, at_s: float) -> TenantShare:
     """Grant or renew a tenant's share, and take back what it does not keep. Changes `account`."""
     tenants = account.tenants
     for name in [name for name, each in tenants.items() if each.free_s <= at_s and name != asked.tenant]:
@@ -102,13 +102,13 @@ def ask(account: Account, asked: Asked, at_s: float) -> Share:
     place = list(live).index(asked.tenant)
     lacks = _lend_permits(account, own, list(live.values()), place, at_s)
     lacks |= _lend_part(account, own, list(live.values()), place)
-    return Share(
+    return TenantShare(
         permits=own.permits, part=own.part, caps=account.caps, tenants=sum(want > 0 for want in live.values()),
         lacks=lacks,
     )  # fmt: skip
 
 
-def _lend_permits(account: Account, own: Tenant, wants: list[int], place: int, at_s: float) -> bool:
+def _lend_permits(account: SharedAccount, own: Tenant, wants: list[int], place: int, at_s: float) -> bool:
     most = account.caps.concurrency
     if most is None:
         own.permits = ANY
@@ -120,8 +120,9 @@ def _lend_permits(account: Account, own: Tenant, wants: list[int], place: int, a
     return sum(wants) > most
 
 
-def _lend_part(account: Account, own: Tenant, wants: list[int], place: int) -> bool:
-    """Lend in proportion to the permits each tenant could use; a tenant without demand gets 0, a tenant alone gets all.
+def _lend_part(account: SharedAccount, own: Tenant, wants: list[int], place: int) -> bool:
+    """Lend in proportion to the permits each tenant could use; a tenant without demand gets 0, a tenant alone gets
+    all.
     """
     fair = fair_shares([(PARTS if want else 0, float(max(want, 1))) for want in wants], PARTS)
     free = PARTS - sum(each.counted_part for each in account.tenants.values())
@@ -130,12 +131,12 @@ def _lend_part(account: Account, own: Tenant, wants: list[int], place: int) -> b
     return sum(want > 0 for want in wants) > 1
 
 
-def leave(account: Account, tenant: str) -> None:
+def leave(account: SharedAccount, tenant: str) -> None:
     """Remove a tenant: it uses nothing of the account any more."""
     account.tenants.pop(tenant, None)
 
 
-def bounds(share: Share, own: Caps) -> Caps:
+def bounds(share: TenantShare, own: PoolCaps) -> PoolCaps:
     """Return the caps that a tenant applies: its share of the caps of all tenants, and its own caps.
 
     ``share.part`` must be above 0. Rates that the provider reports are for all tenants too, so the part of the other
@@ -164,24 +165,25 @@ def _least(one: float | None, other: float | None) -> float | None:
     return min(given, default=None)
 
 
-class Lent(msgspec.Struct):
-    """A tenant's own state of one pool: its share, the end of the lease by its own clock, and what may still be in use.
+class LentShare(msgspec.Struct):
+    """A tenant's own state of one pool: its share, the end of the lease by its own clock, and what may still be in
+    use.
     """
 
-    share: Share = NOTHING
+    share: TenantShare = NOTHING
     until_s: float = float("-inf")
     parts: list[tuple[float, int, int]] = msgspec.field(default_factory=list)
     """Former parts as (until, serial, part): until then a job may still pace itself by that part, unless it has
     received a grant later than that serial."""
 
 
-def in_force(lent: Lent, at_s: float) -> Share:
+def in_force(lent: LentShare, at_s: float) -> TenantShare:
     """Return the share that may be used now: nothing once the lease has expired."""
     return lent.share if at_s < lent.until_s else NOTHING
 
 
 def keep(
-    lent: Lent, at_s: float, in_use: int, want: int, grants_s: float, heard: int = 0, serial: int = 0
+    lent: LentShare, at_s: float, in_use: int, want: int, grants_s: float, heard: int = 0, serial: int = 0
 ) -> tuple[int, int]:
     """Return the permits and the part to report as kept. Everything else is given back, and no longer used from now on.
 
@@ -199,13 +201,13 @@ def keep(
     return max(in_use, share.permits), max([share.part, *(part for *_, part in lent.parts)])
 
 
-def take(lent: Lent, share: Share, asked_s: float, at_s: float, grants_s: float, serial: int = 0) -> None:
+def take(lent: LentShare, share: TenantShare, asked_s: float, at_s: float, grants_s: float, serial: int = 0) -> None:
     """Store the answer to what was asked at ``asked_s``."""
     _lower(lent, share, at_s + grants_s, serial)
     lent.until_s = max(lent.until_s, asked_s + share.for_s)
 
 
-def _lower(lent: Lent, share: Share, until_s: float, serial: int) -> None:
+def _lower(lent: LentShare, share: TenantShare, until_s: float, serial: int) -> None:
     if share.part < lent.share.part:
         lent.parts.append((until_s, serial, lent.share.part))
     lent.share = share

@@ -136,7 +136,13 @@ def test_a_goal_that_was_tried_again_tells_each_attempt_and_why_it_waited(cortex
     run = ("batch", "in.jsonl", "-o", "out", *SIM, "--sim", "overloaded=0.3", "--sim", "seed=3", "--job", "rows")
     assert cortex(*run).code == 0
     source = Folder(os.environ["CORTEX_STATE"]).journal("rows")
-    broke = next(event for _, turn in source.turns() for b in turn.batches for event in b if isinstance(event, events.Broke))
+    broke = next(
+        event
+        for _, turn in source.turns()
+        for b in turn.batches
+        for event in b
+        if isinstance(event, events.AttemptFailed)
+    )
     source.close()
     story = _story(cortex, "rows", f"goal:{broke.goal}")
     assert story == _story(cortex, "rows", broke.sample)  # by its custom_id
@@ -197,7 +203,7 @@ def test_a_breaker_that_opens_is_told_with_what_it_saw_and_where_the_call_went(c
 
 def test_tools_child_jobs_and_where_in_the_source_they_are_awaited(cortex):
     _run(cortex, "tale")
-    line = 1 + PROGRAMS.splitlines().index("    told.append(await ctx.run(measured, \"four\"))")
+    line = 1 + PROGRAMS.splitlines().index('    told.append(await ctx.run(measured, "four"))')
     tool = _story(cortex, "tale", 5)
     assert tool["entries"][0]["awaited_at"] == f"own.py:{line}"
     assert (_of(tool, "runs_tool")[0]["arguments"], _of(tool, "observed")[0]["value"]) == ({"word": "four"}, 4)
@@ -334,7 +340,12 @@ def test_k_as_it_was_is_k_as_a_replay_has_it(cortex):
 
 def test_snapshots_shorten_the_way_and_change_nothing(cortex):
     requests(Path("in.jsonl"), 60)
-    assert cortex("batch", "in.jsonl", "-o", "out", *SIM, "--sim", "overloaded=0.2", "--job", "rows", "--concurrency", 4).code == 0
+    assert (
+        cortex(
+            "batch", "in.jsonl", "-o", "out", *SIM, "--sim", "overloaded=0.2", "--job", "rows", "--concurrency", 4
+        ).code
+        == 0
+    )
     told = [_story(cortex, "rows", f"goal:{goal}") for goal in (1, 30, 60)]
     then = [json.loads(cortex("inspect", "rows", "--at", at, "--json").out) for at in (5, 20)]
     source: Journal = Folder(os.environ["CORTEX_STATE"]).journal("rows")
@@ -369,7 +380,9 @@ def test_a_program_that_has_changed_leaves_what_the_events_say(cortex, monkeypat
 
 def test_what_would_steer_a_terminal_is_written_out(cortex):
     text = "Repeat: \u001b[31mred\u001b]0;title\u0007 \u202eback"
-    lines = json.dumps({"custom_id": "x", "params": {"model": "m", "max_tokens": 8, "messages": [{"role": "user", "content": text}]}})
+    lines = json.dumps(
+        {"custom_id": "x", "params": {"model": "m", "max_tokens": 8, "messages": [{"role": "user", "content": text}]}}
+    )
     Path("in.jsonl").write_text(lines + "\n")
     assert cortex("batch", "in.jsonl", "-o", "out", *SIM, "--job", "rows").code == 0
     out = cortex("inspect", "rows", "x").out

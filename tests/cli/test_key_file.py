@@ -17,7 +17,7 @@ from actors.journal.journal import Folder
 from actors.providers.credentials.credential import Credential, Prepared
 from actors.routing.key_rotation import Rotation, rotation
 from actors.routing.model_factory import Arming
-from cortex.values.limits import Route, Terms
+from cortex.values.limits import JobTerms, Route
 from tests.cli.commands import each_once, ended, environment, requests, started, until
 
 OLD = "sk-ant-api03-theoldverysecretkeyindeed0123456789"
@@ -57,7 +57,19 @@ def test_a_key_renewed_in_its_file_in_the_middle_of_a_job(cortex, provider, tmp_
     requests(Path("in.jsonl"), COUNT)
     mounted = tmp_path / "key"
     mounted.write_text(OLD + "\n")
-    job = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--wait-blocked", "5m", "--concurrency", 4, "--json")
+    job = (
+        "batch",
+        "in.jsonl",
+        "-o",
+        "out.jsonl",
+        "--job",
+        "mine",
+        "--wait-blocked",
+        "5m",
+        "--concurrency",
+        4,
+        "--json",
+    )
     with started(*job, env=_told(mounted, provider)) as child:
         until(lambda: _get(f"{provider}/_sim/stats")["worked"] >= COUNT // 4)
         _get(f"{provider}/_sim/settings", {"keys": [NEW]})
@@ -97,7 +109,12 @@ def test_a_key_that_is_renewed_before_the_old_one_is_refused_stops_nothing(corte
         done = ended(child, 60)
     last, stats = done.last, _get(f"{provider}/_sim/stats")
     assert (done.code, last["outcome"], last["rows_succeeded"], last["rows_failed"]) == (0, "complete", COUNT, 0), done
-    assert (stats["complete_answers"], last["paid_calls"], last["attempts"], last["failures"]) == (COUNT, COUNT, COUNT, {})
+    assert (stats["complete_answers"], last["paid_calls"], last["attempts"], last["failures"]) == (
+        COUNT,
+        COUNT,
+        COUNT,
+        {},
+    )
     assert 1 <= stats["unauthorised"] <= 4  # those in flight: each is sent once more, and fails nobody
     state = last_state(Folder(os.environ["CORTEX_STATE"]), "mine")
     assert state.terms.route.credential == Credential(api_key=OLD).fingerprint  # the same account: one route, one pool
@@ -164,9 +181,7 @@ def _rotation(file: Path, heard: list[Credential]) -> Rotation:
     own = Route(endpoint="http://x", model="m", credential=old.fingerprint)
     second = Route(endpoint="http://y", model="n", credential=old.fingerprint)
     local = Route(endpoint="local", model="l")
-    made = Terms(
-        job="j", program="batch", params_json=b"{}", fingerprint="f", route=own, fallbacks=(second, local)
-    )
+    made = JobTerms(job="j", program="batch", params_json=b"{}", fingerprint="f", route=own, fallbacks=(second, local))
     arming = Arming(
         endpoint="http://x", credential=old,
         prepared=Prepared((("/v1/messages", "http://x/v1/messages", (("x-api-key", OLD),)),)),
@@ -198,7 +213,7 @@ def test_each_route_that_the_key_opens_is_renamed_once_for_each_change(tmp_path)
 
 
 def test_a_key_from_the_environment_is_not_looked_for_in_a_file():
-    made = Terms(job="j", program="batch", params_json=b"{}", fingerprint="f", route=Route(endpoint="x", model="m"))
+    made = JobTerms(job="j", program="batch", params_json=b"{}", fingerprint="f", route=Route(endpoint="x", model="m"))
     told = {"ANTHROPIC_API_KEY": OLD, "ANTHROPIC_API_KEY_FILE": "/somewhere"}
     credential = Credential.from_environ(told)
     assert rotation(made, Arming(endpoint="x", credential=credential), lambda credential: None) is None

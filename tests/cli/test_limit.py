@@ -15,7 +15,7 @@ from actors.history.catalog import last_terms
 from actors.journal.journal import Folder, StoreError
 from actors.limits import overrides
 from cortex.state import events
-from policies.limits.limit import Caps
+from policies.limits.limit import PoolCaps
 from tests.cli.commands import each_once, ended, requests, started, until
 
 SIM = ("--model", "sim")
@@ -51,7 +51,15 @@ def test_a_limit_is_set_listed_changed_and_cleared(cortex):
     assert found["known"] == [pool]
     (held,) = found["limits"]
     assert time.time() - held.pop("at_s") < 60
-    assert held == {"pool": pool, "concurrency": None, "rpm": 60, "itpm": None, "otpm": None, "headroom": 0.2, "who": who}
+    assert held == {
+        "pool": pool,
+        "concurrency": None,
+        "rpm": 60,
+        "itpm": None,
+        "otpm": None,
+        "headroom": 0.2,
+        "who": who,
+    }
     assert cortex("limit", "sim", "--clear").code == 0
     assert "no limit is set by hand" in cortex("limit").err
     assert "nobody" not in cortex("limit", "sim").out
@@ -103,8 +111,8 @@ def test_a_driver_hears_all_at_first_and_then_what_has_changed(cortex):
     other = _job(cortex, "two", "--sim", "seed=2")
     terms = last_terms(_folder(), "one")
     assert terms is not None
-    five, six = Caps(concurrency=5, who="ann", at_s=1.0), Caps(concurrency=6, who="bob", at_s=2.0)
-    gone = Caps(who="bob", at_s=3.0)
+    five, six = PoolCaps(concurrency=5, who="ann", at_s=1.0), PoolCaps(concurrency=6, who="bob", at_s=2.0)
+    gone = PoolCaps(who="bob", at_s=3.0)
     watch = overrides.Watch(_folder(), terms)
     assert watch.news() == {}
     overrides.put(_folder(), pool, five)
@@ -129,18 +137,18 @@ def test_a_fallback_that_is_narrow_stays_so_whatever_anybody_says(cortex):
     terms = last_terms(_folder(), "one")
     assert terms is not None
     watch = overrides.Watch(_folder(), terms, {pool: 16})
-    assert watch.news() == {pool: Caps(concurrency=16, who="the model itself")}
+    assert watch.news() == {pool: PoolCaps(concurrency=16, who="the model itself")}
     assert watch.news() == {}
-    overrides.put(_folder(), pool, Caps(concurrency=50, requests_per_min=5, who="ann", at_s=1.0))
-    assert watch.news() == {pool: Caps(concurrency=16, requests_per_min=5, who="ann", at_s=1.0)}
-    overrides.put(_folder(), pool, Caps(concurrency=4, who="ann", at_s=2.0))
-    assert watch.news() == {pool: Caps(concurrency=4, who="ann", at_s=2.0)}
+    overrides.put(_folder(), pool, PoolCaps(concurrency=50, requests_per_min=5, who="ann", at_s=1.0))
+    assert watch.news() == {pool: PoolCaps(concurrency=16, requests_per_min=5, who="ann", at_s=1.0)}
+    overrides.put(_folder(), pool, PoolCaps(concurrency=4, who="ann", at_s=2.0))
+    assert watch.news() == {pool: PoolCaps(concurrency=4, who="ann", at_s=2.0)}
 
 
 class _Cortex:
     """The cortex of a cluster, as far as it is asked here."""
 
-    def __init__(self, caps_of_sonnet: Caps) -> None:
+    def __init__(self, caps_of_sonnet: PoolCaps) -> None:
         self.pools = {"https://host|k|sonnet": {"caps": msgspec.structs.asdict(caps_of_sonnet), "limit": 20}}
         self.told: list[tuple[str, tuple[object, ...]]] = []
 
@@ -156,7 +164,7 @@ class _Cortex:
 @pytest.fixture
 def there(monkeypatch: pytest.MonkeyPatch) -> _Cortex:
     """A cluster's cortex, without a cluster."""
-    found = _Cortex(Caps(concurrency=9, who="bob", at_s=5.0))
+    found = _Cortex(PoolCaps(concurrency=9, who="bob", at_s=5.0))
 
     class Runtime:
         def peer(self, name: str) -> _Cortex:
@@ -184,7 +192,7 @@ def test_a_cluster_keeps_its_own_limits(cortex, there, monkeypatch):
     ]
     ((method, (who, pool, blob)),) = there.told
     assert (method, who, pool) == ("cap", getpass.getuser(), "https://host|k|sonnet")
-    told = msgspec.msgpack.decode(blob, type=Caps)
+    told = msgspec.msgpack.decode(blob, type=PoolCaps)
     assert (told.concurrency, told.requests_per_min, told.who) == (9, 100, who)
     assert overrides.read(_folder()) == {}
     cortex("limit", "opus", "--rpm", 1).refused("no route 'opus' is known in head:6379; known: https://host|k|sonnet")
@@ -200,11 +208,11 @@ def test_a_node_or_a_branch_of_a_cluster_is_drained(cortex, there):
     cortex("drain", "--branch", "branch:9", "--cluster", "head:6379").refused("no branch:9 is known; there are")
 
 
-def _granted(job: str) -> list[events.Granted]:
+def _granted(job: str) -> list[events.PermitsGranted]:
     source = _folder().journal(job)
     try:
         batches = [batch for _, turn in source.turns() for batch in turn.batches]
-        return [event for batch in batches for event in batch if isinstance(event, events.Granted)]
+        return [event for batch in batches for event in batch if isinstance(event, events.PermitsGranted)]
     finally:
         source.close()
 

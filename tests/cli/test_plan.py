@@ -50,7 +50,9 @@ def test_the_same_words_but_one_and_nothing_is_paid_twice(cortex: Any) -> None:
     }  # fmt: skip
     assert (plan["sample"]["rows"], plan["sample"]["answered"], plan["sample"]["reused_by_job"]) == (60, 60, True)
     assert not Path("o.parquet").exists()
-    cortex("batch", *words, "--sample", "61").refused("--sample 61 is for `cortex plan`", "all 300 rows", "leave it out")
+    cortex("batch", *words, "--sample", "61").refused(
+        "--sample 61 is for `cortex plan`", "all 300 rows", "leave it out"
+    )
     job = cortex("batch", *words, "--sample", "60").last
     assert (job["rows_succeeded"], job["paid_calls"], job["reused_calls"]) == (300, 240, 60)
     cost, bill = plan["cost_usd"], job["cost_usd"]
@@ -86,7 +88,7 @@ def _answered(*plans: dict[str, Any]) -> set[str]:
     for plan in plans:
         source = Folder(os.environ["CORTEX_STATE"]).journal(plan["sample"]["job"])
         for _, turn in source.turns():
-            keys |= {e.sample for b in turn.batches for e in b if isinstance(e, events.Answered | events.Recalled)}
+            keys |= {e.sample for b in turn.batches for e in b if isinstance(e, events.Answered | events.ReplyRecalled)}
         source.close()
     return keys
 
@@ -163,7 +165,9 @@ def test_the_road_that_meets_what_is_asked(cortex: Any, wanted: tuple[str, ...],
     words = ("plan", "t.csv", *LONG, *PRICED, *wanted)
     plan = told(cortex(*words, "--sample", "20", "--json"), code)
     assert plan["route"] == route
-    assert [each["route"] for each in plan["routes"] if each["meets"]][:1] == ([route] if route else []) or wanted[0] == "--via"
+    assert [each["route"] for each in plan["routes"] if each["meets"]][:1] == ([route] if route else []) or wanted[
+        0
+    ] == "--via"
     done = cortex(*words, "--sample", "20")
     assert done.code == code
     assert ("none meets" in done.out) == (route is None)
@@ -175,7 +179,11 @@ def test_the_mixed_road_as_it_is_told(cortex: Any) -> None:
     words = (*LONG, *PRICED, "--json")
     plan = told(cortex("plan", "t.csv", *words, "--max-cost", "0.12", "--sample", "20"))
     mixed = next(each for each in plan["routes"] if each["route"] == "mixed")
-    line = next(line for line in cortex("plan", "t.csv", *words[:-1], "--max-cost", "0.12", "--sample", "20").out.splitlines() if "mixed is two" in line)
+    line = next(
+        line
+        for line in cortex("plan", "t.csv", *words[:-1], "--max-cost", "0.12", "--sample", "20").out.splitlines()
+        if "mixed is two" in line
+    )
     cap = line.partition("--max-cost ")[2].split(";")[0]
     first = cortex("batch", "t.csv", *words, "--job", "now", "--max-cost", cap, "-o", "first.jsonl")
     assert (first.code, 0 < first.last["rows_succeeded"] < 300) == (3, True)
@@ -255,7 +263,9 @@ def test_disk_is_about_what_the_job_takes(cortex: Any) -> None:
     words = ("t.csv", *LONG, *PRICED, "-o", "o.jsonl", "--json")
     plan = told(cortex("plan", *words, "--sample", "40"))
     job = cortex("batch", *words).last["job"]
-    assert plan["disk"]["journal_bytes"] == pytest.approx(Folder(os.environ["CORTEX_STATE"]).journal_path(job).stat().st_size, rel=0.35)
+    assert plan["disk"]["journal_bytes"] == pytest.approx(
+        Folder(os.environ["CORTEX_STATE"]).journal_path(job).stat().st_size, rel=0.35
+    )
     assert plan["disk"]["results_bytes"] == pytest.approx(Path("o.jsonl").stat().st_size, rel=0.5)
 
 
@@ -278,7 +288,9 @@ def test_one_row_says_nothing_of_the_spread(cortex: Any) -> None:
     long_table()
     plan = told(cortex("plan", "t.csv", *LONG, *PRICED, "--sample", "1", "--json"))
     assert plan["cost_usd"]["low"] == 0
-    assert plan["cost_usd"]["high"] == plan["cost_usd"]["worst"] or plan["cost_usd"]["high"] <= plan["cost_usd"]["worst"]
+    assert (
+        plan["cost_usd"]["high"] == plan["cost_usd"]["worst"] or plan["cost_usd"]["high"] <= plan["cost_usd"]["worst"]
+    )
     assert plan["output_tokens"]["high"] == 299 * 40
 
 

@@ -20,9 +20,9 @@ from actors.jobs.wait_reasons import WORDS_MAX, standing, time_of_day, waits
 from actors.monitoring.stall_detector import Standstill
 from cortex.admission.permits import own_pace
 from cortex.state.goals import Goal
-from cortex.state.state import Flight, State
+from cortex.state.state import InFlightAttempt, State
 from cortex.values.ledger import Charge
-from cortex.values.limits import Limits, Route, Terms
+from cortex.values.limits import JobTerms, Limits, Route
 from policies.failures.failure import Failure, FailureKind
 from policies.limits.pace import take
 from tests.cli.commands import environment, started
@@ -33,7 +33,7 @@ NOW_S = time.time()
 
 
 def _k(*fallbacks: Route, **fields: Any) -> State:
-    made = Terms(job="j", program="batch", params_json=b"{}", fingerprint="f", route=OWN, fallbacks=fallbacks)
+    made = JobTerms(job="j", program="batch", params_json=b"{}", fingerprint="f", route=OWN, fallbacks=fallbacks)
     k = State(made, at_s=NOW_S, live=5, **fields)
     for share in k.shares:
         share.permits = 4
@@ -154,7 +154,9 @@ def test_a_job_that_has_no_road_to_the_provider_says_so_and_goes_on_when_there_i
                 child.send_signal(signal.SIGINT)
         assert child.wait() in (0, 130)
     mine = [line for line in said if re.match("cortex: j: (waits|m at)", line)]
-    assert re.match(rf"cortex: j: waits: no reply from m at 127.0.0.1:{port} since \d\d:\d\d:\d\d: no connection: ", mine[0])
+    assert re.match(
+        rf"cortex: j: waits: no reply from m at 127.0.0.1:{port} since \d\d:\d\d:\d\d: no connection: ", mine[0]
+    )
     assert re.match(rf"cortex: j: m at 127.0.0.1:{port} replies again, after [\d.]+ s: the job goes on", mine[1])
     assert len(mine) == 2
     events = [line.get("event") for line in map(json.loads, filter(lambda line: line[0] == "{", said))]
@@ -248,7 +250,7 @@ def test_it_does_not_sleep_while_anything_else_goes_on():
     k.open_by_kind = {"x": {7: None}}
     assert (waits(k), standing(k)["sleeps_until_s"]) == ([], 0)
     k = _sleeping()
-    k.flights[1] = Flight(1, 1, "0", b"", 0.0, Charge(0, 0), 0)
+    k.flights[1] = InFlightAttempt(1, 1, "0", b"", 0.0, Charge(0, 0), 0)
     assert (waits(k), standing(k)["sleeps_until_s"]) == ([], 0)
 
 
@@ -289,5 +291,7 @@ def test_what_to_do_stands_behind_why(said, advice):
 def test_a_drain_and_a_cancel_need_no_advice():
     assert _why("drain: by ann") == "drained by ann: what was in flight is finished"
     assert _why("cancel: by ann", "cancelled") == "cancelled by ann"
-    assert _why("condemned: its channel died 5 times").startswith("condemned: its channel died 5 times; see to what ends it")
+    assert _why("condemned: its channel died 5 times").startswith(
+        "condemned: its channel died 5 times; see to what ends it"
+    )
     assert _why("over_budget: the next call could pass the cap") == "over_budget: the next call could pass the cap"

@@ -40,10 +40,12 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report on a job of 100,000 calls, one in fifty of which failed at first, at eight branches."""
     folder = tmp_path_factory.mktemp("large")
     book = Book(folder, limits=Limits(concurrency=1_000, window_rows=2_000))
-    book.turn(events.Granted(1_000), after_s=0.1)
+    book.turn(events.PermitsGranted(1_000), after_s=0.1)
     for start in range(0, CALLS, 1_000):
-        rows = tuple(row(f"row-{n:06d}", f"question {n} " + "of many words " * (n % 40)) for n in range(start, start + 1_000))
-        book.turn(events.Fed(rows, start, start + 1_000, start + 1_000 == CALLS), after_s=0.1)
+        rows = tuple(
+            row(f"row-{n:06d}", f"question {n} " + "of many words " * (n % 40)) for n in range(start, start + 1_000)
+        )
+        book.turn(events.RowsRead(rows, start, start + 1_000, start + 1_000 == CALLS), after_s=0.1)
         while flights := [*book.k.flights.values()]:
             happened: list[Any] = []
             for flight in flights:
@@ -51,7 +53,9 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 if flight.goal % 50 == 0 and flight.attempt == 1:
                     happened.append(book.broke(flight.goal, 1, by=by, elapsed_s=elapsed_s))
                 elif flight.goal % 2_500 == 1:
-                    happened.append(book.broke(flight.goal, flight.attempt, "rejected", "no such field", status=400, by=by))
+                    happened.append(
+                        book.broke(flight.goal, flight.attempt, "rejected", "no such field", status=400, by=by)
+                    )
                 else:
                     happened.append(book.answered(flight.goal, flight.attempt, elapsed_s, by))
             book.turn(*happened, after_s=2.0)
@@ -74,7 +78,7 @@ def nested(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report on a job with a goal tree."""
     folder = tmp_path_factory.mktemp("nested")
     book = Book(folder, program=Nested(), limits=Limits(concurrency=100))
-    book.turn(events.Granted(100), events.Fed((), 0, 0, True))
+    book.turn(events.PermitsGranted(100), events.RowsRead((), 0, 0, True))
     for goal in range(2, 62):
         book.turn(book.answered(goal, text=f"answer {goal} {HOSTILE}"), after_s=0.1)
     return written(book, folder / "nested.html")
@@ -93,7 +97,10 @@ def opened(browser: Any) -> Iterator[Any]:
         page.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("dialog", lambda dialog: (wrong.append(dialog.message), dialog.dismiss()))
-        page.on("request", lambda asked: wrong.append(asked.url) if not asked.url.startswith(("file:", "data:", "blob:")) else None)
+        page.on(
+            "request",
+            lambda asked: wrong.append(asked.url) if not asked.url.startswith(("file:", "data:", "blob:")) else None,
+        )
         page.goto(path.as_uri())
         page.wait_for_selector(READY, timeout=30_000)
         return page

@@ -27,14 +27,16 @@ from actors.simulator.settings import SimulatorSettings
 from cortex.programs.batch import Batch
 from cortex.state.events import Row
 from cortex.state.program import Program, params_of
-from cortex.values.limits import Limits, Route, Terms
-from policies.estimates.batching import Batching
+from cortex.values.limits import JobTerms, Limits, Route
+from policies.estimates.batching import BatchingPolicy
 from policies.estimates.price import Price, batch_price, parse_price
 from policies.failures.retry import RetryPolicy
 from tests.edge.jobs import ListSink, ListSource
 
 PRICE = batch_price(parse_price("input=3,output=15"))
-SOON = Batching(gather_s=0.02, gather_max_s=0.5, settle_s=0.05, submit_timeout_s=5.0, poll_s=0.01, poll_max_s=0.05)
+SOON = BatchingPolicy(
+    gather_s=0.02, gather_max_s=0.5, settle_s=0.05, submit_timeout_s=5.0, poll_s=0.01, poll_max_s=0.05
+)
 LIMITS = Limits(
     concurrency=500, batching=SOON, retry=RetryPolicy(base_s=0.001, throttled_base_s=0.001, cap_s=0.02, attempts_max=40),
 )  # fmt: skip
@@ -71,14 +73,19 @@ class Job:
         streams = isinstance(program, Batch)
         self.runtime = runtime()
         self.sink = sink if sink is not None else ListSink()
-        terms = Terms(
+        terms = JobTerms(
             job="j", program=where, params_json=params, fingerprint=loader.fingerprint(where, params), limits=limits,
             route=Route(endpoint=arming.endpoint, model="sim", price=price, via=via), streams=streams,
             fresh=fresh,
         )  # fmt: skip
         opening = Opening(terms=terms, owner=this_owner("inline"), who="test", decided=decided)
         self.driver = Driver(
-            self.runtime, str(folder), opening, arming, source=ListSource(rows(count)) if streams else None, sink=self.sink
+            self.runtime,
+            str(folder),
+            opening,
+            arming,
+            source=ListSource(rows(count)) if streams else None,
+            sink=self.sink,
         )
         self.facts: dict[str, Any] = {}
 
@@ -128,7 +135,10 @@ async def over_http(settings: SimulatorSettings = SIM) -> AsyncIterator[tuple[Se
 
     server = await there(serve(settings))
     try:
-        yield server, Arming(endpoint=server.url, credential=Credential(api_key="sk-test-0123456789", base_url=server.url))
+        yield (
+            server,
+            Arming(endpoint=server.url, credential=Credential(api_key="sk-test-0123456789", base_url=server.url)),
+        )
     finally:
         await there(server.close())
         loop.call_soon_threadsafe(loop.stop)

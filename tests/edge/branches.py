@@ -13,7 +13,7 @@ from actors.messaging.report_sender import REPORT_S
 from actors.ports.runtime import Away
 from actors.routing.model_factory import Arming, encode, lend
 from cortex.journal import codec
-from cortex.scheduler.reports import Report, RouteSignals
+from cortex.scheduler.reports import ProgressReport, RouteSignals
 from cortex.state import commands, events
 from policies.limits.limit import RateLimits
 from tests.edge.jobs import body, reply
@@ -57,12 +57,12 @@ class Cortex:
     """Hears reports; ``deaf`` times it does not."""
 
     def __init__(self) -> None:
-        self.reports: list[tuple[float, Report]] = []
+        self.reports: list[tuple[float, ProgressReport]] = []
         self.deaf = 0
         self.wanted_s = REPORT_S
 
     async def report(self, blob: bytes) -> float:
-        self.reports.append((asyncio.get_running_loop().time(), msgspec.msgpack.decode(blob, type=Report)))
+        self.reports.append((asyncio.get_running_loop().time(), msgspec.msgpack.decode(blob, type=ProgressReport)))
         if self.deaf:
             self.deaf -= 1
             raise Away("cortex")

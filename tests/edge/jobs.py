@@ -20,7 +20,7 @@ from cortex.programs.batch import Batch
 from cortex.programs.shards import Shards
 from cortex.state.events import Row
 from cortex.state.program import Program, params_of
-from cortex.values.limits import Limits, Route, Terms
+from cortex.values.limits import JobTerms, Limits, Route
 from cortex.values.reply import Reply, Usage
 from policies.estimates.price import Price
 from policies.failures.failure import Failure
@@ -142,7 +142,7 @@ def body(text: str) -> bytes:
     )
 
 
-def armed(terms: Terms, model: FunctionModel) -> Arming:
+def armed(terms: JobTerms, model: FunctionModel) -> Arming:
     """What opens the route of these terms."""
     route = terms.route
     names = (route.endpoint, route.credential, route.model)
@@ -163,7 +163,7 @@ class Run:
         program = program or Batch()
         where, params = loader.place_of(type(program)), params_of(program)
         self.runtime = runtime or InlineRuntime(branches=branches, telemetry=telemetry)
-        terms = Terms(
+        terms = JobTerms(
             job=job, program=where, params_json=params, fingerprint=loader.fingerprint(where, params), fresh=fresh,
             route=Route(endpoint=model.endpoint, model="m", price=price, context_window=window), limits=limits,
             streams=source is not None and not isinstance(program, Shards),

@@ -15,10 +15,10 @@ from actors.ports.telemetry import Nobody
 from actors.runtime.host import Notes
 from actors.scheduler.actor import Cortex
 from cortex.scheduler.reports import Claims, Grant
-from cortex.scheduler.state import Settings
+from cortex.scheduler.state import SchedulerSettings
 from cortex.state import events
-from cortex.state.state import Flight, State
-from cortex.values.limits import Limits, Route, Terms
+from cortex.state.state import InFlightAttempt, State
+from cortex.values.limits import JobTerms, Limits, Route
 from policies.limits.limit import LimitPolicy
 from tests.edge.virtual import virtually
 
@@ -29,7 +29,7 @@ class Channel:
     """A job that wants ``wish`` calls at once, and uses all that it is granted. Turns are taken at once."""
 
     def __init__(self, name: str, world: World, wish: int = 100) -> None:
-        terms = Terms(
+        terms = JobTerms(
             job=name, program="p", params_json=b"{}", fingerprint="f",
             route=Route(endpoint="e", credential="c", model="m"), limits=Limits(concurrency=wish),
         )  # fmt: skip
@@ -39,7 +39,7 @@ class Channel:
         self.name, self.world = name, world
         self.lease = Lease(name, world, lambda: self.k, self.put)  # type: ignore[arg-type]
         self.inbox: list[events.Event] = []
-        self.told: list[events.Granted] = []
+        self.told: list[events.PermitsGranted] = []
         self.holding: asyncio.Task[None] | None = None
         self.calls = 0
 
@@ -52,7 +52,7 @@ class Channel:
         """As a channel does it: what came, and last what takes everything back."""
         taken, self.inbox = [*self.inbox, *self.lease.run_out()], []
         for event in taken:
-            assert isinstance(event, events.Granted)
+            assert isinstance(event, events.PermitsGranted)
             self.told.append(event)
             self.k.shares[event.route].permits = event.permits
             self.k.shares[event.route].starts = event.starts
@@ -68,7 +68,7 @@ class Channel:
             self.calls += 1
             share.in_flight += 1
             share.starts -= share.starts > 0
-            self.k.flights[self.calls] = Flight(1, 1, "0", b"", 0.0, None, 0)  # type: ignore[arg-type]
+            self.k.flights[self.calls] = InFlightAttempt(1, 1, "0", b"", 0.0, None, 0)  # type: ignore[arg-type]
 
     def finish(self, count: int) -> None:
         """So many calls come home."""
@@ -98,7 +98,7 @@ class World:
         self.telemetry = Nobody()
 
     def start(self, again: bool = False, limit: int = 100) -> Cortex:
-        settings = Settings(branches_min=0, workers_max=0, limit=LimitPolicy(start=limit))
+        settings = SchedulerSettings(branches_min=0, workers_max=0, limit=LimitPolicy(start=limit))
         self.cortex = Cortex(self, settings=settings)  # type: ignore[arg-type]
         return self.cortex  # type: ignore[no-any-return]
 

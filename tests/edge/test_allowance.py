@@ -11,15 +11,15 @@ import pytest
 from actors.channel.leases.budget_client import Allowance
 from actors.jobs.wait_reasons import waits
 from actors.ports.runtime import Away, Gone
-from cortex.scheduler.budgets import Answer, Asked
+from cortex.scheduler.budgets import BudgetAnswer, BudgetRequest
 from cortex.state import events
-from cortex.state.budget_slice import Slice
+from cortex.state.budget_slice import BudgetSlice
 from cortex.values.limits import Route
 from policies.estimates.price import Price
 from tests.stage import PRICE, Flat, Stage, terms
 
 DAY = 100
-LENT, SPENT = Slice("team=search", "day", DAY, 10**9), Slice("team=search", "day", DAY, 0)
+LENT, SPENT = BudgetSlice("team=search", "day", DAY, 10**9), BudgetSlice("team=search", "day", DAY, 0)
 SIM = Route(endpoint="sim:", model="m", context_window=200_000)
 
 
@@ -28,11 +28,11 @@ class Silent:
 
     cluster, seq, epoch = "k8s", 0, 1
 
-    def __init__(self, away: type[Exception], back: Answer) -> None:
+    def __init__(self, away: type[Exception], back: BudgetAnswer) -> None:
         self._back, self.away = back, away
         self.silent = True
         self.asked_again = asyncio.Event()
-        self.heard: list[Asked] = []
+        self.heard: list[BudgetRequest] = []
         self._asked = 0
 
     def peer(self, name: str) -> Silent:
@@ -46,7 +46,7 @@ class Silent:
             self.asked_again.set()
         if self.silent:
             raise self.away("not now")
-        self.heard.append(msgspec.msgpack.decode(blob, type=Asked))
+        self.heard.append(msgspec.msgpack.decode(blob, type=BudgetRequest))
         return msgspec.msgpack.encode(self._back)
 
     def account(self, seq: int) -> bytes:
@@ -58,10 +58,11 @@ class Silent:
 
 @pytest.mark.parametrize("away", [Away, Gone])
 @pytest.mark.parametrize(
-    ("price", "back"), [(PRICE, Answer()), (PRICE, Answer((LENT,))), (None, Answer((SPENT,))), (None, Answer())]
+    ("price", "back"),
+    [(PRICE, BudgetAnswer()), (PRICE, BudgetAnswer((LENT,))), (None, BudgetAnswer((SPENT,))), (None, BudgetAnswer())],
 )
 async def test_a_job_that_cannot_ask_for_its_budgets_begins_when_it_can(
-    away: type[Exception], price: Price | None, back: Answer
+    away: type[Exception], price: Price | None, back: BudgetAnswer
 ) -> None:
     """So does one that costs nothing, where nothing is left."""
     runtime: Any = Silent(away, back)
@@ -78,7 +79,7 @@ async def test_a_job_that_cannot_ask_for_its_budgets_begins_when_it_can(
     first = await allowance.first(opening, runtime)
     stage = Stage(Flat(texts=("a", "b")), permits=0, opened=events.Opened(opening, 1))
     stage.turn(*first, at_s=runtime.now_s())
-    stage.turn(events.Granted(8))
+    stage.turn(events.PermitsGranted(8))
     allowance.look()
     assert not stage.calls and not stage.k.outcome
     assert waits(stage.k) == ["waits to hear of the budgets of its labels"]

@@ -19,7 +19,7 @@ async def test_what_came_with_an_answer_is_for_the_next_turn_and_the_branch_hear
     branch = FakeBranch("branch:0")
     scene = Scene(branch)
     dispatch = await scene.meet()
-    said = events.Broke(1, "0", 1, Failure(FailureKind.TRANSIENT, "reset"), by="branch:0")
+    said = events.AttemptFailed(1, "0", 1, Failure(FailureKind.TRANSIENT, "reset"), by="branch:0")
     branch.along = [codec.encode_batch([said])]
     dispatch.send([call(1)])
     await until(lambda: bool(scene.brought))
@@ -44,7 +44,7 @@ async def test_a_branch_that_is_sent_nothing_hears_it_all_the_same(leaves: bool)
     branch = FakeBranch("branch:0")
     scene = Scene(branch)
     dispatch = await scene.meet()
-    branch.along = [codec.encode_batch([events.Broke(1, "0", 1, Failure(FailureKind.TRANSIENT, "reset"))])]
+    branch.along = [codec.encode_batch([events.AttemptFailed(1, "0", 1, Failure(FailureKind.TRANSIENT, "reset"))])]
     dispatch.send([call(1)])
     await until(lambda: bool(scene.brought))
     if leaves:

@@ -19,9 +19,9 @@ from actors.routing.model_factory import Arming
 from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
 from cortex.programs.batch import Batch
-from cortex.values.batch_record import Stand
+from cortex.values.batch_record import SubmissionStatus
 from cortex.values.limits import Limits
-from policies.estimates.batching import Batching
+from policies.estimates.batching import BatchingPolicy
 from policies.failures.failure import Failure, FailureKind
 from tests.edge.batched import LIMITS, Crash, Job, in_process, limits, over_http, whole
 from tests.edge.jobs import ListSink
@@ -134,7 +134,9 @@ async def test_results_come_in_bounded_messages_and_bodies_are_let_go(tmp_path: 
 
     async def look(order: Any, *more: Any) -> Any:
         said = await submitted(order, *more)
-        asyncio.get_running_loop().call_later(0.05, lambda: held.append(len(job.runtime.find("channel:j")._submissions._bodies)))
+        asyncio.get_running_loop().call_later(
+            0.05, lambda: held.append(len(job.runtime.find("channel:j")._submissions._bodies))
+        )
         return said
 
     monkeypatch.setattr(batch_executor, "_submitted", look)
@@ -162,7 +164,7 @@ async def stopped(job: Job, how: str) -> dict[str, Any]:
     task = asyncio.create_task(job.to_end())
     while not task.done():
         with contextlib.suppress(Gone, Unbegun):  # not begun yet
-            if any(made.stand == Stand.OUT for made in job.k.submissions.values()):
+            if any(made.stand == SubmissionStatus.OUT for made in job.k.submissions.values()):
                 await job.driver.stop(how, "ann")
                 break
         await asyncio.sleep(0.005)
@@ -174,7 +176,9 @@ async def test_a_drain_leaves_the_batches_and_a_resumed_run_reads_them(tmp_path:
     async with over_http(SimulatorSettings(error=0.0, batch_ms=600)) as (server, arming):
         facts = await stopped(Job(tmp_path, arming, sink=sink), "drain")
         assert (facts["outcome"], facts["why"], facts["rows_succeeded"]) == ("partial", "drain: by ann", 0)
-        assert facts["batches"] == [{"number": 1, "batch": facts["batches"][0]["batch"], "requests": 40, "state": "out"}]
+        assert facts["batches"] == [
+            {"number": 1, "batch": facts["batches"][0]["batch"], "requests": 40, "state": "out"}
+        ]
         job = await Job(tmp_path, arming, sink=sink).to_end()
         assert server.provider.tally.batches == 1
     whole(job)
@@ -185,7 +189,10 @@ async def test_what_is_with_the_provider_is_not_lost_to_a_change(tmp_path: Path)
     """Neither to a changed program nor to another road; asked anew it is left, and stays on the bill."""
     async with over_http(SimulatorSettings(error=0.0, batch_ms=700)) as (server, arming):
         await stopped(Job(tmp_path, arming), "drain")
-        for change, said in (({"program": Batch(ordered=True)}, "have changed: put that back"), ({"via": "messages"}, "leave --via as it was")):
+        for change, said in (
+            ({"program": Batch(ordered=True)}, "have changed: put that back"),
+            ({"via": "messages"}, "leave --via as it was"),
+        ):
             with pytest.raises(ClearError) as error:
                 await Job(tmp_path, arming, **change).to_end()  # type: ignore[arg-type]
             assert "40 requests of j are in message batches with the provider" in str(error.value)
@@ -256,7 +263,7 @@ def test_a_batch_that_takes_its_time_is_still_looked_after(tmp_path: Path) -> No
     async def play() -> None:
         model = SimulatedModel(SimulatorSettings(error=0.0, batch_ms=600_000), clock=lambda: runtime.now_s())
         runtime = VirtualRuntime(lambda blob: model)  # type: ignore[arg-type, return-value]
-        patient = msgspec.structs.replace(LIMITS, batching=Batching())
+        patient = msgspec.structs.replace(LIMITS, batching=BatchingPolicy())
         job = Job(tmp_path, in_process(), limits=patient, runtime=lambda: runtime)
         async with asyncio.timeout(1_800):
             job.facts = await job.driver.run()

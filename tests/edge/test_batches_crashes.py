@@ -14,7 +14,7 @@ from actors.ports.runtime import Away
 from actors.providers.messages.batches import ProviderBatches
 from actors.routing.model_factory import encode, make_model
 from actors.simulator.settings import SimulatorSettings
-from cortex.values.batch_record import Stand
+from cortex.values.batch_record import SubmissionStatus
 from policies.failures.failure import Failure, FailureKind
 from tests.edge.batched import Crash, Job, limits, over_http, whole
 from tests.edge.jobs import ListSink
@@ -93,7 +93,9 @@ async def test_a_connection_that_is_lost_while_submitting_is_looked_into(tmp_pat
     assert lost == {"made": 0, "not made": 0}
 
 
-async def test_a_branch_that_dies_while_submitting_is_no_reason_to_submit_again(tmp_path: Path, monkeypatch: Any) -> None:
+async def test_a_branch_that_dies_while_submitting_is_no_reason_to_submit_again(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
     submitted = batch_executor._submitted
     deaths = [1]
 
@@ -111,7 +113,7 @@ async def test_a_branch_that_dies_while_submitting_is_no_reason_to_submit_again(
     whole(job)
 
 
-@pytest.mark.parametrize("stand", [Stand.OUT, "half read"])
+@pytest.mark.parametrize("stand", [SubmissionStatus.OUT, "half read"])
 async def test_a_crash_while_the_provider_works_costs_nothing(tmp_path: Path, monkeypatch: Any, stand: str) -> None:
     sink = ListSink()
     monkeypatch.setattr(batch_executor, "MESSAGE_ROWS_MAX", 10)

@@ -219,6 +219,6 @@ def test_calls_that_nobody_granted_have_no_cost() -> None:
 
 
 def test_turns_are_parted_where_so_many_events_are_through() -> None:
-    turns = iter([events.Turn(at_s, ((events.Granted(1),) * 3,)) for at_s in (1.0, 2.0, 3.0, 4.0)])
+    turns = iter([events.Turn(at_s, ((events.PermitsGranted(1),) * 3,)) for at_s in (1.0, 2.0, 3.0, 4.0)])
     assert [turn.at_s for turn in scale_worker.first(turns, 4)] == [1.0, 2.0]
     assert [turn.at_s for turn in turns] == [3.0, 4.0]

@@ -66,7 +66,11 @@ async def test_input_order_is_kept_where_it_is_asked_for(tmp_path: Path) -> None
         return reply("ok")
 
     run = await Run(
-        tmp_path, FunctionModel(slow_first), program=Batch(ordered=True), source=ListSource(rows(50)), limits=QUICK  # type: ignore[arg-type]
+        tmp_path,
+        FunctionModel(slow_first),
+        program=Batch(ordered=True),
+        source=ListSource(rows(50)),
+        limits=QUICK,  # type: ignore[arg-type]
     ).to_end()
     assert run.sink.keys() == [f"r{i}" for i in range(50)]
     assert len(waited) == 3
@@ -137,9 +141,7 @@ async def test_a_cap_is_never_passed_and_a_higher_one_goes_on(tmp_path: Path) ->
     assert "cap" in first.facts["why"]
     assert 0.05 < first.facts["cost_usd"] + first.facts["cost_assumed_usd"] <= 0.06
     high = Limits(max_cost_nusd=10**9, concurrency=4)
-    second = await Run(
-        tmp_path, model, source=ListSource(source), sink=first.sink, limits=high, price=PRICE
-    ).to_end()
+    second = await Run(tmp_path, model, source=ListSource(source), sink=first.sink, limits=high, price=PRICE).to_end()
     assert second.facts["outcome"] == "complete"
     assert Counter(second.sink.keys()) == Counter(f"r{i}" for i in range(40))
     assert len(model.asked) == 40
@@ -382,6 +384,6 @@ async def test_the_journal_holds_the_reply_once_and_no_other_text(tmp_path: Path
     journal = Folder(tmp_path).journal("a")
     kinds = [type(event) for _, turn in journal.turns() for batch in turn.batches for event in batch]
     assert kinds.count(events.Answered) == 1
-    assert kinds.count(events.Recalled) == 1
+    assert kinds.count(events.ReplyRecalled) == 1
     raw = b"".join(row[0] for row in journal._storage._db.execute("SELECT blob FROM turns"))
     assert raw.count(b"a very particular answer") == 1

@@ -12,10 +12,10 @@ import msgspec
 from actors.common.process_owner import this_owner
 from actors.driver.driver import Driver
 from actors.jobs.opening import Opening
-from cortex.values.limits import Limits, Route, Terms
+from cortex.values.limits import JobTerms, Limits, Route
 from policies.failures.failure import Failure, FailureKind
 from policies.failures.retry import RetryPolicy
-from policies.limits.limit import Caps
+from policies.limits.limit import PoolCaps
 from tests.edge.jobs import FunctionModel, ListSink, ListSource, armed, reply, rows
 from tests.edge.virtual import VirtualRuntime, virtually
 
@@ -39,7 +39,7 @@ class World:
         return asyncio.get_running_loop().time()
 
     def job(self, name: str, count: int, limits: Limits) -> asyncio.Task[Any]:
-        terms = Terms(
+        terms = JobTerms(
             job=name, program="batch", params_json=b"{}", fingerprint="f", limits=limits, streams=True,
             route=Route(endpoint=self.model.endpoint, model="m"), fresh=True,
         )  # fmt: skip
@@ -182,7 +182,7 @@ def test_who_waits_for_a_permit_has_it_within_10_ms_of_its_coming_free(tmp_path:
     async def play(world: World) -> None:
         model.asked = _Noting(model.asked, lambda: begun.append(world.now_s()))  # type: ignore[assignment]
         pool = f"{model.endpoint}||m"
-        await world.cortex.cap("ann", pool, msgspec.msgpack.encode(Caps(concurrency=4)))
+        await world.cortex.cap("ann", pool, msgspec.msgpack.encode(PoolCaps(concurrency=4)))
         first = world.job("a", 40, PATIENT)
         await until(lambda: len(begun) == 4)
         free_s = begun[0] + 1.0

@@ -30,8 +30,8 @@ class Channel:
         raise AssertionError("a courier asks")
 
 
-def _event(goal: int) -> events.Broke:
-    return events.Broke(goal, "0", 1, Failure(FailureKind.TRANSIENT, "cut"))
+def _event(goal: int) -> events.AttemptFailed:
+    return events.AttemptFailed(goal, "0", 1, Failure(FailureKind.TRANSIENT, "cut"))
 
 
 async def test_what_is_ready_in_the_same_round_goes_together() -> None:
@@ -170,7 +170,7 @@ async def test_so_many_as_go_together_wait_for_nothing() -> None:
 async def test_as_many_as_fit_wait_for_nothing() -> None:
     channel, moment_s = Channel(), 0.0
     courier = Courier("branch:1", "1", channel, lambda: 1_000, lambda took_s, near: moment_s)
-    large = events.Broke(1, "0", 1, Failure(FailureKind.TRANSIENT, "x" * 50_000))
+    large = events.AttemptFailed(1, "0", 1, Failure(FailureKind.TRANSIENT, "x" * 50_000))
     for _ in range(2):
         courier.add(large)
         await _until_sent(channel)
@@ -207,7 +207,7 @@ async def test_no_answer_waits_for_more_than_fits() -> None:
     """Large replies: a second one would go with another message all the same, so it must not hold up the first."""
     moment_s = 0.0
     courier = Courier("branch:1", "1", Channel(), lambda: 1_000, lambda took_s, near: moment_s)
-    large = events.Broke(1, "0", 1, Failure(FailureKind.TRANSIENT, "x" * 50_000))
+    large = events.AttemptFailed(1, "0", 1, Failure(FailureKind.TRANSIENT, "x" * 50_000))
     for _ in range(3):
         courier.add(large)
     assert len(msgspec.msgpack.decode(await courier.gathered(1, 1))) == 1, "now it knows how large they are"

@@ -20,9 +20,9 @@ from actors.journal.journal import Folder, Journal
 from actors.runtime.inline import InlineRuntime
 from actors.scheduler.status_view import FRESH_S, Overview
 from actors.top.sources import FolderSource
-from cortex.scheduler.protocol import Joined
+from cortex.scheduler.protocol import ChannelJoined
 from cortex.scheduler.reports import Claim, Claims
-from cortex.scheduler.state import Cluster, Settings
+from cortex.scheduler.state import SchedulerSettings, SchedulerState
 from cortex.scheduler.step import step
 from cortex.values.limits import Limits
 from tests.edge.jobs import FunctionModel, ListSource, Run, rows
@@ -106,10 +106,10 @@ async def test_a_channel_that_never_answers_one_question_is_asked_again(
     assert (facts["rows_succeeded"], len(asked) > 2) == (ROWS, True)
 
 
-def _crowded(jobs: int) -> Cluster:
-    state = Cluster(Settings())
+def _crowded(jobs: int) -> SchedulerState:
+    state = SchedulerState(SchedulerSettings())
     for n in range(jobs):
-        step(state, Joined(0.0, Claims(f"j{n}", 1, "", 1, 1, (Claim("e|c|m", "e|c|m", 0, 0, b"", ""),))))
+        step(state, ChannelJoined(0.0, Claims(f"j{n}", 1, "", 1, 1, (Claim("e|c|m", "e|c|m", 0, 0, b"", ""),))))
     return state
 
 

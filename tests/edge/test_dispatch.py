@@ -127,7 +127,7 @@ async def until(done: Callable[[], bool]) -> None:
 class Scene:
     def __init__(self, *branches: FakeBranch) -> None:
         self.runtime = FakeRuntime(*branches)
-        self.lost: list[events.Broke] = []
+        self.lost: list[events.AttemptFailed] = []
         self.brought: list[Entry] = []
         self.dispatch = Dispatch("j", self.runtime, Limits(), self.lost.extend, self.brought.append)  # type: ignore[arg-type]
         self.names = tuple(branch.name for branch in branches)

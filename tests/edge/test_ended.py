@@ -44,7 +44,7 @@ def whole(source: Journal) -> State:
 
 def test_a_job_that_has_ended_is_told_of_without_its_goals(ended):
     source, stage = ended
-    taken(source, stage, events.Granted(0))
+    taken(source, stage, events.PermitsGranted(0))
     found = final_state.read(source, rest=True)
     assert found is not None and not found.k.goals and isinstance(found.k, State)
     assert summary(found.k) == summary(whole(source)) and summary(found.k)["outcome"] == "complete"
@@ -53,7 +53,9 @@ def test_a_job_that_has_ended_is_told_of_without_its_goals(ended):
 
 def test_a_reply_that_comes_late_is_told_with_them(ended):
     source, stage = ended
-    answered = next(event for turn in stage.turns for batch in turn.batches for event in batch if type(event) is events.Answered)
+    answered = next(
+        event for turn in stage.turns for batch in turn.batches for event in batch if type(event) is events.Answered
+    )
     taken(source, stage, answered)
     found = final_state.read(source, rest=True)
     assert found is not None and len(found.k.goals) == 3

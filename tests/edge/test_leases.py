@@ -10,11 +10,11 @@ import pytest
 
 from actors.channel.leases.lease import AGAIN_S, PAUSE_S, RAN_OUT, RENEW_S
 from actors.scheduler.actor import Cortex
-from cortex.scheduler.protocol import Started
-from cortex.scheduler.reports import Report, RouteSignals
-from cortex.scheduler.state import LEASE_S, Settings
+from cortex.scheduler.protocol import SchedulerStarted
+from cortex.scheduler.reports import ProgressReport, RouteSignals
+from cortex.scheduler.state import LEASE_S, SchedulerSettings
 from policies.failures.failure import Failure, FailureKind
-from policies.limits.limit import Caps, LimitPolicy
+from policies.limits.limit import LimitPolicy, PoolCaps
 from tests.edge.leasing import ROUTE, Answers, World, act, grant
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
@@ -212,7 +212,9 @@ def test_an_account_that_answers_again_is_told_at_once() -> None:
         job.ask()
         assert (job.calls, share.permits, share.starts) == (1, 1, 0)
         well = RouteSignals(ROUTE, ROUTE, job.told[-1].generation, begun=1, answered=1)
-        await world.cortex.report(msgspec.msgpack.encode(Report("branch:0", "b", "", 1, "calling", routes=(well,))))
+        await world.cortex.report(
+            msgspec.msgpack.encode(ProgressReport("branch:0", "b", "", 1, "calling", routes=(well,)))
+        )
         share.blocked, share.trying = None, False
         job.finish(1)
         await asyncio.sleep(3 * PAUSE_S)
@@ -256,7 +258,7 @@ def test_never_more_is_granted_than_there_is_whatever_is_lost_late_or_dies(seed:
         await asyncio.sleep(0.5)
         for _ in range(8):
             try:
-                await cortex.cap("test", ROUTE, msgspec.msgpack.encode(Caps(concurrency=24)))
+                await cortex.cap("test", ROUTE, msgspec.msgpack.encode(PoolCaps(concurrency=24)))
                 break
             except ValueError:
                 await asyncio.sleep(0.5)
@@ -288,10 +290,12 @@ def test_a_cortex_that_came_back_grants_nothing_new_until_all_have_told_what_the
         b.ask()
         assert sorted((a.calls, b.calls)) == [20, 20]
         await world.cortex.close()
-        world.cortex = Cortex(world, settings=Settings(branches_min=0, workers_max=0, limit=LimitPolicy(start=40)))  # type: ignore[arg-type]
+        world.cortex = Cortex(
+            world, settings=SchedulerSettings(branches_min=0, workers_max=0, limit=LimitPolicy(start=40))
+        )  # type: ignore[arg-type]
         again: Cortex = world.cortex
         again._awaited = {"never heard of"}
-        again._step(Started(world.monotonic_s(), again.incarnation, True))
+        again._step(SchedulerStarted(world.monotonic_s(), again.incarnation, True))
         newcomer = world.add("new")
         for job in (a, b):
             job.lease.again()
@@ -305,4 +309,3 @@ def test_a_cortex_that_came_back_grants_nothing_new_until_all_have_told_what_the
         assert newcomer.told[-1].permits > 0
 
     act(play)
-

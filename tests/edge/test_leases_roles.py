@@ -11,7 +11,7 @@ from cortex.scheduler import job_families
 from cortex.scheduler.reports import Claims, Grant
 from cortex.scheduler.state import LEASE_S
 from cortex.state.state import Goal, State, Status
-from cortex.values.limits import Limits, Route, Terms
+from cortex.values.limits import JobTerms, Limits, Route
 from tests.edge.leasing import Channel, World, act
 
 OWN, JUDGE = "e|c|m", "e|c|big"
@@ -23,7 +23,7 @@ class Cast(Channel):
     def __init__(self, name: str, world: World, own: int, judge: int, concurrency: int = 100) -> None:
         super().__init__(name, world, 1)
         routes = [Route(endpoint="e", credential="c", model=model) for model in ("m", "big")]
-        terms = Terms(
+        terms = JobTerms(
             job=name, program="p", params_json=b"{}", fingerprint="f", route=routes[0], role_routes=(routes[1],),
             roles={"judge": 1}, limits=Limits(concurrency=concurrency),
         )  # fmt: skip

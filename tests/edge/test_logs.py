@@ -19,20 +19,20 @@ from actors.observability.logs.otlp_export import Sending
 from actors.observability.wiring import Observers, of_environ
 from actors.providers.credentials.credential import Credential
 from cortex.scheduler import protocol
-from cortex.scheduler.state import Cluster, Member, Pool
+from cortex.scheduler.state import Member, PoolState, SchedulerState
 from cortex.state import events
 from cortex.state.state import State
-from cortex.values.limits import Limits, Route, Terms
+from cortex.values.limits import JobTerms, Limits, Route
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
-from policies.limits.limit import Allowance, Caps, LimitPolicy, new
+from policies.limits.limit import LimitPolicy, PoolAllowance, PoolCaps, new
 from tests.edge.counted import run_of
 from tests.edge.jobs import PRICE, FunctionModel, reply
 
 KEY = "sk-ant-api03-MARKEDKEY-0123456789"
 PROMPT = "row "
 """How prompts of the tests' rows begin; their replies and failures are marked, too."""
-TERMS = Terms(
+TERMS = JobTerms(
     job="j", program="batch", params_json=b"{}", fingerprint="f" * 64,
     route=Route(endpoint="https://api.example.com", model="m"),
 )  # fmt: skip
@@ -149,8 +149,8 @@ def test_what_operators_do_is_an_event_with_who(written):
         (events.LimitsSet("ann", Limits(concurrency=7)),),
         (events.Stopped("bob", "drain"),),
         (events.Resumed("cho"),),
-        (events.Told("dee", "approve:send the letter", {"text": "marked"}),),
-        (events.Told("eve", "name", "marked"),),
+        (events.AnswerGiven("dee", "approve:send the letter", {"text": "marked"}),),
+        (events.AnswerGiven("eve", "name", "marked"),),
     )
     assert [(line["event"], line.get("who", "")) for line in told] == [
         ("job.begun", ""), ("job.set", "ann"), ("job.drain", "bob"), ("job.resumed", "cho"), ("job.approved", "dee"),
@@ -165,7 +165,7 @@ def test_failures_are_told_together_and_not_too_often(written):
     k = State(terms=TERMS)
     now_s = [100.0]
     log = JobLog("j", lambda: now_s[0])
-    broke = events.Broke(1, "0", 1, Failure(FailureKind.REJECTED, "marked words", 400), 0.5)
+    broke = events.AttemptFailed(1, "0", 1, Failure(FailureKind.REJECTED, "marked words", 400), 0.5)
     for n in range(50):
         k.tally.failures["rejected"] = n
         log.turn(n, events.Turn(1.0, ((broke,),)), [], k)
@@ -185,7 +185,7 @@ def test_an_attempt_names_its_trace_where_that_is_kept(written):
         return ("a" * 32, "b" * 16) if event.goal == 1 else None
 
     log = JobLog("j", sampled=sampled)
-    broke = [events.Broke(goal, "0", 1, Failure(FailureKind.LOST, ""), 0.5) for goal in (1, 2)]
+    broke = [events.AttemptFailed(goal, "0", 1, Failure(FailureKind.LOST, ""), 0.5) for goal in (1, 2)]
     log.turn(1, events.Turn(1.0, (tuple(broke),)), [], State(terms=TERMS))
     first, second = lines(written)
     assert (first["trace_id"], first["span_id"]) == ("a" * 32, "b" * 16) and "trace_id" not in second
@@ -197,21 +197,32 @@ def test_a_route_that_does_not_reply_is_told_once_and_that_it_replies_again(writ
     log = JobLog("j")
     (share,) = k.shares
     share.failing, share.failing_s = Failure(FailureKind.TRANSIENT, "marked: no connection", sent=sent), 100.0
-    for at_s, why in ((101.0, ""), (104.0, "the breaker is open: 9 of 9 failed"), (106.0, "half open, 2 to probe"), (120.0, "half open, 2 to probe")):
+    for at_s, why in (
+        (101.0, ""),
+        (104.0, "the breaker is open: 9 of 9 failed"),
+        (106.0, "half open, 2 to probe"),
+        (120.0, "half open, 2 to probe"),
+    ):
         k.at_s, share.why = at_s, why
         log.turn(1, events.Turn(at_s, ((events.Ticked(),),)), [], k)
     k.at_s, share.failing, share.failing_s = 130.0, None, 0.0
     for _ in range(2):
         log.turn(2, events.Turn(130.0, ((events.Ticked(),),)), [], k)
     waits, goes_on = lines(written)
-    assert (waits["event"], waits["level"], waits["kind"], waits["since_s"]) == ("job.waits", "warning", "transient", 100.0)
+    assert (waits["event"], waits["level"], waits["kind"], waits["since_s"]) == (
+        "job.waits",
+        "warning",
+        "transient",
+        100.0,
+    )
     assert waits.get("error") == (None if sent else "marked: no connection"), "what was sent may be quoted in it"
     assert (goes_on["event"], goes_on["level"], goes_on["waited_s"]) == ("job.goes_on", "info", 30.0)
     assert waits["route"] == goes_on["route"]
 
 
 @pytest.mark.parametrize(
-    ("kind", "message"), [(FailureKind.OVER_BUDGET, "the budget is reached"), (FailureKind.BLOCKED, "the job is blocked")]
+    ("kind", "message"),
+    [(FailureKind.OVER_BUDGET, "the budget is reached"), (FailureKind.BLOCKED, "the job is blocked")],
 )
 def test_a_pause_is_told_once_and_its_end(written, kind, message):
     k = State(terms=TERMS)
@@ -228,25 +239,25 @@ def test_a_pause_is_told_once_and_its_end(written, kind, message):
 
 
 def test_what_the_cortex_does_is_told(written):
-    state = Cluster()
+    state = SchedulerState()
     state.members["branch:0"] = Member("branch", 0, past=("x", 3))
     state.members["branch:1"] = Member("branch", 1)
-    pool = state.pools["p"] = Pool(new(LimitPolicy()), allowed=Allowance(40))
+    pool = state.pools["p"] = PoolState(new(LimitPolicy()), allowed=PoolAllowance(40))
     log = ClusterLog(state)
-    from cortex.scheduler.reports import Report
+    from cortex.scheduler.reports import ProgressReport
 
-    reported = protocol.Reported(1.0, Report("branch:0", "i", "n", 1, "calling"))
+    reported = protocol.MemberReported(1.0, ProgressReport("branch:0", "i", "n", 1, "calling"))
     log.step(reported, [])
-    pool.allowed = Allowance(20)
+    pool.allowed = PoolAllowance(20)
     log.step(reported, [])
-    log.step(protocol.Passed(2.0), [
-        protocol.Moved("route:r", "closed", "open", "7 of 10 failed"), protocol.Moved("route:r", "open", "half-open", ""),
-        protocol.Moved("route:r", "half-open", "closed", ""), protocol.Kill("branch:1", "silent for 30 s, and unheard"),
-        protocol.Start("branch", "branch:0"), protocol.Start("branch", "branch:1"), protocol.Condemn("j", "marked"),
+    log.step(protocol.TimePassed(2.0), [
+        protocol.BreakerMoved("route:r", "closed", "open", "7 of 10 failed"), protocol.BreakerMoved("route:r", "open", "half-open", ""),
+        protocol.BreakerMoved("route:r", "half-open", "closed", ""), protocol.KillMember("branch:1", "silent for 30 s, and unheard"),
+        protocol.StartMember("branch", "branch:0"), protocol.StartMember("branch", "branch:1"), protocol.StopJob("j", "marked"),
     ])  # fmt: skip
-    log.step(protocol.Died(3.0, "branch:1", "n"), [])
-    log.step(protocol.Capped(4.0, "ann", "p", Caps(concurrency=3)), [])
-    log.step(protocol.Drain(5.0, "bob", "n"), [])
+    log.step(protocol.MemberDied(3.0, "branch:1", "n"), [])
+    log.step(protocol.PoolCapped(4.0, "ann", "p", PoolCaps(concurrency=3)), [])
+    log.step(protocol.DrainMember(5.0, "bob", "n"), [])
     assert messages(written) == [
         "a limit was cut", "a breaker opened", "a breaker is half open", "a breaker closed",
         "an actor is ended by force", "an actor is started again", "an actor is started",
@@ -255,7 +266,7 @@ def test_what_the_cortex_does_is_told(written):
     ]  # fmt: skip
     told = lines(written)
     assert (told[0]["limit"], told[0]["was"]) == (20, 40)
-    log.step(protocol.Passed(6.0), [protocol.Moved("route:r", "half-open", "open", "2 of 2 probes failed")])
+    log.step(protocol.TimePassed(6.0), [protocol.BreakerMoved("route:r", "half-open", "open", "2 of 2 probes failed")])
     assert [line["level"] for line in lines(written) if line["message"] == "a breaker opened"] == ["warning", "info"]
     assert [line["who"] for line in told if "who" in line] == ["ann", "bob"]
     assert "marked" not in written.getvalue()
@@ -289,7 +300,9 @@ async def test_nothing_of_prompts_replies_and_keys_stands_in_any_line(tmp_path, 
     await run_of(tmp_path, broken, 5, job="b", telemetry=of_environ({"OTEL_TRACES_EXPORTER": "none"})).to_end()
     output = written.getvalue()
     told = messages(written)
-    assert {"the job begins", "attempts failed", "an attempt failed", "the job has ended", "the job is blocked"} <= set(told)
+    assert {"the job begins", "attempts failed", "an attempt failed", "the job has ended", "the job is blocked"} <= set(
+        told
+    )
     out, err = capfd.readouterr()
     for text in (output, out, err):
         assert "MARKED" not in text and KEY not in text and "'row" not in text and "row 1" not in text
@@ -323,7 +336,11 @@ def test_records_are_sent_and_what_operators_do_is_an_event(written):
     finally:
         handler.close()
     first, second = kept.records
-    assert (first.event_name, first.body, first.severity_text) == ("cortex.job.drain", "the job was told to stop", "INFO")
+    assert (first.event_name, first.body, first.severity_text) == (
+        "cortex.job.drain",
+        "the job was told to stop",
+        "INFO",
+    )
     assert first.attributes["cortex.job.id"] == "j" and first.attributes["cortex.who"] == "bob"
     assert first.attributes["cortex.actor"] == "channel:j"
     assert KEY not in second.body

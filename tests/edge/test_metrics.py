@@ -20,10 +20,10 @@ from actors.observability.metrics.prometheus_text import page
 from actors.observability.metrics.ray_export import RayGauges, numbers
 from actors.observability.metrics.samples import Exemplar, Point, Readings, spread, together
 from actors.observability.metrics.scrape_server import ListenError, Scraped, place_of
-from cortex.scheduler.state import Cluster, Node, Pool, Route
+from cortex.scheduler.state import NodeState, PoolState, RouteState, SchedulerState
 from cortex.state import events
 from cortex.state.state import State
-from cortex.values.limits import Limits, Terms
+from cortex.values.limits import JobTerms, Limits
 from cortex.values.limits import Route as Place
 from cortex.values.reply import Reply, Usage
 from policies.failures import breaker
@@ -33,7 +33,7 @@ from tests.edge.counted import counting, found_in, metrics_of, of, parsed, run_o
 from tests.edge.jobs import PRICE, FunctionModel, reply
 
 PLACE = Place(endpoint="https://api.example.com:8443/v1", model="m")
-TERMS = Terms(job="j", program="batch", params_json=b"{}", fingerprint="f", route=PLACE)
+TERMS = JobTerms(job="j", program="batch", params_json=b"{}", fingerprint="f", route=PLACE)
 
 
 # -- a job -----------------------------------------------------------------------------------------------------------
@@ -145,12 +145,12 @@ def test_an_attempt_counts_for_the_route_that_it_went_to():
     from cortex.state import commands
 
     other = Place(endpoint="https://other.example.com", model="n")
-    terms = Terms(job="j", program="batch", params_json=b"{}", fingerprint="f", route=PLACE, fallbacks=(other,))
+    terms = JobTerms(job="j", program="batch", params_json=b"{}", fingerprint="f", route=PLACE, fallbacks=(other,))
     k = State(terms=terms)
     meter = JobMeter("j", "/nowhere", lambda: 0.0, lambda meter: None)
     calls = [commands.Call(goal, "0", 1, b"", b"", 1, 1, 1.0, goal % 2) for goal in (1, 2, 3)]
     meter.turn(1, events.Turn(1.0, ((events.Ticked(),),)), [*calls], k)
-    broke = events.Broke(3, "0", 1, Failure(FailureKind.TIMED_OUT, "", sent=True), 9.0, 0.0, "branch:0")
+    broke = events.AttemptFailed(3, "0", 1, Failure(FailureKind.TIMED_OUT, "", sent=True), 9.0, 0.0, "branch:0")
     meter.turn(2, events.Turn(2.0, ((_answered(1, 0.5), _answered(2, 0.5), broke),)), [], k)
     found = found_in(Readings(0.0, [], list(meter.spreads())))
     name = "gen_ai_client_operation_duration_seconds_count"
@@ -184,12 +184,12 @@ def test_an_exemplar_is_a_call_of_its_bucket_whose_trace_is_kept():
 # -- a cluster -------------------------------------------------------------------------------------------------------
 
 
-def _route(pool: str) -> Route:
-    return Route(pool)
+def _route(pool: str) -> RouteState:
+    return RouteState(pool)
 
 
 def test_breakers_count_how_often_they_opened_and_probed():
-    state = Cluster()
+    state = SchedulerState()
     route = state.routes["r"] = _route("p")
     breaker.block(breaker.ROUTE, route.breaker, 10.0, 0.0, "no credit", 0.0)
     found = found_in(Readings(0.0, list(of_cluster(state))))
@@ -210,15 +210,15 @@ def _series(readings: Readings) -> int:
 
 
 def _many(jobs: int, routes: int, calls: int = 5) -> Readings:
-    state = Cluster()
+    state = SchedulerState()
     for n in range(routes):
         state.routes[f"route {n}"] = _route(f"pool {n}")
-        state.pools[f"pool {n}"] = Pool(new(LimitPolicy()))
-        state.nodes[f"node {n}"] = Node()
+        state.pools[f"pool {n}"] = PoolState(new(LimitPolicy()))
+        state.nodes[f"node {n}"] = NodeState()
     found = Readings(0.0, list(of_cluster(state)))
     for n in range(jobs):
         meter = JobMeter(f"job-{n}", "/nowhere", lambda: 0.0, lambda meter: None)
-        k = State(terms=Terms(job=f"job-{n}", program="batch", params_json=b"{}", fingerprint="f", route=PLACE))
+        k = State(terms=JobTerms(job=f"job-{n}", program="batch", params_json=b"{}", fingerprint="f", route=PLACE))
         k.tally.answered = calls
         meter.turn(1, events.Turn(1.0, (tuple(_answered(goal, 0.5) for goal in range(calls)),)), [], k)
         found.points += meter.points()

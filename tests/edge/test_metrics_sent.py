@@ -26,7 +26,7 @@ from actors.observability.metrics.samples import Point, Readings, spread
 from actors.observability.wiring import Observers
 from cortex.state import events
 from cortex.state.state import State
-from cortex.values.limits import Route, Terms
+from cortex.values.limits import JobTerms, Route
 from tests.edge.counted import counting, run_of
 from tests.edge.jobs import PRICE, FunctionModel, reply
 
@@ -136,7 +136,12 @@ async def test_a_collector_is_told_what_the_job_says_itself(tmp_path, receiver):
 @pytest.mark.parametrize("receiver", ["http/protobuf"], indirect=True)
 async def test_what_has_come_since_where_a_collector_prefers_that(tmp_path, receiver):
     found, environ = receiver
-    said = {**environ, **FAST, "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": "delta", "OTEL_TRACES_EXPORTER": "none"}
+    said = {
+        **environ,
+        **FAST,
+        "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": "delta",
+        "OTEL_TRACES_EXPORTER": "none",
+    }
     model = FunctionModel(lambda body: reply("ok"), pause_s=0.01)
     await run_of(tmp_path, model, 150, telemetry=counting(**said)).to_end()
     told = [metrics for each in found.requests if "cortex.calls" in (metrics := found.metrics(each))]
@@ -215,7 +220,7 @@ async def test_what_is_kept_for_a_collector_that_is_down_is_bounded(tmp_path):
     for n in range(3 * LAST_KEPT):
         meter = metrics.watch(f"job-{n}", str(tmp_path))
         route = Route(endpoint="http://x", model="m")
-        terms = Terms(job=f"job-{n}", program="batch", params_json=b"{}", fingerprint="f", route=route)
+        terms = JobTerms(job=f"job-{n}", program="batch", params_json=b"{}", fingerprint="f", route=route)
         meter.turn(1, events.Turn(1.0, ((events.Ticked(),),)), [], State(terms=terms))
         meter.close()
     assert len(metrics._last) == LAST_KEPT and not metrics._meters
@@ -233,7 +238,7 @@ def test_a_loop_that_has_ended_or_is_busy_leaves_nothing_unawaited_and_nothing_r
     async def ended_job() -> None:
         meter = metrics.watch("j", str(tmp_path))
         route = Route(endpoint="http://x", model="m")
-        terms = Terms(job="j", program="batch", params_json=b"{}", fingerprint="f", route=route)
+        terms = JobTerms(job="j", program="batch", params_json=b"{}", fingerprint="f", route=route)
         meter.turn(1, events.Turn(1.0, ((events.Ticked(),),)), [], State(terms=terms))
         meter.close()
 

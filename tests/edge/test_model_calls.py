@@ -19,7 +19,7 @@ from actors.providers.credentials.credential import Credential, CredentialError
 from actors.providers.messages.client import COUNTED_FIELDS, AnthropicModel
 from cortex.values.reply import Reply, Usage
 from policies.failures.failure import Failure, FailureKind
-from policies.limits.limit import Bucket
+from policies.limits.limit import ReportedBucket
 from tests.edge.scripted import MESSAGE, Answer, Asked, Step, chunked, compact, http, scripted, streamed
 from tests.edge.test_model_stream import events_of
 from tests.edge.wired import BODY, CREDENTIAL, KEY, ROADS, Connect, always, connected, error, failed
@@ -131,7 +131,9 @@ def test_the_endpoint_shows_no_password() -> None:
 
 
 def test_the_sdk_is_imported_only_when_needed() -> None:
-    code = "import sys, actors.providers.messages.client; sys.exit('anthropic' in sys.modules or 'httpx2' in sys.modules)"
+    code = (
+        "import sys, actors.providers.messages.client; sys.exit('anthropic' in sys.modules or 'httpx2' in sys.modules)"
+    )
     environ = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     assert subprocess.run([sys.executable, "-c", code], env=environ, check=False).returncode == 0
 
@@ -169,13 +171,13 @@ async def test_rate_limits_are_read_from_every_answer(connect: Connect) -> None:
         date="Sat, 21 Nov 2026 10:00:00 GMT",
     )
     answers = iter([first, http(MESSAGE), http({}, 429, anthropic_ratelimit_requests_limit="9")])
-    told = Bucket(50, 49, 30.0)
+    told = ReportedBucket(50, 49, 30.0)
     async with connect(lambda _: next(answers)) as (_, model):
         seen = [model.rate]
         for _ in range(3):
             await model.call(BODY, output_tokens_max=16, timeout_s=5)
             seen.append(model.rate)
-    assert [rate and rate.requests for rate in seen] == [None, told, told, Bucket(9, None, None)]
+    assert [rate and rate.requests for rate in seen] == [None, told, told, ReportedBucket(9, None, None)]
 
 
 async def test_a_packed_answer_is_unpacked(connect: Connect) -> None:

@@ -6,7 +6,7 @@ import pytest
 from multidict import CIMultiDict
 
 from actors.providers.messages.rate_limit_headers import RETRY_AFTER_MAX_S, rate_limits, retry_after_s, tells_limits
-from policies.limits.limit import Bucket, RateLimits
+from policies.limits.limit import RateLimits, ReportedBucket
 
 DATE = "Sat, 21 Nov 2026 10:00:00 GMT"
 
@@ -29,9 +29,9 @@ def test_all_four_limits_are_read_by_the_senders_clock() -> None:
     )
     assert tells_limits(headers)
     assert rate_limits(headers) == RateLimits(
-        requests=Bucket(4000, 3999, 30.0),
-        input_tokens=Bucket(2_000_000, 0, 60.0),
-        output_tokens=Bucket(None, None, 0.0),
+        requests=ReportedBucket(4000, 3999, 30.0),
+        input_tokens=ReportedBucket(2_000_000, 0, 60.0),
+        output_tokens=ReportedBucket(None, None, 0.0),
     )
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from actors.cluster.shipping.kv_store import Notes, Shelf
-from policies.limits.limit import NO_CAPS, Caps
+from policies.limits.limit import NO_CAPS, PoolCaps
 from tests.edge.leasing import ROUTE, World
 from tests.edge.virtual import virtually
 
@@ -47,7 +47,7 @@ def test_a_cap_holds_for_a_cortex_that_no_job_can_tell_of_it(before: str) -> Non
             gone.turn()
             await asyncio.sleep(1.0)
             del world.channels["gone"]
-        await world.cortex.cap("ann", ROUTE, msgspec.msgpack.encode(Caps(concurrency=7, requests_per_min=90.0)))
+        await world.cortex.cap("ann", ROUTE, msgspec.msgpack.encode(PoolCaps(concurrency=7, requests_per_min=90.0)))
         for again in (True, False):
             await world.cortex.close()
             await world.start().begin(again)
@@ -67,7 +67,7 @@ def test_a_cap_that_was_taken_away_does_not_come_back_with_the_memory_of_a_job()
         world.start()
         job = world.add("j", wish=50)
         await asyncio.sleep(8.0)
-        await world.cortex.cap("ann", ROUTE, msgspec.msgpack.encode(Caps(concurrency=7)))
+        await world.cortex.cap("ann", ROUTE, msgspec.msgpack.encode(PoolCaps(concurrency=7)))
         await asyncio.sleep(8.0)
         assert job.told[-1].permits == 7
         memo = job.k.shares[0].memo = job.told[-1].memo

@@ -54,7 +54,7 @@ def test_whether_one_waits_or_is_told_the_journal_tells_the_same(
         journal = Folder(state).journal("j")
         turns = [(turn.at_s, [e for batch in turn.batches for e in batch]) for _, turn in journal.turns()]
         journal.close()
-        named = (events.Opened, events.Granted)  # the one names the folder, the other who granted it
+        named = (events.Opened, events.PermitsGranted)  # the one names the folder, the other who granted it
         return [(at_s, [e for e in happened if type(e) not in named]) for at_s, happened in turns]
 
     waited = journalled("waited", may=False)

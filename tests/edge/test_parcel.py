@@ -18,7 +18,9 @@ from policies.failures.failure import Failure, FailureKind
 
 
 def _answered(goal: int = 1, reply: Any = None) -> events.Answered:
-    return events.Answered(goal, "0", 1, b"h", reply or Reply(b"{}", "end_turn", "m", Usage(1, 2)), 0.1, 0.2, "branch:0")
+    return events.Answered(
+        goal, "0", 1, b"h", reply or Reply(b"{}", "end_turn", "m", Usage(1, 2)), 0.1, 0.2, "branch:0"
+    )
 
 
 def _parcel(*batch: events.Event) -> Parcel:
@@ -52,7 +54,7 @@ def test_a_reply_that_would_be_read_otherwise_is_decoded(reply: Any) -> None:
 
 
 def test_what_broke_is_decoded() -> None:
-    broke = events.Broke(1, "0", 1, Failure(FailureKind.TRANSIENT, "cut"))
+    broke = events.AttemptFailed(1, "0", 1, Failure(FailureKind.TRANSIENT, "cut"))
     assert batch_in(_parcel(_answered(), broke)) is None
     assert decoded(_parcel(broke)) == (broke,)
 

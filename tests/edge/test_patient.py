@@ -134,7 +134,7 @@ def test_how_many_must_be_under_way(took_s: float, near: bool, under_way: int, w
         courier = Courier("branch:1", "1", channel, lambda: under_way - 1, worth_s)
         courier.took_s = took_s
         began_s = asyncio.get_running_loop().time()
-        courier.add(events.Broke(1, "0", 1, Failure(FailureKind.TRANSIENT, "cut"), took_s))
+        courier.add(events.AttemptFailed(1, "0", 1, Failure(FailureKind.TRANSIENT, "cut"), took_s))
         await asyncio.sleep(1)
         assert [each_s - began_s for each_s in heard_s] == pytest.approx([waits_s], abs=1e-4)
         await courier.close()
@@ -152,7 +152,9 @@ def test_when_all_are_there_nobody_waits(monkeypatch: pytest.MonkeyPatch, calls:
         await scene.send(*(call(1_000 + n, str(5 + n / 1e4)) for n in range(calls)))
         await asyncio.sleep(8)
         assert len(scene.channel.heard) == calls
-        assert max(heard_s for heard_s, _ in scene.channel.heard) == pytest.approx(began_s + 5 + (calls - 1) / 1e4, abs=1e-3)
+        assert max(heard_s for heard_s, _ in scene.channel.heard) == pytest.approx(
+            began_s + 5 + (calls - 1) / 1e4, abs=1e-3
+        )
 
     on_stage(play, Spread())
 

@@ -21,11 +21,11 @@ from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import settings_from
 from benchmarks import plan as bench
 from cortex import planning
-from cortex.planning import Plan, Sample, planned
+from cortex.planning import JobPlan, PlanSample, planned
 from cortex.programs.batch import Batch
 from cortex.state.events import Row
+from cortex.values.limits import JobTerms as JobTerms
 from cortex.values.limits import Limits, Route
-from cortex.values.limits import Terms as JobTerms
 from tests.edge.jobs import PRICE, ListSink, ListSource, armed
 from tests.edge.virtual import VirtualRuntime, virtually
 
@@ -66,7 +66,9 @@ def run(folder: Path, job: str, rows: list[Row], limits: Limits, told: tuple[str
     return virtually(whole())
 
 
-def plan_of(folder: Path, rows: list[Row], limits: Limits, told: tuple[str, ...]) -> tuple[Plan, Heard, dict[str, Any]]:
+def plan_of(
+    folder: Path, rows: list[Row], limits: Limits, told: tuple[str, ...]
+) -> tuple[JobPlan, Heard, dict[str, Any]]:
     """The plan of these rows by a sample of them, what was heard of limits, and what the sample's job came to."""
     sizes = Sizes(Batch(), "m", OUTPUT_TOKENS_MAX)
     for row in rows:
@@ -78,10 +80,10 @@ def plan_of(folder: Path, rows: list[Row], limits: Limits, told: tuple[str, ...]
     facts = run(folder, "sample", [rows[place] for place in sorted(places.values())], few, told)
     seen, _, heard = seen_in(Folder(folder), "sample", places)
     route = Route(endpoint="x", model="m", price=PRICE)
-    terms = planning.Terms(
+    terms = planning.PlanTerms(
         price=PRICE, batch_price=None, prompt_tokens_max=100_000, limits=limits_of(Folder(folder), route, limits, heard)
     )
-    return planned(counted, terms, Sample(strata, seen)), heard, facts
+    return planned(counted, terms, PlanSample(strata, seen)), heard, facts
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from actors.worker.builtin_tools import Offered
 from actors.workspace.tree import STORE
 from cortex.programs.ralph import Ralph
 from cortex.state.program import params_of
-from cortex.values.limits import Limits, Route, Terms
+from cortex.values.limits import JobTerms, Limits, Route
 from policies.failures.failure import Failure
 from tests.edge.jobs import ListSink, Run, armed
 from tests.edge.virtual import VirtualRuntime, virtually
@@ -66,7 +66,9 @@ async def test_mistakes_are_found_by_the_check_and_put_right_in_a_later_round(tm
 @pytest.mark.parametrize("die_after", [0, 1, 2, 4])
 async def test_killed_in_the_middle_it_ends_with_the_same_folder_and_pays_for_nothing_twice(tmp_path, die_after):
     wanted = await Run(
-        tmp_path / "straight", SimulatedModel(), program=program(workshop(tmp_path / "other", ITEMS))  # type: ignore[arg-type]
+        tmp_path / "straight",
+        SimulatedModel(),
+        program=program(workshop(tmp_path / "other", ITEMS)),  # type: ignore[arg-type]
     ).to_end()
     folder = workshop(tmp_path / "work", ITEMS)
     model = SimulatedModel()
@@ -74,9 +76,10 @@ async def test_killed_in_the_middle_it_ends_with_the_same_folder_and_pays_for_no
     first = Run(tmp_path / "state", model, program=program(folder))  # type: ignore[arg-type]
     await first.crash_after(lambda: worked.worked >= die_after and (folder / STORE).exists())
     again = await Run(tmp_path / "state", model, program=program(folder)).to_end()  # type: ignore[arg-type]
-    assert again.answer == wanted.answer and (folder / "answers.txt").read_text() == (
-        tmp_path / "other" / "answers.txt"
-    ).read_text()
+    assert (
+        again.answer == wanted.answer
+        and (folder / "answers.txt").read_text() == (tmp_path / "other" / "answers.txt").read_text()
+    )
     assert worked.worked <= wanted.answer["rounds"] + 1, "one was in flight"
 
 
@@ -134,7 +137,7 @@ def test_when_the_quota_is_used_up_it_pauses_until_the_provider_names_and_goes_o
         runtime = Evening()
         model = Quota(runtime.now_s, 2, fault)
         made = program(folder)
-        terms = Terms(
+        terms = JobTerms(
             job="j", program="ralph", params_json=params_of(made), fingerprint="f",
             route=Route(endpoint=model.endpoint, model="m"), limits=Limits(blocked_wait_s=7_200.0),
         )  # fmt: skip

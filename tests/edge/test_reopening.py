@@ -25,7 +25,7 @@ def _over() -> Stage:
 
 def _opening(stage: Stage, edition: int = 1, **more: object) -> Opening:
     kinds = {"refused": 1}
-    again = events.Reopened("ann", edition, ("b",), (0,), kinds, stage.k.position, **more)  # type: ignore[arg-type]
+    again = events.RowsReopened("ann", edition, ("b",), (0,), kinds, stage.k.position, **more)  # type: ignore[arg-type]
     terms = stage.k.terms
     if again.model:
         terms = msgspec.structs.replace(terms, route=Route(endpoint="sim", model=again.model))
@@ -35,7 +35,7 @@ def _opening(stage: Stage, edition: int = 1, **more: object) -> Opening:
 def test_it_comes_before_everything_else_and_the_job_goes_on():
     stage = _over()
     batch, anew = resuming_batch(stage.k, _opening(stage), 2, ())
-    assert [type(event) for event in batch] == [events.Rejoined, events.Reopened, events.Resumed] and not anew
+    assert [type(event) for event in batch] == [events.Rejoined, events.RowsReopened, events.Resumed] and not anew
     stage.turn(*batch)
     assert (stage.k.edition, stage.k.outcome) == (1, "")
 
@@ -52,7 +52,7 @@ def test_the_same_opening_twice_opens_once():
     stage = _over()
     stage.turn(*resuming_batch(stage.k, _opening(stage), 2, ())[0])
     batch, _ = resuming_batch(stage.k, _opening(stage), 3, ())
-    assert not any(isinstance(event, events.Reopened) for event in batch)
+    assert not any(isinstance(event, events.RowsReopened) for event in batch)
 
 
 def test_a_job_that_was_cancelled_meanwhile_is_left_alone():

@@ -60,16 +60,18 @@ def story_of_all_kinds(folder: Path, **more: Any) -> Book:
     """A journal in which most of what can become of an attempt does."""
     fallback = Route(endpoint="https://other.test", model="spare", price=CHEAP)
     book = Book(folder, fallbacks=(fallback,), limits=Limits(concurrency=20), **more)
-    book.turn(events.Granted(20), events.Fed(tuple(row(f"r{i}") for i in range(8)), 0, 800, True))
+    book.turn(events.PermitsGranted(20), events.RowsRead(tuple(row(f"r{i}") for i in range(8)), 0, 800, True))
     book.turn(book.answered(1, usage=Usage(10, 2, 30, 40)), book.broke(2), book.broke(3, kind="timed_out", status=0))
-    book.turn(events.Granted(0, again_s=5.0, why="9 of 10 failed"), events.Granted(20, 1), after_s=0.1)
+    book.turn(events.PermitsGranted(0, again_s=5.0, why="9 of 10 failed"), events.PermitsGranted(20, 1), after_s=0.1)
     book.turn(book.broke(4, kind="rejected", said="<b>bad</b> row", status=400), after_s=0.9)
     book.turn(events.Ticked(), after_s=30.0)
     book.turn(book.answered(2, 2, usage=Usage(100, 7), model="spare"), book.answered(5, by="branch:1"))
-    book.turn(events.Granted(2, starts=2, why="probing"))
-    book.turn(events.Granted(20), events.Rejoined(2, ((7, 1),)))
-    book.turn(events.Granted(20), book.answered(6, 1), after_s=2.0)  # given up for lost, and answered after all
-    book.turn(book.answered(7), book.answered(7), events.Recalled(8, "r7", book.asked[8, 2].hash, book.answered(7).reply))
+    book.turn(events.PermitsGranted(2, starts=2, why="probing"))
+    book.turn(events.PermitsGranted(20), events.Rejoined(2, ((7, 1),)))
+    book.turn(events.PermitsGranted(20), book.answered(6, 1), after_s=2.0)  # given up for lost, and answered after all
+    book.turn(
+        book.answered(7), book.answered(7), events.ReplyRecalled(8, "r7", book.asked[8, 2].hash, book.answered(7).reply)
+    )
     return book
 
 
@@ -88,18 +90,20 @@ def test_figures_are_those_of_the_job(tmp_path: Path) -> None:
     assert [(each.state, round(each.from_s - BEGUN_S, 3), each.to_s - BEGUN_S, each.why) for each in figures.periods] == [
         ("open", 2.1, 35.0, "9 of 10 failed"), ("half open", 35.0, 36.0, "probing")
     ]  # fmt: skip
-    assert [(each.name, each.failure) for each in figures.failed_goals] == [("r3", "rejected")] and figures.goals_failed == 1
+    assert [(each.name, each.failure) for each in figures.failed_goals] == [
+        ("r3", "rejected")
+    ] and figures.goals_failed == 1
     assert sum(book.k.tally.failed_for_good.values()) == 1
     assert figures.permits_most == 22 and set(figures.branches) == {"branch:0", "branch:1", "branch not known"}
 
 
 def test_the_provider_does_not_ask_to_wait_while_nobody_runs_the_job(tmp_path: Path) -> None:
     book = Book(tmp_path)
-    book.turn(events.Granted(2), events.Fed((row("a"),), 0, 100, True))
-    book.turn(events.Granted(2, starts=0, why="the provider asks to wait"), after_s=1.0)
+    book.turn(events.PermitsGranted(2), events.RowsRead((row("a"),), 0, 100, True))
+    book.turn(events.PermitsGranted(2, starts=0, why="the provider asks to wait"), after_s=1.0)
     book.turn(book.broke(1), after_s=3.0)
     book.turn(events.Rejoined(2), after_s=500.0)  # it was killed, and somebody came back
-    book.turn(events.Granted(2), after_s=1.0)
+    book.turn(events.PermitsGranted(2), after_s=1.0)
     figures, _ = folded(book.folder)
     assert [(period.state, period.to_s - period.from_s) for period in figures.periods] == [("held", 3.0)]
     assert "another run went on with the job, 500.0 s after its last turn" in [said for _, said in figures.happenings]
@@ -107,7 +111,7 @@ def test_the_provider_does_not_ask_to_wait_while_nobody_runs_the_job(tmp_path: P
 
 def test_what_was_under_way_at_the_end_stays_charged(tmp_path: Path) -> None:
     book = Book(tmp_path)
-    book.turn(events.Granted(2), events.Fed((row("a"), row("b")), 0, 10, True))
+    book.turn(events.PermitsGranted(2), events.RowsRead((row("a"), row("b")), 0, 10, True))
     book.turn(events.Stopped("ann", "condemn", "it died"))
     told = summary(book.k)
     assert told["outcome"] == "partial" and told["assumed_nusd"] > 0
@@ -120,20 +124,24 @@ def test_what_was_under_way_at_the_end_stays_charged(tmp_path: Path) -> None:
 def test_figures_are_those_of_the_job_whatever_happens(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)
     book = Book(tmp_path, limits=Limits(concurrency=30))
-    book.turn(events.Granted(30), events.Fed(tuple(row(f"r{i}") for i in range(60)), 0, 600, True))
+    book.turn(events.PermitsGranted(30), events.RowsRead(tuple(row(f"r{i}") for i in range(60)), 0, 600, True))
     for _ in range(150):
         flights = [*book.k.flights.values()]
         some: list[Any] = []
         for flight in draw.sample(flights, min(len(flights), draw.randrange(8))):
             if draw.random() < 0.6:
-                some.append(book.answered(flight.goal, flight.attempt, draw.random(), usage=Usage(draw.randrange(9), 3)))
+                some.append(
+                    book.answered(flight.goal, flight.attempt, draw.random(), usage=Usage(draw.randrange(9), 3))
+                )
             else:
-                kind, status = draw.choice([("overloaded", 529), ("transient", 0), ("throttled", 429), ("rejected", 400)])
+                kind, status = draw.choice(
+                    [("overloaded", 529), ("transient", 0), ("throttled", 429), ("rejected", 400)]
+                )
                 some.append(book.broke(flight.goal, flight.attempt, kind, f"no {draw.randrange(5)}", status=status))
         if draw.random() < 0.1:
             some += some[:1]
         if draw.random() < 0.02:
-            some = [events.Rejoined(book.k.epoch + 1, ()), events.Granted(30)]
+            some = [events.Rejoined(book.k.epoch + 1, ()), events.PermitsGranted(30)]
         book.turn(*some, after_s=draw.random() * 5)
     assert not book.k.flights
     figures, _ = folded(book.folder)
@@ -194,7 +202,7 @@ _WORDS = ["what is"]
 
 def test_a_program_that_asks_otherwise_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     book = Book(tmp_path, program=Otherwise(), fingerprint="another")
-    book.turn(events.Granted(2), events.Fed((events.Row("0", b'"a"'),), 0, 10, True))
+    book.turn(events.PermitsGranted(2), events.RowsRead((events.Row("0", b'"a"'),), 0, 10, True))
     book.turn(book.answered(1))
     assert not readings(book.folder, "job")[0].changed
     monkeypatch.setattr("tests.edge.test_report_fold._WORDS", ["tell me of"])
@@ -203,11 +211,11 @@ def test_a_program_that_asks_otherwise_is_not_believed(tmp_path: Path, monkeypat
 
 def test_a_job_that_began_anew_is_told_from_there(tmp_path: Path) -> None:
     book = Book(tmp_path)
-    book.turn(events.Granted(9), events.Fed((row("a"), row("b")), 0, 10, True))
+    book.turn(events.PermitsGranted(9), events.RowsRead((row("a"), row("b")), 0, 10, True))
     book.turn(book.answered(1), book.broke(2))
     before = book.k.ledger.known_nusd
     book.anew()
-    book.turn(events.Granted(9), events.Fed((row("a"), row("b")), 0, 10, True))
+    book.turn(events.PermitsGranted(9), events.RowsRead((row("a"), row("b")), 0, 10, True))
     goals = [*book.k.goals]
     book.turn(book.answered(goals[0], usage=Usage(1, 1)), book.answered(goals[1], usage=Usage(1, 1)))
     figures, (reading,) = folded(book.folder)
@@ -227,7 +235,7 @@ def test_a_journal_is_not_touched(tmp_path: Path) -> None:
 
 def test_turns_that_come_while_it_reads_wait_for_the_next_report(tmp_path: Path) -> None:
     book = Book(tmp_path)
-    book.turn(events.Granted(9), events.Fed(tuple(row(f"r{i}") for i in range(3)), 0, 10, True))
+    book.turn(events.PermitsGranted(9), events.RowsRead(tuple(row(f"r{i}") for i in range(3)), 0, 10, True))
     book.turn(book.answered(1))
     (reading,) = readings(book.folder, "job")
     book.turn(book.answered(2))
@@ -274,7 +282,7 @@ class Nested(Program, frozen=True):
 
 def test_the_goal_tree_shows_the_largest_and_sums_the_rest(tmp_path: Path) -> None:
     book = Book(tmp_path, program=Nested(), limits=Limits(concurrency=100))
-    book.turn(events.Granted(100), events.Fed((), 0, 0, True))
+    book.turn(events.PermitsGranted(100), events.RowsRead((), 0, 0, True))
     for goal in range(2, 62):
         if (goal, 1) in book.asked:
             book.turn(book.answered(goal, usage=Usage(goal, 1)), after_s=0.1)
@@ -290,7 +298,7 @@ def test_the_goal_tree_shows_the_largest_and_sums_the_rest(tmp_path: Path) -> No
 
 def test_memory_does_not_grow_with_the_job(tmp_path: Path) -> None:
     book = Book(tmp_path, limits=Limits(concurrency=2_000, window_rows=4_000))
-    book.turn(events.Granted(2_000), events.Fed(tuple(row(f"r{i}") for i in range(2_000)), 0, 10, True))
+    book.turn(events.PermitsGranted(2_000), events.RowsRead(tuple(row(f"r{i}") for i in range(2_000)), 0, 10, True))
     for start in range(1, 2_001, 100):
         book.turn(*(book.answered(goal, by=f"branch:{goal % 90}") for goal in range(start, start + 100)))
     figures, _ = folded(book.folder)

@@ -69,7 +69,9 @@ def made(book: Book, text: bool = True, library: bytes | None = b"window.Plotly=
 def hostile(folder: Path) -> Book:
     """A job in which everything that is not ours is meant to break out."""
     book = Book(folder, places={"output": HOSTILE})
-    book.turn(events.Granted(9), events.Fed((row(HOSTILE, HOSTILE), row("r1", HOSTILE), row("r2")), 0, 9, True))
+    book.turn(
+        events.PermitsGranted(9), events.RowsRead((row(HOSTILE, HOSTILE), row("r1", HOSTILE), row("r2")), 0, 9, True)
+    )
     book.turn(book.broke(1, kind="rejected", said=HOSTILE, status=400), book.answered(2, text=HOSTILE, by=HOSTILE))
     book.turn(events.Stopped(HOSTILE, "drain"))
     return book
@@ -119,7 +121,7 @@ def test_what_is_not_ours_stays_text(tmp_path: Path) -> None:
 
 def test_no_text_means_none(tmp_path: Path) -> None:
     book = Book(tmp_path)
-    book.turn(events.Granted(9), events.Fed((row("key-1", "a secret question"),), 0, 9, True))
+    book.turn(events.PermitsGranted(9), events.RowsRead((row("key-1", "a secret question"),), 0, 9, True))
     book.turn(book.answered(1, text="a secret answer"))
     with_text, without = made(book), made(book, text=False)
     assert with_text.count("a secret question") == 2 and with_text.count("a secret answer") == 1
@@ -175,17 +177,19 @@ def test_contrast_is_that_of_the_standard() -> None:
 
 def test_colours_that_look_alike_to_some_differ_in_their_filling() -> None:
     """Pairs that people with a common colour deficiency may take for one another, in one stacked chart."""
-    assert len({PATTERNS[kind] for kind in ("answered", "throttled", "overloaded", "transient", "timed_out", "lost")}) == 6
+    assert (
+        len({PATTERNS[kind] for kind in ("answered", "throttled", "overloaded", "transient", "timed_out", "lost")}) == 6
+    )
 
 
 def test_very_many_waits_are_drawn_as_the_bins_that_they_fill(tmp_path: Path) -> None:
     book = Book(tmp_path)
     for _ in range(60):
-        book.turn(events.Granted(5), after_s=7.0)
-        book.turn(events.Granted(5, starts=0, why="the provider asks to wait"), after_s=3.0)
+        book.turn(events.PermitsGranted(5), after_s=7.0)
+        book.turn(events.PermitsGranted(5, starts=0, why="the provider asks to wait"), after_s=3.0)
     for _ in range(60):
-        book.turn(events.Granted(5), after_s=1.0)
-        book.turn(events.Granted(5, starts=0, why="the provider asks to wait"), after_s=9.0)
+        book.turn(events.PermitsGranted(5), after_s=1.0)
+        book.turn(events.PermitsGranted(5, starts=0, why="the provider asks to wait"), after_s=9.0)
     figures, _ = folded(book.folder)
     bands = next(chart for chart in charts(figures, 100, None) if chart["id"] == "calls")["bands"]
     assert sum(period.state == "held" for period in figures.periods) == 120

@@ -14,11 +14,11 @@ from actors.branch.outcome_counters import FIRST_MAX
 from actors.messaging.report_sender import AGAIN_S, REPORT_S, URGENT_S
 from cortex.scheduler.reports import RouteSignals
 from policies.failures.failure import Failure, FailureKind
-from policies.limits.limit import Bucket, RateLimits
+from policies.limits.limit import RateLimits, ReportedBucket
 from tests.edge.branches import Model, Scene, call, on_stage
 from tests.edge.jobs import reply
 
-LIMITS = RateLimits(requests=Bucket(50, 40, 1.0))
+LIMITS = RateLimits(requests=ReportedBucket(50, 40, 1.0))
 
 
 # -- what is counted --------------------------------------------------------------------------------------------------
@@ -135,7 +135,9 @@ def test_what_others_wait_for_is_told_at_once(text: str, at_once: bool) -> None:
         await asyncio.sleep(REPORT_S - 0.001)
         times = [at_s - sent_s for at_s, _ in scene.cortex.reports]
         assert times[:1] == ([0.0] if at_once else [])
-        assert times[1:] in ([], [pytest.approx(URGENT_S)]), "what ended a round of the loop later follows, but no faster"
+        assert times[1:] in ([], [pytest.approx(URGENT_S)]), (
+            "what ended a round of the loop later follows, but no faster"
+        )
 
     on_stage(play, model)
 

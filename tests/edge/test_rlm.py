@@ -14,7 +14,7 @@ from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
 from cortex.programs.parts.rlm_prompts import code_of, described, unquoted
 from cortex.programs.rlm import rlm
-from cortex.state.sandbox import Bounds
+from cortex.state.sandbox import SandboxBounds
 from cortex.values.limits import Limits
 from tests.edge.jobs import FunctionModel, Run, reply
 
@@ -51,7 +51,7 @@ class Scripted(FunctionModel):
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A piece that never ends has half a second."""
-    monkeypatch.setattr("cortex.programs.rlm.Bounds", partial(Bounds, time_s=0.5))
+    monkeypatch.setattr("cortex.programs.rlm.SandboxBounds", partial(SandboxBounds, time_s=0.5))
 
 
 async def solved(folder: Path, model: FunctionModel, **params: Any) -> Run:
@@ -80,7 +80,9 @@ async def test_mapped_calls_are_side_by_side_and_bare_ones_one_after_the_other(t
     together = Scripted(gathered + SUBMIT, pause_s=0.02)
     await solved(tmp_path / "gathered", together)
     assert together.most_at_once == 6 and sorted(together.prompts) == sorted(mapped.prompts)
-    one_by_one = MAP.replace("llm_map([", "[llm_query(").replace("part) for part in parts])", "part)) for part in parts]")
+    one_by_one = MAP.replace("llm_map([", "[llm_query(").replace(
+        "part) for part in parts])", "part)) for part in parts]"
+    )
     bare = Scripted(one_by_one + SUBMIT)
     run = await solved(tmp_path / "bare", bare)
     assert run.answer == 40 and bare.most_at_once == 1
@@ -115,7 +117,12 @@ async def test_errors_go_back_bounded_and_at_most_n_times(tmp_path, impatient):
     run = await solved(tmp_path, model, errors=4, turns=1)
     assert run.answer == 40
     said = model.writing[-1]
-    for words in ("refused, syntax (line 1)", "ZeroDivisionError: division by zero", "forbidden (line 1)", "refused, time"):
+    for words in (
+        "refused, syntax (line 1)",
+        "ZeroDivisionError: division by zero",
+        "forbidden (line 1)",
+        "refused, time",
+    ):
         assert words in said
     assert "You have this one turn. Submit an answer now." in said
     model = Scripted(*["raise ValueError('x' * 100000)"] * 3)
@@ -181,7 +188,9 @@ async def test_equal_prompts_of_a_piece_are_different_samples_and_an_error_pays_
 
 async def test_the_bound_of_calls_holds_for_all_pieces_also_those_that_were_not_kept(tmp_path, impatient):
     first = "for n in range(10):\n    llm(f'first {n}')\nwhile True:\n    pass"
-    model = Scripted(first, "llm_map([f'second {n}' for n in range(6)])", "submit(len(llm_map([f'first {n}' for n in range(9)])))")
+    model = Scripted(
+        first, "llm_map([f'second {n}' for n in range(6)])", "submit(len(llm_map([f'first {n}' for n in range(9)])))"
+    )
     run = await solved(tmp_path, model, calls=15)
     assert "time" in model.writing[1] and "calls: more than 15 calls, with those before" in model.writing[2]
     assert run.answer == 9
@@ -194,7 +203,9 @@ async def test_it_recurses_to_the_stated_depth_by_child_jobs(tmp_path):
         return "submit(str(len(context)))" if inner else "submit([rlm('inner', context[:n]) for n in (5, 7)])"
 
     model = Scripted("")
-    model._answer = lambda body: reply(f"```python\n{write(model, msgspec.json.decode(body)['messages'][0]['content'])}\n```")
+    model._answer = lambda body: reply(
+        f"```python\n{write(model, msgspec.json.decode(body)['messages'][0]['content'])}\n```"
+    )
     run = await solved(tmp_path, model, returns="list", depth=1)
     assert run.answer == ["5", "7"]
     assert len(list((tmp_path / "jobs").glob("j~*"))) == 2
@@ -237,7 +248,9 @@ async def test_the_journal_does_not_hold_the_context_once_a_pause(tmp_path):
 async def test_every_prompt_is_within_m(tmp_path):
     settings = SimulatorSettings(error=0.0, context_window=3_000)
     model = SimulatedModel(settings)
-    context = "\n".join(f"Review {n} of K-{n % 9}: the {'delivery was late' if n % 4 else 'colour is fine'}." for n in range(2_000))
+    context = "\n".join(
+        f"Review {n} of K-{n % 9}: the {'delivery was late' if n % 4 else 'colour is fine'}." for n in range(2_000)
+    )
     program = rlm(question="How many of the reviews of K-3 mention a late delivery?", context=context, returns="number")
     run = await Run(tmp_path, model, program=program, limits=Limits(output_tokens_max=200)).to_end()  # type: ignore[arg-type]
     assert run.answer == sum(n % 9 == 3 and n % 4 > 0 for n in range(2_000))
@@ -256,7 +269,9 @@ def test_code_is_what_stands_in_fences():
 
 def test_what_is_in_k_is_described_by_type_and_size():
     assert described("ab\nc", 0) == "context: str, 4 characters, 2 lines"
-    assert described({"a": "xyz", "b": [1, 2]}, 0) == "context: dict of 2\ncontext['a']: str of 3\ncontext['b']: list of 2"
+    assert (
+        described({"a": "xyz", "b": [1, 2]}, 0) == "context: dict of 2\ncontext['a']: str of 3\ncontext['b']: list of 2"
+    )
     assert described([1, 2, 3], 0) == "context: list of 3 (int)"
     assert len(described("x" * 10_000, 100)) < 200
     assert len(described(["x" * 10_000] * 50, 100)) < 250
@@ -269,7 +284,10 @@ def test_what_is_in_k_is_described_by_type_and_size():
         ("raised: NameError: name 'foo' is not defined", "raised: NameError: name 'foo' is not defined"),
         ("raised: KeyError: yes", "raised: KeyError: (its words quote an answer: print what you want to see)"),
         ("raised (line 3): ValueError: bad 'yes, all of it'", "raised (line 3): ValueError: bad '…'"),
-        ("raised: Exception: it said yes, all of it", "raised: Exception: (its words quote an answer: print what you want to see)"),
+        (
+            "raised: Exception: it said yes, all of it",
+            "raised: Exception: (its words quote an answer: print what you want to see)",
+        ),
         ("raised: ValueError: I got yes!", "raised: ValueError: I got …!"),
         ("raised: ValueError: eyes", "raised: ValueError: eyes"),
         ("time: it was stopped", "time: it was stopped"),

@@ -14,7 +14,7 @@ from benchmarks.nodes.simulated_nodes import Spread
 from benchmarks.scheduler import Load
 from cortex.scheduler import autoscaling, health, supervision
 from cortex.scheduler.protocol import Event
-from cortex.scheduler.state import Cluster
+from cortex.scheduler.state import SchedulerState
 
 
 class Counted(Load):
@@ -62,7 +62,7 @@ def test_a_term_that_grows_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> Non
     finished: list[int] = []
     hear = health.hear
 
-    def whole(buffer: health.Buffer, at_s: float, done: int) -> None:
+    def whole(buffer: health.HealthBuffer, at_s: float, done: int) -> None:
         hear(buffer, at_s, done)
         finished.append(done)
         for _ in finished:
@@ -115,7 +115,7 @@ def test_a_report_costs_the_same_with_ten_times_as_many_nodes() -> None:
 def test_a_look_at_all_nodes_with_each_report_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     hear = supervision.reported
 
-    def all_of_them(state: Cluster, *more: Any) -> bool:
+    def all_of_them(state: SchedulerState, *more: Any) -> bool:
         for _ in state.nodes:
             pass
         return hear(state, *more)

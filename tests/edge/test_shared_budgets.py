@@ -10,10 +10,10 @@ import pytest
 from actors.journal.journal import Folder, StoreError
 from actors.journal.postgres.account_store import Accounts
 from actors.limits.budgets import SharedBooks, books_of, identity
-from cortex.scheduler.budgets import Asked
-from policies.limits.limit import Caps
+from cortex.scheduler.budgets import BudgetRequest
+from policies.limits.limit import PoolCaps
 from policies.limits.slices import Budget, day_of
-from policies.limits.tenancy import Asked as Claim
+from policies.limits.tenancy import TenantRequest as Claim
 
 LABELS = {"team": "search"}
 DOLLAR = 10**9
@@ -29,8 +29,8 @@ def _books(database: str, folder: Folder) -> SharedBooks:
     return found
 
 
-def _asked(job: str, used: int = 0, holds: int = 0, lacks: int = 0, day: int = 0, **more: bool) -> Asked:
-    return Asked(
+def _asked(job: str, used: int = 0, holds: int = 0, lacks: int = 0, day: int = 0, **more: bool) -> BudgetRequest:
+    return BudgetRequest(
         job=job, labels=LABELS, day=day or day_of(time.time()), day_nusd=used, month_nusd=used,
         holds={"team=search a day": holds}, lacks_nusd=lacks, **more,
     )  # fmt: skip
@@ -89,7 +89,7 @@ def test_a_state_folder_has_one_name_wherever_it_is_looked_at_from(tmp_path: Pat
 def test_accounts_are_shared_by_the_servers_clock(database: str) -> None:
     one, other = Accounts(database), Accounts(database)
     one.prepare()
-    one.cap("pool", Caps(concurrency=3, who="ann"))
+    one.cap("pool", PoolCaps(concurrency=3, who="ann"))
     assert one.ask("pool", Claim(tenant="a", want=9, linger_s=1.0)).permits == 3
     share = other.ask("pool", Claim(tenant="b", want=9, linger_s=1.0))
     assert (share.permits, share.caps.who, share.tenants) == (0, "ann", 2)

@@ -15,8 +15,8 @@ from actors.limits import shared_accounts
 from actors.ports.runtime import Away
 from policies.failures.route_choice import pool_name
 from policies.limits import tenancy
-from policies.limits.limit import Caps
-from policies.limits.tenancy import Account, Asked, Share
+from policies.limits.limit import PoolCaps
+from policies.limits.tenancy import SharedAccount, TenantRequest, TenantShare
 from tests.edge.jobs import FunctionModel, ListSource, Run, rows
 from tests.edge.leasing import World, act
 
@@ -28,7 +28,7 @@ class Here:
     """Accounts that the clusters of one process share."""
 
     def __init__(self, **caps: Any) -> None:
-        self.account = Account(Caps(**caps))
+        self.account = SharedAccount(PoolCaps(**caps))
         self.away = ""
         self.ask_s: list[float] = []
         self.prepared = 0
@@ -38,7 +38,7 @@ class Here:
         if self.away:
             raise StoreError(self.away)
 
-    def ask(self, pool: str, asked: Asked) -> Share:
+    def ask(self, pool: str, asked: TenantRequest) -> TenantShare:
         assert pool == POOL
         if self.away:
             raise Unreachable(self.away)

@@ -17,7 +17,7 @@ from actors.simulator.request import BadRequest, read
 from actors.simulator.settings import SimulatorSettings
 from cortex.values.conversation import Conversation, ToolDef, ToolResult
 from cortex.values.prompt import request_body
-from cortex.values.reply import Reply, Said, Text, ToolUse, Usage, as_said
+from cortex.values.reply import Reply, Said, TextBlock, ToolUse, Usage, as_said
 
 NOTES = {"n1": "The app crashes. A bug.", "n2": "Wonderful, praise!", "n3": "A bug once more."}
 TASK = """For each item, do these steps:
@@ -176,7 +176,7 @@ def test_the_provider_answers_with_blocks() -> None:
     (use,) = said.uses
     assert (said.stop_reason, said.text, use.name, use.input) == ("tool_use", "", "read", {"item": "n1"})
     assert turned(provider, done(("n1", "bug"), ("n2", "praise"), ("n3", "bug"))) == Said(
-        (Text("bug: 2, praise: 1"),), "end_turn"
+        (TextBlock("bug: 2, praise: 1"),), "end_turn"
     )
     assert provider.stats()["skills"] == {"acts": 2}
     with pytest.raises(cortex.Malformed, match="cut within"):

@@ -9,13 +9,15 @@ import pytest
 from actors.simulator.reasoning.prompt_reader import Reading
 from actors.simulator.reasoning.skills.code_snippets import program
 from actors.simulator.reasoning.skills.line_counts import tally
-from cortex.programs.parts.rlm_prompts import Told, code_of, writing
+from cortex.programs.parts.rlm_prompts import ShownTurn, code_of, writing
 
 COUNT = "How many of the reviews of K-3 mention a late delivery?"
-LINES = "1 of K-3: a late delivery\n2 of K-4: a late delivery\n3 of K-3: the delivery came late\n4 of K-3: it came late\n"
+LINES = (
+    "1 of K-3: a late delivery\n2 of K-4: a late delivery\n3 of K-3: the delivery came late\n4 of K-3: it came late\n"
+)
 
 
-def read(question: str, context: object = LINES, told: tuple[Told, ...] = (), **more: object) -> Reading:
+def read(question: str, context: object = LINES, told: tuple[ShownTurn, ...] = (), **more: object) -> Reading:
     given = {"returns": "number", "preview": 300, "told": told, "turn": 1, "turns": 8, "recurses": False} | more
     prompt = writing(question, context, **given)  # type: ignore[arg-type]
     return Reading(prompt.user(), prompt.system())
@@ -46,7 +48,7 @@ def test_it_asks_of_every_piece_where_nothing_is_to_be_counted():
 def test_it_looks_first_where_it_has_seen_nothing_and_has_another_turn():
     assert written(read(COUNT, preview=0)).startswith("print(type(context)")
     assert "submit(" in written(read(COUNT, preview=0, turn=1, turns=1))
-    seen = (Told("print(1)", "<class 'str'> 90"),)
+    seen = (ShownTurn("print(1)", "<class 'str'> 90"),)
     assert "submit(" in written(read(COUNT, preview=0, told=seen, turn=2))
 
 

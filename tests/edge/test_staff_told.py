@@ -10,9 +10,9 @@ import pytest
 
 from actors.channel.leases.lease import PAUSE_S, RENEW_S
 from actors.scheduler.actor import NODES_S, Cortex
-from cortex.scheduler.protocol import Begun, Drain
+from cortex.scheduler.protocol import DrainMember, MemberStarted
 from cortex.scheduler.reports import staff_digest
-from cortex.scheduler.state import Settings
+from cortex.scheduler.state import SchedulerSettings
 from tests.edge.leasing import Channel, Peer, World
 from tests.edge.virtual import virtually
 
@@ -43,7 +43,7 @@ class Unruly(World):
         self.delays = list(delays)
         self.said: list[Staff] = []
         self.known = NOBODY
-        self.cortex = Cortex(self, settings=Settings(branches_min=1, branches_max=1, workers_max=1))  # type: ignore[arg-type]
+        self.cortex = Cortex(self, settings=SchedulerSettings(branches_min=1, branches_max=1, workers_max=1))  # type: ignore[arg-type]
 
     def peer(self, name: str) -> Any:
         return Told(name, self)
@@ -52,7 +52,7 @@ class Unruly(World):
         await asyncio.Event().wait()
 
     def there(self, name: str) -> None:
-        self.cortex._hear(Begun(self.monotonic_s(), name, ""))
+        self.cortex._hear(MemberStarted(self.monotonic_s(), name, ""))
 
     def begin(self, staff: Staff) -> Channel:
         """A channel that asked for the staff when it began."""
@@ -88,7 +88,7 @@ def test_one_that_knows_is_told_nothing_until_something_changes() -> None:
         world.begin(ALL)
         await asyncio.sleep(4 * RENEW_S)
         assert world.said == []
-        world.cortex._hear(Drain(world.monotonic_s(), "somebody", "worker:0"))
+        world.cortex._hear(DrainMember(world.monotonic_s(), "somebody", "worker:0"))
         await asyncio.sleep(PAUSE_S)
         assert world.known == (("branch:0",), ()), "at once, and not with the next claim"
         await world.end()
@@ -97,7 +97,13 @@ def test_one_that_knows_is_told_nothing_until_something_changes() -> None:
 
 
 def test_the_same_names_give_the_same_number_and_others_another() -> None:
-    staffs: list[Staff] = [NOBODY, ALL, (("branch:0",), ()), ((), ("branch:0",)), (("branch:0", "branch:1"), ("worker:0",))]
+    staffs: list[Staff] = [
+        NOBODY,
+        ALL,
+        (("branch:0",), ()),
+        ((), ("branch:0",)),
+        (("branch:0", "branch:1"), ("worker:0",)),
+    ]
     numbers = [staff_digest(*staff) for staff in staffs]
     assert len(set(numbers)) == len(staffs)
     assert 0 not in numbers

@@ -10,12 +10,12 @@ import pytest
 
 from actors.journal.journal import Fenced, Folder, Journal
 from cortex.journal import codec
-from cortex.journal.snapshots import Split
+from cortex.journal.snapshots import SplitSnapshot
 from cortex.state import events
 from cortex.state.state import Goal, State
-from cortex.values.limits import Limits, Route, Terms
+from cortex.values.limits import JobTerms, Limits, Route
 
-TERMS = Terms(
+TERMS = JobTerms(
     job="j", program="batch", params_json=b"{}", fingerprint="", limits=Limits(), streams=False,
     route=Route(endpoint="e", model="m"),
 )  # fmt: skip
@@ -44,7 +44,7 @@ def _split(first: int, last: int, generation: int = 1) -> tuple[bytes, bytes]:
     whole = codec.encode_state(State(terms=TERMS, goals=goals))
     before, after = codec.encode_state(State(terms=TERMS)).split(b"\xa5goals\x80")
     span = struct.pack(">QQQ", generation, first, last)
-    parts = Split(span, len(goals), last, 0, len(goals), before + b"\xa5goals", b"", after)
+    parts = SplitSnapshot(span, len(goals), last, 0, len(goals), before + b"\xa5goals", b"", after)
     return msgspec.msgpack.encode(parts), whole
 
 

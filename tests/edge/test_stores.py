@@ -58,7 +58,11 @@ def test_each_row_of_the_registry_names_what_is_there(store: JournalStore) -> No
 
 
 def test_the_store_is_chosen_by_the_beginning_of_the_address() -> None:
-    assert [store_of(each) is STORES[0] for each in ("postgres://h/d", "postgresql://h/d", ".cortex")] == [True, True, False]
+    assert [store_of(each) is STORES[0] for each in ("postgres://h/d", "postgresql://h/d", ".cortex")] == [
+        True,
+        True,
+        False,
+    ]
     assert (known("postgresql://h/d"), known(".cortex"), known("mysql://h/d")) == (True, True, False)
     assert examples(STORES) == "postgresql://…"
     with pytest.raises(StoreError, match=r"a database needs the extra q: pip install 'cortex-bounded-calls\[q\]'"):
@@ -106,7 +110,13 @@ def test_a_reading_is_of_one_moment(folder: Folder, mine: Journal) -> None:
 
 
 def test_turns_that_hold_what_is_looked_for(mine: Journal) -> None:
-    mine.append([_turn(1.0), _turn(2.0, events.Told("ann", "x%y'z", 1)), _turn(3.0, events.Told("bob", "x%y'z", 2))])
+    mine.append(
+        [
+            _turn(1.0),
+            _turn(2.0, events.AnswerGiven("ann", "x%y'z", 1)),
+            _turn(3.0, events.AnswerGiven("bob", "x%y'z", 2)),
+        ]
+    )
     assert [seq for seq, _ in mine.turns_with((b"x%y'z",))] == [2, 3]
     assert [seq for seq, _ in mine.turns_with((b"x%y'z", b"bob"))] == [3]
     assert [seq for seq, _ in mine.turns_with((b"x%y'z",), after=2)] == [3]
@@ -182,7 +192,7 @@ def test_what_was_dropped_is_gone_and_said(mine: Journal) -> None:
 
 
 def test_what_was_forgotten_leaves_its_figures(folder: Folder, mine: Journal) -> None:
-    mine.append([_turn(1.0, events.Told("ann", "secret words", 1))])
+    mine.append([_turn(1.0, events.AnswerGiven("ann", "secret words", 1))])
     mine.snapshot(1, 0, b"secret K")
     again = folder.journal("j")
     again.forget(b'{"rows":1}')
@@ -213,7 +223,9 @@ def test_one_of_an_older_format_is_read_as_it_is_and_takes_the_new_one_when_it_i
     mine.append([_turn(1.0)])
     monkeypatch.setattr(codec, "FORMAT", codec.OLDEST + 1)
     reader = folder.journal("j")
-    assert (_times(reader), reader.meta("format")) == ([1.0], b"%d" % codec.OLDEST), "whoever only looks changes nothing"
+    assert (_times(reader), reader.meta("format")) == ([1.0], b"%d" % codec.OLDEST), (
+        "whoever only looks changes nothing"
+    )
     reader.take_epoch(b"{}")
     assert reader.meta("format") == b"%d" % (codec.OLDEST + 1)
     monkeypatch.setattr(codec, "FORMAT", codec.OLDEST)
@@ -310,12 +322,12 @@ def test_replies_are_remembered_by_job(folder: Folder) -> None:
 
 
 def test_a_large_turn_and_many_small_ones(mine: Journal) -> None:
-    large = codec.encode_turn(1.0, [codec.encode_batch([events.Told("ann", "n", "x" * 9_000_000)])], b"")
+    large = codec.encode_turn(1.0, [codec.encode_batch([events.AnswerGiven("ann", "n", "x" * 9_000_000)])], b"")
     mine.append([large])
     mine.append([_turn(float(at)) for at in range(2, 1_500)])
     assert [seq for seq, _ in mine.blobs(2_000)] == list(range(1, 1_500))
     event = mine.event(1, 0)
-    assert isinstance(event, events.Told)
+    assert isinstance(event, events.AnswerGiven)
     assert len(msgspec.to_builtins(event.value)) == 9_000_000
 
 

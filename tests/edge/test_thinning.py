@@ -65,9 +65,9 @@ def test_nothing_goes_before_its_result_is_on_disk(life):
     for _ in range(5):
         life.turn(life.stage.answered(life.stage.call()))
     assert life.journal.dropped() == 0 and len(life.read()) == 5
-    life.turn(events.Written(1, 10))
+    life.turn(events.ResultsWritten(1, 10))
     assert life.journal.dropped() == 0, "two results were given out when the snapshot was taken"
-    life.turn(events.Written(4, 40))
+    life.turn(events.ResultsWritten(4, 40))
     assert life.journal.dropped() > 0
     assert life.read(4) == life.stage.emitted[4:], "what is not on disk yet can be read"
     with pytest.raises(TextGone, match="keeps no text"):
@@ -81,7 +81,7 @@ def test_what_has_gone_is_in_no_file(life):
         life.turn(life.stage.answered(life.stage.call(), text))
     held = b"".join(path.read_bytes() for path in life.path.parent.iterdir())
     assert all(text.encode() in held for text in said)
-    life.turn(events.Written(2, 20))
+    life.turn(events.ResultsWritten(2, 20))
     held = b"".join(path.read_bytes() for path in life.path.parent.iterdir())
     assert [text.encode() in held for text in said] == [False, False, True, True, True]
 
@@ -89,7 +89,7 @@ def test_what_has_gone_is_in_no_file(life):
 def test_k_recovers_from_what_is_left(life):
     for count in range(1, 8):
         life.turn(life.stage.answered(life.stage.call()))
-        life.turn(events.Written(count, 10 * count))
+        life.turn(events.ResultsWritten(count, 10 * count))
         k = replayed(life.journal, lambda terms: life.stage.program)
         assert codec.encode_state(k) == codec.encode_state(life.stage.k)
     assert life.journal.dropped() > 0
@@ -99,7 +99,7 @@ def test_over_and_written_nothing_is_left_of_it(life):
     while life.stage.calls:
         life.turn(life.stage.answered(life.stage.call()))
     assert life.stage.k.outcome == "complete"
-    life.turn(events.Written(8, 80))
+    life.turn(events.ResultsWritten(8, 80))
     assert life.journal.dropped() == life.journal.seq
     with pytest.raises(TextGone):
         list(life.journal.turns())

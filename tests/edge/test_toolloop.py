@@ -14,7 +14,7 @@ from actors.journal.journal import Folder
 from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
 from cortex import control
-from cortex.control import Bounds, Kit, Rules, Task, begun, progression
+from cortex.control import ControlBounds, ControlTask, DispatchRules, ToolKit, begun, progression
 from cortex.control.commands import KINDS
 from cortex.programs.toolloop import toolloop
 from cortex.values.conversation import ToolDef
@@ -47,11 +47,13 @@ ALL = tuple(KINDS)
 
 @cortex.flow
 async def worked(
-    ctx: cortex.Context, task: dict[str, Any], bounds: Bounds = Bounds(), rules: Rules = Rules()  # noqa: B008
+    ctx: cortex.Context, task: dict[str, Any], bounds: ControlBounds = ControlBounds(), rules: DispatchRules = DispatchRules()  # noqa: B008
 ) -> Any:  # fmt: skip
     """A task with these tools; how it ended, and its trace."""
-    first = msgspec.convert({"id": 1, "goal": "Go.", "tools": ["look", "flaky"], "commands": list(ALL), **task}, Task)
-    kit = Kit(TOOLS, {tool.__name__: ToolDef.of(tool) for tool in TOOLS})
+    first = msgspec.convert(
+        {"id": 1, "goal": "Go.", "tools": ["look", "flaky"], "commands": list(ALL), **task}, ControlTask
+    )
+    kit = ToolKit(TOOLS, {tool.__name__: ToolDef.of(tool) for tool in TOOLS})
     done = await control.run(ctx, begun(first, bounds, rules), kit)
     trace = [f"{entry.task} {entry.what}" for entry in done.trace]
     return {"value": done.root.value, "ended": done.ended, "degraded": list(done.degraded), "trace": trace}
@@ -69,8 +71,10 @@ PARTS = pushed({"goal": "one part"}, {"goal": "another part"})
 NEXT = use("next_task")
 
 
-def work(model: Any, folder: Path, bounds: Bounds | None = None, rules: Rules | None = None, **task: Any) -> Any:
-    done = ran(worked(task=task, bounds=bounds or Bounds(), rules=rules or Rules()), model, folder)
+def work(
+    model: Any, folder: Path, bounds: ControlBounds | None = None, rules: DispatchRules | None = None, **task: Any
+) -> Any:
+    done = ran(worked(task=task, bounds=bounds or ControlBounds(), rules=rules or DispatchRules()), model, folder)
     assert done.outcome == "complete", done
     return done.answer
 
@@ -249,7 +253,7 @@ def test_a_context_that_has_grown_too_large_is_begun_afresh(tmp_path: Path) -> N
 
 def test_retries_and_transforms_wrap_the_tools_without_the_models_knowing(tmp_path: Path) -> None:
     FAILS.clear()
-    rules = Rules(retries={"flaky": 2}, transforms={"look": ("lines:1", "head:4")})
+    rules = DispatchRules(retries={"flaky": 2}, transforms={"look": ("lines:1", "head:4")})
     model = scripted(("flaky", {"item": "a"}), ("look", {"item": "b"}), "done")
     answer = work(model, tmp_path, rules=rules)
     assert results(model.asked[2]) == ["a at last", "b is"]
@@ -268,19 +272,19 @@ def test_without_retries_the_model_hears_of_the_failure(tmp_path: Path) -> None:
 def test_a_transform_that_there_is_none_of_is_refused_at_birth() -> None:
     for bad in ("upper", "head:0", "head:many", "fields:"):
         with pytest.raises(ValueError, match="no transform"):
-            Rules(transforms={"look": (bad,)})
+            DispatchRules(transforms={"look": (bad,)})
 
 
 BUDGETS = [
-    (Bounds(turns_max=3), "over budget: turns: 3 of 3"),
-    (Bounds(tokens_max=30), "over budget: tokens: 36 of 30"),
-    (Bounds(tools_max=2), "over budget: tools: 2 of 2"),
-    (Bounds(usd_max=0.5), "over budget: no price is known, so money cannot be counted"),
+    (ControlBounds(turns_max=3), "over budget: turns: 3 of 3"),
+    (ControlBounds(tokens_max=30), "over budget: tokens: 36 of 30"),
+    (ControlBounds(tools_max=2), "over budget: tools: 2 of 2"),
+    (ControlBounds(usd_max=0.5), "over budget: no price is known, so money cannot be counted"),
 ]
 
 
 @pytest.mark.parametrize(("bounds", "ended"), BUDGETS)
-def test_a_budget_stops_it_labelled(bounds: Bounds, ended: str, tmp_path: Path) -> None:
+def test_a_budget_stops_it_labelled(bounds: ControlBounds, ended: str, tmp_path: Path) -> None:
     model = Talker(lambda request: ("look", {"item": str(len(request["messages"]))}))
     answer = work(model, tmp_path, bounds=bounds)
     assert (answer["ended"], answer["value"], answer["degraded"]) == (ended, None, [ended])
@@ -288,7 +292,7 @@ def test_a_budget_stops_it_labelled(bounds: Bounds, ended: str, tmp_path: Path) 
 
 def test_money_is_counted_at_the_routes_price(tmp_path: Path) -> None:
     model = Talker(lambda request: ("look", {"item": str(len(request["messages"]))}))
-    bounds = Bounds(usd_max=0.00009)
+    bounds = ControlBounds(usd_max=0.00009)
     done = ran(
         worked(task={}, bounds=bounds), model, tmp_path, price="input=3,output=1"
     )  # 10 and 2 tokens: 32 millionths
@@ -297,7 +301,7 @@ def test_money_is_counted_at_the_routes_price(tmp_path: Path) -> None:
 
 def test_time_is_a_budget_too(tmp_path: Path) -> None:
     model = Talker(lambda request: ("look", {"item": str(len(request["messages"]))}))
-    answer = work(model, tmp_path, bounds=Bounds(seconds_max=0.2, turns_max=0))
+    answer = work(model, tmp_path, bounds=ControlBounds(seconds_max=0.2, turns_max=0))
     assert answer["ended"].startswith("over budget: seconds: ")
 
 
@@ -309,7 +313,7 @@ def test_a_child_that_comes_to_no_end_is_tried_again_and_then_its_parent_hears_o
         return "gave up" if len(heard) == 2 else NEXT if heard else pushed({"goal": "go on", "stop": {"turns_max": 2}})
 
     model = Talker(said)
-    answer = work(model, tmp_path, bounds=Bounds(retries_max=1))
+    answer = work(model, tmp_path, bounds=ControlBounds(retries_max=1))
     assert (answer["value"], answer["degraded"]) == ("gave up", ["task 2 failed: no end after 2 turns"])
     tries = [first_text(each) for each in model.asked if first_text(each).startswith("go on")]
     assert tries == ["go on"] * 2 + ["go on\n\nAn earlier try ended so: failed: no end after 2 turns"] * 2

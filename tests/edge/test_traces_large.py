@@ -13,19 +13,19 @@ from cortex.state import commands, events
 from cortex.state.goals import Goal, Status
 from cortex.state.state import State
 from cortex.tracing.call_records import spread
-from cortex.tracing.spans import Ids, Span, What
+from cortex.tracing.spans import Span, SpanIds, SpanKind
 from cortex.tracing.tracer import Tracer
 from cortex.values.limits import Limits
-from policies.decisions.trace_sampling import Sampling, share
+from policies.decisions.trace_sampling import TraceSampling, share
 from tests.stage import reply, terms
 
 CALLS = 100_000
 TOGETHER = 500
-IDS = Ids.of("j", 1.0)
+IDS = SpanIds.of("j", 1.0)
 TEMPO_BYTES = 5_000_000
 
 
-def spans_of(rule: Sampling, calls: int = CALLS, deep: bool = False) -> list[Span]:
+def spans_of(rule: TraceSampling, calls: int = CALLS, deep: bool = False) -> list[Span]:
     """One goal with so many below it, side by side or each below the one before: a call each, folded without a run."""
     opening = terms(Limits(), job="j")
     k: State = codec.open_job(opening)
@@ -36,7 +36,7 @@ def spans_of(rule: Sampling, calls: int = CALLS, deep: bool = False) -> list[Spa
     def turn(batch: tuple[events.Event, ...], made=(), ended=(), out=()) -> None:
         nonlocal at_s
         at_s += 1.0
-        decided = commands.Decided()
+        decided = commands.StepCommands()
         decided.made, decided.ended = list(made), list(ended)
         decided.extend(out)
         spans.extend(spread(tracer.turn(events.Turn(at_s, (batch,)), decided, k)))
@@ -67,7 +67,7 @@ def spans_of(rule: Sampling, calls: int = CALLS, deep: bool = False) -> list[Spa
     for goal in alive:
         goal.status = Status.RESOLVED
     top.status = Status.RESOLVED
-    turn((events.Ticked(),), ended=[*reversed(alive), top], out=[commands.Finish("complete", "")])
+    turn((events.Ticked(),), ended=[*reversed(alive), top], out=[commands.FinishJob("complete", "")])
     return spans
 
 
@@ -95,24 +95,24 @@ def check(spans: list[Span]) -> dict[int, list[Told]]:
 def test_a_wide_tree_is_cut_into_linked_traces():
     spans = spans_of(share(1.0))
     kinds = Counter(span.what for span in spans)
-    assert kinds[What.CALL] == kinds[What.ATTEMPT] == CALLS
-    assert kinds[What.GOAL] == CALLS + 1
+    assert kinds[SpanKind.CALL] == kinds[SpanKind.ATTEMPT] == CALLS
+    assert kinds[SpanKind.GOAL] == CALLS + 1
     traces = check(spans)
     assert 500 < len(traces) < 700
-    parts = [span for span in spans if span.what is What.PART]
-    top = next(span for span in spans if span.what is What.GOAL and span.facts["goal"] == 1)
+    parts = [span for span in spans if span.what is SpanKind.PART]
+    top = next(span for span in spans if span.what is SpanKind.GOAL and span.facts["goal"] == 1)
     assert all(span.links == ((top.trace, top.key),) for span in parts)
 
 
 def test_a_deep_tree_is_cut_into_linked_traces():
     spans = spans_of(share(1.0), 20_000, deep=True)
-    assert Counter(span.what for span in spans)[What.CALL] == 20_000
+    assert Counter(span.what for span in spans)[SpanKind.CALL] == 20_000
     traces = check(spans)
     assert 100 < len(traces) < 200
 
 
 def test_by_default_its_beginning_is_kept_and_a_share_of_the_rest():
-    spans = spans_of(Sampling())
+    spans = spans_of(TraceSampling())
     check(spans)
-    kept = Counter(span.what for span in spans)[What.CALL]
+    kept = Counter(span.what for span in spans)[SpanKind.CALL]
     assert 1_000 <= kept < 5_000

@@ -124,7 +124,7 @@ def test_whoever_raises_is_let_go_and_the_others_look_on(count):
     assert seen == [1, 2]
 
 
-LAUNCH = commands.Launch(1, 1, "p", b"{}", None, None)
+LAUNCH = commands.LaunchChildJob(1, 1, "p", b"{}", None, None)
 
 
 @pytest.mark.parametrize(("names", "out"), [(False, []), (True, []), (False, [LAUNCH])])

@@ -15,12 +15,21 @@ from actors.observability.traces.otlp_encoding import Encoder
 from actors.observability.traces.span_encoder import Wire
 from cortex.state.events import Answered
 from cortex.state.goals import Goal
-from cortex.tracing.call_records import Asked, Call, Exchange, Record, Single, Whole, count, spread
-from cortex.tracing.spans import Ids, Link, What, root_key, span_key, trace_key
+from cortex.tracing.call_records import (
+    CallRecord,
+    ExchangeRecord,
+    PendingSingleCall,
+    Record,
+    SingleCall,
+    Whole,
+    count,
+    spread,
+)
 from cortex.tracing.spans import Span as Told
+from cortex.tracing.spans import SpanIds, SpanKind, SpanLink, root_key, span_key, trace_key
 from cortex.values.reply import Reply, Usage
 
-IDS = Ids.of("j", 100.0)
+IDS = SpanIds.of("j", 100.0)
 JOBS = (
     job_of("j", IDS),
     job_of("j~1", IDS, (("team", "ä" * 40),), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
@@ -34,17 +43,17 @@ moments = st.floats(1.0, 4e9)
 
 
 @st.composite
-def exchanges(draw: Any) -> Exchange:
+def exchanges(draw: Any) -> ExchangeRecord:
     goal, attempt = draw(numbers), draw(st.integers(1, (1 << 20) - 1))
     trace = trace_key(draw(numbers), draw(st.integers(0, 3)))
     route = draw(st.integers(0, 1))
-    call = Call(
-        trace, span_key(What.CALL, goal, attempt), root_key(trace), draw(moments), draw(moments), draw(texts), b"q",
+    call = CallRecord(
+        trace, span_key(SpanKind.CALL, goal, attempt), root_key(trace), draw(moments), draw(moments), draw(texts), b"q",
         route, draw(few), draw(few), draw(st.sampled_from(["http://a.example:81", "sim:x"])), draw(counts),
         first_route=route, body=draw(st.sampled_from([b""] * 9 + [b'{"messages":[]}'])),
     )  # fmt: skip
     usage = Usage(*(draw(counts) for _ in range(4)))
-    return Exchange(
+    return ExchangeRecord(
         call, attempt, "row", draw(moments), draw(moments), draw(moments), draw(few), draw(st.floats(0, 1e3)),
         draw(few), draw(few), usage, draw(st.booleans()), draw(st.sampled_from([""] * 9 + ["malformed"])),
         draw(st.sampled_from([0] * 9 + [2])),
@@ -59,15 +68,15 @@ def goals(draw: Any) -> Told:
     facts |= draw(st.sampled_from([{}, {"row": "r1"}, {"row": "ü" * 40}, {"tools": 1}, {"part": 2}]))
     links = draw(st.lists(st.tuples(st.sampled_from([trace_key(0, 1), trace_key(0, 2), trace]), numbers), max_size=3))
     return Told(
-        What.GOAL, trace, span_key(What.GOAL, goal), draw(st.sampled_from([0, root_key(trace)])), draw(few),
+        SpanKind.GOAL, trace, span_key(SpanKind.GOAL, goal), draw(st.sampled_from([0, root_key(trace)])), draw(few),
         draw(moments), draw(moments), draw(st.sampled_from(["", "", "rejected"])), facts,
-        tuple(Link(*one) for one in links),
+        tuple(SpanLink(*one) for one in links),
     )  # fmt: skip
 
 
 @st.composite
-def singles(draw: Any) -> Single:
-    asked = Asked(
+def singles(draw: Any) -> SingleCall:
+    asked = PendingSingleCall(
         draw(moments), draw(moments), draw(texts), b"q", draw(few), draw(few),
         draw(st.sampled_from(["http://a.example:81", "sim:x"])), draw(counts),
     )  # fmt: skip
@@ -77,8 +86,8 @@ def singles(draw: Any) -> Single:
         draw(st.sampled_from(["branch:0", "branch:1", ""])),
     )  # fmt: skip
     goal = Goal(draw(few), id=event.goal, row=draw(st.sampled_from(["", "r1", "ü" * 40])))
-    links = draw(st.sampled_from([(), (Link(trace_key(0, 1), 7),), (Link(trace_key(0, 2), 8), Link(3, 4))]))
-    return Single(goal, asked, event, draw(moments), draw(moments), draw(moments), links)
+    links = draw(st.sampled_from([(), (SpanLink(trace_key(0, 1), 7),), (SpanLink(trace_key(0, 2), 8), SpanLink(3, 4))]))
+    return SingleCall(goal, asked, event, draw(moments), draw(moments), draw(moments), links)
 
 
 WIRES = [Wire(Encoder([]), job) for job in JOBS]

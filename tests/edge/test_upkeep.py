@@ -12,13 +12,13 @@ from actors.channel.journal_maintenance import LAST_EVENTS, Upkeep
 from actors.history.results import Outlet
 from actors.journal.errors import Unreachable
 from cortex.journal import codec, snapshots
-from cortex.journal.snapshots import Pieces, Span
+from cortex.journal.snapshots import PieceSpan, SnapshotPieces
 from cortex.programs.batch import Batch
 from cortex.state.events import Turn
 from cortex.state.goals import Goal, Status
 from cortex.state.items import Item
 from cortex.state.state import State
-from cortex.values.limits import Limits, Route, Terms
+from cortex.values.limits import JobTerms, Limits, Route
 
 
 class Kept:
@@ -36,8 +36,8 @@ class Kept:
         self.snapshots.append((seq, emitted, blob))
         self.keeps.append(keep)
 
-    def pieces(self) -> Pieces:
-        return Pieces(4, snapshots.split(self.snapshots[-1][2]) if self.snapshots else None)
+    def pieces(self) -> SnapshotPieces:
+        return SnapshotPieces(4, snapshots.split(self.snapshots[-1][2]) if self.snapshots else None)
 
     def piece(self, generation: int, number: int, blob: bytes) -> None:
         if self.written == self.away:
@@ -54,7 +54,7 @@ class Kept:
         parts = snapshots.split(blob)
         if parts is None:
             return blob
-        generation, first, last = Span.of(parts.span)
+        generation, first, last = PieceSpan.of(parts.span)
         return snapshots.joined(parts, [self.stands[generation, number] for number in range(first, last + 1)])
 
     def zero_what_goes(self) -> None: ...
@@ -63,7 +63,7 @@ class Kept:
 def opened(snapshot_events: int = 100) -> State:
     limits, route = Limits(snapshot_events=snapshot_events), Route(endpoint="e", model="m")
     return codec.open_job(
-        Terms(job="j", program="batch", params_json=b"{}", fingerprint="", limits=limits, route=route, streams=False)
+        JobTerms(job="j", program="batch", params_json=b"{}", fingerprint="", limits=limits, route=route, streams=False)
     )
 
 
@@ -160,7 +160,9 @@ def test_what_has_ended_is_written_once_and_a_k_of_it_as_often_as_a_small_one(mo
     assert last - first < 16 < len(codec.encode_state(job.k)) - last
 
 
-def test_one_of_which_much_is_not_in_pieces_is_written_when_that_has_cost_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_which_much_is_not_in_pieces_is_written_when_that_has_cost_as_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     job = Ending(monkeypatch)
     for number in range(1, 601):
         job.k.items[number] = Item("note", "as long as a note is, or may be" * 4, id=number)
@@ -171,7 +173,9 @@ def test_one_of_which_much_is_not_in_pieces_is_written_when_that_has_cost_as_muc
     assert job.source.written > held and len(job.source.snapshots) < 40
 
 
-def test_where_a_piece_could_not_be_kept_the_next_snapshot_goes_on_from_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_piece_could_not_be_kept_the_next_snapshot_goes_on_from_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(snapshots, "PIECE_BYTES", 100)
     monkeypatch.setattr(snapshots, "_TOGETHER", 2)
     job = Ending(monkeypatch)

@@ -12,7 +12,7 @@ import pytest
 from actors.channel.tool_runs import Errands
 from actors.ports.telemetry import Watches
 from actors.worker.worker import Worker
-from cortex.scheduler.reports import Report
+from cortex.scheduler.reports import ProgressReport
 from cortex.state import commands, events
 from policies.failures.failure import Failure, FailureKind
 
@@ -26,13 +26,13 @@ class Cortex:
     """Hears reports, and admits runs as it is told."""
 
     def __init__(self) -> None:
-        self.reports: list[Report] = []
+        self.reports: list[ProgressReport] = []
         self.answers: list[tuple[bool, float, int]] = []
         self.asked: list[tuple[Any, ...]] = []
 
     async def ask(self, method: str, *args: Any) -> Any:
         if method == "report":
-            self.reports.append(msgspec.msgpack.decode(args[0], type=Report))
+            self.reports.append(msgspec.msgpack.decode(args[0], type=ProgressReport))
             return 0.02
         self.asked.append((method, *args))
         return self.answers.pop(0) if self.answers else (True, 0.0, 4)
@@ -168,7 +168,7 @@ def _errands(worker: FakeWorker) -> tuple[Errands, Runtime, list[events.Event]]:
     return Errands("j", "", runtime, put.extend, print, Watches([])), runtime, put  # type: ignore[arg-type]
 
 
-RUN = commands.RunTool(1, 1, "t", {}, "j/1/t", 5.0)
+RUN = commands.StartToolRun(1, 1, "t", {}, "j/1/t", 5.0)
 DONE = msgspec.msgpack.encode((3, 1.0, None))
 
 

@@ -21,7 +21,7 @@ WHERE = Path(__file__).with_name("form.txt")
 def form() -> str:
     """Of turns, of the accounts that they carry, and of snapshots."""
     told: dict[str, str] = {}
-    for root in (events.Turn, codec._Written, State, snapshots.Split):
+    for root in (events.Turn, codec._WrittenAccount, State, snapshots.SplitSnapshot):
         _tell(root, told)
     return "\n".join([f"format {codec.FORMAT}", *(told[name] for name in sorted(told))]) + "\n"
 
@@ -60,7 +60,11 @@ def _named(kind: Any) -> str:
 
 def _default(field: msgspec.structs.FieldInfo) -> str:
     if field.default is not msgspec.NODEFAULT:
-        return f" = {field.default!r}" if isinstance(field.default, (int, float, str, bytes, bool, type(None))) else " = ..."
+        return (
+            f" = {field.default!r}"
+            if isinstance(field.default, (int, float, str, bytes, bool, type(None)))
+            else " = ..."
+        )
     return " = ..." if field.default_factory is not msgspec.NODEFAULT else ""
 
 

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from actors.scheduler.breaker_mirror import Mirror
 from policies.failures import breaker
-from policies.failures.breaker import Breaker, BreakerPolicy, BreakerState, Moved
+from policies.failures.breaker import Breaker, BreakerMove, BreakerPolicy, BreakerState
 
 P = BreakerPolicy(window_count=12, volume_min=4, window_s=20.0, probes=3, blocked_open_s=60.0)
 PROBE_S = 30.0
@@ -45,7 +45,7 @@ class World(RuleBasedStateMachine):
         self.moves: list[tuple[str, str]] = []
         self.mirror = Mirror(lambda _subject, old, new: self.heard.append((old, new)))
 
-    def _took(self, generation: int, moved: Moved | None) -> None:
+    def _took(self, generation: int, moved: BreakerMove | None) -> None:
         if moved is not None:
             assert moved.new == self.breaker.state != moved.old
             assert moved.why or moved.new is BreakerState.HALF_OPEN

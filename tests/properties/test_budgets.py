@@ -13,7 +13,7 @@ import pytest
 
 from cortex.admission import budget_slices
 from cortex.scheduler import budgets
-from cortex.scheduler.budgets import Asked
+from cortex.scheduler.budgets import BudgetRequest
 from cortex.state import commands, events
 from cortex.values.limits import Limits
 from policies.estimates.price import cost_nusd
@@ -31,12 +31,19 @@ class Job:
     def __init__(self, name: str, town: Town) -> None:
         self.name, self.town = name, town
         texts = tuple(f"text {n}" for n in range(80))
-        self.stage = Stage(Flat(texts=texts), job=name, price=PRICE, labels={"team": "a"}, limits=Limits(output_tokens_max=20), permits=0)
+        self.stage = Stage(
+            Flat(texts=texts),
+            job=name,
+            price=PRICE,
+            labels={"team": "a"},
+            limits=Limits(output_tokens_max=20),
+            permits=0,
+        )
         self.calls: list[commands.Call] = []
         self.epoch, self.dead = 1, False
         self.turn()
         self.ask()
-        self.turn(events.Granted(5))
+        self.turn(events.PermitsGranted(5))
 
     @property
     def k(self) -> Any:
@@ -56,7 +63,7 @@ class Job:
         ledger = k.ledger.__class__(**{n: getattr(k.ledger, n) for n in k.ledger.__struct_fields__})
         ledger.turn_to(self.town.at_s)
         held = k.purse.slices if k.purse is not None else ()
-        asked = Asked(
+        asked = BudgetRequest(
             job=self.name, labels={"team": "a"}, day=ledger.day, day_nusd=ledger.day_nusd, month_nusd=ledger.month_nusd,
             holds={each.budget: each.upto_nusd for each in held if each.window == ledger.day},
             lacks_nusd=k.purse.lacks_nusd if k.purse is not None else 0, over=over,
@@ -64,7 +71,7 @@ class Job:
         )  # fmt: skip
         answer = budgets.ask([self.town.budget], asked, self.town.at_s)
         if not lost and not over:
-            self.turn(events.Leased(answer.slices, answer.said, answer.again_s))
+            self.turn(events.BudgetLeased(answer.slices, answer.said, answer.again_s))
 
     def answer(self, chance: Random) -> None:
         if self.calls:
@@ -75,7 +82,9 @@ class Job:
 
     def come_back(self) -> None:
         self.dead, self.epoch = False, self.epoch + 1
-        self.turn(events.Rejoined(self.epoch), events.Granted(5), *([events.Resumed("a")] if self.k.outcome else []))
+        self.turn(
+            events.Rejoined(self.epoch), events.PermitsGranted(5), *([events.Resumed("a")] if self.k.outcome else [])
+        )
 
 
 class Town:
@@ -157,7 +166,7 @@ def _comes_back() -> None:
     """A job dies with a slice unused, the others use that up, and it comes back."""
     town = Town(2)
     dead, *others = town.jobs
-    dead.turn(events.Granted(0))
+    dead.turn(events.PermitsGranted(0))
     while dead.calls:
         dead.answer(town.chance)
     dead.ask()

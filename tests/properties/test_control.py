@@ -8,14 +8,14 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex.control import Bounds, Control, Refused, Status, progression
+from cortex.control import CommandRefused, ControlBounds, ControlState, TaskStatus, progression
 from cortex.control.commands import KINDS
 from cortex.control.machine import handle
 from cortex.control.state import TRACE_MAX
 from cortex.control.tasks import ENDED, MOVES
 from tests.control import ALL, cmd, started
 
-BOUNDS = Bounds(depth_max=2, breadth_max=4, tasks_max=9, retries_max=1, shown_max=200)
+BOUNDS = ControlBounds(depth_max=2, breadth_max=4, tasks_max=9, retries_max=1, shown_max=200)
 NUMBERS = st.integers(0, 10)
 TOOLS = st.lists(st.sampled_from(["read", "record", "erase"]), max_size=3)
 CHILD = st.fixed_dictionaries(
@@ -59,7 +59,7 @@ EVENTS = st.one_of(
 )  # fmt: skip
 
 
-def happens(c: Control, what: str, given: Any) -> Control:
+def happens(c: ControlState, what: str, given: Any) -> ControlState:
     """One thing happens, as the loop has it happen. What is refused leaves the very same value."""
     if what == "decide":
         names = progression.open_approvals(c)
@@ -79,26 +79,26 @@ def happens(c: Control, what: str, given: Any) -> Control:
             return progression.failed(c, given)
         if what == "did":
             return progression.did(c, "record", {"item": given}, "ok")[0]
-    except Refused:
+    except CommandRefused:
         return c
     return progression.marked(c, c.active, given)
 
 
-def holds(c: Control) -> None:
+def holds(c: ControlState) -> None:
     """What is true of every state."""
-    active = [task.id for task in c.tasks.values() if task.status == Status.ACTIVE]
+    active = [task.id for task in c.tasks.values() if task.status == TaskStatus.ACTIVE]
     assert active == ([c.active] if c.active else [])
     above = []
     at = c.tasks[c.active].parent if c.active else 0
     while at:
         above.append(at)
         at = c.tasks[at].parent
-    waiting = {task.id for task in c.tasks.values() if task.status == Status.WAITING}
+    waiting = {task.id for task in c.tasks.values() if task.status == TaskStatus.WAITING}
     if c.active:
         assert waiting == set(above)
     assert not c.ended or not any(task.live for task in c.tasks.values())
     if not c.active and not c.ended:
-        assert any(task.status == Status.BLOCKED for task in c.tasks.values()), "nothing can go on"
+        assert any(task.status == TaskStatus.BLOCKED for task in c.tasks.values()), "nothing can go on"
     for task in c.tasks.values():
         assert task.depth <= c.bounds.depth_max
         assert len(task.children) <= c.bounds.breadth_max
@@ -108,12 +108,12 @@ def holds(c: Control) -> None:
             assert task.depth == parent.depth + 1
             assert {*task.tools, *task.grants} <= {*parent.tools, *parent.grants}
             assert not (task.live and not parent.live), "a child outlives its parent"
-        if task.status == Status.DONE:
+        if task.status == TaskStatus.DONE:
             assert not any(child.live for child in c.children(task))
     assert len(c.tasks) <= c.bounds.tasks_max and sorted(c.tasks) == list(range(1, len(c.tasks) + 1))
     assert len(c.trace) <= min(TRACE_MAX, c.traced)
     assert all(c.tasks[number].live for number in c.inbox)
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(c), type=Control) == c
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(c), type=ControlState) == c
 
 
 @given(st.lists(EVENTS, max_size=40))
@@ -131,7 +131,10 @@ def test_whatever_is_commanded_and_happens_the_state_is_sound(happened: list[tup
         assert c.traced >= before.traced and set(before.degraded) <= set(c.degraded)
 
 
-@given(st.sampled_from(sorted(KINDS)), st.dictionaries(st.text(max_size=6), st.integers() | st.text(max_size=5), max_size=4))
+@given(
+    st.sampled_from(sorted(KINDS)),
+    st.dictionaries(st.text(max_size=6), st.integers() | st.text(max_size=5), max_size=4),
+)
 @settings(max_examples=200, deadline=None)
 def test_no_input_raises(name: str, fields: dict[str, Any]) -> None:
     c = started(BOUNDS)

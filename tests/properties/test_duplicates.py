@@ -39,7 +39,15 @@ PROGRAMS: dict[str, Program] = {
     "batch": Batch(ordered=True),
 }
 SEEDS = st.integers(0, 10**9)
-BROUGHT = (events.Answered, events.Broke, events.Recalled, events.Observed, events.Returned, events.Fed, events.Rejoined)
+BROUGHT = (
+    events.Answered,
+    events.AttemptFailed,
+    events.ReplyRecalled,
+    events.Observed,
+    events.ChildJobEnded,
+    events.RowsRead,
+    events.Rejoined,
+)
 
 
 def run(name: str, seed: int) -> World:
@@ -105,9 +113,17 @@ def test_the_runs_are_worth_it():
     runs = [run(name, seed) for name in PROGRAMS for seed in range(4)]
     tallies = [world.k.tally for world in runs]
     assert sum(tally.dropped for tally in tallies) > 3
-    assert {kind for tally in tallies for kind in tally.failures} >= {"lost", "timed_out", "throttled", "faulty", "malformed"}
+    assert {kind for tally in tallies for kind in tally.failures} >= {
+        "lost",
+        "timed_out",
+        "throttled",
+        "faulty",
+        "malformed",
+    }
     assert any(world.k.ledger.paid_again for world in runs)
     assert any(goal.partial for world in runs for goal in world.k.goals.values())
-    happened = {type(event) for world in runs for turn in world.stage.turns for batch in turn.batches for event in batch}
+    happened = {
+        type(event) for world in runs for turn in world.stage.turns for batch in turn.batches for event in batch
+    }
     assert set(BROUGHT) - {events.Rejoined} <= happened
     assert sum(len(world.stage.turns) for world in runs) > 500

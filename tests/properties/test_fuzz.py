@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from cortex.programs.batch import Batch
 from cortex.programs.shards import Shards
 from cortex.state import commands, events
-from cortex.state.budget_slice import Slice
+from cortex.state.budget_slice import BudgetSlice
 from cortex.state.program import Program
-from cortex.state.shard_record import Report
+from cortex.state.shard_record import ShardReport
 from cortex.state.state import Status
-from cortex.values.counters import Tally
+from cortex.values.counters import JobCounters
 from cortex.values.ledger import Ledger
 from cortex.values.limits import Limits, Route
 from policies.failures.failure import Failure, FailureKind
@@ -106,22 +106,22 @@ class Fuzz:
 
     def broke(self) -> events.Event | None:
         call = self.of(commands.Call)
-        return call and events.Broke(call.goal, call.sample, call.attempt, self.bad())
+        return call and events.AttemptFailed(call.goal, call.sample, call.attempt, self.bad())
 
     def recalled(self) -> events.Event | None:
         call = self.of(commands.Call)
-        return call and events.Recalled(call.goal, call.sample, call.hash, reply(self.chance.choice(TEXTS)))
+        return call and events.ReplyRecalled(call.goal, call.sample, call.hash, reply(self.chance.choice(TEXTS)))
 
     def observed(self) -> events.Event | None:
-        run = self.of(commands.RunTool if self.chance.random() < 0.9 else commands.Launch)
+        run = self.of(commands.StartToolRun if self.chance.random() < 0.9 else commands.LaunchChildJob)
         bad = self.bad() if self.chance.random() < 0.3 else None
         return run and events.Observed(run.goal, run.attempt, "value", self.stage.k.at_s, bad)
 
     def returned(self) -> events.Event | None:
-        run = self.of(commands.Launch if self.chance.random() < 0.9 else commands.RunTool)
+        run = self.of(commands.LaunchChildJob if self.chance.random() < 0.9 else commands.StartToolRun)
         bad = self.bad() if self.chance.random() < 0.3 else None
         spent = self.chance.randint(0, 50)
-        return run and events.Returned(run.goal, run.attempt, "answer", spent, spent, 1, 1, bad)
+        return run and events.ChildJobEnded(run.goal, run.attempt, "answer", spent, spent, 1, 1, bad)
 
     def reported(self) -> events.Event | None:
         """A shard, or what is none, has come to something: new, late or twice, or to less than before."""
@@ -129,26 +129,28 @@ class Fuzz:
         goal = chance.choice([*k.shards, chance.randint(0, 6)])
         known, results = chance.randint(0, 90), chance.randint(0, 9)
         ledger = Ledger(known_nusd=known, reserved_nusd=chance.randint(0, 9), attempts=known, paid_calls=known)
-        tally = chance.choice([None, Tally(answered=results, succeeded=results, failed=chance.randint(0, 2))])
+        tally = chance.choice([None, JobCounters(answered=results, succeeded=results, failed=chance.randint(0, 2))])
         holds = chance.choice([None, (chance.randint(0, 100), 100), (10**9, 10**6)])
         lacks = chance.choice([(0, 0), (0, 0), (chance.randint(0, 50), 9)])
-        report = Report(chance.randint(1, 3), chance.randint(1, 60), ledger, tally, results, holds, lacks)
-        return events.Reported(goal, report)
+        report = ShardReport(chance.randint(1, 3), chance.randint(1, 60), ledger, tally, results, holds, lacks)
+        return events.ShardReported(goal, report)
 
     def nonsense(self) -> events.Event:
         a, b = self.chance.randint(0, 6), self.chance.randint(0, 6)
-        return self.chance.choice([
-            events.Answered(a, "0", b, b"no such question", reply()),
-            events.Broke(a, "0", b, failure("lost")),
-            events.Recalled(a, "0", b"no such question", reply()),
-            events.Observed(a, b, None, 0.0),
-            events.Returned(a, b, None),
-            events.Observed(a, b, None, 0.0, failure("lost")),
-            events.Answered(10**9, "0", b, b"", reply()),
-        ])
+        return self.chance.choice(
+            [
+                events.Answered(a, "0", b, b"no such question", reply()),
+                events.AttemptFailed(a, "0", b, failure("lost")),
+                events.ReplyRecalled(a, "0", b"no such question", reply()),
+                events.Observed(a, b, None, 0.0),
+                events.ChildJobEnded(a, b, None),
+                events.Observed(a, b, None, 0.0, failure("lost")),
+                events.Answered(10**9, "0", b, b"", reply()),
+            ]
+        )
 
     def granted(self) -> events.Event:
-        return events.Granted(
+        return events.PermitsGranted(
             self.chance.choice([0, 1, 3, 3, 6]), self.chance.choice([0, 0, 0, 1, 1, 2]),
             self.chance.choice([-1, -1, -1, 0, 1, 3]), self.chance.randint(0, 3),
             self.chance.choice([0.0, 0.0, 0.3, 40.0, -1.0]), 0.0, self.chance.choice([0.0, 0.0, 20.0]),
@@ -158,10 +160,12 @@ class Fuzz:
         """Slices of every kind: wide, used up, of another window, none; and that nothing more is to be had."""
         k, chance = self.stage.k, self.chance
         day = k.ledger.day + chance.choice([0, 0, 0, 0, -1, 1])
-        slices = [Slice("a", "day", day, k.ledger.day_nusd + chance.choice([0, 10**7, 10**10]))]
-        slices += [Slice("b", "month", k.ledger.month, k.ledger.month_nusd + 10**10)] * (chance.random() < 0.3)
+        slices = [BudgetSlice("a", "day", day, k.ledger.day_nusd + chance.choice([0, 10**7, 10**10]))]
+        slices += [BudgetSlice("b", "month", k.ledger.month, k.ledger.month_nusd + 10**10)] * (chance.random() < 0.3)
         none = chance.random() < 0.5
-        return events.Leased(() if none else tuple(slices), "" if none or chance.random() < 0.8 else "it is used up")
+        return events.BudgetLeased(
+            () if none else tuple(slices), "" if none or chance.random() < 0.8 else "it is used up"
+        )
 
     def stopped(self) -> events.Event:
         return events.Stopped("ann", "cancel" if self.chance.random() < 0.1 else "drain")
@@ -172,7 +176,11 @@ class Fuzz:
     def rejoined(self) -> events.Event:
         """Mostly the next incarnation; sometimes one that is over, or the same again."""
         self.epoch += self.chance.random() < 0.8
-        held = [(one.goal, one.attempt) for one in self.stage.said if isinstance(one, (commands.Call, commands.RunTool))]
+        held = [
+            (one.goal, one.attempt)
+            for one in self.stage.said
+            if isinstance(one, (commands.Call, commands.StartToolRun))
+        ]
         return events.Rejoined(self.epoch, tuple(held[-self.chance.randint(1, 6) :]))
 
     def limits(self) -> events.Event:
@@ -199,35 +207,39 @@ class Fuzz:
         if not k.submissions or self.chance.random() < 0.3:
             said = [call.goal << 20 | call.attempt for call in self.stage.said if isinstance(call, commands.Call)]
             keys = self.chance.sample(said, min(len(said), self.chance.randint(0, 3)))
-            return events.Intended(self.chance.choice([number, k.next_submission]), 0, (*k.flights, *keys), "b")
+            return events.SubmissionIntended(
+                self.chance.choice([number, k.next_submission]), 0, (*k.flights, *keys), "b"
+            )
         who = self.chance.choice(["", "", "ann"])
         return self.chance.choice([
-            events.Submitted(number, f"b{number}", who), events.Submitted(number, f"b{number}", who),
-            events.Unsubmitted(number, self.bad(), who), events.Doubted(number, self.bad()),
-            events.Stuck(number, self.bad()), events.Collected(number),
+            events.SubmissionAccepted(number, f"b{number}", who), events.SubmissionAccepted(number, f"b{number}", who),
+            events.SubmissionRejected(number, self.bad(), who), events.SubmissionUncertain(number, self.bad()),
+            events.SubmissionUnreadable(number, self.bad()), events.ResultsCollected(number),
         ])  # fmt: skip
 
     def told(self) -> events.Event:
         name = self.chance.choice(["approved", "approved", "hint", "nobody asked"])
-        return events.Told("ann", name, self.chance.choice([True, False, "words", 7, None]))
+        return events.AnswerGiven("ann", name, self.chance.choice([True, False, "words", 7, None]))
 
     def made(self) -> events.Event | None:
-        made = self.of(commands.Made)
-        return made and events.Made(made.goal, made.kind, made.value)
+        made = self.of(commands.RecordGoal)
+        return made and events.GoalMade(made.goal, made.kind, made.value)
 
     def again(self) -> list[events.Event]:
         """Some rows that failed are asked for again, whether the job rests or not; a message may come late, or early."""
-        said = {one.value: one for one in self.stage.said if isinstance(one, commands.Emit) and one.failed and one.row}
+        said = {
+            one.value: one for one in self.stage.said if isinstance(one, commands.EmitResult) and one.failed and one.row
+        }
         found = {line: said[value] for line, value in enumerate(self.stage.emitted) if value in said}
         lines = sorted(self.chance.sample(list(found), min(len(found), self.chance.randint(0, 3))))
         edition = self.stage.k.edition + self.chance.choice([1, 1, 1, 2])
         kinds = Counter(found[line].kind for line in lines)
         keys = tuple(found[line].row for line in lines)
-        again = events.Reopened("ann", edition, keys, tuple(lines), dict(kinds), self.stage.k.position)
+        again = events.RowsReopened("ann", edition, keys, tuple(lines), dict(kinds), self.stage.k.position)
         return [again, events.Resumed("ann")]
 
     def written(self) -> events.Event:
-        return events.Written(self.chance.randint(0, 9), self.chance.randint(0, 900))
+        return events.ResultsWritten(self.chance.randint(0, 9), self.chance.randint(0, 900))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -245,7 +257,11 @@ def test_step_never_raises_and_k_is_whole(name, seed):
 def test_the_fuzz_is_worth_it():
     """It meets every event, every command, every outcome, every kind of failure, and every status of a goal."""
     met: set[object] = set()
-    runs = [(name, seed) for name in PROGRAMS for seed in range(60 if name in ("watching", "batch in batches", "in rounds") else 5)]
+    runs = [
+        (name, seed)
+        for name in PROGRAMS
+        for seed in range(60 if name in ("watching", "batch in batches", "in rounds") else 5)
+    ]
     for name, seed in runs:
         fuzz = Fuzz(name, seed)
         for _ in range(60):

@@ -10,12 +10,12 @@ import msgspec
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from cortex.scheduler.pools import Memo
-from cortex.scheduler.protocol import Capped, Command, Event, Started
+from cortex.scheduler.pools import PoolMemo
+from cortex.scheduler.protocol import Command, Event, PoolCapped, SchedulerStarted
 from cortex.scheduler.reports import Grant
-from cortex.scheduler.state import Cluster
+from cortex.scheduler.state import SchedulerState
 from cortex.scheduler.step import step
-from policies.limits.limit import Caps
+from policies.limits.limit import PoolCaps
 from tests.town import OTHER, ROUTE, TIMEOUT_S, Channel, Town
 from tests.town import settings as knobs
 
@@ -81,7 +81,7 @@ class Street(Town):
             self.leave(job.job)
         elif what in ("cut", "uncut"):
             self.cap = n if what == "cut" else LIMIT
-            self.tell(Capped(self.at_s, "ann", ROUTE, Caps(concurrency=self.cap)))
+            self.tell(PoolCapped(self.at_s, "ann", ROUTE, PoolCaps(concurrency=self.cap)))
         elif what == "channel dies":
             job.epoch += 1
             job.cortex, job.until_s = "", -1.0
@@ -121,7 +121,7 @@ class Street(Town):
             return None
         for job in self.live():
             if self.at_s < job.until_s and job.memos[ROUTE]:
-                kept = msgspec.msgpack.decode(job.memos[ROUTE], type=Memo)
+                kept = msgspec.msgpack.decode(job.memos[ROUTE], type=PoolMemo)
                 generation = kept.breaker.generation if kept.breaker else 0
                 if (kept.caps, generation) == (self.state.pools[ROUTE].caps, self.generation(ROUTE)):
                     return job
@@ -205,7 +205,13 @@ def in_the_end(street: Street) -> None:
         assert max(shares) - min(shares) <= 1, shares
 
 
-@given(st.lists(st.tuples(st.sampled_from(["begin", "end", "join", "post", "tick"]), st.integers(0, 3), st.integers(1, 12)), max_size=40), st.integers(1, 8))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["begin", "end", "join", "post", "tick"]), st.integers(0, 3), st.integers(1, 12)),
+        max_size=40,
+    ),
+    st.integers(1, 8),
+)
 @settings(max_examples=100, deadline=None, phases=PHASES)
 def test_after_a_cut_leases_only_fall_and_are_within_it_one_lease_time_later(deeds, cap):
     street = Street()
@@ -232,17 +238,17 @@ def plainly(commands: list[Command]) -> list[Command]:
 @settings(max_examples=40, deadline=None, phases=PHASES)
 def test_the_same_events_give_the_same_commands_and_the_state_can_be_written_down(deeds):
     street = Street()
-    shadow = Cluster(street.settings)
+    shadow = SchedulerState(street.settings)
     plain = street.tell
 
     def told(event: Event) -> list[Command]:
         commands = plain(event)
         nonlocal shadow
-        if isinstance(event, Started):
-            shadow = Cluster(street.settings)
+        if isinstance(event, SchedulerStarted):
+            shadow = SchedulerState(street.settings)
         assert plainly(step(shadow, event)) == plainly(commands)
         blob = msgspec.msgpack.encode(street.state)
-        shadow = msgspec.msgpack.decode(blob, type=Cluster)
+        shadow = msgspec.msgpack.decode(blob, type=SchedulerState)
         assert shadow == street.state
         return commands
 

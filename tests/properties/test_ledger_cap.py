@@ -142,7 +142,7 @@ def test_what_is_known_is_the_price_table_to_the_cent():
     """Every reply at the price of the route that gave it, cached tokens at theirs; rounded up once a call, to a nano-USD."""
     own, dear = parse_price("input=3,output=15,cache_read=0.3,cache_creation=3.75"), parse_price("input=30,output=150")
     stage = Stage(Flat(texts=tuple(map(str, range(200)))), permits=0, price=own, fallbacks=(other("n", price=dear),))
-    stage.turn(events.Granted(50), events.Granted(50, route=1))
+    stage.turn(events.PermitsGranted(50), events.PermitsGranted(50, route=1))
     usd = Decimal(0)
     usage = Usage(1_201, 377, 10_000, 501)
     while stage.calls:
@@ -160,7 +160,14 @@ def test_what_is_known_is_the_price_table_to_the_cent():
 def test_a_raised_cap_holds_as_the_first_did():
     price = parse_price("input=3,output=15")
     caps = (3_000_000, 5_000_000, 20_000_000)
-    world = World(PROGRAMS["flat"], 7, limits=Limits(output_tokens_max=64, max_cost_nusd=caps[0]), price=price, faults=0.4, late=True)
+    world = World(
+        PROGRAMS["flat"],
+        7,
+        limits=Limits(output_tokens_max=64, max_cost_nusd=caps[0]),
+        price=price,
+        faults=0.4,
+        late=True,
+    )
     world.watch = doubted
     ends = []
     for cap in caps:

@@ -16,7 +16,7 @@ from cortex.loop.step import step
 from cortex.programs import batch_replay
 from cortex.programs.batch import Batch
 from cortex.state import events
-from cortex.state.budget_slice import Purse
+from cortex.state.budget_slice import BudgetSlices
 from cortex.state.state import State
 from cortex.values.limits import Limits
 from tests.stage import PRICE, Stage, failure, fed, taken
@@ -35,7 +35,7 @@ SAID: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-def crowd(world: World, count: int, ended: bool = False, odd: int = 0) -> events.Fed:
+def crowd(world: World, count: int, ended: bool = False, odd: int = 0) -> events.RowsRead:
     """The next window of rows, of all kinds; 1 in ``odd``: some were refused, 2: some were opened again."""
     k, chance = world.k, world.chance
     rows = []
@@ -45,7 +45,7 @@ def crowd(world: World, count: int, ended: bool = False, odd: int = 0) -> events
         no = "no messages" if odd == 1 and number % 13 == 4 else ""
         place = 1 if odd == 2 and number % 13 == 4 else -1
         rows.append(events.Row(f"row-{number}", msgspec.json.encode(body), chance.choice((0, 8, 8, 8, 60)), no, place))
-    return events.Fed(tuple(rows), k.position, k.position + 10 * count, ended)
+    return events.RowsRead(tuple(rows), k.position, k.position + 10 * count, ended)
 
 
 def lived(seed: int, limits: Limits, faults: float, unrest: float = 0.0, windows: int = 3, twice: float = 0.0) -> World:
@@ -57,7 +57,7 @@ def lived(seed: int, limits: Limits, faults: float, unrest: float = 0.0, windows
     for window in range(windows):
         more: list[events.Event] = [crowd(world, 12, window == windows - 1, odd=seed % 3 if windows < 8 else 0)]
         if seed % 4 == 0:
-            more = [events.Granted(world.permits), *more, events.Written(0, 0), *more]
+            more = [events.PermitsGranted(world.permits), *more, events.ResultsWritten(0, 0), *more]
         world._heard(world.stage.turn(*more, at_s=world.k.at_s + (90_000.0 if seed % 5 == 0 else 1.0)))
         for _ in range(6):
             if (world.under_way or world.overdue) and not world.k.outcome:
@@ -178,7 +178,7 @@ def test_a_day_later_what_was_spent_that_day_is_none(stage):
 
 @pytest.mark.parametrize("leave", [{"starts": 2}, {"requests_per_s": 2.0}, {"output_tokens_per_s": 50.0}, {"route": 1}])
 def test_another_form_of_leave_is_stepped(stage, leave):
-    same(stage, events.Granted(20, **leave))
+    same(stage, events.PermitsGranted(20, **leave))
     same(stage, stage.answered(stage.call()))
 
 
@@ -186,7 +186,7 @@ STANDS = {
     "outcome": "partial", "finished": True, "stopping": "drain", "halted": "too many failed", "looking": True,
     "paused": failure("blocked"), "unhedged": {1: 1.0}, "deadlines": [(200.0, 1)], "elections": {1: None},
     "errands": {1: None}, "submissions": {1: None}, "shards": {1: None}, "asking": {b"q": 1}, "held": {1: b""},
-    "again": {1: None}, "parked": {0: {1: None}}, "called": {1: None}, "reading": {1: 0.0}, "purse": Purse(),
+    "again": {1: None}, "parked": {0: {1: None}}, "called": {1: None}, "reading": {1: 0.0}, "purse": BudgetSlices(),
     "delayed": [(101.0, 1)],
 }  # fmt: skip
 
@@ -204,10 +204,21 @@ def test_nothing_is_folded_where_the_job_or_its_route_is_bounded_so(stage):
         k.terms = msgspec.structs.replace(k.terms, limits=msgspec.structs.replace(k.terms.limits, **how))
         return k
 
-    bounds: dict[str, Any] = {"deadline_at_s": 9e9, "max_cost_nusd": 1, "goal_timeout_s": 9.0, "hedge_after_s": 1.0, "warm_prefix": True}
+    bounds: dict[str, Any] = {
+        "deadline_at_s": 9e9,
+        "max_cost_nusd": 1,
+        "goal_timeout_s": 9.0,
+        "hedge_after_s": 1.0,
+        "warm_prefix": True,
+    }
     for name, bound in bounds.items():
         assert batch_replay.plain_turns(changed(**{name: bound}), Batch()) is None, name
-    for name, value in {"failing": failure("transient"), "blocked": failure("blocked"), "starts": 3, "in_flight": 9}.items():
+    for name, value in {
+        "failing": failure("transient"),
+        "blocked": failure("blocked"),
+        "starts": 3,
+        "in_flight": 9,
+    }.items():
         k = copy.deepcopy(stage.k)
         setattr(k.shares[0], name, value)
         assert batch_replay.plain_turns(k, Batch()) is None, name

@@ -42,7 +42,7 @@ class Life:
         self.seen: list = []
 
     def turn(self, *happened: events.Event) -> None:
-        if any(isinstance(event, events.Reopened) for event in happened):
+        if any(isinstance(event, events.RowsReopened) for event in happened):
             self.put_down()
             self.journal.will_reopen()
         self.stage.turn(*happened)
@@ -63,7 +63,7 @@ class Life:
             return
         end = k.position + len(some)
         given = [msgspec.structs.replace(row(KEYS[place]), place=place if self.again else -1) for place in some]
-        self.turn(events.Fed(tuple(given), k.position, end, end - self.base == len(self.wanted)))
+        self.turn(events.RowsRead(tuple(given), k.position, end, end - self.base == len(self.wanted)))
 
     def settle(self, draw: int, failing: bool) -> None:
         calls = list(self.stage.calls.values())
@@ -82,7 +82,7 @@ class Life:
         ordered = self.stage.program.ordered
         self.again, self.base, self.wanted = True, k.position, places
         self.turn(
-            events.Reopened(
+            events.RowsReopened(
                 "ann", k.edition + 1, tuple(line.row for line in failed), tuple(line.index for line in failed),
                 {"refused": len(failed)}, k.position, ordered,
             ),
@@ -142,7 +142,7 @@ def test_each_row_has_one_line_in_the_end(steps, ordered, cancelled):
                 elif step == "drain":
                     life.turn(events.Stopped("ann", "drain"))
                 else:
-                    life.turn(events.Resumed("ann"), events.Granted(WINDOW))
+                    life.turn(events.Resumed("ann"), events.PermitsGranted(WINDOW))
                 life.put_down()
                 life.agree()
             if cancelled and life.stage.k.outcome != "complete":
@@ -152,7 +152,7 @@ def test_each_row_has_one_line_in_the_end(steps, ordered, cancelled):
                 return
             while life.stage.k.outcome != "complete" or any(line.row for line in life.read()):
                 life.reopen()
-                life.turn(events.Resumed("ann"), events.Granted(WINDOW))
+                life.turn(events.Resumed("ann"), events.PermitsGranted(WINDOW))
                 life.feed(WINDOW)
                 life.settle(0, False)
                 life.agree()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cortex.journal import codec, snapshots
-from cortex.journal.snapshots import HEAD_BYTES, Pieces, Span, Split, joined, span_of, split
+from cortex.journal.snapshots import HEAD_BYTES, PieceSpan, SnapshotPieces, SplitSnapshot, joined, span_of, split
 from cortex.loop.step import step
 from cortex.state.goals import Goal, Status
 from cortex.state.state import State
@@ -29,7 +29,7 @@ class Kept:
     """What is kept of one K, and put together again."""
 
     def __init__(self) -> None:
-        self.pieces = Pieces(3)
+        self.pieces = SnapshotPieces(3)
         self.blobs: dict[int, bytes] = {}
         self.splits = 0
 
@@ -48,7 +48,7 @@ class Kept:
     def another_life(self, k: State) -> None:
         """It goes on with the pieces of the snapshot that K is read from."""
         self.look(k)
-        self.pieces = Pieces(4, split(self.pieces.snapshot(k)))
+        self.pieces = SnapshotPieces(4, split(self.pieces.snapshot(k)))
         self.pieces.generation = 3  # where nothing stood in pieces it would be another
 
     def whole(self, blob: bytes) -> bytes:
@@ -56,7 +56,7 @@ class Kept:
         if parts is None:
             return blob
         self.splits += 1
-        _, first, last = Span.of(parts.span)
+        _, first, last = PieceSpan.of(parts.span)
         return joined(parts, [self.blobs[number] for number in range(first, last + 1)])
 
 
@@ -154,7 +154,7 @@ def test_what_was_opened_again_between_two_lives_is_seen() -> None:
 
 
 def reopened(k: State) -> None:
-    """As ``events.Reopened`` leaves it."""
+    """As ``events.RowsReopened`` leaves it."""
     k.edition += 1
     k.goals[7].status = Status.OPEN
 
@@ -174,4 +174,11 @@ def test_parts_are_told_from_a_whole_one() -> None:
     kept = Kept()
     kept.look(k)
     parts = split(kept.pieces.snapshot(k))
-    assert isinstance(parts, Split) and (*Span.of(parts.span), parts.held, parts.last, parts.goals) == (3, 1, 1, 3, 3, 3)
+    assert isinstance(parts, SplitSnapshot) and (*PieceSpan.of(parts.span), parts.held, parts.last, parts.goals) == (
+        3,
+        1,
+        1,
+        3,
+        3,
+        3,
+    )

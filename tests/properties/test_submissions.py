@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from cortex.loop.batch_submissions import custom_id
 from cortex.programs.batch import Batch
 from cortex.state import commands, events
-from cortex.values.batch_record import Stand
+from cortex.values.batch_record import SubmissionStatus
 from cortex.values.limits import Limits, Route
-from policies.estimates.batching import Batching
+from policies.estimates.batching import BatchingPolicy
 from policies.failures.failure import Failure, FailureKind
 from policies.failures.retry import RetryPolicy
 from tests.stage import PRICE, Stage, failure, fed, reply
 
 ROWS = tuple(f"row-{index}" for index in range(9))
 LIMITS = Limits(
-    output_tokens_max=8, batching=Batching(submit_timeout_s=5.0, settle_s=2.0),
+    output_tokens_max=8, batching=BatchingPolicy(submit_timeout_s=5.0, settle_s=2.0),
     retry=RetryPolicy(base_s=0.5, cap_s=2.0, attempts_max=50),
 )  # fmt: skip
 ROUTE = Route(endpoint="sim", model="m", price=PRICE, via="batches")
@@ -75,7 +75,10 @@ class Road:
         for command in out:
             if isinstance(command, commands.Call):
                 self.hand[command.goal << 20 | command.attempt] = command
-            elif isinstance(command, (commands.Submit, commands.Find, commands.Collect)) and command not in self.to_do:
+            elif (
+                isinstance(command, (commands.SubmitBatch, commands.FindSubmission, commands.CollectResults))
+                and command not in self.to_do
+            ):
                 self.to_do.append(command)
 
     def put(self, *happened: events.Event, later_s: float = 0.3) -> None:
@@ -87,7 +90,7 @@ class Road:
         if self.k.outcome:
             self.hand, self.to_do, self.bodies = {}, [], set()
             told = self.answers()
-            self.put(events.Rejoined(self.k.epoch + 1), *told, events.Resumed("ann"), events.Granted(20))
+            self.put(events.Rejoined(self.k.epoch + 1), *told, events.Resumed("ann"), events.PermitsGranted(20))
         elif self.chance.random() < self.crashes:
             self.crash()
         elif self.chance.random() < 0.02:
@@ -102,7 +105,7 @@ class Road:
     def crash(self) -> None:
         """What was in memory is gone: calls in hand, requests on their way, results half read."""
         self.hand, self.to_do, self.bodies = {}, [], set()
-        self.put(events.Rejoined(self.k.epoch + 1), events.Granted(20))
+        self.put(events.Rejoined(self.k.epoch + 1), events.PermitsGranted(20))
         if self.k.outcome:
             self.put(events.Resumed("ann"))
 
@@ -110,7 +113,7 @@ class Road:
         keys = self.chance.sample(sorted(self.hand), self.chance.randint(1, len(self.hand)))
         newest = list(self.provider.batches)[-1] if self.provider.batches else ""
         self.bodies.add(self.k.next_submission)
-        self.put(events.Intended(self.k.next_submission, 0, tuple(keys), newest))
+        self.put(events.SubmissionIntended(self.k.next_submission, 0, tuple(keys), newest))
         for key in keys:
             self.hand.pop(key, None)
 
@@ -118,9 +121,9 @@ class Road:
         made = self.k.submissions.get(command.number)
         if made is None:
             return
-        if isinstance(command, commands.Submit):
+        if isinstance(command, commands.SubmitBatch):
             self.submit(made)
-        elif isinstance(command, commands.Find):
+        elif isinstance(command, commands.FindSubmission):
             self.find(command, made)
         else:
             self.collect(command, made)
@@ -131,28 +134,30 @@ class Road:
         fate = self.chance.random() if self.chance.random() < self.faults else 1.0
         if fate < 0.25:
             refusal = failure(self.chance.choice(["throttled", "overloaded", "rejected"]), status=429)
-            self.put(events.Unsubmitted(made.number, refusal))
+            self.put(events.SubmissionRejected(made.number, refusal))
         elif fate < 0.4:
-            self.put(events.Doubted(made.number, failure("transient")))  # it never arrived
+            self.put(events.SubmissionUncertain(made.number, failure("transient")))  # it never arrived
         else:
             name = self.provider.make(rows, self.k.at_s)
             if fate < 0.6:
                 self.crash()
             elif fate < 0.8:
-                self.put(events.Doubted(made.number, failure("timed_out")))
+                self.put(events.SubmissionUncertain(made.number, failure("timed_out")))
             else:
-                self.put(events.Submitted(made.number, name))
+                self.put(events.SubmissionAccepted(made.number, name))
 
     def find(self, command: Any, made: Any) -> None:
         """Only a list that was asked for late enough proves that there is none."""
         found = self.found(made)
         if self.chance.random() < 0.15:
-            self.put(events.Stuck(made.number, failure("rejected", "the list cannot be read", status=403)))
+            self.put(
+                events.SubmissionUnreadable(made.number, failure("rejected", "the list cannot be read", status=403))
+            )
         elif found:
-            self.put(events.Submitted(made.number, found[0]))
+            self.put(events.SubmissionAccepted(made.number, found[0]))
         elif self.k.at_s >= made.settled_at_s:
             why = made.failure or Failure(FailureKind.LOST, "it was never made", sent=False)
-            self.put(events.Unsubmitted(made.number, why))
+            self.put(events.SubmissionRejected(made.number, why))
         else:
             self.put(events.Ticked(), later_s=1.0)
             self.to_do.append(command)
@@ -161,14 +166,14 @@ class Road:
         """The job has stopped and asks; a person looks, and says what is so. Some are not asked about: code looks again."""
         told: list[events.Event] = []
         for made in self.k.submissions.values():
-            if made.stand != Stand.ASKING or made.name:
+            if made.stand != SubmissionStatus.ASKING or made.name:
                 continue
             found = self.found(made)
             never = Failure(FailureKind.LOST, "it was never made", sent=False)
             if f"--submitted {made.number}=" in self.k.why or self.chance.random() < 0.5:
                 told.append(
-                    events.Submitted(made.number, found[0], "ann") if found
-                    else events.Unsubmitted(made.number, never, "ann")
+                    events.SubmissionAccepted(made.number, found[0], "ann") if found
+                    else events.SubmissionRejected(made.number, never, "ann")
                 )  # fmt: skip
         return told
 
@@ -187,7 +192,7 @@ class Road:
         happened = [self.outcome(made.name, each, rows[each], self.k.flights[ids[each]]) for each in read]
         if len(read) == len(ids):
             self.provider.open.discard(made.name)
-            happened.append(events.Collected(made.number))
+            happened.append(events.ResultsCollected(made.number))
         else:
             self.to_do.append(command)
         self.put(*happened)
@@ -198,7 +203,7 @@ class Road:
         del self.provider.batches[name][each]
         if draw < self.faults * 0.3:
             kind, status = ("overloaded", 529) if draw < self.faults * 0.2 else ("throttled", 429)
-            return events.Broke(flight.goal, flight.sample, flight.attempt, failure(kind, status=status))
+            return events.AttemptFailed(flight.goal, flight.sample, flight.attempt, failure(kind, status=status))
         self.paid[row] += 1
         self.answered += 1
         return events.Answered(flight.goal, flight.sample, flight.attempt, flight.hash, reply(row))
@@ -226,7 +231,7 @@ def test_no_row_is_with_the_provider_twice_and_each_comes_back_once(seed, crashe
 
 def test_the_crashes_are_worth_it():
     """All stands are seen, and submissions are lost, found and asked about: else the property would say little."""
-    seen: set[Stand] = set()
+    seen: set[SubmissionStatus] = set()
     asked = 0
     for seed in range(40):
         road = Road(seed, 0.1, 0.7)
@@ -235,6 +240,11 @@ def test_the_crashes_are_worth_it():
                 break
             road.turn()
             seen |= {made.stand for made in road.k.submissions.values()}
-        asked += any(isinstance(event, events.Stuck) for turn in road.stage.turns for batch in turn.batches for event in batch)
-    assert seen == set(Stand)
+        asked += any(
+            isinstance(event, events.SubmissionUnreadable)
+            for turn in road.stage.turns
+            for batch in turn.batches
+            for event in batch
+        )
+    assert seen == set(SubmissionStatus)
     assert asked > 5

@@ -8,8 +8,20 @@ from collections.abc import Callable
 import pytest
 
 from policies.limits import tenancy
-from policies.limits.limit import Caps
-from policies.limits.tenancy import ANY, LEASE_S, PARTS, Account, Asked, Lent, Share, ask, in_force, keep, take
+from policies.limits.limit import PoolCaps
+from policies.limits.tenancy import (
+    ANY,
+    LEASE_S,
+    PARTS,
+    LentShare,
+    SharedAccount,
+    TenantRequest,
+    TenantShare,
+    ask,
+    in_force,
+    keep,
+    take,
+)
 
 GRANTS_S, CALL_S = 15.0, 20.0
 LINGER_S = GRANTS_S + CALL_S
@@ -22,13 +34,13 @@ class Cluster:
     def __init__(self, name: str, chance: random.Random) -> None:
         self.name, self._chance = name, chance
         self.skew_s = chance.uniform(-1e6, 1e6)
-        self.lent = Lent()
+        self.lent = LentShare()
         self.sure_s = float("-inf")
         self.in_use = self.want = 0
         self.ghosts: list[tuple[float, int, int]] = []
         """(until, permits, part) of lives that are over, as the world knows them."""
         self.paced: list[tuple[float, int]] = []
-        self.asking: tuple[float, Asked, Share | None] | None = None
+        self.asking: tuple[float, TenantRequest, TenantShare | None] | None = None
 
     def live(self, now_s: float, most: int) -> None:
         """Its jobs want something else; it lends them what it may, and takes back what it must."""
@@ -36,7 +48,9 @@ class Cluster:
         if chance.random() < 0.3:
             self.want = chance.choice([0, 1, 3, 10, 40])
         share = in_force(self.lent, at_s)
-        held = sum(permits for until_s, permits, _ in self.ghosts if until_s > now_s)  # its jobs tell, or nothing is lent
+        held = sum(
+            permits for until_s, permits, _ in self.ghosts if until_s > now_s
+        )  # its jobs tell, or nothing is lent
         may = max(0, (most if share.permits == ANY else share.permits) - held)
         if self.in_use < min(may, self.want):
             self.in_use = chance.randint(self.in_use, min(may, self.want))
@@ -50,7 +64,7 @@ class Cluster:
         at_s = now_s + self.skew_s
         until_s = max(now_s, min(self.lent.until_s, at_s + GRANTS_S) - self.skew_s) + LINGER_S
         self.ghosts.append((min(until_s, now_s + LINGER_S), self.in_use, self.part(now_s)))
-        self.lent, self.in_use, self.paced, self.asking = Lent(), 0, [], None
+        self.lent, self.in_use, self.paced, self.asking = LentShare(), 0, [], None
         self.sure_s = at_s + LINGER_S
 
     def pass_to(self, now_s: float) -> None:
@@ -70,7 +84,7 @@ class Cluster:
     def begin_asking(self, now_s: float) -> None:
         at_s = now_s + self.skew_s
         permits, part = keep(self.lent, at_s, self.in_use, self.want, GRANTS_S)
-        self.asking = at_s, Asked(
+        self.asking = at_s, TenantRequest(
             tenant=self.name, want=self.want, keeps=permits, keeps_part=part, sure=at_s >= self.sure_s,
             linger_s=LINGER_S,
         ), None  # fmt: skip
@@ -80,7 +94,7 @@ def _world(seed: int) -> tuple[float, float]:
     """Permits and parts that were in use, summed over its moments, against what could have been."""
     chance = random.Random(seed)
     most = chance.choice([1, 2, 5, 20, 100])
-    account = Account(Caps(concurrency=most))
+    account = SharedAccount(PoolCaps(concurrency=most))
     clusters = [Cluster(f"c{number}", chance) for number in range(chance.randint(2, 4))]
     now_s = 0.0
     lent: list[tuple[float, float]] = []
@@ -121,16 +135,16 @@ def test_what_was_set_for_all_is_never_passed(tell: Callable[[str], None]) -> No
     assert part > 0.05
 
 
-def _asks(account: Account, name: str, want: int, at_s: float, lent: Lent, in_use: int = 0) -> Share:
+def _asks(account: SharedAccount, name: str, want: int, at_s: float, lent: LentShare, in_use: int = 0) -> TenantShare:
     permits, part = keep(lent, at_s, in_use, want, GRANTS_S)
-    share = ask(account, Asked(tenant=name, want=want, keeps=permits, keeps_part=part, linger_s=LINGER_S), at_s)
+    share = ask(account, TenantRequest(tenant=name, want=want, keeps=permits, keeps_part=part, linger_s=LINGER_S), at_s)
     take(lent, share, at_s, at_s, GRANTS_S)
     return share
 
 
 def test_who_is_alone_has_all_and_who_comes_gets_a_fair_share_as_soon_as_it_is_given_back() -> None:
-    account = Account(Caps(concurrency=10, requests_per_min=600))
-    one, two = Lent(), Lent()
+    account = SharedAccount(PoolCaps(concurrency=10, requests_per_min=600))
+    one, two = LentShare(), LentShare()
     alone = _asks(account, "one", 30, 0.0, one)
     assert (alone.permits, alone.part, alone.tenants) == (10, PARTS, 1)
     first = _asks(account, "two", 30, 1.0, two)
@@ -146,8 +160,8 @@ def test_who_is_alone_has_all_and_who_comes_gets_a_fair_share_as_soon_as_it_is_g
 
 
 def test_what_a_silent_tenant_had_counts_until_its_last_call_must_have_ended() -> None:
-    account = Account(Caps(concurrency=10))
-    one, two = Lent(), Lent()
+    account = SharedAccount(PoolCaps(concurrency=10))
+    one, two = LentShare(), LentShare()
     _asks(account, "one", 10, 0.0, one)
     for at_s in (1.0, LEASE_S + 1, LEASE_S + LINGER_S - 1):
         assert _asks(account, "two", 10, at_s, two).permits == 0
@@ -156,8 +170,8 @@ def test_what_a_silent_tenant_had_counts_until_its_last_call_must_have_ended() -
 
 
 def test_clusters_take_turns_where_there_are_fewer_permits_than_clusters() -> None:
-    account = Account(Caps(concurrency=1))
-    lents = {name: Lent() for name in "abc"}
+    account = SharedAccount(PoolCaps(concurrency=1))
+    lents = {name: LentShare() for name in "abc"}
     had: set[str] = set()
     for at_s in range(400):
         for name, lent in lents.items():
@@ -167,19 +181,19 @@ def test_clusters_take_turns_where_there_are_fewer_permits_than_clusters() -> No
 
 
 def test_a_share_bounds_what_a_cluster_may_use() -> None:
-    of_all = Caps(concurrency=10, requests_per_min=600, headroom=0.2, who="ann")
-    share = Share(permits=4, part=250, caps=of_all)
-    found = tenancy.bounds(share, Caps(requests_per_min=100, who=""))
+    of_all = PoolCaps(concurrency=10, requests_per_min=600, headroom=0.2, who="ann")
+    share = TenantShare(permits=4, part=250, caps=of_all)
+    found = tenancy.bounds(share, PoolCaps(requests_per_min=100, who=""))
     assert (found.concurrency, found.requests_per_min, found.who) == (4, 100, "ann")
     assert found.headroom == pytest.approx(0.8)
-    assert tenancy.bounds(share, Caps()).requests_per_min == 150
-    assert tenancy.bounds(Share(), Caps(concurrency=3)) == Caps(concurrency=3)
+    assert tenancy.bounds(share, PoolCaps()).requests_per_min == 150
+    assert tenancy.bounds(TenantShare(), PoolCaps(concurrency=3)) == PoolCaps(concurrency=3)
 
 
 def test_who_came_back_and_remembers_nothing_gives_nothing_back_before_it_knows() -> None:
-    account = Account(Caps(concurrency=10))
-    _asks(account, "one", 10, 0.0, Lent())
-    ask(account, Asked(tenant="one", want=0, sure=False, linger_s=LINGER_S), 1.0)
-    assert _asks(account, "two", 10, 2.0, Lent()).permits == 0
-    ask(account, Asked(tenant="one", want=0, keeps=3, linger_s=LINGER_S), 20.0)
-    assert _asks(account, "two", 10, 21.0, Lent()).permits == 7
+    account = SharedAccount(PoolCaps(concurrency=10))
+    _asks(account, "one", 10, 0.0, LentShare())
+    ask(account, TenantRequest(tenant="one", want=0, sure=False, linger_s=LINGER_S), 1.0)
+    assert _asks(account, "two", 10, 2.0, LentShare()).permits == 0
+    ask(account, TenantRequest(tenant="one", want=0, keeps=3, linger_s=LINGER_S), 20.0)
+    assert _asks(account, "two", 10, 21.0, LentShare()).permits == 7

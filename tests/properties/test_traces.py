@@ -9,26 +9,26 @@ import msgspec
 import pytest
 
 from cortex.journal import codec
-from cortex.scheduler.pools import Memo
+from cortex.scheduler.pools import PoolMemo
 from cortex.state import events
 from cortex.state.program import Program
 from cortex.tracing.call_records import spread
-from cortex.tracing.spans import LINKS_MAX, TRACE_SPANS_MAX, Ids, Span, What
-from cortex.tracing.trace_state import Traced
+from cortex.tracing.spans import LINKS_MAX, TRACE_SPANS_MAX, Span, SpanIds, SpanKind
+from cortex.tracing.trace_state import TraceState
 from cortex.tracing.tracer import Tracer
-from policies.decisions.trace_sampling import Sampling, share
+from policies.decisions.trace_sampling import TraceSampling, share
 from policies.failures.breaker import Breaker, BreakerState
 from policies.failures.failure import FailureKind
-from policies.limits.limit import Caps, LimitPolicy, new
+from policies.limits.limit import LimitPolicy, PoolCaps, new
 from tests.flows import ALL
 from tests.properties.test_fuzz import PROGRAMS, Fuzz
 from tests.stage import Flat, Stage
 from tests.toys import Elector, Nester, Planner, Voter, Watcher
 from tests.world import World
 
-IDS = Ids.of("j", 100.0)
+IDS = SpanIds.of("j", 100.0)
 ALL_KEPT = share(1.0)
-SOME = Sampling(ratio=0.3, first_spans=0, rescues_at_once=20.0)
+SOME = TraceSampling(ratio=0.3, first_spans=0, rescues_at_once=20.0)
 WORLDS: dict[str, Program] = {
     "planned": Planner(roots=("b", "h"), deep=9),
     "voted on": Elector(),
@@ -48,7 +48,7 @@ def fresh(program: Program) -> Program:
 
 
 def told(
-    turns: list[events.Turn], program: Program, rule: Sampling = ALL_KEPT, cut: int = -1, in_full: bool = False
+    turns: list[events.Turn], program: Program, rule: TraceSampling = ALL_KEPT, cut: int = -1, in_full: bool = False
 ) -> tuple[list[list[Span]], Tracer]:
     """The spans of each turn. At the cut the fold travels through bytes, as it does past a kill. ``in_full``: nothing
     is remembered in short from one turn to the next."""
@@ -59,7 +59,7 @@ def told(
         nonlocal tracer
         if len(spans) == cut:
             blob = msgspec.msgpack.encode(tracer.whole())
-            tracer = Tracer(rule, IDS, msgspec.msgpack.decode(blob, type=Traced))
+            tracer = Tracer(rule, IDS, msgspec.msgpack.decode(blob, type=TraceState))
         spans.append(list(spread(tracer.turn(turn, out, k))))
         if in_full:
             tracer.whole()
@@ -91,11 +91,11 @@ def well_formed(spans: list[Span], over: bool) -> None:
             above = known.get((trace, span.above))
             if span.above and over:
                 assert above is not None, f"an orphan: {span}"
-            if span.what is What.ATTEMPT:
-                assert above is not None and above.what is What.CALL, span
-    calls: dict[int, int] = Counter(span.above for span in spans if span.what is What.ATTEMPT)
+            if span.what is SpanKind.ATTEMPT:
+                assert above is not None and above.what is SpanKind.CALL, span
+    calls: dict[int, int] = Counter(span.above for span in spans if span.what is SpanKind.ATTEMPT)
     for span in spans:
-        if span.what is What.CALL and span.facts["attempts"] and not span.facts.get("reused"):
+        if span.what is SpanKind.CALL and span.facts["attempts"] and not span.facts.get("reused"):
             assert calls[span.key] <= span.facts["attempts"], span
         if over:
             for link in span.links:
@@ -111,13 +111,13 @@ def test_whatever_the_world_does_every_trace_is_a_tree(name, seed):
     well_formed(spans, over=True)
     asked = [call for call in world.stage.said if type(call).__name__ == "Call"]
     kinds = Counter(span.what for span in spans)
-    assert kinds[What.JOB] == 1
-    assert kinds[What.GOAL] == world.k.next_goal - 1, "a goal, a span"
+    assert kinds[SpanKind.JOB] == 1
+    assert kinds[SpanKind.GOAL] == world.k.next_goal - 1, "a goal, a span"
     recalled = sum(
-        isinstance(e, events.Recalled) for turn in world.stage.turns for batch in turn.batches for e in batch
+        isinstance(e, events.ReplyRecalled) for turn in world.stage.turns for batch in turn.batches for e in batch
     )
-    assert kinds[What.ATTEMPT] + recalled >= len(asked) - recalled, "an attempt, a span"
-    assert kinds[What.CALL] <= len(asked)
+    assert kinds[SpanKind.ATTEMPT] + recalled >= len(asked) - recalled, "an attempt, a span"
+    assert kinds[SpanKind.CALL] <= len(asked)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -137,7 +137,7 @@ def test_what_is_remembered_in_short_is_told_as_what_is_remembered_in_full(name)
         fuzz = Fuzz(name, seed)
         for _ in range(80):
             fuzz.turn()
-        for rule in (ALL_KEPT, SOME, Sampling(ratio=0.0, first_spans=30, rescues_at_once=1_000.0)):
+        for rule in (ALL_KEPT, SOME, TraceSampling(ratio=0.0, first_spans=30, rescues_at_once=1_000.0)):
             short, tracer = told(fuzz.stage.turns, fresh(PROGRAMS[name]), rule)
             full, in_full = told(fuzz.stage.turns, fresh(PROGRAMS[name]), rule, in_full=True)
             for found, wanted in zip(short, full, strict=True):
@@ -172,7 +172,7 @@ def test_what_is_left_out_leaves_nothing_behind():
 def test_without_a_share_failures_are_rescued_with_all_that_is_above_them():
     world = World(WORLDS["planned"], 3, faults=0.3)
     world.run()
-    rule = Sampling(ratio=0.0, first_spans=0, rescues_at_once=1_000.0)
+    rule = TraceSampling(ratio=0.0, first_spans=0, rescues_at_once=1_000.0)
     spans = flat(told(world.stage.turns, fresh(WORLDS["planned"]), rule)[0])
     well_formed(spans, over=True)
     failed = {
@@ -180,48 +180,48 @@ def test_without_a_share_failures_are_rescued_with_all_that_is_above_them():
         for turn in world.stage.turns
         for batch in turn.batches
         for event in batch
-        if isinstance(event, events.Broke) and event.failure.kind != FailureKind.CANCELLED
+        if isinstance(event, events.AttemptFailed) and event.failure.kind != FailureKind.CANCELLED
     }
-    shown = {(span.key >> 24, span.facts["attempt"]) for span in spans if span.what is What.ATTEMPT}
+    shown = {(span.key >> 24, span.facts["attempt"]) for span in spans if span.what is SpanKind.ATTEMPT}
     assert failed and failed <= shown
     assert flat(told(world.stage.turns, fresh(WORLDS["planned"]), share(0.0))[0]) == [] or all(
-        span.what in (What.JOB, What.EPISODE)
+        span.what in (SpanKind.JOB, SpanKind.EPISODE)
         for span in flat(told(world.stage.turns, fresh(WORLDS["planned"]), share(0.0))[0])
     )
 
 
-RARE = Sampling(ratio=0.0, first_spans=0, rescues_at_once=100.0)
+RARE = TraceSampling(ratio=0.0, first_spans=0, rescues_at_once=100.0)
 
 
 def test_under_a_breaker_everything_is_told_and_the_job_says_since_when():
     stage = Stage(Flat(texts=("a", "b", "c")), permits=1)
-    stage.turn(events.Granted(0, again_s=5.0, why="open"))
+    stage.turn(events.PermitsGranted(0, again_s=5.0, why="open"))
     stage.answer()
-    stage.turn(events.Granted(1, starts=1))
+    stage.turn(events.PermitsGranted(1, starts=1))
     stage.answer()
-    stage.turn(events.Granted(1))
+    stage.turn(events.PermitsGranted(1))
     stage.answer()
     spans = flat(told(stage.turns, Flat(texts=("a", "b", "c")), RARE)[0])
     well_formed(spans, over=True)
-    (call,) = [span for span in spans if span.what is What.CALL]
-    (attempt,) = [span for span in spans if span.what is What.ATTEMPT]
+    (call,) = [span for span in spans if span.what is SpanKind.CALL]
+    (attempt,) = [span for span in spans if span.what is SpanKind.ATTEMPT]
     assert call.facts["goal"] == 2 and attempt.facts["probe"]
-    (period,) = [span for span in spans if span.what is What.EPISODE]
+    (period,) = [span for span in spans if span.what is SpanKind.EPISODE]
     assert (period.name, period.begin_s, period.end_s) == ("breaker", 102.0, 106.0)
 
 
 def test_a_wait_that_the_provider_asks_for_is_told_as_no_breaker():
     stage = Stage(Flat(texts=("a", "b", "c")), permits=1)
-    closed = Memo((1, 1), 100.0, "c", new(LimitPolicy()), Caps(), None)
+    closed = PoolMemo((1, 1), 100.0, "c", new(LimitPolicy()), PoolCaps(), None)
     probed = msgspec.structs.replace(closed, breaker=Breaker(state=BreakerState.HALF_OPEN, generation=1))
-    held = events.Granted(1, starts=0, why="the provider asks to wait", memo=msgspec.msgpack.encode(closed))
+    held = events.PermitsGranted(1, starts=0, why="the provider asks to wait", memo=msgspec.msgpack.encode(closed))
     for granted in (held, msgspec.structs.replace(held, starts=1, memo=msgspec.msgpack.encode(probed))):
         stage.turn(granted)
         stage.answer()
-    stage.turn(events.Granted(1))
+    stage.turn(events.PermitsGranted(1))
     stage.answer()
     periods = [span for span in flat(told(stage.turns, Flat(texts=("a", "b", "c")), RARE)[0])
-               if span.what is What.EPISODE]  # fmt: skip
+               if span.what is SpanKind.EPISODE]  # fmt: skip
     assert [(period.name, period.begin_s, period.end_s) for period in periods] == [("breaker", 104.0, 106.0)]
 
 
@@ -236,9 +236,9 @@ def test_a_call_that_is_slow_beside_the_others_is_told():
         )
     spans = flat(told(stage.turns, Flat(texts=texts), RARE)[0])
     well_formed(spans, over=True)
-    (attempt,) = [span for span in spans if span.what is What.ATTEMPT]
+    (attempt,) = [span for span in spans if span.what is SpanKind.ATTEMPT]
     assert round(attempt.end_s - attempt.begin_s, 6) == 9.0
-    assert [span.facts["goal"] for span in spans if span.what is What.GOAL] == [151]
+    assert [span.facts["goal"] for span in spans if span.what is SpanKind.GOAL] == [151]
 
 
 def test_what_is_rescued_stays_within_a_rate():
@@ -246,6 +246,6 @@ def test_what_is_rescued_stays_within_a_rate():
     stage = Stage(Flat(texts=texts), permits=50)
     calls = list(stage.calls.values())
     stage.turn(*[stage.broke(call, "rejected", f"no {n}") for n, call in enumerate(calls)])
-    rule = Sampling(ratio=0.0, first_spans=0, rescues_at_once=7.0)
+    rule = TraceSampling(ratio=0.0, first_spans=0, rescues_at_once=7.0)
     spans = flat(told(stage.turns, Flat(texts=texts), rule)[0])
-    assert len([span for span in spans if span.what is What.ATTEMPT]) == 7
+    assert len([span for span in spans if span.what is SpanKind.ATTEMPT]) == 7

@@ -18,9 +18,9 @@ from actors.maintenance import offline_edits
 from actors.maintenance.retry_rows import NothingFailed, reopening
 from actors.ports.runtime import Away, ClusterError, Gone
 from actors.routing.model_factory import Arming, encode
-from cortex.state.events import Reopened, Row
-from cortex.values.limits import Terms
-from policies.limits.limit import Caps
+from cortex.state.events import Row, RowsReopened
+from cortex.values.limits import JobTerms
+from policies.limits.limit import PoolCaps
 
 LOOK_S = 0.5
 PATIENCE = 100
@@ -46,12 +46,12 @@ class SimDriver:
     count, ordered = 1, False
 
     def __init__(
-        self, runtime: Any, terms: Terms, arming: Arming, rows: list[Row], sink: Sink, resumes: Any, cap: int,
+        self, runtime: Any, terms: JobTerms, arming: Arming, rows: list[Row], sink: Sink, resumes: Any, cap: int,
         decides: Callable[[], tuple[tuple[int, str], ...]], retries: int = 0, journal: Callable[[], Any] | None = None,
     ) -> None:  # fmt: skip
         self._retries = retries
         self._journal = journal
-        self._reopened: Reopened | None = None
+        self._reopened: RowsReopened | None = None
         self._runtime = runtime
         self._terms = terms
         self._arming = encode(arming)
@@ -83,7 +83,9 @@ class SimDriver:
         if not sink.facts["rows_failed"] or not sink.facts["source_ended"]:
             return False
         try:
-            self._reopened = reopening(self._journal(), offline_edits.loaded, (), who="sim", position=sink.facts["position"])
+            self._reopened = reopening(
+                self._journal(), offline_edits.loaded, (), who="sim", position=sink.facts["position"]
+            )
         except NothingFailed:
             return False
         sink.retried += 1
@@ -111,11 +113,13 @@ class SimDriver:
         branches, _ = await self._ask(self._runtime.peer("cortex"), "staff", False)
         await asyncio.gather(*(self._arm(name) for name in branches))
         if self._cap:
-            caps = msgspec.msgpack.encode(Caps(concurrency=self._cap, who="sim"))
+            caps = msgspec.msgpack.encode(PoolCaps(concurrency=self._cap, who="sim"))
             await self._ask(self._runtime.peer("cortex"), "cap", "sim", self._pool, caps)
         job = self._terms.job
         await self._runtime.start_actor("channel", f"channel:{job}", job, FOLDER)
-        opening = Opening(terms=self._terms, owner=self._runtime.owner(), who="sim", decided=self._decides(), reopened=self._reopened)
+        opening = Opening(
+            terms=self._terms, owner=self._runtime.owner(), who="sim", decided=self._decides(), reopened=self._reopened
+        )
         await self._ask(self._channel, "start", msgspec.msgpack.encode(opening))
         self._reopened = None
 
@@ -158,9 +162,7 @@ class SimDriver:
             rows = source[position : position + wanted]
             end = position + len(rows)
             ended = end >= len(source)
-            wanted = await self._ask(
-                self._channel, "feed", msgspec.msgpack.encode(rows), position, end, ended
-            )
+            wanted = await self._ask(self._channel, "feed", msgspec.msgpack.encode(rows), position, end, ended)
             position = end
             if ended:
                 return

@@ -51,7 +51,9 @@ class Fault:
 FAULTS: dict[str, Fault] = {}
 
 
-def planted(rule: str, *seeds: int, likely: Likely = lambda plan: False) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+def planted(
+    rule: str, *seeds: int, likely: Likely = lambda plan: False
+) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
     """Note a fault and the rule that it breaks."""
 
     def noted(plant: Callable[[Patch], None]) -> Callable[[Patch], None]:
@@ -149,7 +151,7 @@ def absorbed_twice(patch: Patch) -> None:
         goals = answered(k, event, out)
         goal = k.goals.get(event.goal)
         if not goals and goal is None and k.tally.dropped:
-            out.append(commands.Emit(k.emitted, b'{"custom_id": "r0"}'))
+            out.append(commands.EmitResult(k.emitted, b'{"custom_id": "r0"}'))
             k.emitted += 1
         return goals
 
@@ -169,12 +171,12 @@ def doubled_work_taken_twice(patch: Patch) -> None:
 
 @planted("a window of the source is taken once", 5)
 def window_fed_twice(patch: Patch) -> None:
-    fed = event_handlers._TAKE[events.Fed]
+    fed = event_handlers._TAKE[events.RowsRead]
 
     def twice(k: Any, program: Any, event: Any, out: Any) -> None:
         fed(k, program, msgspec.structs.replace(event, start=k.position), out)
 
-    patch.setitem(event_handlers._TAKE, events.Fed, twice)
+    patch.setitem(event_handlers._TAKE, events.RowsRead, twice)
 
 
 @planted("the calls of a dead branch are lost, and asked again", 17, likely=troubled("crash branch"))
@@ -188,7 +190,7 @@ def untaken_told_as_lost(patch: Patch) -> None:
         said = failure.Failure(failure.FailureKind.LOST, "its branch died", sent=False)
         given = [link.out.pop(key) for key in list(link.out)]
         if given:
-            self._lost([events.Broke(call.goal, call.sample, call.attempt, said) for call in given])
+            self._lost([events.AttemptFailed(call.goal, call.sample, call.attempt, said) for call in given])
 
     patch.setattr(branch_liveness.BranchLiveness, "take_back", lost)
 
@@ -231,7 +233,11 @@ def tool_lost_unnoticed(patch: Patch) -> None:
     patch.setattr(tasks.Errands, "_tool", silent)
 
 
-@planted("a child job is joined again by its name", 378, likely=lambda plan: any(job.program == "watcher" for job in plan.jobs))
+@planted(
+    "a child job is joined again by its name",
+    378,
+    likely=lambda plan: any(job.program == "watcher" for job in plan.jobs),
+)
 def child_waited_for_once(patch: Patch) -> None:
     patch.setattr(errands, "lost", lambda k, held, out: [])
 
@@ -260,7 +266,9 @@ def delayed_goal_forgotten(patch: Patch) -> None:
 # -- money ---------------------------------------------------------------------------------------------------------------
 
 
-@planted("an attempt whose usage was never reported stays charged in full", 65, likely=troubled("crash branch", "hangs"))
+@planted(
+    "an attempt whose usage was never reported stays charged in full", 65, likely=troubled("crash branch", "hangs")
+)
 def lost_attempts_are_free(patch: Patch) -> None:
     patch.setattr(attempts, "assume", lambda k, flight, awaited: k.ledger.release(flight.charge))
 
@@ -268,7 +276,9 @@ def lost_attempts_are_free(patch: Patch) -> None:
 @planted("a reply is charged at its price")
 def price_of_output_forgotten(patch: Patch) -> None:
     cost = ledger.cost_nusd
-    patch.setattr(ledger, "cost_nusd", lambda price, usage: cost(price, msgspec.structs.replace(usage, output_tokens=0)))
+    patch.setattr(
+        ledger, "cost_nusd", lambda price, usage: cost(price, msgspec.structs.replace(usage, output_tokens=0))
+    )
 
 
 @planted("the event that asks reserves the worst case")
@@ -283,7 +293,9 @@ def nothing_is_reserved(patch: Patch) -> None:
 @planted("policies.failures.retry: retries draw on a budget", 13, likely=troubled("overloaded"))
 def retry_without_budget(patch: Patch) -> None:
     may = retry.may_retry
-    patch.setattr(attempts, "may_retry", lambda policy, what, tries, spent, good, held=0: may(policy, what, tries, 0, good, held))
+    patch.setattr(
+        attempts, "may_retry", lambda policy, what, tries, spent, good, held=0: may(policy, what, tries, 0, good, held)
+    )
 
 
 @planted("policies.failures.retry: attempts are bounded", 13, likely=troubled("overloaded"))
@@ -294,18 +306,23 @@ def retry_without_end(patch: Patch) -> None:
 
 @planted("policies.failures.retry: Retry-After is respected", 35)
 def retry_after_ignored(patch: Patch) -> None:
-    broke = event_handlers._TAKE[events.Broke]
+    broke = event_handlers._TAKE[events.AttemptFailed]
 
     def hasty(k: Any, program: Any, event: Any, out: Any) -> None:
-        broke(k, program, msgspec.structs.replace(event, failure=msgspec.structs.replace(event.failure, retry_after_s=None)), out)
+        broke(
+            k,
+            program,
+            msgspec.structs.replace(event, failure=msgspec.structs.replace(event.failure, retry_after_s=None)),
+            out,
+        )
 
-    patch.setitem(event_handlers._TAKE, events.Broke, hasty)
+    patch.setitem(event_handlers._TAKE, events.AttemptFailed, hasty)
 
 
 @planted("policies.failures.failure: a blocked account fails no row", 54, likely=troubled("blocked"))
 def blocked_fails_rows(patch: Patch) -> None:
     rules = dict(failure.RULES)
-    rules[failure.FailureKind.BLOCKED] = failure.Rule("no", "", "billing_error")
+    rules[failure.FailureKind.BLOCKED] = failure.FailureRule("no", "", "billing_error")
     patch.setattr(attempts, "RULES", rules)
 
 
@@ -350,6 +367,10 @@ def resumed_with_all_at_once(patch: Patch) -> None:
     patch.setattr(pauses, "try_again", freely)
 
 
-@planted("who has won is ahead of every other by k", 41, likely=lambda plan: any(job.program == "elector" for job in plan.jobs))
+@planted(
+    "who has won is ahead of every other by k",
+    41,
+    likely=lambda plan: any(job.program == "elector" for job in plan.jobs),
+)
 def first_round_decides(patch: Patch) -> None:
     patch.setattr(voting, "votes_needed", lambda counts, k: 0)

@@ -10,7 +10,7 @@ from actors.branch import batch_executor
 from actors.channel.batches import submissions as batches
 from cortex.loop import batch_submissions, event_handlers
 from cortex.state import events
-from cortex.values.batch_record import Stand
+from cortex.values.batch_record import SubmissionStatus
 from tests.simulation.plan import Plan
 from tests.simulation.planted import Patch, planted
 
@@ -33,7 +33,9 @@ def submitted_before_intent(patch: Patch) -> None:
 
     def hasty(self: Any, place: int, calls: Any, newest: str) -> None:
         k = self._state()
-        rows = tuple(batches.Row(batch_submissions.custom_id(k, k.flights[key]), call.body) for key, call in calls.items())
+        rows = tuple(
+            batches.Row(batch_submissions.custom_id(k, k.flights[key]), call.body) for key, call in calls.items()
+        )
         self._begin("hasty", self._next, lambda _: self._orders.ask(place, batch_executor.Submit(rows, k.at_s + 60.0)))
         intend(self, place, calls, newest)
 
@@ -43,7 +45,9 @@ def submitted_before_intent(patch: Patch) -> None:
 @planted("after a crash nothing is submitted again while nobody knows what became of it", likely=_doubtful)
 def doubt_taken_for_absence(patch: Patch) -> None:
     def absent(k: Any, event: Any, out: Any) -> None:
-        batch_submissions.unsubmitted(k, events.Unsubmitted(event.number, msgspec.structs.replace(event.failure, sent=False)))
+        batch_submissions.unsubmitted(
+            k, events.SubmissionRejected(event.number, msgspec.structs.replace(event.failure, sent=False))
+        )
 
     patch.setattr(batch_submissions, "doubted", absent)
 
@@ -54,14 +58,16 @@ def intent_forgotten_by_restart(patch: Patch) -> None:
 
     def forgetful(k: Any) -> set[int]:
         for made in k.submissions.values():
-            if made.stand == Stand.INTENDED:
-                made.stand = Stand.RESTING
+            if made.stand == SubmissionStatus.INTENDED:
+                made.stand = SubmissionStatus.RESTING
         return rejoin(k)
 
     patch.setattr(batch_submissions, "rejoin", forgetful)
 
 
-@planted("a list proves nothing before the last moment at which a batch can be on its way, and seen", 1000, likely=_doubtful)
+@planted(
+    "a list proves nothing before the last moment at which a batch can be on its way, and seen", 1000, likely=_doubtful
+)
 def absent_at_first_sight(patch: Patch) -> None:
     patch.setattr(batches, "absent", lambda settled_at_s, listed_at_s: True)
 
@@ -95,7 +101,7 @@ def batch_left_behind(patch: Patch) -> None:
 @planted("what cannot be decided stops the job, and asks", likely=_unreadable)
 def undecided_goes_on(patch: Patch) -> None:
     def on(k: Any, event: Any) -> None:
-        batch_submissions.unsubmitted(k, events.Unsubmitted(event.number, event.failure))
+        batch_submissions.unsubmitted(k, events.SubmissionRejected(event.number, event.failure))
 
     patch.setattr(batch_submissions, "stuck", on)
 
@@ -115,5 +121,3 @@ def custom_id_without_attempt(patch: Patch) -> None:
     patch.setattr(batch_submissions, "custom_id", same)
     patch.setattr(batches, "custom_id", same)
     patch.setattr("tests.simulation.watch_batches.custom_id", same)
-
-

@@ -77,7 +77,11 @@ def probe_leak(patch: Patch) -> None:
     patch.setattr(breaker, "probe_out", lambda policy, one, at_s, deadline_s, n=1: None)
 
 
-@planted("policies.failures.breaker: results of an earlier state count for nothing", 176, likely=troubled("overloaded", "hangs"))
+@planted(
+    "policies.failures.breaker: results of an earlier state count for nothing",
+    176,
+    likely=troubled("overloaded", "hangs"),
+)
 def late_results_counted(patch: Patch) -> None:
     observe = breaker.observe
 
@@ -93,7 +97,11 @@ def cap_by_hand_ignored(patch: Patch) -> None:
     patch.setattr(limit, "allowance", lambda policy, one, at_s, caps=limit.NO_CAPS: allowance(policy, one, at_s))
 
 
-@planted("policies.limits.pace: the rate of a job's user holds", 1, likely=lambda plan: any(job.requests_per_min for job in plan.jobs))
+@planted(
+    "policies.limits.pace: the rate of a job's user holds",
+    1,
+    likely=lambda plan: any(job.requests_per_min for job in plan.jobs),
+)
 def pace_ignored(patch: Patch) -> None:
     patch.setattr(permits, "own_pace", lambda pace, at_s, limits: None)
     from cortex.loop import event_handlers
@@ -130,7 +138,7 @@ def cap_forgotten_by_restart(patch: Patch) -> None:
 
 @planted("policies.failures.restart: what died is started again", 68, likely=troubled("gone branch", "gone worker"))
 def never_restarted(patch: Patch) -> None:
-    patch.setattr(restart, "decide", lambda policy, deaths, at_s: restart.Verdict(False, 1e6, "died"))
+    patch.setattr(restart, "decide", lambda policy, deaths, at_s: restart.RestartVerdict(False, 1e6, "died"))
 
 
 @planted("what a memo tells is taken in by a cortex that came back", 84, likely=_again)
@@ -183,10 +191,17 @@ def limit_forgotten_by_restart(patch: Patch) -> None:
     patch.setattr(pools, "_decode", without)
 
 
-@planted("policies.failures.restart: nobody is given up at its first death", likely=troubled("gone branch", "gone worker", "crash channel"))
+@planted(
+    "policies.failures.restart: nobody is given up at its first death",
+    likely=troubled("gone branch", "gone worker", "crash channel"),
+)
 def first_death_escalates(patch: Patch) -> None:
     decide = restart.decide
-    patch.setattr(restart, "decide", lambda policy, deaths, at_s: msgspec.structs.replace(decide(policy, deaths, at_s), escalate=True))
+    patch.setattr(
+        restart,
+        "decide",
+        lambda policy, deaths, at_s: msgspec.structs.replace(decide(policy, deaths, at_s), escalate=True),
+    )
 
 
 @planted("policies.failures.restart: what hangs is killed", 44, likely=troubled("hung"))
@@ -195,7 +210,7 @@ def nothing_is_ever_killed(patch: Patch) -> None:
 
     def gentle(*args: Any) -> Any:
         found = rung(*args)
-        return restart.Rung.ASK if found is restart.Rung.KILL else found
+        return restart.EscalationStep.ASK if found is restart.EscalationStep.KILL else found
 
     patch.setattr(restart, "rung", gentle)
 

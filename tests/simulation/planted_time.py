@@ -83,7 +83,7 @@ def partial_not_labelled(patch: Patch) -> None:
 
     def whole(*args: Any) -> Any:
         found = decide(*args)
-        return found if found is join.Verdict.WAIT else join.Verdict.MET
+        return found if found is join.JoinVerdict.WAIT else join.JoinVerdict.MET
 
     patch.setattr(lifecycle, "decide", whole)
 
@@ -119,7 +119,9 @@ def loser_goes_on(patch: Patch) -> None:
 def loser_is_free(patch: Patch) -> None:
     assume = attempts.assume
     patch.setattr(
-        attempts, "assume", lambda k, flight, awaited: assume(k, flight, awaited) if awaited else k.ledger.release(flight.charge)
+        attempts,
+        "assume",
+        lambda k, flight, awaited: assume(k, flight, awaited) if awaited else k.ledger.release(flight.charge),
     )
 
 

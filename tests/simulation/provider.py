@@ -13,7 +13,7 @@ import msgspec
 from actors.routing.model_factory import Arming
 from cortex.values.reply import Reply, Usage
 from policies.failures.failure import Failure, FailureKind
-from policies.limits.limit import Bucket, RateLimits
+from policies.limits.limit import RateLimits, ReportedBucket
 from tests.simulation.loop import NOBODY, Life
 
 USAGE = Usage(40, 2)
@@ -192,7 +192,7 @@ class Provider:
         a_minute = round(pool.requests_per_s * 60)
         left = max(0, int(pool.tokens / pool.size * a_minute))
         reset_s = (a_minute - left) / pool.requests_per_s
-        return RateLimits(requests=Bucket(a_minute, left, reset_s))
+        return RateLimits(requests=ReportedBucket(a_minute, left, reset_s))
 
 
 class SimModel:

@@ -18,10 +18,10 @@ from actors.ports.runtime import Away
 from actors.routing.model_factory import Arming
 from actors.runtime import ray_actor
 from cortex.scheduler import step as scheduler
-from cortex.scheduler.state import Settings
+from cortex.scheduler.state import SchedulerSettings
 from cortex.state.events import Row
-from cortex.values.limits import BATCHES, MESSAGES, Limits, Route, Terms
-from policies.estimates.batching import Batching
+from cortex.values.limits import BATCHES, MESSAGES, JobTerms, Limits, Route
+from policies.estimates.batching import BatchingPolicy
 from policies.estimates.price import Price, batch_price
 from policies.failures.breaker import BreakerPolicy
 from policies.failures.retry import RetryPolicy
@@ -49,7 +49,9 @@ FALLBACK = Route(endpoint="sim2", model="m", price=PRICE)
 JUDGE = Route(endpoint="sim2", model="big", price=Price(input_usd_per_mtok=9, output_usd_per_mtok=45))  # type: ignore[arg-type]
 RETRY = RetryPolicy(base_s=0.2, cap_s=2.0, attempts_max=4, timed_out_attempts_max=3, budget_floor=4)
 TIMEOUT = TimeoutPolicy(connect_s=1.0, first_byte_s=3.0, between_bytes_s=3.0, floor_s=4.0)
-BATCHING = Batching(gather_s=0.2, gather_max_s=2.0, settle_s=120.0, submit_timeout_s=70.0, poll_s=0.5, poll_max_s=5.0)
+BATCHING = BatchingPolicy(
+    gather_s=0.2, gather_max_s=2.0, settle_s=120.0, submit_timeout_s=70.0, poll_s=0.5, poll_max_s=5.0
+)
 """Clocks may differ by a minute or two here, and a list may lag: what is settled later than that is settled."""
 PROGRAMS = {
     "planner": ("tests.toys:Planner", {"roots": ["r", "s"], "deep": 3}),
@@ -83,7 +85,7 @@ class Driven:
         raise Away("a driver")
 
 
-def terms(job: JobPlan, made: Plan) -> Terms:
+def terms(job: JobPlan, made: Plan) -> JobTerms:
     """What a job of the plan runs under."""
     rows = job.rows if job.program == "batch" else 8 if job.judge else 40
     cap = None
@@ -100,7 +102,7 @@ def terms(job: JobPlan, made: Plan) -> Terms:
     where, params = PROGRAMS.get(job.program, ("batch", {"ordered": job.ordered}))
     if job.shards > 1:
         where, params = SHARDS, {"shards": job.shards, "batch": params}
-    return Terms(
+    return JobTerms(
         job=job.name, program=where, params_json=msgspec.json.encode(params), fingerprint="f", limits=limits,
         route=Route(
             endpoint="sim", model="m", price=batch_price(PRICE) if job.batches else PRICE,
@@ -113,7 +115,7 @@ def terms(job: JobPlan, made: Plan) -> Terms:
 
 def cortex_args(made: Plan) -> tuple[Any, ...]:
     """How many branches and workers there may be."""
-    settings = Settings(
+    settings = SchedulerSettings(
         branches_min=1, branches_max=made.branches, workers_max=made.workers,
         limit=LimitPolicy(start=made.limit_start), breaker=BreakerPolicy(volume_min=made.breaker_volume),
         calls_per_branch=max(1, sum(job.concurrency for job in made.jobs) // made.branches),
@@ -121,7 +123,7 @@ def cortex_args(made: Plan) -> tuple[Any, ...]:
     return 1, made.branches, made.workers, settings
 
 
-def arming(of: Terms) -> Arming:
+def arming(of: JobTerms) -> Arming:
     """What opens the routes of a job."""
     own, *others = (
         Arming(
@@ -140,9 +142,7 @@ def rows_of(job: JobPlan) -> list[Row]:
     chance = random.Random(f"{job.name}/{job.rows}/refused")
     ends = (REFUSED if chance.random() < job.refused else "" for _ in range(job.rows))
     said = (f"{job.name} row {index}{end}" for index, end in enumerate(ends))
-    bodies = (
-        encode({"max_tokens": 8, "messages": [{"role": "user", "content": text}], "model": "m"}) for text in said
-    )
+    bodies = (encode({"max_tokens": 8, "messages": [{"role": "user", "content": text}], "model": "m"}) for text in said)
     return [Row(f"r{index}", body, 8) for index, body in enumerate(bodies)]
 
 

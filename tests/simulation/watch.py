@@ -15,7 +15,7 @@ from actors.programs import loader
 from cortex.journal import codec
 from cortex.loop.invariants import check
 from cortex.loop.step import step
-from cortex.scheduler.state import Cluster
+from cortex.scheduler.state import SchedulerState
 from cortex.state import commands, events
 from cortex.state.program import Program
 from cortex.state.state import State
@@ -75,7 +75,7 @@ class Observer:
     def answered(self, message: Any, value: Any) -> None:
         """The answer to a claim has reached who asked."""
 
-    def stepped(self, state: Cluster, event: Any, out: list[Any]) -> None:
+    def stepped(self, state: SchedulerState, event: Any, out: list[Any]) -> None:
         """A cortex has taken a step."""
 
     def began(self, life: Life, role: str) -> None:
@@ -210,9 +210,9 @@ class Watch:
         for command in out:
             if type(command) is commands.Call:
                 record.allowed.add((command.goal, command.attempt))
-            elif type(command) is commands.Emit:
+            elif type(command) is commands.EmitResult:
                 self._emit(record, command)
-            elif type(command) is commands.Finish and self._world.tells:
+            elif type(command) is commands.FinishJob and self._world.tells:
                 self._world.tell(f"{record.name} is {command.outcome} {command.why}")
         self.events += sum(len(batch) for batch in turn.batches)
         if self._world.tells:
@@ -228,14 +228,14 @@ class Watch:
 
     def _filled(self, record: JobWatch, turn: events.Turn) -> events.Turn:
         """Remembered replies are read from the journal, as replay does."""
-        if not any(type(event) is events.Recalled and event.reply is None for b in turn.batches for event in b):
+        if not any(type(event) is events.ReplyRecalled and event.reply is None for b in turn.batches for event in b):
             return turn
         reader = self._world.disk.journal(record.name, Life("watch", None))
         return reader._filled(turn)  # type: ignore[no-any-return]
 
     def _reopened(self, record: JobWatch, turn: events.Turn) -> None:
         """These rows have no result any more."""
-        event = next(e for batch in turn.batches for e in batch if isinstance(e, events.Reopened))
+        event = next(e for batch in turn.batches for e in batch if isinstance(e, events.RowsReopened))
         gone = set(event.lines)
         for line in gone:
             value = record.emitted[line]
@@ -244,7 +244,7 @@ class Watch:
         record.emitted = [MISSING if event.ordered and at in gone else v for at, v in enumerate(kept)]
         self.reopened += 1
 
-    def _emit(self, record: JobWatch, command: commands.Emit) -> None:
+    def _emit(self, record: JobWatch, command: commands.EmitResult) -> None:
         if command.index < len(record.emitted) and record.emitted[command.index] is MISSING:
             record.emitted[command.index] = command.value
         else:

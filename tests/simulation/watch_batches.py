@@ -11,7 +11,7 @@ from typing import Any
 from cortex.loop.batch_submissions import custom_id
 from cortex.state import commands, events
 from cortex.state.state import State
-from cortex.values.batch_record import Stand
+from cortex.values.batch_record import SubmissionStatus
 from tests.simulation.batches import Batch
 from tests.simulation.loop import Life
 from tests.simulation.watch import JobWatch, Observer, Watch, awake
@@ -59,24 +59,24 @@ class BatchesWatch(Observer):
             for event in batch:
                 self._event(record.name, k, roads, event)
         for command in out:
-            if type(command) is commands.Submit:
+            if type(command) is commands.SubmitBatch:
                 self._submit(k, roads, command.number)
             elif type(command) is commands.Call and command.goal in roads.there:
                 number = roads.there[command.goal][0]
                 self._watch.say(f"{record.name}: goal {command.goal} is asked again, it is in submission {number}")
 
     def _event(self, job: str, k: State, roads: _Roads, event: Any) -> None:
-        if isinstance(event, (events.Answered, events.Broke)):
+        if isinstance(event, (events.Answered, events.AttemptFailed)):
             number, attempt = roads.there.get(event.goal, (0, 0))
             if number and attempt == event.attempt:
                 if number not in roads.names:
                     self._watch.say(f"{job}: a result of submission {number}, which nobody knows to be there")
                 del roads.there[event.goal]
-        elif type(event) is events.Submitted:
+        elif type(event) is events.SubmissionAccepted:
             roads.names[event.number] = event.name
-        elif isinstance(event, (events.Unsubmitted, events.Collected)):
+        elif isinstance(event, (events.SubmissionRejected, events.ResultsCollected)):
             roads.there = {goal: at for goal, at in roads.there.items() if at[0] != event.number}
-        elif type(event) is events.Stuck and k.paused is None and not k.outcome:
+        elif type(event) is events.SubmissionUnreadable and k.paused is None and not k.outcome:
             self._watch.say(f"{job} goes on and asks nobody, though submission {event.number} cannot be decided")
 
     def _submit(self, k: State, roads: _Roads, number: int) -> None:
@@ -99,7 +99,9 @@ class BatchesWatch(Observer):
         again = ids & self._made.keys()
         if again:
             names = {self._made[one] for one in again}
-            self._watch.say(f"{job}: {len(again)} rows are made into a batch again, they are in {', '.join(sorted(names))}")
+            self._watch.say(
+                f"{job}: {len(again)} rows are made into a batch again, they are in {', '.join(sorted(names))}"
+            )
         self._made.update(dict.fromkeys(ids, batch.name))
         if batch.unreadable:
             self._lost |= {request.text for request in batch.requests.values()}
@@ -126,7 +128,9 @@ class BatchesWatch(Observer):
             for number, _ in set(roads.there.values()):
                 batch = self._world.account.all.get(roads.names.get(number, ""))
                 if batch is not None and batch.ended_s and now_s > max(batch.ended_s, self._calm_s) + READ_S:
-                    self._watch.say(f"{name}: {batch.name} has ended {now_s - batch.ended_s:.0f} s ago, and is not read")
+                    self._watch.say(
+                        f"{name}: {batch.name} has ended {now_s - batch.ended_s:.0f} s ago, and is not read"
+                    )
 
 
 def asking(world: Any, job: str) -> tuple[tuple[int, str], ...]:
@@ -138,7 +142,7 @@ def asking(world: Any, job: str) -> tuple[tuple[int, str], ...]:
         return ()
     names, found = world.account.ids(), []
     for made in k.submissions.values():
-        if made.stand == Stand.ASKING:
+        if made.stand == SubmissionStatus.ASKING:
             ids = [custom_id(k, k.flights[key]) for key in made.keys if key in k.flights]
             name = next((names[one] for one in ids if one in names), "")
             found.append((made.number, "" if made.name and world.account.all[name].unreadable else name))

@@ -74,15 +74,17 @@ class CallsWatch(Observer):
                     if call is not None:
                         books.blocked.pop(call.route, None)
                     self._paid(record, books, call, event)
-                elif type(event) is events.Broke:
+                elif type(event) is events.AttemptFailed:
                     self._broke(record, books, event, turn.at_s)
-                elif type(event) is events.Recalled:
+                elif type(event) is events.ReplyRecalled:
                     for key in [key for key in books.out if key[0] == event.goal]:
                         self._back(record, books, *key)
                 elif type(event) is events.Rejoined:
                     held = set(event.held)  # by branches; what is in a message batch outlives them all
                     routes = record.k.terms.routes
-                    for key in [key for key, call in books.out.items() if key not in held and not routes[call.route].batched]:
+                    for key in [
+                        key for key, call in books.out.items() if key not in held and not routes[call.route].batched
+                    ]:
                         self._assume(record, books, key, self._back(record, books, *key))
         if any(route.batched for route in record.k.terms.routes):
             self._taken_back(record, books)
@@ -91,10 +93,10 @@ class CallsWatch(Observer):
             if type(command) is commands.Call:
                 routes.add(command.route)
                 self._call(record, books, command, turn.at_s)
-            elif type(command) is commands.Emit and isinstance(command.value, bytes):
+            elif type(command) is commands.EmitResult and isinstance(command.value, bytes):
                 if b"errored" in command.value and any(word in command.value for word in _ACCOUNT):
                     self._watch.say(f"{record.name}: a row failed for the account's sake: {command.value!r}")
-            elif type(command) is commands.Finish:
+            elif type(command) is commands.FinishJob:
                 for key in [key for key in books.out if flight_key(*key) not in record.k.flights]:
                     self._assume(record, books, key, self._back(record, books, *key))
                 books.blocked = {route: set() for route in books.blocked}
@@ -141,7 +143,9 @@ class CallsWatch(Observer):
             if out > permits:
                 self._watch.say(f"{record.name}: {out} calls are out on route {route} under {permits} permits")
         if len(books.out) > k.terms.limits.concurrency:
-            self._watch.say(f"{record.name}: {len(books.out)} calls are out, its user allows {k.terms.limits.concurrency}")
+            self._watch.say(
+                f"{record.name}: {len(books.out)} calls are out, its user allows {k.terms.limits.concurrency}"
+            )
 
     def _back(self, record: JobWatch, books: _Books, goal: int, attempt: int) -> commands.Call | None:
         call = books.out.pop((goal, attempt), None)
@@ -152,14 +156,16 @@ class CallsWatch(Observer):
                 books.blocked[call.route].discard((goal, attempt))
         return call
 
-    def _broke(self, record: JobWatch, books: _Books, event: events.Broke, at_s: float) -> None:
+    def _broke(self, record: JobWatch, books: _Books, event: events.AttemptFailed, at_s: float) -> None:
         call = self._back(record, books, event.goal, event.attempt)
         failure = event.failure
         if call is None:
             return
         assert record.k is not None
         if failure.kind == FailureKind.LOST and not failure.sent and not record.k.terms.routes[call.route].batched:
-            self._watch.say(f"{record.name}: goal {event.goal} is told as lost, which nobody had taken: {failure.message}")
+            self._watch.say(
+                f"{record.name}: goal {event.goal} is told as lost, which nobody had taken: {failure.message}"
+            )
         if failure.sent and (failure.status < 400 or failure.status in (504, 524)):
             self._assume(record, books, (event.goal, event.attempt), call)
         if failure.kind == FailureKind.THROTTLED:

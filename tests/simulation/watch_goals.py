@@ -69,19 +69,23 @@ class GoalsWatch(Observer):
                 if goal.status not in (Status.FAILED, Status.ABANDONED) and not over and not _met(k, goal, join):
                     self._watch.say(f"{job}: goal {goal.id} goes on before its join, {join.kind}, is met")
                 if goal.status not in (Status.FAILED, Status.ABANDONED) and goal.partial == _enough(k, goal, join):
-                    self._watch.say(f"{job}: goal {goal.id} merges what its join, {join.kind}, had, as partial: {goal.partial}")
+                    self._watch.say(
+                        f"{job}: goal {goal.id} merges what its join, {join.kind}, had, as partial: {goal.partial}"
+                    )
 
     # -- elections -----------------------------------------------------------------------------------------------------
 
     def _winners(self, job: str, out: list[commands.Command]) -> None:
         """Whatever was lost, throttled, discarded or came late: who has won is what all replies but one said."""
         for command in out:
-            if type(command) is commands.Emit and isinstance(command.value, list):
+            if type(command) is commands.EmitResult and isinstance(command.value, list):
                 chain, place, winner = command.value
                 before = self._links[job]
                 right = elected(f"{ELECT}{chain} {place} {before.get((chain, place - 1), '')}")
                 if winner != right:
-                    self._watch.say(f"{job}: {winner!r} has won link {place} of {chain}, all votes but one were for {right!r}")
+                    self._watch.say(
+                        f"{job}: {winner!r} has won link {place} of {chain}, all votes but one were for {right!r}"
+                    )
                 if before.setdefault((chain, place), winner) != winner:
                     self._watch.say(f"{job}: link {place} of {chain} is won by another than before")
 
@@ -93,7 +97,7 @@ class GoalsWatch(Observer):
         for command in out:
             if type(command) is commands.Call:
                 asks = True
-            elif type(command) is commands.Emit and isinstance(command.value, bytes):
+            elif type(command) is commands.EmitResult and isinstance(command.value, bytes):
                 rows.finished += 1
                 rows.failed += b'"errored"' in command.value
         if asks and rows.over:

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from cortex.scheduler.job_families import member_of, spoken_for
-from cortex.scheduler.pools import Memo
-from cortex.scheduler.protocol import Capped, Joined, Left, Reported, Started
+from cortex.scheduler.pools import PoolMemo
+from cortex.scheduler.protocol import ChannelJoined, JobLeft, MemberReported, PoolCapped, SchedulerStarted
 from cortex.scheduler.reports import Claim, Claims, Grant
-from cortex.scheduler.state import LEASE_S, Cluster
+from cortex.scheduler.state import LEASE_S, SchedulerState
 from cortex.state import commands, events
 from cortex.state.state import State
 from cortex.values.limits import Route
@@ -26,7 +26,6 @@ from tests.simulation.watch import JobWatch, Observer, Watch
 
 GRACE_S = 10.0
 """How much longer than its timeout a call may be out: a branch's grace, and the way home."""
-
 
 
 def named(route: Route) -> str:
@@ -47,7 +46,7 @@ def claimed_by(k: State, place: int) -> str:
 
 
 _claims = msgspec.msgpack.Decoder(Claims)
-_memo = msgspec.msgpack.Decoder(Memo).decode
+_memo = msgspec.msgpack.Decoder(PoolMemo).decode
 _grants = msgspec.msgpack.Decoder(tuple[Grant, ...])
 
 
@@ -74,14 +73,14 @@ class LeasesWatch(Observer):
         """By pool: calls at once that somebody capped it at by hand."""
         self._cap_heard: dict[str, set[str]] = {}
         """By pool: jobs that were told of its cap, and can tell a cortex that was started again."""
-        self._state: Cluster | None = None
+        self._state: SchedulerState | None = None
         self._began_s = 0.0
         """When the present cortex did. For a lease time it believes what is told of the one before."""
         self.limit_max: dict[str, int] = {}
 
     # -- the cortex ----------------------------------------------------------------------------------------------------
 
-    def stepped(self, state: Cluster, event: Any, out: list[Any]) -> None:
+    def stepped(self, state: SchedulerState, event: Any, out: list[Any]) -> None:
         """A cortex has taken a step."""
         now_s = self._loop.time()
         life = self._world.lived.get(state.cortex)
@@ -89,30 +88,30 @@ class LeasesWatch(Observer):
             self._outlived(state, out, now_s)
             return
         self._state = state
-        if isinstance(event, Reported):
+        if isinstance(event, MemberReported):
             self._late(state, event)
-        if isinstance(event, Started):
+        if isinstance(event, SchedulerStarted):
             for out_of in self._routes.values():
                 out_of.state, out_of.generation, out_of.binds = BreakerState.CLOSED, -1, False  # not known yet
             self._began_s = now_s
             self._caps = {pool: cap for pool, cap in self._caps.items() if self._cap_heard.get(pool)}
-        elif isinstance(event, Joined):
+        elif isinstance(event, ChannelJoined):
             self._joined(state, event, now_s)
-        elif isinstance(event, Left):
+        elif isinstance(event, JobLeft):
             for key in [key for key in self._held if spoken_for(key[0]) == event.job]:
                 del self._held[key]
             self._over(event.job)
-        elif isinstance(event, Capped) and event.caps.concurrency is not None:
+        elif isinstance(event, PoolCapped) and event.caps.concurrency is not None:
             self._caps[event.pool] = event.caps.concurrency
         for name, pool in state.pools.items():
             self._limit(name, pool.allowed.concurrency, now_s)
         for name, route in state.routes.items():
-            self._breaker(name, route.pool, route.breaker, now_s, isinstance(event, Joined))
+            self._breaker(name, route.pool, route.breaker, now_s, isinstance(event, ChannelJoined))
         for grant in out:
             if isinstance(grant, Grant):
                 self._granted(state, grant, now_s)
 
-    def _outlived(self, state: Cluster, out: list[Any], now_s: float) -> None:
+    def _outlived(self, state: SchedulerState, out: list[Any], now_s: float) -> None:
         """Another has its name by now. What it grants counts for those who have not heard of that one yet."""
         for grant in out:
             if not isinstance(grant, Grant) or self._granter.get(grant.job) != grant.cortex:
@@ -122,9 +121,11 @@ class LeasesWatch(Observer):
             held.granted.append((grant.cortex, grant.serial, grant.permits))
             total, limit = self._total(pool, now_s), self._most(pool, now_s)
             if grant.permits and total > limit:
-                self._watch.say(f"{grant.job} is granted {grant.permits} by a cortex of the past: all have {total} of {limit}")
+                self._watch.say(
+                    f"{grant.job} is granted {grant.permits} by a cortex of the past: all have {total} of {limit}"
+                )
 
-    def _late(self, state: Cluster, event: Reported) -> None:
+    def _late(self, state: SchedulerState, event: MemberReported) -> None:
         """What was begun under an earlier state of a breaker moves it no more."""
         told: dict[str, set[int]] = {}
         for signals in event.report.routes:
@@ -137,7 +138,7 @@ class LeasesWatch(Observer):
             if out.state != BreakerState.OPEN and route.breaker.generation != out.generation:
                 self._watch.say(f"the breaker of {name} moved for results of generations {generations}")
 
-    def _joined(self, state: Cluster, event: Joined, now_s: float) -> None:
+    def _joined(self, state: SchedulerState, event: ChannelJoined, now_s: float) -> None:
         claims = event.claims
         if claims.job not in state.jobs:
             return  # it has left: this was on its way since before
@@ -177,7 +178,7 @@ class LeasesWatch(Observer):
             total += held.most() if self._until_s.get(job, 0.0) > now_s else out
         return total
 
-    def _granted(self, state: Cluster, grant: Grant, now_s: float) -> None:
+    def _granted(self, state: SchedulerState, grant: Grant, now_s: float) -> None:
         route = state.routes[grant.route]
         key = (grant.job, grant.route)
         held = self._held.setdefault(key, Held(route.pool))
@@ -187,7 +188,9 @@ class LeasesWatch(Observer):
         after = self._total(route.pool, now_s)
         limit = state.pools[route.pool].allowed.concurrency
         if after > before and after > limit:
-            self._watch.say(f"{grant.job} is granted {grant.permits}: all have {after}, had {before}, the limit is {limit}")
+            self._watch.say(
+                f"{grant.job} is granted {grant.permits}: all have {after}, had {before}, the limit is {limit}"
+            )
         breaker = route.breaker
         if grant.permits and grant.starts < 0 and self._routes[grant.route].bound(now_s):
             self._watch.say(f"{grant.job} is granted {grant.permits} of {grant.route}, whose breaker was to stay open")
@@ -225,7 +228,9 @@ class LeasesWatch(Observer):
         if breaker.state == BreakerState.HALF_OPEN:
             out.probes.clear()
             if out.state == BreakerState.OPEN and not adopted and now_s < out.open_until_s - 1e-6:
-                self._watch.say(f"the breaker of {name} is half open, it was to stay open until {out.open_until_s:.3f} s")
+                self._watch.say(
+                    f"the breaker of {name} is half open, it was to stay open until {out.open_until_s:.3f} s"
+                )
         if breaker.state == BreakerState.OPEN and not adopted:
             out.open_until_s, out.stay, out.binds, out.told = breaker.until_s, breaker.generation, True, set()
             out.telling = set()
@@ -243,18 +248,18 @@ class LeasesWatch(Observer):
         names = [(claimed_by(k, at), named(route)) for at, route in enumerate(k.terms.routes)]
         for batch in turn.batches:
             for event in batch:
-                if isinstance(event, (events.Answered, events.Broke)):
+                if isinstance(event, (events.Answered, events.AttemptFailed)):
                     for job, name in names:
                         self._back(name, (job, event.goal, event.attempt))
-                elif isinstance(event, events.Granted) and not k.terms.routes[event.route].batched:
+                elif isinstance(event, events.PermitsGranted) and not k.terms.routes[event.route].batched:
                     self._taken(*names[event.route], 0 if k.outcome else event.permits, event.generation)
                     self._told_cap(*names[event.route], event.memo)
-                elif isinstance(event, (events.Rejoined, events.Recalled, events.Opened)):
+                elif isinstance(event, (events.Rejoined, events.ReplyRecalled, events.Opened)):
                     self._keep(names, {(flight.goal, flight.attempt) for flight in k.flights.values()})
         for command in out:
             if type(command) is commands.Call and not k.terms.routes[command.route].batched:
                 self._call(*names[command.route], command, now_s)
-            elif type(command) is commands.Finish:
+            elif type(command) is commands.FinishJob:
                 self._keep(names, set())
                 for job in {job for job, _ in names}:
                     self._over(job)
@@ -266,7 +271,9 @@ class LeasesWatch(Observer):
         if out is not None and generation >= out.stay > 0:
             out.told.add(job)
         if permits > (held.most() if held is not None else 0):
-            self._watch.say(f"{job} takes in {permits} of {route}, and no cortex counts more than {held and held.most()}")
+            self._watch.say(
+                f"{job} takes in {permits} of {route}, and no cortex counts more than {held and held.most()}"
+            )
 
     def _told_cap(self, job: str, route: str, memo: bytes) -> None:
         pool = self._routes[route].pool if route in self._routes else ""
@@ -306,7 +313,9 @@ class LeasesWatch(Observer):
         if cap and total > cap:
             self._watch.say(f"{total} calls are out on {out.pool}, which somebody capped at {cap}")
         if total > limit:
-            self._watch.say(f"{total} calls are out on {out.pool}; its limit was at most {limit} since the oldest began")
+            self._watch.say(
+                f"{total} calls are out on {out.pool}; its limit was at most {limit} since the oldest began"
+            )
         self._probe(name, out, key, call, now_s)
 
     def _pruned(self, pool: str, now_s: float) -> int:

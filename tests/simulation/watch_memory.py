@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from cortex.scheduler.pools import Memo
-from cortex.scheduler.protocol import Joined, Started
+from cortex.scheduler.pools import PoolMemo
+from cortex.scheduler.protocol import ChannelJoined, SchedulerStarted
 from cortex.scheduler.reports import Claims, Grant
-from cortex.scheduler.state import Cluster
+from cortex.scheduler.state import SchedulerState
 from cortex.state import commands, events
 from policies.failures.breaker import BreakerState
 from policies.limits import limit
@@ -20,7 +20,7 @@ from tests.simulation.watch import JobWatch, Observer, Watch
 from tests.simulation.watch_leases import claimed_by, named
 
 _claims = msgspec.msgpack.Decoder(Claims).decode
-_memo = msgspec.msgpack.Decoder(Memo).decode
+_memo = msgspec.msgpack.Decoder(PoolMemo).decode
 
 
 class MemoryWatch(Observer):
@@ -43,13 +43,13 @@ class MemoryWatch(Observer):
         assert k is not None
         for batch in turn.batches:
             for event in batch:
-                if type(event) is events.Granted and event.memo:
+                if type(event) is events.PermitsGranted and event.memo:
                     self._granted((record.name, k.epoch, event.route), event)
         for command in out:
             if type(command) is commands.Call and command.generation != k.shares[command.route].generation:
                 self._watch.say(f"{record.name}: a call does not tell under which state of its breaker it was begun")
 
-    def _granted(self, key: tuple[str, int, int], event: events.Granted) -> None:
+    def _granted(self, key: tuple[str, int, int], event: events.PermitsGranted) -> None:
         memo = _memo(event.memo)
         cortex, serial = self._taken.get(key, ("", 0))
         past = self._past.setdefault(key, set())
@@ -81,18 +81,24 @@ class MemoryWatch(Observer):
 
     # -- the cortex ----------------------------------------------------------------------------------------------------
 
-    def stepped(self, state: Cluster, event: Any, out: list[Any]) -> None:
+    def stepped(self, state: SchedulerState, event: Any, out: list[Any]) -> None:
         """A cortex has taken a step."""
-        if isinstance(event, Started):
+        if isinstance(event, SchedulerStarted):
             self._told = {}
-        elif isinstance(event, Joined) and state.again and event.claims.cortex != state.cortex:
+        elif isinstance(event, ChannelJoined) and state.again and event.claims.cortex != state.cortex:
             self._joined(state, event.claims)
         for grant in out:
-            if isinstance(grant, Grant) and grant.permits and grant.generation != state.routes[grant.route].breaker.generation:
+            if (
+                isinstance(grant, Grant)
+                and grant.permits
+                and grant.generation != state.routes[grant.route].breaker.generation
+            ):
                 now = state.routes[grant.route].breaker.generation
-                self._watch.say(f"{grant.job} is granted {grant.route} under generation {grant.generation}, it is {now}")
+                self._watch.say(
+                    f"{grant.job} is granted {grant.route} under generation {grant.generation}, it is {now}"
+                )
 
-    def _joined(self, state: Cluster, claims: Claims) -> None:
+    def _joined(self, state: SchedulerState, claims: Claims) -> None:
         """After a restart: a limit, a cap and an open breaker are as the newest memo told them."""
         job = state.jobs.get(claims.job)
         if state.at_s >= state.adopting_until_s or job is None or job.epoch != claims.epoch:
@@ -110,13 +116,15 @@ class MemoryWatch(Observer):
                 self._told[claim.route] = memo.stamp
                 self._breaker(state, claims.job, claim.route, memo)
 
-    def _limit(self, state: Cluster, job: str, pool: str, memo: Memo) -> None:
+    def _limit(self, state: SchedulerState, job: str, pool: str, memo: PoolMemo) -> None:
         own = state.pools[pool].limit
-        known, now = (limit.allowance(state.settings.limit, _copy(one), one.at_s).concurrency for one in (memo.limit, own))
+        known, now = (
+            limit.allowance(state.settings.limit, _copy(one), one.at_s).concurrency for one in (memo.limit, own)
+        )
         if now > known:
             self._watch.say(f"{job} tells that the limit of {pool} was {known}; a cortex that came back has {now}")
 
-    def _breaker(self, state: Cluster, job: str, route: str, memo: Memo) -> None:
+    def _breaker(self, state: SchedulerState, job: str, route: str, memo: PoolMemo) -> None:
         known, own = memo.breaker, state.routes[route].breaker
         assert known is not None
         if known.state is BreakerState.CLOSED:
@@ -124,7 +132,9 @@ class MemoryWatch(Observer):
         until_s = known.until_s + state.at_s - memo.at_s
         due = known.state is BreakerState.HALF_OPEN or until_s <= state.at_s
         if own.state is BreakerState.CLOSED or (own.state is BreakerState.HALF_OPEN and not due):
-            self._watch.say(f"{job} tells that the breaker of {route} is {known.state}; a cortex that came back has it {own.state}")
+            self._watch.say(
+                f"{job} tells that the breaker of {route} is {known.state}; a cortex that came back has it {own.state}"
+            )
         elif not due and own.until_s < until_s - 1e-6:
             self._watch.say(f"the breaker of {route} was to stay open until {until_s:.3f}, now until {own.until_s:.3f}")
 
@@ -136,6 +146,6 @@ def _unwritten(life: Any, memo: bytes, kept: bytes) -> bool:
     return not kept or _memo(memo).stamp > _memo(kept).stamp
 
 
-def _copy(one: limit.Limit) -> limit.Limit:
+def _copy(one: limit.PoolLimit) -> limit.PoolLimit:
     """Reading what a limit allows may judge an episode: not here."""
-    return msgspec.msgpack.decode(msgspec.msgpack.encode(one), type=limit.Limit)
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(one), type=limit.PoolLimit)

@@ -9,8 +9,8 @@ from collections import defaultdict
 from typing import Any
 
 from cortex.scheduler.job_families import spoken_for
-from cortex.scheduler.protocol import Condemn, Moved
-from cortex.scheduler.state import Cluster
+from cortex.scheduler.protocol import BreakerMoved, StopJob
+from cortex.scheduler.state import SchedulerState
 from policies.failures.breaker import BreakerState
 from tests.simulation.loop import Life
 from tests.simulation.watch import Observer, Watch
@@ -38,18 +38,18 @@ class StaffWatch(Observer):
         """Each epoch but the first follows a death, or a driver that came back."""
         self._epochs[job].append(self._loop.time())
 
-    def stepped(self, state: Cluster, event: Any, out: list[Any]) -> None:
+    def stepped(self, state: SchedulerState, event: Any, out: list[Any]) -> None:
         """Somebody is given up."""
         for order in out:
-            if isinstance(order, Condemn):
+            if isinstance(order, StopJob):
                 policy = state.settings.channel
                 deaths = self._since(self._epochs[spoken_for(order.job)], policy.period_s)
                 if deaths < policy.restarts_max:
                     self._watch.say(f"{order.job} is condemned ({order.story}), {deaths} epochs of it began lately")
-            elif isinstance(order, Moved) and (order.old, order.new) == (BreakerState.CLOSED, BreakerState.OPEN):
+            elif isinstance(order, BreakerMoved) and (order.old, order.new) == (BreakerState.CLOSED, BreakerState.OPEN):
                 self._opened(state, order)
 
-    def _opened(self, state: Cluster, order: Moved) -> None:
+    def _opened(self, state: SchedulerState, order: BreakerMoved) -> None:
         kind, _, node = order.subject.partition(":")
         if kind != "node":
             return

@@ -64,7 +64,11 @@ class TimeWatch(Observer):
             for command in out:
                 if type(command) is commands.Call:
                     self._call(record, times, command, turn.at_s)
-                elif type(command) is commands.Emit and isinstance(command.value, bytes) and _TIMED_OUT in command.value:
+                elif (
+                    type(command) is commands.EmitResult
+                    and isinstance(command.value, bytes)
+                    and _TIMED_OUT in command.value
+                ):
                     self._failed(record, times, command.value, turn.at_s)
             if limits.goal_timeout_s is not None:
                 self._rows(record, times, turn)
@@ -76,10 +80,10 @@ class TimeWatch(Observer):
         assert k is not None
         times = self._times[record.name]
         begun: list[commands.Command] = [
-            one for one in out if isinstance(one, (commands.Call, commands.RunTool, commands.Submit))
+            one for one in out if isinstance(one, (commands.Call, commands.StartToolRun, commands.SubmitBatch))
         ]
         for one in out:
-            if type(one) is commands.Launch and one.goal not in times.launched:
+            if type(one) is commands.LaunchChildJob and one.goal not in times.launched:
                 times.launched.add(one.goal)
                 begun.append(one)
         for call in begun:
@@ -89,7 +93,9 @@ class TimeWatch(Observer):
         if begun and over:
             self._watch.say(f"{record.name} begins something {at_s - deadline_s:.3f} s after its deadline")
         if over and not k.outcome and not k.flights and not k.errands and not k.submissions:
-            self._watch.say(f"{record.name} goes on {at_s - deadline_s:.3f} s after its deadline, with nothing under way")
+            self._watch.say(
+                f"{record.name} goes on {at_s - deadline_s:.3f} s after its deadline, with nothing under way"
+            )
         if k.why.startswith("deadline") and not over:
             self._watch.say(f"{record.name} ended for its deadline, {deadline_s - at_s:.3f} s before it")
 
@@ -97,17 +103,19 @@ class TimeWatch(Observer):
 
     def _home(self, record: JobWatch, times: _Times, turn: events.Turn, out: list[commands.Command]) -> None:
         """What came back; of a question that was asked twice, the other one is told to stop."""
-        told = {(one.goal, one.attempt) for one in out if type(one) is commands.Abandon}
+        told = {(one.goal, one.attempt) for one in out if type(one) is commands.AbandonAttempt}
         assert record.k is not None
         for batch in turn.batches:
             for event in batch:
-                if isinstance(event, (events.Answered, events.Broke)):
+                if isinstance(event, (events.Answered, events.AttemptFailed)):
                     was_out = times.out.pop((event.goal, event.attempt), None)
                     if type(event) is events.Answered and was_out is not None:
                         for key in self._others(times, event.goal):
                             if key not in told and not record.k.outcome:
-                                self._watch.say(f"{record.name}: goal {key[0]} is answered, attempt {key[1]} is not told to stop")
-                elif isinstance(event, (events.Rejoined, events.Recalled)):
+                                self._watch.say(
+                                    f"{record.name}: goal {key[0]} is answered, attempt {key[1]} is not told to stop"
+                                )
+                elif isinstance(event, (events.Rejoined, events.ReplyRecalled)):
                     held = {(flight.goal, flight.attempt) for flight in record.k.flights.values()}
                     times.out = {key: at_s for key, at_s in times.out.items() if key in held}
                 elif type(event) is events.Resumed:
@@ -132,19 +140,29 @@ class TimeWatch(Observer):
             heapq.heappush(times.due, (at_s + limits.goal_timeout_s, call.goal))
 
     def _hedge(
-        self, record: JobWatch, times: _Times, limits: Limits, call: commands.Call, others: list[tuple[int, int]], at_s: float
+        self,
+        record: JobWatch,
+        times: _Times,
+        limits: Limits,
+        call: commands.Call,
+        others: list[tuple[int, int]],
+        at_s: float,
     ) -> None:
         say, after_s = self._watch.say, limits.hedge_after_s
         if after_s is None or len(others) > 1:
             say(f"{record.name}: goal {call.goal} is asked again while attempts {[key[1] for key in others]} are out")
         elif at_s < times.out[others[0]] + after_s - 1e-6:
-            say(f"{record.name}: goal {call.goal} is asked twice after {at_s - times.out[others[0]]:.3f} s, not {after_s}")
+            say(
+                f"{record.name}: goal {call.goal} is asked twice after {at_s - times.out[others[0]]:.3f} s, not {after_s}"
+            )
 
     def _failed(self, record: JobWatch, times: _Times, value: bytes, at_s: float) -> None:
         assert record.k is not None
         key, timeout_s = msgspec.json.decode(value)["custom_id"], record.k.terms.limits.goal_timeout_s
         if timeout_s is None or at_s < times.first_s[key] + timeout_s - 1e-6:
-            self._watch.say(f"{record.name}: row {key} has failed for its timeout {at_s - times.first_s[key]:.3f} s after it began")
+            self._watch.say(
+                f"{record.name}: row {key} has failed for its timeout {at_s - times.first_s[key]:.3f} s after it began"
+            )
 
     def _rows(self, record: JobWatch, times: _Times, turn: events.Turn) -> None:
         k = record.k
@@ -189,7 +207,9 @@ class TimeWatch(Observer):
             deadline_s = limits.deadline_at_s
             late_s = self._world.clock_slack_s + IN_TIME_S
             late_s += times.longest_s + HOME_S if k.flights or k.errands else 0.0
-            late_s += limits.batching.submit_timeout_s if k.submissions else 0.0  # what is being handed over is seen there
+            late_s += (
+                limits.batching.submit_timeout_s if k.submissions else 0.0
+            )  # what is being handed over is seen there
             if deadline_s is not None and wall_s > deadline_s + late_s:
                 self._watch.say(f"{name} has not ended {wall_s - deadline_s:.0f} s after its deadline")
             if limits.goal_timeout_s is not None and k.paused is None:

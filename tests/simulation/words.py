@@ -14,17 +14,17 @@ def told(turn: events.Turn) -> str:
 
 def _told(event: Any) -> str:
     name = type(event).__name__
-    if isinstance(event, events.Granted):
+    if isinstance(event, events.PermitsGranted):
         said = " ".join(
             f"{field}={getattr(event, field)}" for field in event.__struct_fields__
             if field not in ("memo", "permits") and getattr(event, field) not in (0, -1, 0.0, "", b"")
         )  # fmt: skip
         return f"granted {event.permits} {said}".strip()
-    if isinstance(event, events.Broke):
+    if isinstance(event, events.AttemptFailed):
         return f"{event.goal}.{event.attempt} broke: {event.failure.kind}"
     if isinstance(event, events.Answered):
         return f"{event.goal}.{event.attempt} answered"
-    if isinstance(event, events.Fed):
+    if isinstance(event, events.RowsRead):
         return f"fed {len(event.rows)} rows"
     if isinstance(event, events.Rejoined):
         return f"rejoined, epoch {event.epoch}, held {event.held}"

@@ -250,7 +250,7 @@ def test_the_loop_ends_when_the_goal_is_met_whatever_is_still_open() -> None:
     stage.answer("found")
     assert stage.k.outcome == "complete"
     assert stage.k.ledger.attempts == 3
-    assert any(isinstance(command, commands.Abandon) for command in stage.said)
+    assert any(isinstance(command, commands.AbandonAttempt) for command in stage.said)
 
 
 def test_where_code_cannot_tell_whether_it_is_met_a_verifying_call_is_asked_and_its_result_read() -> None:
@@ -301,8 +301,8 @@ def test_iteration_and_recursion_are_two_presentations_of_one_thing() -> None:
     inner = Stage(Flat(texts=("q",)))
     inner.answer("42")
     outer = Stage(Outer())
-    (launch,) = [command for command in outer.said if isinstance(command, commands.Launch)]
-    outer.turn(events.Returned(launch.goal, launch.attempt, inner.program.answer(inner.k)))
+    (launch,) = [command for command in outer.said if isinstance(command, commands.LaunchChildJob)]
+    outer.turn(events.ChildJobEnded(launch.goal, launch.attempt, inner.program.answer(inner.k)))
     assert outer.k.outcome == "complete"
     assert outer.program.answer(outer.k) == inner.program.answer(inner.k) == "42"
 

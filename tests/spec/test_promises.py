@@ -37,7 +37,7 @@ TOOLS = {"read": read, "deed": deed}
 
 def test_the_same_state_and_event_give_the_same_commands_to_the_byte() -> None:
     stage = Stage(Planner(roots=("b",)), permits=0)
-    turn = events.Turn(500.0, ((events.Granted(3),),))
+    turn = events.Turn(500.0, ((events.PermitsGranted(3),),))
     twins = [codec.decode_state(codec.encode_state(stage.k)) for _ in range(2)]
     said = [msgspec.msgpack.encode(step(twin, stage.program, turn)) for twin in twins]
     assert said[0] == said[1] and said[0] != msgspec.msgpack.encode([])
@@ -146,8 +146,8 @@ def test_a_plan_beyond_its_bounds_is_refused_as_malformed(bound: dict[str, int])
 
 def test_recursion_shards_and_saved_programs_are_one_thing_a_child_job() -> None:
     stage = Stage(puppet(begin=lambda k: [Goal("x")], select=lambda k: [Spawn(g, Flat()) for g in k.open("x")]))
-    (launch,) = of(stage.said, commands.Launch)
-    stage.turn(events.Returned(1, launch.attempt, ["its", "answer"]))
+    (launch,) = of(stage.said, commands.LaunchChildJob)
+    stage.turn(events.ChildJobEnded(1, launch.attempt, ["its", "answer"]))
     assert stage.program.answer(stage.k) == ["its", "answer"]
 
 
@@ -193,7 +193,9 @@ def test_a_resample_takes_the_next_number_and_a_discarded_reply_stays_discarded(
     stage = Stage(puppet(begin=lambda k: [Goal("x", "v")], absorb=absorb))
     first = stage.call()
     stage.answer("bad")
-    stage.turn(events.Answered(1, "0", 1, first.hash, reply("bad")), events.Recalled(1, "0", first.hash, reply("bad")))
+    stage.turn(
+        events.Answered(1, "0", 1, first.hash, reply("bad")), events.ReplyRecalled(1, "0", first.hash, reply("bad"))
+    )
     assert (stage.call().sample, stage.statuses()) == ("1", ["asked"])
     stage.answer("good")
     assert stage.goal(1).answer == "good"
@@ -211,9 +213,9 @@ def test_a_deed_of_unknown_effect_fails_its_goal_and_what_may_be_repeated_is_und
         absorb = lambda k, goal, said, tool=tool: [RunTool(goal, tool, {})]  # noqa: E731
         stage = Stage(puppet(begin=lambda k: [Goal("x", "v")], absorb=absorb, tools=TOOLS))
         stage.answer()
-        (first,) = of(stage.said, commands.RunTool)
+        (first,) = of(stage.said, commands.StartToolRun)
         stage.turn(events.Rejoined(2))
-        rest = of(stage.said, commands.RunTool)[1:]
+        rest = of(stage.said, commands.StartToolRun)[1:]
         assert [run.key for run in rest] == [first.key] * again
         if not again:
             assert stage.goal(1).failure is not None and "effect unknown" in stage.goal(1).failure.message
@@ -253,7 +255,10 @@ def test_what_a_program_keeps_costs_under_a_kilobyte_beyond_its_value(kind: str)
 
 def test_m_is_the_window_less_the_reply_or_less_if_the_user_says_so() -> None:
     assert Stage(Flat(), Limits(output_tokens_max=100), window=1_000).call().prompt_tokens_max == 900
-    assert Stage(Flat(), Limits(output_tokens_max=100, prompt_tokens_max=500), window=1_000).call().prompt_tokens_max == 500
+    assert (
+        Stage(Flat(), Limits(output_tokens_max=100, prompt_tokens_max=500), window=1_000).call().prompt_tokens_max
+        == 500
+    )
 
 
 def test_a_prompt_that_does_not_fit_sends_its_goal_back_to_select() -> None:
@@ -306,7 +311,9 @@ def test_a_bad_hour_never_multiplies_the_load() -> None:
     stage = Stage(Flat(texts=tuple(map(str, range(50)))), Limits(retry=retry), permits=50)
     while stage.k.at_s < 100.0 + 600.0:
         if stage.calls:
-            stage.turn(*[stage.broke(call, "overloaded", status=529) for call in list(stage.calls.values())], at_s=stage.k.at_s)
+            stage.turn(
+                *[stage.broke(call, "overloaded", status=529) for call in list(stage.calls.values())], at_s=stage.k.at_s
+            )
         else:
             due_at_s = stage.k.due_at_s()
             assert due_at_s is not None

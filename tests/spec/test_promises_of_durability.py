@@ -25,7 +25,7 @@ def test_asking_reserves_answering_settles_and_silence_stays_charged_in_full() -
     stage = Stage(Flat(texts=("a", "b")), price=PRICE)
     reserved = stage.k.ledger.reserved_nusd
     stage.answer(goal=1)
-    stage.turn(stage.broke(stage.call(2), "timed_out"), events.Granted(0))
+    stage.turn(stage.broke(stage.call(2), "timed_out"), events.PermitsGranted(0))
     ledger = stage.k.ledger
     assert (ledger.known_nusd, ledger.assumed_nusd, ledger.reserved_nusd) == (60_000, reserved // 2, 0)
 
@@ -41,7 +41,7 @@ def test_what_a_decision_saw_can_be_shown() -> None:
     for index, turn in enumerate(stage.turns):
         said: list[commands.Command] = []
         codec.replay(None, stage.turns[: index + 1], stage.program, said.append)
-        if any(isinstance(event, events.Granted) for batch in turn.batches for event in batch):
+        if any(isinstance(event, events.PermitsGranted) for batch in turn.batches for event in batch):
             k = codec.replay(None, stage.turns[:index], stage.program)
             assert (k.permits, [goal.status for goal in k.goals.values()]) == (0, [Status.OPEN] * 3)
     assert len(of(said, commands.Call)) == 3
@@ -57,7 +57,7 @@ def test_a_crash_re_asks_what_was_in_flight_and_nothing_that_was_absorbed(seed: 
     held = tuple(sorted(flying)[: len(flying) // 2])
     absorbed = {goal.id for goal in world.k.goals.values() if goal.status == Status.RESOLVED}
     k = codec.decode_state(codec.encode_state(world.k))
-    out = step(k, world.stage.program, events.Turn(k.at_s, ((events.Rejoined(2, held), events.Granted(80)),)))
+    out = step(k, world.stage.program, events.Turn(k.at_s, ((events.Rejoined(2, held), events.PermitsGranted(80)),)))
     again = [(call.goal, call.attempt - 1) for call in of(out, commands.Call) if call.attempt > 1]
     assert set(again) == flying - set(held)
     assert not absorbed & {call.goal for call in of(out, commands.Call)}
@@ -80,7 +80,7 @@ def test_attempts_that_were_paid_in_vain_are_counted_apart() -> None:
 def test_a_stale_instruction_is_refused_and_a_reply_never_is() -> None:
     stage = Stage(Flat(texts=("a",)))
     first = stage.call()
-    stage.turn(events.Rejoined(5), events.Granted(1))
+    stage.turn(events.Rejoined(5), events.PermitsGranted(1))
     before = codec.encode_state(stage.k)
     stage.turn(events.Rejoined(4), at_s=stage.k.at_s)
     assert codec.encode_state(stage.k) == before
@@ -95,7 +95,7 @@ def test_a_changed_program_starts_anew_from_what_was_paid_for() -> None:
     opened = events.Opened(terms(price=PRICE, fingerprint="g"), 2, first.k.next_goal, first.k.ledger)
     again = Stage(Flat(texts=("b", "a")), opened=opened)
     for call in list(again.calls.values()):
-        again.turn(events.Recalled(call.goal, call.sample, call.hash, known[call.hash]))
+        again.turn(events.ReplyRecalled(call.goal, call.sample, call.hash, known[call.hash]))
     assert sorted(again.emitted) == sorted(first.emitted)
     assert again.k.ledger.paid_calls == first.k.ledger.paid_calls
     assert again.k.outcome == "complete"

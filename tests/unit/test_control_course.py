@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cortex.control import Bounds, Control, Refused, Stop, progression
+from cortex.control import CommandRefused, ControlBounds, ControlState, StopRule, progression
 from cortex.control.commands import KINDS, read, tool
 from cortex.control.machine import handle
 from cortex.control.state import Approval, over_budget
@@ -16,11 +16,11 @@ from tests.control import ALL, NEXT, TWO, branched, cmd, push, refused, run, sai
 # -- return protocols and stop conditions ------------------------------------------------------------------------------
 
 RETURNS = [
-    ("text", " well ", "well"), ("text", "", Refused), ("text", {"a": 1}, '{"a":1}'),
-    ("number", "12", 12), ("number", "1e999", Refused), ("number", "many", Refused),
-    ("counts", "bug: 2, wish: 0", {"bug": 2, "wish": 0}), ("counts", {"bug": 2}, {"bug": 2}), ("counts", "two bugs", Refused),
-    ("json", '{"a": [1]}', {"a": [1]}), ("json", "{", Refused),
-    ("choice:left|right", "Left.", "left"), ("choice:left|right", "up", Refused),
+    ("text", " well ", "well"), ("text", "", CommandRefused), ("text", {"a": 1}, '{"a":1}'),
+    ("number", "12", 12), ("number", "1e999", CommandRefused), ("number", "many", CommandRefused),
+    ("counts", "bug: 2, wish: 0", {"bug": 2, "wish": 0}), ("counts", {"bug": 2}, {"bug": 2}), ("counts", "two bugs", CommandRefused),
+    ("json", '{"a": [1]}', {"a": [1]}), ("json", "{", CommandRefused),
+    ("choice:left|right", "Left.", "left"), ("choice:left|right", "up", CommandRefused),
     ("tally:record.label", "whatever", {"bug": 1, "wish": 1}),
 ]  # fmt: skip
 
@@ -30,21 +30,21 @@ def test_return_protocols(kind: str, text: Any, value: Any) -> None:
     c = started(returns=kind)
     for item, label in (("a", "wish"), ("b", "wish"), ("a", "bug")):
         c, _ = progression.did(c, "record", {"item": item, "label": label}, "ok")
-    if value is Refused:
-        with pytest.raises(Refused):
+    if value is CommandRefused:
+        with pytest.raises(CommandRefused):
             progression.returned(c, text)
     else:
         assert progression.returned(c, text).root.value == value
 
 
 def test_a_task_stops_as_it_is_told_to() -> None:
-    submits = started(stop=Stop(on="submit"))
-    with pytest.raises(Refused, match="End this task with the command submit"):
+    submits = started(stop=StopRule(on="submit"))
+    with pytest.raises(CommandRefused, match="End this task with the command submit"):
         progression.answered(submits, "well")
     assert run(cmd("submit", value="well"), c=submits).root.value == "well"
     assert "task 1 stops on answer" in refused(started(), cmd("submit", value="x"))
-    uses = started(stop=Stop(on="tool:record"), returns="number")
-    with pytest.raises(Refused, match="ends with a use of record"):
+    uses = started(stop=StopRule(on="tool:record"), returns="number")
+    with pytest.raises(CommandRefused, match="ends with a use of record"):
         progression.answered(uses, "well")
     assert progression.did(uses, "read", {}, "7")[0].ended == ""
     assert progression.did(uses, "record", {}, "seven") == (
@@ -55,11 +55,11 @@ def test_a_task_stops_as_it_is_told_to() -> None:
 
 
 def test_what_is_to_be_covered_must_be_done_before_it_ends() -> None:
-    c = started(items=("a", "b"), stop=Stop(covers="record"))
+    c = started(items=("a", "b"), stop=StopRule(covers="record"))
     c, _ = progression.did(c, "record", {"item": "a"}, "ok")
     c, _ = progression.did(c, "read", {"item": "b"}, "ok")
     assert said(c, cmd("project", what="missing")) == "b"
-    with pytest.raises(Refused, match=r"^Not done yet: b$"):
+    with pytest.raises(CommandRefused, match=r"^Not done yet: b$"):
         progression.answered(c, "done")
     c, _ = progression.did(c, "record", {"item": "b"}, "ok")
     assert progression.answered(c, "done").ended == "answered"
@@ -84,7 +84,7 @@ def test_project_returns_the_part_that_is_asked_for_and_no_more() -> None:
 
 
 def test_what_is_shown_is_bounded() -> None:
-    c = run(TWO, bounds=Bounds(shown_max=30))
+    c = run(TWO, bounds=ControlBounds(shown_max=30))
     assert len(said(c, cmd("project", what="results"))) <= 30 + len(" (cut)")
 
 
@@ -129,7 +129,7 @@ def test_an_approval_waits_while_others_go_on() -> None:
     assert (done.handed, done.control.active, statuses(done.control)) == (True, 0, ["waiting", "blocked", "done"])
     c = progression.decided(done.control, "task-2", True)
     assert (c.active, progression.heard(c)[1]) == (2, "approved")
-    with pytest.raises(Refused, match="nothing named 'task-2'"):
+    with pytest.raises(CommandRefused, match="nothing named 'task-2'"):
         progression.decided(c, "task-2", True)
     c = run(cmd("request_approval", subject="once more"), c=progression.heard(c)[0])
     assert progression.open_approvals(c) == ["task-2-2"]
@@ -159,14 +159,14 @@ def test_what_is_decided_early_is_taken_up_when_its_turn_comes() -> None:
 
 
 BUDGETS = [
-    (Bounds(turns_max=2), "turns: 2 of 2"), (Bounds(tokens_max=15), "tokens: 20 of 15"),
-    (Bounds(tools_max=1), "tools: 1 of 1"), (Bounds(seconds_max=5.0), "seconds: 6 of 5"),
-    (Bounds(usd_max=1e-9), "USD: 4e-09 of 1e-09"), (Bounds(turns_max=3, tokens_max=21, tools_max=2), ""),
+    (ControlBounds(turns_max=2), "turns: 2 of 2"), (ControlBounds(tokens_max=15), "tokens: 20 of 15"),
+    (ControlBounds(tools_max=1), "tools: 1 of 1"), (ControlBounds(seconds_max=5.0), "seconds: 6 of 5"),
+    (ControlBounds(usd_max=1e-9), "USD: 4e-09 of 1e-09"), (ControlBounds(turns_max=3, tokens_max=21, tools_max=2), ""),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("bounds", "told"), BUDGETS)
-def test_budgets(bounds: Bounds, told: str) -> None:
+def test_budgets(bounds: ControlBounds, told: str) -> None:
     c = started(bounds)
     for seconds in (3.0, 6.0):
         c = progression.turned(c, 10, 2, seconds)
@@ -227,11 +227,11 @@ def test_the_tool_offers_what_the_task_has_and_its_schema_is_whole() -> None:
 def test_every_command_can_be_read_and_state_is_plain_data() -> None:
     assert read(NEXT) == KINDS["next_task"]()
     c = branched("yes", "no")
-    assert msgspec.convert(msgspec.to_builtins(c, str_keys=False), Control, strict=False) == c
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(c), type=Control) == c
+    assert msgspec.convert(msgspec.to_builtins(c, str_keys=False), ControlState, strict=False) == c
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(c), type=ControlState) == c
 
 
-@pytest.mark.parametrize("name", Bounds.__struct_fields__)
+@pytest.mark.parametrize("name", ControlBounds.__struct_fields__)
 def test_a_bound_below_zero_is_refused_at_birth(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be 0 or more, not -1"):
-        Bounds(**{name: -1})
+        ControlBounds(**{name: -1})

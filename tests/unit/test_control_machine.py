@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cortex.control import Bounds, Refused, Status, Task, progression
+from cortex.control import CommandRefused, ControlBounds, ControlTask, TaskStatus, progression
 from cortex.control.machine import handle
 from cortex.control.tasks import ENDED, MOVES
 from tests.control import NEXT, TWO, branched, cmd, push, refused, run, said, started, statuses
@@ -16,20 +16,20 @@ from tests.control import NEXT, TWO, branched, cmd, push, refused, run, said, st
 WHATS = sorted({what for what, _ in MOVES})
 
 
-@pytest.mark.parametrize("status", Status)
+@pytest.mark.parametrize("status", TaskStatus)
 @pytest.mark.parametrize("what", WHATS)
-def test_a_move_is_in_the_table_or_refused(what: str, status: Status) -> None:
-    task = Task(7, "x", status=status)
+def test_a_move_is_in_the_table_or_refused(what: str, status: TaskStatus) -> None:
+    task = ControlTask(7, "x", status=status)
     if (what, status) in MOVES:
         assert task.moved(what).status == MOVES[what, status]
     else:
-        with pytest.raises(Refused, match=f"^task 7 is {status}: it cannot {what}$"):
+        with pytest.raises(CommandRefused, match=f"^task 7 is {status}: it cannot {what}$"):
             task.moved(what)
 
 
 def test_what_has_ended_stays_so_but_for_a_retry() -> None:
     assert {what for (what, status) in MOVES if status in ENDED} == {"retry"}
-    assert not [what for (what, status) in MOVES if status == Status.DROPPED]
+    assert not [what for (what, status) in MOVES if status == TaskStatus.DROPPED]
 
 
 # -- recursive decomposition -----------------------------------------------------------------------------------------
@@ -65,16 +65,18 @@ def test_children_have_children_of_their_own() -> None:
 
 
 LIMITS = [
-    (Bounds(depth_max=0), [], TWO, "at depth 0 of 0 there are no more subtasks"),
-    (Bounds(depth_max=1), [TWO, NEXT], TWO, "at depth 1 of 1"),
-    (Bounds(breadth_max=2), [TWO], push({}), "2 children and 1 more are over 2"),
-    (Bounds(tasks_max=2), [], TWO, "1 tasks and 2 more are over 2"),
-    (Bounds(retries_max=0), [push({}), NEXT, "fail"], cmd("retry", task=2), "task 2 was tried 1 times"),
+    (ControlBounds(depth_max=0), [], TWO, "at depth 0 of 0 there are no more subtasks"),
+    (ControlBounds(depth_max=1), [TWO, NEXT], TWO, "at depth 1 of 1"),
+    (ControlBounds(breadth_max=2), [TWO], push({}), "2 children and 1 more are over 2"),
+    (ControlBounds(tasks_max=2), [], TWO, "1 tasks and 2 more are over 2"),
+    (ControlBounds(retries_max=0), [push({}), NEXT, "fail"], cmd("retry", task=2), "task 2 was tried 1 times"),
 ]
 
 
 @pytest.mark.parametrize(("bounds", "before", "command", "why"), LIMITS)
-def test_limits_of_depth_breadth_number_and_retries(bounds: Bounds, before: list[Any], command: Any, why: str) -> None:
+def test_limits_of_depth_breadth_number_and_retries(
+    bounds: ControlBounds, before: list[Any], command: Any, why: str
+) -> None:
     c = started(bounds)
     for each in before:
         c = progression.failed(c, "bad") if each == "fail" else run(each, c=c)
@@ -157,13 +159,13 @@ def test_a_dropped_child_takes_its_own_with_it_and_marks_the_run() -> None:
 
 
 def test_a_task_that_failed_is_begun_anew_and_told_why_then_its_parent_is() -> None:
-    c = run(push({"framing": "as a lawyer"}), NEXT, bounds=Bounds(retries_max=1))
+    c = run(push({"framing": "as a lawyer"}), NEXT, bounds=ControlBounds(retries_max=1))
     c = progression.failed(c, "no end after 3 turns")
     assert (c.active, c.task.life, c.task.tries, c.task.turns) == (2, 2, 2, 0)
     assert c.task.brief == "An earlier try ended so: failed: no end after 3 turns"
     c = progression.failed(c, "no end")
     assert (c.active, c.inbox, c.degraded) == (1, {1: "task 2 failed: no end"}, ("task 2 failed: no end",))
-    assert c.tasks[2].status == Status.FAILED
+    assert c.tasks[2].status == TaskStatus.FAILED
 
 
 def test_retry_with_altered_framing() -> None:
@@ -215,7 +217,7 @@ def test_nothing_is_merged_before_all_have_ended() -> None:
     assert refused(c, cmd("merge", how="first")) == "not yet: 2, 3 have not ended"
     assert "has no group 4" in refused(c, cmd("merge", how="first", group=4))
     assert "has no children" in refused(started(), cmd("compare"))
-    with pytest.raises(Refused, match="tasks 2, 3 have not ended"):
+    with pytest.raises(CommandRefused, match="tasks 2, 3 have not ended"):
         progression.answered(c, "done")
 
 

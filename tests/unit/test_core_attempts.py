@@ -41,13 +41,13 @@ def test_as_many_calls_as_permits_and_one_more_for_each_that_comes_back():
     assert [call.goal for call in stage.calls.values()] == [1, 2]
     out = stage.answer(goal=1)
     assert [call.goal for call in of(out, commands.Call)] == [3]
-    stage.turn(events.Granted(4))
+    stage.turn(events.PermitsGranted(4))
     assert [call.goal for call in stage.calls.values()] == [2, 3, 4]
 
 
 def test_fewer_permits_stop_nothing_and_let_nothing_out():
     stage = priced("a", "b", "c", permits=2)
-    stage.turn(events.Granted(1))
+    stage.turn(events.PermitsGranted(1))
     assert of(stage.answer(goal=1), commands.Call) == []
     assert [call.goal for call in of(stage.answer(goal=2), commands.Call)] == [3]
 
@@ -87,7 +87,10 @@ def test_a_body_goes_as_it_stands():
 
 BAD_ASKS = {
     "neither prompt nor body": (lambda goal: Ask(goal), "needs a prompt or a body"),
-    "a negative length": (lambda goal: Ask(goal, prompt("p"), output_tokens_max=-1), "output_tokens_max must be above zero"),
+    "a negative length": (
+        lambda goal: Ask(goal, prompt("p"), output_tokens_max=-1),
+        "output_tokens_max must be above zero",
+    ),
     "parameters that are no JSON": (lambda goal: Ask(goal, prompt("p"), params={"a": object()}), "TypeError"),
 }
 
@@ -128,7 +131,7 @@ def test_goals_that_are_not_open_are_passed_over():
 def test_attempts_at_one_goal_have_an_end():
     stage = priced("a", permits=0)
     stage.goal(1).tries = stage.shadow.goals[1].tries = TRIES_MAX
-    stage.turn(events.Granted(1))
+    stage.turn(events.PermitsGranted(1))
     assert "more than" in stage.goal(1).failure.message
 
 
@@ -179,7 +182,9 @@ def test_those_who_share_an_attempt_share_its_fate(kind):
     assert stage.statuses() == [status, status]
     assert (stage.goal(1).due_at_s > 0) is delayed
     assert stage.goal(1).due_at_s == stage.goal(2).due_at_s
-    assert len(stage.k.flights) == (1 if kind in ("lost", "too_large") else 0), "and what is asked again is shared again"
+    assert len(stage.k.flights) == (1 if kind in ("lost", "too_large") else 0), (
+        "and what is asked again is shared again"
+    )
     assert stage.k.retries == (1 if kind == "transient" else 0)
 
 
@@ -190,7 +195,7 @@ def test_one_that_still_waits_keeps_the_attempt_of_one_that_does_not():
             yield Fail(k.goals[1], "not wanted any more")
 
     stage = Stage(puppet(begin=lambda k: [Goal("x", "same"), Goal("x", "same"), Goal("x", "stops")], absorb=absorb))
-    assert of(stage.answer(goal=3), commands.Abandon) == []
+    assert of(stage.answer(goal=3), commands.AbandonAttempt) == []
     stage.answer("late", goal=1)
     assert (stage.goal(1).status, stage.goal(2).answer) == (Status.FAILED, "late")
 
@@ -202,11 +207,12 @@ def test_the_last_one_that_leaves_abandons_the_attempt():
             yield Fail(k.goals[other], "not wanted any more")
 
     stage = Stage(puppet(begin=lambda k: [Goal("x", "same"), Goal("x", "same"), Goal("x", "stops")], absorb=absorb))
-    assert of(stage.answer(goal=3), commands.Abandon) == [commands.Abandon(1, 1)]
+    assert of(stage.answer(goal=3), commands.AbandonAttempt) == [commands.AbandonAttempt(1, 1)]
 
 
 def test_an_abandoned_attempt_is_not_shared():
     """It was told to stop: who asks the same now asks anew."""
+
     def absorb(k, goal, reply):
         yield Resolve(goal, reply.text)
         yield Fail(k.goals[1], "not wanted any more")
@@ -214,7 +220,7 @@ def test_an_abandoned_attempt_is_not_shared():
 
     stage = Stage(puppet(begin=lambda k: [Goal("x", "same"), Goal("x", "stops")], absorb=absorb))
     out = stage.answer(goal=2)
-    assert (len(of(out, commands.Abandon)), [call.goal for call in of(out, commands.Call)]) == (1, [3])
+    assert (len(of(out, commands.AbandonAttempt)), [call.goal for call in of(out, commands.Call)]) == (1, [3])
 
 
 def test_a_reply_to_the_abandoned_attempt_serves_whoever_asks_the_same_now():
@@ -228,4 +234,4 @@ def test_a_reply_to_the_abandoned_attempt_serves_whoever_asks_the_same_now():
     stage.answer(goal=2)
     out = stage.answer("paid already", goal=1)
     assert stage.goal(3).answer == "paid already"
-    assert of(out, commands.Abandon) == [commands.Abandon(3, 1)]
+    assert of(out, commands.AbandonAttempt) == [commands.AbandonAttempt(3, 1)]

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from cortex.loop.invariants import Broken, check
+from cortex.loop.invariants import InvariantViolation, check
 from cortex.state import events
 from cortex.state.changes import Ask, Item, Observe, Resolve, Spawn, Wait
 from cortex.state.program import tool
-from cortex.state.state import Errand, Goal, State, Status
+from cortex.state.state import ExternalRun, Goal, State, Status
 from cortex.values.limits import Limits
 from policies.decisions.join import Join
 from tests.stage import PRICE, Flat, Stage, failure, prompt, puppet
@@ -55,7 +55,7 @@ def by(k: State, value: object, kind: str = "") -> Goal:
     return next(goal for goal in k.goals.values() if goal.value == value and kind in ("", goal.kind))
 
 
-def of(k: State, place: int) -> Errand:
+def of(k: State, place: int) -> ExternalRun:
     """The errand of the goal that the docstring above names so."""
     goal = by(k, None, {5: "sees", 6: "spawns"}[place])
     task = k.errand_of(goal)
@@ -142,7 +142,7 @@ def test_check_names_what_is_broken(name):
     k = a_k()
     damage, said = BREAKS[name]
     damage(k)
-    with pytest.raises(Broken) as told:
+    with pytest.raises(InvariantViolation) as told:
         check(k)
     assert said in str(told.value)
 
@@ -151,7 +151,7 @@ def test_it_names_all_at_once_and_tells_the_goals_story():
     k = a_k()
     k.live = 0
     k.goals[1].join = None
-    with pytest.raises(Broken) as told:
+    with pytest.raises(InvariantViolation) as told:
         check(k)
     assert len(str(told.value).splitlines()) == 2
     assert "goal 1 (top) is waiting after 0 tries" in str(told.value)

@@ -22,14 +22,14 @@ def parent(goals: int = 1, own: int | None = None, **limits: int) -> Stage:
 
 def back(stage: Stage, answer: object = "done", kind: str = "", goal: int = 1, **bill: int) -> list:
     """The child job of a goal ends."""
-    launch = [command for command in of(stage.said, commands.Launch) if command.goal == goal][-1]
+    launch = [command for command in of(stage.said, commands.LaunchChildJob) if command.goal == goal][-1]
     bad = failure(kind, "it ended so") if kind else None
-    return stage.turn(events.Returned(goal, launch.attempt, answer, failure=bad, **bill))
+    return stage.turn(events.ChildJobEnded(goal, launch.attempt, answer, failure=bad, **bill))
 
 
 def test_a_child_job_is_launched_with_its_program_and_its_fields():
     stage = parent()
-    (launch,) = of(stage.said, commands.Launch)
+    (launch,) = of(stage.said, commands.LaunchChildJob)
     assert launch.program == "tests.stage:Flat"
     assert build(Flat, launch.params_json) == Flat(texts=("t",))
     assert (launch.goal, launch.attempt, launch.max_cost_nusd, launch.max_job_tokens) == (1, 1, None, None)
@@ -71,22 +71,22 @@ SLICES = [
 def test_each_child_gets_an_equal_share_of_what_is_left_and_one_is_kept(cap, own, goals, slices):
     """One share stays with the parent, for the calls that it makes of what comes back."""
     stage = parent(goals, own, max_cost_nusd=cap)
-    assert [launch.max_cost_nusd for launch in of(stage.said, commands.Launch)] == slices
+    assert [launch.max_cost_nusd for launch in of(stage.said, commands.LaunchChildJob)] == slices
     assert stage.k.ledger.reserved_nusd == (sum(slices) if cap else 0)
 
 
 def test_tokens_are_sliced_like_money():
     stage = parent(goals=2, max_job_tokens=900)
-    assert [launch.max_job_tokens for launch in of(stage.said, commands.Launch)] == [300, 300]
+    assert [launch.max_job_tokens for launch in of(stage.said, commands.LaunchChildJob)] == [300, 300]
 
 
 def test_where_nothing_is_left_the_job_pauses_and_can_be_resumed():
     stage = parent(goals=3, max_cost_nusd=2)
-    assert len(of(stage.said, commands.Launch)) == 0
+    assert len(of(stage.said, commands.LaunchChildJob)) == 0
     assert (stage.k.outcome, stage.k.paused.kind) == ("partial", "over_budget")
     assert stage.statuses() == ["open"] * 3
     stage.turn(events.LimitsSet("someone", Limits(max_cost_nusd=1_000)), events.Resumed("someone"))
-    assert len(of(stage.said, commands.Launch)) == 3
+    assert len(of(stage.said, commands.LaunchChildJob)) == 3
 
 
 def test_a_child_that_ran_out_of_money_gets_a_larger_slice_if_there_is_one():
@@ -94,7 +94,7 @@ def test_a_child_that_ran_out_of_money_gets_a_larger_slice_if_there_is_one():
     stage = parent(goals=2, max_cost_nusd=1_000)
     back(stage, goal=2, known_nusd=10)
     out = back(stage, None, "over_budget", goal=1, known_nusd=300)
-    (again,) = of(out, commands.Launch)
+    (again,) = of(out, commands.LaunchChildJob)
     left = 1_000 - 10 - 300
     assert (again.attempt, again.max_cost_nusd) == (2, 300 + left // 2)
     back(stage, "done", goal=1, known_nusd=420)
@@ -106,7 +106,7 @@ def test_one_that_cannot_get_more_pauses_the_job():
     back(stage, None, "over_budget", known_nusd=500)
     assert (stage.k.outcome, stage.k.paused.kind) == ("partial", "over_budget")
     stage.turn(events.LimitsSet("someone", Limits(max_cost_nusd=3_000)), events.Resumed("someone"))
-    launch = of(stage.said, commands.Launch)[-1]
+    launch = of(stage.said, commands.LaunchChildJob)[-1]
     assert launch.max_cost_nusd == 500 + (3_000 - 500) // 2
     back(stage, "done", known_nusd=900)
     assert stage.k.ledger.known_nusd == 900
@@ -125,23 +125,25 @@ def test_what_blocks_the_child_blocks_the_parent(kind):
     back(stage, None, kind)
     assert (stage.k.outcome, stage.k.paused.kind, stage.statuses()) == ("partial", kind, ["open"])
     stage.turn(events.Resumed("someone"))
-    assert len(of(stage.said, commands.Launch)) == 2
+    assert len(of(stage.said, commands.LaunchChildJob)) == 2
 
 
 @pytest.mark.parametrize("which", ["twice", "an earlier attempt"])
 def test_a_bill_that_comes_twice_or_late_is_dropped(which):
     stage = parent(goals=2)
-    launch = of(stage.said, commands.Launch)[0]
-    stage.turn(events.Returned(1, launch.attempt + (which != "twice"), "a", known_nusd=7))
-    stage.turn(events.Returned(1, launch.attempt + (which != "twice"), "b", known_nusd=7))
+    launch = of(stage.said, commands.LaunchChildJob)[0]
+    stage.turn(events.ChildJobEnded(1, launch.attempt + (which != "twice"), "a", known_nusd=7))
+    stage.turn(events.ChildJobEnded(1, launch.attempt + (which != "twice"), "b", known_nusd=7))
     assert stage.k.ledger.known_nusd == (7 if which == "twice" else 0)
     assert stage.goal(1).answer == ("a" if which == "twice" else None)
 
 
 def test_a_new_incarnation_joins_its_children_by_name_and_keeps_their_slices():
     stage = parent(max_cost_nusd=1_000)
-    out = stage.turn(events.Rejoined(2), events.Granted(4))
-    assert of(out, commands.Launch) == of(stage.said, commands.Launch)[:1], "the very same, so that either end serves"
+    out = stage.turn(events.Rejoined(2), events.PermitsGranted(4))
+    assert of(out, commands.LaunchChildJob) == of(stage.said, commands.LaunchChildJob)[:1], (
+        "the very same, so that either end serves"
+    )
     assert stage.k.ledger.reserved_nusd == 500
     back(stage, known_nusd=200)
     assert stage.k.ledger.committed_nusd == 200
@@ -164,7 +166,7 @@ def hedged() -> Stage:
 def test_a_child_that_nobody_waits_for_is_told_to_stop_and_its_bill_is_awaited():
     stage = hedged()
     out = back(stage, goal=2, known_nusd=50)
-    assert of(out, commands.Abandon) == [commands.Abandon(3, 1)]
+    assert of(out, commands.AbandonAttempt) == [commands.AbandonAttempt(3, 1)]
     assert stage.goal(3).status == Status.ABANDONED
     assert stage.k.ledger.reserved_nusd > 100_000_000, "its slice is still set aside"
     back(stage, None, "cancelled", goal=3, known_nusd=30)
@@ -176,7 +178,7 @@ def test_a_bill_that_never_came_stays_charged_in_full():
     for end in ("a new incarnation", "the job's end"):
         stage = hedged()
         back(stage, goal=2, known_nusd=50)
-        slice_ = of(stage.said, commands.Launch)[1].max_cost_nusd
+        slice_ = of(stage.said, commands.LaunchChildJob)[1].max_cost_nusd
         if end == "a new incarnation":
             stage.turn(events.Rejoined(2, ((1, 1),)))
         else:
@@ -195,7 +197,7 @@ def test_a_job_that_is_satisfied_early_stops_its_children():
     )  # fmt: skip
     stage = Stage(program)
     out = stage.answer()
-    assert of(out, commands.Abandon) == [commands.Abandon(1, 1)]
+    assert of(out, commands.AbandonAttempt) == [commands.AbandonAttempt(1, 1)]
     assert stage.k.outcome == "complete"
 
 
@@ -205,7 +207,7 @@ def test_a_child_spawned_by_a_reply_answers_the_goal():
 
     stage = Stage(puppet(begin=lambda k: [Goal("x", "v")], absorb=absorb, absorbed=lambda k, g, v: [Resolve(g, v)]))
     stage.answer("planned")
-    (launch,) = of(stage.said, commands.Launch)
+    (launch,) = of(stage.said, commands.LaunchChildJob)
     assert build(Flat, launch.params_json) == Flat(texts=("planned",))
     back(stage, 7)
     assert stage.goal(1).answer == 7
@@ -218,10 +220,10 @@ def test_a_child_that_a_late_reply_asks_for_is_launched_when_the_job_goes_on():
     program = puppet(begin=lambda k: [Goal("x", "v")], absorb=absorb, absorbed=lambda k, g, v: [Resolve(g, v)])
     stage = Stage(program, Limits(max_cost_nusd=10**9), price=PRICE)
     stage.turn(events.Stopped("ann", "drain"))
-    assert of(stage.answer("planned"), commands.Launch) == []
+    assert of(stage.answer("planned"), commands.LaunchChildJob) == []
     assert (stage.k.outcome, stage.statuses()) == ("partial", ["waiting"])
     reserved = stage.k.ledger.reserved_nusd
-    assert len(of(stage.turn(events.Resumed("ann")), commands.Launch)) == 1
+    assert len(of(stage.turn(events.Resumed("ann")), commands.LaunchChildJob)) == 1
     assert stage.k.ledger.reserved_nusd == reserved > 0, "its slice was set aside all the time"
     back(stage, 7)
     assert (stage.goal(1).answer, stage.k.ledger.reserved_nusd) == (7, 0)
@@ -243,11 +245,11 @@ def test_a_goal_that_is_reopened_lets_its_child_go_and_may_spawn_it_again():
     """It is the same child by name: what it had cost by then is not billed twice."""
     stage = two_lives(lambda k, goal, reply: [Resolve(goal), Reopen(k.goals[1])])
     out = stage.answer()
-    assert of(out, commands.Abandon) == [commands.Abandon(1, 1)]
-    assert [launch.attempt for launch in of(out, commands.Launch)] == [2]
-    stage.turn(events.Returned(1, 1, None, 40, failure=failure("cancelled")))
+    assert of(out, commands.AbandonAttempt) == [commands.AbandonAttempt(1, 1)]
+    assert [launch.attempt for launch in of(out, commands.LaunchChildJob)] == [2]
+    stage.turn(events.ChildJobEnded(1, 1, None, 40, failure=failure("cancelled")))
     known = stage.k.ledger.known_nusd
-    stage.turn(events.Returned(1, 2, "done", 100))
+    stage.turn(events.ChildJobEnded(1, 2, "done", 100))
     assert stage.k.ledger.known_nusd == known + 60
     assert (stage.goal(1).answer, stage.k.outcome) == ("done", "complete")
 
@@ -261,7 +263,7 @@ def test_cancelled_with_its_child_under_way_a_goal_leaves_the_bill_charged():
     stage = Stage(program, Limits(max_cost_nusd=900), price=PRICE)
     stage.turn(events.Stopped("ann", "cancel"))
     assert (stage.k.outcome, stage.statuses(), stage.k.errands) == ("cancelled", ["abandoned"], {})
-    assert (stage.k.ledger.assumed_nusd, len(of(stage.said, commands.Launch))) == (450, 1)
+    assert (stage.k.ledger.assumed_nusd, len(of(stage.said, commands.LaunchChildJob))) == (450, 1)
     assert params_of(Flat(texts=("a",))) == b'{"texts":["a"]}'
 
 
@@ -279,8 +281,8 @@ STOPS = [
 def test_a_job_that_stops_lets_its_children_rest_and_goes_on_with_them(stop, kind):
     stage = parent(goals=2)
     out = stage.turn(*stop)
-    assert of(out, commands.Rest) == [commands.Rest(1, 1), commands.Rest(2, 1)]
-    assert of(stage.turn(events.Ticked()), commands.Rest) == [], "told once"
+    assert of(out, commands.SuspendChildJob) == [commands.SuspendChildJob(1, 1), commands.SuspendChildJob(2, 1)]
+    assert of(stage.turn(events.Ticked()), commands.SuspendChildJob) == [], "told once"
     assert stage.k.outcome == ""
     back(stage, None, kind, goal=1, known_nusd=70, partial=True)
     back(stage, "done", goal=2)
@@ -303,7 +305,7 @@ def test_a_child_that_somebody_stopped_pauses_its_parent_and_fails_nothing():
 def test_a_child_that_reached_a_deadline_which_its_parent_has_no_more_goes_on_at_once():
     stage = parent()
     out = back(stage, None, "timed_out", partial=True)
-    assert [launch.attempt for launch in of(out, commands.Launch)] == [2]
+    assert [launch.attempt for launch in of(out, commands.LaunchChildJob)] == [2]
     assert stage.k.paused is None
 
 
@@ -311,8 +313,8 @@ def test_children_told_to_rest_go_on_where_the_job_was_resumed_meanwhile_or_told
     stage = parent()
     stage.turn(events.Stopped("ann", "drain"))
     out = stage.turn(events.Rejoined(2))
-    assert [type(each) for each in out] == [commands.Launch, commands.Rest]
-    stage.turn(events.Resumed("ann"), events.Granted(4))
+    assert [type(each) for each in out] == [commands.LaunchChildJob, commands.SuspendChildJob]
+    stage.turn(events.Resumed("ann"), events.PermitsGranted(4))
     out = back(stage, None, "cancelled", partial=True)
-    assert [launch.attempt for launch in of(out, commands.Launch)] == [2]
+    assert [launch.attempt for launch in of(out, commands.LaunchChildJob)] == [2]
     assert (stage.k.paused, stage.k.outcome) == (None, "")

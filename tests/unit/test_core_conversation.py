@@ -9,7 +9,7 @@ import pytest
 
 from cortex.values.conversation import LEFT_OUT, Conversation, ToolDef, ToolResult
 from cortex.values.prompt import DoesNotFit, Rule, request_body
-from cortex.values.reply import Malformed, Other, Reply, Said, Text, ToolUse, Usage, as_said
+from cortex.values.reply import Malformed, OtherBlock, Reply, Said, TextBlock, ToolUse, Usage, as_said
 
 
 def look(item: str, how: Literal["near", "far"] = "near", idempotency_key: str = "") -> str:
@@ -54,7 +54,7 @@ def test_a_function_is_a_tool_by_its_types_and_docstring() -> None:
 
 def test_the_request_is_in_the_messages_form() -> None:
     talk = Conversation("t", tools=(LOOK,), system="Be brief.", choice={"type": "auto"}).said("Look at a.")
-    talk = talk.replied(Said((Text("Well."), USE)), [ToolResult("t1", "gone", failed=True)]).said("And?")
+    talk = talk.replied(Said((TextBlock("Well."), USE)), [ToolResult("t1", "gone", failed=True)]).said("And?")
     assert msgspec.json.decode(request_body(talk, "m", 9, {"temperature": 0, "stream": True})) == {
         "model": "m", "max_tokens": 9, "temperature": 0, "system": "Be brief.", "tools": [LOOK.fields()],
         "tool_choice": {"type": "auto"},
@@ -114,7 +114,7 @@ def test_a_reply_is_read_block_by_block() -> None:
     thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
     use = {"type": "tool_use", "id": "t1", "name": "look", "input": {"item": "a"}, "caller": {"type": "direct"}}
     said = as_said(reply(thought, {"type": "text", "text": "Well."}, use, stop_reason="tool_use"))
-    assert said == Said((Other(thought), Text("Well."), USE), "tool_use", Usage(1, 1))
+    assert said == Said((OtherBlock(thought), TextBlock("Well."), USE), "tool_use", Usage(1, 1))
     assert (said.text, said.uses) == ("Well.", (USE,))
     again = Conversation("t").said("x").replied(said, [ToolResult("t1", "y")])
     assert again.fields()["messages"][1]["content"][0] == thought

@@ -81,7 +81,7 @@ def test_a_row_fails_typed_when_its_time_is_up_and_its_attempt_is_abandoned():
     first = stage.call(1)
     stage.turn(stage.answered(stage.call(2)), at_s=120.0)
     out = stage.turn(events.Ticked(), at_s=stage.k.due_at_s())
-    assert of(out, commands.Abandon) == [commands.Abandon(1, 1)]
+    assert of(out, commands.AbandonAttempt) == [commands.AbandonAttempt(1, 1)]
     bad = stage.goal(1).failure
     assert (bad.kind, bad.message, stage.k.tally.failed_for_good) == ("timed_out", PASSED, {"timed_out": 1})
     reserved = stage.k.ledger.reserved_tokens
@@ -124,7 +124,10 @@ def test_a_tool_runs_on_the_clock_and_a_goals_parts_have_none_of_their_own():
     assert stage.goal(2).status.name == "ABANDONED", "by the join's deadline, not by a clock of its own"
     stage.turn(events.Ticked(), at_s=due_at_s)
     assert stage.goal(1).failure.kind == "timed_out"
-    alone = Stage(puppet(begin=begin, select=lambda k: [RunTool(g, "read") for g in k.open()], tools={"read": read}), Limits(goal_timeout_s=60.0))
+    alone = Stage(
+        puppet(begin=begin, select=lambda k: [RunTool(g, "read") for g in k.open()], tools={"read": read}),
+        Limits(goal_timeout_s=60.0),
+    )
     alone.turn(events.Ticked(), at_s=alone.goal(1).timeout_at_s or 9e9)
     assert alone.statuses() == ["failed"]
 
@@ -150,7 +153,7 @@ def test_a_blocked_account_times_no_row_out():
     stage.fail("blocked", status=400)
     stage.turn(events.Ticked(), at_s=5_000.0)
     assert stage.statuses() == ["open"]
-    stage.turn(events.Granted(1, starts=1), at_s=5_001.0)
+    stage.turn(events.PermitsGranted(1, starts=1), at_s=5_001.0)
     assert stage.goal(1).timeout_at_s == 5_061.0
 
 
@@ -158,7 +161,11 @@ def test_a_blocked_account_times_no_row_out():
 def test_a_job_that_lay_still_times_no_row_out_when_it_is_resumed(waits):
     def select(k):
         for goal in k.open():
-            yield from [Goal("part", "p", parent=goal.id), Wait(goal)] if goal.kind == "top" and waits else [Ask(goal, prompt("q"))]
+            yield from (
+                [Goal("part", "p", parent=goal.id), Wait(goal)]
+                if goal.kind == "top" and waits
+                else [Ask(goal, prompt("q"))]
+            )
 
     stage = Stage(puppet(begin=lambda k: [Goal("top")], select=select), Limits(goal_timeout_s=60.0))
     stage.fail("blocked", status=400)
@@ -185,6 +192,7 @@ def test_what_has_ended_leaves_no_timer_behind():
 
 def ending(begin: list[Goal], **methods: object) -> Stage:
     """A job of these goals, made anew for each K."""
+
     def made(k):
         return [Goal(one.kind, one.value, deadline_at_s=one.deadline_at_s, due_at_s=one.due_at_s) for one in begin]
 
@@ -207,7 +215,7 @@ def test_a_goals_deadline_holds_whatever_it_waits_for(name):
     assert stage.goal(1).failure is None
     out = stage.turn(events.Ticked(), at_s=500.0)
     assert stage.goal(1).failure.kind == "timed_out"
-    assert len(of(out, commands.Abandon)) == (name in ("a reply", "a tool"))
+    assert len(of(out, commands.AbandonAttempt)) == (name in ("a reply", "a tool"))
     assert stage.k.outcome == "complete"
 
 
@@ -233,7 +241,9 @@ def test_the_program_may_answer_with_what_there_is_and_not_keep_it_alive():
     assert stage.goal(2).failure.kind == "timed_out"
 
 
-@pytest.mark.parametrize("times", [{"deadline_at_s": float("nan")}, {"due_at_s": float("inf")}, {"deadline_at_s": -1.0}])
+@pytest.mark.parametrize(
+    "times", [{"deadline_at_s": float("nan")}, {"due_at_s": float("inf")}, {"deadline_at_s": -1.0}]
+)
 def test_times_that_are_none_are_refused(times):
     stage = Stage(puppet(begin=lambda k: [Goal("x", **times)]))
     assert "a goal's times are seconds since 1970" in stage.k.why

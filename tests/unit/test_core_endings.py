@@ -22,12 +22,12 @@ def flat(*texts: str, permits: int = 8, **limits: object) -> Stage:
 def test_complete_when_no_goal_is_left():
     stage = flat()
     stage.answer_all()
-    assert stage.ended == [commands.Finish("complete", "")]
+    assert stage.ended == [commands.FinishJob("complete", "")]
 
 
 def test_complete_at_once_where_there_is_nothing_to_do():
     stage = Stage(puppet(), permits=0)
-    assert stage.ended == [commands.Finish("complete", "")]
+    assert stage.ended == [commands.FinishJob("complete", "")]
 
 
 def test_complete_as_soon_as_the_program_says_so():
@@ -37,19 +37,20 @@ def test_complete_as_soon_as_the_program_says_so():
     )
     worst = stage.k.flights[2 << 20 | 1].charge
     out = stage.answer(goal=1)
-    assert of(out, commands.Abandon) == [commands.Abandon(2, 1)]
-    assert out[-1] == commands.Finish("complete", "")
+    assert of(out, commands.AbandonAttempt) == [commands.AbandonAttempt(2, 1)]
+    assert out[-1] == commands.FinishJob("complete", "")
     assert (stage.k.ledger.assumed_nusd, stage.k.ledger.reserved_nusd) == (worst.nusd, 0)
     assert stage.statuses() == ["resolved", "open"]
 
 
 def test_failed_when_nothing_is_left_to_do_and_the_goal_is_not_met():
     stage = Stage(puppet(begin=lambda k: [Goal("x")], select=lambda k: []))
-    assert stage.ended == [commands.Finish("failed", "nothing is left to do and the goal is not met")]
+    assert stage.ended == [commands.FinishJob("failed", "nothing is left to do and the goal is not met")]
 
 
 def test_failed_where_all_that_select_asks_cannot_be_asked():
     """It asks for a goal that waits for nothing that will come, as often as there are permits."""
+
     def select(k):
         for goal in k.goals.values():
             if goal.status == Status.OPEN and goal.kind == "top":
@@ -58,7 +59,7 @@ def test_failed_where_all_that_select_asks_cannot_be_asked():
                 yield Ask(goal, prompt("never"))
 
     stage = Stage(puppet(begin=lambda k: [Goal("top")], select=select), permits=1)
-    assert stage.ended == [commands.Finish("failed", "nothing is left to do and the goal is not met")]
+    assert stage.ended == [commands.FinishJob("failed", "nothing is left to do and the goal is not met")]
 
 
 def test_no_verdict_before_there_are_permits():
@@ -82,7 +83,7 @@ def test_partial_at_the_cap_and_on_again_with_a_higher_one():
         if stage.k.outcome:
             break
         stage.turn(events.Ticked(), at_s=(stage.k.due_at_s() or 0.0) + 60)
-    assert stage.ended == [commands.Finish("partial", "over_budget: the next call could pass the cap")]
+    assert stage.ended == [commands.FinishJob("partial", "over_budget: the next call could pass the cap")]
     stage.turn(events.LimitsSet("someone", Limits(output_tokens_max=10)), events.Resumed("someone"))
     stage.answer_all()
     assert [end.outcome for end in stage.ended] == ["partial", "complete"]
@@ -92,7 +93,9 @@ def test_resumed_without_a_higher_cap_it_ends_partial_again_and_says_so():
     stage = flat("a", output_tokens_max=10, max_cost_nusd=1_000)
     assert stage.k.outcome == "partial"
     out = stage.turn(events.Resumed("someone"))
-    assert of(out, commands.Finish) == [commands.Finish("partial", "over_budget: the next call could pass the cap")]
+    assert of(out, commands.FinishJob) == [
+        commands.FinishJob("partial", "over_budget: the next call could pass the cap")
+    ]
 
 
 def test_partial_by_a_cap_waits_for_what_is_under_way():
@@ -121,8 +124,8 @@ def test_cancel_ends_every_goal_and_every_call_for_good():
     assert stage.statuses() == ["failed", "failed", "abandoned", "abandoned"]
     assert stage.goal(1).failure.kind == "cancelled"
     assert stage.goal(1).failure.message == "cancelled by ann"
-    assert {(one.goal, one.attempt) for one in of(out, commands.Abandon)} == {(2, 1), (3, 1), (4, 1)}
-    assert stage.ended == [commands.Finish("cancelled", "cancel: by ann")]
+    assert {(one.goal, one.attempt) for one in of(out, commands.AbandonAttempt)} == {(2, 1), (3, 1), (4, 1)}
+    assert stage.ended == [commands.FinishJob("cancelled", "cancel: by ann")]
     stage.turn(events.Resumed("ann"))
     assert (stage.k.outcome, len(stage.ended)) == ("cancelled", 1)
 
@@ -136,6 +139,7 @@ def test_cancelled_stays_cancelled(again):
 
 def test_cancel_is_not_talked_out_of_it():
     """A program may answer each goal's cancellation in its own way, and may not keep it alive."""
+
     def failed(k, goal, failure):
         yield Reopen(goal) if goal.value == "clings" else Emit("its line", failed=True)
 
@@ -179,11 +183,11 @@ def test_an_ended_job_is_not_stopped(how):
 def test_drain_asks_nothing_more_and_takes_what_is_under_way():
     stage = flat("a", "b", "c", permits=2)
     out = stage.turn(events.Stopped("ctrl-c", "drain"))
-    assert (of(out, commands.Abandon), stage.k.outcome) == ([], "")
+    assert (of(out, commands.AbandonAttempt), stage.k.outcome) == ([], "")
     assert of(stage.answer(goal=1), commands.Call) == []
     stage.answer(goal=2)
     assert stage.emitted == ["ok", "ok"]
-    assert stage.ended == [commands.Finish("partial", "drain: by ctrl-c")]
+    assert stage.ended == [commands.FinishJob("partial", "drain: by ctrl-c")]
     stage.turn(events.Resumed("ann"))
     stage.answer()
     assert [end.outcome for end in stage.ended] == ["partial", "complete"]
@@ -211,7 +215,7 @@ def test_a_condemned_job_ends_at_once_with_the_story_and_can_be_resumed():
     """What is under way may be what kills its channel: it is not waited for, and stays charged in full."""
     stage = flat("a", "b")
     out = stage.turn(events.Stopped("the cortex", "condemn", "its channel died 5 times in 120 s without progress"))
-    assert out[-1] == commands.Finish("partial", "condemned: its channel died 5 times in 120 s without progress")
+    assert out[-1] == commands.FinishJob("partial", "condemned: its channel died 5 times in 120 s without progress")
     assert (stage.statuses(), len(stage.k.flights), stage.k.ledger.assumed_tokens > 0) == (["open", "open"], 0, True)
     assert stage.turn(events.Stopped("the cortex", "condemn", "again")) == []
     stage.turn(events.Resumed("ann"))
@@ -243,7 +247,7 @@ def test_what_no_branch_holds_is_lost_and_asked_again_under_new_permits():
     first = dict(stage.calls)
     out = stage.turn(events.Rejoined(2, ((2, 1),)))
     assert (of(out, commands.Call), stage.k.permits, stage.k.epoch) == ([], 0, 2)
-    out = stage.turn(events.Granted(8))
+    out = stage.turn(events.PermitsGranted(8))
     (again,) = of(out, commands.Call)
     assert (again.goal, again.attempt, again.hash) == (1, 2, first[1, 1].hash)
     stage.turn(stage.answered(first[2, 1]), stage.answered(first[1, 1], "late"))
@@ -253,7 +257,7 @@ def test_what_no_branch_holds_is_lost_and_asked_again_under_new_permits():
 
 def test_an_incarnation_that_is_over_changes_nothing():
     stage = flat("a")
-    stage.turn(events.Rejoined(3, ((1, 1),)), events.Granted(4))
+    stage.turn(events.Rejoined(3, ((1, 1),)), events.PermitsGranted(4))
     for epoch in (1, 2, 3):
         stage.turn(events.Rejoined(epoch))
     assert (stage.k.epoch, stage.k.permits, stage.statuses()) == (3, 4, ["asked"])

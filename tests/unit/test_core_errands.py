@@ -38,7 +38,7 @@ def doer(name: str = "deed", **methods: object) -> Stage:
 
 def ran(stage: Stage, value: object = None, kind: str = "", at_s: float | None = None, **more: object) -> list:
     """The latest tool run under way comes back."""
-    command = of(stage.said, commands.RunTool)[-1]
+    command = of(stage.said, commands.StartToolRun)[-1]
     bad = failure(kind, **more) if kind else None
     read_at_s = stage.k.at_s if at_s is None else at_s
     return stage.turn(events.Observed(command.goal, command.attempt, value, read_at_s, bad), at_s=at_s)
@@ -49,7 +49,7 @@ def ran(stage: Stage, value: object = None, kind: str = "", at_s: float | None =
 
 def test_a_tool_is_run_and_its_value_is_the_goals_answer():
     stage = doer()
-    (command,) = of(stage.answer("dig"), commands.RunTool)
+    (command,) = of(stage.answer("dig"), commands.StartToolRun)
     assert (command.tool, command.arguments, command.key) == ("deed", {"what": "dig"}, "j/1/tool-2")
     assert stage.goal(1).status == Status.WAITING
     ran(stage, {"depth": 3})
@@ -112,7 +112,7 @@ def test_a_deed_that_may_have_been_done_is_not_done_again(kind):
     ran(stage, kind=kind, message="no word from it")
     assert stage.goal(1).status == Status.FAILED
     assert stage.goal(1).failure.message == "effect unknown: no word from it"
-    assert len(of(stage.said, commands.RunTool)) == 1
+    assert len(of(stage.said, commands.StartToolRun)) == 1
 
 
 def test_a_deed_that_raised_says_what_it_raised():
@@ -126,11 +126,11 @@ def test_what_may_be_repeated_is_run_again_under_the_same_key():
     stage = doer("read")
     stage.answer()
     ran(stage, kind="timed_out", at_s=110.0)
-    assert (stage.goal(1).status, of(stage.said, commands.RunTool)[1:]) == (Status.WAITING, [])
+    assert (stage.goal(1).status, of(stage.said, commands.StartToolRun)[1:]) == (Status.WAITING, [])
     due_at_s = stage.k.due_at_s()
     assert due_at_s is not None and due_at_s > 110.0
     stage.turn(events.Ticked(), at_s=due_at_s)
-    first, second = of(stage.said, commands.RunTool)
+    first, second = of(stage.said, commands.StartToolRun)
     assert (first.key, first.arguments) == (second.key, second.arguments)
     assert first.attempt < second.attempt
     ran(stage, "at last")
@@ -152,14 +152,14 @@ def test_what_may_be_repeated_is_run_so_often_and_no_more():
         stage.turn(events.Ticked(), at_s=stage.k.due_at_s())
     ran(stage, kind="lost", message="dead again")
     assert stage.goal(1).failure.message == "dead again"
-    assert len(of(stage.said, commands.RunTool)) == 3
+    assert len(of(stage.said, commands.StartToolRun)) == 3
 
 
 @pytest.mark.parametrize("which", ["the same twice", "an earlier run", "another goal"])
 def test_a_value_that_comes_twice_or_late_is_dropped(which):
     stage = doer("read", absorbed=lambda k, goal, value: [Item("seen", value), Reopen(goal)])
     stage.answer()
-    (command,) = of(stage.said, commands.RunTool)
+    (command,) = of(stage.said, commands.StartToolRun)
     late = events.Observed(1, command.attempt, "late", 0.0)
     if which == "the same twice":
         ran(stage, "once")
@@ -172,7 +172,7 @@ def test_a_value_that_comes_twice_or_late_is_dropped(which):
         stage.turn(late)
         assert (stage.k.items, stage.goal(1).status) == ({}, Status.WAITING)
     else:
-        stage.turn(events.Observed(7, 1, "what", 0.0), events.Returned(1, command.attempt, "no child job"))
+        stage.turn(events.Observed(7, 1, "what", 0.0), events.ChildJobEnded(1, command.attempt, "no child job"))
         assert stage.goal(1).status == Status.WAITING
 
 
@@ -184,7 +184,7 @@ def test_a_new_incarnation_runs_again_what_may_be_and_fails_what_may_not():
     stage = Stage(puppet(begin=begin, absorb=absorb, tools=TOOLS))
     stage.answer_all()
     out = stage.turn(events.Rejoined(2, ((3, 2),)))
-    (again,) = of(out, commands.RunTool)
+    (again,) = of(out, commands.StartToolRun)
     assert (again.goal, again.attempt, again.key) == (1, 3, "j/1/tool-2")
     assert stage.goal(2).failure.message == "effect unknown: the worker that ran deed died"
     assert stage.goal(3).status == Status.WAITING, "a worker holds it still"
@@ -196,7 +196,7 @@ def test_a_goal_that_ends_while_its_tool_runs_lets_it_go():
     stage = doer("read")
     stage.answer()
     out = stage.turn(events.Stopped("someone", "cancel"))
-    assert of(out, commands.Abandon) == [commands.Abandon(1, 2)]
+    assert of(out, commands.AbandonAttempt) == [commands.AbandonAttempt(1, 2)]
     assert stage.k.errands == {}
     ran(stage, "too late")
     assert stage.goal(1).status == Status.FAILED
@@ -218,7 +218,9 @@ def watcher(trust_s: float = 10.0, pages: tuple[str, ...] = ("page",), goals: in
                 return
             used = [known[name] for name in pages]
             if all(item.id in listed for item in used):
-                yield Ask(goal, prompt(" ".join(str(item.value) for item in used) + f" for {goal.id}"), uses=tuple(used))
+                yield Ask(
+                    goal, prompt(" ".join(str(item.value) for item in used) + f" for {goal.id}"), uses=tuple(used)
+                )
 
     begin = lambda k: [Goal("x") for _ in range(goals)]  # noqa: E731
     return Stage(puppet(begin=begin, select=select, tools=TOOLS), QUICK, permits=permits)
@@ -245,7 +247,7 @@ def test_a_fresh_one_is_not_read_again():
     ran(stage, "first", at_s=110.0)
     stage.turn(stage.answered(stage.call()), at_s=119.0)
     assert asked(stage.call()) == "first for 1", "the one that read it was open again last"
-    assert len(of(stage.said, commands.RunTool)) == 1
+    assert len(of(stage.said, commands.StartToolRun)) == 1
 
 
 def test_a_stale_one_is_read_again_before_it_is_used():
@@ -260,7 +262,7 @@ def test_a_stale_one_is_read_again_before_it_is_used():
 
 def test_age_counts_from_the_reading_not_from_its_arrival():
     stage = watcher(trust_s=10.0)
-    (command,) = of(stage.said, commands.RunTool)
+    (command,) = of(stage.said, commands.StartToolRun)
     stage.turn(events.Observed(1, command.attempt, "slow", 100.0), at_s=150.0)
     assert stage.calls, "it was read for this very turn"
     assert not stage.k.fresh(stage.k.items[1]) or stage.k.at_s == 150.0
@@ -281,7 +283,7 @@ def test_one_reading_serves_all_that_ask_meanwhile():
     stage = watcher(trust_s=5.0, goals=4, permits=4)
     ran(stage, "first", at_s=110.0)
     assert len(stage.calls) == 4
-    assert len(of(stage.said, commands.RunTool)) == 1
+    assert len(of(stage.said, commands.StartToolRun)) == 1
 
 
 def test_several_pages_without_trust_are_believed_together():
@@ -290,8 +292,8 @@ def test_several_pages_without_trust_are_believed_together():
     for _ in range(8):
         if stage.calls:
             break
-        ran(stage, f"v{len(of(stage.said, commands.RunTool))}")
-    reads = [command.arguments["name"] for command in of(stage.said, commands.RunTool)]
+        ran(stage, f"v{len(of(stage.said, commands.StartToolRun))}")
+    reads = [command.arguments["name"] for command in of(stage.said, commands.StartToolRun)]
     assert reads == ["a", "b", "c"]
     assert asked(stage.call()) == "v1 v2 v3 for 1"
 
@@ -300,10 +302,10 @@ def test_pages_that_grew_stale_while_permits_were_short_are_read_again():
     """What was read together is believed together in that turn, and not whenever its turn may come."""
     stage = watcher(trust_s=0.0, pages=("a", "b"), permits=1)
     ran(stage, "a1")
-    command = of(stage.said, commands.RunTool)[-1]
-    stage.turn(events.Granted(0), events.Observed(1, command.attempt, "b1", stage.k.at_s))
+    command = of(stage.said, commands.StartToolRun)[-1]
+    stage.turn(events.PermitsGranted(0), events.Observed(1, command.attempt, "b1", stage.k.at_s))
     assert not stage.calls
-    stage.turn(events.Granted(1))
+    stage.turn(events.PermitsGranted(1))
     assert not stage.calls
     ran(stage, "a2")
     ran(stage, "b2")
@@ -318,7 +320,7 @@ def test_a_reading_that_fails_is_tried_again_then_fails_its_goal():
         stage.turn(events.Ticked(), at_s=stage.k.due_at_s())
     ran(stage, kind="faulty", message="the page is away")
     assert stage.goal(1).failure.message == "the page is away"
-    assert len(of(stage.said, commands.RunTool)) == 3
+    assert len(of(stage.said, commands.StartToolRun)) == 3
 
 
 def test_a_reading_that_failed_once_serves_in_the_end():
@@ -336,7 +338,7 @@ def test_an_item_that_the_program_read_itself_is_believed_from_now():
     stage = Stage(puppet(begin=begin, select=select, tools=TOOLS), permits=0)
     assert [item.value for item in stage.k.items_of("page")] == ["given"]
     assert stage.k.fresh(stage.k.items[1])
-    stage.turn(events.Granted(1), at_s=106.0)
+    stage.turn(events.PermitsGranted(1), at_s=106.0)
     assert not stage.calls
     ran(stage, "new")
     assert asked(stage.call()) == "new"
@@ -368,10 +370,10 @@ def test_a_run_that_a_late_reply_asks_for_is_made_when_the_job_goes_on(how):
     """At its deadline a job begins nothing new, not for a reply either that was under way; and loses nothing of it."""
     stage = doer()
     _stopped(stage, how)
-    assert of(stage.answer("dig"), commands.RunTool) == []
+    assert of(stage.answer("dig"), commands.StartToolRun) == []
     assert (stage.k.outcome, stage.goal(1).status) == ("partial", Status.WAITING)
     stage.turn(events.Rejoined(2))
-    (command,) = of(_goes_on(stage), commands.RunTool)
+    (command,) = of(_goes_on(stage), commands.StartToolRun)
     assert (command.arguments, command.key) == ({"what": "dig"}, "j/1/tool-2")
     ran(stage, "done")
     assert (stage.k.outcome, stage.goal(1).answer) == ("complete", "done")
@@ -384,7 +386,7 @@ def test_a_run_that_waits_to_be_repeated_does_not_keep_a_job_from_its_end(how):
     ran(stage, kind="transient")
     _stopped(stage, how)
     assert (stage.k.outcome, stage.goal(1).status) == ("partial", Status.WAITING)
-    assert len(of(_goes_on(stage), commands.RunTool)) == 1
+    assert len(of(_goes_on(stage), commands.StartToolRun)) == 1
     ran(stage, "done")
     assert stage.k.outcome == "complete"
 
@@ -394,4 +396,4 @@ def test_cancelled_at_rest_what_was_held_back_is_never_sent():
     _stopped(stage, "drain")
     stage.answer("dig")
     out = stage.turn(events.Stopped("ann", "cancel"))
-    assert (of(out, commands.RunTool), stage.k.errands, stage.k.outcome) == ([], {}, "cancelled")
+    assert (of(out, commands.StartToolRun), stage.k.errands, stage.k.outcome) == ([], {}, "cancelled")

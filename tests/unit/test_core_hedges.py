@@ -50,7 +50,7 @@ def test_the_first_answer_counts_and_the_other_attempt_is_abandoned(winner, once
     pair = both(stage)
     won, lost = pair[winner], pair[1 - winner]
     out = stage.turn(stage.answered(won, "first"))
-    assert of(out, commands.Abandon) == [commands.Abandon(1, lost.attempt)]
+    assert of(out, commands.AbandonAttempt) == [commands.AbandonAttempt(1, lost.attempt)]
     assert (stage.emitted, stage.k.ledger.paid_again) == (["first"], 0)
 
 
@@ -110,7 +110,7 @@ def test_those_who_share_the_question_share_the_first_answer(winner):
     stage = hedged("same", "same")
     pair = both(stage)
     out = stage.turn(stage.answered(pair[winner], "one"))
-    assert (stage.emitted, len(of(out, commands.Abandon))) == (["one", "one"], 1)
+    assert (stage.emitted, len(of(out, commands.AbandonAttempt))) == (["one", "one"], 1)
 
 
 @pytest.mark.parametrize("kept", [0, 1])
@@ -128,14 +128,14 @@ def test_a_late_reply_of_the_one_that_was_lost_ends_the_other():
     first, second = both(stage)
     stage.turn(stage.broke(first, "lost"))
     out = stage.turn(stage.answered(first, "late"))
-    assert of(out, commands.Abandon) == [commands.Abandon(1, second.attempt)]
+    assert of(out, commands.AbandonAttempt) == [commands.AbandonAttempt(1, second.attempt)]
     assert stage.emitted == ["late"]
 
 
 def test_within_permits_money_and_the_retry_budget():
     tight = hedged("a", "b", permits=1)
     assert of(tight.turn(events.Ticked(), at_s=200.0), commands.Call) == [], "no permit"
-    (hedge,) = of(tight.turn(events.Granted(2)), commands.Call)
+    (hedge,) = of(tight.turn(events.PermitsGranted(2)), commands.Call)
     assert hedge.goal == 1, "before what has not begun: it has waited longest"
     worst = hedged().k.ledger.reserved_nusd
     poor = hedged(max_cost_nusd=2 * worst - 1)
@@ -156,7 +156,7 @@ def test_nothing_is_hedged_in_a_job_that_stops_or_is_paused():
     assert of(stage.turn(events.Ticked(), at_s=200.0), commands.Call) == []
     blocked = hedged("a", "b", blocked_wait_s=1e6)
     blocked.fail("blocked", goal=2, status=400)
-    assert of(blocked.turn(events.Granted(3, starts=2), at_s=200.0), commands.Call) != []
+    assert of(blocked.turn(events.PermitsGranted(3, starts=2), at_s=200.0), commands.Call) != []
     assert len([key for key in blocked.k.flights if key >> 20 == 1]) == 1
 
 
@@ -164,12 +164,12 @@ def test_the_end_of_a_job_ends_both():
     stage = hedged("a", "b")
     both(stage)
     out = stage.turn(events.Stopped("ann", "cancel"))
-    assert {(one.goal, one.attempt) for one in of(out, commands.Abandon)} == {(1, 1), (1, 2), (2, 1), (2, 2)}
+    assert {(one.goal, one.attempt) for one in of(out, commands.AbandonAttempt)} == {(1, 1), (1, 2), (2, 1), (2, 2)}
     drained = hedged()
     both(drained)
     drained.turn(events.Rejoined(2, ()))
     assert (drained.k.flights, drained.statuses()) == ({}, ["open"])
-    drained.turn(events.Granted(1))
+    drained.turn(events.PermitsGranted(1))
     assert drained.goal(1).status == Status.ASKED and drained.goal(1).hedge == 0
 
 

@@ -68,7 +68,7 @@ def test_a_met_join_abandons_the_rest_and_their_calls():
     stage = election(3, Join("any"))
     out = stage.answer("a", goal=3)
     assert stage.statuses() == ["resolved", "abandoned", "resolved", "abandoned"]
-    assert of(out, commands.Abandon) == [commands.Abandon(2, 1), commands.Abandon(4, 1)]
+    assert of(out, commands.AbandonAttempt) == [commands.AbandonAttempt(2, 1), commands.AbandonAttempt(4, 1)]
 
 
 @pytest.mark.parametrize("where", ["join", "wait"])

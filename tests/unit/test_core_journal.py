@@ -8,10 +8,10 @@ import pytest
 from cortex.journal import codec
 from cortex.loop.step import step
 from cortex.state import commands, events
-from cortex.state.budget_slice import Slice
+from cortex.state.budget_slice import BudgetSlice
 from cortex.state.changes import Goal
-from cortex.state.shard_record import Report
-from cortex.values.counters import Tally
+from cortex.state.shard_record import ShardReport
+from cortex.values.counters import JobCounters
 from cortex.values.ledger import Ledger
 from cortex.values.limits import Limits, Route
 from cortex.values.reply import Usage
@@ -20,30 +20,34 @@ from tests.stage import PRICE, Flat, Stage, failure, puppet, reply, terms
 EVENTS = [
     events.Opened(terms(Limits(max_cost_nusd=5), price=PRICE), 3, 7, None),
     events.Rejoined(4, ((1, 2), (3, 4))),
-    events.Fed((events.Row("a", b"{}", 8), events.Row("b", refusal="no")), 0, 20, True),
-    events.Granted(9),
+    events.RowsRead((events.Row("a", b"{}", 8), events.Row("b", refusal="no")), 0, 20, True),
+    events.PermitsGranted(9),
     events.Answered(1, "0", 2, b"h" * 16, reply("text", Usage(1, 2, 3, 4)), 0.25),
-    events.Recalled(1, "0", b"h" * 16, None, 4, 2),
-    events.Recalled(1, "0", b"h" * 16, reply("r")),
-    events.Broke(1, "row-1", 2, failure("throttled", status=429, retry_after_s=2.5), 0.5),
+    events.ReplyRecalled(1, "0", b"h" * 16, None, 4, 2),
+    events.ReplyRecalled(1, "0", b"h" * 16, reply("r")),
+    events.AttemptFailed(1, "row-1", 2, failure("throttled", status=429, retry_after_s=2.5), 0.5),
     events.Observed(1, 2, {"a": [1, b"2", None]}, 12.5, failure("lost")),
-    events.Returned(1, 2, ["x"], 1, 2, 3, 4, failure("faulty"), 5),
-    events.Written(3, 300),
+    events.ChildJobEnded(1, 2, ["x"], 1, 2, 3, 4, failure("faulty"), 5),
+    events.ResultsWritten(3, 300),
     events.LimitsSet("ann", Limits(concurrency=3), Route(endpoint="e", model="m", price=PRICE)),
     events.Stopped("ann", "drain"),
     events.Resumed("ann"),
     events.Ticked(),
-    events.Intended(3, 1, (5, 6, 1 << 40), "msgbatch_2"),
-    events.Submitted(3, "msgbatch_3", "ann"),
-    events.Unsubmitted(3, failure("throttled", status=429, retry_after_s=2.5), "ann"),
-    events.Doubted(3, failure("transient")),
-    events.Stuck(3, failure("rejected", status=404)),
-    events.Collected(3),
-    events.Made(7, "ask", ["flow.py:3", "what?", "00ff"]),
-    events.Told("ann", "approved", True),
-    events.Reopened("ann", 1, ("a", "b"), (0, 7), {"lost": 2}, 90, True, (3, 30), Route(endpoint="e", model="m"), "m", 9),
-    events.Leased((Slice("team=search a day", "day", 20_000, 5),), "it is used up", 86_400.0),
-    events.Reported(2, Report(3, 7, Ledger(known_nusd=5), Tally(answered=1), 4, (9, 8), (1, 0), (2, 2), True)),
+    events.SubmissionIntended(3, 1, (5, 6, 1 << 40), "msgbatch_2"),
+    events.SubmissionAccepted(3, "msgbatch_3", "ann"),
+    events.SubmissionRejected(3, failure("throttled", status=429, retry_after_s=2.5), "ann"),
+    events.SubmissionUncertain(3, failure("transient")),
+    events.SubmissionUnreadable(3, failure("rejected", status=404)),
+    events.ResultsCollected(3),
+    events.GoalMade(7, "ask", ["flow.py:3", "what?", "00ff"]),
+    events.AnswerGiven("ann", "approved", True),
+    events.RowsReopened(
+        "ann", 1, ("a", "b"), (0, 7), {"lost": 2}, 90, True, (3, 30), Route(endpoint="e", model="m"), "m", 9
+    ),
+    events.BudgetLeased((BudgetSlice("team=search a day", "day", 20_000, 5),), "it is used up", 86_400.0),
+    events.ShardReported(
+        2, ShardReport(3, 7, Ledger(known_nusd=5), JobCounters(answered=1), 4, (9, 8), (1, 0), (2, 2), True)
+    ),
 ]
 
 
@@ -64,7 +68,9 @@ def test_a_turn_is_made_of_its_messages_own_bytes():
     assert all(batch in blob for batch in batches)
 
 
-@pytest.mark.parametrize("bad", [b"", b"\xc1", codec.encode_batch(EVENTS)[:-1], msgspec.msgpack.encode([["unheard_of", 1]])])
+@pytest.mark.parametrize(
+    "bad", [b"", b"\xc1", codec.encode_batch(EVENTS)[:-1], msgspec.msgpack.encode([["unheard_of", 1]])]
+)
 def test_bytes_that_are_no_events_are_refused(bad):
     with pytest.raises(msgspec.DecodeError):
         codec.decode_batch(bad)
@@ -84,7 +90,7 @@ def a_run() -> Stage:
     stage.turn(stage.answered(first, "late"), stage.answered(first, "late"))
     stage.turn(events.Stopped("ann", "drain"))
     stage.answer_all()
-    stage.turn(events.Rejoined(2), events.Resumed("ann"), events.Granted(8))
+    stage.turn(events.Rejoined(2), events.Resumed("ann"), events.PermitsGranted(8))
     stage.turn(events.Ticked(), at_s=200.0)
     stage.answer_all()
     assert stage.k.outcome == "complete"
@@ -104,7 +110,9 @@ def test_replay_may_begin_at_any_snapshot():
     whole = codec.encode_state(stage.k)
     for cut in range(1, len(stage.turns) + 1):
         blob = codec.encode_state(codec.replay(None, stage.turns[:cut], stage.program))
-        k = codec.replay(codec.decode_state(blob), stage.turns[cut:], lambda terms: Flat(texts=("a", "b", "b", "c", "d")))
+        k = codec.replay(
+            codec.decode_state(blob), stage.turns[cut:], lambda terms: Flat(texts=("a", "b", "b", "c", "d"))
+        )
         assert codec.encode_state(k) == whole, cut
 
 
@@ -121,8 +129,8 @@ def test_a_job_that_begins_anew_is_replayed_from_there():
     programs = {1: Flat(texts=("old",)), 2: puppet(begin=lambda k: [Goal("new", "v")])}
     made = iter(programs.values())
     turns = [
-        events.Turn(1.0, ((events.Opened(old, 1), events.Granted(1)),)),
-        events.Turn(2.0, ((events.Opened(new, 2, 2),), (events.Granted(1),))),
+        events.Turn(1.0, ((events.Opened(old, 1), events.PermitsGranted(1)),)),
+        events.Turn(2.0, ((events.Opened(new, 2, 2),), (events.PermitsGranted(1),))),
     ]
     k = codec.replay(None, turns, lambda terms: next(made))
     assert [(goal.id, goal.kind) for goal in k.goals.values()] == [(2, "new")]
@@ -133,12 +141,15 @@ def test_the_end_of_a_rerun_is_numbered_from_zero_again():
     turns = [events.Turn(1.0, ((events.Opened(terms(), 1),),))] * 2
     emitted: list[commands.Command] = []
     codec.replay(None, turns, puppet(), emitted.append)
-    assert emitted == [commands.Finish("complete", "")] * 2
+    assert emitted == [commands.FinishJob("complete", "")] * 2
 
 
 @pytest.mark.parametrize(
     ("turns", "said"),
-    [([], "the journal is empty"), ([events.Turn(1.0, ((events.Granted(1),),))], "does not begin with the opening")],
+    [
+        ([], "the journal is empty"),
+        ([events.Turn(1.0, ((events.PermitsGranted(1),),))], "does not begin with the opening"),
+    ],
 )
 def test_what_is_no_journal(turns, said):
     with pytest.raises(ValueError, match=said):
@@ -147,7 +158,7 @@ def test_what_is_no_journal(turns, said):
 
 def test_the_opening_is_found_wherever_it_stands_in_its_turn():
     opened = events.Opened(terms(), 1)
-    assert codec.opening(events.Turn(0.0, ((events.Ticked(),), (events.Granted(1), opened)))) == opened.terms
+    assert codec.opening(events.Turn(0.0, ((events.Ticked(),), (events.PermitsGranted(1), opened)))) == opened.terms
     assert codec.opening(events.Turn(0.0, ((events.Ticked(),),))) is None
 
 
@@ -155,9 +166,11 @@ def test_a_whole_number_of_seconds_is_the_same_time():
     """A clock that gives whole numbers makes no other K than its journal does."""
     program, made = Flat(texts=("a",)), terms()
     k = codec.open_job(made)
-    turn = events.Turn(5, ((events.Opened(made, 1), events.Granted(1)),))
+    turn = events.Turn(5, ((events.Opened(made, 1), events.PermitsGranted(1)),))
     step(k, program, turn)
-    again = codec.replay(None, [codec.decode_turn(codec.encode_turn(5, [codec.encode_batch(turn.batches[0])]))], program)
+    again = codec.replay(
+        None, [codec.decode_turn(codec.encode_turn(5, [codec.encode_batch(turn.batches[0])]))], program
+    )
     assert codec.encode_state(again) == codec.encode_state(k)
 
 

@@ -7,7 +7,7 @@ import pytest
 from cortex.state import commands, events
 from cortex.state.changes import Ask, Wait
 from cortex.state.state import Goal
-from cortex.values.ledger import Bill, Charge, Ledger, worst_charge
+from cortex.values.ledger import Charge, ChildJobBill, Ledger, worst_charge
 from cortex.values.limits import Limits
 from cortex.values.reply import Usage
 from policies.decisions.join import Join
@@ -77,8 +77,8 @@ def test_without_a_price_tokens_are_counted_all_the_same():
 
 def test_a_childs_bill_is_counted_once_over_all_its_runs():
     ledger = Ledger()
-    first, second = Bill(100, 50, 10, 2, 5), Bill(180, 20, 18, 4, 2)
-    ledger.bill(first, Bill())
+    first, second = ChildJobBill(100, 50, 10, 2, 5), ChildJobBill(180, 20, 18, 4, 2)
+    ledger.bill(first, ChildJobBill())
     ledger.bill(second, first)
     assert (ledger.known_nusd, ledger.assumed_nusd) == (180, 20)
     assert (ledger.known_tokens, ledger.assumed_tokens) == (22, 2)
@@ -154,7 +154,7 @@ def test_what_nobody_waits_for_any_more_frees_its_money_before_the_job_gives_up(
     stage = Stage(program, Limits(output_tokens_max=10, max_cost_nusd=cap), price=PRICE)
     first, second = stage.calls.values()
     out = stage.turn(stage.answered(first))
-    assert of(out, commands.Abandon) == [commands.Abandon(3, 1)]
+    assert of(out, commands.AbandonAttempt) == [commands.AbandonAttempt(3, 1)]
     assert (stage.k.outcome, len(stage.k.flights)) == ("", 1)
     out = stage.turn(stage.broke(second, "cancelled", sent=False))
     assert [call.goal for call in of(out, commands.Call)] == [1]

@@ -11,7 +11,7 @@ from cortex.goals.apply_changes import apply
 from cortex.loop.invariants import check
 from cortex.state.changes import Resolve
 from cortex.state.state import Goal
-from cortex.values.limits import Limits, Route, Terms
+from cortex.values.limits import JobTerms, Limits, Route
 from policies.estimates.price import parse_price
 from policies.failures.retry import RetryPolicy
 from policies.failures.timeout import TimeoutPolicy
@@ -69,7 +69,9 @@ def test_a_window_holds_a_prompt_and_a_reply(window):
         Route(endpoint="e", model="m", context_window=window)
 
 
-@pytest.mark.parametrize(("own", "output", "m"), [(None, 100, 900), (500, 100, 500), (5_000, 100, 900), (None, 2_000, -1_000)])
+@pytest.mark.parametrize(
+    ("own", "output", "m"), [(None, 100, 900), (500, 100, 500), (5_000, 100, 900), (None, 2_000, -1_000)]
+)
 def test_m_is_the_window_less_the_reply_or_the_users_smaller_number(own, output, m):
     made = terms(Limits(prompt_tokens_max=own), window=1_000)
     assert made.prompt_tokens_max(output) == m
@@ -78,7 +80,7 @@ def test_m_is_the_window_less_the_reply_or_the_users_smaller_number(own, output,
 def test_terms_survive_their_bytes():
     limits = Limits(retry=RetryPolicy(attempts_max=3), timeout=TimeoutPolicy(floor_s=1.0), max_cost_nusd=5)
     made = terms(limits, price=parse_price("input=0.1,output=0.7"), places={"output": "o"}, fresh=True)
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(made), type=Terms) == made
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(made), type=JobTerms) == made
 
 
 @pytest.mark.parametrize("keeps", [True, False])

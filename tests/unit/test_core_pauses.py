@@ -14,7 +14,9 @@ LOW = "Your credit balance is too low"
 DECEMBER = 1_796_083_200.0  # 2026-12-01 00:00 UTC
 
 
-def blocked(*texts: str, permits: int = 3, kind: str = "blocked", message: str = LOW, wait_s: float = 0.0, **more: object) -> Stage:
+def blocked(
+    *texts: str, permits: int = 3, kind: str = "blocked", message: str = LOW, wait_s: float = 0.0, **more: object
+) -> Stage:
     """A job of which every call under way was refused by the account."""
     limits = Limits(blocked_wait_s=wait_s)
     stage = Stage(Flat(texts=texts or tuple("abcde")), limits, permits=permits, **more)  # type: ignore[arg-type]
@@ -38,7 +40,7 @@ def test_resumed_one_call_goes_ahead_and_the_rest_follows_its_answer():
     stage = blocked()
     out = stage.turn(events.Resumed("someone"))
     assert len(of(out, commands.Call)) == 1
-    assert of(stage.turn(events.Granted(5)), commands.Call) == [], "whatever is granted meanwhile"
+    assert of(stage.turn(events.PermitsGranted(5)), commands.Call) == [], "whatever is granted meanwhile"
     assert len(of(stage.answer(), commands.Call)) == 4
     stage.answer_all()
     assert stage.k.outcome == "complete"
@@ -80,15 +82,15 @@ def test_word_from_before_says_nothing_about_the_try():
 def test_a_job_that_waits_asks_nothing_but_the_probes_it_is_granted():
     stage = blocked(wait_s=7_200.0)
     assert (stage.k.outcome, stage.k.demand()) == ("", 1)
-    assert of(stage.turn(events.Granted(50)), commands.Call) == []
-    (probe,) = of(stage.turn(events.Granted(1, starts=1, generation=3)), commands.Call)
+    assert of(stage.turn(events.PermitsGranted(50)), commands.Call) == []
+    (probe,) = of(stage.turn(events.PermitsGranted(1, starts=1, generation=3)), commands.Call)
     assert probe.generation == 3
     assert of(stage.fail("blocked", LOW, status=400), commands.Call) == []
     assert stage.k.outcome == ""
-    stage.turn(events.Granted(1, starts=1))
+    stage.turn(events.PermitsGranted(1, starts=1))
     stage.answer()
     assert stage.k.paused is None
-    assert len(of(stage.turn(events.Granted(9)), commands.Call)) == 4
+    assert len(of(stage.turn(events.PermitsGranted(9)), commands.Call)) == 4
     stage.answer_all()
     assert stage.k.outcome == "complete"
 
@@ -100,10 +102,10 @@ def test_a_probe_too_is_asked_no_sooner_than_the_provider_said(resumed):
     if resumed:
         stage.turn(events.Resumed("ann"))
     else:
-        stage.turn(events.Granted(1, starts=1))
+        stage.turn(events.PermitsGranted(1, starts=1))
     stage.fail("throttled", status=429, retry_after_s=30.0)
     until_s = stage.k.at_s + 30.0
-    assert of(stage.turn(events.Granted(1, starts=1)), commands.Call) == []
+    assert of(stage.turn(events.PermitsGranted(1, starts=1)), commands.Call) == []
     assert of(stage.turn(events.Ticked(), at_s=until_s - 1.0), commands.Call) == []
     assert stage.k.due_at_s() == until_s
     assert len(of(stage.turn(events.Ticked(), at_s=until_s), commands.Call)) == 1
@@ -112,7 +114,7 @@ def test_a_probe_too_is_asked_no_sooner_than_the_provider_said(resumed):
 def test_leave_for_probes_of_an_unwell_route_finds_out_by_one_call_at_a_time_whether_it_is_blocked():
     """The cortex does not know yet that the account is blocked: it gives leave for three."""
     stage = blocked()
-    stage.turn(events.Resumed("someone"), events.Granted(3, starts=3))
+    stage.turn(events.Resumed("someone"), events.PermitsGranted(3, starts=3))
     assert len(stage.calls) == 1
     stage.fail("overloaded")
     assert len(stage.calls) == 1, "that said nothing of the account"
@@ -121,10 +123,10 @@ def test_leave_for_probes_of_an_unwell_route_finds_out_by_one_call_at_a_time_whe
 
 def test_leave_for_probes_is_over_when_one_of_them_is_blocked():
     stage = Stage(Flat(texts=tuple("abcde")), Limits(blocked_wait_s=60.0), permits=0)
-    stage.turn(events.Granted(3, starts=3))
+    stage.turn(events.PermitsGranted(3, starts=3))
     stage.fail("blocked", LOW, status=400)
     stage.answer_all()
-    stage.turn(events.Resumed("someone"), events.Granted(3, starts=3))
+    stage.turn(events.Resumed("someone"), events.PermitsGranted(3, starts=3))
     assert of(stage.fail("blocked", LOW, status=400), commands.Call) == []
     assert of(stage.turn(events.Ticked()), commands.Call) == [], "one a minute, when the cortex says so"
 
@@ -142,7 +144,7 @@ def test_after_its_wait_it_ends_partial():
 def test_no_probe_without_a_wait():
     stage = Stage(Flat(texts=("a", "b", "c")), permits=2)
     stage.fail("blocked", LOW, goal=1, status=400)
-    assert of(stage.turn(events.Granted(2, starts=1)), commands.Call) == []
+    assert of(stage.turn(events.PermitsGranted(2, starts=1)), commands.Call) == []
 
 
 def test_someone_may_wake_it():
@@ -190,8 +192,8 @@ def test_a_retry_after_beyond_patience_pauses_with_the_time():
 
 def test_until_then_not_even_a_probe_is_sent():
     stage = asked_to_wait(100_000.0)
-    assert of(stage.turn(events.Granted(1, starts=1)), commands.Call) == []
-    stage.turn(events.Granted(3))
+    assert of(stage.turn(events.PermitsGranted(1, starts=1)), commands.Call) == []
+    stage.turn(events.PermitsGranted(3))
     assert stage.k.due_at_s() == DECEMBER + 86_400.0
     assert len(of(stage.turn(events.Ticked(), at_s=DECEMBER + 86_400.0), commands.Call)) == 1
 
@@ -201,13 +203,13 @@ def test_until_then_not_even_a_probe_is_sent():
 
 def test_where_a_fallback_is_open_the_job_goes_on_there():
     stage = Stage(Flat(texts=tuple("abcdef")), permits=0, fallbacks=(other("n", endpoint="far"),))
-    stage.turn(events.Granted(2))
+    stage.turn(events.PermitsGranted(2))
     stage.fail("blocked", LOW, goal=1, status=400)
     stage.fail("blocked", LOW, goal=2, status=400)
     assert (stage.k.paused, stage.k.outcome) == (None, "")
-    out = stage.turn(events.Granted(2, route=1))
+    out = stage.turn(events.PermitsGranted(2, route=1))
     assert [call.route for call in of(out, commands.Call)] == [1, 1]
-    (probe,) = of(stage.turn(events.Granted(1, starts=1)), commands.Call)
+    (probe,) = of(stage.turn(events.PermitsGranted(1, starts=1)), commands.Call)
     assert probe.route == 0
     stage.turn(stage.answered(probe))
     assert stage.k.shares[0].blocked is None
@@ -215,7 +217,7 @@ def test_where_a_fallback_is_open_the_job_goes_on_there():
 
 def test_paused_when_every_route_is_blocked():
     stage = Stage(Flat(texts=tuple("abcdef")), permits=0, fallbacks=(other("n", endpoint="far"),))
-    stage.turn(events.Granted(1), events.Granted(1, route=1))
+    stage.turn(events.PermitsGranted(1), events.PermitsGranted(1, route=1))
     for call in list(stage.calls.values()):
         stage.turn(stage.broke(call, "blocked", f"route {call.route}", status=400))
     assert (stage.k.outcome, stage.k.why) == ("partial", "blocked: route 1")
@@ -239,6 +241,7 @@ def test_the_money_at_its_end_is_no_wait_for_an_account():
 
 def test_a_program_that_changes_k_before_it_asks_gets_its_probe_all_the_same():
     """It splits its goal when the probe is granted, and asks the part when it sees it: one turn."""
+
     def select(k):
         for goal in k.open("top"):
             if goal.tries:
@@ -249,5 +252,5 @@ def test_a_program_that_changes_k_before_it_asks_gets_its_probe_all_the_same():
 
     stage = Stage(puppet(begin=lambda k: [Goal("top")], select=select), Limits(blocked_wait_s=600.0))
     stage.fail("blocked", LOW, status=400)
-    (probe,) = of(stage.turn(events.Granted(1, starts=1)), commands.Call)
+    (probe,) = of(stage.turn(events.PermitsGranted(1, starts=1)), commands.Call)
     assert asked(probe) == "part"

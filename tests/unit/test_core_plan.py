@@ -9,28 +9,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cortex.planning import Plan, Rows, Sample, Seen, Terms, planned
+from cortex.planning import InputRows, JobPlan, PlanSample, PlanTerms, SampledRow, planned
 from cortex.values.reply import Usage
-from policies.estimates.duration import Limits
+from policies.estimates.duration import CallLimits
 from policies.estimates.price import Price, Tier, batch_price, cost_nusd, worst_nusd
 from policies.estimates.strata import drawn
 from policies.failures.retry import RetryPolicy
-from policies.limits.limit import Caps
+from policies.limits.limit import PoolCaps
 
 PRICE = Price(input_usd_per_mtok=3, output_usd_per_mtok=15)  # type: ignore[arg-type]
 TIERED = Price(
     input_usd_per_mtok=3, output_usd_per_mtok=15,  # type: ignore[arg-type]
     tiers=(Tier(input_usd_per_mtok=6, output_usd_per_mtok=22, above_input_tokens=1_000),),  # type: ignore[arg-type]
 )  # fmt: skip
-TERMS = Terms(
-    price=PRICE, batch_price=batch_price(PRICE), prompt_tokens_max=100_000, limits=Limits(caps=Caps(concurrency=100)),
+TERMS = PlanTerms(
+    price=PRICE, batch_price=batch_price(PRICE), prompt_tokens_max=100_000, limits=CallLimits(caps=PoolCaps(concurrency=100)),
     retry=RetryPolicy(budget_share=0.0, budget_floor=0),
 )  # fmt: skip
 
 
-def rows(sizes: list[int], known: frozenset[int] = frozenset(), output: int = 100) -> Rows:
-    return Rows(
-        sizes=sizes, bounds=[size + 32 for size in sizes], outputs=[output] * len(sizes), text_bytes=sum(sizes), known=known
+def rows(sizes: list[int], known: frozenset[int] = frozenset(), output: int = 100) -> InputRows:
+    return InputRows(
+        sizes=sizes,
+        bounds=[size + 32 for size in sizes],
+        outputs=[output] * len(sizes),
+        text_bytes=sum(sizes),
+        known=known,
     )
 
 
@@ -38,16 +42,16 @@ def usage(size: int, place: int) -> Usage:
     return Usage(10 + size // 4, 1 + (place * 7) % 90)
 
 
-def sample(sizes: list[int], wanted: int, lost: int = 0) -> Sample:
+def sample(sizes: list[int], wanted: int, lost: int = 0) -> PlanSample:
     """Rows drawn of these and answered, but for so many."""
     strata = drawn(sizes, wanted, random.Random(1).random)
     seen = {
-        place: Seen(usages=(usage(sizes[place], place),), elapsed_s=(1.0,), reply_bytes=400)
+        place: SampledRow(usages=(usage(sizes[place], place),), elapsed_s=(1.0,), reply_bytes=400)
         for each in strata for place in each.drawn
     }  # fmt: skip
     for place in list(seen)[:lost]:
-        seen[place] = Seen(answered=False, attempts=3)
-    return Sample(strata, seen)
+        seen[place] = SampledRow(answered=False, attempts=3)
+    return PlanSample(strata, seen)
 
 
 SIZES = [200 + (each * 37) % 1_800 for each in range(2_000)]
@@ -122,7 +126,9 @@ def test_the_worst_is_every_bound_and_every_retry_that_the_budget_pays_for() -> 
 
 def test_dear_tiers_are_for_the_rows_that_reach_them() -> None:
     tiered = msgspec.structs.replace(TERMS, price=TIERED)
-    assert planned(rows([500, 2_000]), tiered).worst_nusd == worst_nusd(TIERED, 532, 100) + worst_nusd(TIERED, 2_032, 100)
+    assert planned(rows([500, 2_000]), tiered).worst_nusd == worst_nusd(TIERED, 532, 100) + worst_nusd(
+        TIERED, 2_032, 100
+    )
 
 
 def test_how_long_answers_take_is_told_by_the_rows_that_each_stands_for() -> None:
@@ -130,11 +136,11 @@ def test_how_long_answers_take_is_told_by_the_rows_that_each_stands_for() -> Non
     sizes = [20_000 if each % 50 == 0 else 100 for each in range(5_000)]
     strata = drawn(sizes, 100, random.Random(1).random)
     seen = {
-        place: Seen(usages=(Usage(10, 10),), elapsed_s=(100.0 if sizes[place] > 100 else 1.0,))
+        place: SampledRow(usages=(Usage(10, 10),), elapsed_s=(100.0 if sizes[place] > 100 else 1.0,))
         for each in strata for place in each.drawn
     }  # fmt: skip
     assert sum(each.elapsed_s == (100.0,) for each in seen.values()) > 20
-    plan = planned(rows(sizes), TERMS, Sample(strata, seen))
+    plan = planned(rows(sizes), TERMS, PlanSample(strata, seen))
     assert plan.duration.binds == "concurrency"
     by_number = 4_900 * (0.02 * 100 + 0.98) / 100
     assert by_number * 0.9 < plan.duration.seconds < by_number + 100 + 10
@@ -146,7 +152,7 @@ def test_without_a_price_there_is_no_money_and_all_else() -> None:
     assert plan.output_tokens.expected > 0 and plan.duration.seconds > 0
 
 
-def of_first(count: int, wanted: int | None) -> Plan:
+def of_first(count: int, wanted: int | None) -> JobPlan:
     sizes = SIZES[:count]
     return planned(rows(sizes), TERMS, sample(sizes, wanted) if wanted else None)
 

@@ -29,18 +29,18 @@ def finished(made: Stage, failed: str) -> Stage:
     return made
 
 
-def reopened(made: Stage, keys: str, edition: int = 1, **more: object) -> events.Reopened:
+def reopened(made: Stage, keys: str, edition: int = 1, **more: object) -> events.RowsReopened:
     lines = tuple(sorted(ids(made).index(key) for key in keys))
     ordered = made.program.ordered
     base, count = made.k.position, {FailureKind.REFUSED: len(keys)}
-    return events.Reopened("ann", edition, tuple(keys), lines, count, base, ordered, **more)  # type: ignore[arg-type]
+    return events.RowsReopened("ann", edition, tuple(keys), lines, count, base, ordered, **more)  # type: ignore[arg-type]
 
 
-def again(made: Stage, keys: str, start: int | None = None, ended: bool = True) -> events.Fed:
+def again(made: Stage, keys: str, start: int | None = None, ended: bool = True) -> events.RowsRead:
     """These rows once more, by their places: a is the first."""
     start = made.k.position if start is None else start
     rows = tuple(msgspec.structs.replace(row(key), place=ord(key) - ord("a")) for key in keys)
-    return events.Fed(rows, start, start + len(rows), ended)
+    return events.RowsRead(rows, start, start + len(rows), ended)
 
 
 def ids(made: Stage) -> list[str]:
@@ -55,7 +55,7 @@ def kinds(made: Stage) -> list[str]:
 def test_a_failed_row_is_asked_again_and_has_one_line_in_the_end(ordered):
     made = finished(stage("a", "b", "c", "d", ordered=ordered), "bc")
     assert (made.k.outcome, made.k.tally.failed, made.k.tally.failed_for_good) == ("complete", 2, {"refused": 2})
-    made.turn(events.Written(4, 400))
+    made.turn(events.ResultsWritten(4, 400))
     before = made.k.ledger.attempts
     made.turn(reopened(made, "bc"))
     assert (made.k.outcome, made.k.tally.failed, made.k.tally.failed_for_good) == ("partial", 0, {})
@@ -76,7 +76,7 @@ def test_in_order_the_list_of_a_job_that_rests_ends_before_the_first_that_is_mis
     limits = msgspec.structs.replace(WINDOW, deadline_at_s=200.0)
     made = finished(stage("a", "b", "c", "d", ordered=True, limits=limits), "b")
     opens = (reopened(made, "b"), events.Resumed("ann"))
-    assert of(made.turn(*opens, at_s=300.0), commands.Emit) == []
+    assert of(made.turn(*opens, at_s=300.0), commands.EmitResult) == []
     assert (made.k.outcome, made.k.emitted) == ("partial", 1) and made.k.why.startswith("deadline")
     made.turn(events.LimitsSet("ann", WINDOW), events.Resumed("ann"))
     made.turn(again(made, "b"))
@@ -90,9 +90,9 @@ def test_in_order_the_second_waits_for_the_first():
     made.turn(again(made, "bd"))
     second = next(call for call in made.calls.values() if call.sample == "d")
     out = made.turn(made.answered(second))
-    assert of(out, commands.Emit) == [] and list(made.k.held) == [3] and made.k.emitted == 1
+    assert of(out, commands.EmitResult) == [] and list(made.k.held) == [3] and made.k.emitted == 1
     out = made.turn(made.answered(made.call()))
-    assert [command.index for command in of(out, commands.Emit)] == [1, 3] and made.k.emitted == 4
+    assert [command.index for command in of(out, commands.EmitResult)] == [1, 3] and made.k.emitted == 4
 
 
 def test_it_may_fail_again_and_be_opened_again():
@@ -137,7 +137,7 @@ def test_cancelled_in_the_middle_all_that_came_has_its_line(ordered):
 
 def test_a_job_that_runs_or_has_more_to_read_opens_nothing():
     made = stage("a", "b")
-    event = events.Reopened("ann", 1, ("a",), (0,), {"refused": 1}, made.k.position)
+    event = events.RowsReopened("ann", 1, ("a",), (0,), {"refused": 1}, made.k.position)
     made.turn(event)
     assert made.k.edition == 0
     made = Stage(Batch(), WINDOW, permits=2, streams=True)
@@ -163,7 +163,7 @@ def test_the_cap_goes_on_counting():
 def test_another_model_takes_the_jobs_own_place_once_nothing_is_left_of_the_one_before():
     other = Route(endpoint="elsewhere", model="n")
     made = finished(stage("a", "b"), "b")
-    made.turn(reopened(made, "b", route=other, model="n"), events.Granted(4), events.Resumed("ann"))
+    made.turn(reopened(made, "b", route=other, model="n"), events.PermitsGranted(4), events.Resumed("ann"))
     made.turn(again(made, "b"))
     assert made.k.terms.route == other and len(made.calls) == 1
     made = stage("a", "b")
@@ -171,7 +171,7 @@ def test_another_model_takes_the_jobs_own_place_once_nothing_is_left_of_the_one_
     made.turn(events.Stopped("ann", "drain"))
     made.turn(made.broke(made.call(), "lost"))
     assert made.k.outcome == "partial" and made.k.live == 1
-    event = events.Reopened("ann", 1, ("b",), (0,), {"refused": 1}, made.k.position, route=other, model="n")
+    event = events.RowsReopened("ann", 1, ("b",), (0,), {"refused": 1}, made.k.position, route=other, model="n")
     made.turn(event)
     assert made.k.edition == 0 and made.k.terms.route != other
 

@@ -27,7 +27,7 @@ def _set(stage: Stage, *fallbacks: object) -> None:
 
 def test_a_route_that_comes_has_nothing_and_one_that_stays_keeps_what_it_has():
     stage = _stage()
-    stage.turn(events.Granted(1), events.Granted(1, route=1))
+    stage.turn(events.PermitsGranted(1), events.PermitsGranted(1, route=1))
     assert [flight.route for flight in stage.k.flights.values()] == [0, 1]
     _set(stage, NEAR, FAR)
     assert [share.permits for share in stage.k.shares] == [1, 0, 1]
@@ -41,7 +41,7 @@ def test_a_route_that_comes_has_nothing_and_one_that_stays_keeps_what_it_has():
 
 def test_a_route_that_calls_are_out_on_does_not_go():
     stage = _stage()
-    stage.turn(events.Granted(1, route=1))
+    stage.turn(events.PermitsGranted(1, route=1))
     _set(stage)
     assert stage.k.terms.fallbacks == (FAR,)
     assert len(stage.k.shares) == 2
@@ -49,11 +49,11 @@ def test_a_route_that_calls_are_out_on_does_not_go():
 
 def test_a_route_goes_when_nothing_is_out_there():
     stage = _stage()
-    stage.turn(events.Granted(1), events.Granted(0, route=1))
+    stage.turn(events.PermitsGranted(1), events.PermitsGranted(0, route=1))
     _set(stage)
     assert stage.k.terms.fallbacks == ()
     assert [share.permits for share in stage.k.shares] == [1]
-    stage.turn(events.Granted(3, route=1))
+    stage.turn(events.PermitsGranted(3, route=1))
     assert [share.permits for share in stage.k.shares] == [1]
 
 
@@ -65,7 +65,7 @@ def test_nothing_said_changes_nothing():
 
 def test_a_run_that_resumes_brings_its_fallbacks():
     stage = _stage()
-    stage.turn(events.Granted(1, route=1))
+    stage.turn(events.PermitsGranted(1, route=1))
     owner = this_owner("inline")
     same = Opening(terms=stage.k.terms, owner=owner, who="ann")
     batch, anew = resuming_batch(stage.k, same, 2, ((1, 1),))
@@ -83,10 +83,10 @@ def test_a_run_that_resumes_brings_its_fallbacks():
 
 def _lost(stage: Stage) -> events.Answered:
     """An attempt at the fallback that was given up for lost; the reply that may come all the same."""
-    stage.turn(events.Granted(1, route=1))
+    stage.turn(events.PermitsGranted(1, route=1))
     call = stage.call()
     late = stage.answered(call, "late")
-    stage.turn(stage.broke(call, "lost"), events.Granted(0, route=1))
+    stage.turn(stage.broke(call, "lost"), events.PermitsGranted(0, route=1))
     return late
 
 
@@ -113,7 +113,9 @@ OVERLOADED = Failure(FailureKind.OVERLOADED, "busy", status=529)
 def _fail(stage: Stage) -> None:
     """All that is out on the job's own route fails."""
     flights = [flight for flight in stage.k.flights.values() if not flight.route]
-    stage.turn(*(events.Broke(each.goal, each.sample, each.attempt, OVERLOADED) for each in flights), at_s=stage.k.at_s)
+    stage.turn(
+        *(events.AttemptFailed(each.goal, each.sample, each.attempt, OVERLOADED) for each in flights), at_s=stage.k.at_s
+    )
 
 
 def _routes(stage: Stage) -> list[int]:
@@ -122,27 +124,33 @@ def _routes(stage: Stage) -> list[int]:
 
 def test_work_that_moves_does_not_sit_out_its_waits():
     stage = _stage("a", "b", "c")
-    stage.turn(events.Granted(3))
+    stage.turn(events.PermitsGranted(3))
     _fail(stage)
     assert not stage.k.flights  # all wait before they are tried again
     at_s = stage.k.at_s
-    stage.turn(events.Granted(0, why="the breaker is open"), events.Granted(2, route=1), at_s=at_s)
+    stage.turn(events.PermitsGranted(0, why="the breaker is open"), events.PermitsGranted(2, route=1), at_s=at_s)
     assert _routes(stage) == [1, 1]
-    stage.turn(events.Granted(9, route=1), at_s=at_s)
+    stage.turn(events.PermitsGranted(9, route=1), at_s=at_s)
     assert _routes(stage) == [1, 1, 1]
 
 
 def test_nor_do_calls_that_fail_on_the_old_route_afterwards_and_probes_there():
     stage = _stage("a", "b", "c")
-    stage.turn(events.Granted(2))
+    stage.turn(events.PermitsGranted(2))
     retries = stage.k.retries
-    stage.turn(events.Granted(0, why="the breaker is open"), events.Granted(5, route=1), at_s=stage.k.at_s)
+    stage.turn(
+        events.PermitsGranted(0, why="the breaker is open"), events.PermitsGranted(5, route=1), at_s=stage.k.at_s
+    )
     assert _routes(stage) == [0, 0, 1]
     _fail(stage)
     assert _routes(stage) == [1, 1, 1]
     assert stage.k.retries == retries
     probe = _stage("a")
-    probe.turn(events.Granted(0, why="open"), events.Granted(1, route=1), events.Granted(1, starts=1, why="half open"))
+    probe.turn(
+        events.PermitsGranted(0, why="open"),
+        events.PermitsGranted(1, route=1),
+        events.PermitsGranted(1, starts=1, why="half open"),
+    )
     assert _routes(probe) == [0]
     _fail(probe)
     assert _routes(probe) == [1]
@@ -150,12 +158,12 @@ def test_nor_do_calls_that_fail_on_the_old_route_afterwards_and_probes_there():
 
 def test_on_the_fallback_itself_and_back_home_waits_are_waited():
     stage = _stage("a", "b", "c")
-    stage.turn(events.Granted(0, why="open"), events.Granted(1, route=1))
+    stage.turn(events.PermitsGranted(0, why="open"), events.PermitsGranted(1, route=1))
     (flight,) = stage.k.flights.values()
-    stage.turn(events.Broke(flight.goal, "0", flight.attempt, OVERLOADED), at_s=stage.k.at_s)
+    stage.turn(events.AttemptFailed(flight.goal, "0", flight.attempt, OVERLOADED), at_s=stage.k.at_s)
     assert stage.k.goals[flight.goal].due_at_s > stage.k.at_s
     assert stage.k.retries == 1, "the fallback's own failures are for the budget to bear"
-    stage.turn(events.Granted(2), events.Granted(0, route=1), at_s=stage.k.at_s)
+    stage.turn(events.PermitsGranted(2), events.PermitsGranted(0, route=1), at_s=stage.k.at_s)
     assert not stage.k.moved
     assert _routes(stage) == [1, 0]
     _fail(stage)

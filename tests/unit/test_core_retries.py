@@ -278,8 +278,8 @@ def test_many_in_a_row_stop_the_job():
     out = stage.answer(goal=3)
     assert stage.k.outcome == "failed"
     assert stage.k.why == "3 goals in a row: the program's absorb raised KeyError: 'no such thing'"
-    assert {call.goal for call in of(out, commands.Abandon)} == {4, 5, 6}, "and nothing is left under way"
-    assert of(out, commands.Finish) == [commands.Finish("failed", stage.k.why)]
+    assert {call.goal for call in of(out, commands.AbandonAttempt)} == {4, 5, 6}, "and nothing is left under way"
+    assert of(out, commands.FinishJob) == [commands.FinishJob("failed", stage.k.why)]
 
 
 def test_a_good_one_between_starts_the_count_anew():
@@ -339,7 +339,9 @@ def test_a_select_that_only_ever_changes_is_stopped():
 
 
 def test_a_program_may_answer_a_failure_in_its_own_way():
-    stage = Stage(puppet(begin=lambda k: [Goal("x", "v")], failed=lambda k, goal, failure: [Resolve(goal, failure.kind)]))
+    stage = Stage(
+        puppet(begin=lambda k: [Goal("x", "v")], failed=lambda k, goal, failure: [Resolve(goal, failure.kind)])
+    )
     stage.fail("rejected", status=400)
     assert (stage.goal(1).answer, stage.goal(1).failure) == ("rejected", None)
 
@@ -364,6 +366,7 @@ def test_a_failure_that_the_program_passes_over_fails_the_goal():
 
 def test_a_later_failure_is_told_as_itself():
     """An old failure that was answered by another try does not colour what the program says next."""
+
     def absorb(k, goal, reply):
         yield Fail(goal, "the reply says no")
 
@@ -377,6 +380,8 @@ def test_a_later_failure_is_told_as_itself():
 
 
 def test_a_fault_is_final_whatever_the_program_says():
-    stage = Stage(puppet(begin=lambda k: [Goal("x", "v")], absorb=broken, failed=lambda k, goal, failure: [Reopen(goal)]))
+    stage = Stage(
+        puppet(begin=lambda k: [Goal("x", "v")], absorb=broken, failed=lambda k, goal, failure: [Reopen(goal)])
+    )
     stage.answer()
     assert (stage.goal(1).status, stage.goal(1).failure.kind) == (Status.FAILED, "faulty")

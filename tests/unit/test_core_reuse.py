@@ -27,7 +27,7 @@ class Memory:
             known = self.replies.get(call.hash)
             if known is not None:
                 del stage.calls[key]
-                stage.turn(events.Recalled(call.goal, call.sample, call.hash, known))
+                stage.turn(events.ReplyRecalled(call.goal, call.sample, call.hash, known))
             else:
                 event = stage.answered(call, f"about {call.sample}")
                 self.replies[call.hash] = event.reply
@@ -65,7 +65,9 @@ def test_rows_of_a_batch_are_found_by_their_names_and_bodies():
     first = Stage(Batch(), Limits(), streams=True, price=PRICE)
     first.turn(fed("a", "b", "c", ended=True))
     memory.run(first)
-    opened = events.Opened(terms(price=PRICE, streams=True, fingerprint="ordered"), 2, first.k.next_goal, first.k.ledger)
+    opened = events.Opened(
+        terms(price=PRICE, streams=True, fingerprint="ordered"), 2, first.k.next_goal, first.k.ledger
+    )
     again = Stage(Batch(ordered=True), opened=opened)
     again.turn(fed("a", "b", "c", "d", ended=True))
     memory.run(again)
@@ -137,7 +139,7 @@ def test_a_resample_is_never_answered_by_the_reply_that_was_discarded():
 
 def test_tools_and_observations_are_never_remembered():
     """They have no hash to be remembered under."""
-    for kind in (commands.RunTool, commands.Launch):
+    for kind in (commands.StartToolRun, commands.LaunchChildJob):
         assert "hash" not in kind.__struct_fields__
     assert "hash" in commands.Call.__struct_fields__
 
@@ -149,5 +151,5 @@ def test_the_journal_of_the_renewed_job_replays_from_its_opening():
     made = iter([first.program, again.program])
     k = codec.replay(None, first.turns + again.turns, lambda terms: next(made))
     assert codec.encode_state(k) == codec.encode_state(again.k)
-    assert of(again.said, commands.Finish) == [commands.Finish("complete", "")]
+    assert of(again.said, commands.FinishJob) == [commands.FinishJob("complete", "")]
     assert reply("x") == reply("x")

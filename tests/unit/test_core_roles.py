@@ -14,7 +14,7 @@ from cortex.state import commands, events
 from cortex.state.changes import Ask, Change, Resolve, Vote
 from cortex.state.program import Program
 from cortex.state.state import Goal, State, Status
-from cortex.values.limits import Limits, Terms
+from cortex.values.limits import JobTerms, Limits
 from cortex.values.reply import Reply, Usage
 from policies.estimates.price import parse_price
 from tests.stage import PRICE, Flat, Stage, asked, of, other, prompt, terms
@@ -47,9 +47,9 @@ def stage_of(*texts: str, own: int = 0, judge: int = 0, limits: Limits = BOUND, 
     more = {"role_routes": (JUDGE,), "roles": {"judge": 1}, **more}
     stage = Stage(Cast(texts), limits, permits=0, price=PRICE, **more)
     if own:
-        stage.turn(events.Granted(own))
+        stage.turn(events.PermitsGranted(own))
     if judge:
-        stage.turn(events.Granted(judge, route=len(stage.k.terms.fallbacks) + 1))
+        stage.turn(events.PermitsGranted(judge, route=len(stage.k.terms.fallbacks) + 1))
     return stage
 
 
@@ -84,15 +84,15 @@ def test_the_same_question_of_two_roles_with_one_route_is_asked_once():
 
 def test_a_role_with_the_jobs_own_model_falls_back_with_it():
     stage = stage_of("a", "critic:b", roles={"judge": 1, "critic": 0}, fallbacks=(other("n"),))
-    stage.turn(events.Granted(2, route=1))
+    stage.turn(events.PermitsGranted(2, route=1))
     assert sorted(under_way(stage)) == [("a", 1), ("b", 1)]
 
 
 def test_a_role_with_a_route_of_its_own_goes_nowhere_else():
     stage = stage_of("judge:a", own=4, fallbacks=(other("n"),))
-    stage.turn(events.Granted(2, route=1))
+    stage.turn(events.PermitsGranted(2, route=1))
     assert not stage.calls
-    stage.turn(events.Granted(1, route=2))
+    stage.turn(events.PermitsGranted(1, route=2))
     assert under_way(stage) == [("a", 2)]
 
 
@@ -110,7 +110,7 @@ def test_a_request_that_is_given_whole_names_the_roles_model():
                 yield Ask(goal, body=b'{"model":"its own","max_tokens":8,"messages":[]}', role="judge")
 
     stage = Stage(Whole(texts=("a",)), BOUND, permits=0, role_routes=(JUDGE,), roles={"judge": 1})
-    stage.turn(events.Granted(1, route=1))
+    stage.turn(events.PermitsGranted(1, route=1))
     assert msgspec.json.decode(stage.call().body)["model"] == "big"
 
 
@@ -140,7 +140,7 @@ def test_a_lost_call_of_a_role_is_assumed_and_settled_at_its_price():
 def test_a_role_without_a_permit_holds_up_nobody_and_keeps_its_place():
     stage = stage_of("judge:a", "judge:b", "c", "d", own=2)
     assert sorted(under_way(stage)) == [("c", 0), ("d", 0)]
-    stage.turn(events.Granted(1, route=1))
+    stage.turn(events.PermitsGranted(1, route=1))
     assert under_way(stage)[-1] == ("a", 1)
     stage.answer(goal=1)
     assert under_way(stage)[-1] == ("b", 1)
@@ -153,7 +153,7 @@ def test_the_jobs_own_model_without_a_permit_holds_up_no_role():
 
 def test_what_waited_for_its_lane_is_asked_before_what_came_later():
     stage = stage_of("a", "b", "c", judge=1)
-    stage.turn(events.Granted(1))
+    stage.turn(events.PermitsGranted(1))
     assert under_way(stage) == [("a", 0)]
     stage.answer(goal=1)
     assert under_way(stage) == [("b", 0)]
@@ -178,7 +178,7 @@ def test_a_goal_that_waits_for_its_lane_may_end():
                     yield Resolve(each, "done")
 
     stage = Stage(Once(("a", "judge:b", "judge:c")), BOUND, role_routes=(JUDGE,), roles={"judge": 1}, permits=0)
-    stage.turn(events.Granted(1))
+    stage.turn(events.PermitsGranted(1))
     assert stage.k.parked == {1: {2: None, 3: None}}
     stage.answer(goal=1)
     assert (stage.k.outcome, stage.k.parked, stage.k.called) == ("complete", {}, {})
@@ -200,7 +200,7 @@ def test_a_role_without_a_permit_takes_no_place_among_those_that_the_user_allows
 
     limits = Limits(concurrency=1, output_tokens_max=10)
     stage = Stage(Goes(("first",)), limits, permits=0, role_routes=(JUDGE,), roles={"judge": 1})
-    stage.turn(events.Granted(1))
+    stage.turn(events.PermitsGranted(1))
     stage.answer(goal=1)
     assert under_way(stage) == [("b", 0)]
 
@@ -212,9 +212,9 @@ def test_a_role_is_voted_on_its_own_route():
                 yield Vote(goal, prompt(goal.value), k=2, role="judge")
 
     stage = Stage(Elects(("a",)), BOUND, permits=0, role_routes=(JUDGE,), roles={"judge": 1})
-    stage.turn(events.Granted(4))
+    stage.turn(events.PermitsGranted(4))
     assert not stage.calls
-    stage.turn(events.Granted(1, route=1))
+    stage.turn(events.PermitsGranted(1, route=1))
     assert [call.route for call in stage.calls.values()] == [1]
     stage.answer_all("yes")
     assert stage.emitted == ["a=yes"]
@@ -240,7 +240,7 @@ def test_nobody_asks_for_more_than_its_user_allows():
     assert route_lanes.demands(stage.k) == [2, 1]
     stage = stage_of("a", "b", "judge:x", "judge:y", limits=Limits(concurrency=1, output_tokens_max=10))
     assert route_lanes.demands(stage.k) == [1, 1], "one in each lane: whichever comes next need not wait for its permit"
-    stage.turn(events.Granted(1), events.Granted(1, route=1))
+    stage.turn(events.PermitsGranted(1), events.PermitsGranted(1, route=1))
     assert len(stage.calls) == 1
 
 
@@ -268,7 +268,7 @@ def test_a_blocked_role_is_tried_with_one_call_when_the_job_is_resumed():
     for goal in (1, 2):
         stage.fail("blocked", "no credit", goal=goal, status=400)
     assert stage.k.outcome == "partial"
-    stage.turn(events.Rejoined(2), events.Resumed("ann"), events.Granted(2, route=1))
+    stage.turn(events.Rejoined(2), events.Resumed("ann"), events.PermitsGranted(2, route=1))
     assert len(stage.calls) == 1
     stage.answer()
     stage.answer_all()
@@ -290,7 +290,7 @@ def test_a_job_whose_user_waits_for_a_blocked_role_gets_its_probe():
     stage.fail("blocked", "no credit", goal=1, status=400)
     stage.answer(goal=2)
     assert (stage.k.outcome, bool(stage.k.paused), route_lanes.demands(stage.k)) == ("", True, [0, 1])
-    stage.turn(events.Granted(1, route=1, starts=1))
+    stage.turn(events.PermitsGranted(1, route=1, starts=1))
     stage.answer()
     assert (stage.k.outcome, stage.k.paused) == ("complete", None)
 
@@ -310,7 +310,9 @@ def test_a_role_that_the_provider_holds_back_waits_alone():
 def test_a_way_round_for_the_jobs_own_calls_hurries_no_role():
     stage = stage_of("a", "judge:b", own=1, judge=1, fallbacks=(other("n"),))
     stage.turn(*[stage.broke(stage.call(goal), "overloaded") for goal in (1, 2)])
-    out = stage.turn(events.Granted(0, why="the breaker is open"), events.Granted(1, route=1), at_s=stage.k.at_s)
+    out = stage.turn(
+        events.PermitsGranted(0, why="the breaker is open"), events.PermitsGranted(1, route=1), at_s=stage.k.at_s
+    )
     assert [(asked(call), call.route) for call in of(out, commands.Call)] == [("a", 1)]
 
 
@@ -341,7 +343,7 @@ def test_terms_that_make_no_sense(name):
 
 
 def test_lanes_and_places():
-    made: Terms = terms(BOUND, fallbacks=(other("n"),), role_routes=(JUDGE, other("z")), roles={"judge": 1, "z": 2})
+    made: JobTerms = terms(BOUND, fallbacks=(other("n"),), role_routes=(JUDGE, other("z")), roles={"judge": 1, "z": 2})
     assert [list(made.lane_places(lane)) for lane in range(3)] == [[0, 1], [2], [3]]
     assert [made.lane_at(place) for place in range(4)] == [0, 0, 1, 2]
     assert made.with_routes(made.routes) == made

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cortex.scheduler.protocol import Capped, Heard, Joined, Left, Passed, Started
+from cortex.scheduler.protocol import AllRejoined, ChannelJoined, JobLeft, PoolCapped, SchedulerStarted, TimePassed
 from cortex.scheduler.reports import Claim, Claims, Grant
-from cortex.scheduler.state import Cluster, Settings
+from cortex.scheduler.state import SchedulerSettings, SchedulerState
 from cortex.scheduler.step import step
 from policies.limits import limit
-from policies.limits.limit import Caps
+from policies.limits.limit import PoolCaps
 from tests.town import ROUTE, TIMEOUT_S, pushes, town
 
 LEASE_S = 15.0
@@ -80,8 +80,8 @@ def test_the_share_of_one_that_left_is_free_at_once():
     t = town()
     t.join("a")
     t.join("b")
-    assert pushes(t.tell(Left(t.at_s, "a", 1))) == {"b": 10}
-    assert t.tell(Left(t.at_s, "nobody", 1)) == []
+    assert pushes(t.tell(JobLeft(t.at_s, "a", 1))) == {"b": 10}
+    assert t.tell(JobLeft(t.at_s, "nobody", 1)) == []
 
 
 def test_what_a_silent_job_had_counts_until_its_last_call_must_have_ended():
@@ -115,7 +115,7 @@ def test_a_grant_that_was_put_aside_counts_again_when_it_is_told_again():
     t.join("a", 4)
     claims = t.jobs["a"].claims(t.at_s)
     nothing = msgspec.structs.replace(claims.claims[0], held=0)
-    out = t.tell(Joined(t.at_s, msgspec.structs.replace(claims, claims=(nothing,))))
+    out = t.tell(ChannelJoined(t.at_s, msgspec.structs.replace(claims, claims=(nothing,))))
     assert [(grant.permits, grant.serial > nothing.heard) for grant in out] == [(4, True)]
     assert t.state.pools[ROUTE].in_use == 4
 
@@ -152,7 +152,7 @@ def test_a_message_that_is_still_on_its_way_counts():
     t.join("c")
     assert t.permits()["c"] == 0
     held = t.jobs["b"].claims(t.at_s)
-    step(t.state, Joined(t.at_s, held))
+    step(t.state, ChannelJoined(t.at_s, held))
     t.join("c")
     assert t.permits()["c"] == 0, "b has not said yet that it heard of the five"
     t.deliver_all()
@@ -167,7 +167,7 @@ def test_claims_that_a_later_one_has_overtaken_change_nothing():
     late = t.jobs["a"].claims(t.at_s)
     t.join("a", 9)
     t.join("a", 9)
-    answer = grants(t.tell(Joined(t.at_s, late)))
+    answer = grants(t.tell(ChannelJoined(t.at_s, late)))
     assert [grant.permits for grant in answer] == [9]
     assert t.state.pools[ROUTE].in_use == 9
 
@@ -178,7 +178,7 @@ def test_an_earlier_incarnation_of_a_channel_gets_nothing():
     late = t.jobs["a"].claims(t.at_s)
     t.jobs["a"].epoch = 2
     t.join("a", 3)
-    (grant,) = grants(t.tell(Joined(t.at_s, late)))
+    (grant,) = grants(t.tell(ChannelJoined(t.at_s, late)))
     assert (grant.permits, grant.why) == (0, "epoch 1 of this job is over")
     assert t.state.jobs["a"].epoch == 2
 
@@ -188,7 +188,7 @@ def test_a_claim_that_comes_after_its_job_has_left_gets_nothing_until_the_job_ru
     t.join("a", 3)
     late = t.jobs["a"].claims(t.at_s)
     t.leave("a")
-    (grant,) = grants(t.tell(Joined(t.at_s, late)))
+    (grant,) = grants(t.tell(ChannelJoined(t.at_s, late)))
     assert (grant.permits, grant.why, list(t.state.jobs)) == (0, "epoch 1 of this job is over", [])
     (grant,) = t.join("a", 3)
     assert (grant.permits, t.state.jobs["a"].epoch) == (3, 2)
@@ -251,7 +251,7 @@ def test_after_a_restart_nothing_is_granted_twice():
     t.join("old")
     t.settle()
     assert t.permits() == {"old": 5, "new": 0}, "one that is silent may hold the other five"
-    t.tell(Heard(t.at_s))
+    t.tell(AllRejoined(t.at_s))
     t.deliver_all()
     assert t.permits() == {"old": 5, "new": 4}, "all were heard: the old one has still six in flight"
 
@@ -275,7 +275,7 @@ def test_a_cap_by_hand_and_what_was_learnt_hold_across_a_restart():
     learnt = msgspec.structs.replace(t.state.pools[ROUTE].limit)
     t.jobs["a"].flights[ROUTE].clear()
     t.after(2.0)
-    t.tell(Capped(t.at_s, "ann", ROUTE, Caps(concurrency=4)))
+    t.tell(PoolCapped(t.at_s, "ann", ROUTE, PoolCaps(concurrency=4)))
     t.settle()
     t.start(again=True)
     t.join("b")
@@ -291,9 +291,9 @@ def test_of_two_memos_the_newer_counts():
     t = town(limit=20)
     t.join("a")
     t.join("b")
-    t.tell(Capped(t.at_s, "ann", ROUTE, Caps(concurrency=4)))
+    t.tell(PoolCapped(t.at_s, "ann", ROUTE, PoolCaps(concurrency=4)))
     t.settle()
-    t.tell(Capped(t.at_s, "ben", ROUTE, Caps(concurrency=6)))
+    t.tell(PoolCapped(t.at_s, "ben", ROUTE, PoolCaps(concurrency=6)))
     t.join("b")  # a has not heard of it
     t.start(again=True)
     for name in ("b", "a"):
@@ -332,11 +332,11 @@ CLAIM = Claim(ROUTE, ROUTE, 0)
     ],
 )
 def test_a_claim_that_makes_no_sense(claims, says):
-    state = Cluster()
-    step(state, Started(0.0, "cortex"))
+    state = SchedulerState()
+    step(state, SchedulerStarted(0.0, "cortex"))
     before = msgspec.msgpack.encode(state)
     with pytest.raises(ValueError, match=says):
-        step(state, Joined(1.0, claims))
+        step(state, ChannelJoined(1.0, claims))
     assert msgspec.msgpack.encode(state) == before
 
 
@@ -353,7 +353,7 @@ def test_a_claim_that_makes_no_sense(claims, says):
 )
 def test_settings_that_make_no_sense(knobs):
     with pytest.raises(ValueError, match=r"must be|not 2, 1|not 0, 0"):
-        Settings(**knobs)
+        SchedulerSettings(**knobs)
 
 
 def test_idle_there_is_nothing_to_do_and_nothing_grows():
@@ -367,7 +367,7 @@ def test_idle_there_is_nothing_to_do_and_nothing_grows():
     t.after(600.0)
     assert t.state.due_s == float("inf")
     assert t.commands == []
-    assert step(t.state, Passed(t.at_s)) == []
+    assert step(t.state, TimePassed(t.at_s)) == []
     assert len(msgspec.msgpack.encode(t.state)) <= size
 
 

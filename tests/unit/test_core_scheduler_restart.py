@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import msgspec
 
-from cortex.scheduler.protocol import Begun, Capped, Condemn, Died, Heard, Joined, Kill, Passed, Reported
-from cortex.scheduler.reports import Grant, Report, RouteSignals
-from policies.limits.limit import Caps
+from cortex.scheduler.protocol import (
+    AllRejoined,
+    ChannelJoined,
+    KillMember,
+    MemberDied,
+    MemberReported,
+    MemberStarted,
+    PoolCapped,
+    StopJob,
+    TimePassed,
+)
+from cortex.scheduler.reports import Grant, ProgressReport, RouteSignals
+from policies.limits.limit import PoolCaps
 from tests.house import House, of
 from tests.town import ROUTE, Town, out, settings, told, town
 
@@ -52,7 +62,7 @@ def test_a_serial_of_another_cortex_says_nothing_of_what_this_one_told():
     t.join("a")
     claims = t.jobs["a"].claims(t.at_s)
     claim = msgspec.structs.replace(claims.claims[0], held=0, heard=99)
-    t.tell(Joined(t.at_s, msgspec.structs.replace(claims, cortex="another", claims=(claim,))))
+    t.tell(ChannelJoined(t.at_s, msgspec.structs.replace(claims, cortex="another", claims=(claim,))))
     assert t.state.pools[ROUTE].in_use == 10, "it was told of ten, and may take them in yet"
 
 
@@ -61,12 +71,12 @@ def test_a_death_that_was_told_is_not_counted_again_when_the_channel_is_back():
     t.after(1.0)
     t.join("a")
     for _ in range(3):
-        t.tell(Died(t.at_s, "channel:a"))
+        t.tell(MemberDied(t.at_s, "channel:a"))
         t.jobs["a"].epoch += 1
         t.jobs["a"].cortex, t.jobs["a"].grants = "", {}
         t.join("a")
     assert len(t.state.jobs["a"].deaths) == 3
-    assert not of(Condemn, t.commands)
+    assert not of(StopJob, t.commands)
 
 
 def test_a_memo_of_this_cortex_itself_teaches_it_nothing():
@@ -89,7 +99,7 @@ def test_a_cap_that_changes_no_share_is_told_all_the_same_for_a_cortex_that_come
     t = Town(settings(10))
     t.after(1.0)
     t.join("a", 3)
-    t.tell(Capped(t.at_s, "ann", ROUTE, Caps(concurrency=8)))
+    t.tell(PoolCapped(t.at_s, "ann", ROUTE, PoolCaps(concurrency=8)))
     (push,) = t.post
     assert push.permits == 3
     t.deliver_all()
@@ -107,26 +117,26 @@ def test_whoever_was_away_himself_first_listens_again():
         h.say(name, calls=5)
     h.live(2.0)
     h.at_s += 60.0
-    h.tell(Passed(h.at_s))
+    h.tell(TimePassed(h.at_s))
     for name in ("branch:0", "branch:2", "branch:3"):
         h.say(name)
     h.join("a")
     h.mute.add("branch:1")
     h.state.members["branch:1"].unheard = True
-    assert of(Kill, h.live(8.0)) == []
-    assert of(Kill, h.live(8.0)), "but not for ever"
+    assert of(KillMember, h.live(8.0)) == []
+    assert of(KillMember, h.live(8.0)), "but not for ever"
 
 
 def test_a_branch_that_reports_late_counts_for_its_pool_once_and_never_below_nothing():
     t = Town(settings(10))
     t.after(1.0)
-    t.tell(Begun(t.at_s, "branch:0", "n0", "one"))
+    t.tell(MemberStarted(t.at_s, "branch:0", "n0", "one"))
     for number in (1, 2):
         routes = (RouteSignals(ROUTE, ROUTE, in_flight=5),)
-        t.tell(Reported(t.at_s, Report("branch:0", "one", "n0", number, "calling", 5, routes=routes)))
-    t.tell(Reported(t.at_s, Report("branch:0", "two", "n0", 1, "idle")))
-    late = Report("branch:0", "one", "n0", 3, "calling", 5, routes=(RouteSignals(ROUTE, ROUTE, in_flight=5),))
-    t.tell(Reported(t.at_s, late))
+        t.tell(MemberReported(t.at_s, ProgressReport("branch:0", "one", "n0", number, "calling", 5, routes=routes)))
+    t.tell(MemberReported(t.at_s, ProgressReport("branch:0", "two", "n0", 1, "idle")))
+    late = ProgressReport("branch:0", "one", "n0", 3, "calling", 5, routes=(RouteSignals(ROUTE, ROUTE, in_flight=5),))
+    t.tell(MemberReported(t.at_s, late))
     assert t.state.pools[ROUTE].in_flight == 0
     assert not [c for c in t.commands if isinstance(c, Grant)]
 
@@ -194,7 +204,7 @@ def test_probes_that_a_cortex_let_out_are_not_forgotten_for_a_memo():
     t.join("b", 3)
     t.start(again=True)
     t.join("a")
-    t.tell(Heard(t.at_s))
+    t.tell(AllRejoined(t.at_s))
     t.after(1.0)
     assert out(t.commands) == {"a": (3, 3)}
     t.join("b")

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from cortex.scheduler.protocol import Capped, Moved
-from policies.limits.limit import Caps
+from cortex.scheduler.protocol import BreakerMoved, PoolCapped
+from policies.limits.limit import PoolCaps
 from tests.town import OTHER, ROUTE, TIMEOUT_S, out, pushes, told, town
 
 # -- by hand -----------------------------------------------------------------------------------------------------------
@@ -16,14 +16,14 @@ from tests.town import OTHER, ROUTE, TIMEOUT_S, out, pushes, told, town
 def test_a_cap_by_hand_holds_for_all_and_says_who():
     t = town()
     t.join("a")
-    t.tell(Capped(t.at_s, "ann", ROUTE, Caps(concurrency=4)))
+    t.tell(PoolCapped(t.at_s, "ann", ROUTE, PoolCaps(concurrency=4)))
     (push,) = t.post
     assert (push.permits, push.why) == (4, "ann capped this pool at 4 calls at once")
-    assert t.state.pools[ROUTE].caps == Caps(concurrency=4, who="ann", at_s=t.at_s)
+    assert t.state.pools[ROUTE].caps == PoolCaps(concurrency=4, who="ann", at_s=t.at_s)
     t.deliver_all()
     t.settle()
     assert t.permits() == {"a": 4}
-    t.tell(Capped(t.at_s, "ann", ROUTE, Caps()))
+    t.tell(PoolCapped(t.at_s, "ann", ROUTE, PoolCaps()))
     assert pushes(t.post) == {"a": 10}
 
 
@@ -32,7 +32,7 @@ def test_rates_by_hand_are_split_like_the_permits():
     t.join("a")
     t.join("b", 5)
     t.settle()
-    t.tell(Capped(t.at_s, "ann", ROUTE, Caps(requests_per_min=600.0, input_tokens_per_min=6000.0)))
+    t.tell(PoolCapped(t.at_s, "ann", ROUTE, PoolCaps(requests_per_min=600.0, input_tokens_per_min=6000.0)))
     t.settle()
     told = {name: job.grants[ROUTE] for name, job in t.jobs.items()}
     assert sum(grant.requests_per_s for grant in told.values()) == pytest.approx(10.0)
@@ -47,7 +47,7 @@ def test_rates_by_hand_are_split_like_the_permits():
 
 def test_the_largest_headroom_of_any_job_is_kept_free():
     t = town()
-    t.tell(Capped(t.at_s, "ann", ROUTE, Caps(requests_per_min=600.0)))
+    t.tell(PoolCapped(t.at_s, "ann", ROUTE, PoolCaps(requests_per_min=600.0)))
     t.join("a")
     assert t.state.pools[ROUTE].headroom == 0.0
     t.job("b").headroom = 0.25
@@ -60,16 +60,16 @@ def test_the_largest_headroom_of_any_job_is_kept_free():
 def test_a_cap_of_nothing_that_is_known():
     t = town()
     with pytest.raises(ValueError, match="there is no pool or route called opus"):
-        t.tell(Capped(t.at_s, "ann", "opus", Caps(concurrency=4)))
+        t.tell(PoolCapped(t.at_s, "ann", "opus", PoolCaps(concurrency=4)))
 
 
 def test_who_set_a_rate_is_told_to_all_whom_it_binds():
     t = town()
     t.join("a", 3)
-    t.tell(Capped(t.at_s, "ann", ROUTE, Caps(requests_per_min=600.0, output_tokens_per_min=900.0)))
+    t.tell(PoolCapped(t.at_s, "ann", ROUTE, PoolCaps(requests_per_min=600.0, output_tokens_per_min=900.0)))
     said = "paced by ann: 600 requests a minute, 900 output tokens a minute for all jobs of this pool"
     assert [grant.why for grant in t.post] == [said]
-    t.tell(Capped(t.at_s, "ann", ROUTE, Caps(concurrency=8)))
+    t.tell(PoolCapped(t.at_s, "ann", ROUTE, PoolCaps(concurrency=8)))
     assert t.post[-1].why == ""
 
 
@@ -82,7 +82,7 @@ def test_while_the_breaker_is_open_nothing_is_leased():
     t.join("b")
     t.settle()
     t.trip()
-    assert Moved(f"route:{ROUTE}", "closed", "open", "30 of 30 in 0 s failed") in t.commands
+    assert BreakerMoved(f"route:{ROUTE}", "closed", "open", "30 of 30 in 0 s failed") in t.commands
     assert pushes(t.post) == {"a": 0, "b": 0}
     assert t.post[0].why == "the breaker is open: 30 of 30 in 0 s failed"
     assert t.post[0].again_s == pytest.approx(t.breaker().until_s - t.at_s) and t.post[0].again_s > 0.5

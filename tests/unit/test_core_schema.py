@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from cortex.values.reply import Malformed
-from cortex.values.schema import SchemaError, Shape
+from cortex.values.schema import AnswerShape, SchemaError
 
 
-def shape(more: dict[str, Any] | None = None, **properties: Any) -> Shape:
-    return Shape({"type": "object", "properties": properties, "required": list(properties), **(more or {})})
+def shape(more: dict[str, Any] | None = None, **properties: Any) -> AnswerShape:
+    return AnswerShape({"type": "object", "properties": properties, "required": list(properties), **(more or {})})
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_what_fits_and_what_does_not(schema: Any, good: list[Any], bad: list[Any
 
 
 def test_fields_come_in_the_order_of_the_schema_and_those_that_lack_are_null() -> None:
-    of = Shape({"type": "object", "properties": {"b c": {"type": "string"}, "a": {"type": "integer"}}})
+    of = AnswerShape({"type": "object", "properties": {"b c": {"type": "string"}, "a": {"type": "integer"}}})
     assert of.read('```json\n{"a": 1}\n```') == {"b c": None, "a": 1}
     assert list(of.read('{"a": 1, "b c": "x", "z": 0}')) == ["b c", "a"]
 
@@ -84,11 +84,14 @@ def test_references_are_followed() -> None:
     whole = {
         "$ref": "#/$defs/Answer",
         "$defs": {
-            "Answer": {"type": "object", "properties": {"who": {"$ref": "#/$defs/Who"}, "also": {"$ref": "#/$defs/Who"}}},
+            "Answer": {
+                "type": "object",
+                "properties": {"who": {"$ref": "#/$defs/Who"}, "also": {"$ref": "#/$defs/Who"}},
+            },
             "Who": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
         },
     }
-    of = Shape(whole)
+    of = AnswerShape(whole)
     assert of.read('{"who": {"name": "Ann"}, "also": {"name": "Bob"}}')["who"] == {"name": "Ann"}
     with pytest.raises(Malformed, match="who"):
         of.read('{"who": {}}')
@@ -120,7 +123,7 @@ def test_references_are_followed() -> None:
 )  # fmt: skip
 def test_what_is_no_schema_to_check_by(schema: Any, words: str) -> None:
     with pytest.raises(SchemaError, match=words) as error:
-        Shape(schema)
+        AnswerShape(schema)
     assert "\n" not in str(error.value)
 
 
@@ -145,7 +148,7 @@ SCHEMAS: list[dict[str, Any]] = [
 def test_the_provider_is_sent_what_its_sdk_would_send(schema: dict[str, Any]) -> None:
     from anthropic import transform_schema
 
-    assert Shape(schema | {}).provider_form() == transform_schema(json.loads(json.dumps(schema)))
+    assert AnswerShape(schema | {}).provider_form() == transform_schema(json.loads(json.dumps(schema)))
 
 
 def test_a_type_of_several_kinds_becomes_a_choice_between_them() -> None:

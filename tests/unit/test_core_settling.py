@@ -47,7 +47,7 @@ def test_what_comes_twice_changes_nothing_but_the_count_of_it(kind):
     event = {
         "answered": lambda: stage.answered(call),
         "broke": lambda: stage.broke(call, "transient"),
-        "recalled": lambda: events.Recalled(call.goal, call.sample, call.hash, reply("r")),
+        "recalled": lambda: events.ReplyRecalled(call.goal, call.sample, call.hash, reply("r")),
     }[kind]()
     stage.calls.clear()
     stage.turn(event)
@@ -69,7 +69,7 @@ def test_an_unknown_attempt_is_dropped():
     call = stage.call()
     for goal, attempt in ((99, 1), (1, 7), (0, 0)):
         stage.turn(events.Answered(goal, "0", attempt, call.hash, reply()))
-        stage.turn(events.Broke(goal, "0", attempt, stage.broke(call, "lost").failure))
+        stage.turn(events.AttemptFailed(goal, "0", attempt, stage.broke(call, "lost").failure))
     assert stage.k.tally.dropped == 3
     assert stage.statuses() == ["asked"]
     assert stage.k.ledger.known_nusd == 0
@@ -90,7 +90,7 @@ def test_what_may_have_been_paid_stays_charged_in_full(kind, status, paid, sent)
     stage = priced("a", "other")
     worst = next(iter(stage.k.flights.values())).charge
     reserved = stage.k.ledger.reserved_nusd
-    stage.turn(stage.broke(stage.call(1), kind, status=status, sent=sent), events.Granted(0))
+    stage.turn(stage.broke(stage.call(1), kind, status=status, sent=sent), events.PermitsGranted(0))
     ledger = stage.k.ledger
     assumed = worst.nusd if paid and sent else 0
     assert (ledger.assumed_nusd, ledger.reserved_nusd) == (assumed, reserved - worst.nusd)
@@ -103,7 +103,7 @@ def test_a_late_reply_is_taken_and_the_attempt_that_replaced_it_is_cancelled():
     second = stage.call()
     assert (second.attempt, second.hash) == (2, first.hash)
     out = stage.turn(stage.answered(first, "late"))
-    assert of(out, commands.Abandon) == [commands.Abandon(1, 2)]
+    assert of(out, commands.AbandonAttempt) == [commands.AbandonAttempt(1, 2)]
     assert stage.goal(1).answer == "late"
     assert (stage.k.ledger.assumed_nusd, stage.k.ledger.known_nusd) == (stage.k.ledger.assumed_nusd, 60_000)
 
@@ -188,7 +188,7 @@ def test_usage_teaches_the_estimate_only_by_prompts_of_the_programs_own():
 def test_a_remembered_reply_costs_nothing():
     stage = priced("a", "a")
     call = stage.call()
-    stage.turn(events.Recalled(call.goal, call.sample, call.hash, reply("known")))
+    stage.turn(events.ReplyRecalled(call.goal, call.sample, call.hash, reply("known")))
     ledger = stage.k.ledger
     assert stage.emitted == ["known", "known"]
     assert (ledger.known_nusd, ledger.reserved_nusd, ledger.paid_calls) == (0, 0, 0)
@@ -198,11 +198,12 @@ def test_a_remembered_reply_costs_nothing():
 
 def test_a_remembered_reply_to_another_question_touches_nothing():
     """A message that comes late again, after the goal asks something else."""
+
     def absorb(k, goal, reply):
         yield Reopen(goal, resample=True) if goal.sample == "0" else Resolve(goal, reply.text)
 
     stage = Stage(puppet(begin=lambda k: [Goal("x", "v")], absorb=absorb))
-    first = events.Recalled(1, "0", stage.call().hash, reply("first"))
+    first = events.ReplyRecalled(1, "0", stage.call().hash, reply("first"))
     stage.turn(first)
     assert stage.call().sample == "1"
     before = without_dropped(stage.k)
@@ -355,7 +356,9 @@ async def insists(ctx):
 
 
 def test_calls_that_were_made_in_this_turn_and_do_not_fit_fail_one_by_one_and_not_the_job():
-    driver = Driver(maps(prompts=300, size=9_000), lambda text: "ok", limits=Limits(prompt_tokens_max=500, concurrency=3))
+    driver = Driver(
+        maps(prompts=300, size=9_000), lambda text: "ok", limits=Limits(prompt_tokens_max=500, concurrency=3)
+    )
     driver.run()
     assert driver.k.outcome == "complete", driver.k.why
     assert driver.program.answer(driver.k) == ["too_large"] * 300

@@ -17,8 +17,8 @@ from cortex.programs.shards import Shards, sharded, unsharded
 from cortex.programs.table import Table
 from cortex.state import commands, events
 from cortex.state.program import build
-from cortex.state.shard_record import Report
-from cortex.values.counters import Tally
+from cortex.state.shard_record import ShardReport
+from cortex.values.counters import JobCounters
 from cortex.values.ledger import Ledger
 from cortex.values.limits import Limits
 from tests.stage import PRICE, Flat, Stage, failure, of
@@ -32,25 +32,25 @@ def parent(count: int = 2, **limits: float) -> Stage:
     return Stage(Shards(shards=count, batch=Batch()), Limits(**limits), price=PRICE)  # type: ignore[arg-type]
 
 
-def said(known: int = 0, reserved: int = 0, epoch: int = 1, **more: object) -> Report:
+def said(known: int = 0, reserved: int = 0, epoch: int = 1, **more: object) -> ShardReport:
     """A report of a shard that has spent this."""
     tally = more.pop("tally", None)
     ledger = Ledger(known_nusd=known, reserved_nusd=reserved, attempts=known, paid_calls=known)
-    return Report(epoch, next(_serials), ledger, tally, **more)  # type: ignore[arg-type]
+    return ShardReport(epoch, next(_serials), ledger, tally, **more)  # type: ignore[arg-type]
 
 
-def told(stage: Stage, goal: int, report: Report) -> int | None:
+def told(stage: Stage, goal: int, report: ShardReport) -> int | None:
     """A shard reports; what it may commit of money."""
-    stage.turn(events.Reported(goal, report))
+    stage.turn(events.ShardReported(goal, report))
     return stage.k.shards[goal].lent[0]
 
 
-def home(stage: Stage, goal: int, report: Report, kind: str = "", partial: bool = False) -> list[commands.Command]:
+def home(stage: Stage, goal: int, report: ShardReport, kind: str = "", partial: bool = False) -> list[commands.Command]:
     """A shard ends."""
-    launch = [command for command in of(stage.said, commands.Launch) if command.goal == goal][-1]
+    launch = [command for command in of(stage.said, commands.LaunchChildJob) if command.goal == goal][-1]
     bad = failure(kind, "it ended so") if kind else None
     over = msgspec.structs.replace(report, over=True)
-    return stage.turn(events.Returned(goal, launch.attempt, None, failure=bad, partial=partial, report=over))
+    return stage.turn(events.ChildJobEnded(goal, launch.attempt, None, failure=bad, partial=partial, report=over))
 
 
 # rows of a window, shards -> by shard
@@ -102,7 +102,7 @@ def test_the_program_of_the_rows_comes_back_as_it_was(program):
 
 def test_each_shard_is_launched_at_once_and_the_job_is_complete_when_all_are():
     stage = parent(3)
-    launched = of(stage.said, commands.Launch)
+    launched = of(stage.said, commands.LaunchChildJob)
     assert [(each.goal, each.shards, each.max_cost_nusd) for each in launched] == [
         (1, 3, None),
         (2, 3, None),
@@ -117,12 +117,12 @@ def test_each_shard_is_launched_at_once_and_the_job_is_complete_when_all_are():
 
 def test_counts_are_those_of_the_whole_however_often_they_are_told():
     stage = parent()
-    first = Tally(succeeded=3, failed=1, failures={"lost": 2}, failed_for_good={"refused": 1}, failed_said="no")
+    first = JobCounters(succeeded=3, failed=1, failures={"lost": 2}, failed_for_good={"refused": 1}, failed_said="no")
     twice = said(7, tally=first, results=4)
     told(stage, 1, twice)
     told(stage, 1, twice)
     told(stage, 1, said(7, tally=first, results=4))
-    told(stage, 2, said(1, tally=Tally(succeeded=2, failures={"lost": 1, "timed_out": 1}), results=2))
+    told(stage, 2, said(1, tally=JobCounters(succeeded=2, failures={"lost": 1, "timed_out": 1}), results=2))
     told(stage, 1, said(9, tally=msgspec.structs.replace(first, succeeded=5, failed=0, failed_for_good={}), results=5))
     tally = stage.k.tally
     assert (tally.succeeded, tally.failed, tally.failures) == (7, 0, {"lost": 3, "timed_out": 1})
@@ -148,19 +148,19 @@ def test_what_comes_twice_or_after_a_later_word_is_taken_for_nothing():
 def test_too_many_failed_rows_are_counted_over_all_shards():
     stage = parent(max_failed=2.0)
     for goal in (1, 2):
-        told(stage, goal, said(tally=Tally(succeeded=1, failed=1, failed_for_good={"refused": 1})))
+        told(stage, goal, said(tally=JobCounters(succeeded=1, failed=1, failed_for_good={"refused": 1})))
     assert stage.k.halted.startswith("max_failed: 2 of 4")
-    assert {command.goal for command in of(stage.said, commands.Rest)} == {1, 2}
+    assert {command.goal for command in of(stage.said, commands.SuspendChildJob)} == {1, 2}
 
 
 def test_a_shard_that_stopped_rests_with_the_job_and_goes_on_with_it():
     stage = parent()
     home(stage, 1, said(5), "blocked", partial=True)
-    assert [command.goal for command in of(stage.said, commands.Rest)] == [2]
+    assert [command.goal for command in of(stage.said, commands.SuspendChildJob)] == [2]
     home(stage, 2, said(4), "cancelled", partial=True)
     assert (stage.k.outcome, stage.k.why) == ("partial", "blocked: it ended so")
     stage.turn(events.Resumed("someone"))
-    assert [each.goal for each in of(stage.said, commands.Launch)] == [1, 2, 1, 2]
+    assert [each.goal for each in of(stage.said, commands.LaunchChildJob)] == [1, 2, 1, 2]
     home(stage, 1, said(6))
     home(stage, 2, said(6))
     assert (stage.k.outcome, stage.k.ledger.known_nusd) == ("complete", 12)
@@ -169,7 +169,7 @@ def test_a_shard_that_stopped_rests_with_the_job_and_goes_on_with_it():
 def test_a_cancelled_job_waits_for_its_shards_whose_rows_are_its_own():
     stage = parent()
     out = stage.turn(events.Stopped("someone", "cancel"))
-    assert [command.goal for command in of(out, commands.Abandon)] == [1, 2]
+    assert [command.goal for command in of(out, commands.AbandonAttempt)] == [1, 2]
     home(stage, 1, said(5), "cancelled")
     assert not stage.k.outcome
     home(stage, 2, said(5), "cancelled")
@@ -181,7 +181,9 @@ def test_a_channel_that_comes_back_ends_the_shards_of_a_cancelled_job():
     stage.turn(events.Stopped("someone", "cancel"))
     out = stage.turn(events.Rejoined(2))
     assert (
-        [each.goal for each in of(out, commands.Launch)] == [each.goal for each in of(out, commands.Abandon)] == [1, 2]
+        [each.goal for each in of(out, commands.LaunchChildJob)]
+        == [each.goal for each in of(out, commands.AbandonAttempt)]
+        == [1, 2]
     )
 
 
@@ -194,7 +196,7 @@ def test_a_shard_that_failed_for_good_fails_the_job_and_says_why():
 
 def test_the_sink_of_the_whole_knows_how_much_of_each_shard_it_holds():
     stage = parent()
-    stage.turn(events.Written(5, 80, (3, 2)))
+    stage.turn(events.ResultsWritten(5, 80, (3, 2)))
     assert [shard.written for shard in stage.k.shards.values()] == [3, 2]
     assert codec.decode_state(codec.encode_state(stage.k)).shards == stage.k.shards
 
@@ -203,11 +205,11 @@ def test_shards_of_a_job_whose_channel_keeps_dying_rest_and_keep_what_they_were_
     stage = parent(max_cost_nusd=CAP)
     lent = told(stage, 1, said(10))
     out = stage.turn(events.Stopped("the cortex", "condemn", "it died"))
-    assert [command.goal for command in of(out, commands.Rest)] == [1, 2]
+    assert [command.goal for command in of(out, commands.SuspendChildJob)] == [1, 2]
     assert (stage.k.ledger.known_nusd, stage.k.ledger.assumed_nusd, stage.k.ledger.reserved_nusd) == (10, 0, 0)
     stage.turn(events.Resumed("someone"))
     assert stage.k.ledger.committed_nusd == lent
-    assert len(of(stage.said, commands.Launch)) == 4
+    assert len(of(stage.said, commands.LaunchChildJob)) == 4
 
 
 def test_no_cap_no_slice():
@@ -253,11 +255,11 @@ class Toy:
         self.goal, self.epoch = goal, 1
         self.known = self.reserved = 0
         self.upto: int | None = None
-        self.asked: Report | None = None
+        self.asked: ShardReport | None = None
 
-    def report(self, lacks: int) -> Report:
+    def report(self, lacks: int) -> ShardReport:
         holds = None if self.upto is None else (max(self.upto, self.known + self.reserved), 0)
-        return Report(
+        return ShardReport(
             self.epoch, next(_serials), Ledger(known_nusd=self.known, reserved_nusd=self.reserved, attempts=9**9), holds=holds,
             lacks=(lacks, 0),
         )  # fmt: skip

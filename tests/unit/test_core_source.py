@@ -33,7 +33,7 @@ def ids(stage: Stage) -> list[str]:
 def test_a_job_with_a_source_waits_for_it():
     stage = batch()
     assert (stage.k.outcome, stage.k.rows_wanted()) == ("", 4)
-    stage.turn(events.Fed((), 0, 0, True))
+    stage.turn(events.RowsRead((), 0, 0, True))
     assert stage.k.outcome == "complete"
 
 
@@ -112,7 +112,7 @@ def test_by_default_a_row_is_a_goal_and_a_refused_row_is_none():
 
 def test_what_the_sink_holds_is_noted():
     stage = batch("a")
-    stage.turn(events.Written(7, 700))
+    stage.turn(events.ResultsWritten(7, 700))
     assert (stage.k.written_rows, stage.k.written_bytes) == (7, 700)
 
 
@@ -222,8 +222,8 @@ def test_cancelled_in_order_every_row_has_its_line_in_its_place():
     stage.answer(goal=2)
     out = stage.turn(events.Stopped("ann", "cancel"))
     assert ids(stage) == ["a", "b", "c", "d"]
-    assert of(out, commands.Emit)[-1].index == 3
-    assert out[-1] == commands.Finish("cancelled", "cancel: by ann")
+    assert of(out, commands.EmitResult)[-1].index == 3
+    assert out[-1] == commands.FinishJob("cancelled", "cancel: by ann")
 
 
 def test_what_was_paid_for_reaches_the_user_though_its_turn_never_comes():
@@ -241,7 +241,7 @@ def test_what_was_paid_for_reaches_the_user_though_its_turn_never_comes():
     stop(other.k, "it cannot go on")
     stop(other.shadow, "it cannot go on")
     out = other.turn(events.Ticked())
-    assert ids(other) == ["b"] and isinstance(out[-1], commands.Finish)
+    assert ids(other) == ["b"] and isinstance(out[-1], commands.FinishJob)
 
 
 def test_partial_in_order_keeps_them_for_the_resumed_run():

@@ -10,9 +10,9 @@ import pytest
 from cortex.journal import codec
 from cortex.state import commands, events
 from cortex.state.goals import Goal, Status, flight_key
-from cortex.state.state import Errand
-from cortex.tracing.call_records import Exchange, Single, Whole, count, spread
-from cortex.tracing.spans import Ids, Span, What
+from cortex.state.state import ExternalRun
+from cortex.tracing.call_records import ExchangeRecord, SingleCall, Whole, count, spread
+from cortex.tracing.spans import Span, SpanIds, SpanKind
 from cortex.tracing.tracer import Tracer
 from cortex.values.limits import Limits
 from policies.decisions.trace_sampling import share
@@ -27,7 +27,7 @@ class Fold:
         other = msgspec.structs.replace(opening.route, model="other")
         opening = msgspec.structs.replace(opening, fallbacks=(other,))
         self.k = codec.open_job(opening)
-        self.tracer = Tracer(share(1.0), Ids.of("j", 1.0))
+        self.tracer = Tracer(share(1.0), SpanIds.of("j", 1.0))
         self.at_s = 1.0
         self.records: list[Whole] = []
         self.goal = Goal("leaf", id=1)
@@ -36,7 +36,7 @@ class Fold:
 
     def turn(self, event: events.Event, made: Any = (), ended: Any = (), out: Any = ()) -> None:
         self.at_s += 1.0
-        decided = commands.Decided()
+        decided = commands.StepCommands()
         decided.made, decided.ended = list(made), list(ended)
         decided.extend(out)
         self.records += self.tracer.turn(events.Turn(self.at_s, ((event,),)), decided, self.k)
@@ -55,7 +55,7 @@ class Fold:
             self.goal.status, self.goal.question = Status.RESOLVED, b""
         self.turn(event, ended=[self.goal] if last else ())
 
-    def spans(self, what: What) -> list[Span]:
+    def spans(self, what: SpanKind) -> list[Span]:
         return [span for span in spread(self.records) if span.what is what]
 
 
@@ -68,12 +68,12 @@ def test_a_goal_that_its_first_attempt_ended_is_one_record_and_its_call_one_wher
     if "asked" in kept_after:
         fold.tracer.whole()
     fold.answer(1, last=True)
-    assert [type(each) for each in fold.records] == ([Exchange, Span] if kept_after else [Single])
-    (top,) = fold.spans(What.GOAL)
+    assert [type(each) for each in fold.records] == ([ExchangeRecord, Span] if kept_after else [SingleCall])
+    (top,) = fold.spans(SpanKind.GOAL)
     assert count(fold.records) == len(list(spread(fold.records))) == 5
     whats = [span.what for span in spread(fold.records)]
-    assert sorted(whats) == [What.GOAL, What.SELECT, What.CALL, What.ATTEMPT, What.ABSORB]
-    (call,), (attempt,) = fold.spans(What.CALL), fold.spans(What.ATTEMPT)
+    assert sorted(whats) == [SpanKind.GOAL, SpanKind.SELECT, SpanKind.CALL, SpanKind.ATTEMPT, SpanKind.ABSORB]
+    (call,), (attempt,) = fold.spans(SpanKind.CALL), fold.spans(SpanKind.ATTEMPT)
     assert attempt.above == call.key and call.above == top.key
     assert call.facts["attempts"] == 1 and attempt.facts["by"] == "branch:1"
 
@@ -100,10 +100,10 @@ def test_of_two_attempts_at_once_each_is_told_as_what_it_was(first):
     fold.ask(1)
     fold.ask(2, route=1)
     fold.answer(first, last=True)
-    assert not any(isinstance(each, Exchange) for each in fold.records)
-    (call,) = fold.spans(What.CALL)
+    assert not any(isinstance(each, ExchangeRecord) for each in fold.records)
+    (call,) = fold.spans(SpanKind.CALL)
     assert call.facts["attempts"] == 2
-    told = {span.facts["attempt"]: span for span in fold.spans(What.ATTEMPT)}
+    told = {span.facts["attempt"]: span for span in fold.spans(SpanKind.ATTEMPT)}
     assert {number: span.facts["route"] for number, span in told.items()} == {1: 0, 2: 1}
     assert {number: "abandoned" in span.facts for number, span in told.items()} == {first: False, 3 - first: True}
     assert {span.above for span in told.values()} == {call.key} and len({span.key for span in told.values()}) == 2
@@ -116,11 +116,11 @@ def test_a_late_reply_to_what_is_asked_no_more_stands_below_the_call_that_asked_
     fold.answer(1)
     assert fold.tracer.whole().nodes[1].call is not None, "the second is asked still"
     fold.answer(2, question=b"r", sample="1", last=True)
-    first, second = fold.spans(What.CALL)
-    told = {span.facts["attempt"]: span.above for span in fold.spans(What.ATTEMPT)}
+    first, second = fold.spans(SpanKind.CALL)
+    told = {span.facts["attempt"]: span.above for span in fold.spans(SpanKind.ATTEMPT)}
     assert told == {1: first.key, 2: second.key}
-    assert [type(each) for each in fold.records].count(Exchange) == 1
-    assert len(fold.spans(What.SELECT)) == 2 and len(fold.spans(What.ABSORB)) == 1
+    assert [type(each) for each in fold.records].count(ExchangeRecord) == 1
+    assert len(fold.spans(SpanKind.SELECT)) == 2 and len(fold.spans(SpanKind.ABSORB)) == 1
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.5])
@@ -133,11 +133,11 @@ def test_goals_made_together_below_one_goal_stand_where_each_alone_would(kept):
                 super()._all_made([goal])
 
     k = codec.open_job(terms(Limits(), job="j"))
-    folds = [cls(share(kept), Ids.of("j", 1.0)) for cls in (Tracer, Alone)]
+    folds = [cls(share(kept), SpanIds.of("j", 1.0)) for cls in (Tracer, Alone)]
     number, below = 10, {goal_id: Goal("top", id=goal_id) for goal_id in (1, 2, 3)}
     k.goals |= below
     for turn in range(1, 80):
-        decided = commands.Decided()
+        decided = commands.StepCommands()
         decided.made = list(below.values()) if turn == 1 else []
         for parent in (*[1] * (turn % 4 + 1), *[2] * (turn % 3 + 2), *[3] * 5) if turn > 1 else ():
             number += 1
@@ -159,14 +159,18 @@ def test_goals_made_together_below_one_goal_stand_where_each_alone_would(kept):
 def test_what_comes_back_of_the_other_kind_than_went_out_ends_no_span(child):
     """K looks past it, and so the run goes on."""
     fold = Fold()
-    run = commands.Launch(1, 1, "m:P", b"{}", None, None) if child else commands.RunTool(1, 1, "t", {}, "key", 9.0)
-    fold.k.errands[flight_key(1, 1)] = Errand(1, 1, "t", command=run)
-    back: tuple[events.Event, events.Event] = events.Observed(1, 1, "v", 0.0), events.Returned(1, 1, "v")
+    run = (
+        commands.LaunchChildJob(1, 1, "m:P", b"{}", None, None)
+        if child
+        else commands.StartToolRun(1, 1, "t", {}, "key", 9.0)
+    )
+    fold.k.errands[flight_key(1, 1)] = ExternalRun(1, 1, "t", command=run)
+    back: tuple[events.Event, events.Event] = events.Observed(1, 1, "v", 0.0), events.ChildJobEnded(1, 1, "v")
     fold.turn(events.Ticked(), out=[run])
     fold.turn(back[not child])
     fold.turn(back[child])
     came_s = fold.at_s
     fold.goal.status = Status.RESOLVED
     fold.turn(events.Ticked(), ended=[fold.goal])
-    (told,) = fold.spans(What.CHILD if child else What.TOOL)
+    (told,) = fold.spans(SpanKind.CHILD if child else SpanKind.TOOL)
     assert told.end_s == came_s

@@ -40,10 +40,10 @@ def test_a_goal_waits_for_an_answer_of_a_name():
     assert stage.goal(1).expects == "word"
     assert stage.k.awaited() == ["word"]
     assert (stage.k.outcome, stage.k.why) == ("partial", "waits for an answer: word")
-    stage.turn(events.Told("ann", "other", 1))
+    stage.turn(events.AnswerGiven("ann", "other", 1))
     assert stage.goal(1).status == Status.WAITING
-    out = stage.turn(events.Told("ann", "word", (1, 2)))
-    assert [command.text for command in of(out, commands.Log)] == ["heard [1, 2]"]
+    out = stage.turn(events.AnswerGiven("ann", "word", (1, 2)))
+    assert [command.text for command in of(out, commands.LogLine)] == ["heard [1, 2]"]
     assert stage.goal(1).answer == [1, 2]
     assert stage.k.awaited() == []
 
@@ -51,24 +51,24 @@ def test_a_goal_waits_for_an_answer_of_a_name():
 def test_nobody_answers_a_job_that_is_over():
     stage = Stage(Traced())
     stage.turn(events.Stopped("ann", "cancel"))
-    stage.turn(events.Told("ann", "word", 1))
+    stage.turn(events.AnswerGiven("ann", "word", 1))
     assert stage.goal(1).status == Status.ABANDONED or stage.goal(1).status == Status.FAILED
     assert stage.k.outcome == "cancelled"
 
 
 def test_what_a_traced_program_makes_is_written_down_and_what_ends_is_numbered():
     stage = Stage(Traced())
-    made = of(stage.said, commands.Made)
+    made = of(stage.said, commands.RecordGoal)
     assert [(each.goal, each.kind, each.value) for each in made] == [(1, "a", ["here", "one"]), (2, "b", 2)]
-    stage.turn(events.Told("ann", "word", 1))
+    stage.turn(events.AnswerGiven("ann", "word", 1))
     assert [(goal.ended, goal.ended_at_s) for goal in stage.k.goals.values()] == [(1, stage.k.at_s), (2, stage.k.at_s)]
 
 
 @pytest.mark.parametrize(("event", "differs"), [
-    (events.Made(1, "a", ["here", "one"]), False),
-    (events.Made(1, "a", ["here", "two"]), True),
-    (events.Made(1, "b", ["here", "one"]), True),
-    (events.Made(9, "a", 1), True),
+    (events.GoalMade(1, "a", ["here", "one"]), False),
+    (events.GoalMade(1, "a", ["here", "two"]), True),
+    (events.GoalMade(1, "b", ["here", "one"]), True),
+    (events.GoalMade(9, "a", 1), True),
 ])  # fmt: skip
 def test_a_replay_that_makes_another_goal_is_noticed(event, differs):
     stage = Stage(Traced())
@@ -78,8 +78,8 @@ def test_a_replay_that_makes_another_goal_is_noticed(event, differs):
 
 def test_the_first_difference_is_the_one_that_is_told():
     stage = Stage(Traced())
-    stage.turn(events.Made(1, "first", None))
-    stage.turn(events.Made(1, "second", None))
+    stage.turn(events.GoalMade(1, "first", None))
+    stage.turn(events.GoalMade(1, "second", None))
     assert "first" in stage.k.differs
 
 
@@ -151,12 +151,12 @@ def test_what_only_select_can_make_wants_one_permit_and_a_job_that_merely_waits_
     """Else a parent and the child job that it waits for would hand one permit to and fro."""
     begin = lambda k: [Goal("run"), Goal("tool", parent=0)]  # noqa: E731
     stage = Stage(puppet(begin=begin, select=_then_asks, tools={"measure": len}, keeps=True))
-    (run,) = of(stage.said, commands.RunTool)
-    for quiet in (events.Granted(0), events.Granted(0, generation=1), events.Written(0, 0)):
+    (run,) = of(stage.said, commands.StartToolRun)
+    for quiet in (events.PermitsGranted(0), events.PermitsGranted(0, generation=1), events.ResultsWritten(0, 0)):
         stage.turn(quiet)
         assert stage.k.demand() == 0
     stage.turn(events.Observed(run.goal, run.attempt, 7, 1.0))
     assert stage.k.demand() == 1
-    stage.turn(events.Granted(0, generation=2))
+    stage.turn(events.PermitsGranted(0, generation=2))
     assert stage.k.demand() == 1
-    assert len(of(stage.turn(events.Granted(1, generation=3)), commands.Call)) == 1
+    assert len(of(stage.turn(events.PermitsGranted(1, generation=3)), commands.Call)) == 1

@@ -121,7 +121,9 @@ def test_an_over_long_reply_is_a_red_flag_whatever_it_says():
 
 
 def test_red_flags_have_an_end():
-    stage = Stage(voting(1, select=lambda state: [Vote(goal, prompt("q"), k=1, samples_max=4) for goal in state.open()]))
+    stage = Stage(
+        voting(1, select=lambda state: [Vote(goal, prompt("q"), k=1, samples_max=4) for goal in state.open()])
+    )
     for _ in range(4):
         vote(stage, "?")
     assert stage.goal(1).status == Status.FAILED
@@ -155,7 +157,9 @@ def test_a_vote_that_cannot_be_had_fails_its_goal_and_calls_off_the_others():
     stage = Stage(voting())
     out = stage.fail("rejected", "no such thing", status=400)
     assert stage.goal(1).failure.message == "no such thing"
-    assert {command.goal for command in of(out, commands.Abandon)} == {call.goal for call in stage.calls.values()}
+    assert {command.goal for command in of(out, commands.AbandonAttempt)} == {
+        call.goal for call in stage.calls.values()
+    }
     assert not stage.k.elections and stage.k.live == 0
 
 
@@ -193,7 +197,9 @@ def test_a_goal_that_is_settled_by_other_news_lets_its_votes_go(how):
     before = [call for call in stage.calls.values() if call.goal > 2]
     other = next(call for call in stage.calls.values() if call.goal == 2)
     out = stage.turn(stage.answered(other, "now"))
-    assert {(one.goal, one.attempt) for one in of(out, commands.Abandon)} == {(c.goal, c.attempt) for c in before}
+    assert {(one.goal, one.attempt) for one in of(out, commands.AbandonAttempt)} == {
+        (c.goal, c.attempt) for c in before
+    }
     stage.turn(*[stage.answered(call, "late") for call in before])
     assert stage.k.tally.dropped == (1 if how == "reopen" else 2), "its last sample is asked for again, and welcome"
     assert (stage.goal(1).status == Status.ASKED) == (how == "reopen")
@@ -219,7 +225,7 @@ def test_a_channel_that_comes_back_asks_again_only_for_the_votes_that_are_not_in
     stage = Stage(voting())
     vote(stage, "a")
     stage.calls.clear()
-    stage.turn(events.Rejoined(2, ()), events.Granted(8))
+    stage.turn(events.Rejoined(2, ()), events.PermitsGranted(8))
     assert samples(stage) == ["1", "2"]
     vote(stage, "a", "a")
     assert stage.emitted == ["a"] and stage.k.tally.calls == 3
@@ -227,7 +233,7 @@ def test_a_channel_that_comes_back_asks_again_only_for_the_votes_that_are_not_in
 
 def test_votes_are_remembered_by_their_samples():
     stage = Stage(voting(2))
-    told = [events.Recalled(call.goal, call.sample, call.hash, reply("a")) for call in stage.calls.values()]
+    told = [events.ReplyRecalled(call.goal, call.sample, call.hash, reply("a")) for call in stage.calls.values()]
     stage.turn(*told)
     assert stage.emitted == ["a"] and stage.k.ledger.reused_calls == 2 and stage.k.ledger.paid_calls == 0
 

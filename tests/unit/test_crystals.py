@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from actors.programs.saved import Case, Cost, Crystal, CrystalError, Origin, cases, place_of, read, write
 from cortex.programs.parts.rlm_prompts import code_of
-from cortex.state.sandbox import Said
+from cortex.state.sandbox import PieceCallResult
 
 KEPT = Crystal(
     name="late", version=3, question='How "many"?\n\\n', returns="number", pieces=("x = 1\nsubmit(x)",),
@@ -21,14 +21,20 @@ KEPT = Crystal(
 
 @pytest.mark.parametrize(
     "code",
-    ["submit(1)", "x = '''\nthree\n'''\nsubmit(x)", "x = '\\n'\r\nsubmit('é ☃ \U0001f600')", 'a = """\n\x7f"""', "# \u00a0 '"],
+    [
+        "submit(1)",
+        "x = '''\nthree\n'''\nsubmit(x)",
+        "x = '\\n'\r\nsubmit('é ☃ \U0001f600')",
+        'a = """\n\x7f"""',
+        "# \u00a0 '",
+    ],
 )
 def test_a_file_says_what_was_written(tmp_path, code):
     path = tmp_path / "programs" / "late.toml"
     kept = msgspec.structs.replace(KEPT, pieces=(code, "submit(2)"))
-    write(path, kept, [Case(3, "job", "q", {"a": "b"}, [("p", Said("x"))], 1)])
+    write(path, kept, [Case(3, "job", "q", {"a": "b"}, [("p", PieceCallResult("x"))], 1)])
     assert read(path) == kept
-    assert cases(path) == [Case(3, "job", "q", {"a": "b"}, [("p", Said("x"))], 1)]
+    assert cases(path) == [Case(3, "job", "q", {"a": "b"}, [("p", PieceCallResult("x"))], 1)]
     assert sorted(each.name for each in path.parent.iterdir()) == ["late.tests.jsonl", "late.toml"]
 
 

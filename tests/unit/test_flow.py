@@ -188,7 +188,7 @@ def test_tools_are_typed_both_ways_and_checked_where_they_are_called():
         await ctx.run(area, nothing=1)
 
     stage = Stage(measure())
-    (run,) = [command for command in stage.said if isinstance(command, commands.RunTool)]
+    (run,) = [command for command in stage.said if isinstance(command, commands.StartToolRun)]
     assert (run.tool, run.arguments) == ("area", {"point": {"x": 2, "y": 3}, "times": 4})
     stage.turn(events.Observed(run.goal, run.attempt, 24, 1.0))
     assert seen[0] == 24
@@ -218,7 +218,7 @@ async def label(ctx, text: str, loud: bool = False):
 def test_each_row_is_a_run_and_a_bad_one_fails_alone():
     stage = Stage(label(loud=True), streams=True)
     rows = [b'{"text": "a"}', b'{"text": "b", "loud": false}', b'{"txt": "c"}', b'{"text": 7}', b"{}", b"[]"]
-    stage.turn(events.Fed(tuple(events.Row(str(n), body) for n, body in enumerate(rows)), 0, 100, True))
+    stage.turn(events.RowsRead(tuple(events.Row(str(n), body) for n, body in enumerate(rows)), 0, 100, True))
     stage.answer_all("ok")
     lines = {line.pop("row"): line for line in stage.emitted}
     assert (lines[0], lines[1]) == ({"answer": "OK"}, {"answer": "ok"})
@@ -263,9 +263,9 @@ def test_a_person_answers_and_what_does_not_fit_is_still_waited_for():
 
     stage = Stage(approve())
     assert (stage.k.outcome, stage.k.why) == ("partial", "waits for an answer: approved")
-    stage.turn(events.Told("ann", "approved", "perhaps"))
+    stage.turn(events.AnswerGiven("ann", "approved", "perhaps"))
     assert stage.k.awaited() == ["approved"]
-    stage.turn(events.Told("ann", "aproved", True), events.Told("ann", "approved", "yes"))
+    stage.turn(events.AnswerGiven("ann", "aproved", True), events.AnswerGiven("ann", "approved", "yes"))
     assert stage.k.awaited() == []
     stage.turn(events.Resumed("ann"))
     assert (stage.k.outcome, stage.program.answer(stage.k)) == ("complete", True)

@@ -47,8 +47,8 @@ def test_a_flow_that_is_not_deterministic_is_named_from_a_snapshot_and_from_its_
 
 def _made_last(stage: Stage) -> list[events.Event]:
     """What a channel writes down with its next turn."""
-    made = [command for command in stage.said if isinstance(command, commands.Made)][-1]
-    return [events.Made(made.goal, made.kind, made.value)]
+    made = [command for command in stage.said if isinstance(command, commands.RecordGoal)][-1]
+    return [events.GoalMade(made.goal, made.kind, made.value)]
 
 
 @pytest.mark.parametrize("how", ["text", "answer"])

@@ -10,7 +10,7 @@ import pytest
 from actors.simulator.api import wire
 from actors.simulator.api.provider import Provider
 from actors.simulator.settings import SimulatorSettings
-from cortex.control import Bounds, Rules
+from cortex.control import ControlBounds, DispatchRules
 from cortex.programs.chatloop import chatloop
 from cortex.programs.toolloop import toolloop
 from cortex.state import commands, events
@@ -23,18 +23,18 @@ TURNS_MAX = 2_000
 def played(stage: Stage, error: float | None = 0.0, seed: int = 1, steps: int = TURNS_MAX) -> Stage:
     """What it asks is answered by the simulated provider and its own tools, one at a time, until nothing is asked."""
     provider = Provider(SimulatorSettings(seed=seed, error=error))
-    waiting = [command for command in stage.said if isinstance(command, (commands.Call, commands.RunTool))]
+    waiting = [command for command in stage.said if isinstance(command, (commands.Call, commands.StartToolRun))]
     stage.said.clear()
     for _ in range(steps):
         if not waiting or stage.k.outcome:
             return stage
         out = stage.turn(came_of(provider, stage, waiting.pop(0)))
-        waiting += [command for command in out if isinstance(command, (commands.Call, commands.RunTool))]
+        waiting += [command for command in out if isinstance(command, (commands.Call, commands.StartToolRun))]
     return stage
 
 
 def came_of(provider: Provider, stage: Stage, command: Any) -> events.Event:
-    if isinstance(command, commands.RunTool):
+    if isinstance(command, commands.StartToolRun):
         value = stage.program.tools[command.tool](**command.arguments)
         return events.Observed(command.goal, command.attempt, value, stage.k.at_s)
     outcome = provider.decide(command.body, 0.0)
@@ -47,9 +47,9 @@ def came_of(provider: Provider, stage: Stage, command: Any) -> events.Event:
 def approved(stage: Stage, name: str, later_s: float = 1) -> None:
     """A job at rest is told, and resumed."""
     stage.said.clear()
-    stage.turn(events.Told("ann", f"approve:{name}", True), at_s=stage.k.at_s + later_s)
+    stage.turn(events.AnswerGiven("ann", f"approve:{name}", True), at_s=stage.k.at_s + later_s)
     stage.turn(events.Resumed("ann"))
-    stage.turn(events.Granted(8))
+    stage.turn(events.PermitsGranted(8))
     played(stage)
 
 
@@ -59,7 +59,7 @@ def answer(stage: Stage) -> Any:
 
 PROGRAMS = [
     chatloop(count=4), chatloop(count=4, form="clean"), toolloop(count=5, at_most=2),
-    toolloop(count=5, at_most=2, bounds=Bounds(tokens_max=3_000)),
+    toolloop(count=5, at_most=2, bounds=ControlBounds(tokens_max=3_000)),
 ]  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def test_k_stays_small_however_many_turns_there_are() -> None:
 
 def test_a_persons_time_is_not_the_runs() -> None:
     """A budget of seconds holds for the run; who approves may take a day."""
-    program = toolloop(count=1, bounds=Bounds(seconds_max=60), rules=Rules(approve=("record",)))
+    program = toolloop(count=1, bounds=ControlBounds(seconds_max=60), rules=DispatchRules(approve=("record",)))
     stage = played(Stage(program))
     assert stage.k.awaited() == ["approve:record-1"]
     approved(stage, "record-1", later_s=86_400)
@@ -94,14 +94,14 @@ def test_a_persons_time_is_not_the_runs() -> None:
 
 
 def test_a_slow_model_uses_up_the_seconds() -> None:
-    stage = Stage(toolloop(count=1, bounds=Bounds(seconds_max=60)))
+    stage = Stage(toolloop(count=1, bounds=ControlBounds(seconds_max=60)))
     stage.turn(events.Ticked(), at_s=stage.k.at_s + 100)
     assert answer(played(stage))["ended"].startswith("over budget: seconds")
 
 
 def test_two_approvals_are_given_in_any_order() -> None:
     """Two subtasks wait; the second is approved first, and the first is still there."""
-    program = toolloop(count=2, at_most=1, rules=Rules(approve=("record",)))
+    program = toolloop(count=2, at_most=1, rules=DispatchRules(approve=("record",)))
     stage = played(Stage(program))
     assert stage.k.awaited() == ["approve:record-1", "approve:record-2"]
     for name in ("record-2", "record-1"):

@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cortex.programs.parts import notes_documents, notes_prompts
-from cortex.programs.parts.notes_brief import Brief
-from cortex.programs.parts.notes_documents import ANNOTATED, BARE, CLAIMS_ONLY, Document, Group, Scale
+from cortex.programs.parts.notes_brief import NotesBrief
+from cortex.programs.parts.notes_documents import ANNOTATED, BARE, CLAIMS_ONLY, Document, DocumentGroup, PromptScale
 from cortex.programs.parts.notes_framing import framed
 from cortex.state.state import State
-from cortex.values.limits import Limits, Route, Terms
+from cortex.values.limits import JobTerms, Limits, Route
 from cortex.values.prompt import Part, Role, request_body
 from cortex.values.reply import Malformed
 from policies.estimates.tokens import body_tokens_bound
 from tests.driver import replied
 
 QUESTION = "What grows in the garden?"
-BYTES = Scale(notes_prompts.size_bytes, lambda frame, out: 0)
+BYTES = PromptScale(notes_prompts.size_bytes, lambda frame, out: 0)
 
 
 def finding(id_: int, name: str, *claims: str, says: str = "neither", text: str = "text") -> Document:
@@ -96,7 +96,11 @@ def test_what_fits_in_no_form_is_left_out() -> None:
 
 
 def test_documents_are_packed_all_or_not_at_all_and_the_rest_by_priority() -> None:
-    parts = [notes_prompts.connection("c" * 50), notes_prompts.annotation("n", "w" * 50), notes_prompts.document("n", "d" * 50)]
+    parts = [
+        notes_prompts.connection("c" * 50),
+        notes_prompts.annotation("n", "w" * 50),
+        notes_prompts.document("n", "d" * 50),
+    ]
     sizes = [BYTES.of([part]) for part in parts]
     assert notes_documents.packed(BYTES, sum(sizes), 9, parts) == parts
     assert notes_documents.packed(BYTES, sum(sizes) - 1, 9, parts) == [parts[0], parts[2]]
@@ -106,10 +110,10 @@ def test_documents_are_packed_all_or_not_at_all_and_the_rest_by_priority() -> No
 
 
 def test_two_summaries_as_large_as_they_may_be_fit_a_synthesis() -> None:
-    brief = Brief(QUESTION, (), 3, 5_000, 300)
+    brief = NotesBrief(QUESTION, (), 3, 5_000, 300)
     route = Route(endpoint="e", model="m")
     for tokens_max in (1_500, 3_000, 20_000):
-        terms = Terms(
+        terms = JobTerms(
             job="j", program="notes", params_json=b"{}", fingerprint="f", route=route,
             limits=Limits(prompt_tokens_max=tokens_max, parts_max=7),
         )  # fmt: skip
@@ -126,9 +130,9 @@ def test_two_summaries_as_large_as_they_may_be_fit_a_synthesis() -> None:
 
 
 def test_a_small_document_alone_waits_for_the_next_round() -> None:
-    assert not Group([finding(1, "n", text="x" * 99)], [BARE], [], 100).larger_than(100)
-    assert Group([finding(1, "n", text="x" * 101)], [BARE], [], 100).larger_than(100)
-    assert Group([finding(1, "n"), finding(2, "m")], [BARE, BARE], [], 100).larger_than(100)
+    assert not DocumentGroup([finding(1, "n", text="x" * 99)], [BARE], [], 100).larger_than(100)
+    assert DocumentGroup([finding(1, "n", text="x" * 101)], [BARE], [], 100).larger_than(100)
+    assert DocumentGroup([finding(1, "n"), finding(2, "m")], [BARE, BARE], [], 100).larger_than(100)
 
 
 # -- framing -------------------------------------------------------------------------------------------------------

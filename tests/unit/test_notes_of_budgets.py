@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from actors.limits.budgets import NoteBooks
-from cortex.scheduler.budgets import Asked
+from cortex.scheduler.budgets import BudgetRequest
 from policies.limits.slices import REMOVED, Budget
 
 AT_S = 86_400.0 * 20_000
@@ -22,7 +22,7 @@ class _Notes(dict[str, bytes]):
 def test_what_a_removed_job_used_stays_used() -> None:
     books = NoteBooks(_Notes(), lambda: AT_S)
     books.put(Budget("team", "search", "day", 1_000))
-    asked = Asked(job="a", labels={"team": "search"}, day=20_000, day_nusd=0, month_nusd=0)
+    asked = BudgetRequest(job="a", labels={"team": "search"}, day=20_000, day_nusd=0, month_nusd=0)
     books.ask(msgspec.structs.replace(asked, new=True))
     books.ask(msgspec.structs.replace(asked, day_nusd=700, over=True))
     lent = books.ask(msgspec.structs.replace(asked, new=True))

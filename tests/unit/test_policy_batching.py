@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from policies.estimates.batching import BYTES_MAX, REQUESTS_MAX, Batching, absent, fits, gather_until_s, pause_s
+from policies.estimates.batching import BYTES_MAX, REQUESTS_MAX, BatchingPolicy, absent, fits, gather_until_s, pause_s
 
-SMALL = Batching(requests_max=3, bytes_max=100)
+SMALL = BatchingPolicy(requests_max=3, bytes_max=100)
 
 
 @pytest.mark.parametrize(
@@ -36,12 +36,12 @@ def test_a_submission_is_cut_by_count_and_by_bytes(requests: int, size_bytes: in
 def test_it_waits_for_more_only_where_more_may_come(
     first_s: float, last_s: float, more: bool, expected_s: float
 ) -> None:
-    policy = Batching(gather_s=2.0, gather_max_s=10.0)
+    policy = BatchingPolicy(gather_s=2.0, gather_max_s=10.0)
     assert gather_until_s(policy, first_s, last_s, more) == expected_s
 
 
 def test_pauses_grow_up_to_a_bound_and_never_beyond() -> None:
-    policy = Batching(poll_s=4.0, poll_growth=2.0, poll_max_s=30.0)
+    policy = BatchingPolicy(poll_s=4.0, poll_growth=2.0, poll_max_s=30.0)
     assert [pause_s(policy, looks) for looks in (0, 1, 2, 3, 10, 10**9)] == [4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
 
 
@@ -67,5 +67,5 @@ def test_a_batch_is_absent_only_when_nothing_can_be_on_its_way(listed_at_s: floa
 )
 def test_bounds_that_make_no_sense_are_refused(bound: dict[str, float], said: str) -> None:
     with pytest.raises(ValueError) as error:
-        Batching(**bound)  # type: ignore[arg-type]
+        BatchingPolicy(**bound)  # type: ignore[arg-type]
     assert str(error.value) == said

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from policies.failures import breaker as b
-from policies.failures.breaker import Moved
+from policies.failures.breaker import BreakerMove
 from tests.breaking import CLOSED, HALF_OPEN, OPEN, P, blocked, half_open, opened, told
 
 
@@ -127,12 +127,12 @@ def test_a_blocked_account_gets_one_probe_a_minute_and_one_good_answer_closes() 
     breaker = blocked()
     assert breaker.until_s == 60.0
     assert b.passed(P, breaker, 59.9) is None
-    assert b.passed(P, breaker, 60.0) == Moved(OPEN, HALF_OPEN, "credit balance is too low")
+    assert b.passed(P, breaker, 60.0) == BreakerMove(OPEN, HALF_OPEN, "credit balance is too low")
     assert b.probes_wanted(P, breaker, 60.0) == 1
     b.probe_out(P, breaker, 60.0, 140.0)
     assert b.probes_wanted(P, breaker, 60.0) == 0
     moved = told(breaker, 61.0, good=1)
-    assert moved == Moved(HALF_OPEN, CLOSED, "the account answers again")
+    assert moved == BreakerMove(HALF_OPEN, CLOSED, "the account answers again")
     assert not breaker.blocked
 
 
@@ -176,9 +176,7 @@ def test_a_sick_route_found_blocked_by_its_probe() -> None:
     b.probe_out(P, breaker, 10.0, 90.0, 3)
     told(breaker, 11.0, void=1)
     moved = b.block(P, breaker, 11.0, breaker.generation, "credit", 0.0)
-    assert moved == Moved(HALF_OPEN, OPEN, "credit") and breaker.blocked
+    assert moved == BreakerMove(HALF_OPEN, OPEN, "credit") and breaker.blocked
     b.passed(P, breaker, 71.0)
     assert b.probes_wanted(P, breaker, 71.0) == 0  # two of the three are still out: one at a time
     assert b.probes_wanted(P, breaker, 90.0) == 1
-
-

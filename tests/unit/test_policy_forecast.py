@@ -10,14 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.estimates.forecast import Drawn, Total, parts, student_t, total
+from policies.estimates.forecast import EstimatedTotal, SampledStratum, parts, student_t, total
 from policies.estimates.strata import ROWS_LEAST, STRATA_MAX, drawn
 
 
-def sampled(sizes: list[int], values: list[float], wanted: int, seed: int) -> Total:
+def sampled(sizes: list[int], values: list[float], wanted: int, seed: int) -> EstimatedTotal:
     strata = drawn(sizes, wanted, random.Random(seed).random)
     return total(
-        [Drawn(s.rows, tuple(float(sizes[p]) for p in s.drawn), tuple(values[p] for p in s.drawn)) for s in strata],
+        [
+            SampledStratum(s.rows, tuple(float(sizes[p]) for p in s.drawn), tuple(values[p] for p in s.drawn))
+            for s in strata
+        ],
         float(sum(sizes)),
     )
 
@@ -53,11 +56,14 @@ def test_no_rows_and_no_sample() -> None:
     with pytest.raises(ValueError, match="1 row or more"):
         drawn([1], 0, lambda: 0.0)
     with pytest.raises(ValueError, match="no row is known"):
-        total([Drawn(5, (), ())], 10.0)
+        total([SampledStratum(5, (), ())], 10.0)
 
 
 @given(
-    st.lists(st.integers(1, 9_000), min_size=1, max_size=120), st.floats(0, 9), st.floats(0, 3), st.integers(2, 40),
+    st.lists(st.integers(1, 9_000), min_size=1, max_size=120),
+    st.floats(0, 9),
+    st.floats(0, 3),
+    st.integers(2, 40),
 )
 def test_what_follows_size_is_known_exactly(sizes: list[int], base: float, slope: float, wanted: int) -> None:
     """Whichever rows are drawn, where what they come to is a line of their size, and the line can be seen."""
@@ -96,12 +102,12 @@ def test_the_interval_holds_as_often_as_it_says(follows: bool) -> None:
 def test_what_is_drawn_is_not_left_to_chance() -> None:
     """Of the same rows about the line, nine drawn of ten leave a third of the width that nine of a thousand do."""
     values = (1.0, 5.0, 2.0, 8.0, 3.0, 3.0, 9.0, 1.0, 4.0)
-    few, most = (total([Drawn(rows, (10.0,) * 9, values)], 10.0 * rows) for rows in (1_000, 10))
+    few, most = (total([SampledStratum(rows, (10.0,) * 9, values)], 10.0 * rows) for rows in (1_000, 10))
     assert (most.high - most.expected) / most.expected < 0.4 * (few.high - few.expected) / few.expected
 
 
 def test_one_row_of_many_says_nothing_of_the_spread() -> None:
-    found = total([Drawn(10, (4.0,), (7.0,))], 40.0)
+    found = total([SampledStratum(10, (4.0,), (7.0,))], 40.0)
     assert (found.low, found.expected, found.high) == (0.0, 70.0, math.inf)
 
 

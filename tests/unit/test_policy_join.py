@@ -5,9 +5,9 @@ from itertools import product
 import msgspec
 import pytest
 
-from policies.decisions.join import Join, Verdict, decide, needed
+from policies.decisions.join import Join, JoinVerdict, decide, needed
 
-V = Verdict
+V = JoinVerdict
 JOINS = [Join("all"), Join("any"), Join("majority"), *(Join("quorum", n) for n in range(1, 7))]
 
 
@@ -71,7 +71,7 @@ def test_every_count(join: Join) -> None:
         (Join("quorum", 9), 5, 5, 0, False, V.PARTIAL),
     ],
 )
-def test_named_cases(join: Join, total: int, resolved: int, failed: int, late: bool, verdict: Verdict) -> None:
+def test_named_cases(join: Join, total: int, resolved: int, failed: int, late: bool, verdict: JoinVerdict) -> None:
     assert decide(join, total, resolved, failed, late) == verdict
 
 

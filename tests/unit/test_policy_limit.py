@@ -7,27 +7,38 @@ import msgspec
 import pytest
 
 from policies.limits import refill
-from policies.limits.limit import Bucket, Caps, Limit, LimitPolicy, RateLimits, Sample, adopt, allowance, new, observe
-from policies.limits.probing import Load, Mode, Probing, grow, inside, judge, pace, silence_s
+from policies.limits.limit import (
+    LimitPolicy,
+    PoolCaps,
+    PoolLimit,
+    RateLimits,
+    ReportedBucket,
+    UsageSample,
+    adopt,
+    allowance,
+    new,
+    observe,
+)
+from policies.limits.probing import PoolLoad, ProbeMode, Probing, grow, inside, judge, pace, silence_s
 
 POLICY = LimitPolicy()
 
 
-def sample(answered: int = 0, **told: Any) -> Sample:
+def sample(answered: int = 0, **told: Any) -> UsageSample:
     """A report of calls of a second each, of a pool that is used up and wants more."""
     whole = {"begun": answered, "latency_s": 1.0 * answered, "in_flight": 1_000, "binding": True}
-    return Sample(answered=answered, **{**whole, **told})
+    return UsageSample(answered=answered, **{**whole, **told})
 
 
-def seen(*reports: tuple[float, Sample], policy: LimitPolicy = POLICY) -> Limit:
+def seen(*reports: tuple[float, UsageSample], policy: LimitPolicy = POLICY) -> PoolLimit:
     limit = new(policy)
     for at_s, report in reports:
         observe(policy, limit, at_s, report)
     return limit
 
 
-def permits(limit: Limit, at_s: float, caps: Caps | None = None) -> int:
-    return allowance(POLICY, limit, at_s, caps or Caps()).concurrency
+def permits(limit: PoolLimit, at_s: float, caps: PoolCaps | None = None) -> int:
+    return allowance(POLICY, limit, at_s, caps or PoolCaps()).concurrency
 
 
 BEGINNING = (100.0, sample(0))
@@ -49,7 +60,7 @@ BEGINNING = (100.0, sample(0))
         (sample(20, throttled=1), 20),
     ],
 )
-def test_what_one_report_adds(report: Sample, after: int) -> None:
+def test_what_one_report_adds(report: UsageSample, after: int) -> None:
     assert permits(seen(BEGINNING, (100.25, report)), 100.25) == after
 
 
@@ -91,10 +102,10 @@ def test_one_cut_an_episode_however_many_refusals_and_reporters() -> None:
 
 def test_a_report_after_the_silence_judges_before_it_counts() -> None:
     limit = seen((100.0, sample(throttled=3)), (101.5, sample(7, binding=False)))
-    assert (limit.probing.mode, limit.probing.concurrency, limit.probing.accepted) == (Mode.CONCURRENCY, 10.0, 7)
+    assert (limit.probing.mode, limit.probing.concurrency, limit.probing.accepted) == (ProbeMode.CONCURRENCY, 10.0, 7)
 
 
-def refused(limit: Limit, at_s: float, times: int) -> float:
+def refused(limit: PoolLimit, at_s: float, times: int) -> float:
     """Refused at once each time it begins again."""
     for _ in range(times):
         observe(POLICY, limit, at_s, sample(3, begun=9, throttled=6))
@@ -106,14 +117,14 @@ def refused(limit: Limit, at_s: float, times: int) -> float:
 @pytest.mark.parametrize(
     ("times", "mode", "concurrency"),
     [
-        (0, Mode.SLOW_START, 20),
-        (1, Mode.CONCURRENCY, 10),
-        (2, Mode.CONCURRENCY, 5),
-        (3, Mode.RATE, None),
+        (0, ProbeMode.SLOW_START, 20),
+        (1, ProbeMode.CONCURRENCY, 10),
+        (2, ProbeMode.CONCURRENCY, 5),
+        (3, ProbeMode.RATE, None),
     ],
 )
 def test_what_is_refused_at_half_and_at_a_quarter_is_no_concurrency(
-    times: int, mode: Mode, concurrency: int | None
+    times: int, mode: ProbeMode, concurrency: int | None
 ) -> None:
     limit = new(POLICY)
     at_s = refused(limit, 100.0, times)
@@ -127,7 +138,7 @@ def test_what_is_refused_at_half_and_at_a_quarter_is_no_concurrency(
 
 def rated(rate: float, **told: Any) -> Probing:
     """A pool paced at a rate, whose next episode is over: 20 s after the one before."""
-    probing = Probing(20.0, Mode.RATE, settled=True, rate=rate, rise_s=30.0, since_s=100.0, empty_at_s=120.0)
+    probing = Probing(20.0, ProbeMode.RATE, settled=True, rate=rate, rise_s=30.0, since_s=100.0, empty_at_s=120.0)
     probing.episode, probing.undoubted, probing.refused = True, 3, 1
     for name, value in told.items():
         setattr(probing, name, value)
@@ -137,20 +148,22 @@ def rated(rate: float, **told: Any) -> Probing:
 @pytest.mark.parametrize(
     ("told", "mode", "rate", "settled"),
     [
-        ({"accepted": 1_000}, Mode.RATE, 50.0, True),
-        ({"accepted": 1_080}, Mode.RATE, 54.0, True),
-        ({"accepted": 800}, Mode.RATE, 40.0, False),  # it has fallen: the mean says how far
-        ({"accepted": 1_200, "clock_s": 30.0}, Mode.RATE, math.sqrt(60 * 90), False),  # risen: more than the mean, perhaps
-        ({"accepted": 1_200, "clock_s": 60.0}, Mode.RATE, math.sqrt(60 * 120), False),  # but not at once to all of the pace
-        ({"accepted": 300, "under_way": 60}, Mode.CONCURRENCY, 50.0, False),  # so far: it is something else
-        ({"accepted": 800, "strikes": 3, "under_way": 60}, Mode.CONCURRENCY, 50.0, False),
-        ({"accepted": 900, "inside": 200, "under_way": 100, "charged_late": True}, Mode.RATE, 50.0, True),
-        ({"accepted": 1_000, "undoubted": 0, "under_way": 60}, Mode.CONCURRENCY, 50.0, True),  # in doubt
+        ({"accepted": 1_000}, ProbeMode.RATE, 50.0, True),
+        ({"accepted": 1_080}, ProbeMode.RATE, 54.0, True),
+        ({"accepted": 800}, ProbeMode.RATE, 40.0, False),  # it has fallen: the mean says how far
+        # risen: more than the mean, perhaps
+        ({"accepted": 1_200, "clock_s": 30.0}, ProbeMode.RATE, math.sqrt(60 * 90), False),
+        # but not at once to all of the pace
+        ({"accepted": 1_200, "clock_s": 60.0}, ProbeMode.RATE, math.sqrt(60 * 120), False),
+        ({"accepted": 300, "under_way": 60}, ProbeMode.CONCURRENCY, 50.0, False),  # so far: it is something else
+        ({"accepted": 800, "strikes": 3, "under_way": 60}, ProbeMode.CONCURRENCY, 50.0, False),
+        ({"accepted": 900, "inside": 200, "under_way": 100, "charged_late": True}, ProbeMode.RATE, 50.0, True),
+        ({"accepted": 1_000, "undoubted": 0, "under_way": 60}, ProbeMode.CONCURRENCY, 50.0, True),  # in doubt
     ],
 )
-def test_what_an_episode_says_of_a_rate(told: dict[str, Any], mode: Mode, rate: float, settled: bool) -> None:
+def test_what_an_episode_says_of_a_rate(told: dict[str, Any], mode: ProbeMode, rate: float, settled: bool) -> None:
     probing = rated(50.0, **told)
-    judge(POLICY, probing, Load(accepted_per_s=50.0, latency_s=1.0), 121.0)
+    judge(POLICY, probing, PoolLoad(accepted_per_s=50.0, latency_s=1.0), 121.0)
     assert (probing.mode, probing.rate, probing.settled) == (mode, pytest.approx(rate), settled)
     assert (probing.episode, probing.accepted, probing.refused, probing.clock_s) == (False, 0, 0, 0.0)
     assert probing.since_s == 120.0
@@ -159,24 +172,28 @@ def test_what_an_episode_says_of_a_rate(told: dict[str, Any], mode: Mode, rate: 
 @pytest.mark.parametrize(
     ("probing", "mode", "rate", "settled"),
     [
-        (rated(50.0), Mode.RATE, 50.0, True),  # what is under way is charged still: no news of a rate that has settled
-        (rated(50.0, settled=False), Mode.RATE, 200 / 20, False),  # no more than was under way by the time since then
-        (rated(7.0, settled=False), Mode.RATE, 7.0, False),
-        (rated(50.0, mode=Mode.CONCURRENCY), Mode.RATE, 200 / 21, False),  # at half of it, that is no concurrency
-        (rated(50.0, mode=Mode.CONCURRENCY, doubting=True), Mode.RATE, 50.0, True),
+        # what is under way is charged still: no news of a rate that has settled
+        (rated(50.0), ProbeMode.RATE, 50.0, True),
+        # no more than was under way by the time since then
+        (rated(50.0, settled=False), ProbeMode.RATE, 200 / 20, False),
+        (rated(7.0, settled=False), ProbeMode.RATE, 7.0, False),
+        # at half of it, that is no concurrency
+        (rated(50.0, mode=ProbeMode.CONCURRENCY), ProbeMode.RATE, 200 / 21, False),
+        (rated(50.0, mode=ProbeMode.CONCURRENCY, doubting=True), ProbeMode.RATE, 50.0, True),
     ],
 )
 def test_what_a_refusal_says_before_which_nothing_was_accepted(
-    probing: Probing, mode: Mode, rate: float, settled: bool
+    probing: Probing, mode: ProbeMode, rate: float, settled: bool
 ) -> None:
     probing.inside, probing.under_way = 200, 9
-    judge(POLICY, probing, Load(accepted_per_s=50.0, latency_s=1.0), 121.0)
+    judge(POLICY, probing, PoolLoad(accepted_per_s=50.0, latency_s=1.0), 121.0)
     assert (probing.mode, probing.rate, probing.settled) == (mode, pytest.approx(rate), settled)
     assert (probing.since_s, probing.inside, probing.barren, probing.charged_late) == (100.0, 200, 1, True)
 
 
 @pytest.mark.parametrize(
-    ("barren", "asked_s", "silence"), [(0, 0.0, 1.0), (0, 0.3, 0.3), (1, 0.3, 2.0), (3, 0.0, 8.0), (3, 30.0, 30.0), (9, 0.0, 16.0)]
+    ("barren", "asked_s", "silence"),
+    [(0, 0.0, 1.0), (0, 0.3, 0.3), (1, 0.3, 2.0), (3, 0.0, 8.0), (3, 30.0, 30.0), (9, 0.0, 16.0)],
 )
 def test_a_silence_that_was_too_short_is_doubled(barren: int, asked_s: float, silence: float) -> None:
     assert silence_s(POLICY, Probing(20.0, barren=barren), asked_s) == silence
@@ -185,23 +202,33 @@ def test_a_silence_that_was_too_short_is_doubled(barren: int, asked_s: float, si
 @pytest.mark.parametrize(("accepted", "until_s"), [(1_000, 80.0), (800, 16.0)])
 def test_what_is_charged_late_shows_as_late(accepted: int, until_s: float) -> None:
     probing = rated(50.0, accepted=accepted)
-    judge(POLICY, probing, Load(accepted_per_s=50.0, latency_s=4.0), 121.0)
+    judge(POLICY, probing, PoolLoad(accepted_per_s=50.0, latency_s=4.0), 121.0)
     assert probing.rise_s == pytest.approx((until_s**4 / 4) ** (1 / 3))
 
 
-@pytest.mark.parametrize(("refusals", "rate", "until_s"), [(1, 50.0, 20.0), (10, 50.0, 20.0), (3, 1.0, 300.0), (90, 1.0, 600.0)])
+@pytest.mark.parametrize(
+    ("refusals", "rate", "until_s"), [(1, 50.0, 20.0), (10, 50.0, 20.0), (3, 1.0, 300.0), (90, 1.0, 600.0)]
+)
 def test_the_next_probe_waits_for_a_hundred_calls_a_refusal(refusals: int, rate: float, until_s: float) -> None:
     probing = rated(rate, accepted=round(20 * rate), refused=refusals)
-    judge(POLICY, probing, Load(accepted_per_s=rate, latency_s=1.0), 121.0)
+    judge(POLICY, probing, PoolLoad(accepted_per_s=rate, latency_s=1.0), 121.0)
     probing.clock_s = until_s
-    used = probing.rise_s / 4 * (until_s / probing.rise_s) ** 4  # what the rise has used beyond the rate, in seconds of it
+    used = (
+        probing.rise_s / 4 * (until_s / probing.rise_s) ** 4
+    )  # what the rise has used beyond the rate, in seconds of it
     assert used == pytest.approx(1.0)
     assert pace(probing) == pytest.approx(rate * (1 + 4 / until_s))
 
 
 def found(**told: Any) -> Probing:
-    probing = Probing(60.0, Mode.CONCURRENCY, ceiling=60.0, cut=0.96, return_s=27.0, clock_s=26.0)
-    probing.since_s, probing.empty_at_s, probing.episode, probing.accepted, probing.refused = 100.0, 128.0, True, 1_600, 2
+    probing = Probing(60.0, ProbeMode.CONCURRENCY, ceiling=60.0, cut=0.96, return_s=27.0, clock_s=26.0)
+    probing.since_s, probing.empty_at_s, probing.episode, probing.accepted, probing.refused = (
+        100.0,
+        128.0,
+        True,
+        1_600,
+        2,
+    )
     for name, value in told.items():
         setattr(probing, name, value)
     return probing
@@ -210,59 +237,65 @@ def found(**told: Any) -> Probing:
 @pytest.mark.parametrize(
     ("told", "mode", "concurrency", "strikes"),
     [
-        ({}, Mode.CONCURRENCY, 57.6, 0),  # as late as it should be
-        ({"strikes": 2}, Mode.CONCURRENCY, 57.6, 0),
-        ({"clock_s": 4.0, "concurrency": 58.0}, Mode.CONCURRENCY, 29.0, 1),  # too soon
-        ({"clock_s": 4.0, "concurrency": 58.0, "strikes": 2}, Mode.RATE, 58.0, 0),
-        ({"cut": 0.5, "return_s": 8.0, "concurrency": 50.0}, Mode.CONCURRENCY, 45.0, 0),  # it had grown back
-        ({"cut": 0.5, "return_s": 8.0, "concurrency": 31.0}, Mode.CONCURRENCY, 15.5, 1),  # it had not
-        ({"concurrency": 6.0}, Mode.CONCURRENCY, 5.0, 0),  # a permit less at least
-        ({"concurrency": 1.0}, Mode.CONCURRENCY, 1.0, 0),  # but one
-        ({"doubting": True, "clock_s": 9.0, "rate": 50.0}, Mode.RATE, 60.0, 0),
-        ({"doubting": True, "clock_s": 22.0, "rate": 50.0}, Mode.CONCURRENCY, 57.6, 0),
+        ({}, ProbeMode.CONCURRENCY, 57.6, 0),  # as late as it should be
+        ({"strikes": 2}, ProbeMode.CONCURRENCY, 57.6, 0),
+        ({"clock_s": 4.0, "concurrency": 58.0}, ProbeMode.CONCURRENCY, 29.0, 1),  # too soon
+        ({"clock_s": 4.0, "concurrency": 58.0, "strikes": 2}, ProbeMode.RATE, 58.0, 0),
+        ({"cut": 0.5, "return_s": 8.0, "concurrency": 50.0}, ProbeMode.CONCURRENCY, 45.0, 0),  # it had grown back
+        ({"cut": 0.5, "return_s": 8.0, "concurrency": 31.0}, ProbeMode.CONCURRENCY, 15.5, 1),  # it had not
+        ({"concurrency": 6.0}, ProbeMode.CONCURRENCY, 5.0, 0),  # a permit less at least
+        ({"concurrency": 1.0}, ProbeMode.CONCURRENCY, 1.0, 0),  # but one
+        ({"doubting": True, "clock_s": 9.0, "rate": 50.0}, ProbeMode.RATE, 60.0, 0),
+        ({"doubting": True, "clock_s": 22.0, "rate": 50.0}, ProbeMode.CONCURRENCY, 57.6, 0),
     ],
 )
 def test_what_an_episode_says_of_a_concurrency(
-    told: dict[str, Any], mode: Mode, concurrency: float, strikes: int
+    told: dict[str, Any], mode: ProbeMode, concurrency: float, strikes: int
 ) -> None:
     probing = found(**told)
-    judge(POLICY, probing, Load(accepted_per_s=57.0, latency_s=1.0), 121.0)
+    judge(POLICY, probing, PoolLoad(accepted_per_s=57.0, latency_s=1.0), 121.0)
     assert (probing.mode, probing.strikes) == (mode, strikes)
     assert probing.concurrency == pytest.approx(concurrency)
 
 
 def test_a_costly_refusal_puts_the_next_probe_off() -> None:
     probing = found(refused=50)
-    judge(POLICY, probing, Load(accepted_per_s=50.0, latency_s=1.0), 121.0)
+    judge(POLICY, probing, PoolLoad(accepted_per_s=50.0, latency_s=1.0), 121.0)
     assert probing.return_s == pytest.approx(0.8 * 50 * 100 / 50)
 
 
 def test_a_rate_that_settles_again_is_nearer_to_its_next_doubt() -> None:
     probing = rated(50.0, accepted=1_000)
-    judge(POLICY, probing, Load(accepted_per_s=50.0, latency_s=1.0), 121.0)
+    judge(POLICY, probing, PoolLoad(accepted_per_s=50.0, latency_s=1.0), 121.0)
     assert probing.undoubted == 2
 
 
 @pytest.mark.parametrize(
     ("probing", "load", "in_flight", "mode", "concurrency"),
     [
-        (found(clock_s=33.0), Load(60.0, 1.0), 60, Mode.CONCURRENCY, 60 * (1 + (7 / 25) ** 3)),
-        (found(clock_s=33.0), Load(1.0, 1.0), 20, Mode.CONCURRENCY, 60.0),  # not used: not more
-        (found(clock_s=50.0), Load(60.0, 1.0), 60, Mode.SLOW_START, 60 * (1 + (24 / 25) ** 3)),  # what refused is gone
-        (found(clock_s=33.0), Load(60.0, 0.02), 10, Mode.CONCURRENCY, 60 * (1 + (7 / 25) ** 3)),  # the rest is on its way
-        (found(doubting=True, clock_s=3.5, rate=50.0), Load(40.0, 1.0), 60, Mode.RATE, 60.0),  # not even the rate
-        (rated(50.0, clock_s=59.5), Load(500.0, 1.0), 600, Mode.SLOW_START, None),  # nine times as much, and no refusal
-        (rated(50.0, clock_s=59.5), Load(20.0, 1.0), 20, Mode.RATE, 20.0),
+        (found(clock_s=33.0), PoolLoad(60.0, 1.0), 60, ProbeMode.CONCURRENCY, 60 * (1 + (7 / 25) ** 3)),
+        (found(clock_s=33.0), PoolLoad(1.0, 1.0), 20, ProbeMode.CONCURRENCY, 60.0),  # not used: not more
+        # what refused is gone
+        (found(clock_s=50.0), PoolLoad(60.0, 1.0), 60, ProbeMode.SLOW_START, 60 * (1 + (24 / 25) ** 3)),
+        # the rest is on its way
+        (found(clock_s=33.0), PoolLoad(60.0, 0.02), 10, ProbeMode.CONCURRENCY, 60 * (1 + (7 / 25) ** 3)),
+        # not even the rate
+        (found(doubting=True, clock_s=3.5, rate=50.0), PoolLoad(40.0, 1.0), 60, ProbeMode.RATE, 60.0),
+        # nine times as much, and no refusal
+        (rated(50.0, clock_s=59.5), PoolLoad(500.0, 1.0), 600, ProbeMode.SLOW_START, None),
+        (rated(50.0, clock_s=59.5), PoolLoad(20.0, 1.0), 20, ProbeMode.RATE, 20.0),
     ],
 )
 def test_what_is_tried_while_nothing_is_refused(
-    probing: Probing, load: Load, in_flight: int, mode: Mode, concurrency: float | None
+    probing: Probing, load: PoolLoad, in_flight: int, mode: ProbeMode, concurrency: float | None
 ) -> None:
     grow(POLICY, probing, load, 1.0, 10, in_flight)
     assert probing.mode is mode
     expected = inside(POLICY, load, pace(probing)) if concurrency is None else concurrency
     assert probing.concurrency == pytest.approx(expected)
-    assert probing.undoubted == (POLICY.doubt_every if probing.ceiling and mode is Mode.RATE else 3 * (not probing.ceiling))
+    assert probing.undoubted == (
+        POLICY.doubt_every if probing.ceiling and mode is ProbeMode.RATE else 3 * (not probing.ceiling)
+    )
 
 
 @pytest.mark.parametrize(("cut", "settled", "free", "rush"), [(0.96, True, 0.75, 2.0), (0.5, False, 1.0, 1.25)])
@@ -272,21 +305,21 @@ def test_a_found_concurrency_comes_out_less_the_headroom_and_is_not_rushed_at(
     limit = new(POLICY)
     limit.probing = found(cut=cut, settled=settled, episode=False)
     limit.load.latency_s = 2.0
-    bounds = allowance(POLICY, limit, 200.0, Caps(headroom=0.25))
+    bounds = allowance(POLICY, limit, 200.0, PoolCaps(headroom=0.25))
     assert bounds.concurrency == int(60 * free)
     assert bounds.requests_per_s == pytest.approx(rush * 60 * free / 2.0)
 
 
 def test_permits_follow_littles_law_where_a_rate_binds() -> None:
     mean = 50 * 2.1
-    assert inside(POLICY, Load(latency_s=2.0), 50.0) == pytest.approx(1.25 * mean + 3 * math.sqrt(mean) + 2)
+    assert inside(POLICY, PoolLoad(latency_s=2.0), 50.0) == pytest.approx(1.25 * mean + 3 * math.sqrt(mean) + 2)
 
 
 # ------------------------------------------------------------------------------------------- headers
 
 
 def told(limit: int, remaining: int) -> RateLimits:
-    return RateLimits(requests=Bucket(limit, remaining))
+    return RateLimits(requests=ReportedBucket(limit, remaining))
 
 
 def test_an_empty_bucket_explains_a_refusal_by_another_clock_too() -> None:
@@ -297,17 +330,19 @@ def test_an_empty_bucket_explains_a_refusal_by_another_clock_too() -> None:
 
 def test_concurrency_follows_the_told_rate_at_once() -> None:
     limit = seen(BEGINNING, (101.0, sample(2, rate=told(6_000, 5_900))))
-    assert permits(limit, 101.0) == int(inside(POLICY, limit.load, allowance(POLICY, limit, 101.0).requests_per_s)) > 300
+    assert (
+        permits(limit, 101.0) == int(inside(POLICY, limit.load, allowance(POLICY, limit, 101.0).requests_per_s)) > 300
+    )
 
 
 @pytest.mark.parametrize(
     ("remaining", "modes"),
     [
-        (0, [Mode.SLOW_START, Mode.SLOW_START]),  # it is empty
-        (2_000, [Mode.SLOW_START, Mode.CONCURRENCY]),  # it was used faster than it fills: that explains one
+        (0, [ProbeMode.SLOW_START, ProbeMode.SLOW_START]),  # it is empty
+        (2_000, [ProbeMode.SLOW_START, ProbeMode.CONCURRENCY]),  # it was used faster than it fills: that explains one
     ],
 )
-def test_a_refusal_that_the_headers_explain_cuts_nothing(remaining: int, modes: list[Mode]) -> None:
+def test_a_refusal_that_the_headers_explain_cuts_nothing(remaining: int, modes: list[ProbeMode]) -> None:
     limit = seen(BEGINNING, (100.25, sample(20, rate=told(6_000, 5_000))))
     assert allowance(POLICY, limit, 100.25).requests_per_s > 100
     for at_s, mode in zip((100.5, 102.5), modes, strict=True):
@@ -331,17 +366,17 @@ def test_slow_start_is_cut_to_what_was_under_way_not_to_half_of_what_headers_wou
 @pytest.mark.parametrize(
     ("caps", "expected"),
     [
-        (Caps(), (20, 100.0, 0.0, 0.0)),
-        (Caps(concurrency=5), (5, 100.0, 0.0, 0.0)),
-        (Caps(concurrency=500), (20, 100.0, 0.0, 0.0)),
-        (Caps(requests_per_min=600), (20, 10.0, 0.0, 0.0)),
-        (Caps(requests_per_min=60_000), (20, 100.0, 0.0, 0.0)),
-        (Caps(input_tokens_per_min=600, output_tokens_per_min=60), (20, 100.0, 10.0, 1.0)),
-        (Caps(headroom=0.25), (20, 75.0, 0.0, 0.0)),
-        (Caps(headroom=0.25, requests_per_min=600), (20, 10.0, 0.0, 0.0)),
+        (PoolCaps(), (20, 100.0, 0.0, 0.0)),
+        (PoolCaps(concurrency=5), (5, 100.0, 0.0, 0.0)),
+        (PoolCaps(concurrency=500), (20, 100.0, 0.0, 0.0)),
+        (PoolCaps(requests_per_min=600), (20, 10.0, 0.0, 0.0)),
+        (PoolCaps(requests_per_min=60_000), (20, 100.0, 0.0, 0.0)),
+        (PoolCaps(input_tokens_per_min=600, output_tokens_per_min=60), (20, 100.0, 10.0, 1.0)),
+        (PoolCaps(headroom=0.25), (20, 75.0, 0.0, 0.0)),
+        (PoolCaps(headroom=0.25, requests_per_min=600), (20, 10.0, 0.0, 0.0)),
     ],
 )
-def test_caps_bound_what_comes_out(caps: Caps, expected: tuple[float, float, float, float]) -> None:
+def test_caps_bound_what_comes_out(caps: PoolCaps, expected: tuple[float, float, float, float]) -> None:
     limit = new(POLICY)
     for remaining in [6_000] + 40 * [1_200]:  # of 100 a second, at its reserve
         refill.hear(limit.requests, 100.0, 6_000, remaining, 1.0, 0.5, False)
@@ -364,11 +399,19 @@ def test_caps_bound_what_comes_out(caps: Caps, expected: tuple[float, float, flo
 )
 def test_caps_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        Caps(**wrong)
+        PoolCaps(**wrong)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"floor": 0}, {"start": 5, "floor": 9}, {"ceiling": 19}, {"hold_s": 0.0}, {"trial_cut": 0.97}, {"spare": math.nan}]
+    "wrong",
+    [
+        {"floor": 0},
+        {"start": 5, "floor": 9},
+        {"ceiling": 19},
+        {"hold_s": 0.0},
+        {"trial_cut": 0.97},
+        {"spare": math.nan},
+    ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"floor|cut|must be above 0"):
@@ -379,9 +422,11 @@ def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_a_limit_travels_and_goes_on_by_another_clock() -> None:
-    reports = [(100.0 + turn * 0.25, sample(9, throttled=turn == 9, rate=told(600, 600 - 9 * turn))) for turn in range(12)]
+    reports = [
+        (100.0 + turn * 0.25, sample(9, throttled=turn == 9, rate=told(600, 600 - 9 * turn))) for turn in range(12)
+    ]
     limit = seen(*reports)
-    other = msgspec.msgpack.decode(msgspec.msgpack.encode(limit), type=Limit)
+    other = msgspec.msgpack.decode(msgspec.msgpack.encode(limit), type=PoolLimit)
     assert other == limit
     adopt(other, 5_000.0)
     assert other != limit

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from policies.limits.limit import Caps, Limit
+from policies.limits.limit import PoolCaps, PoolLimit
 from tests.pool import Pool, Provider
 
 SUSTAINED = 0.95
@@ -23,7 +23,7 @@ MEASURED_S = 60
 def held(pool: Pool, from_s: int, until_s: int, sustained: float = SUSTAINED) -> None:
     used, refused = pool.used(from_s, until_s), pool.throttled(from_s, until_s)
     written = msgspec.msgpack.encode(pool.limit)
-    assert msgspec.msgpack.encode(msgspec.msgpack.decode(written, type=Limit)) == written
+    assert msgspec.msgpack.encode(msgspec.msgpack.decode(written, type=PoolLimit)) == written
     assert used >= sustained and refused < REFUSED, f"used {used:.3f}, refused {refused:.4f}, {pool.limit.probing}"
 
 
@@ -39,7 +39,9 @@ def converged(by_s: int, seed: int = 1, measured_s: int = MEASURED_S, **provider
 @pytest.mark.parametrize("latency_s", [0.02, 0.3, 1.0, 5.0])
 @pytest.mark.parametrize("capacity_s", [1, 10, 60])
 def test_a_rate_is_found_from_refusals(capacity_s: int, latency_s: float) -> None:
-    slow = capacity_s == 60 and latency_s == 5  # its full bucket lasts until 36 s: what it costs to learn comes after 30 s
+    slow = (
+        capacity_s == 60 and latency_s == 5
+    )  # its full bucket lasts until 36 s: what it costs to learn comes after 30 s
     measured_s = 2 * MEASURED_S if slow else MEASURED_S
     converged(BLIND_S, measured_s=measured_s, requests_per_s=50, capacity_s=capacity_s, latency_s=latency_s)
 
@@ -82,9 +84,7 @@ def test_a_limit_of_output_tokens_that_nobody_tells_is_found(
     """They are charged when they are made: what slow start has under way when the bucket is empty is lent by the
     provider, and measured is from when that is paid back. Judged is the mean of three runs: one alone is from .93 to 1.1
     of what is allowed, since some episodes more or fewer fall into the time that is measured."""
-    provider = Provider(
-        output_tokens_per_s=10_000, capacity_s=capacity_s, latency_s=latency_s, retry_after=retry_after
-    )
+    provider = Provider(output_tokens_per_s=10_000, capacity_s=capacity_s, latency_s=latency_s, retry_after=retry_after)
     pools = [Pool(provider, seed=seed).run(paid_s + 150) for seed in (1, 2, 3)]
     used, refused = (mean(of(pool, paid_s, paid_s + 150) for pool in pools) for of in (Pool.used, Pool.throttled))
     assert used >= sustained and refused < REFUSED, f"used {used:.3f}, refused {refused:.4f}"
@@ -222,22 +222,22 @@ def test_an_unwell_provider_is_not_asked_more() -> None:
 @pytest.mark.parametrize("headers", [True, False])
 def test_headroom_is_left_to_others(headers: bool) -> None:
     provider = Provider(requests_per_s=50, latency_s=0.5, capacity_s=10, headers=headers)
-    pool = Pool(provider, caps=Caps(headroom=0.3)).run(200)
+    pool = Pool(provider, caps=PoolCaps(headroom=0.3)).run(200)
     assert 0.63 <= pool.used(80, 200) <= 0.78
 
 
 @pytest.mark.parametrize(
     ("caps", "resource", "per_s"),
     [
-        (Caps(requests_per_min=600), "accepted", 10),
-        (Caps(input_tokens_per_min=600_000), "input_tokens", 10_000),
-        (Caps(output_tokens_per_min=120_000), "output_tokens", 2_000),
-        (Caps(concurrency=10), "busy_s", 10),
+        (PoolCaps(requests_per_min=600), "accepted", 10),
+        (PoolCaps(input_tokens_per_min=600_000), "input_tokens", 10_000),
+        (PoolCaps(output_tokens_per_min=120_000), "output_tokens", 2_000),
+        (PoolCaps(concurrency=10), "busy_s", 10),
     ],
 )
 @pytest.mark.parametrize("headers", [True, False])
 def test_caps_by_hand_bound_what_the_provider_would_allow(
-    caps: Caps, resource: str, per_s: float, headers: bool
+    caps: PoolCaps, resource: str, per_s: float, headers: bool
 ) -> None:
     pool = Pool(Provider(requests_per_s=100, latency_s=0.5, headers=headers), caps=caps).run(120)
     done = sum(getattr(second, resource) for second in pool.seconds[10:120]) / 110

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from policies.decisions.progress import REMEMBERED, Found, Reached, and_now, failing, fingerprint, progressed
+from policies.decisions.progress import REMEMBERED, ProgressSoFar, RoundFacts, and_now, failing, fingerprint, progressed
 
-COUNTED = Reached(best=5, folders=("a", "b"), said=("5 missing", "7 missing"))
-SPOKEN = Reached(best=None, folders=("a", "b"), said=("no module x",))
+COUNTED = ProgressSoFar(best=5, folders=("a", "b"), said=("5 missing", "7 missing"))
+SPOKEN = ProgressSoFar(best=None, folders=("a", "b"), said=("no module x",))
 
 CASES = [
     # reached, the folder now, what was said, what was counted -> progress?
@@ -23,21 +23,23 @@ CASES = [
     (SPOKEN, "c", "9 missing", 9, True),  # it has come so far as to count
     (SPOKEN, "c", "", None, True),  # silent, and the folder is new
     (SPOKEN, "a", "", None, False),
-    (Reached(), "a", "3 missing", 3, True),
-    (Reached(), "a", "", None, True),
+    (ProgressSoFar(), "a", "3 missing", 3, True),
+    (ProgressSoFar(), "a", "", None, True),
 ]
 
 
 @pytest.mark.parametrize(("reached", "folder", "said", "count", "progress"), CASES)
 def test_progress_is_read_from_folder_and_check(reached, folder, said, count, progress):
-    assert progressed(reached, Found(folder, said, count)) is progress
+    assert progressed(reached, RoundFacts(folder, said, count)) is progress
 
 
 def test_what_was_reached_is_remembered_and_the_least_left_is_the_best():
-    reached = and_now(and_now(and_now(Reached(), Found("a", "x", 7)), Found("b", "", 9)), Found("c", "y", None))
-    assert reached == Reached(7, ("a", "b", "c"), ("x", "y"))
+    reached = and_now(
+        and_now(and_now(ProgressSoFar(), RoundFacts("a", "x", 7)), RoundFacts("b", "", 9)), RoundFacts("c", "y", None)
+    )
+    assert reached == ProgressSoFar(7, ("a", "b", "c"), ("x", "y"))
     for place in range(REMEMBERED + 5):
-        reached = and_now(reached, Found(f"f{place}", f"s{place}", None))
+        reached = and_now(reached, RoundFacts(f"f{place}", f"s{place}", None))
     assert (len(reached.folders), len(reached.said)) == (REMEMBERED, REMEMBERED)
 
 

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from policies.decisions.releases import Installed, differences
+from policies.decisions.releases import InstalledRelease, differences
 
-HERE = Installed(
+HERE = InstalledRelease(
     ray="2.60.0", python="3.11.7", cortex="0.9.0", packages={"anthropic": "2.12.0", "msgspec": "0.22.0", "boto3": "1.40"}
 )  # fmt: skip
 
 
-def there(packages: Mapping[str, str] = {}, **changed: Any) -> Installed:
+def there(packages: Mapping[str, str] = {}, **changed: Any) -> InstalledRelease:
     return msgspec.structs.replace(HERE, packages={**HERE.packages, **packages}, **changed)
 
 
@@ -40,11 +40,13 @@ def there(packages: Mapping[str, str] = {}, **changed: Any) -> Installed:
         (there(ray="2.59.0", cortex="0.8.0"), (), ("Ray 2.59.0, here 2.60.0", "cortex 0.8.0, here 0.9.0")),
     ],
 )  # fmt: skip
-def test_what_keeps_a_job_from_running_on_a_node(node: Installed, needs: tuple[str, ...], told: tuple[str, ...]) -> None:
+def test_what_keeps_a_job_from_running_on_a_node(
+    node: InstalledRelease, needs: tuple[str, ...], told: tuple[str, ...]
+) -> None:
     assert differences(HERE, node, needs) == told
 
 
 @pytest.mark.parametrize("needs", [(), ("boto3",)])
 def test_what_was_not_told_is_held_against_nobody(needs: tuple[str, ...]) -> None:
-    assert differences(HERE, Installed(), needs) == ()
-    assert differences(Installed(), HERE, needs) == ()
+    assert differences(HERE, InstalledRelease(), needs) == ()
+    assert differences(InstalledRelease(), HERE, needs) == ()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.failures.restart import RestartPolicy, Rung, decide, path_delayed, remembered, rung
+from policies.failures.restart import EscalationStep, RestartPolicy, decide, path_delayed, remembered, rung
 
 P = RestartPolicy(restarts_max=3, period_s=60.0, backoff_s=1.0, backoff_max_s=3.0)
 
@@ -54,26 +54,26 @@ QUIET, LOUD = P.stale_s + P.grace_s, 0.3
 @pytest.mark.parametrize(
     ("silent_s", "overdue_s", "unheard", "delayed", "kills_left", "expected"),
     [
-        (LOUD, 0.0, False, False, 1, Rung.NONE),
-        (LOUD, P.grace_s, False, False, 1, Rung.NONE),  # its own deadline asks it to stop, and waits
-        (LOUD, P.grace_s + 0.1, False, False, 1, Rung.KILL),
-        (LOUD, P.grace_s + 0.1, False, True, 1, Rung.KILL),  # that news is there, whatever the path
-        (LOUD, P.grace_s + 0.1, False, False, 0, Rung.NONE),  # the next tick may
-        (P.stale_s + 0.1, 99.0, False, False, 1, Rung.ASK),  # old news of being late is no news
-        (P.stale_s - 0.1, 0.0, True, False, 1, Rung.NONE),
-        (P.stale_s, 0.0, False, False, 1, Rung.ASK),
-        (P.stale_s, 0.0, True, False, 1, Rung.ASK),
-        (QUIET, 0.0, False, False, 1, Rung.ASK),  # however long: nobody has asked it yet
-        (10_000.0, 0.0, False, False, 1, Rung.ASK),
-        (float("inf"), 0.0, False, False, 1, Rung.ASK),
-        (QUIET, 0.0, True, False, 1, Rung.KILL),
-        (QUIET, 0.0, True, True, 1, Rung.ASK),  # the path is delayed: no kill for missing news
-        (10_000.0, 0.0, True, True, 1, Rung.ASK),
-        (QUIET, 0.0, True, False, 0, Rung.NONE),
+        (LOUD, 0.0, False, False, 1, EscalationStep.NONE),
+        (LOUD, P.grace_s, False, False, 1, EscalationStep.NONE),  # its own deadline asks it to stop, and waits
+        (LOUD, P.grace_s + 0.1, False, False, 1, EscalationStep.KILL),
+        (LOUD, P.grace_s + 0.1, False, True, 1, EscalationStep.KILL),  # that news is there, whatever the path
+        (LOUD, P.grace_s + 0.1, False, False, 0, EscalationStep.NONE),  # the next tick may
+        (P.stale_s + 0.1, 99.0, False, False, 1, EscalationStep.ASK),  # old news of being late is no news
+        (P.stale_s - 0.1, 0.0, True, False, 1, EscalationStep.NONE),
+        (P.stale_s, 0.0, False, False, 1, EscalationStep.ASK),
+        (P.stale_s, 0.0, True, False, 1, EscalationStep.ASK),
+        (QUIET, 0.0, False, False, 1, EscalationStep.ASK),  # however long: nobody has asked it yet
+        (10_000.0, 0.0, False, False, 1, EscalationStep.ASK),
+        (float("inf"), 0.0, False, False, 1, EscalationStep.ASK),
+        (QUIET, 0.0, True, False, 1, EscalationStep.KILL),
+        (QUIET, 0.0, True, True, 1, EscalationStep.ASK),  # the path is delayed: no kill for missing news
+        (10_000.0, 0.0, True, True, 1, EscalationStep.ASK),
+        (QUIET, 0.0, True, False, 0, EscalationStep.NONE),
     ],
 )
 def test_the_ladder(
-    silent_s: float, overdue_s: float, unheard: bool, delayed: bool, kills_left: int, expected: Rung
+    silent_s: float, overdue_s: float, unheard: bool, delayed: bool, kills_left: int, expected: EscalationStep
 ) -> None:
     assert rung(P, silent_s, overdue_s, unheard, delayed, kills_left) is expected
 

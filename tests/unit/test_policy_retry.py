@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.failures.failure import RULES, Failure, FailureKind
-from policies.failures.retry import Decision, RetryPolicy, backoff_s, beyond_patience, budget, lapsed, may_retry
+from policies.failures.retry import RetryDecision, RetryPolicy, backoff_s, beyond_patience, budget, lapsed, may_retry
 
 K = FailureKind
 POLICY = RetryPolicy()
@@ -102,7 +102,7 @@ def test_over_the_budget_a_retry_is_deferred(retries_spent: int, successes: int,
 
 @pytest.mark.parametrize("kind", [K.LOST, K.THROTTLED])
 def test_lost_and_throttled_calls_need_no_budget(kind: FailureKind) -> None:
-    assert may_retry(POLICY, failed(kind), 1, 10_000, 0) == Decision(
+    assert may_retry(POLICY, failed(kind), 1, 10_000, 0) == RetryDecision(
         True, f"{kind} at attempt 1 of 8" if kind is K.LOST else "throttled 1 times of 60"
     )
 

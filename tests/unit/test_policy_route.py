@@ -3,7 +3,7 @@
 import pytest
 
 from policies.failures.breaker import BreakerState
-from policies.failures.route_choice import Choice, choose, model_class, pool_name, route_name
+from policies.failures.route_choice import RouteChoice, choose, model_class, pool_name, route_name
 
 C, O, H = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN  # noqa: E741 (one letter a state: a table)
 
@@ -43,17 +43,17 @@ def test_bedrock_and_vertex_count_each_model_for_itself_and_each_region() -> Non
 @pytest.mark.parametrize(
     ("states", "choice"),
     [
-        ([C], Choice(0)),
-        ([C, C, C], Choice(0)),
-        ([O], Choice(None)),
-        ([O, C], Choice(1)),
-        ([O, O, C, H], Choice(2)),
-        ([H], Choice(None, (0,))),
-        ([H, C], Choice(1, (0,))),  # work goes on beside the probe of what is preferred
-        ([O, H, C], Choice(2, (1,))),
-        ([H, O, H], Choice(None, (0, 2))),
-        ([], Choice(None)),
+        ([C], RouteChoice(0)),
+        ([C, C, C], RouteChoice(0)),
+        ([O], RouteChoice(None)),
+        ([O, C], RouteChoice(1)),
+        ([O, O, C, H], RouteChoice(2)),
+        ([H], RouteChoice(None, (0,))),
+        ([H, C], RouteChoice(1, (0,))),  # work goes on beside the probe of what is preferred
+        ([O, H, C], RouteChoice(2, (1,))),
+        ([H, O, H], RouteChoice(None, (0, 2))),
+        ([], RouteChoice(None)),
     ],
 )
-def test_which_route_is_used(states: list[BreakerState], choice: Choice) -> None:
+def test_which_route_is_used(states: list[BreakerState], choice: RouteChoice) -> None:
     assert choose(states) == choice

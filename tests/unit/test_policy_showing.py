@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from policies.decisions.file_selection import File, shown
+from policies.decisions.file_selection import FolderFile, shown
 
-FILES = [File("a.py", 300), File("b.py", 500), File("sub/c.py", 400), File("notes.md", 100), File("x", 50)]
+FILES = [
+    FolderFile("a.py", 300),
+    FolderFile("b.py", 500),
+    FolderFile("sub/c.py", 400),
+    FolderFile("notes.md", 100),
+    FolderFile("x", 50),
+]
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cortex.scheduler.reports import Report, RouteSignals
-from cortex.scheduler.state import Settings
+from cortex.scheduler.reports import ProgressReport, RouteSignals
+from cortex.scheduler.state import SchedulerSettings
 from cortex.scheduler.step import SOON_S, report_after_s
 from policies.limits import limit
-from policies.limits.limit import Bucket, Limit, RateLimits, Sample, new, observe
-from policies.limits.probing import Load, Mode, Probing
+from policies.limits.limit import PoolLimit, RateLimits, ReportedBucket, UsageSample, new, observe
+from policies.limits.probing import PoolLoad, ProbeMode, Probing
 from tests.town import OTHER, ROUTE, Town
 from tests.unit.test_policy_limit import POLICY, sample
 
@@ -24,30 +24,35 @@ from tests.unit.test_policy_limit import POLICY, sample
         ([sample(20), sample(40, in_flight=3, begun=0)], False),  # enough is allowed
         ([sample(20), sample(40, unwell=60)], False),
         ([sample(20), sample(40, throttled=1)], False),
-        ([sample(20), sample(40, rate=RateLimits(requests=Bucket(600, 500)))], False),  # it is told: no search
+        ([sample(20), sample(40, rate=RateLimits(requests=ReportedBucket(600, 500)))], False),  # it is told: no search
     ],
 )
-def test_whoever_reports_hears_whether_the_next_round_of_answers_may_double_it(reports: list[Sample], soon: bool) -> None:
+def test_whoever_reports_hears_whether_the_next_round_of_answers_may_double_it(
+    reports: list[UsageSample], soon: bool
+) -> None:
     limit = new(POLICY)
     assert [observe(POLICY, limit, 100 + at_s, each) for at_s, each in enumerate(reports)][-1] is soon
 
 
 def test_a_limit_that_grows_back_asks_for_no_hurry() -> None:
-    limit = Limit(Probing(20.0, Mode.CONCURRENCY, ceiling=40.0, cut=0.5, return_s=8.0), Load(latency_s=1.0))
+    limit = PoolLimit(
+        Probing(20.0, ProbeMode.CONCURRENCY, ceiling=40.0, cut=0.5, return_s=8.0), PoolLoad(latency_s=1.0)
+    )
     before = limit.probing.concurrency
     assert not any(observe(POLICY, limit, 100 + at_s, sample(20)) for at_s in range(3))
     assert limit.probing.concurrency > before
 
 
 def test_reports_are_wanted_sooner_while_slow_start_goes_up() -> None:
-    scene = Town(Settings(limit=limit.LimitPolicy(start=20)))
+    scene = Town(SchedulerSettings(limit=limit.LimitPolicy(start=20)))
     scene.join("a", 1_000)
     of, of_another = (
-        Report("branch:0", "b1", "node", 9, "calling", 0, routes=(RouteSignals(name, name, 0),)) for name in (ROUTE, OTHER)
+        ProgressReport("branch:0", "b1", "node", 9, "calling", 0, routes=(RouteSignals(name, name, 0),))
+        for name in (ROUTE, OTHER)
     )
     often = scene.settings.report_s
 
-    def wanted(report: Report = of) -> float:
+    def wanted(report: ProgressReport = of) -> float:
         return report_after_s(scene.state, report)
 
     assert wanted() == often
@@ -65,8 +70,8 @@ def test_reports_are_wanted_sooner_while_slow_start_goes_up() -> None:
 
 def test_nobody_is_asked_to_report_less_often_for_it() -> None:
     quick = SOON_S / 4
-    scene = Town(Settings(limit=limit.LimitPolicy(start=20), report_s=quick))
+    scene = Town(SchedulerSettings(limit=limit.LimitPolicy(start=20), report_s=quick))
     scene.join("a", 1_000)
     scene.report(begun=20, answered=20, latency_s=20, flights=20)
-    told = Report("branch:0", "b1", "node", 9, "calling", 0, routes=(RouteSignals(ROUTE, ROUTE, 0),))
+    told = ProgressReport("branch:0", "b1", "node", 9, "calling", 0, routes=(RouteSignals(ROUTE, ROUTE, 0),))
     assert report_after_s(scene.state, told) == quick

@@ -16,7 +16,7 @@ from policies.estimates.tokens import (
     TOOL_TOKENS,
     TOOLS_TOKENS,
     UNBOUNDED,
-    Estimate,
+    TokenEstimate,
     bodies_tokens_bound,
     body_tokens_bound,
     text_within_tokens_bound,
@@ -111,7 +111,10 @@ def picture(size: int) -> dict[str, object]:
     ],
 )
 def test_an_image_costs_by_its_size_and_not_by_its_bytes(wrapped: Any, pictures: int) -> None:
-    sizes = [body_tokens_bound(body(messages=[{"role": "user", "content": wrapped(picture(size))}])) for size in (50, 5_000_000)]
+    sizes = [
+        body_tokens_bound(body(messages=[{"role": "user", "content": wrapped(picture(size))}]))
+        for size in (50, 5_000_000)
+    ]
     assert sizes[0] == sizes[1]
     assert pictures * IMAGE_TOKENS < sizes[1] < pictures * IMAGE_TOKENS + 500
 
@@ -142,8 +145,8 @@ def test_what_no_bytes_bound_is_unbounded(request_body: bytes) -> None:
 # -- the estimate --------------------------------------------------------------------------------
 
 
-def seen(*samples: tuple[int, int]) -> Estimate:
-    estimate = Estimate()
+def seen(*samples: tuple[int, int]) -> TokenEstimate:
+    estimate = TokenEstimate()
     for prompt_bytes, tokens in samples:
         estimate = estimate.update(prompt_bytes, tokens)
     return estimate
@@ -190,9 +193,9 @@ def test_more_bytes_are_never_fewer_tokens(pairs: list[tuple[int, int]], size: i
 
 
 def test_before_anything_was_seen_the_prior_is_cautious() -> None:
-    assert Estimate().tokens(1_000) == 500 + FRAMING_TOKENS
-    assert Estimate().tokens(1_001) == 501 + FRAMING_TOKENS
-    assert Estimate().tokens_least(1_000) == 125
+    assert TokenEstimate().tokens(1_000) == 500 + FRAMING_TOKENS
+    assert TokenEstimate().tokens(1_001) == 501 + FRAMING_TOKENS
+    assert TokenEstimate().tokens_least(1_000) == 125
 
 
 def test_a_few_reports_do_not_lift_the_prior_and_many_do() -> None:
@@ -212,7 +215,7 @@ def test_one_lying_report_in_a_hundred_moves_nothing() -> None:
 
 @pytest.mark.parametrize(("prompt_bytes", "tokens"), [(511, 400), (0, 0), (4_000, 0), (4_000, -3)])
 def test_small_prompts_and_impossible_counts_are_passed_over(prompt_bytes: int, tokens: int) -> None:
-    assert Estimate().update(prompt_bytes, tokens) == Estimate()
+    assert TokenEstimate().update(prompt_bytes, tokens) == TokenEstimate()
 
 
 def test_a_refusal_as_too_large_tightens() -> None:
@@ -230,7 +233,7 @@ def test_a_refusal_as_too_large_tightens() -> None:
 def test_an_estimate_has_a_fixed_size_and_survives_the_snapshot() -> None:
     estimate = seen(*((size, size // 3) for size in range(512, 3_000)))
     assert len(msgspec.msgpack.encode(estimate)) < 200
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(estimate), type=Estimate) == estimate
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(estimate), type=TokenEstimate) == estimate
 
 
 @pytest.mark.parametrize(
@@ -248,7 +251,16 @@ def test_verdict(bound: int, least: int, tokens_max: int, expected: str) -> None
     assert verdict(bound, least, tokens_max) == expected
 
 
-TEXTS_WITHIN = ("hello", "", "grüß dich", 'a "type": "image" in it', "a \\ and \\u00e9", '"tools": ["mcp_servers"]', "x" * 900, "\U0001f600")
+TEXTS_WITHIN = (
+    "hello",
+    "",
+    "grüß dich",
+    'a "type": "image" in it',
+    "a \\ and \\u00e9",
+    '"tools": ["mcp_servers"]',
+    "x" * 900,
+    "\U0001f600",
+)
 REQUESTS: tuple[dict[str, Any], ...] = (
     {}, {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}},
     {"tools": [{"name": "answer", "input_schema": {"type": "object"}}]}, {"tools": [{"type": "bash_20250124", "name": "bash"}]},
@@ -267,7 +279,19 @@ def test_the_bound_of_a_text_within_a_request_is_that_of_the_request(text, more)
     assert text_within_tokens_bound(whole, within, tokens_besides(request(""))) == body_tokens_bound(whole)
 
 
-@pytest.mark.parametrize("bodies", [(), (b"{}",), (b"{}", b"{..}"), (b'{"type": "document"}', b"{}"), (b"{}", "{grüß}".encode()), (b"\\u00e9", b"{}"),
-                                    (b"{}", "\ufdfa".encode() * 20), (b'["' + b"\\ufdfa" * 20 + b'"]', b"{}"), (b"a\\n", b'\\"')])
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        (),
+        (b"{}",),
+        (b"{}", b"{..}"),
+        (b'{"type": "document"}', b"{}"),
+        (b"{}", "{grüß}".encode()),
+        (b"\\u00e9", b"{}"),
+        (b"{}", "\ufdfa".encode() * 20),
+        (b'["' + b"\\ufdfa" * 20 + b'"]', b"{}"),
+        (b"a\\n", b'\\"'),
+    ],
+)
 def test_the_bound_of_several_requests_is_the_largest(bodies):
     assert bodies_tokens_bound(bodies) == max(map(body_tokens_bound, bodies), default=0)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import cortex
-from cortex.control import Bounds, Rules
+from cortex.control import ControlBounds, DispatchRules
 from cortex.programs.toolloop import toolloop
 from cortex.state.program import Program, build, params_of
 
@@ -32,7 +32,7 @@ async def flowing(ctx: cortex.Context, seconds: float, several: set[int] | None 
     "program",
     [
         Outer(), Outer(rate=2, names=["a"], inner=Inner(1)), flowing(seconds=3), flowing(seconds=3, several={3, 1, 2}),
-        toolloop(count=2, bounds=Bounds(seconds_max=5, usd_max=1), rules=Rules(approve=["record"])),
+        toolloop(count=2, bounds=ControlBounds(seconds_max=5, usd_max=1), rules=DispatchRules(approve=["record"])),
     ],
 )  # fmt: skip
 def test_what_is_built_again_has_the_same_parameters(program: Any) -> None:

@@ -16,7 +16,9 @@ from tests.stage import Stage, asked
 APPEND = '<append path="a.txt">\nx\n</append>'
 
 
-def seen(left: int | None = 3, *, passed: bool = False, folder: str = "f0", said: str | None = None, **more: Any) -> Any:
+def seen(
+    left: int | None = 3, *, passed: bool = False, folder: str = "f0", said: str | None = None, **more: Any
+) -> Any:
     """What a worker tells after a round; ``folder``: hash of its state."""
     words = f"{left} missing" if said is None and left is not None else said or ""
     found = {"passed": passed, "exit": 0 if passed else 1, "failing": left, "said": words, "found": words}
@@ -27,19 +29,21 @@ def seen(left: int | None = 3, *, passed: bool = False, folder: str = "f0", said
 class Work:
     """A stage on which tools are answered by hand."""
 
-    def __init__(self, *, limits: Limits | None = None, first: Any = None, window: int = 200_000, **params: Any) -> None:
+    def __init__(
+        self, *, limits: Limits | None = None, first: Any = None, window: int = 200_000, **params: Any
+    ) -> None:
         program = Ralph(folder="work", task="Do it.", check="false", **params)
         self.stage = Stage(program, limits, window=window)
         self.tool("folder_opened", first or seen())
 
     def tool(self, name: str, value: Any) -> None:
-        said = [each for each in self.stage.said if isinstance(each, commands.RunTool)][-1]
+        said = [each for each in self.stage.said if isinstance(each, commands.StartToolRun)][-1]
         assert said.tool == name
         self.stage.turn(events.Observed(said.goal, said.attempt, value, self.stage.k.at_s, None))
 
     @property
     def ran(self) -> Any:
-        return [each for each in self.stage.said if isinstance(each, commands.RunTool)][-1].arguments
+        return [each for each in self.stage.said if isinstance(each, commands.StartToolRun)][-1].arguments
 
     def round(self, value: Any, answer: str = APPEND) -> str:
         """One round: what its call saw."""
@@ -155,12 +159,12 @@ def test_refused_edits_are_told_to_the_next_round():
 
 def test_a_folder_that_cannot_be_worked_on_ends_it_in_a_line():
     stage = Stage(Ralph(folder="work", task="Do it.", check="false"))
-    said = next(each for each in stage.said if isinstance(each, commands.RunTool))
+    said = next(each for each in stage.said if isinstance(each, commands.StartToolRun))
     from policies.failures.failure import Failure, FailureKind
 
     gone = Failure(FailureKind.FAULTY, "no folder work")
     stage.turn(events.Observed(said.goal, said.attempt, None, 1.0, gone))
-    leaving = [each for each in stage.said if isinstance(each, commands.RunTool)][-1]
+    leaving = [each for each in stage.said if isinstance(each, commands.StartToolRun)][-1]
     assert (leaving.tool, leaving.arguments) == ("folder_closed", {"folder": "work"})
     stage.turn(events.Observed(leaving.goal, leaving.attempt, None, 2.0, None))
     answer = {"passed": False, "ended": "faulty", "rounds": 0, "failing": None, "check": "no folder work"}

@@ -13,7 +13,7 @@ from cortex.loop.step import step
 from cortex.programs.table import META, Table
 from cortex.state import commands, events
 from cortex.state.state import State
-from cortex.values.limits import Route, Terms
+from cortex.values.limits import JobTerms, Route
 from cortex.values.reply import Reply, Usage
 from policies.estimates.price import parse_price
 
@@ -27,14 +27,12 @@ class Played:
     def __init__(self, program: Table, price: Any = PRICE) -> None:
         self.program = program
         route = Route(endpoint="https://x", model="m", price=price)
-        self.terms = Terms(
-            job="j", program="table", params_json=b"{}", fingerprint="f", route=route, streams=True
-        )
+        self.terms = JobTerms(job="j", program="table", params_json=b"{}", fingerprint="f", route=route, streams=True)
         self.k = State(terms=self.terms)
         self.turns: list[events.Turn] = []
         self.calls: list[commands.Call] = []
         self.rows: list[dict[str, Any]] = []
-        self.take(events.Opened(self.terms, 1), events.Granted(10))
+        self.take(events.Opened(self.terms, 1), events.PermitsGranted(10))
 
     def take(self, *batch: events.Event) -> None:
         turn = events.Turn(float(len(self.turns)), (batch,))
@@ -42,11 +40,11 @@ class Played:
         for command in step(self.k, self.program, turn):
             if isinstance(command, commands.Call):
                 self.calls.append(command)
-            elif isinstance(command, commands.Emit):
+            elif isinstance(command, commands.EmitResult):
                 self.rows.append(json.loads(command.value))
 
     def feed(self, *rows: events.Row) -> None:
-        self.take(events.Fed(rows, 0, 1, True))
+        self.take(events.RowsRead(rows, 0, 1, True))
 
     def answer(self, text: str, stop_reason: str = "end_turn", remembered: bool = False, **fields: Any) -> None:
         call = self.calls[-1]
@@ -54,7 +52,7 @@ class Played:
         body = msgspec.json.encode({"content": content})
         reply = Reply(body, stop_reason, "m-1", Usage(10, 3))
         if remembered:
-            self.take(events.Recalled(call.goal, call.sample, call.hash, reply))
+            self.take(events.ReplyRecalled(call.goal, call.sample, call.hash, reply))
         else:
             self.take(events.Answered(call.goal, call.sample, call.attempt, call.hash, reply, 0.25))
 

@@ -8,15 +8,15 @@ import msgspec
 import pytest
 
 from cortex.state.goals import Goal
-from cortex.state.route_share import Share
+from cortex.state.route_share import RouteShare
 from cortex.state.state import State
-from cortex.values.counters import Tally
+from cortex.values.counters import JobCounters
 from cortex.values.fast_setattr import quick_to_set
 from cortex.values.ledger import Ledger
 from tests.stage import Flat, Stage
 
 
-@pytest.mark.parametrize("kind", [Goal, Ledger, Share, State, Tally])
+@pytest.mark.parametrize("kind", [Goal, Ledger, RouteShare, State, JobCounters])
 def test_what_is_set_for_each_call_is_set_like_a_slot(kind: type) -> None:
     assert kind.__setattr__ is object.__setattr__ and kind.__delattr__ is object.__delattr__
 

@@ -7,7 +7,7 @@ import pytest
 from actors.top.layout import Table, columns_shown
 from actors.top.text_output import lines
 from actors.top.view import screen
-from policies.limits.limit import Caps
+from policies.limits.limit import PoolCaps
 from tests.sights import NOW_S, ROUTE, cluster, job, seen
 
 
@@ -46,7 +46,9 @@ def test_a_job(made, expected):
 
 
 def test_on_eighty_columns_failed_rows_are_among_what_is_shown():
-    wide = job(job="batch-requests-e7d54c5f", results=18_080, rows_expected=19_998, rate_per_s=250.0, left_s=5.0, unit="rows")
+    wide = job(
+        job="batch-requests-e7d54c5f", results=18_080, rows_expected=19_998, rate_per_s=250.0, left_s=5.0, unit="rows"
+    )
     table = _table(screen(seen(wide)), "jobs")
     assert "FAILED" in {table.columns[place].title for place, _ in columns_shown(table, 78)}
 
@@ -54,7 +56,9 @@ def test_on_eighty_columns_failed_rows_are_among_what_is_shown():
 def test_a_job_that_is_still_to_be_read_or_cannot_be():
     unread = job()
     unread = type(unread)(job="new", facts={}, source="journal", as_of_s=NOW_S)
-    bad = type(unread)(job="bad", facts={"job": "bad", "outcome": "unreadable", "why": "damaged"}, source="journal", as_of_s=NOW_S)
+    bad = type(unread)(
+        job="bad", facts={"job": "bad", "outcome": "unreadable", "why": "damaged"}, source="journal", as_of_s=NOW_S
+    )
     shown = screen(seen(unread, bad))
     assert {row.cells[0]: (row.cells[1], row.cells[-1]) for row in _table(shown, "jobs").rows} == {
         "new": ("…", "still to be read"), "bad": ("unreadable", "damaged"),
@@ -105,14 +109,19 @@ def test_an_open_breaker_says_why_and_when_it_is_probed():
 
 
 def test_who_bounded_a_pool():
-    caps = Caps(concurrency=20, requests_per_min=600.0, who="ann", at_s=NOW_S - 60)
+    caps = PoolCaps(concurrency=20, requests_per_min=600.0, who="ann", at_s=NOW_S - 60)
     assert _cells(screen(seen(clusters=(cluster(caps=caps),))), "routes")["WHY"] == "concurrency 20, rpm 600 by ann"
 
 
 def test_who_drained_a_node_and_what_became_of_its_branches():
     shown = screen(seen(job(), clusters=(cluster(drained_by="ann"),)))
     node = _cells(shown, "nodes")
-    assert (node["NODE"], node["STATE"], node["DRAINED BY"], node["BRANCHES"]) == ("abababababab…", "drained", "ann", "2")
+    assert (node["NODE"], node["STATE"], node["DRAINED BY"], node["BRANCHES"]) == (
+        "abababababab…",
+        "drained",
+        "ann",
+        "2",
+    )
     branch = _cells(shown, "actors", 1)
     assert (branch["STATE"], branch["DRAINED BY"]) == ("draining", "ann")
     assert {row.level for row in _table(shown, "actors").rows[:2]} == {"warn"}

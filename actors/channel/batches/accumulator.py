@@ -17,7 +17,7 @@ from actors.channel.batches.orders import Orders, passes
 from actors.ports.runtime import Runtime
 from cortex.state import commands, events
 from cortex.state.state import State, flight_key
-from policies.estimates.batching import Batching, fits, gather_until_s
+from policies.estimates.batching import BatchingPolicy, fits, gather_until_s
 from policies.estimates.tokens import body_tokens_bound
 from policies.failures.failure import RULES, Failure, FailureKind
 
@@ -82,7 +82,7 @@ class Gathering:
             call = hand.calls.pop(key)
             hand.size -= len(call.body)
             said = Failure(FailureKind.CANCELLED, "abandoned before it was sent", sent=False)
-            self._put([events.Broke(goal, call.sample, attempt, said)])
+            self._put([events.AttemptFailed(goal, call.sample, attempt, said)])
         return others
 
     def look(self) -> None:
@@ -127,7 +127,7 @@ class Gathering:
         del self._hands[place]
         return 0.0
 
-    def _cut(self, hand: _Hand, batching: Batching) -> Calls:
+    def _cut(self, hand: _Hand, batching: BatchingPolicy) -> Calls:
         """The oldest calls, as many as go together."""
         cut: Calls = {}
         size = 0
@@ -183,7 +183,7 @@ class Gathering:
             for call, refused in zip(some, said.refused, strict=False):
                 if refused is not None:
                     del calls[flight_key(call.goal, call.attempt)]
-                    self._put([events.Broke(call.goal, call.sample, call.attempt, refused)])
+                    self._put([events.AttemptFailed(call.goal, call.sample, call.attempt, refused)])
             heavy = heavy[len(some) :]
 
     def _refuse(self, calls: Calls, failure: Failure) -> None:
@@ -192,7 +192,7 @@ class Gathering:
             said = f"the provider's message batches cannot be used: {failure.message}"
             failure = msgspec.structs.replace(failure, kind=FailureKind.BLOCKED, message=said)
         failure = msgspec.structs.replace(failure, sent=False)
-        self._put([events.Broke(call.goal, call.sample, call.attempt, failure) for call in calls.values()])
+        self._put([events.AttemptFailed(call.goal, call.sample, call.attempt, failure) for call in calls.values()])
 
 
 def _more(k: State) -> bool:

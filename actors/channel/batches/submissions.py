@@ -22,16 +22,18 @@ from actors.ports.runtime import Runtime
 from cortex.loop.batch_submissions import custom_id
 from cortex.state import commands, events
 from cortex.state.state import State
-from cortex.values.batch_record import Stand, Submission
+from cortex.values.batch_record import Submission, SubmissionStatus
 from cortex.values.limits import Limits
-from policies.estimates.batching import LOOKS_SHORT_MAX, Batching, absent
+from policies.estimates.batching import LOOKS_SHORT_MAX, BatchingPolicy, absent
 from policies.failures.failure import Failure, FailureKind
 
 PERMITS = 1_000_000
 """A road of message batches has no share of a pool: what is in flight there is bounded by the user's concurrency."""
 CONCURRENCY_DEFAULT = 20_000
 """Requests with the provider at once, where the user names no number: each keeps its row in memory meanwhile."""
-QUICK = Batching(gather_s=0.05, gather_max_s=1.0, settle_s=1.0, submit_timeout_s=60.0, poll_s=0.05, poll_max_s=1.0)
+QUICK = BatchingPolicy(
+    gather_s=0.05, gather_max_s=1.0, settle_s=1.0, submit_timeout_s=60.0, poll_s=0.05, poll_max_s=1.0
+)
 """For a simulated provider, which works off in moments what a real one takes an hour for."""
 WITHDRAW_S = 10.0
 """How long a job that has ended waits for the provider to hear that its batches are not wanted any more."""
@@ -84,13 +86,16 @@ class Submissions:
         """Calls that nobody waits for and that are in hand do not go; the rest is given back."""
         return self._gathering.abandon(keys)
 
-    def carry_out(self, command: commands.Submit | commands.Find | commands.Collect | commands.Withdraw) -> None:
+    def carry_out(
+        self,
+        command: commands.SubmitBatch | commands.FindSubmission | commands.CollectResults | commands.CancelSubmission,
+    ) -> None:
         """Do what K wants done; what is being done already is not done twice."""
-        if isinstance(command, commands.Submit):
+        if isinstance(command, commands.SubmitBatch):
             self._begin("submit", command.number, self._submit)
-        elif isinstance(command, commands.Find):
+        elif isinstance(command, commands.FindSubmission):
             self._begin("find", command.number, self._find)
-        elif isinstance(command, commands.Collect):
+        elif isinstance(command, commands.CollectResults):
             self._begin("collect", command.number, self._collect)
         else:
             self._begin("withdraw", command.number, partial(self._withdraw, command.route, command.name))
@@ -103,7 +108,7 @@ class Submissions:
         k = self._state()
         for number in list(self._bodies):
             made = k.submissions.get(number)
-            if number < k.next_submission and (made is None or made.stand == Stand.OUT):
+            if number < k.next_submission and (made is None or made.stand == SubmissionStatus.OUT):
                 del self._bodies[number]
 
     def results(self, number: int, blob: bytes) -> list[events.Event]:
@@ -119,7 +124,7 @@ class Submissions:
                 asked = flight.sent or flight.hash
                 found.append(events.Answered(flight.goal, flight.sample, flight.attempt, asked, reply))
             elif failure is not None:
-                found.append(events.Broke(flight.goal, flight.sample, flight.attempt, failure))
+                found.append(events.AttemptFailed(flight.goal, flight.sample, flight.attempt, failure))
         return found
 
     async def settle(self) -> None:
@@ -142,7 +147,7 @@ class Submissions:
         number = self._next = max(self._next, self._state().next_submission)
         self._next += 1
         self._bodies[number] = calls
-        self._put([events.Intended(number, place, tuple(calls), newest)])
+        self._put([events.SubmissionIntended(number, place, tuple(calls), newest)])
 
     # -- one submission --------------------------------------------------------------------------------------------
 
@@ -163,7 +168,7 @@ class Submissions:
             except Exception as error:  # the branch may have died, or be slow: it may be handing it over still
                 await asyncio.sleep(max(0.0, until_s - self._runtime.now_s()))
                 failure = Failure(FailureKind.TRANSIENT, f"the branch that submitted it did not answer ({error})")
-                return events.Doubted(number, failure)
+                return events.SubmissionUncertain(number, failure)
             if said is not None:
                 break
             if self._runtime.now_s() >= until_s:
@@ -172,9 +177,13 @@ class Submissions:
                 break
             await self._orders.pause(0, None)
         if said.failure is None:
-            return events.Submitted(number, said.name)
+            return events.SubmissionAccepted(number, said.name)
         sure = surely_not_made(said.failure)
-        return events.Unsubmitted(number, said.failure) if sure else events.Doubted(number, said.failure)
+        return (
+            events.SubmissionRejected(number, said.failure)
+            if sure
+            else events.SubmissionUncertain(number, said.failure)
+        )
 
     async def _find(self, number: int) -> None:
         """Look through the batches made since the intent: count and then custom ids decide which of them it is."""
@@ -187,12 +196,12 @@ class Submissions:
                 found, early = await self._among(made, said, strangers)
                 if found is None and not early and absent(made.settled_at_s, listed_at_s):
                     never = Failure(FailureKind.LOST, "the provider never had it", sent=False)
-                    found = events.Unsubmitted(number, made.failure or never)
+                    found = events.SubmissionRejected(number, made.failure or never)
                 if found is not None:
                     self._put([found])
                     return
             elif said is not None and said.failure is not None and not passes(said.failure):
-                self._put([events.Stuck(number, said.failure)])
+                self._put([events.SubmissionUnreadable(number, said.failure)])
                 return
             await self._orders.pause(looks, said)
             looks += 1
@@ -217,9 +226,9 @@ class Submissions:
             elif first.failure is not None or not first.name:
                 why = first.failure.message if first.failure is not None else "they are empty"
                 why = f"batch {each.name} may be it, and its results cannot be read: {why}"
-                return events.Stuck(made.number, Failure(FailureKind.REJECTED, why)), False
+                return events.SubmissionUnreadable(made.number, Failure(FailureKind.REJECTED, why)), False
             elif first.name in ids:
-                return events.Submitted(made.number, each.name), False
+                return events.SubmissionAccepted(made.number, each.name), False
             else:
                 strangers.add(each.name)
         return None, early
@@ -236,7 +245,7 @@ class Submissions:
                 del self._reading[number]
                 if said is not None and said.failure is None:
                     if said.rows >= requests or short >= LOOKS_SHORT_MAX:
-                        self._put([events.Collected(number)])
+                        self._put([events.ResultsCollected(number)])
                         return
                     short += 1
             if said is not None and said.failure is not None and not passes(said.failure):
@@ -272,9 +281,9 @@ class Submissions:
             return
         failure = Failure(FailureKind.FAULTY, f"{type(error).__name__} while it was looked after: {error}")
         if kind == "submit":
-            self._put([events.Doubted(number, failure)])
+            self._put([events.SubmissionUncertain(number, failure)])
         elif kind in ("find", "collect"):
-            self._put([events.Stuck(number, failure)])
+            self._put([events.SubmissionUnreadable(number, failure)])
         else:
             raise error
 
@@ -282,8 +291,8 @@ class Submissions:
 def _gone(made: Submission, failure: Failure) -> events.Event:
     """Its batch, which there was, cannot be read."""
     if failure.kind == FailureKind.LOST:
-        return events.Unsubmitted(made.number, failure)
+        return events.SubmissionRejected(made.number, failure)
     if failure.status == 404:
         said = f"batch {made.name} is not there any more, and the provider keeps results for 29 days"
         failure = msgspec.structs.replace(failure, message=f"{said} ({failure.message})")
-    return events.Stuck(made.number, failure)
+    return events.SubmissionUnreadable(made.number, failure)

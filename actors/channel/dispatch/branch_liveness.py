@@ -81,7 +81,7 @@ class BranchLiveness:
         for key in keys:
             call = link.out.pop(key)
             failure = Failure(FailureKind.LOST, why)
-            lost.append(events.Broke(call.goal, call.sample, call.attempt, failure, by=link.name))
+            lost.append(events.AttemptFailed(call.goal, call.sample, call.attempt, failure, by=link.name))
             self.where.pop(key, None)
         self.look(link)
         if lost:

@@ -176,7 +176,7 @@ class Dispatch:
                 continue
             self._where.pop(key, None)
             failure = Failure(FailureKind.CANCELLED, "abandoned before it was sent", sent=False)
-            unsent.append(events.Broke(goal, call.sample, attempt, failure))
+            unsent.append(events.AttemptFailed(goal, call.sample, attempt, failure))
         for name, some in by_link.items():
             self._runtime.peer(name).tell("abandon", self._job, self.epoch, tuple(some))
         if unsent:

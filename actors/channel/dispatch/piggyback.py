@@ -44,7 +44,7 @@ class Along:
         said, blob = answer
         batch = decoded(blob)
         last = batch[-1]
-        assert isinstance(last, (events.Answered, events.Broke)), "a branch tells of attempts"
+        assert isinstance(last, (events.Answered, events.AttemptFailed)), "a branch tells of attempts"
         link.brought = number, flight_key(last.goal, last.attempt)
         self._bring(Entry(blob, len(batch), None, batch))
         return said

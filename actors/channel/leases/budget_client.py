@@ -20,13 +20,13 @@ from actors.limits.budgets import books_of
 from actors.ports.runtime import Away, Gone, Runtime
 from cortex.admission.budget_slices import open_nusd, unheard, used_nusd
 from cortex.journal.codec import decode_account
-from cortex.scheduler.budgets import Answer, Asked, day_at
+from cortex.scheduler.budgets import BudgetAnswer, BudgetRequest, day_at
 from cortex.state import events
-from cortex.state.budget_slice import NOTHING_YET, TOKENS, Slice
-from cortex.state.shard_record import Report
+from cortex.state.budget_slice import NOTHING_YET, TOKENS, BudgetSlice
+from cortex.state.shard_record import ShardReport
 from cortex.state.state import State
 from cortex.values.ledger import Ledger
-from cortex.values.limits import Terms
+from cortex.values.limits import JobTerms
 from policies.limits.slices import PERIODS, window_of
 
 LOOK_S = 1.0
@@ -39,7 +39,7 @@ AHEAD = 4
 """More is asked for when less than one part in so many of the last slice is left."""
 
 _log = logging.getLogger("cortex.allowance")
-_answer_decoder = msgspec.msgpack.Decoder(Answer)
+_answer_decoder = msgspec.msgpack.Decoder(BudgetAnswer)
 
 
 class Allowance:
@@ -57,7 +57,7 @@ class Allowance:
         here = getattr(runtime, "cluster", "") in ("inline", "local")
         own = Folder(folder) if here or limits else None
         self._books = None if own is None else books_of(own, limits, lambda: runtime.now_s())
-        self._coming: tuple[Slice, ...] | None = None
+        self._coming: tuple[BudgetSlice, ...] | None = None
         """Slices that K will have in its next turn."""
         self._room: dict[str, int] = {}
         """What each slice had left when it was new."""
@@ -71,7 +71,7 @@ class Allowance:
         """It has never begun anything, and nobody could be told so yet."""
         self._parent: Parent | None = None
 
-    async def first(self, terms: Terms, journal: Journal) -> list[events.Event]:
+    async def first(self, terms: JobTerms, journal: Journal) -> list[events.Event]:
         """For the first turn of this incarnation: what it may commit. Raises ``StoreError`` where a budget covers the
         job and no price is known."""
         self._parent = Parent(self._job, self._runtime) if terms.shard else None
@@ -80,13 +80,13 @@ class Allowance:
         account = journal.account(journal.seq)
         ledger = decode_account(account).ledger if account else Ledger()
         if self._parent is not None:
-            report = Report(journal.epoch, self._parent.next(), ledger)
+            report = ShardReport(journal.epoch, self._parent.next(), ledger)
             self._parent.lent = await self._parent.ask(report)  # before anything is begun
         ledger.turn_to(self._runtime.now_s())
         self._new = not account
         answer = await self._ask(self._asked(terms, ledger, ()))
         if answer is None:  # a budget that nobody has heard of bounds it all the same: it begins when it was asked
-            return [events.Leased((NOTHING_YET,))]
+            return [events.BudgetLeased((NOTHING_YET,))]
         if terms.labels and answer.slices and (said := unpriced(terms, answer.slices[0].budget)):
             raise StoreError(said)
         return [self._event(answer)] if answer.slices else []
@@ -113,7 +113,7 @@ class Allowance:
         """Of what a shard tells its parent next."""
         return self._parent.next() if self._parent is not None else 0
 
-    def _covered(self, terms: Terms) -> bool:
+    def _covered(self, terms: JobTerms) -> bool:
         return bool(terms.labels) or self._parent is not None
 
     def _low(self, k: State) -> bool:
@@ -180,32 +180,34 @@ class Allowance:
         if self._parent is not None and any(each.upto_nusd < held.get(each.budget, 0) for each in event.slices):
             self._stir.set()  # what another shard waits for is free when this is told
 
-    def _event(self, answer: Answer) -> events.Leased:
-        return events.Leased(answer.slices, answer.said, answer.again_s)
+    def _event(self, answer: BudgetAnswer) -> events.BudgetLeased:
+        return events.BudgetLeased(answer.slices, answer.said, answer.again_s)
 
-    def _asked(self, terms: Terms, ledger: Ledger, slices: tuple[Slice, ...], lacks_nusd: int = 0) -> Asked:
+    def _asked(
+        self, terms: JobTerms, ledger: Ledger, slices: tuple[BudgetSlice, ...], lacks_nusd: int = 0
+    ) -> BudgetRequest:
         day = day_at(self._runtime.now_s(), ledger.day)
         now = msgspec.structs.replace(ledger)  # K's own turns with its turns alone
         now.turn_to(86_400.0 * day)
         own = [each for each in slices if each.period in PERIODS]
         holds = {each.budget: each.upto_nusd for each in own if each.window == window_of(each.period, day)}
-        return Asked(
+        return BudgetRequest(
             job=self._job, labels=terms.labels, day=day, day_nusd=now.day_nusd, month_nusd=now.month_nusd,
             holds=holds, lacks_nusd=lacks_nusd, new=self._new,
         )  # fmt: skip
 
-    async def _ask(self, asked: Asked) -> Answer | None:
+    async def _ask(self, asked: BudgetRequest) -> BudgetAnswer | None:
         """None where nobody answers now."""
-        answer: Answer | None = Answer()
+        answer: BudgetAnswer | None = BudgetAnswer()
         if asked.labels:
             answer = await self._of_budgets(asked)
         if answer is not None and self._parent is not None:
             slices, said = self._parent.lent
-            answer = Answer((*answer.slices, *slices), answer.said or said, answer.again_s, answer.spent)
+            answer = BudgetAnswer((*answer.slices, *slices), answer.said or said, answer.again_s, answer.spent)
             self._room |= self._parent.room()
         return answer
 
-    async def _of_budgets(self, asked: Asked) -> Answer | None:
+    async def _of_budgets(self, asked: BudgetRequest) -> BudgetAnswer | None:
         try:
             if self._books is not None:
                 answer = await asyncio.to_thread(self._books.ask, asked)
@@ -224,7 +226,7 @@ class Allowance:
         return answer
 
 
-def _slices(k: State) -> tuple[Slice, ...]:
+def _slices(k: State) -> tuple[BudgetSlice, ...]:
     return k.purse.slices if k.purse is not None else ()
 
 
@@ -234,7 +236,7 @@ def _lacks(k: State, period: str = "") -> int:
     return k.purse.lacks_tokens if period == TOKENS else k.purse.lacks_nusd
 
 
-def _more(k: State, slices: tuple[Slice, ...]) -> bool:
+def _more(k: State, slices: tuple[BudgetSlice, ...]) -> bool:
     """Whether these have room for what the next call needs, or leave less than there was."""
     held = {each.budget: each.upto_nusd for each in _slices(k)}
     return all(each.upto_nusd >= used_nusd(k, each.period) + _lacks(k, each.period) for each in slices) or any(
@@ -242,7 +244,7 @@ def _more(k: State, slices: tuple[Slice, ...]) -> bool:
     )
 
 
-def unpriced(terms: Terms, budget: str) -> str:
+def unpriced(terms: JobTerms, budget: str) -> str:
     """Why a budget cannot hold for a job, if so: nobody knows what its calls cost."""
     for route in terms.routes:
         if route.price is None and not route.endpoint.startswith("sim:"):
@@ -253,7 +255,7 @@ def unpriced(terms: Terms, budget: str) -> str:
     return ""
 
 
-def as_if_paid(terms: Terms, budget: str) -> str:
+def as_if_paid(terms: JobTerms, budget: str) -> str:
     """Said of a rehearsal at a price: it rehearses budgets too, so it takes its part of them."""
     if not any(route.endpoint.startswith("sim:") and route.price is not None for route in terms.routes):
         return ""

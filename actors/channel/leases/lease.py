@@ -23,7 +23,7 @@ from cortex.scheduler.job_families import member_of
 from cortex.scheduler.reports import Claim, Claims, Grant
 from cortex.scheduler.state import LEASE_S
 from cortex.state import events
-from cortex.state.route_share import Share
+from cortex.state.route_share import RouteShare
 from cortex.state.state import State
 from cortex.values.limits import Route
 from policies.failures.route_choice import pool_name, route_name
@@ -64,7 +64,7 @@ class _Place:
         self.blocked = False
         """Whether it was told that the account is blocked, and so grants one call alone."""
 
-    def held(self, share: Share) -> int:
+    def held(self, share: RouteShare) -> int:
         """What may be used now or is used still: a permit that was taken back counts until its call has come home."""
         busy, may = share.in_flight, share.permits
         if share.starts >= 0:
@@ -73,7 +73,7 @@ class _Place:
             return max(may, busy, *self.coming)
         return may if may > busy else busy
 
-    def overtaken(self, share: Share) -> bool:
+    def overtaken(self, share: RouteShare) -> bool:
         """Whether the cortex was told that more is held, or that the account is blocked, and neither is so any more."""
         return self.held(share) < self.told or (self.blocked and share.blocked is None)
 
@@ -169,7 +169,7 @@ class Lease:
             stirs |= (want > then and leased(k, lane) < want) or (want == 0 and then > 1)
         return stirs
 
-    def taken(self, event: events.Granted) -> None:
+    def taken(self, event: events.PermitsGranted) -> None:
         """A grant is in K now."""
         for place in self._places:
             if place.at == event.route and place.coming and event.why != RAN_OUT:
@@ -190,7 +190,7 @@ class Lease:
             return []
         self._put_aside = True
         self._stir.set()
-        return [events.Granted(0, place.at, why=RAN_OUT) for place in self._places]
+        return [events.PermitsGranted(0, place.at, why=RAN_OUT) for place in self._places]
 
     # -- holding it ------------------------------------------------------------------------------------------------
 
@@ -347,7 +347,7 @@ class Lease:
         place.coming.append(grant.permits)
         self._put(
             [
-                events.Granted(
+                events.PermitsGranted(
                     grant.permits, place.at, starts, grant.generation, grant.requests_per_s, grant.input_tokens_per_s,
                     grant.output_tokens_per_s, grant.why, grant.memo, grant.again_s,
                 )
@@ -355,7 +355,7 @@ class Lease:
         )  # fmt: skip
 
 
-def drawing(k: State, lane: int = 0) -> list[Share]:
+def drawing(k: State, lane: int = 0) -> list[RouteShare]:
     """The shares of a lane's routes that draw on a pool: roads of message batches do not."""
     if not (k.terms.fallbacks or k.terms.role_routes or k.terms.route.batched):
         return k.shares

@@ -6,13 +6,13 @@ import msgspec
 
 from actors.ports.runtime import Runtime
 from cortex.goals import shards
-from cortex.state.budget_slice import JOB, TOKENS, Slice
-from cortex.state.shard_record import Report
+from cortex.state.budget_slice import JOB, TOKENS, BudgetSlice
+from cortex.state.shard_record import ShardReport
 from cortex.state.state import State
 
 QUIET_S = 15.0
 """A shard in which nothing changes is heard so often all the same: who is silent for long may be dead."""
-_decoder = msgspec.msgpack.Decoder(tuple[tuple[Slice, ...], str])
+_decoder = msgspec.msgpack.Decoder(tuple[tuple[BudgetSlice, ...], str])
 
 
 class Parent:
@@ -23,10 +23,10 @@ class Parent:
         self._peer = runtime.peer(f"channel:{parent}")
         self._goal = int(goal)
         self._serial = 0
-        self._told: Report | None = None
+        self._told: ShardReport | None = None
         self._told_s = float("-inf")
         self._used = {JOB: 0, TOKENS: 0}
-        self.lent: tuple[tuple[Slice, ...], str] = (), ""
+        self.lent: tuple[tuple[BudgetSlice, ...], str] = (), ""
         """The slices that it answered last, and why no more is to be had."""
         self.failed: dict[str, int] = {}
         """Failed rows by kind, as it was told last."""
@@ -38,7 +38,7 @@ class Parent:
             return
         self.failed = dict(k.tally.failed_for_good)
         self._told = None
-        same = msgspec.msgpack.decode(msgspec.msgpack.encode(now), type=Report)  # K goes on meanwhile
+        same = msgspec.msgpack.decode(msgspec.msgpack.encode(now), type=ShardReport)  # K goes on meanwhile
         self.lent = await self.ask(msgspec.structs.replace(same, serial=self.next()))
         self._told, self._told_s = same, at_s
 
@@ -47,7 +47,7 @@ class Parent:
         self._serial += 1
         return self._serial
 
-    async def ask(self, report: Report) -> tuple[tuple[Slice, ...], str]:
+    async def ask(self, report: ShardReport) -> tuple[tuple[BudgetSlice, ...], str]:
         """What it may commit, when that stands in the parent's journal."""
         self._used = {JOB: report.ledger.committed_nusd, TOKENS: report.ledger.committed_tokens}
         return _decoder.decode(await self._peer.ask("shard", self._goal, msgspec.msgpack.encode(report)))

@@ -21,13 +21,13 @@ from actors.limits import overrides
 from actors.limits.shared_accounts import PLACE, accounts_at
 from actors.ports.runtime import Away, Gone, Peer
 from cortex.values.limits import Limits
-from policies.limits.limit import NO_CAPS, Caps
+from policies.limits.limit import NO_CAPS, PoolCaps
 
 CAPS = {
     "concurrency": "concurrency", "rpm": "requests_per_min", "itpm": "input_tokens_per_min",
     "otpm": "output_tokens_per_min", "headroom": "headroom",
 }  # fmt: skip
-"""Option -> field of ``Caps``."""
+"""Option -> field of ``PoolCaps``."""
 
 
 def limit(route: str, clear: bool, options: Options) -> int:
@@ -61,7 +61,7 @@ def limit(route: str, clear: bool, options: Options) -> int:
     return _told(pool, before, now, f"jobs of {where}" if accounts is None else f"clusters that share {where}")
 
 
-def _read(before: Caps, asked: dict[str, Any]) -> Caps:
+def _read(before: PoolCaps, asked: dict[str, Any]) -> PoolCaps:
     """Return the caps with the options in ``asked`` applied, parsed like the limits of a job."""
     over = {field: getattr(before, field) for field in CAPS.values()}
     try:
@@ -73,7 +73,7 @@ def _read(before: Caps, asked: dict[str, Any]) -> Caps:
     except ValueError as error:
         raise CommandError(str(error)) from None
     found = {field: getattr(limits, field) for name, field in CAPS.items() if name in asked}
-    return Caps(**over | found)
+    return PoolCaps(**over | found)
 
 
 def _wide(kept: dict[str, Any]) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def _meant(text: str, known: dict[str, set[str]], where: str) -> str:
     raise CommandError(f"no route {text!r} is known in {where}; known: {', '.join(sorted(known))}")
 
 
-def _told(pool: str, before: Caps, now: Caps, whose: str) -> int:
+def _told(pool: str, before: PoolCaps, now: PoolCaps, whose: str) -> int:
     said = [
         f"{option(name)} {_value(now, field)} (was {_value(before, field)})"
         for name, field in CAPS.items()
@@ -102,12 +102,12 @@ def _told(pool: str, before: Caps, now: Caps, whose: str) -> int:
     return COMPLETE
 
 
-def _value(held: Caps, field: str) -> str:
+def _value(held: PoolCaps, field: str) -> str:
     value = getattr(held, field)
     return NONE if value is None else f"{value:g}"
 
 
-def _listed(route: str, known: dict[str, set[str]], held: dict[str, Caps], options: Options, where: str) -> int:
+def _listed(route: str, known: dict[str, set[str]], held: dict[str, PoolCaps], options: Options, where: str) -> int:
     """Print the limits in force, with author and time. Return the exit code."""
     shown = [_meant(route, known, where)] if route else sorted(pool for pool in held if overrides.binds(held[pool]))
     facts = [_facts(pool, held.get(pool, NO_CAPS)) for pool in shown]
@@ -123,7 +123,7 @@ def _listed(route: str, known: dict[str, set[str]], held: dict[str, Caps], optio
     return COMPLETE
 
 
-def _facts(pool: str, held: Caps) -> dict[str, Any]:
+def _facts(pool: str, held: PoolCaps) -> dict[str, Any]:
     facts = {name: getattr(held, field) for name, field in CAPS.items()}
     return {"pool": pool, **facts, "who": held.who, "at_s": held.at_s}
 
@@ -155,7 +155,7 @@ async def _in_cluster(cluster: str, route: str, clear: bool, asked: dict[str, An
 
     async def saying(peer: Peer) -> int:
         told = await peer.ask("status")
-        held = {pool: Caps(**each["caps"]) for pool, each in told["pools"].items()}
+        held = {pool: PoolCaps(**each["caps"]) for pool, each in told["pools"].items()}
         known = overrides.known(folder) | {pool: set(each.get("routes", ())) for pool, each in told["pools"].items()}
         if not clear and not asked:
             return _listed(route, known, held, options, cluster)
@@ -167,6 +167,3 @@ async def _in_cluster(cluster: str, route: str, clear: bool, asked: dict[str, An
         return _told(pool, before, now, f"jobs of {cluster}")
 
     return await asked_cortex(cluster, saying)
-
-
-

@@ -14,10 +14,10 @@ from actors.cli.options.options import Options
 from actors.cli.run.execute import answer_text
 from actors.history.recorded_replies import Recordings, terms_for
 from actors.programs import loader
-from cortex.journal.dry_run import DryRun, NewCall, Totals
+from cortex.journal.dry_run import DryRun, DryRunTotals, NewCall
 from cortex.state.program import Program
 from cortex.values.display import clipped
-from cortex.values.limits import Terms
+from cortex.values.limits import JobTerms
 from policies.estimates.price import usd, usd_text
 
 _SHOWN_MAX = 20
@@ -43,7 +43,7 @@ def replay(job: str, where: str, pairs: list[str], options: Options) -> int:
     return PARTIAL if totals.calls or totals.runs or totals.waits else COMPLETE if outcome == "complete" else FAILED
 
 
-def _program(terms: Terms, where: str, pairs: list[str]) -> Program:
+def _program(terms: JobTerms, where: str, pairs: list[str]) -> Program:
     """The job's own program as it is now, or another, with the job's parameters as far as it has them too."""
     if not where:
         type_ = loader.find(terms.program)
@@ -82,7 +82,7 @@ def _call(each: NewCall) -> dict[str, Any]:
     return told
 
 
-def _sums(totals: Totals) -> tuple[int | None, int | None]:
+def _sums(totals: DryRunTotals) -> tuple[int | None, int | None]:
     """What the new calls would cost together, and the most; None where the route has no price."""
     if any(each.cost_nusd is None for each in totals.calls):
         return None, None
@@ -135,5 +135,3 @@ def _worth(input_tokens: int, output_tokens: int, cost: int | None, most: int | 
 
 def _many(count: int, noun: str, nouns: str = "") -> str:
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
-
-

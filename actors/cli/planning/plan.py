@@ -42,18 +42,18 @@ from actors.journal.reply_index import remembered
 from actors.planning.inputs import endpoint_to, limits_of, routes, sample_order, seed_of, strata_of
 from actors.planning.row_sizes import Sizes
 from actors.planning.sample_job import Heard, Picked, seen_in
-from cortex.planning import Rows, Sample, Terms, planned
+from cortex.planning import InputRows, PlanSample, PlanTerms, planned
 from cortex.programs.batch import Batch
 from cortex.programs.table import Table
 from cortex.values.limits import BATCHES
-from policies.estimates.tokens import Estimate
-from policies.estimates.transport_choice import NOW, Wanted, chosen, roads
+from policies.estimates.tokens import TokenEstimate
+from policies.estimates.transport_choice import NOW, TransportLimits, chosen, roads
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """A sample that was asked."""
 
-    sample: Sample
+    sample: PlanSample
     heard: Heard
     standing: Standing
     remembered: int
@@ -86,14 +86,14 @@ def plan(path: str, output: str, sample: int, options: Options) -> int:
             spool_of(folder, order.named()).unlink(missing_ok=True)
     now_s = time.time()
     limits = limits_of(folder, found.now, order.limits, asked.heard if asked else Heard())
-    terms = Terms(
+    terms = PlanTerms(
         price=found.now.price, batch_price=found.batches.price if found.batches else None,
         prompt_tokens_max=_room(order, found.now.context_window), limits=limits, retry=order.limits.retry,
         answers_max=2 if isinstance(order.program, Table) and order.program.schema else 1,
     )  # fmt: skip
     made = planned(rows, terms, asked.sample if asked else None)
     deadline_at_s = order.limits.deadline_at_s
-    wanted = Wanted(order.limits.max_cost_nusd, None if deadline_at_s is None else deadline_at_s - now_s)
+    wanted = TransportLimits(order.limits.max_cost_nusd, None if deadline_at_s is None else deadline_at_s - now_s)
     ways = roads(
         made.rows, made.cost, made.duration.seconds, made.batch_cost, wanted, float(made.call_worst_nusd),
         batches=found.batches is not None,
@@ -144,7 +144,7 @@ def _refused_as_the_job(order: Order, options: Options, folder: Folder, check: C
 
 
 def _asked(
-    order: Order, options: Options, folder: Folder, check: Check, source: Any, rows: Rows, wanted: int,
+    order: Order, options: Options, folder: Folder, check: Check, source: Any, rows: InputRows, wanted: int,
     environ: dict[str, str],
 ) -> Asked | int:  # fmt: skip
     """Ask a sample's rows, or look at what they were answered before; or the exit code, where that came to nothing."""
@@ -163,7 +163,7 @@ def _asked(
         say(f"sample {headline(standing)}; give the same command again to go on, or less --sample")
         return code
     seen, remembered, heard = seen_in(folder, job, places)
-    sample = Sample(strata, seen)
+    sample = PlanSample(strata, seen)
     if standing.outcome != "complete" or not sample.answered:
         say(f"sample {headline(standing)}")
         for line in filter(None, (why(standing), last_failed(standing.facts))):
@@ -218,15 +218,15 @@ def _room(order: Order, window: int) -> int:
     return room if own is None else min(room, own)
 
 
-def _too_large(rows: Rows, terms: Terms) -> int:
+def _too_large(rows: InputRows, terms: PlanTerms) -> int:
     """Rows that surely pass M: they fail, unsent."""
-    estimate, room = Estimate(), terms.prompt_tokens_max
+    estimate, room = TokenEstimate(), terms.prompt_tokens_max
     if not rows.sizes or estimate.tokens_least(max(rows.sizes)) <= room:
         return 0
     return sum(estimate.tokens_least(size) > room for size in rows.sizes)
 
 
-def _result_bytes(order: Order, rows: Rows, reply_bytes: int) -> int:
+def _result_bytes(order: Order, rows: InputRows, reply_bytes: int) -> int:
     """About what the results come to, as lines of JSON: the replies, and of a table the rows that go with them."""
     if not isinstance(order.program, Table):
         return reply_bytes + 60 * len(rows.sizes)

@@ -10,13 +10,13 @@ import msgspec
 from actors.cli.jobs.rendering import size_text
 from actors.common.units import clock, span
 from actors.files.sources.row_source import Check
-from cortex.planning import BYTES_PER_TOKEN, Plan, Sample
+from cortex.planning import BYTES_PER_TOKEN, JobPlan, PlanSample
 from cortex.values.display import simulated
 from cortex.values.limits import Route
 from policies.estimates import duration
-from policies.estimates.forecast import CONFIDENCE, Total
+from policies.estimates.forecast import CONFIDENCE, EstimatedTotal
 from policies.estimates.price import PRICE_FORM, usd, usd_text
-from policies.estimates.transport_choice import BATCHES, MIXED, NOW, Road, Wanted
+from policies.estimates.transport_choice import BATCHES, MIXED, NOW, TransportLimits, TransportOption
 
 
 class Prospect(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,18 +30,18 @@ class Prospect(msgspec.Struct, frozen=True, kw_only=True):
     known: int
     """Of these, rows whose replies are remembered from before."""
     too_large: int
-    sample: Sample | None
+    sample: PlanSample | None
     seed: int = 0
     remembered: int = 0
     sample_job: str = ""
     paid_nusd: int = 0
-    plan: Plan
-    limits: duration.Limits
-    road_wanted: Wanted
+    plan: JobPlan
+    limits: duration.CallLimits
+    road_wanted: TransportLimits
     deadline_at_s: float | None
     now_s: float
-    roads: tuple[Road, ...]
-    road: Road | None
+    roads: tuple[TransportOption, ...]
+    road: TransportOption | None
     notes: tuple[str, ...]
     result_bytes: int
     state: str
@@ -145,7 +145,7 @@ def _limits(of: Prospect) -> Iterator[str]:
         yield "the provider told none: one that shows only when it is met makes it longer"
 
 
-def _limited(of: Prospect) -> list[tuple[str, duration.Told | None, float | None]]:
+def _limited(of: Prospect) -> list[tuple[str, duration.BucketRate | None, float | None]]:
     limits, caps = of.limits, of.limits.caps
     return [
         (duration.REQUESTS, limits.requests, caps.requests_per_min),
@@ -201,7 +201,7 @@ def _asked(of: Prospect) -> str:
     return " and ".join(parts)
 
 
-def _missed(of: Prospect, road: Road) -> str:
+def _missed(of: Prospect, road: TransportOption) -> str:
     parts = []
     if road.over_nusd > 0:
         parts.append(f"--max-cost by up to {_usd(road.over_nusd)}")
@@ -274,7 +274,7 @@ def as_json(of: Prospect) -> str:
     return msgspec.json.encode(found).decode()
 
 
-def _road(of: Road) -> dict[str, Any]:
+def _road(of: TransportOption) -> dict[str, Any]:
     return {
         "route": of.name, "rows_now": of.rows_now, "seconds": round(of.seconds, 3), "meets": of.meets,
         "cost_usd": None if of.cost_nusd is None else _ends(of.cost_nusd.scaled(1e-9), 9),
@@ -282,6 +282,6 @@ def _road(of: Road) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _ends(of: Total, digits: int = 0) -> dict[str, Any]:
+def _ends(of: EstimatedTotal, digits: int = 0) -> dict[str, Any]:
     ends = {"low": of.low, "expected": of.expected, "high": of.high}
     return {name: round(value, digits) if digits else round(value) for name, value in ends.items()}

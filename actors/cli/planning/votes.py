@@ -7,7 +7,7 @@ import msgspec
 from actors.cli.options.errors import COMPLETE
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
-from policies.decisions.voting import Plan, at_least, plan
+from policies.decisions.voting import VotingPlan, at_least, plan
 
 
 def plan_votes(
@@ -38,7 +38,7 @@ def _rate(success: float | None, right: int | None, of: int | None) -> float:
     return success
 
 
-def _said(made: Plan) -> list[str]:
+def _said(made: VotingPlan) -> list[str]:
     return [
         f"k {made.k}: an answer wins when it is {made.k} vote{'s' * (made.k > 1)} ahead of every other",
         f"planned with {made.p:.6g} of the votes right; all {made.steps:,} steps are then right with probability"

@@ -36,7 +36,7 @@ from actors.programs.saved import (
 from actors.sandbox.child_pool import Sandbox
 from cortex.programs.crystal import crystal
 from cortex.programs.rlm import rlm
-from cortex.programs.rlm_record import Recorded, recorded
+from cortex.programs.rlm_record import RecordedRun, recorded
 from cortex.state.program import Program
 from cortex.state.state import State
 
@@ -137,7 +137,7 @@ def told_of_saved(where: str) -> str:
     return "\n".join([*lines, f"cortex run {where} INPUT; cortex run --help: the other options"])
 
 
-def _recorded(k: State, job: str) -> Recorded:
+def _recorded(k: State, job: str) -> RecordedRun:
     program = load(k.terms.program, k.terms.params_json)
     if type(program) is not rlm:
         raise CommandError(f"job {job} is one of {k.terms.program}: only what rlm wrote can be saved")
@@ -171,7 +171,7 @@ def _origin(k: State) -> Origin:
     return Origin(k.terms.job, k.terms.route.model, _today(), cortex.__version__)
 
 
-def _cost(k: State, record: Recorded) -> Cost:
+def _cost(k: State, record: RecordedRun) -> Cost:
     facts = summary(k)
     tokens = facts["input_tokens"] + facts["cache_read_tokens"] + facts["cache_creation_tokens"]
     return Cost(record.writing_calls, facts["calls"], tokens, facts["output_tokens"], facts["cost_usd"])

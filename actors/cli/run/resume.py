@@ -35,7 +35,7 @@ from actors.programs import loader
 from actors.routing.routes import remembered
 from cortex.programs.shards import unsharded
 from cortex.state.state import State
-from cortex.values.batch_record import Stand
+from cortex.values.batch_record import SubmissionStatus
 
 Decided = tuple[tuple[int, str], ...]
 
@@ -151,7 +151,11 @@ def _anew(k: State) -> bool:
 
 def _refuse_undoubted(k: State, decided: Decided) -> None:
     """A word about a message batch that is not in doubt would be a mistake, and could pay for it twice."""
-    doubted = {made.number for made in k.submissions.values() if made.stand in (Stand.DOUBTED, Stand.ASKING)}
+    doubted = {
+        made.number
+        for made in k.submissions.values()
+        if made.stand in (SubmissionStatus.DOUBTED, SubmissionStatus.ASKING)
+    }
     for each, _ in decided:
         if each not in doubted:
             known = f"in doubt: {', '.join(map(str, sorted(doubted)))}" if doubted else "none is in doubt"
@@ -181,8 +185,6 @@ def _source(folder: Folder, order: Order, k: State) -> Any:
         raise
     if check.digest != order.places.get("digest", check.digest):
         source.close()
-        raise CommandError(
-            f"{order.input} has changed since job {order.job} began: put it back, or begin another job"
-        )
+        raise CommandError(f"{order.input} has changed since job {order.job} began: put it back, or begin another job")
     tell_problems(order.input, check)
     return source

@@ -27,7 +27,7 @@ from actors.maintenance import offline_edits
 from actors.maintenance.retry_rows import Rows, reopening
 from actors.programs import loader
 from cortex.programs.shards import Shards
-from cortex.state.events import Reopened
+from cortex.state.events import RowsReopened
 from cortex.state.state import State
 from policies.failures.failure import FailureKind
 
@@ -109,7 +109,7 @@ def _anew(k: State) -> str:
     )
 
 
-def _kept(event: Reopened, k: State, sink: FileSink | TableSink | None) -> Reopened:
+def _kept(event: RowsReopened, k: State, sink: FileSink | TableSink | None) -> RowsReopened:
     """A file is written anew; what cannot be cut back goes on after the results that stay as they were."""
     if sink is None or sink.cuts_back:
         return event
@@ -130,7 +130,6 @@ def _refuse_changed(sink: FileSink | TableSink, k: State) -> None:
         sink.close()
 
 
-def _note(event: Reopened) -> str:
+def _note(event: RowsReopened) -> str:
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in event.kinds.items())
     return f"{len(event.keys):,} failed rows are asked again ({kinds})"
-

@@ -58,7 +58,7 @@ from cortex.flows.program import Flow
 from cortex.programs.shards import unsharded
 from cortex.programs.table import Table
 from cortex.state.program import Program, params_of
-from cortex.values.limits import Limits, Terms
+from cortex.values.limits import JobTerms, Limits
 
 BATCH = "batch"
 CRYSTAL = "crystal"
@@ -250,9 +250,7 @@ def tell_problems(path: str, check: Check) -> None:
 def _one_model(check: Check) -> str:
     if len(check.models) > 1:
         named = ", ".join(check.models[:5]) + (", ..." if len(check.models) > 5 else "")
-        raise CommandError(
-            f"the rows name several models ({named}): a job asks one: give --model NAME, or split them"
-        )
+        raise CommandError(f"the rows name several models ({named}): a job asks one: give --model NAME, or split them")
     return check.models[0] if check.models else ""
 
 
@@ -296,7 +294,7 @@ def _begun(order: Order, options: Options, folder: Folder, source: Any, check: C
     return carry_out(work)
 
 
-def keep_shards(order: Order, options: Options, before: Terms) -> None:
+def keep_shards(order: Order, options: Options, before: JobTerms) -> None:
     """Which rows are whose is settled when a job begins."""
     order.shards = unsharded(loader.load(before.program, before.params_json))[1]
     if options.shards and options.shards != order.shards:
@@ -304,7 +302,7 @@ def keep_shards(order: Order, options: Options, before: Terms) -> None:
         say(f"{said} (--fresh begins it anew)")
 
 
-def refuse_other_places(order: Order, before: Terms, job: str) -> None:
+def refuse_other_places(order: Order, before: JobTerms, job: str) -> None:
     """The same job runs the same program, reads the same input and writes to the same output."""
     then, now = before.places, order.places
     if before.program != loader.place_of(type(order.runs())):
@@ -316,12 +314,10 @@ def refuse_other_places(order: Order, before: Terms, job: str) -> None:
         )
     if then.get("output", "") != whole(order.output):
         was = then.get("output") or "no file"
-        raise CommandError(
-            f"job {job} writes to {was}: give another --job, or `cortex results {job} -o FILE`"
-        )
+        raise CommandError(f"job {job} writes to {was}: give another --job, or `cortex results {job} -o FILE`")
 
 
-def _refuse_losing(order: Order, options: Options, before: Terms, outcome: str) -> None:
+def _refuse_losing(order: Order, options: Options, before: JobTerms, outcome: str) -> None:
     """What a complete job has written is not written over because the same name now asks another model."""
     then, now = remembered(before.places), order.wish
     same = (then.model, then.provider, then.base_url) == (now.model, now.provider, now.base_url)
@@ -334,7 +330,7 @@ def _refuse_losing(order: Order, options: Options, before: Terms, outcome: str) 
         )
 
 
-def _already_over(order: Order, options: Options, folder: Folder, before: Terms, job: str) -> int | None:
+def _already_over(order: Order, options: Options, folder: Folder, before: JobTerms, job: str) -> int | None:
     """The exit code of a job that has ended for good, and asks the same; None where there is something to do."""
     if not _same(order, before):
         return None
@@ -349,14 +345,14 @@ def _already_over(order: Order, options: Options, folder: Folder, before: Terms,
     return report(standing, options)
 
 
-def _same(order: Order, before: Terms) -> bool:
+def _same(order: Order, before: JobTerms) -> bool:
     """Whether a job asks what it asked before: the same program with the same parameters, of the same model."""
     where, params = loader.place_of(type(order.runs())), params_of(order.runs())
     unchanged = before.fingerprint == loader.fingerprint(where, params)
     return unchanged and before.places.get("wish") == remember(order.wish)
 
 
-def _as_retried(order: Order, before: Terms, folder: Folder) -> Wish:
+def _as_retried(order: Order, before: JobTerms, folder: Folder) -> Wish:
     """The same command goes on with a retry that was interrupted, also where that asks another model."""
     if not _same(order, before):
         return order.wish
@@ -364,7 +360,7 @@ def _as_retried(order: Order, before: Terms, folder: Folder) -> Wish:
     return msgspec.structs.replace(order.wish, model=model)
 
 
-def refuse_paying_again(order: Order, before: Terms) -> None:
+def refuse_paying_again(order: Order, before: JobTerms) -> None:
     """A job that keeps no text remembers nothing; and what a job keeps it cannot lose by going on."""
     job = order.named()
     if before.keeps_text and not order.keeps_text:

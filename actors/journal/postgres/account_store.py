@@ -9,10 +9,10 @@ import msgspec
 
 from actors.journal.postgres.folder import DatabaseFolder
 from policies.limits import tenancy
-from policies.limits.limit import Caps
+from policies.limits.limit import PoolCaps
 
 _KIND = "account"
-_decoder = msgspec.msgpack.Decoder(tenancy.Account)
+_decoder = msgspec.msgpack.Decoder(tenancy.SharedAccount)
 
 
 class Accounts:
@@ -27,10 +27,10 @@ class Accounts:
         """Make the tables where they are not there. Raises ``StoreError``."""
         self.folder.prepare()
 
-    def ask(self, pool: str, asked: tenancy.Asked) -> tenancy.Share:
+    def ask(self, pool: str, asked: tenancy.TenantRequest) -> tenancy.TenantShare:
         """A share of a pool, durable when this returns. Raises ``StoreError``."""
 
-        def change(there: dict[str, bytes], at_s: float) -> tuple[dict[str, bytes | None], tenancy.Share]:
+        def change(there: dict[str, bytes], at_s: float) -> tuple[dict[str, bytes | None], tenancy.TenantShare]:
             account = _account(there, pool)
             share = tenancy.ask(account, asked, at_s)
             return {pool: msgspec.msgpack.encode(account)}, share
@@ -47,11 +47,11 @@ class Accounts:
 
         self._register.change(change)
 
-    def caps(self) -> dict[str, Caps]:
+    def caps(self) -> dict[str, PoolCaps]:
         """What was set by hand, by pool. Raises ``StoreError``."""
         return {name: _decoder.decode(blob).caps for name, blob in self._register.read().items()}
 
-    def cap(self, pool: str, caps: Caps) -> None:
+    def cap(self, pool: str, caps: PoolCaps) -> None:
         """Have these bounds in force for all that draw on a pool. Raises ``StoreError``."""
 
         def change(there: dict[str, bytes]) -> tuple[dict[str, bytes | None], None]:
@@ -62,5 +62,5 @@ class Accounts:
         self._register.change(change)
 
 
-def _account(there: dict[str, bytes], pool: str) -> tenancy.Account:
-    return _decoder.decode(there[pool]) if pool in there else tenancy.Account()
+def _account(there: dict[str, bytes], pool: str) -> tenancy.SharedAccount:
+    return _decoder.decode(there[pool]) if pool in there else tenancy.SharedAccount()

@@ -13,7 +13,7 @@ from typing import Any
 
 from actors.journal.journal import Fenced, NoSuchJob, StoreError
 from actors.journal.postgres.connection import Link
-from cortex.journal.snapshots import HEAD_BYTES, Span
+from cortex.journal.snapshots import HEAD_BYTES, PieceSpan
 
 PAGE_BYTES = 4_000_000
 PAGE_TURNS = 16
@@ -153,7 +153,7 @@ class TableStorage:
         """Keep a piece, as a fact."""
         self.set_meta(_piece(generation, number), blob, epoch)
 
-    def keep_pieces(self, spans: Sequence[Span], epoch: int) -> None:
+    def keep_pieces(self, spans: Sequence[PieceSpan], epoch: int) -> None:
         """Remove the others."""
         firsts = [_piece(span.generation, span.first) for span in spans]
         lasts = [_piece(span.generation, span.last) for span in spans]
@@ -272,7 +272,7 @@ class TableStorage:
         """A piece."""
         return self.meta(_piece(generation, number))
 
-    def count_pieces(self, span: Span | None) -> int:
+    def count_pieces(self, span: PieceSpan | None) -> int:
         """How many there are."""
         asked = f"SELECT count(*) FROM cortex_meta WHERE job = %s AND starts_with(key, '{_PIECE}')"
         if span is None:

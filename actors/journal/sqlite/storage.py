@@ -13,7 +13,7 @@ from typing import Any
 
 from actors.journal.journal import DiskFull, Fenced, NoSuchJob, StoreError
 from actors.journal.sqlite.wal import BUSY_S, write_ahead
-from cortex.journal.snapshots import HEAD_BYTES, Span
+from cortex.journal.snapshots import HEAD_BYTES, PieceSpan
 
 WAL_PAGES = 250
 """After so many pages (1 MB) the write-ahead log is folded in and written over from its beginning. To write over what
@@ -37,7 +37,7 @@ def _place(generation: int, number: int) -> int:
     return generation << 32 | number
 
 
-def _places(span: Span) -> tuple[int, int]:
+def _places(span: PieceSpan) -> tuple[int, int]:
     """Of the first and the last."""
     return _place(span.generation, span.first), _place(span.generation, span.last)
 
@@ -136,7 +136,7 @@ class FileStorage:
         with self._writing(epoch):
             self._db.execute("INSERT OR REPLACE INTO pieces VALUES (?, ?)", (_place(generation, number), blob))
 
-    def keep_pieces(self, spans: Sequence[Span], epoch: int) -> None:
+    def keep_pieces(self, spans: Sequence[PieceSpan], epoch: int) -> None:
         """Remove the others."""
         others = "".join(" AND NOT place BETWEEN ? AND ?" for _ in spans)
         with self._writing(epoch):
@@ -239,7 +239,7 @@ class FileStorage:
         row = self._row("SELECT blob FROM pieces WHERE place = ?", (_place(generation, number),))
         return bytes(row[0]) if row else None
 
-    def count_pieces(self, span: Span | None) -> int:
+    def count_pieces(self, span: PieceSpan | None) -> int:
         """How many there are."""
         where, given = ("WHERE place BETWEEN ? AND ?", _places(span)) if span is not None else ("", ())
         found: int = self._row(f"SELECT count(*) FROM pieces {where}", given)[0]

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from cortex.tracing.spans import Ids, Span, What, goal_of
+from cortex.tracing.spans import Span, SpanIds, SpanKind, goal_of
 
 OPERATION: Final = "gen_ai.operation.name"
 PROVIDER: Final = "gen_ai.provider.name"
@@ -102,7 +102,7 @@ class Told(NamedTuple):
 class Job(NamedTuple):
     """What all spans of a job have in common."""
 
-    ids: Ids
+    ids: SpanIds
     common: Attributes
     launched_by: tuple[int, int] | None = None
     """Of a child job: trace and span, in its parent's traces, below which it runs."""
@@ -114,7 +114,7 @@ class Job(NamedTuple):
         return self.ids.trace_id(trace)
 
 
-def job_of(name: str, ids: Ids, labels: tuple[tuple[str, str], ...] = (), traceparent: str = "") -> Job:
+def job_of(name: str, ids: SpanIds, labels: tuple[tuple[str, str], ...] = (), traceparent: str = "") -> Job:
     """A job as its spans tell of it. ``labels``: its user's, by name."""
     common: Attributes = [(JOB, name), (SESSION, name.partition("~")[0])]
     common += [(f"cortex.label.{key}", value) for key, value in labels]
@@ -165,7 +165,7 @@ def told(span: Span, job: Job) -> Told:
         attributes.append((ERROR_TYPE, span.failed))
     attributes += job.common
     parent_id, remote = ids.span_id(span.above) if span.above else 0, False
-    if job.launched_by is not None and span.what is What.JOB:
+    if job.launched_by is not None and span.what is SpanKind.JOB:
         parent_id, remote = job.launched_by[1], True
     links = tuple([(job.trace_id(trace), ids.span_id(key)) for trace, key in span.links]) if span.links else ()
     return Told(
@@ -291,10 +291,12 @@ def short(program: str) -> str:
     return program.rpartition(":")[2].rpartition(".")[2] or program
 
 
-_SAID: dict[What, Callable[[Span, dict[str, Any]], Said]] = {
-    What.GOAL: _goal, What.PART: _goal, What.SELECT: _select, What.CALL: _call, What.ATTEMPT: _attempt,
-    What.ABSORB: _absorb, What.TOOL: _tool, What.CHILD: _child, What.JOIN: _join, What.EPISODE: _episode,
-    What.JOB: _job,
+_SAID: dict[SpanKind, Callable[[Span, dict[str, Any]], Said]] = {
+    SpanKind.GOAL: _goal, SpanKind.PART: _goal, SpanKind.SELECT: _select, SpanKind.CALL: _call,
+    SpanKind.ATTEMPT: _attempt,
+    SpanKind.ABSORB: _absorb, SpanKind.TOOL: _tool, SpanKind.CHILD: _child, SpanKind.JOIN: _join,
+    SpanKind.EPISODE: _episode,
+    SpanKind.JOB: _job,
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from cortex.state import commands, events
 from cortex.state.program import Program
 from cortex.state.state import State
 
-_FOLDED = (events.Answered, events.Recalled, events.Observed, events.Returned, events.Told)
+_FOLDED = (events.Answered, events.ReplyRecalled, events.Observed, events.ChildJobEnded, events.AnswerGiven)
 
 
 class Stopwatch:
@@ -34,7 +34,7 @@ class Stopwatch:
         if not self._waiting:
             self._waiting, self._since_s = True, self._clock()
 
-    def step(self, k: State, program: Program, turn: events.Turn, left: bool) -> commands.Decided:
+    def step(self, k: State, program: Program, turn: events.Turn, left: bool) -> commands.StepCommands:
         """Take the turn; ``left``: not all that was there is taken."""
         if program is not self._program:
             self._program, self._timed = program, cast(Program, _Timed(program, self, self._clock))

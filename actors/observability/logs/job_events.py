@@ -15,9 +15,9 @@ from actors.observability.base.settings import Settings
 from actors.observability.logs.formatting import said
 from actors.observability.metrics.job_meter import Sampled, nobody
 from cortex.scheduler import protocol
-from cortex.scheduler.state import Cluster
+from cortex.scheduler.state import SchedulerState
 from cortex.state import commands, events
-from cortex.state.route_share import Share
+from cortex.state.route_share import RouteShare
 from cortex.state.state import State
 from policies.failures.failure import FailureKind
 
@@ -27,17 +27,23 @@ FAILURES_S: Final = 10.0
 _log = logging.getLogger("cortex.job")
 _cluster = logging.getLogger("cortex.cluster")
 _RARE: Final = frozenset(
-    {events.Opened, events.Rejoined, events.LimitsSet, events.Stopped, events.Resumed, events.Told, events.Doubted,
-     events.Reopened}
+    {
+        events.Opened,
+        events.Rejoined,
+        events.LimitsSet,
+        events.Stopped,
+        events.Resumed,
+        events.AnswerGiven,
+        events.SubmissionUncertain,
+        events.RowsReopened,
+    }
 )
 
 
 class JobLog:
     """A watch of one job. ``monotonic_s``: seconds that never go back. ``sampled``: where an attempt is traced."""
 
-    def __init__(
-        self, job: str, monotonic_s: Callable[[], float] = time.monotonic, sampled: Sampled = nobody
-    ) -> None:
+    def __init__(self, job: str, monotonic_s: Callable[[], float] = time.monotonic, sampled: Sampled = nobody) -> None:
         self._job, self._monotonic_s, self._sampled = job, monotonic_s, sampled
         self._k: State | None = None
         self._failures: dict[str, int] = {}
@@ -100,15 +106,15 @@ class JobLog:
             self._say("the job was told to stop", event=f"job.{event.how}", who=event.who, how=event.how)
         elif isinstance(event, events.Resumed):
             self._say("the job was told to go on", event="job.resumed", who=event.who)
-        elif isinstance(event, events.Reopened):
+        elif isinstance(event, events.RowsReopened):
             self._say(
                 "failed rows are asked again", event="job.reopened", who=event.who, rows=len(event.keys),
                 kinds=event.kinds,
             )  # fmt: skip
-        elif isinstance(event, events.Told):
+        elif isinstance(event, events.AnswerGiven):
             approval = event.name.startswith("approve:")
             self._say("an answer was given", event="job.approved" if approval else "job.answered", who=event.who)
-        elif isinstance(event, events.Doubted):
+        elif isinstance(event, events.SubmissionUncertain):
             self._say("what came of a message batch nobody heard", logging.WARNING, submission=event.number)
 
     def _pause(self, k: State) -> None:
@@ -121,7 +127,7 @@ class JobLog:
             event="job.blocked", kind=str(failure.kind), status=failure.status or None, error_type=failure.error_type,
         )  # fmt: skip
 
-    def _look_on(self, place: int, share: Share) -> None:
+    def _look_on(self, place: int, share: RouteShare) -> None:
         """A route from which nothing comes back, and its first reply after that. What a provider says may quote a
         prompt; what was never sent cannot."""
         k, failure = self._k, share.failing
@@ -161,7 +167,7 @@ class JobLog:
         k = self._k
         for batch in turn.batches:
             for event in batch:
-                if isinstance(event, events.Broke):
+                if isinstance(event, events.AttemptFailed):
                     failure = event.failure
                     trace = (self._sampled(k, event) if k is not None else None) or ("", "")
                     self._say(
@@ -184,43 +190,43 @@ _WORDS: Final = {*FailureKind, "deadline", "cancel", "drain", "condemned", "max_
 class ClusterLog:
     """Looks on at the cortex."""
 
-    def __init__(self, state: Cluster) -> None:
+    def __init__(self, state: SchedulerState) -> None:
         self._state = state
         self._limits: dict[str, int] = {}
 
     def step(self, event: protocol.Event, out: list[protocol.Command]) -> None:
         """Look at what was decided."""
         for order in out:
-            if isinstance(order, protocol.Moved):
+            if isinstance(order, protocol.BreakerMoved):
                 self._moved(order)
-            elif isinstance(order, protocol.Kill):
+            elif isinstance(order, protocol.KillMember):
                 _cluster.warning(**said("an actor is ended by force", event="actor.killed", subject=order.subject,
                                         why=order.why))  # fmt: skip
-            elif isinstance(order, protocol.Start):
+            elif isinstance(order, protocol.StartMember):
                 again = bool(self._state.members[order.name].past[0])
                 _cluster.log(
                     logging.WARNING if again else logging.INFO,
                     **said("an actor is started" + (" again" if again else ""), event="actor.started",
                            subject=order.name),
                 )  # fmt: skip
-            elif isinstance(order, protocol.Condemn):
+            elif isinstance(order, protocol.StopJob):
                 message = "a job is stopped: its channel keeps dying"
                 _cluster.error(**said(message, event="job.condemned", job=order.job))
-        if isinstance(event, protocol.Died):
+        if isinstance(event, protocol.MemberDied):
             known = event.subject in self._state.members or event.subject.startswith("channel:")
             if known:
                 message = "an actor is gone" if event.gone else "an actor is not heard of"
                 _cluster.warning(**said(message, event="actor.lost", subject=event.subject, node=event.node))
-        elif isinstance(event, protocol.Capped):
+        elif isinstance(event, protocol.PoolCapped):
             _cluster.info(**said("a pool was bounded by hand", event="pool.limited", who=event.who, pool=event.pool,
                                  caps=msgspec.to_builtins(event.caps)))  # fmt: skip
-        elif isinstance(event, protocol.Drain):
+        elif isinstance(event, protocol.DrainMember):
             _cluster.info(**said("a node or an actor was told to drain", event="actor.drained", who=event.who,
                                  subject=event.subject))  # fmt: skip
-        elif isinstance(event, protocol.Reported):
+        elif isinstance(event, protocol.MemberReported):
             self._cut()
 
-    def _moved(self, order: protocol.Moved) -> None:
+    def _moved(self, order: protocol.BreakerMoved) -> None:
         again = order.old == "half-open"  # a probe has failed: nothing that was not told
         level = logging.WARNING if order.new == "open" and not again else logging.INFO
         words = {"open": "a breaker opened", "closed": "a breaker closed"}.get(order.new, "a breaker is half open")
@@ -244,7 +250,7 @@ class Logs:
         """Somebody to write of this job."""
         return JobLog(job, sampled=self._sampled)
 
-    def oversee(self, state: Cluster) -> ClusterLog:
+    def oversee(self, state: SchedulerState) -> ClusterLog:
         """Somebody to write of the cluster."""
         return ClusterLog(state)
 

@@ -8,13 +8,13 @@ from typing import Final
 
 from actors.observability.metrics.instruments import POOL, ROLE, STATE, SUBJECT, SUBJECT_KIND
 from actors.observability.metrics.samples import Labels, Point
-from cortex.scheduler.state import Cluster
+from cortex.scheduler.state import SchedulerState
 from policies.failures.breaker import Breaker, BreakerState
 
 _LEVEL: Final = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN: 2}
 
 
-def of_cluster(state: Cluster) -> Iterator[Point]:
+def of_cluster(state: SchedulerState) -> Iterator[Point]:
     """Its counters and gauges: as many as it has pools, routes, tools and nodes."""
     yield Point("cortex.jobs", (), len(state.jobs))
     yield Point("cortex.channels.orphaned", (), sum(job.expired or job.dead for job in state.jobs.values()))

@@ -30,7 +30,7 @@ from actors.observability.metrics.samples import Exemplar, Labels, Point, Spread
 from actors.ports.telemetry import Took
 from cortex.state import commands, events
 from cortex.state.state import State, flight_key
-from cortex.values.limits import Terms
+from cortex.values.limits import JobTerms
 
 TURN = "cortex.turn.duration"
 LAG_S = 60.0
@@ -40,7 +40,7 @@ EXEMPLAR_S = 1.0
 GATHERED_MAX = 4_096
 """Values that wait to be counted."""
 
-Ended = events.Answered | events.Broke
+Ended = events.Answered | events.AttemptFailed
 Sampled = Callable[[State, Ended], tuple[str, str] | None]
 """Trace and span id of an attempt, where its trace is kept."""
 
@@ -95,7 +95,7 @@ class JobMeter:
         self._folder = Folder(folder)
         self._now_s, self._gone, self._sampled = now_s, gone, sampled
         self._k: State | None = None
-        self._terms: Terms | None = None
+        self._terms: JobTerms | None = None
         self._routes: list[Labels] = []
         self._places: dict[int, int] | None = None
         """By attempt: the route that it went to, in a job that has several."""
@@ -119,7 +119,7 @@ class JobMeter:
                 self._answered(answered, turn.at_s)
             if len(answered) < len(batch):
                 for event in batch:
-                    if type(event) is events.Broke:
+                    if type(event) is events.AttemptFailed:
                         self._broke(event, turn.at_s)
                     elif type(event) in _PROGRESS:
                         progress = True
@@ -208,7 +208,7 @@ class JobMeter:
         if len(some) > 1:
             self._show(ends.duration, max(some, key=_elapsed_s), at_s)
 
-    def _broke(self, event: events.Broke, at_s: float) -> None:
+    def _broke(self, event: events.AttemptFailed, at_s: float) -> None:
         place = 0 if self._places is None else self._place(event)
         if event.failure.sent and event.elapsed_s > 0:
             ends = self._of(place, str(event.failure.kind))
@@ -239,14 +239,14 @@ class JobMeter:
                 into.exemplars[bucket] = Exemplar(event.elapsed_s, at_s, *kept)
 
 
-_PROGRESS = frozenset({events.Recalled, events.Observed, events.Returned, events.Collected})
+_PROGRESS = frozenset({events.ReplyRecalled, events.Observed, events.ChildJobEnded, events.ResultsCollected})
 
 
 def _elapsed_s(event: events.Answered) -> float:
     return event.elapsed_s
 
 
-def labels_of(terms: Terms, place: int) -> Labels:
+def labels_of(terms: JobTerms, place: int) -> Labels:
     """A route in the words of the GenAI conventions."""
     route = terms.routes[place]
     found = [(OPERATION, CHAT), (PROVIDER, provider_of(route.endpoint)), (REQUEST_MODEL, route.model)]

@@ -17,7 +17,7 @@ from actors.observability.metrics.cluster_samples import of_cluster
 from actors.observability.metrics.job_meter import JobMeter, Sampled, nobody
 from actors.observability.metrics.samples import Readings
 from actors.ports.telemetry import Oversight
-from cortex.scheduler.state import Cluster
+from cortex.scheduler.state import SchedulerState
 
 READ_S = 5.0
 """How long another thread waits for readings: the event loop may be busy."""
@@ -56,7 +56,7 @@ class Metrics:
         self._meters: dict[str, JobMeter] = {}
         self._last: dict[str, Readings] = {}
         """What ended jobs came to, until that was exported once more."""
-        self._cluster: Cluster | None = None
+        self._cluster: SchedulerState | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def watch(self, job: str, folder: str) -> JobMeter:
@@ -66,7 +66,7 @@ class Metrics:
         self._last.pop(job, None)
         return meter
 
-    def oversee(self, state: Cluster) -> Oversight | None:
+    def oversee(self, state: SchedulerState) -> Oversight | None:
         """The cortex is here: its state is read with the rest."""
         self._found_loop()
         self._cluster = state

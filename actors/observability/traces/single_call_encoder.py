@@ -28,8 +28,8 @@ from actors.observability.base.conventions import (
 )
 from actors.observability.traces.attribute_cache import FORMS_MAX, Number, Text, begun
 from actors.observability.traces.otlp_encoding import Encoder, attribute, field, link, varint
-from cortex.tracing.call_records import Asked, Single, spread
-from cortex.tracing.spans import ODD, Link, Span, What
+from cortex.tracing.call_records import PendingSingleCall, SingleCall, spread
+from cortex.tracing.spans import ODD, Span, SpanKind, SpanLink
 
 _64_BITS = (1 << 64) - 1
 _ABOVE, _SPAN = 0x2208, 0x1208
@@ -47,7 +47,8 @@ _LENGTH_BYTES = 3
 _GOAL_STEP = ODD << 24 & _64_BITS
 """How far the ids of two goals' spans are from each other."""
 _SELECT, _ABSORB, _ATTEMPT, _CALL = (
-    ODD * (1 << 4 | int(what)) & _64_BITS for what in (What.SELECT, What.ABSORB, What.ATTEMPT, What.CALL)
+    ODD * (1 << 4 | int(what)) & _64_BITS
+    for what in (SpanKind.SELECT, SpanKind.ABSORB, SpanKind.ATTEMPT, SpanKind.CALL)
 )
 """How far the ids of a goal's spans are from its own, where they are of its first attempt."""
 _LOW = [bytes((low | 0x80,)) for low in range(0x80)]
@@ -104,9 +105,9 @@ class Singles:
         self._attempt = Struct(f"<BQBQ{len(self._before_waited)}sd").pack
         self._moments = (0.0, 0.0, 0.0)
         self._said_moments = (b"", b"", b"", b"")
-        self._links: tuple[tuple[Link, ...], bytes] = ((), b"")
+        self._links: tuple[tuple[SpanLink, ...], bytes] = ((), b"")
 
-    def said(self, single: Single) -> bytes:
+    def said(self, single: SingleCall) -> bytes:
         """Five fields of a ``ScopeSpans``; empty where its form has no room for all that is to be said."""
         goal, asked, event = single.goal, single.asked, single.event
         reply, by = event.reply, event.by
@@ -160,7 +161,7 @@ class Singles:
 
     # -- what many share -------------------------------------------------------------------------------------------
 
-    def _new_moments(self, asked: Asked, at_s: float) -> None:
+    def _new_moments(self, asked: PendingSingleCall, at_s: float) -> None:
         """Those that were asked in one turn, and came in one, share these."""
         self._moments = (asked.begin_s, asked.asked_s, at_s)
         begin_ns, asked_ns, at_ns = int(asked.begin_s * 1e9), int(asked.asked_s * 1e9), int(at_s * 1e9)
@@ -169,11 +170,11 @@ class Singles:
             _moment(_END, at_ns) + bytes((_BEGIN,)), _times(_BEGIN, begin_ns, _END, at_ns),
         )  # fmt: skip
 
-    def _new_links(self, links: tuple[Link, ...]) -> None:
+    def _new_links(self, links: tuple[SpanLink, ...]) -> None:
         ids = self._job.ids
         self._links = (links, b"".join([link(self._job.trace_id(trace), ids.span_id(key)) for trace, key in links]))
 
-    def _formed(self, key: tuple[object, ...], single: Single) -> _Form:
+    def _formed(self, key: tuple[object, ...], single: SingleCall) -> _Form:
         select, absorb, attempt, call, goal = (self._same(span) for span in spread((single,)))
         sent = _TIMES_BYTES + len(self._before_waited) + 8
         parts = (

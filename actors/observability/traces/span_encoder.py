@@ -32,8 +32,8 @@ from actors.observability.base.conventions import (
 from actors.observability.traces.attribute_cache import FORMS_MAX, Number, Text, begun
 from actors.observability.traces.otlp_encoding import Encoder, attribute, field, link
 from actors.observability.traces.single_call_encoder import Singles
-from cortex.tracing.call_records import Call, Exchange, Single, Whole, spread
-from cortex.tracing.spans import ODD, Span, What, goal_of
+from cortex.tracing.call_records import CallRecord, ExchangeRecord, SingleCall, Whole, spread
+from cortex.tracing.spans import ODD, Span, SpanKind, goal_of
 from cortex.values.reply import Usage
 
 _64_BITS = (1 << 64) - 1
@@ -46,10 +46,10 @@ _HEAD_BYTES = Struct(f"<{_HEAD}").size
 _root = Struct("<18s2s8sBQBQ").pack
 _ROOT_BYTES = Struct("<18s2s8sBQBQ").size
 _SELECT, _ATTEMPT, _ABSORB = (
-    ODD * (int(what) - int(What.CALL)) for what in (What.SELECT, What.ATTEMPT, What.ABSORB)
+    ODD * (int(what) - int(SpanKind.CALL)) for what in (SpanKind.SELECT, SpanKind.ATTEMPT, SpanKind.ABSORB)
 )
 """How far the ids of a call's spans are from its own."""
-_GOAL = What.GOAL
+_GOAL = SpanKind.GOAL
 _LENGTH_BYTES = 3
 """Of what stands before a span of 128 to 16,383 bytes."""
 _ONE_BYTE = 0x80
@@ -100,9 +100,9 @@ class Wire:
         said: list[bytes] = []
         single = self._singles.said
         for each in records:
-            if isinstance(each, Single):
+            if isinstance(each, SingleCall):
                 said.append(single(each) or self._apart(each))
-            elif isinstance(each, Exchange):
+            elif isinstance(each, ExchangeRecord):
                 said.append(self._exchange(each))
             elif each.what is _GOAL and not each.failed and _PLAIN.issuperset(each.facts):
                 said.append(self._plain(each))
@@ -110,12 +110,12 @@ class Wire:
                 said.append(self._encoder.span(told(each, self.job)))
         return said
 
-    def _apart(self, single: Single) -> bytes:
+    def _apart(self, single: SingleCall) -> bytes:
         """One of which its form has no room for all that is to be said."""
         exchange, goal = single.apart()
         return self._exchange(exchange) + self._plain(goal)
 
-    def _exchange(self, exchange: Exchange) -> bytes:
+    def _exchange(self, exchange: ExchangeRecord) -> bytes:
         call, by, number = exchange.call, exchange.by, exchange.attempt
         if exchange.failed or exchange.goals or exchange.reply or call.body or not by or number >= _ONE_BYTE:
             return self._spread(exchange)
@@ -144,11 +144,11 @@ class Wire:
             around, length, below, own_id, _BEGIN, asked_ns, _END, end_ns,
         ) + said  # fmt: skip
 
-    def _spread(self, exchange: Exchange) -> bytes:
+    def _spread(self, exchange: ExchangeRecord) -> bytes:
         """One of which more is said, or less, than its form has room for."""
         return b"".join([self._encoder.span(told(span, self.job)) for span in spread((exchange,))])
 
-    def _of_call(self, call: Call, usage: Usage, end: bytes) -> bytes:
+    def _of_call(self, call: CallRecord, usage: Usage, end: bytes) -> bytes:
         """What comes after the times of a call's own span."""
         cached, made = usage.cache_read_tokens, usage.cache_creation_tokens
         return b"".join((
@@ -188,7 +188,7 @@ class Wire:
 
     # -- what is encoded once --------------------------------------------------------------------------------------
 
-    def _formed(self, key: tuple[object, ...], exchange: Exchange) -> _Form:
+    def _formed(self, key: tuple[object, ...], exchange: ExchangeRecord) -> _Form:
         select, absorb, attempt, call = (self._same(span) for span in spread((exchange,)))
         size = len(self._one) + 1 + len(self._waited) + 8 + len(attempt)
         parts = (

@@ -19,14 +19,14 @@ from actors.observability.traces.otlp_encoding import Encoder
 from actors.observability.traces.span_encoder import Wire
 from actors.ports.telemetry import TRACEPARENT
 from cortex import __version__
-from cortex.scheduler.state import Cluster
+from cortex.scheduler.state import SchedulerState
 from cortex.state import commands, events
 from cortex.state.state import State
 from cortex.tracing.call_records import Whole, count, spread
-from cortex.tracing.spans import Ids
-from cortex.tracing.trace_state import Traced
+from cortex.tracing.spans import SpanIds
+from cortex.tracing.trace_state import TraceState
 from cortex.tracing.tracer import Tracer
-from policies.decisions.trace_sampling import Sampling, share
+from policies.decisions.trace_sampling import TraceSampling, share
 
 STATES = ("traced.0", "traced.1")
 """Facts beside a journal that hold the fold as it was at a snapshot: in turn, so that the one before is whole."""
@@ -37,15 +37,15 @@ RULES = "traces_rules"
 NOTED_S = 5.0
 """How often that is written down, at most: it costs a commit."""
 
-_state_decoder = msgspec.msgpack.Decoder(tuple[int, Traced])
-_rules_decoder = msgspec.msgpack.Decoder(list[tuple[int, Sampling]])
+_state_decoder = msgspec.msgpack.Decoder(tuple[int, TraceState])
+_rules_decoder = msgspec.msgpack.Decoder(list[tuple[int, TraceSampling]])
 
 
-def sampling(settings: Settings) -> Sampling | None:
+def sampling(settings: Settings) -> TraceSampling | None:
     """What is kept; None where nothing is. Where nobody chose a sampler, a share and what is worth seeing."""
     kind = settings.sampler.removeprefix("parentbased_")
     if not kind:
-        return Sampling()
+        return TraceSampling()
     if kind == "always_off":
         return None
     return share(1.0 if kind == "always_on" else settings.ratio)
@@ -98,12 +98,12 @@ class Traces:
         self._watches[job] = watch
         return watch
 
-    def sampled(self, k: State, event: events.Answered | events.Broke) -> tuple[str, str] | None:
+    def sampled(self, k: State, event: events.Answered | events.AttemptFailed) -> tuple[str, str] | None:
         """Trace and span id of an attempt that has ended, where it will be told; asked before its turn is seen here."""
         watch = self._watches.get(k.terms.job)
         return watch.sampled(event.goal, event.attempt) if watch is not None else None
 
-    def oversee(self, state: Cluster) -> None:
+    def oversee(self, state: SchedulerState) -> None:
         """The cortex sees no call: it has no spans."""
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class TraceWatch:
     """Looks on at one job, and remembers beside its journal what it must know to go on after a kill."""
 
     def __init__(
-        self, job: str, folder: str, rule: Sampling, settings: Settings, outbox: Outbox, encoder: Encoder
+        self, job: str, folder: str, rule: TraceSampling, settings: Settings, outbox: Outbox, encoder: Encoder
     ) -> None:  # fmt: skip
         self._job, self._folder = job, folder
         self._rule, self._captures = rule, settings.captures
@@ -155,8 +155,8 @@ class TraceWatch:
         state = next((found for seq, found in self._states(journal) if seq == after), None)
         self._take_up(first_at_s, state)
 
-    def _states(self, journal: Journal) -> list[tuple[int, Traced]]:
-        found: list[tuple[int, Traced]] = []
+    def _states(self, journal: Journal) -> list[tuple[int, TraceState]]:
+        found: list[tuple[int, TraceState]] = []
         for name in STATES:
             blob = journal.meta(name)
             if blob:
@@ -170,9 +170,9 @@ class TraceWatch:
         """Take up the rules of what is replayed, which comes after this turn, and go on by one's own."""
         blob = journal.meta(RULES)
         try:
-            rules = _rules_decoder.decode(blob) if blob else [(0, Sampling())]
+            rules = _rules_decoder.decode(blob) if blob else [(0, TraceSampling())]
         except msgspec.DecodeError:  # of another release
-            rules = [(0, Sampling())]
+            rules = [(0, TraceSampling())]
         if rules[-1][1] != self._rule:
             ends = [begin for begin, _ in rules[1:]] + [journal.seq]
             rules = [each for each, end in zip(rules, ends, strict=True) if end > max(after, each[0])]
@@ -180,16 +180,16 @@ class TraceWatch:
             journal.set_meta(RULES, msgspec.msgpack.encode(rules))
         self._rules = rules
 
-    def _take_up(self, began_at_s: float, state: Traced | None = None) -> Tracer:
-        self._tracer = Tracer(self._rule, Ids.of(self._job, began_at_s), state, captures=self._captures)
+    def _take_up(self, began_at_s: float, state: TraceState | None = None) -> Tracer:
+        self._tracer = Tracer(self._rule, SpanIds.of(self._job, began_at_s), state, captures=self._captures)
         return self._tracer
 
-    def again(self, seq: int, turn: events.Turn, out: commands.Decided, k: State) -> None:
+    def again(self, seq: int, turn: events.Turn, out: commands.StepCommands, k: State) -> None:
         """A turn is replayed. What it ended is told again, unless it is known to be out."""
         rule = next((rule for after, rule in reversed(self._rules) if seq > after), self._rules[0][1])
         self._look(seq, turn, out, k, rule, tell=seq > self._told)
 
-    def turn(self, seq: int, turn: events.Turn, out: commands.Decided, k: State) -> None:
+    def turn(self, seq: int, turn: events.Turn, out: commands.StepCommands, k: State) -> None:
         """A turn was committed."""
         self._look(seq, turn, out, k, self._rule, tell=True)
         if time.monotonic() - self._noted[1] >= NOTED_S:
@@ -232,7 +232,7 @@ class TraceWatch:
     # -- the way out -----------------------------------------------------------------------------------------------
 
     def _look(
-        self, seq: int, turn: events.Turn, out: commands.Decided, k: State, rule: Sampling, tell: bool
+        self, seq: int, turn: events.Turn, out: commands.StepCommands, k: State, rule: TraceSampling, tell: bool
     ) -> None:  # fmt: skip
         tracer = self._tracer or self._take_up(turn.at_s)
         if tracer.rule is not rule:

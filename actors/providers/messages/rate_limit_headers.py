@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from policies.limits.limit import Bucket, RateLimits
+from policies.limits.limit import RateLimits, ReportedBucket
 
 RETRY_AFTER_MAX_S: Final = 86_400.0
 """A wait beyond a day is no rate limit; what asks for it is taken at a day."""
@@ -45,11 +45,11 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
     return None if at_s is None else _bounded(at_s - _sent_at_s(headers))
 
 
-def _bucket(headers: Mapping[str, str], name: str, now_s: float) -> Bucket:
+def _bucket(headers: Mapping[str, str], name: str, now_s: float) -> ReportedBucket:
     limit = _number(headers.get(f"{_PREFIX}{name}-limit"))
     remaining = _number(headers.get(f"{_PREFIX}{name}-remaining"))
     reset_s = _rfc3339_s(headers.get(f"{_PREFIX}{name}-reset"))
-    return Bucket(
+    return ReportedBucket(
         None if limit is None else int(limit),
         None if remaining is None else int(remaining),
         None if reset_s is None else _bounded(reset_s - now_s),

@@ -1,6 +1,6 @@
 """How the bounded reasoner reads a request: what is asked, and of what material.
 
-The reading knows the general habits of prompts (tags, `Question:` headings, instructions before or after the
+The reading knows the general habits of prompts (tags, `CallRequest:` headings, instructions before or after the
 material) and no particular program's. Nothing but the request's own text goes in.
 """
 

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from cortex.programs.parts import notes_prompts
-from cortex.programs.parts.notes_documents import Document, Group
+from cortex.programs.parts.notes_documents import Document, DocumentGroup
 from cortex.state.state import Goal, Item, State, Status
 
 
@@ -104,7 +104,7 @@ def fresh_summaries(k: State) -> Iterator[Item]:
         yield Item("summary", goal.answer, sources=k.items[goal.value].sources, lossy=True, call=call)
 
 
-def clustered(k: State, groups: Iterable[Group], left_out: Iterable[Document]) -> Iterator[Item]:
+def clustered(k: State, groups: Iterable[DocumentGroup], left_out: Iterable[Document]) -> Iterator[Item]:
     """The items of one more round of clustering."""
     round_ = rounds(k) + 1
     for each in left_out:
@@ -183,7 +183,7 @@ def sources(k: State, ids: Iterable[int]) -> tuple[Item, ...]:
     return tuple(k.items[i] for i in sorted(notes))
 
 
-class Seen(msgspec.Struct, frozen=True):
+class NoteSources(msgspec.Struct, frozen=True):
     """Which notes an answer was made from, by their places; and which it should have been made from too."""
 
     used: list[int]
@@ -194,12 +194,12 @@ class Seen(msgspec.Struct, frozen=True):
     """Relevant, and not beneath the answer, in whole or in part."""
 
 
-def seen(k: State, top: Goal, ids: Iterable[int]) -> Seen:
+def seen(k: State, top: Goal, ids: Iterable[int]) -> NoteSources:
     """What an answer made of these items rests on."""
     ids = list(ids)
     below = set(beneath(k, ids))
     found = {item.id: item.value["place"] for item in relevant(k)}
-    return Seen(
+    return NoteSources(
         used=[item.id - 1 for item in sources(k, ids)],
         relevant=sorted(set(found.values())),
         unread=sorted(_unread(k, top)),

@@ -1,6 +1,6 @@
 """What every call of one ``notes`` job has in common: the question, its parts, and how much may be said of it.
 
-A ``Brief`` renders the job's prompts and says what fits them. It reads K for sizes alone.
+A ``NotesBrief`` renders the job's prompts and says what fits them. It reads K for sizes alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from cortex.programs.parts import notes_documents, notes_prompts
-from cortex.programs.parts.notes_documents import Document, Group, Scale
+from cortex.programs.parts.notes_documents import Document, DocumentGroup, PromptScale
 from cortex.programs.parts.notes_framing import framed
 from cortex.state.state import State
 from cortex.values.prompt import Part, Prompt
@@ -23,7 +23,7 @@ _FRAME_PARTS: Final = 3  # task, question and form
 _NUMBER: Final = 1 << 40  # the number of an item or a character, as long as one can be written
 
 
-class Brief(msgspec.Struct, frozen=True):
+class NotesBrief(msgspec.Struct, frozen=True):
     """The question as every call gets it. ``claims_max`` a note; words at most, of a summary and of the answer."""
 
     question: str
@@ -90,7 +90,7 @@ class Brief(msgspec.Struct, frozen=True):
                 return self.synthesise(framing, taken)
         return None
 
-    def clusters(self, k: State, shown: Sequence[Document], level: int) -> tuple[list[Group], list[Document]]:
+    def clusters(self, k: State, shown: Sequence[Document], level: int) -> tuple[list[DocumentGroup], list[Document]]:
         """One more round: groups to be summarised, and what fits in none. Neither, where nothing can be made smaller.
 
         A document that is alone and no larger than its summary may be is in neither: it waits for the next round.
@@ -108,7 +108,7 @@ class Brief(msgspec.Struct, frozen=True):
         groups, left_out = notes_documents.clusters(shown, scale, room, items_max, self.question, summary_bytes)
         return [group for group in groups if group.larger_than(summary_bytes)], left_out
 
-    def _room(self, k: State, scale: Scale) -> int:
+    def _room(self, k: State, scale: PromptScale) -> int:
         """What a summary's and a synthesis' prompt both have room for besides their frames."""
         summary = self.summarise(self.summary_words_max, [])
         synthesis = self.synthesise(notes_prompts.LONGEST, [])

@@ -69,7 +69,7 @@ class Document(msgspec.Struct, frozen=True):
         return telling(" ".join((self.name, *self.claims)) if self.claims else self.text)
 
 
-class Scale(msgspec.Struct, frozen=True):
+class PromptScale(msgspec.Struct, frozen=True):
     """How sizes are counted, and how much room a prompt leaves within M."""
 
     size: Callable[[str], int]
@@ -81,16 +81,16 @@ class Scale(msgspec.Struct, frozen=True):
         return sum(self.size(part.render()) + self.size(SEPARATOR) for part in parts)
 
 
-def scale(k: State, level: int) -> Scale:
+def scale(k: State, level: int) -> PromptScale:
     """The scale of one level of strictness."""
     if level == ESTIMATED:
         nothing = k.tokens("")
-        return Scale(
+        return PromptScale(
             lambda text: k.tokens(text) - nothing,
             lambda frame, out: (k.prompt_tokens_max(out) - k.tokens(frame.text())) * (SLACK - 1) // SLACK,
         )
     part = 2 if level >= BY_BYTES_IN_HALF else 1
-    return Scale(
+    return PromptScale(
         notes_prompts.size_bytes,
         lambda frame, out: (
             k.prompt_tokens_max(out) // part - body_tokens_bound(request_body(frame, k.terms.route.model, out))
@@ -98,7 +98,7 @@ def scale(k: State, level: int) -> Scale:
     )
 
 
-def scales(k: State, level: int) -> list[Scale]:
+def scales(k: State, level: int) -> list[PromptScale]:
     """On any of these a prompt may be found to fit: what fits by its bytes needs no estimate."""
     return [scale(k, BY_BYTES), scale(k, ESTIMATED)] if level == ESTIMATED else [scale(k, level)]
 
@@ -106,7 +106,7 @@ def scales(k: State, level: int) -> list[Scale]:
 # -- what fits ---------------------------------------------------------------------------------------------------
 
 
-def packed(scale: Scale, room: int, parts_max: int, parts: Sequence[Part]) -> list[Part] | None:
+def packed(scale: PromptScale, room: int, parts_max: int, parts: Sequence[Part]) -> list[Part] | None:
     """These parts within both bounds: documents all, annotations and connections by priority as far as there is room.
 
     None where the documents alone are too much.
@@ -131,7 +131,7 @@ def divided(text: str, room: int, size: Callable[[str], int]) -> list[str]:
     return [text]
 
 
-class Group(msgspec.Struct, frozen=True):
+class DocumentGroup(msgspec.Struct, frozen=True):
     """Documents that are summarised together, the form in which each is shown, and the words that they share."""
 
     documents: list[Document]
@@ -146,8 +146,8 @@ class Group(msgspec.Struct, frozen=True):
 
 
 def clusters(
-    documents: Sequence[Document], scale: Scale, room: int, items_max: int, question: str, summary_bytes: int
-) -> tuple[list[Group], list[Document]]:  # fmt: skip
+    documents: Sequence[Document], scale: PromptScale, room: int, items_max: int, question: str, summary_bytes: int
+) -> tuple[list[DocumentGroup], list[Document]]:  # fmt: skip
     """The documents in groups of like ones, each within ``room`` and ``items_max``; and those that fit in no form.
 
     One that is no larger than a summary may be takes at most half of the room, as a summary does.
@@ -171,7 +171,7 @@ def clusters(
     for indices in cluster([sizes[kept[i].id] for i in order], room, items_max):
         members = [kept[order[i]] for i in indices]
         shared = shared_words([words[order[i]] for i in indices])
-        groups.append(Group(members, [forms[each.id] for each in members], shared, summary_bytes))
+        groups.append(DocumentGroup(members, [forms[each.id] for each in members], shared, summary_bytes))
     return groups, left_out
 
 

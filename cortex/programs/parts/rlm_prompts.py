@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from cortex.state.sandbox import Name
+from cortex.state.sandbox import DefinedName
 from cortex.values.prompt import Part, Prompt, Role, Rule
 
 SYSTEM = """You answer a question by writing a program. Its material stands in the variable `context`, which may be far too long to read; the question stands in `question`. Reply with one piece of Python in a fenced block, ```python … ```, and nothing that matters outside of it. It is run; you are shown what it prints, and may write the next piece. Names stay from piece to piece.
@@ -35,17 +35,24 @@ _QUOTED = re.compile(r"'[^']+'|\"[^\"]+\"")
 _WORDS = re.compile(r"(\w+(?: \(line \d+\))?: (?:[\w.]*(?:Error|Exception): )?)(.*)", re.DOTALL)
 
 
-class Told(msgspec.Struct, frozen=True):
+class ShownTurn(msgspec.Struct, frozen=True):
     """A turn, as the model is told of it."""
 
     code: str
     output: str
-    names: tuple[Name, ...] = ()
+    names: tuple[DefinedName, ...] = ()
     fault: str = ""
 
 
 def writing(
-    question: str, context: Any, returns: str, preview: int, told: Sequence[Told], turn: int, turns: int, recurses: bool
+    question: str,
+    context: Any,
+    returns: str,
+    preview: int,
+    told: Sequence[ShownTurn],
+    turn: int,
+    turns: int,
+    recurses: bool,
 ) -> Prompt:
     """The prompt for the next piece of program."""
     system = SYSTEM.format(returns=returns, recursion=RECURSION if recurses else "")
@@ -60,7 +67,7 @@ def writing(
     return Prompt("writing", tuple(parts))
 
 
-def turned(number: int, told: Told) -> str:
+def turned(number: int, told: ShownTurn) -> str:
     """A turn that was: its code, what it printed, which names it left, what was wrong."""
     said = [f"```python\n{told.code}\n```"]
     if told.output:
@@ -75,7 +82,7 @@ def turned(number: int, told: Told) -> str:
     return "\n".join(said)
 
 
-def _named(name: Name) -> str:
+def _named(name: DefinedName) -> str:
     return f"{name.name}: {name.type}" + (f" of {name.size:,}" if name.size >= 0 else "")
 
 
@@ -107,7 +114,7 @@ def _shown(said: str, text: str, preview: int) -> str:
     if len(text) <= preview:
         return f"{said}\n<preview>\n{text}\n</preview>"
     head = preview * 2 // 3
-    return f"{said}\n<preview>\n{text[:head]}\n[…]\n{text[len(text) - (preview - head):]}\n</preview>"
+    return f"{said}\n<preview>\n{text[:head]}\n[…]\n{text[len(text) - (preview - head) :]}\n</preview>"
 
 
 def code_of(reply: str) -> str:
