@@ -22,8 +22,8 @@ from actors.common.gc_tuning import settle
 from actors.files.sinks.jsonl_sink import FileSink
 from actors.files.sources.line_source import LineSource
 from actors.files.sources.row_source import BatchSource
-from actors.jobs.spec import Order
-from actors.routing.model_spec import Wish
+from actors.jobs.spec import JobSpec
+from actors.routing.model_spec import ModelSpec
 from benchmarks.harness import counting, figures, rows
 from benchmarks.harness.counting import Work
 from benchmarks.harness.models import AtOnce
@@ -92,8 +92,8 @@ def stretches(kind: str, after: Sequence[int], calls: int = CALLS) -> list[Work]
         if kind == "batch":
             source = BatchSource(str(folder / "in"), model=rows.MODEL, output_tokens_max=None, spool=folder / "spool")
         source.check()
-        order = Order(
-            program=Batch() if kind == "batch" else Kept(), wish=Wish(model=rows.MODEL), job="count", state=place,
+        order = JobSpec(
+            program=Batch() if kind == "batch" else Kept(), wish=ModelSpec(model=rows.MODEL), job="count", state=place,
             cluster="inline", limits=Limits(concurrency=CONCURRENCY, output_tokens_max=rows.OUTPUT_TOKENS_MAX),
         )  # fmt: skip
         sink = FileSink(str(folder / "out"))

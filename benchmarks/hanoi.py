@@ -21,8 +21,8 @@ from typing import Any
 
 import cortex
 from actors.common.gc_tuning import settle
-from actors.journal.journal import Folder
-from actors.routing.model_spec import Wish
+from actors.journal.journal import StateFolder
+from actors.routing.model_spec import ModelSpec
 from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
 from benchmarks.harness import figures, instant_model
@@ -50,7 +50,7 @@ def cpu_s() -> float:
 def rate(state: Path, job: str, moves: int) -> tuple[float, int]:
     """Steps a second of a finished job, by its journal, and the bytes of a turn. Raises ``Lost``: a vote came twice, or
     there are too few for so many moves."""
-    journal = Folder(str(state)).journal(job)
+    journal = StateFolder(str(state)).journal(job)
     try:
         at_s, seen = [], set()
         for _, turn in journal.turns():
@@ -73,7 +73,7 @@ def ran(model: Any, disks: int, chains: int, folder: Path, cluster: str) -> dict
     with tempfile.TemporaryDirectory(dir=folder) as state:
         before_s = cpu_s()
         job = another("steps")
-        to = {"wish": model} if isinstance(model, Wish) else {"model": model}
+        to = {"wish": model} if isinstance(model, ModelSpec) else {"model": model}
         done = cortex.run(program, **to, state=state, cluster=cluster, job=job, progress=False)
         used_s = cpu_s() - before_s
         if not done.answer or not done.answer["solved"] or done.answer["moves"] != moves:
@@ -88,8 +88,8 @@ def _models(inline: bool) -> dict[str, Any]:
     if inline:
         return {"": Oracle(), "_simulated": SimulatedModel(SimulatorSettings(error=0.0))}
     return {
-        "": Wish(model="sim", simulated=SimulatorSettings(models=instant_model.ORACLE)),
-        "_simulated": Wish(model="sim", simulated=SimulatorSettings(error=0.0, models=("sim",))),
+        "": ModelSpec(model="sim", simulated=SimulatorSettings(models=instant_model.ORACLE)),
+        "_simulated": ModelSpec(model="sim", simulated=SimulatorSettings(error=0.0, models=("sim",))),
     }
 
 

@@ -22,7 +22,7 @@ import msgspec
 
 import cortex
 from actors.common.gc_tuning import settle
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from benchmarks.harness import figures
 from benchmarks.harness.bare_costs import MEMORY, WARM, PrivateRay, another, commits_ms
 from benchmarks.harness.chains import Chain, chain
@@ -37,6 +37,8 @@ TRIPS_MAX = 2.0
 """On Ray: so many bare round trips, p50."""
 TAIL_MAX = 3.0
 """p99, in those."""
+
+
 class AtOnce:
     """A model that has answered before it is asked."""
 
@@ -63,7 +65,7 @@ class AtOnce:
 def added_ms(state: Path, job: str, calls: int) -> tuple[list[float], list[float], int]:
     """What was added to each call, what each took by itself, in ms; and the bytes of a turn, of the journal of a
     finished job. Raises ``Lost`` where an answer is missing or doubled."""
-    journal = Folder(str(state)).journal(job)
+    journal = StateFolder(str(state)).journal(job)
     try:
         at_s, took_s, goals = [], [], set()
         for _, turn in journal.turns():

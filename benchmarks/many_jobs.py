@@ -30,10 +30,10 @@ import cortex
 from actors.api.client import new_loop
 from actors.api.session import Session
 from actors.common.gc_tuning import settle
-from actors.jobs.spec import Order
-from actors.journal.journal import Folder
+from actors.jobs.spec import JobSpec
+from actors.journal.journal import StateFolder
 from actors.limits import overrides
-from actors.routing.model_spec import Wish
+from actors.routing.model_spec import ModelSpec
 from actors.routing.routes import destination
 from actors.runtime.inline import InlineRuntime
 from actors.simulator.settings import SimulatorSettings
@@ -124,7 +124,7 @@ class Shared(InlineRuntime):
 
 
 class _Session(Session):
-    def __init__(self, runtime: Shared, order: Order, **rest: Any) -> None:
+    def __init__(self, runtime: Shared, order: JobSpec, **rest: Any) -> None:
         super().__init__(order, {}, **rest)
         self._shared = runtime
 
@@ -132,12 +132,12 @@ class _Session(Session):
         return self._shared
 
 
-def order(number: int, state: Path, given: argparse.Namespace, **more: Any) -> tuple[Order, float]:
+def order(number: int, state: Path, given: argparse.Namespace, **more: Any) -> tuple[JobSpec, float]:
     """What the user of one job asks for, and its weight."""
     weight = WEIGHTS[number % len(WEIGHTS)]
     limits = Limits(concurrency=given.concurrency, priority=weight)
     job = another("job")
-    return Order(program=Batch(), job=job, state=str(state), limits=limits, cluster=given.cluster, **more), weight
+    return JobSpec(program=Batch(), job=job, state=str(state), limits=limits, cluster=given.cluster, **more), weight
 
 
 def judged(counts: dict[str, int], weights: dict[str, float], took_s: float) -> dict[str, float]:
@@ -152,9 +152,9 @@ def judged(counts: dict[str, int], weights: dict[str, float], took_s: float) -> 
     return found
 
 
-def capped(state: Path, wish: Wish, model: Any, concurrency: int) -> None:
+def capped(state: Path, wish: ModelSpec, model: Any, concurrency: int) -> None:
     """Have the pool allow so many calls at once, as `cortex limit` does."""
-    folder = Folder(str(state))
+    folder = StateFolder(str(state))
     folder.prepare()
     route = destination(wish, Limits(), {}, model).route
     pool = pool_name(route.endpoint, route.credential, route.model)
@@ -164,7 +164,7 @@ def capped(state: Path, wish: Wish, model: Any, concurrency: int) -> None:
 async def inline(jobs: int, state: Path, given: argparse.Namespace) -> dict[str, float]:
     """So many jobs in this process."""
     model, runtime = Steady(given.latency_ms / 1e3), Shared()
-    capped(state, Wish(), model, given.concurrency)
+    capped(state, ModelSpec(), model, given.concurrency)
     sessions, weights = [], {}
     for number in range(jobs):
         asked, weight = order(number, state, given)
@@ -203,7 +203,7 @@ class _Rows:
     def __init__(self, job: str) -> None:
         self.source = Endless(job)
 
-    def begin(self, asked: Order) -> None:
+    def begin(self, asked: JobSpec) -> None:
         """They were looked at."""
 
     def read(self, value: Any) -> Any:
@@ -216,7 +216,9 @@ class _Rows:
 
 def on_ray(jobs: int, state: Path, given: argparse.Namespace) -> dict[str, float]:
     """So many jobs on the private Ray of this process."""
-    wish = Wish(model="sim", simulated=SimulatorSettings(error=0.0, latency_ms=given.latency_ms, latency_spread=0.0))
+    wish = ModelSpec(
+        model="sim", simulated=SimulatorSettings(error=0.0, latency_ms=given.latency_ms, latency_spread=0.0)
+    )
     capped(state, wish, None, given.concurrency)
     running, weights = [], {}
     for number in range(jobs):
@@ -256,7 +258,7 @@ def on_ray(jobs: int, state: Path, given: argparse.Namespace) -> dict[str, float
 
 def answered_at_s(state: Path, job: str) -> list[float]:
     """When the answers of a job were taken in. Raises ``Lost`` where one came twice."""
-    journal = Folder(str(state)).journal(job)
+    journal = StateFolder(str(state)).journal(job)
     try:
         found = [
             (turn.at_s, event.goal)

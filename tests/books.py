@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from actors.programs import loader
 from cortex.journal import codec
 from cortex.loop.step import step
@@ -52,7 +52,7 @@ class Book:
         fingerprint: str = "",
         **more: Any,
     ) -> None:
-        self.folder = Folder(folder).prepare()
+        self.folder = StateFolder(folder).prepare()
         self.program = program or Batch()
         where, params = loader.place_of(type(self.program)), params_of(self.program)
         terms = JobTerms(

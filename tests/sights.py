@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from actors.jobs.summary import summary
-from actors.top.sources import ClusterSeen, JobSeen, Seen
+from actors.top.sources import ClusterSnapshot, JobSnapshot, TopSnapshot
 from cortex.state.state import State
 from cortex.values.limits import JobTerms, Limits, Route
 from policies.limits.limit import NO_CAPS, PoolCaps
@@ -19,14 +19,16 @@ POOL = "https://api.anthropic.com|k1|haiku"
 NODE = "ab" * 28
 
 
-def job(name: str = "j", outcome: str = "running", source: str = "live", age_s: float = 0.4, **facts: Any) -> JobSeen:
+def job(
+    name: str = "j", outcome: str = "running", source: str = "live", age_s: float = 0.4, **facts: Any
+) -> JobSnapshot:
     """A job with these facts; the others are those of one that has just begun."""
     terms = JobTerms(
         job=name, program="batch", params_json=b"{}", fingerprint="f", route=OWN, streams=True,
         limits=Limits(max_cost_nusd=5 * 10**9), places={"rows": "1000"},
     )  # fmt: skip
     told = summary(State(terms, at_s=NOW_S - 60, began_at_s=NOW_S - 120)) | {"outcome": outcome} | facts
-    return JobSeen(job=name, facts=told, source=source, as_of_s=NOW_S - age_s, owner="process 7 on here, inline")
+    return JobSnapshot(job=name, facts=told, source=source, as_of_s=NOW_S - age_s, owner="process 7 on here, inline")
 
 
 def reading(**more: Any) -> dict[str, Any]:
@@ -45,7 +47,7 @@ def reading(**more: Any) -> dict[str, Any]:
 def cluster(
     where: str = "process 7 on here, inline", cortex: str = "cortex.1", age_s: float = 0.4, breaker: Any = None,
     caps: PoolCaps = NO_CAPS, drained_by: str = "", **status: Any,
-) -> ClusterSeen:  # fmt: skip
+) -> ClusterSnapshot:  # fmt: skip
     """A cortex with one route, two branches and one node."""
     closed = {"state": "closed", "until_s": 0.0, "why": ""}
     told = {
@@ -64,9 +66,9 @@ def cluster(
         },
         "nodes": {NODE: {"alive": True, "drained_by": drained_by}},
     } | status  # fmt: skip
-    return ClusterSeen(where=where, as_of_s=NOW_S - age_s, status=told)
+    return ClusterSnapshot(where=where, as_of_s=NOW_S - age_s, status=told)
 
 
-def seen(*jobs: JobSeen, clusters: tuple[ClusterSeen, ...] = (), trouble: str = "") -> Seen:
+def seen(*jobs: JobSnapshot, clusters: tuple[ClusterSnapshot, ...] = (), trouble: str = "") -> TopSnapshot:
     """All of it."""
-    return Seen(at_s=NOW_S, state="/state", jobs=jobs, clusters=clusters, trouble=trouble)
+    return TopSnapshot(at_s=NOW_S, state="/state", jobs=jobs, clusters=clusters, trouble=trouble)

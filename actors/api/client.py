@@ -21,21 +21,21 @@ from typing import Any, Protocol
 
 import msgspec
 
-from actors.api.progress_bar import Bar
+from actors.api.progress_bar import ProgressBar
 from actors.api.result import Result as Result
-from actors.api.session import Ended, Session
+from actors.api.session import RunOutcome, Session
 from actors.api.temporary_job import passing_folder, scripted
-from actors.common.errors import ClearError
+from actors.common.errors import UserError
 from actors.history.catalog import last_places, last_state
 from actors.jobs import option_parsing
 from actors.jobs.limit_options import bounded
-from actors.jobs.spec import STATE_DEFAULT, Order, who
-from actors.journal.journal import Folder
+from actors.jobs.spec import STATE_DEFAULT, JobSpec, who
+from actors.journal.journal import StateFolder
 from actors.ports.model import Model
 from actors.ports.rows import Sink, Source
 from actors.programs.loader import load, refuse_in_import
 from actors.providers.credentials.credential import absolute
-from actors.routing.routes import SetupError, Wish, remembered
+from actors.routing.routes import ModelSpec, SetupError, remembered
 from cortex.flows import Flow
 from cortex.goals.shards import checked
 from cortex.state.program import Program
@@ -73,10 +73,10 @@ class _QueueSink:
         """Nothing to let go of."""
 
 
-class Rows(Protocol):
+class RowInput(Protocol):
     """Rows that a job reads, and where its results go besides: what ``cortex.batch`` is given."""
 
-    def begin(self, order: Order) -> None:
+    def begin(self, order: JobSpec) -> None:
         """Look at all of them, before anything is asked."""
 
     @property
@@ -102,16 +102,16 @@ class Job:
     """A job under way."""
 
     def __init__(
-        self, order: Order, model: Model | None, progress: bool | Callable[[dict[str, Any]], None],
+        self, order: JobSpec, model: Model | None, progress: bool | Callable[[dict[str, Any]], None],
         others: tuple[Model | None, ...] = (), players: Mapping[str, Model] | None = None, folder: str = "",
-        rows: Rows | None = None,
+        rows: RowInput | None = None,
     ) -> None:  # fmt: skip
         self._rows = rows
         self._folder = folder
         """Goes when the job has ended."""
         self._scripted: list[Any] = [each for each in (model, *others, *(players or {}).values()) if scripted(each)]
         self._sink = _QueueSink(rows.read if rows is not None else None)
-        self._bar = Bar(rows=int(order.places.get("rows", 0)) or None) if progress is True else None
+        self._bar = ProgressBar(rows=int(order.places.get("rows", 0)) or None) if progress is True else None
         show = progress if callable(progress) else self._bar.show if self._bar is not None else _silent
         self._facts: dict[str, Any] = {"outcome": "starting"}
         self._show = show
@@ -124,7 +124,7 @@ class Job:
         if self._bar is not None:
             bar = self._bar
             self._session.log = lambda line: bar.say(f"{self.name}: {line}")
-        self._ended: Ended | None = None
+        self._ended: RunOutcome | None = None
         self._error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name=f"cortex {self.name}", daemon=True)
@@ -156,7 +156,7 @@ class Job:
                 self._bar.close()
             self._sink.news.put(_END)
 
-    def _let_go(self, rows: Rows) -> None:
+    def _let_go(self, rows: RowInput) -> None:
         try:
             rows.end(self._ended.facts["outcome"] if self._ended is not None else "")
         except Exception as error:
@@ -198,7 +198,7 @@ class Job:
         if self._thread.is_alive():
             raise TimeoutError(f"{self.name} still runs after {timeout_s} s")
         if self._error is not None:
-            raise self._error.with_traceback(None) if isinstance(self._error, ClearError) else self._error
+            raise self._error.with_traceback(None) if isinstance(self._error, UserError) else self._error
         assert self._ended is not None
         return Result(self._ended, list(self._sink.rows))
 
@@ -253,12 +253,12 @@ def submit(
     via: str = MESSAGES, fallback: Given | Sequence[Given] = (),
     roles: Mapping[str, Given] | None = None, labels: Mapping[str, str] | None = None,
     limits: Limits | None = None, fresh: bool = False, progress: bool | Callable[[dict[str, Any]], None] = False,
-    wish: Wish | None = None, max_cost: float | str | None = None, max_job_tokens: int | None = None,
+    wish: ModelSpec | None = None, max_cost: float | str | None = None, max_job_tokens: int | None = None,
     max_output_tokens: int | None = None, prompt_tokens_max: int | None = None, concurrency: int | None = None,
     rpm: float | None = None, itpm: float | None = None, otpm: float | None = None, headroom: float | None = None,
     priority: float | None = None, deadline: str | float | datetime | None = None,
     goal_timeout: str | float | None = None, max_failed: float | str | None = None, warm_prefix: bool = False,
-    hedge: str | float | None = None, wait_blocked: str | float | None = None, rows: Rows | None = None,
+    hedge: str | float | None = None, wait_blocked: str | float | None = None, rows: RowInput | None = None,
     shards: int = 1,
 ) -> Job:  # fmt: skip
     """Start a program and go on; the job tells the rest.
@@ -297,17 +297,17 @@ def submit(
         called, shards = option_parsing.labels((labels or {}).items()), checked(shards, rows is not None)
         key_file = {"api_key_file": absolute(api_key_file)} if api_key_file else {}
         served_by = option_parsing.provider(provider) | key_file
-        fallbacks = tuple(option_parsing.fallback(each) if isinstance(each, str) else Wish() for each in others)
+        fallbacks = tuple(option_parsing.fallback(each) if isinstance(each, str) else ModelSpec() for each in others)
         cast = {role: _played(role, each) for role, each in cast_of.items()}
     except ValueError as error:
         raise SetupError(str(error)) from None
     name = named if isinstance(named, str) else ""
-    own = wish or Wish(model=name, base_url=base_url, price=price, via=via, price_as=price_as)
+    own = wish or ModelSpec(model=name, base_url=base_url, price=price, via=via, price_as=price_as)
     own = msgspec.structs.replace(own, fallbacks=fallbacks or own.fallbacks, roles=cast or own.roles, **served_by)
     players = {role: each for role, each in cast_of.items() if not isinstance(each, str)}
     trial = not state and any(map(scripted, (named, *others, *players.values())))
     folder = passing_folder() if trial else ""
-    order = Order(
+    order = JobSpec(
         program=program, wish=own, limits=bounds, job=job,
         state=state or folder or os.environ.get("CORTEX_STATE", STATE_DEFAULT), cluster=cluster, fresh=fresh,
         labels=called, shards=shards,
@@ -319,9 +319,13 @@ def submit(
     return Job(order, given, progress, alone, players, folder, rows)
 
 
-def _played(role: str, by: Any) -> Wish:
+def _played(role: str, by: Any) -> ModelSpec:
     """Where a role's calls go. Raises ``ValueError``."""
-    return option_parsing.role(f"{role}={by}")[1] if isinstance(by, str) else Wish(model=option_parsing.role_name(role))
+    return (
+        option_parsing.role(f"{role}={by}")[1]
+        if isinstance(by, str)
+        else ModelSpec(model=option_parsing.role_name(role))
+    )
 
 
 def _complete(program: Any) -> None:
@@ -354,12 +358,13 @@ def attach(job: str, *, state: str = "", progress: bool = False) -> Job:
     """Go on with a job, or look at one that has ended, by its name alone. Raises ``NoSuchJob``."""
     refuse_in_import()
     folder = state or os.environ.get("CORTEX_STATE", STATE_DEFAULT)
-    k = last_state(Folder(folder), job)
+    k = last_state(StateFolder(folder), job)
     if k.terms.streams:
         raise SetupError(f"{job} reads rows from a file: cortex resume {job}")
     program = load(k.terms.program, k.terms.params_json)
-    order = Order(
-        program=program, wish=remembered(last_places(Folder(folder), job, k.terms)), limits=k.terms.limits, job=job,
+    order = JobSpec(
+        program=program, wish=remembered(last_places(StateFolder(folder), job, k.terms)), limits=k.terms.limits,
+        job=job,
         state=folder, cluster=k.terms.places.get("cluster", "inline"), labels=k.terms.labels,
     )  # fmt: skip
     return Job(order, None, progress)

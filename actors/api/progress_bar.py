@@ -14,7 +14,7 @@ from typing import Any, TextIO
 import msgspec
 
 from actors.monitoring.deadline_monitor import risk_words
-from actors.monitoring.throughput import Speed, of_job
+from actors.monitoring.throughput import ThroughputEstimator, of_job
 from policies.estimates.price import usd_text
 
 LINE_EVERY_S = 5.0
@@ -27,7 +27,7 @@ CUT_RANK = 3
 CUT_LEAST = 20
 
 
-class Bar:
+class ProgressBar:
     """Shows the figures of a job as they come. ``form``: ``text`` or ``json``, for lines that no terminal shows."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Bar:
         self._rows = rows
         self._form = form
         self._clock = clock
-        self._speed = Speed()
+        self._speed = ThroughputEstimator()
         self._live: Any = None
         self._next_line_s = clock() + LINE_EVERY_S
         self._last: Any = None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from actors.api.session import Ended
-from actors.common.errors import ClearError
+from actors.api.session import RunOutcome
+from actors.common.errors import UserError
 
 
-class NoAnswer(ClearError):
+class NoAnswer(UserError):
     """A job that has come to no answer was asked for it. The message says why it has none."""
 
 
@@ -19,7 +19,7 @@ class Result:
     ``answer`` raises ``NoAnswer`` where the job is not complete and has none, so that nobody takes a failure for it.
     """
 
-    def __init__(self, ended: Ended, rows: list[Any]) -> None:
+    def __init__(self, ended: RunOutcome, rows: list[Any]) -> None:
         facts = ended.facts
         self.job: str = facts["job"]
         self.outcome: str = facts["outcome"]

@@ -14,26 +14,26 @@ import msgspec
 
 from actors.channel.batches.submissions import bounds
 from actors.channel.leases.budget_client import as_if_paid, unpriced
-from actors.common.errors import ClearError
+from actors.common.errors import UserError
 from actors.common.process_owner import Owner, this_owner
-from actors.driver.driver import Driver, Lost
+from actors.driver.driver import ChannelLost, Driver
 from actors.history.catalog import last_owner, last_state, last_terms, said_in_use
 from actors.jobs.opening import Opening
-from actors.jobs.spec import Order, who, whole
-from actors.journal.journal import Folder, Held
+from actors.jobs.spec import JobSpec, who, whole
+from actors.journal.journal import JobHeld, StateFolder
 from actors.limits.budgets import books_of
 from actors.limits.shared_accounts import PLACE, accounts_at
 from actors.observability.logs.ray_actor_logs import shown
-from actors.observability.metrics.endpoint import Endpoint
+from actors.observability.metrics.endpoint import MetricsEndpoint
 from actors.observability.wiring import hand_over, of_environ
 from actors.ports.model import Model
 from actors.ports.rows import Sink, Source
-from actors.ports.runtime import Away, ClusterError, Gone, Peer, Unbegun
+from actors.ports.runtime import ChannelNotStarted, ClusterError, Peer, PeerGone, PeerUnavailable
 from actors.programs import loader
 from actors.providers.credentials.credential import Credential
 from actors.routing.key_rotation import rotation
-from actors.routing.model_factory import Arming, with_prepared
-from actors.routing.routes import Destination, SetupError, destination, remember
+from actors.routing.model_factory import ConnectionSpec, with_prepared
+from actors.routing.routes import ResolvedRoute, SetupError, destination, remember
 from actors.runtime.inline import InlineRuntime
 from actors.simulator.settings import SimulatorSettings
 from cortex.scheduler.budgets import covering
@@ -52,11 +52,11 @@ class JobInUse(SetupError):
     """Another run works on the job at this moment."""
 
 
-class Stranded(Exception):
+class NoHostForChannel(Exception):
     """The job's channel waits for another host."""
 
 
-class Ended(msgspec.Struct, frozen=True):
+class RunOutcome(msgspec.Struct, frozen=True):
     """How a run ended: the job's last status, and its answer."""
 
     facts: dict[str, Any]
@@ -68,13 +68,13 @@ class Session:
     ``players`` of its roles."""
 
     def __init__(
-        self, order: Order, environ: Mapping[str, str], *, source: Source | None = None, sink: Sink | None = None,
+        self, order: JobSpec, environ: Mapping[str, str], *, source: Source | None = None, sink: Sink | None = None,
         progress: Callable[[dict[str, Any]], None] = lambda facts: None, model: Model | None = None,
         others: tuple[Model | None, ...] = (), players: Mapping[str, Model] | None = None,
     ) -> None:  # fmt: skip
         self.order = order
         self.job = order.named()
-        self.folder = Folder(order.state)
+        self.folder = StateFolder(order.state)
         self._environ = environ
         self._source = source
         self._sink = sink
@@ -85,30 +85,30 @@ class Session:
         """Told of each credential that is in use, or read in the middle of the run: no error may show it."""
         self.notify = ""
         """The URL that is told how the job fares (``actors.channel.webhooks``), for this run."""
-        self.endpoint = Endpoint(environ)
+        self.endpoint = MetricsEndpoint(environ)
         """Where metrics are read while it runs, if anywhere."""
         self._models = (model, *others)
         self._players = dict(players or {})
         self._driver: Driver | None = None
-        self._prepares: asyncio.Task[Arming] | None = None
+        self._prepares: asyncio.Task[ConnectionSpec] | None = None
         self._stopped: tuple[str, str] | None = None
-        self.destination: Destination | None = None
+        self.destination: ResolvedRoute | None = None
         self.note = ""
         """What the user should know of the run besides, in one line."""
         self.attached = False
         """Whether the job was found running, in a cluster, and goes on there."""
 
-    async def run(self) -> Ended:
+    async def run(self) -> RunOutcome:
         """Run it to its end. Raises ``SetupError``, ``StoreError``, or what source and sink raise."""
         self.folder.prepare()
         try:
             with self.folder.hold(self.job):
                 async with self.endpoint:
                     return await self._run()
-        except Held:
+        except JobHeld:
             raise JobInUse(said_in_use(self.folder, self.job)) from None
 
-    async def _run(self) -> Ended:
+    async def _run(self) -> RunOutcome:
         found = self.destination = self._nowhere() or destination(
             self.order.wish, self.order.limits, self._environ, self._models[0], self._models[1:],
             self._players,
@@ -145,11 +145,11 @@ class Session:
         """The job's figures as they are now; nothing where it is not under way, or its channel is away."""
         if self._driver is None:
             return {}
-        with contextlib.suppress(ClearError, Lost):
+        with contextlib.suppress(UserError, ChannelLost):
             return await self._driver.refresh()
         return {}
 
-    def terms(self, found: Destination, cluster: str) -> JobTerms:
+    def terms(self, found: ResolvedRoute, cluster: str) -> JobTerms:
         """What goes into the journal: all that a resumed run needs, and no secret."""
         order = self.order
         where = loader.place_of(type(order.runs()))
@@ -195,7 +195,7 @@ class Session:
 
     # -- parts -----------------------------------------------------------------------------------------------------
 
-    def _nowhere(self) -> Destination | None:
+    def _nowhere(self) -> ResolvedRoute | None:
         """For a job that is complete and is asked for again as it was: nothing will be sent, so no key is needed and
         no model started. A job with a source is looked at by whoever opens that."""
         order = self.order
@@ -208,8 +208,8 @@ class Session:
             return None
         if last_state(self.folder, self.job).outcome != "complete":
             return None
-        nowhere = Arming(endpoint=before.route.endpoint, simulated=SimulatorSettings())
-        return Destination(
+        nowhere = ConnectionSpec(endpoint=before.route.endpoint, simulated=SimulatorSettings())
+        return ResolvedRoute(
             before.route, nowhere, fallbacks=before.fallbacks, role_routes=before.role_routes, roles=before.roles
         )
 
@@ -271,7 +271,7 @@ class Session:
             journal.close()
         end_leftovers(owner)
 
-    async def _drive(self, runtime: Any, terms: JobTerms, found: Destination, cluster: str) -> Ended:
+    async def _drive(self, runtime: Any, terms: JobTerms, found: ResolvedRoute, cluster: str) -> RunOutcome:
         runtime.share_program(terms.program, self.job)
         before = last_terms(self.folder, self.job)
         own = before is not None and before.places.get("output") == terms.places["output"]
@@ -298,7 +298,7 @@ class Session:
             await runtime.end_actor(name)
         if facts["outcome"] != "running":
             await runtime.end_actor(f"channel:{self.job}")
-        return Ended(facts, answer)
+        return RunOutcome(facts, answer)
 
     async def _lives(self, runtime: Any) -> bool:
         """Whether the job goes on without a driver, on a cluster: then it is attached to, not begun."""
@@ -307,10 +307,11 @@ class Session:
         name = f"channel:{self.job}"
         try:
             facts = msgspec.json.decode(await self._patiently(runtime.peer(name), runtime))
-        except Stranded:  # its journal has come here, to another host than the one that it waits for
+        except NoHostForChannel:  # its journal has come here, to another host than the one that it waits for
             await runtime.kill_actor(name)
             return False
-        except (Away, Gone, ClearError):  # what was wrong there is told when it is begun anew, if it still is
+        # what was wrong there is told when it is begun anew, if it still is
+        except (PeerUnavailable, PeerGone, UserError):
             return False
         if facts["outcome"] == "running" and not facts["broken"]:
             there = facts.get("state", self.folder.address)
@@ -323,21 +324,21 @@ class Session:
     async def _patiently(self, channel: Peer, runtime: Any) -> Any:
         """Its status. One that comes back by itself is waited for: to begin it anew would end it once more.
 
-        Raises ``Stranded`` where it waits for a host that is not there.
+        Raises ``NoHostForChannel`` where it waits for a host that is not there.
         """
         end_s = time.monotonic() + COMING_BACK_S
         while True:
             if await runtime.awaits(channel.name):
-                raise Stranded
+                raise NoHostForChannel
             try:
                 async with asyncio.timeout(ASK_S):  # a cluster may keep what is asked until the channel is back
                     return await channel.ask("status")
-            except Unbegun:
+            except ChannelNotStarted:
                 raise
-            except (Away, TimeoutError):
+            except (PeerUnavailable, TimeoutError):
                 if time.monotonic() >= end_s:
-                    raise Away(channel.name) from None
+                    raise PeerUnavailable(channel.name) from None
                 await asyncio.sleep(LOOK_S)
 
 
-__all__ = ["Ended", "JobInUse", "Session", "SetupError"]
+__all__ = ["JobInUse", "RunOutcome", "Session", "SetupError"]

@@ -14,19 +14,19 @@ import msgspec
 
 from actors.api import client
 from actors.api.temporary_job import scripted
-from actors.common.errors import ClearError, CommandError
+from actors.common.errors import CommandError, UserError
 from actors.files.columns import arrow_column, arrow_schema, decoded
 from actors.files.errors import SinkError, SourceError
 from actors.files.paths import digest_of
 from actors.files.sinks.table_sink import TableSink
-from actors.files.sources.row_source import Check
+from actors.files.sources.row_source import InputCheck
 from actors.files.sources.table_source import TableSource
 from actors.files.table_reader import NO_PARQUET, PARQUET, form_of
 from actors.history.catalog import last_terms
 from actors.jobs.sink_selection import COLUMNS, TABLE, note_columns, results_sink
-from actors.jobs.spec import CONTENT, Order, whole
-from actors.journal.journal import Folder
-from actors.maintenance.retry_rows import Rows as AskedAgain
+from actors.jobs.spec import CONTENT, JobSpec, whole
+from actors.journal.journal import StateFolder
+from actors.maintenance.retry_rows import RetriedRows as AskedAgain
 from actors.programs.loader import load, place_of
 from actors.programs.schemas import schema_text
 from actors.routing.routes import SetupError
@@ -43,7 +43,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class RowsError(ClearError, ValueError):
+class RowsError(UserError, ValueError):
     """These rows cannot be asked. The message is one clear line."""
 
 
@@ -51,7 +51,7 @@ class Answers(client.Result):
     """A table of answers. ``rows`` are dicts, in the order in which they finished; ``bad`` says, a line each, which of
     the input could not be asked, the first ten of them."""
 
-    def __init__(self, found: client.Result, rows: list[Any], columns: str, check: Check, output: str) -> None:
+    def __init__(self, found: client.Result, rows: list[Any], columns: str, check: InputCheck, output: str) -> None:
         self.__dict__ |= found.__dict__
         self.rows = rows
         self.output = output
@@ -120,7 +120,7 @@ def batch(
         meta=meta,
         ordered=ordered,
     )
-    given = _Given(rows, numbered=not id, output=output, overwrite=overwrite)
+    given = _GivenRows(rows, numbered=not id, output=output, overwrite=overwrite)
     job = client.submit(program, model=model, rows=given, **options)
     found = job.result()
     assert given.check is not None
@@ -128,9 +128,9 @@ def batch(
     return Answers(found, kept, given.columns, given.check, output)
 
 
-class _Given:
-    """Rows that were given from Python: see ``client.Rows``. What is no file is kept in one, so that the job can go on
-    after a crash, and its content is a part of the job's name."""
+class _GivenRows:
+    """Rows that were given from Python: see ``client.RowInput``. What is no file is kept in one, so that the job can go
+    on after a crash, and its content is a part of the job's name."""
 
     def __init__(self, rows: Any, *, numbered: bool, output: str, overwrite: bool) -> None:
         self._rows = rows
@@ -138,15 +138,15 @@ class _Given:
         self._output = output
         self._overwrite = overwrite
         self._spool = Path()
-        self.check: Check | None = None
+        self.check: InputCheck | None = None
         self.columns = ""
         self.results: list[Any] = []
         self._source: AskedAgain | None = None
         self._sink: Any = None
 
-    def begin(self, order: Order) -> None:
+    def begin(self, order: JobSpec) -> None:
         """Keep them where need be, and check all of them. Raises ``RowsError``."""
-        folder = Folder(order.state).prepare()
+        folder = StateFolder(order.state).prepare()
         order.output = self._output
         order.places |= {"kind": TABLE} | ({"numbered": "1"} if self._numbered else {})
         program = order.program
@@ -179,7 +179,7 @@ class _Given:
                 self._spool.unlink(missing_ok=True)
             raise RowsError(str(error)) from None
 
-    def _open_output(self, folder: Folder, order: Order, before: JobTerms | None) -> None:
+    def _open_output(self, folder: StateFolder, order: JobSpec, before: JobTerms | None) -> None:
         if not self._output:
             return
         own = before is not None and before.places.get("output") == whole(self._output)
@@ -194,7 +194,7 @@ class _Given:
             raise SinkError(f"{self._output} exists: give overwrite=True to write over it, or name another output")
         self._sink = _Tee(sink, self.results, self.read)
 
-    def _keep(self, folder: Folder, order: Order) -> None:
+    def _keep(self, folder: StateFolder, order: JobSpec) -> None:
         """Rows that are no file become one, as soon as it is sure that it is not another job's that they replace."""
         fd, part = tempfile.mkstemp(prefix=".input-", dir=folder.path / "jobs")
         try:
@@ -209,7 +209,7 @@ class _Given:
             Path(part).unlink(missing_ok=True)
 
     @staticmethod
-    def _refuse_changed(order: Order, before: JobTerms | None, digest: str) -> None:
+    def _refuse_changed(order: JobSpec, before: JobTerms | None, digest: str) -> None:
         if before is not None and not order.fresh and before.places.get("digest", digest) != digest:
             raise RowsError(f"these rows are not what job {order.named()} began with: give another job=, or fresh=True")
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from actors.branch.prompt_limit import over_bound
-from actors.ports.message_batches import Batches, Row, Standing
+from actors.ports.message_batches import BatchRequest, BatchStatus, MessageBatches
 from actors.ports.model import Model
 from actors.ports.runtime import Peer
 from cortex.state.commands import Call
@@ -28,65 +28,65 @@ class _Order(msgspec.Struct, frozen=True, array_like=True):
     """Common form between actors: an array whose first element names the order."""
 
 
-class Newest(_Order, frozen=True, tag="newest"):
+class NewestOrder(_Order, frozen=True, tag="newest"):
     """Say the account's newest batch; an empty name where there is none."""
 
 
-class Weigh(_Order, frozen=True, tag="weigh"):
+class CheckSizeOrder(_Order, frozen=True, tag="weigh"):
     """Say which of these calls must not be sent: one failure for each, or None."""
 
     calls: tuple[Call, ...]
 
 
-class Submit(_Order, frozen=True, tag="submit"):
+class SubmitOrder(_Order, frozen=True, tag="submit"):
     """Make a batch of these; its name. Not begun, and not ended, after ``until_s``, in seconds since 1970."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[BatchRequest, ...]
     until_s: float
 
 
-class Since(_Order, frozen=True, tag="since"):
+class ListOrder(_Order, frozen=True, tag="since"):
     """List the batches made since that one, or since that time, whichever comes later."""
 
     marker: str
     not_before_s: float
 
 
-class Look(_Order, frozen=True, tag="look"):
+class StatusOrder(_Order, frozen=True, tag="look"):
     """Say how a batch stands."""
 
     name: str
 
 
-class First(_Order, frozen=True, tag="first"):
+class FirstIdOrder(_Order, frozen=True, tag="first"):
     """Say the custom id in the first line of a batch's results."""
 
     name: str
 
 
-class Read(_Order, frozen=True, tag="read"):
+class ReadOrder(_Order, frozen=True, tag="read"):
     """Bring all results of a batch to the channel, as those of this submission; how many there were."""
 
     name: str
     number: int
 
 
-class Cancel(_Order, frozen=True, tag="cancel"):
+class CancelOrder(_Order, frozen=True, tag="cancel"):
     """Have no further request of a batch worked off."""
 
     name: str
 
 
-Order = Newest | Weigh | Submit | Since | Look | First | Read | Cancel
+Order = NewestOrder | CheckSizeOrder | SubmitOrder | ListOrder | StatusOrder | FirstIdOrder | ReadOrder | CancelOrder
 
 
-class Said(msgspec.Struct, frozen=True, array_like=True):
+class OrderReply(msgspec.Struct, frozen=True, array_like=True):
     """The answer to an order: a failure, or what the order asks for."""
 
     failure: Failure | None = None
     name: str = ""
     rows: int = 0
-    standings: tuple[Standing, ...] = ()
+    standings: tuple[BatchStatus, ...] = ()
     refused: tuple[Failure | None, ...] = ()
 
 
@@ -94,7 +94,7 @@ Result = tuple[str, Reply | None, Failure | None]
 """What became of one request: its custom id, and one of the two."""
 
 _order_decoder: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
-_said_decoder = msgspec.msgpack.Decoder(Said)
+_said_decoder = msgspec.msgpack.Decoder(OrderReply)
 _results_decoder = msgspec.msgpack.Decoder(tuple[Result, ...])
 _encoder = msgspec.msgpack.Encoder()
 
@@ -104,7 +104,7 @@ def encode(order: Order) -> bytes:
     return _encoder.encode(order)
 
 
-def said_in(blob: bytes) -> Said:
+def said_in(blob: bytes) -> OrderReply:
     """The answer in a message."""
     return _said_decoder.decode(blob)
 
@@ -114,7 +114,7 @@ def results_in(blob: bytes) -> tuple[Result, ...]:
     return _results_decoder.decode(blob)
 
 
-class Desk:
+class BatchExecutor:
     """A branch's part: carries out orders, any number at a time."""
 
     def __init__(self) -> None:
@@ -126,11 +126,13 @@ class Desk:
         return self._under_way > 0
 
     async def carry_out(self, blob: bytes, model: Model, channel: Peer, now_s: float) -> bytes:
-        """Do what an order asks for. Raises ``Away`` or ``Gone`` where the channel does not take results."""
+        """Do what an order asks for. Raises ``PeerUnavailable`` or ``PeerGone`` where the channel does not take
+        results.
+        """
         batches = getattr(model, "batches", None)
         if batches is None:
             why = f"{model.endpoint} takes no message batches: leave out --via"
-            return _encoder.encode(Said(Failure(FailureKind.BLOCKED, why, sent=False)))
+            return _encoder.encode(OrderReply(Failure(FailureKind.BLOCKED, why, sent=False)))
         self._under_way += 1
         try:
             return _encoder.encode(await _done(_order_decoder.decode(blob), model, batches, channel, now_s))
@@ -138,44 +140,44 @@ class Desk:
             self._under_way -= 1
 
 
-async def _done(order: Order, model: Model, batches: Batches, channel: Peer, now_s: float) -> Said:
-    if isinstance(order, Submit):
+async def _done(order: Order, model: Model, batches: MessageBatches, channel: Peer, now_s: float) -> OrderReply:
+    if isinstance(order, SubmitOrder):
         return await _submitted(order, batches, now_s)
-    if isinstance(order, Weigh):
-        return Said(refused=tuple([await over_bound(model, call) for call in order.calls]))
-    if isinstance(order, Read):
+    if isinstance(order, CheckSizeOrder):
+        return OrderReply(refused=tuple([await over_bound(model, call) for call in order.calls]))
+    if isinstance(order, ReadOrder):
         return await _brought(order, batches, channel)
-    if isinstance(order, First):
+    if isinstance(order, FirstIdOrder):
         async for custom_id, outcome in batches.results(order.name):
-            return Said(outcome if isinstance(outcome, Failure) and not custom_id else None, custom_id)
-        return Said()
-    if isinstance(order, Cancel):
-        return Said(await batches.cancel(order.name))
-    if isinstance(order, Look):
+            return OrderReply(outcome if isinstance(outcome, Failure) and not custom_id else None, custom_id)
+        return OrderReply()
+    if isinstance(order, CancelOrder):
+        return OrderReply(await batches.cancel(order.name))
+    if isinstance(order, StatusOrder):
         found: Any = await batches.look(order.name)
-        return Said(found) if isinstance(found, Failure) else Said(standings=(found,))
-    marker, not_before_s = (order.marker, order.not_before_s) if isinstance(order, Since) else ("", 0.0)
-    found = await batches.listed(marker, not_before_s, LISTED_MAX if isinstance(order, Since) else 1)
+        return OrderReply(found) if isinstance(found, Failure) else OrderReply(standings=(found,))
+    marker, not_before_s = (order.marker, order.not_before_s) if isinstance(order, ListOrder) else ("", 0.0)
+    found = await batches.listed(marker, not_before_s, LISTED_MAX if isinstance(order, ListOrder) else 1)
     if isinstance(found, Failure):
-        return Said(found)
-    return Said(name=found[0].name if found else "", standings=tuple(found))
+        return OrderReply(found)
+    return OrderReply(name=found[0].name if found else "", standings=tuple(found))
 
 
-async def _submitted(order: Submit, batches: Batches, now_s: float) -> Said:
+async def _submitted(order: SubmitOrder, batches: MessageBatches, now_s: float) -> OrderReply:
     left_s = order.until_s - now_s
     if left_s <= 0:
-        return Said(Failure(FailureKind.TRANSIENT, "the order to submit came too late", sent=False))
+        return OrderReply(Failure(FailureKind.TRANSIENT, "the order to submit came too late", sent=False))
     found = await batches.submit(order.rows, left_s)
-    return Said(found) if isinstance(found, Failure) else Said(name=found)
+    return OrderReply(found) if isinstance(found, Failure) else OrderReply(name=found)
 
 
-async def _brought(order: Read, batches: Batches, channel: Peer) -> Said:
+async def _brought(order: ReadOrder, batches: MessageBatches, channel: Peer) -> OrderReply:
     """One message on its way at a time: the disk of the channel sets the pace."""
     count = size = 0
     ready: list[bytes] = []
     async for custom_id, outcome in batches.results(order.name):
         if not custom_id and isinstance(outcome, Failure):
-            return Said(outcome, rows=count)
+            return OrderReply(outcome, rows=count)
         pair = (outcome, None) if isinstance(outcome, Reply) else (None, outcome)
         blob = _encoder.encode((custom_id, *pair))
         if ready and (len(ready) >= MESSAGE_ROWS_MAX or size + len(blob) > MESSAGE_BYTES_MAX):
@@ -186,7 +188,7 @@ async def _brought(order: Read, batches: Batches, channel: Peer) -> Said:
         count += 1
     if ready:
         await channel.ask("collected", order.number, _packed(ready))
-    return Said(rows=count)
+    return OrderReply(rows=count)
 
 
 def _packed(blobs: list[bytes]) -> bytes:

@@ -14,17 +14,17 @@ from typing import Any
 
 import msgspec
 
-from actors.branch.batch_executor import Desk
+from actors.branch.batch_executor import BatchExecutor
 from actors.branch.coalescing import RISE, worth_s
 from actors.branch.credential_exchange import CredentialExchange
-from actors.branch.in_flight import Under, goes_on
-from actors.branch.model_registry import Keyring, NoKeyError, family_of
-from actors.branch.outcome_counters import Counts
-from actors.branch.prompt_limit import Bound, all_within, over_bound
-from actors.branch.reply_outbox import QUICK_S, Courier, Tell
-from actors.branch.task_pool import Hands
-from actors.messaging.payload import Parcel
-from actors.messaging.report_sender import Reporter
+from actors.branch.in_flight import InFlightCall, goes_on
+from actors.branch.model_registry import MissingCredential, ModelRegistry, family_of
+from actors.branch.outcome_counters import OutcomeCounters
+from actors.branch.prompt_limit import PromptLimit, all_within, over_bound
+from actors.branch.reply_outbox import QUICK_S, ReplyOutbox, Tell
+from actors.branch.task_pool import TaskPool
+from actors.messaging.payload import Payload
+from actors.messaging.report_sender import ReportSender
 from actors.ports.model import TRACEPARENT, Model
 from actors.ports.runtime import Runtime
 from cortex.scheduler.reports import ProgressReport
@@ -54,25 +54,25 @@ class Branch:
         self.incarnation = runtime.incarnation(name)
         self._runtime = runtime
         self._clock = runtime.monotonic_s
-        self._desk = Desk()
-        self._counts = Counts()
-        self._keys = Keyring(make_model, self._counts)
+        self._desk = BatchExecutor()
+        self._counts = OutcomeCounters()
+        self._keys = ModelRegistry(make_model, self._counts)
         self._credentials = CredentialExchange(name, runtime, self._keys, self._enqueue)
         self._epochs: dict[str, int] = {}
         self._heard: dict[str, tuple[int, int]] = {}
         """Epoch and number of the last message of each job."""
         self._past: dict[str, None] = {}
         """Jobs that have ended: a message of theirs may still come a second time."""
-        self._under: dict[Under, None] = {}
+        self._under: dict[InFlightCall, None] = {}
         self._calls: dict[str, int] = {}
         """How many of them each job has."""
-        self._stuck: set[Under] = set()
+        self._stuck: set[InFlightCall] = set()
         """Told as timed out or abandoned, and still not at an end."""
-        self._hands = Hands(self._make)
-        self._couriers: dict[str, Courier] = {}
+        self._hands = TaskPool(self._make)
+        self._couriers: dict[str, ReplyOutbox] = {}
         self._sweeper: asyncio.TimerHandle | None = None
-        self._reporter = Reporter(runtime, self._report, self._more)
-        self._bound = Bound()
+        self._reporter = ReportSender(runtime, self._report, self._more)
+        self._bound = PromptLimit()
         self._draining = self._closing = False
         self._done = 0
         self._overdue_s = 0.0
@@ -118,7 +118,7 @@ class Branch:
         if self._draining:
             self._reporter.at_once()  # a cortex that was started again has found it, and does not know
             return DRAINING
-        calls: Sequence[commands.Call] = blob.content if type(blob) is Parcel else _calls_decoder.decode(blob)
+        calls: Sequence[commands.Call] = blob.content if type(blob) is Payload else _calls_decoder.decode(blob)
         armed = (family := family_of(job)) in self._keys
         if not armed:
             self._credentials.request(job, peers)
@@ -133,7 +133,7 @@ class Branch:
         return (self.incarnation, brought) if brought else self.incarnation
 
     def work_now(
-        self, job: str, epoch: int, incarnation: str, number: int, parcel: Parcel, on_disk: int, tell: Tell
+        self, job: str, epoch: int, incarnation: str, number: int, parcel: Payload, on_disk: int, tell: Tell
     ) -> bool:  # fmt: skip
         """``work``, asked by a channel of this very process, where all is as it was at its last message and calls are
         quick: no coroutine waits. ``tell`` hears what would come with the answer, from within whoever brings the last
@@ -158,7 +158,7 @@ class Branch:
         self._heard[job] = (epoch, number)
         self._past.pop(job, None)
         now_s, within = self._clock(), all_within(calls)
-        taken = [Under(job, family, call, now_s, within) for call in calls]
+        taken = [InFlightCall(job, family, call, now_s, within) for call in calls]
         self._under.update(dict.fromkeys(taken))
         self._calls[job] = self._calls.get(job, 0) + len(taken)
         if armed:
@@ -252,11 +252,11 @@ class Branch:
 
     # -- what it does ----------------------------------------------------------------------------------------------
 
-    def _courier(self, job: str) -> Courier:
+    def _courier(self, job: str) -> ReplyOutbox:
         if (courier := self._couriers.get(job)) is None:
             channel = self._runtime.peer(f"channel:{job}")
             calls = lambda: self._calls.get(job, 0)  # noqa: E731
-            courier = self._couriers[job] = Courier(self.name, self.incarnation, channel, calls, worth_s)
+            courier = self._couriers[job] = ReplyOutbox(self.name, self.incarnation, channel, calls, worth_s)
         return courier
 
     def _again(self, job: str) -> None:
@@ -264,12 +264,12 @@ class Branch:
         if (courier := self._couriers.get(job)) is not None:
             courier.again()
 
-    def _enqueue(self, some: list[Under]) -> None:
+    def _enqueue(self, some: list[InFlightCall]) -> None:
         self._hands.give(some)
         if self._sweeper is None:
             self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
 
-    async def _make(self, queue: deque[Under], task: asyncio.Task[None]) -> None:
+    async def _make(self, queue: deque[InFlightCall], task: asyncio.Task[None]) -> None:
         """See calls through, one after the other, in one coroutine: one each would be a tenth of what is ours here."""
         clock, bound_of, door_of = self._clock, self._bound.of, self._keys.door
         while queue:
@@ -304,7 +304,7 @@ class Branch:
                 if self._closing or under.verdict is None:
                     raise
                 result = under.stopped(clock())
-            except NoKeyError:
+            except MissingCredential:
                 result = Failure(FailureKind.BLOCKED, f"route {call.route} of this job has no key here", sent=False)
             except Exception as error:  # a model never raises; one that does must not take the branch along
                 result = Failure(FailureKind.TRANSIENT, f"{type(error).__name__} in the model's client")
@@ -316,14 +316,14 @@ class Branch:
 
     # -- how it ends -----------------------------------------------------------------------------------------------
 
-    def _leaves(self, under: Under) -> None:
+    def _leaves(self, under: InFlightCall) -> None:
         del self._under[under]
         if left := self._calls[under.job] - 1:
             self._calls[under.job] = left
         else:
             del self._calls[under.job]
 
-    def _ended(self, under: Under, result: Reply | Failure) -> None:
+    def _ended(self, under: InFlightCall, result: Reply | Failure) -> None:
         call = under.call
         now_s = self._clock()
         elapsed_s = now_s - under.begun_s if under.begun_s <= now_s else 0.0
@@ -350,7 +350,7 @@ class Branch:
         courier.took_s = elapsed_s if elapsed_s < took_s else took_s + (elapsed_s - took_s) / RISE
         courier.add(event)
 
-    def _cancel(self, under: Under, why: FailureKind) -> None:
+    def _cancel(self, under: InFlightCall, why: FailureKind) -> None:
         """Ask it to stop."""
         if under.verdict is None:
             under.verdict = why

@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from actors.branch.in_flight import Under
-from actors.branch.model_registry import Keyring, family_of
-from actors.ports.runtime import Away, Gone, Runtime
+from actors.branch.in_flight import InFlightCall
+from actors.branch.model_registry import ModelRegistry, family_of
+from actors.ports.runtime import PeerGone, PeerUnavailable, Runtime
 
 
 class CredentialExchange:
@@ -18,12 +18,14 @@ class CredentialExchange:
     ``keys`` keeps the models and credentials of each job family. ``enqueue`` begins calls whose credential has come.
     """
 
-    def __init__(self, name: str, runtime: Runtime, keys: Keyring, enqueue: Callable[[list[Under]], None]) -> None:
+    def __init__(
+        self, name: str, runtime: Runtime, keys: ModelRegistry, enqueue: Callable[[list[InFlightCall]], None]
+    ) -> None:
         self._name = name
         self._runtime = runtime
         self._keys = keys
         self._enqueue = enqueue
-        self._waiting: dict[str, list[Under]] = {}
+        self._waiting: dict[str, list[InFlightCall]] = {}
         """Calls that wait for a credential, by job family (see ``family_of``)."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.preparing = 0
@@ -52,11 +54,11 @@ class CredentialExchange:
         """Ask these branches for the credential of a job, in the background, one after the other."""
         self._in_background(self._ask_peers(job, peers))
 
-    def hold(self, family: str, calls: list[Under]) -> None:
+    def hold(self, family: str, calls: list[InFlightCall]) -> None:
         """Keep calls until a credential for their job family has come."""
         self._waiting.setdefault(family, []).extend(calls)
 
-    def remove(self, under: Under) -> bool:
+    def remove(self, under: InFlightCall) -> bool:
         """Take a call out of those that wait. Return False if the call does not wait for a credential."""
         waiting = self._waiting.get(under.family, [])
         if under not in waiting:
@@ -64,7 +66,7 @@ class CredentialExchange:
         waiting.remove(under)
         return True
 
-    def drop(self, family: str) -> list[Under]:
+    def drop(self, family: str) -> list[InFlightCall]:
         """Return the calls of a job family that wait, and forget them: the job has ended."""
         return self._waiting.pop(family, [])
 
@@ -89,7 +91,7 @@ class CredentialExchange:
         for peer in peers:
             if peer == self._name:
                 continue
-            with contextlib.suppress(Away, Gone):
+            with contextlib.suppress(PeerUnavailable, PeerGone):
                 arming = await self._runtime.peer(peer).ask("hand_over", job)
                 if arming is not None:
                     await self.arm(job, arming)

@@ -6,14 +6,14 @@ import asyncio
 
 import msgspec
 
-from actors.branch.outcome_counters import Count
+from actors.branch.outcome_counters import OutcomeCounter
 from cortex.state import commands
 from policies.failures.failure import Failure, FailureKind
 
 _NEVER_S = float("inf")
 
 
-class Under(msgspec.Struct, eq=False):
+class InFlightCall(msgspec.Struct, eq=False):
     """Taken at ``taken_s``; its time begins at ``begun_s``: nothing counts for which it was queued."""
 
     job: str
@@ -25,7 +25,7 @@ class Under(msgspec.Struct, eq=False):
     """Whether its prompt is known to be within M; else that is looked at before it is sent."""
     begun_s: float = _NEVER_S
     """When its time began; again, where its prompt had to be counted first."""
-    count: Count | None = None
+    count: OutcomeCounter | None = None
     """Where it is counted, from the moment at which its request goes out."""
     task: asyncio.Task[None] | None = None
     verdict: FailureKind | None = None

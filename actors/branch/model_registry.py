@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from actors.branch.outcome_counters import Count, Counts
+from actors.branch.outcome_counters import OutcomeCounter, OutcomeCounters
 from actors.ports.model import Model
 from actors.routing.model_factory import routes_of, what_opens
 
@@ -15,38 +15,38 @@ def family_of(job: str) -> str:
     return job.partition("~")[0]
 
 
-class NoKeyError(LookupError):
+class MissingCredential(LookupError):
     """Nobody has brought what opens this route."""
 
 
-class Door:
+class OpenRoute:
     """One route of a job, open: the model behind it, and what is counted by the generation of its breaker."""
 
     __slots__ = ("arming", "counts", "model", "route")
 
-    def __init__(self, route: str, arming: bytes, model: Model, counts: dict[int, Count]) -> None:
+    def __init__(self, route: str, arming: bytes, model: Model, counts: dict[int, OutcomeCounter]) -> None:
         self.route = route
         self.arming = arming
         self.model = model
         self.counts = counts
 
-    def count(self, generation: int) -> Count:
+    def count(self, generation: int) -> OutcomeCounter:
         """Where attempts of this generation are counted; ``counts`` has those that were asked for already."""
         found = self.counts.get(generation)
         if found is None:
-            found = self.counts[generation] = Count()
+            found = self.counts[generation] = OutcomeCounter()
         return found
 
 
-class Keyring:
+class ModelRegistry:
     """``make_model`` turns an arming into a model; called once for each."""
 
-    def __init__(self, make_model: Callable[[bytes], Model], counts: Counts) -> None:
+    def __init__(self, make_model: Callable[[bytes], Model], counts: OutcomeCounters) -> None:
         self._make_model = make_model
         self._counts = counts
         self._armings: dict[str, bytes] = {}
-        self._doors: dict[str, tuple[Door, ...]] = {}
-        self._past: dict[str, list[Door]] = {}
+        self._doors: dict[str, tuple[OpenRoute, ...]] = {}
+        self._past: dict[str, list[OpenRoute]] = {}
         """What was given before: calls may still be under way through it."""
         self._leaving: dict[int, Model] = {}
         """Models that are to be closed."""
@@ -64,7 +64,7 @@ class Keyring:
             model = known.get(opens) or fresh.get(opens)
             if model is None:
                 model = fresh[opens] = self._make_model(alone)
-            doors.append(Door(route, opens, model, self._counts.of(route, pool)))
+            doors.append(OpenRoute(route, opens, model, self._counts.of(route, pool)))
         if self._armings.get(family) != arming:
             self._past.setdefault(family, []).extend(self._doors.get(family, ()))
         self._armings[family] = arming
@@ -75,12 +75,12 @@ class Keyring:
         """What was given for a family."""
         return self._armings.get(family)
 
-    def door(self, family: str, route: int) -> Door:
-        """The route at this place. Raises ``NoKeyError``."""
+    def door(self, family: str, route: int) -> OpenRoute:
+        """The route at this place. Raises ``MissingCredential``."""
         try:
             return self._doors[family][route]
         except LookupError:
-            raise NoKeyError(family, route) from None
+            raise MissingCredential(family, route) from None
 
     async def drop(self, family: str) -> None:
         """A family of jobs has ended: what it alone used is closed."""

@@ -17,7 +17,7 @@ URGENT = frozenset({FailureKind.THROTTLED, FailureKind.BLOCKED, FailureKind.UNAU
 """What others who use the same route should hear of at once."""
 
 
-class Count:
+class OutcomeCounter:
     """Attempts at one route under one generation of its breaker; all but ``in_flight`` since the last report.
 
     What a branch refuses by itself never comes here, nor does the time for which a call was queued.
@@ -102,13 +102,13 @@ class Count:
         return signals
 
 
-class Counts:
+class OutcomeCounters:
     """The counts of all routes at one branch. A route that nobody uses any more leaves with the last job that did."""
 
     def __init__(self) -> None:
-        self._routes: dict[str, tuple[str, dict[int, Count]]] = {}
+        self._routes: dict[str, tuple[str, dict[int, OutcomeCounter]]] = {}
 
-    def of(self, route: str, pool: str) -> dict[int, Count]:
+    def of(self, route: str, pool: str) -> dict[int, OutcomeCounter]:
         """The counts of a route, by generation: to be looked up once, not for each call."""
         return self._routes.setdefault(route, (pool, {}))[1]
 

@@ -23,7 +23,7 @@ FRAME_BYTES_MAX: Final = 1 << 16
 _CONTENT: Final = re.compile(rb'"content":"((?:[^"\\]|\\.)*)"', re.DOTALL)
 
 
-class Bound:
+class PromptLimit:
     """The most tokens that a request can be. Samples of one question follow each other: the last one is known. Rows of
     a table ask with one schema, or the same tools, each around a text of its own: what those add is known, too."""
 
@@ -74,7 +74,7 @@ def all_within(calls: Sequence[Call]) -> bool:
 async def over_bound(model: Model, call: Call) -> Failure | None:
     """Why this call must not be sent, or None. Bytes bound its tokens; above M by that the provider's counter decides.
 
-    For calls whose bytes alone prove nothing: who has many looks at ``Bound`` first, which costs less.
+    For calls whose bytes alone prove nothing: who has many looks at ``PromptLimit`` first, which costs less.
     """
     counted = await model.count_tokens(call.body)
     if counted is not None and counted <= call.prompt_tokens_max:

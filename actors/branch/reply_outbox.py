@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from actors.branch.coalescing import GATHER_S, GATHERED, many
-from actors.common.timers import LEAST_S, Alarm
-from actors.messaging.payload import Parcel, of_events
+from actors.common.timers import LEAST_S, RearmableTimer
+from actors.messaging.payload import Payload, of_events
 from actors.ports.runtime import NEAR_BYTES_MAX, NEAR_MAX, Peer, is_near
 
 MESSAGE_EVENTS_MAX = 256
@@ -49,7 +49,7 @@ Tell = Callable[[bytes], None]
 """Hears what goes with an answer; empty: nothing does."""
 
 
-class Courier:
+class ReplyOutbox:
     """Whatever is ready goes at once; what becomes ready meanwhile goes together."""
 
     def __init__(
@@ -72,14 +72,14 @@ class Courier:
         """Bytes of an event of the last message, about."""
         self.quick, self.took_s = False, 0.0
         """Whether the last call was so quick that it can be waited for; how long they take, about."""
-        self._asker: asyncio.Future[bool] | _Now | None = None
+        self._asker: asyncio.Future[bool] | _Callback | None = None
         """Set while a message waits for what becomes of its calls, ``_wanted`` of them; True: it may have it."""
         self._wanted = 0
         self._asker_until_s = 0.0
-        self._alarm = Alarm(self._rung)
+        self._alarm = RearmableTimer(self._rung)
         self._brought: dict[tuple[int, int], tuple[Packet, float]] = {}
         """What went with an answer and when, by epoch and number of the message, until it is known to be on disk."""
-        self._reminder = Alarm(self._remind)
+        self._reminder = RearmableTimer(self._remind)
         self._under_way = 0
         self._travelling: dict[int, Packet] = {}
         self._messages = 0
@@ -125,14 +125,14 @@ class Courier:
 
     def expect(self, epoch: int, number: int, count: int, tell: Tell) -> None:
         """``answer``, for one who does not wait and is told. Nobody else waits (``asked``)."""
-        self._wanted, self._asker = count, _Now(self, epoch, number, tell)
+        self._wanted, self._asker = count, _Callback(self, epoch, number, tell)
         self._asker_until_s = asyncio.get_running_loop().time() + QUICK_S
         self._alarm.set(QUICK_S)
 
-    def answered(self, asker: _Now, may: bool) -> None:
+    def answered(self, asker: _Callback, may: bool) -> None:
         """What the one who is told was waiting for is there, as far as it will be; ``may``: it may have it."""
         blob: bytes
-        packet, blob = self._taken_out() if may else ([], Parcel())
+        packet, blob = self._taken_out() if may else ([], Payload())
         self._asker = None
         if self._ready:
             self._set_out()
@@ -165,7 +165,7 @@ class Courier:
         self._alarm.set(within_s)
         agains = self._agains
         packet: Packet = []
-        blob = Parcel()
+        blob = Payload()
         try:
             if await asker and agains == self._agains:  # else whoever asked is answered no more
                 packet, blob = self._taken_out()
@@ -305,11 +305,11 @@ class Courier:
         """How many events go together, by the size of those before."""
         return max(1, min(self._events_max, int(LIKELY * self._bytes_max / self._size)))
 
-    def _taken_out(self) -> tuple[Packet, Parcel]:
+    def _taken_out(self) -> tuple[Packet, Payload]:
         """As much of what is ready as goes together, and the message of it."""
         some = self._ready[: self._room()]
         if not some:
-            return some, Parcel()
+            return some, Payload()
         count = len(some)
         try:
             blob = _encoder.encode(some)
@@ -319,7 +319,7 @@ class Courier:
             some, blob, count = _cut(some, self._bytes_max)
         del self._ready[:count]
         self._size = len(blob) / max(1, count)
-        return some, of_events(blob, some) if self._near else Parcel(blob)
+        return some, of_events(blob, some) if self._near else Payload(blob)
 
     async def _deliver(self, blob: bytes) -> None:
         waited_s = 0.0
@@ -358,12 +358,12 @@ def _cut(some: Packet, bytes_max: int) -> tuple[Packet, bytes, int]:
     return packet, _encoder.encode(blobs), dealt
 
 
-class _Now:
+class _Callback:
     """One who is told, in the place of the future of one who waits."""
 
     __slots__ = ("_courier", "_done", "epoch", "number", "tell")
 
-    def __init__(self, courier: Courier, epoch: int, number: int, tell: Tell) -> None:
+    def __init__(self, courier: ReplyOutbox, epoch: int, number: int, tell: Tell) -> None:
         self._courier, self._done = courier, False
         self.epoch, self.number, self.tell = epoch, number, tell
 
@@ -377,6 +377,6 @@ class _Now:
         self._courier.answered(self, may)
 
 
-def _settle(asker: asyncio.Future[bool] | _Now | None, may: bool) -> None:
+def _settle(asker: asyncio.Future[bool] | _Callback | None, may: bool) -> None:
     if asker is not None and not asker.done():
         asker.set_result(may)

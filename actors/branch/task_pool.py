@@ -6,10 +6,10 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 
-from actors.branch.in_flight import Under
+from actors.branch.in_flight import InFlightCall
 
 
-class Hands:
+class TaskPool:
     """Each takes call after call; there are as many as calls were ever under way at once. ``make`` takes calls out of a
     queue and sees them through, one after the other, until none is left; in the task that it is given.
 
@@ -17,9 +17,9 @@ class Hands:
     hundred are out after seven; where a model answers at once, the first has made all of them before anybody looks.
     """
 
-    def __init__(self, make: Callable[[deque[Under], asyncio.Task[None]], Awaitable[None]]) -> None:
+    def __init__(self, make: Callable[[deque[InFlightCall], asyncio.Task[None]], Awaitable[None]]) -> None:
         self._make = make
-        self._queue: deque[Under] = deque()
+        self._queue: deque[InFlightCall] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
         self._woken = 0
         """Those that were called and have not begun yet."""
@@ -32,7 +32,7 @@ class Hands:
         """Calls that nobody has taken up yet."""
         return len(self._queue)
 
-    def give(self, some: Iterable[Under]) -> None:
+    def give(self, some: Iterable[InFlightCall]) -> None:
         """These calls are to be made, too."""
         self._queue.extend(some)
         if self._queue and not self._woken:

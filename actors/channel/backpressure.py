@@ -32,7 +32,7 @@ def narrower_by(rows: Sequence[Row], window_rows: int) -> int:
     return max(0, window_rows - max(1, OPEN_BYTES_MAX // largest)) if largest else 0
 
 
-class Appetite:
+class Backpressure:
     """Of one channel: ``state`` gives K as it is now, ``over`` says whether nothing will happen there any more."""
 
     def __init__(self, state: Callable[[], State], over: Callable[[], bool]) -> None:

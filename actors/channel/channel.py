@@ -16,30 +16,30 @@ from typing import Any
 
 import msgspec
 
-from actors.channel.batches.submissions import PERMITS, Submissions
+from actors.channel.batches.submissions import PERMITS, SubmissionTracker
 from actors.channel.dispatch.dispatcher import Dispatch
 from actors.channel.feeding import RowIntake
 from actors.channel.fencing import met
-from actors.channel.journal_maintenance import Upkeep
+from actors.channel.journal_maintenance import JournalMaintenance
 from actors.channel.leases.lease import Lease
 from actors.channel.reply_cache import without_recalled
 from actors.channel.shard_protocol import ShardLink
-from actors.channel.tool_runs import Errands
-from actors.channel.webhooks import Herald
+from actors.channel.tool_runs import ToolRuns
+from actors.channel.webhooks import WebhookNotifier
 from actors.common.process_owner import owner_record
-from actors.common.timers import Alarm, Bell
+from actors.common.timers import RearmableTimer, WakeEvent
 from actors.history.catalog import differs, note_latest, replayed
 from actors.history.result_history import opens_again
-from actors.history.results import Outlet, Past
+from actors.history.results import PastResults, ResultBuffer
 from actors.jobs.opening import Opening, rekeyed_batch, resuming_batch
 from actors.jobs.summary import summary
 from actors.journal.journal import Journal, StoreError
-from actors.journal.reply_index import Memory
+from actors.journal.reply_index import ReplyCache
 from actors.journal.retrying import patiently
-from actors.messaging.inbox import Entry, Landed, Traces, entry, settle, split
+from actors.messaging.inbox import DurableTurn, InboxEntry, PendingGoalRecords, entry, settle, split
 from actors.messaging.payload import batch_in
-from actors.observability.base.step_timer import Stopwatch
-from actors.ports.runtime import Away, Runtime, Unbegun
+from actors.observability.base.step_timer import StepTimer
+from actors.ports.runtime import ChannelNotStarted, PeerUnavailable, Runtime
 from cortex.journal import codec
 from cortex.scheduler.reports import staff_digest
 from cortex.state import commands, events
@@ -62,20 +62,20 @@ class Channel:
         self._k: State
         self._program: Program
         self._journal: Journal
-        self._memory: Memory
-        self._outlet: Outlet
-        self._past = Past(lambda: self._store.journal(job), runtime)
+        self._memory: ReplyCache
+        self._outlet: ResultBuffer
+        self._past = PastResults(lambda: self._store.journal(job), runtime)
         self._dispatch: Dispatch
         self._lease: Lease
-        self._errands: Errands
-        self._submissions: Submissions
+        self._errands: ToolRuns
+        self._submissions: SubmissionTracker
         self._shards: ShardLink
-        self._inbox: list[Entry] = []
-        self._traces = Traces(job)
+        self._inbox: list[InboxEntry] = []
+        self._traces = PendingGoalRecords(job)
         self._watch = runtime.telemetry.watch(job, folder)
-        self._stopwatch = Stopwatch(runtime.monotonic_s)
-        self._bell, self._news, self._over = Bell(), asyncio.Event(), asyncio.Event()
-        self._alarm = Alarm(self._bell.ring)
+        self._stopwatch = StepTimer(runtime.monotonic_s)
+        self._bell, self._news, self._over = WakeEvent(), asyncio.Event(), asyncio.Event()
+        self._alarm = RearmableTimer(self._bell.ring)
         self._intake = RowIntake(self._put, lambda: self._k, lambda: self.over)
         self._tasks: list[asyncio.Task[None]] = []
         self._account, self._emitted = b"", 0  # and how many results: as of the last turn that is on disk
@@ -86,9 +86,11 @@ class Channel:
         """Why this channel can go on no more, if so: its journal is fenced, or its disk is full."""
 
     def __getattr__(self, name: str) -> Any:
-        """Raise ``Unbegun`` for the parts that ``start`` makes: a message has come before the channel has begun."""
+        """Raise ``ChannelNotStarted`` for the parts that ``start`` makes: a message has come before the channel has
+        begun.
+        """
         if name in _MADE_AT_START:
-            raise Unbegun(f"channel:{self.job} has not begun")
+            raise ChannelNotStarted(f"channel:{self.job} has not begun")
         raise AttributeError(name)
 
     # -- life ------------------------------------------------------------------------------------------------------
@@ -110,7 +112,7 @@ class Channel:
         if terms is None:
             raise StoreError(f"the journal of {self.job} is empty: run it again")
         self._dispatch = Dispatch(self.job, self._runtime, terms.limits, self._put_events, self._enter)
-        self._errands = Errands(self.job, self._folder, self._runtime, self._put_events, self._traces.say, self._watch)
+        self._errands = ToolRuns(self.job, self._folder, self._runtime, self._put_events, self._traces.say, self._watch)
         self._program = load(terms.program, terms.params_json)
         branches, workers = await runtime.peer("cortex").ask("staff", bool(self._program.tools))
         held = await met(self._dispatch, tuple(branches), self._journal, runtime.peer("cortex"))
@@ -136,13 +138,15 @@ class Channel:
             k = codec.open_job(terms)
         self._k = k
         self._looks_up = not k.terms.fresh and not self._memory.empty()
-        self._outlet = Outlet(0 if opens_again(self._journal, batch) else k.emitted)
+        self._outlet = ResultBuffer(0 if opens_again(self._journal, batch) else k.emitted)
         self._batched = any(route.batched for route in terms.routes)
-        self._submissions = Submissions(self.job, runtime, lambda: self._k, self._put_events, self._dispatch.names)
-        self._upkeep = Upkeep(self._journal, k, self._watch.kept, self._program, self._outlet)
+        self._submissions = SubmissionTracker(
+            self.job, runtime, lambda: self._k, self._put_events, self._dispatch.names
+        )
+        self._upkeep = JournalMaintenance(self._journal, k, self._watch.kept, self._program, self._outlet)
         await self._turn([entry(batch)])
         allowance, url = self._lease.allowance, opening.notify if opening else ""
-        herald = Herald(url, self._journal, self._runtime, lambda: self._k, allowance)
+        herald = WebhookNotifier(url, self._journal, self._runtime, lambda: self._k, allowance)
         self._tasks = [asyncio.create_task(each) for each in (self._run(), self._hold_lease(), herald.run())]
 
     async def close(self) -> None:
@@ -153,7 +157,7 @@ class Channel:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        settle(self._inbox, Away(f"channel:{self.job}"))  # whoever takes its place shall have that
+        settle(self._inbox, PeerUnavailable(f"channel:{self.job}"))  # whoever takes its place shall have that
         await self._watch.close()
         if not self._tasks:  # it never began, but may have come some way
             if hasattr(self, "_dispatch"):
@@ -304,13 +308,13 @@ class Channel:
         if self.broken:
             raise StoreError(self.broken)
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._enter(Entry(blob, size, durable, batch))
+        self._enter(InboxEntry(blob, size, durable, batch))
         await durable
 
     def _put_events(self, batch: list[events.Event]) -> None:
         self._enter(entry(batch))
 
-    def _enter(self, each: Entry) -> None:
+    def _enter(self, each: InboxEntry) -> None:
         self._stopwatch.arrived()
         self._inbox.append(each)
         self._bell.ring()
@@ -351,7 +355,7 @@ class Channel:
             await self._bell.wait()
             woken = True
 
-    async def _turn(self, taken: list[Entry]) -> None:
+    async def _turn(self, taken: list[InboxEntry]) -> None:
         """One turn: decode, step, commit, and only then let the commands out."""
         k, source, taken = self._k, self._journal, self._traces.before(taken)
         at_s = max(k.at_s, self._runtime.now_s())
@@ -378,7 +382,7 @@ class Channel:
 
     def _settle(self, seq: int, turn: events.Turn) -> None:
         """What is on disk now: attempts that have come back, replies that can be remembered."""
-        landed = Landed(seq, turn)
+        landed = DurableTurn(seq, turn)
         for granted in landed.granted:
             self._lease.taken(granted)
         self._dispatch.settled(landed.ended)

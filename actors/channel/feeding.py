@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from actors.channel.backpressure import Appetite
+from actors.channel.backpressure import Backpressure
 from actors.messaging.inbox import fed_entry
 from cortex.journal import codec
 from cortex.state import events
@@ -32,7 +32,7 @@ class RowIntake:
     def __init__(self, put: PutDurably, state: Callable[[], State], over: Callable[[], bool]) -> None:
         self._put = put
         self._state = state
-        self.backpressure = Appetite(state, over)
+        self.backpressure = Backpressure(state, over)
 
     async def feed(self, rows: bytes, start: int, position: int, ended: bool) -> int:
         """Take a window of source rows. Return, once the window is on disk, how many more rows are wanted now."""

@@ -8,9 +8,9 @@ from copy import copy
 
 from actors.history import final_state
 from actors.history.final_state import SNAPSHOT_BYTES_MAX
-from actors.history.redaction import Thinning
-from actors.history.results import Outlet
-from actors.journal.journal import Journal, Unreachable
+from actors.history.redaction import JournalRedaction
+from actors.history.results import ResultBuffer
+from actors.journal.journal import DatabaseUnreachable, Journal
 from cortex.state import events
 from cortex.state.program import Program
 from cortex.state.state import State
@@ -25,17 +25,17 @@ SNAPSHOTS_KEPT = 2
 Further back, K is replayed from the turns, which all stay."""
 
 
-class Upkeep:
+class JournalMaintenance:
     """Of one channel's journal. ``kept`` hears of each snapshot before it is written."""
 
     def __init__(
-        self, source: Journal, k: State, kept: Callable[[int], object], program: Program, outlet: Outlet
+        self, source: Journal, k: State, kept: Callable[[int], object], program: Program, outlet: ResultBuffer
     ) -> None:
         self._journal = source
         self._program, self._outlet = program, outlet
         self._closes, self._closed = final_state.wanted(k), False
         self._kept = kept
-        self._thinning, self._thins = Thinning(source, k, kept), not k.terms.keeps_text
+        self._thinning, self._thins = JournalRedaction(source, k, kept), not k.terms.keeps_text
         self._pieces = source.pieces()
         self._bytes = 0
         """Of the last snapshot of this life, without its pieces."""
@@ -52,7 +52,7 @@ class Upkeep:
         later one. Raises ``StoreError``."""
         if not self._thins and not k.outcome and self._events < k.terms.limits.snapshot_events:
             return  # after nearly every turn
-        with contextlib.suppress(Unreachable):
+        with contextlib.suppress(DatabaseUnreachable):
             self._thinning.look(k, seq)
             if self._events >= self._enough(k):
                 self._write(k, seq)

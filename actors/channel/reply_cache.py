@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from actors.journal.journal import Journal
-from actors.journal.reply_index import Memory
-from actors.messaging.inbox import Entry
+from actors.journal.reply_index import ReplyCache
+from actors.messaging.inbox import InboxEntry
 from cortex.journal import codec
 from cortex.state import commands, events
 
 
 def without_recalled(
-    job: str, calls: list[commands.Call], memory: Memory, own: Journal
-) -> tuple[list[commands.Call], Entry | None]:
+    job: str, calls: list[commands.Call], memory: ReplyCache, own: Journal
+) -> tuple[list[commands.Call], InboxEntry | None]:
     """The calls that nobody has paid for yet; for the next turn, the answers of the others, if there are any."""
     found = memory.find([call.hash for call in calls], own)
     recalled: list[events.Event] = []
@@ -25,5 +25,5 @@ def without_recalled(
     if not recalled:
         return calls, None
     # the step sees each reply whole; the journal keeps it once
-    entry = Entry(codec.encode_batch(recalled), len(recalled), None, tuple(whole))
+    entry = InboxEntry(codec.encode_batch(recalled), len(recalled), None, tuple(whole))
     return [call for call in calls if call.hash not in found], entry

@@ -8,7 +8,7 @@ import msgspec
 
 from actors.channel.feeding import PutDurably
 from actors.channel.leases.lease import Lease
-from actors.channel.tool_runs import Errands
+from actors.channel.tool_runs import ToolRuns
 from cortex.goals import shards
 from cortex.journal import codec
 from cortex.state import events
@@ -22,7 +22,7 @@ class ShardLink:
     wait for a shard; ``lease`` has the job's budget.
     """
 
-    def __init__(self, put: PutDurably, state: Callable[[], State], tool_runs: Errands, lease: Lease) -> None:
+    def __init__(self, put: PutDurably, state: Callable[[], State], tool_runs: ToolRuns, lease: Lease) -> None:
         self._put = put
         self._state = state
         self._tool_runs = tool_runs

@@ -11,9 +11,9 @@ import msgspec
 from actors.common.process_owner import this_owner
 from actors.jobs.opening import CHILD, Opening
 from actors.journal.journal import StoreError
-from actors.messaging.inbox import Heard
-from actors.ports.runtime import Away, ClusterError, Gone, Peer, Runtime
-from actors.ports.telemetry import TRACEPARENT, Watches
+from actors.messaging.inbox import ProgramLog
+from actors.ports.runtime import ClusterError, Peer, PeerGone, PeerUnavailable, Runtime
+from actors.ports.telemetry import TRACEPARENT, JobObservers
 from cortex.goals import shards
 from cortex.state import commands, events, shard_record
 from cortex.state.state import ENDED, State
@@ -31,12 +31,12 @@ def child_name(job: str, goal: int) -> str:
     return f"{job}~{goal}"
 
 
-class Errands:
+class ToolRuns:
     """Begins errands and puts what came of them into the inbox."""
 
     def __init__(
         self, job: str, folder: str, runtime: Runtime, put: Callable[[list[events.Event]], None],
-        say: Callable[[str], None], watch: Watches,
+        say: Callable[[str], None], watch: JobObservers,
     ) -> None:  # fmt: skip
         self._say, self._watch = say, watch
         self._job = job
@@ -152,7 +152,7 @@ class Errands:
                 if not blob:
                     await asyncio.sleep(AWAY_S)
             value, read_at_s, failure = msgspec.msgpack.decode(blob, type=tuple[Any, float, Failure | None])
-        except (Away, Gone):
+        except (PeerUnavailable, PeerGone):
             failure = Failure(FailureKind.LOST, f"effect unknown: the worker that ran {command.tool} died")
             value, read_at_s = None, self._runtime.now_s()
             self._runtime.peer("cortex").tell("missed", worker.name)
@@ -164,7 +164,7 @@ class Errands:
         while True:
             try:
                 go, wait_s, generation = await self._runtime.peer("cortex").ask("admit", self._job, tool)
-            except (Away, Gone):
+            except (PeerUnavailable, PeerGone):
                 go, wait_s, generation = False, AWAY_S, 0
             if go:
                 return int(generation)
@@ -179,7 +179,7 @@ class Errands:
                 if how := self._stops.get((command.goal, command.attempt)):  # told before it was there
                     self._stop((command.goal, command.attempt), how)
                 event = await self._returned(name, command)
-            except (Away, Gone):  # whoever it needs is being started again: it is joined by its name
+            except (PeerUnavailable, PeerGone):  # whoever it needs is being started again: it is joined by its name
                 await asyncio.sleep(CHILD_LOOK_S)
             except (StoreError, ClusterError, ValueError) as error:
                 failure = Failure(FailureKind.FAULTY, str(error))
@@ -212,9 +212,9 @@ class Errands:
         self._limits[peer.name] = limits
 
     async def _returned(self, name: str, command: commands.LaunchChildJob) -> events.ChildJobEnded:
-        """Wait for the child's end, however often its channel is started again meanwhile. Raises ``Gone``."""
+        """Wait for the child's end, however often its channel is started again meanwhile. Raises ``PeerGone``."""
         peer = self._runtime.peer(f"channel:{name}")
-        heard = Heard()
+        heard = ProgramLog()
         while True:
             try:
                 await peer.ask("results", 1 << 60, CHILD_LOOK_S)
@@ -230,7 +230,7 @@ class Errands:
                     return await self._shard_returned(name, peer, command, facts)
                 answer = msgspec.json.decode(await peer.ask("answer"))
                 break
-            except Away:
+            except PeerUnavailable:
                 await asyncio.sleep(CHILD_LOOK_S)
         failure = None
         if facts["outcome"] != "complete":

@@ -22,11 +22,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from actors.channel.leases.budget_client import Allowance
+from actors.channel.leases.budget_client import BudgetClient
 from actors.jobs.summary import summary
 from actors.journal.journal import Journal, StoreError
-from actors.monitoring.deadline_monitor import Promise
-from actors.monitoring.throughput import Speed, foretold, of_job
+from actors.monitoring.deadline_monitor import DeadlineMonitor
+from actors.monitoring.throughput import ThroughputEstimator, foretold, of_job
 from actors.ports.runtime import Runtime
 from cortex.state.state import State
 from policies.estimates.price import usd, usd_text
@@ -51,12 +51,12 @@ _SAYS_ITSELF = ("over_budget", "deadline")
 _log = logging.getLogger("cortex.notify")
 
 
-class NoNotify(ValueError):
+class InvalidWebhookUrl(ValueError):
     """The URL cannot be one. The message is one line, and does not hold it."""
 
 
 def checked(url: str) -> str:
-    """The URL, if it can be posted to. Raises ``NoNotify``."""
+    """The URL, if it can be posted to. Raises ``InvalidWebhookUrl``."""
     url = url.strip()
     try:
         parts = urlsplit(url)
@@ -64,27 +64,29 @@ def checked(url: str) -> str:
     except ValueError:
         good = False
     if url and (not good or not url.isprintable() or " " in url):
-        raise NoNotify("--notify: give a whole URL, like https://hooks.example.com/… (it is not shown: a secret)")
+        raise InvalidWebhookUrl(
+            "--notify: give a whole URL, like https://hooks.example.com/… (it is not shown: a secret)"
+        )
     return url
 
 
-class Herald:
+class WebhookNotifier:
     """Of one channel. ``url`` is empty where nobody wants to hear."""
 
     def __init__(
-        self, url: str, journal: Journal, runtime: Runtime, state: Callable[[], State], allowance: Allowance
+        self, url: str, journal: Journal, runtime: Runtime, state: Callable[[], State], allowance: BudgetClient
     ) -> None:
         self._url = url
         self._journal = journal
         self._runtime = runtime
         self._state = state
         self._allowance = allowance
-        self._speed, self._promise = Speed(), Promise()
+        self._speed, self._promise = ThroughputEstimator(), DeadlineMonitor()
         self._open_since: dict[int, float] = {}
         """When the breaker of the route in this place was first seen open."""
         self._told: set[str] = set()
         self._done: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._post = Post(url, self._done.put) if url else None
+        self._post = WebhookThread(url, self._done.put) if url else None
 
     async def run(self) -> None:
         """Until the channel closes: then what is left is posted, for a moment."""
@@ -206,7 +208,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class Post:
+class WebhookThread:
     """A thread that posts one message after the other. ``done`` is told the key of each that was taken."""
 
     def __init__(self, url: str, done: Callable[[str], object], tries_s: tuple[float, ...] = TRIES_S) -> None:
@@ -267,4 +269,4 @@ class Post:
             _log.warning("--notify: %s takes no message (%s); the job goes on without", host, why)
 
 
-__all__ = ["Herald", "NoNotify", "Post", "checked"]
+__all__ = ["InvalidWebhookUrl", "WebhookNotifier", "WebhookThread", "checked"]

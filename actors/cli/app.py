@@ -94,9 +94,7 @@ def run(
 
 @app.command()
 @takes(*GOING_ON, "wait")
-def resume(
-    job: Job, options: Options, submitted: Submitted = _NOTHING, not_submitted: NotSubmitted = _NOTHING
-) -> int:
+def resume(job: Job, options: Options, submitted: Submitted = _NOTHING, not_submitted: NotSubmitted = _NOTHING) -> int:
     """Continue a job that was interrupted, or stopped by a cap or a blocked account."""
     from actors.cli.run.resume import decided_of, go_on
 
@@ -249,10 +247,10 @@ def inspect(
     count: Annotated[int, typer.Option("--count", help="number of turns to show", metavar="N", min=1)] = 40,
 ) -> int:  # fmt: skip
     """Show the turns of a job; or the history of one goal, with reasons; or the state after a turn."""
-    from actors.cli.inspection.show import Wanted
+    from actors.cli.inspection.show import ShowOptions
     from actors.cli.inspection.show import inspect as show
 
-    return show(Wanted(job=job, subject=subject, failed=failed, at=at, first=first, count=count), options)
+    return show(ShowOptions(job=job, subject=subject, failed=failed, at=at, first=first, count=count), options)
 
 
 @app.command()
@@ -348,9 +346,7 @@ def plan_votes(
         int | None, typer.Option("--right", help="instead of --success: right votes of a measurement", metavar="N")
     ] = None,
     of: Annotated[int | None, typer.Option("--of", help="with --right: votes of the measurement", metavar="M")] = None,
-    target: Annotated[
-        float, typer.Option("--target", help="probability that all are right", metavar="P")
-    ] = 0.95,
+    target: Annotated[float, typer.Option("--target", help="probability that all are right", metavar="P")] = 0.95,
     flagged: Annotated[
         float, typer.Option("--flagged", help="share of replies that are discarded unread", metavar="SHARE")
     ] = 0.0,
@@ -389,7 +385,7 @@ def doctor(
 def simulate(options: Options, port: Port = 0, fault: Faults = _NOTHING, setting: Settings = _NOTHING) -> int:
     """Serve a simulated provider for rehearsals: Messages, token counting and Message Batches over HTTP."""
     from actors.cli.options.api_keys import taken_environ
-    from actors.simulator.frontends.command import CannotListen
+    from actors.simulator.frontends.command import ListenFailed
     from actors.simulator.frontends.command import simulate as serve
     from actors.simulator.settings import SettingsError, settings_from
 
@@ -397,7 +393,7 @@ def simulate(options: Options, port: Port = 0, fault: Faults = _NOTHING, setting
     try:
         settings = settings_from(setting or (), fault or ())
         return serve(settings, port=port) or COMPLETE
-    except (CannotListen, SettingsError) as error:
+    except (ListenFailed, SettingsError) as error:
         raise CommandError(str(error)) from None
 
 

@@ -32,12 +32,14 @@ def render(
     ] = "/var/lib/cortex/files",
 ) -> int:
     """Print a job file as a RayJob for KubeRay: `cortex k8s render job.toml | kubectl apply -f -`."""
-    from actors.cli.remote.rayjob_render import Place
+    from actors.cli.remote.rayjob_render import RayJobTarget
     from actors.cli.remote.rayjob_render import render as show
 
     return show(
         job_toml,
-        Place(cluster=cluster, cluster_of=cluster_of, queue=queue, namespace=namespace, image=image, files=files),
+        RayJobTarget(
+            cluster=cluster, cluster_of=cluster_of, queue=queue, namespace=namespace, image=image, files=files
+        ),
     )
 
 

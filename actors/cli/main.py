@@ -12,8 +12,8 @@ from actors.cli.options.errors import (
     FAILED,
     INTERRUPTED,
     TERMINATED,
-    NobodyReads,
-    Stopped,
+    Interrupted,
+    OutputClosed,
     say,
     told,
     told_anyway,
@@ -32,10 +32,10 @@ def enter(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, _stopped)
     try:
         return _ran(arguments)
-    except Stopped as stopped:
+    except Interrupted as stopped:
         say(f"{'interrupted' if stopped.code == INTERRUPTED else 'terminated'} before anything was sent")
         return stopped.code
-    except (BrokenPipeError, NobodyReads):
+    except (BrokenPipeError, OutputClosed):
         _nobody_reads()
         return COMPLETE if arguments[:1] and arguments[0] in _LISTINGS else FAILED
     except Exception as error:
@@ -90,7 +90,7 @@ def _failed(error: Exception, trace_wanted: bool) -> int:
 
 
 def _stopped(number: int, frame: object) -> None:
-    raise Stopped(INTERRUPTED if number == signal.SIGINT else TERMINATED)
+    raise Interrupted(INTERRUPTED if number == signal.SIGINT else TERMINATED)
 
 
 def _nobody_reads() -> None:

@@ -39,7 +39,7 @@ _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0,
 _SETTINGS_FRAME = 4
 
 NOT_NEEDED = ("start_monitor", "start_log_monitor", "start_api_server")
-"""Methods of Ray's ``Node`` that a private Ray goes without (``lean``)."""
+"""Methods of Ray's ``GoalNode`` that a private Ray goes without (``lean``)."""
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -172,7 +172,7 @@ def hidden(credentials: Iterable[Credential]) -> Iterator[None]:
         os.environ.update(before)
 
 
-class Private(msgspec.Struct, frozen=True):
+class PrivateRay(msgspec.Struct, frozen=True):
     """The Ray that one process started for itself."""
 
     folder: str
@@ -180,7 +180,7 @@ class Private(msgspec.Struct, frozen=True):
     """Stands in the environment of all its processes, and in no other's."""
 
     @classmethod
-    def prepare(cls) -> Private:
+    def prepare(cls) -> PrivateRay:
         """A folder of its own, with a path short enough for the sockets in it, and a mark."""
         places = [tempfile.gettempdir(), *(["/tmp"] if sys.platform != "win32" else [])]
         base = next((p for p in places if len((p + _SOCKET_BELOW).encode()) <= _SOCKET_PATH_MAX), places[-1])
@@ -227,7 +227,7 @@ def first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def lean(node_class: type[Any]) -> Iterator[None]:
-    """Have Ray's ``Node`` start without what one process has no use for: autoscaler, log forwarding, dashboard.
+    """Have Ray's ``GoalNode`` start without what one process has no use for: autoscaler, log forwarding, dashboard.
 
     It has no option for these; each is a Python process, and together they double the time of the start. Where a
     release of Ray has them no more under these names, they are started after all.

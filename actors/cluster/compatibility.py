@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from actors.cluster.node_inventory import BEDROCK, PACKAGES, VERTEX, Told
+from actors.cluster.node_inventory import BEDROCK, PACKAGES, VERTEX, NodeReport
 from actors.journal.stores import store_of
 from actors.ports.runtime import ClusterError
 from cortex import __version__
@@ -24,7 +24,7 @@ _SHOWN = 2
 _PROVIDERS = {"bedrock": BEDROCK, "vertex": VERTEX}
 
 
-class Noted(Protocol):
+class NoteReader(Protocol):
     """What is noted in a cluster."""
 
     def put(self, name: str, value: bytes) -> None:
@@ -56,7 +56,7 @@ def installed_here() -> InstalledRelease:
     return InstalledRelease(ray=ray, python=python, cortex=__version__, packages=versions(PACKAGES))
 
 
-def installed_there(told: Told) -> InstalledRelease:
+def installed_there(told: NodeReport) -> InstalledRelease:
     """What a node has, as it told."""
     return InstalledRelease(ray=told.ray, python=told.python, cortex=told.cortex, packages=told.packages)
 
@@ -72,8 +72,8 @@ def said_mismatch(said: str) -> str:
 
 def see_fitting(
     cluster: str, here: InstalledRelease, needs: Sequence[str], paths: Sequence[str], living: Collection[str],
-    notes: Noted,
-    ask: Callable[[Collection[str]], list[Told]],
+    notes: NoteReader,
+    ask: Callable[[Collection[str]], list[NodeReport]],
 ) -> None:  # fmt: skip
     """Raises ``ClusterError``, one line, where a node that lives cannot run what this driver begins.
 
@@ -100,13 +100,13 @@ def see_fitting(
         )
 
 
-def _opened(value: bytes) -> Told:
+def _opened(value: bytes) -> NodeReport:
     try:
-        return msgspec.msgpack.decode(value, type=Told)
+        return msgspec.msgpack.decode(value, type=NodeReport)
     except msgspec.DecodeError:  # another release's
-        return Told(node="", address="", trouble="another release noted it")
+        return NodeReport(node="", address="", trouble="another release noted it")
 
 
-def _wrong(here: InstalledRelease, needs: Sequence[str], told: Told) -> str:
+def _wrong(here: InstalledRelease, needs: Sequence[str], told: NodeReport) -> str:
     found = differences(here, installed_there(told), needs)
     return "; ".join(found or ((f"no cortex ({told.trouble})",) if told.trouble else ()))

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from actors.cluster.bootstrap import Private
+from actors.cluster.bootstrap import PrivateRay
 from actors.cluster.orphan_cleanup import end_processes
 
 _log = logging.getLogger("cortex.ray")
@@ -17,13 +17,13 @@ def to_log(told: Any, ignore_prefix: bool = False) -> None:
     _log.debug("%s", told.get("lines"))
 
 
-class Connection:
+class RayConnection:
     """This process's connection to a Ray, shared by all runs in it; the last to go closes it.
 
     ``shut`` closes it where it was made here, and not by the program that we are part of.
     """
 
-    def __init__(self, cluster: str, private: Private | None, shut: Callable[[], None] | None) -> None:
+    def __init__(self, cluster: str, private: PrivateRay | None, shut: Callable[[], None] | None) -> None:
         self.cluster = cluster
         self.private = private
         self.users = 1

@@ -30,11 +30,11 @@ OVER = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 _EXIT_CODE = re.compile(r"exit code (\d+)")
 
 
-class Unanswered(ClusterError):
+class NoResponse(ClusterError):
     """Nobody answered, or no Ray did: it may have heard all the same."""
 
 
-class Submission(msgspec.Struct, frozen=True):
+class JobSubmission(msgspec.Struct, frozen=True):
     """How a command there stands. ``code``: its exit code, once it is over."""
 
     status: str
@@ -83,21 +83,21 @@ class JobsApi:
         except (ValueError, KeyError, TypeError):
             raise ClusterError(_other(self.address)) from None
 
-    def submission(self, name: str) -> Submission | None:
+    def submission(self, name: str) -> JobSubmission | None:
         """How a submission stands; None where there is none of this name."""
         try:
             told = json.loads(self._asked("GET", f"/api/jobs/{_quoted(name)}"))
             status = str(told["status"])
-        except _NotThere:
+        except _NotFound:
             return None
         except (ValueError, KeyError, TypeError):
-            raise Unanswered(_other(self.address)) from None
+            raise NoResponse(_other(self.address)) from None
         message = told.get("message") or ""
         code = told.get("driver_exit_code")
         if code is None and status in OVER:
             found = _EXIT_CODE.search(message)
             code = 0 if status == "SUCCEEDED" else int(found[1]) if found else None
-        return Submission(status, message, code, told.get("metadata") or {})
+        return JobSubmission(status, message, code, told.get("metadata") or {})
 
     def submit(self, name: str, entrypoint: str, package: str = "", metadata: Mapping[str, str] | None = None) -> None:
         """Have the head run a command, in a folder of its own with what the package holds."""
@@ -118,14 +118,14 @@ class JobsApi:
         """Give the cluster a package, unless it has it."""
         try:
             self._asked("GET", f"/api/packages/gcs/{package}")
-        except _NotThere:
+        except _NotFound:
             self._asked("PUT", f"/api/packages/gcs/{package}", content, "application/octet-stream")
 
     def logs(self, name: str) -> str:
         """All that a submission has said so far."""
         try:
             return str(json.loads(self._asked("GET", f"/api/jobs/{_quoted(name)}/logs"))["logs"])
-        except (_NotThere, ValueError, KeyError):
+        except (_NotFound, ValueError, KeyError):
             return ""
 
     def forget(self, name: str) -> None:
@@ -151,10 +151,10 @@ class JobsApi:
             said = "no answer" if isinstance(reason, TimeoutError) else getattr(reason, "strerror", None)
             other = isinstance(error, http.client.HTTPException)
             said = said or ("something else listens there" if other else str(reason))
-            raise Unanswered(f"no Ray answers at {self.address}: {said}") from None
+            raise NoResponse(f"no Ray answers at {self.address}: {said}") from None
 
 
-class _NotThere(ClusterError):
+class _NotFound(ClusterError):
     """404."""
 
 
@@ -174,21 +174,21 @@ def _other(address: str) -> str:
 
 def _refused(address: str, code: int, said: str, token: str) -> ClusterError:
     if code == 404 or (code in (401, 403) and "authentication token" not in said):
-        return _NotThere(_other(address))
+        return _NotFound(_other(address))
     if code in (401, 403):
         if token:
             return ClusterError(f"the Ray at {address} refuses our token: RAY_AUTH_TOKEN, or its file, is another's")
         return ClusterError(f"the Ray at {address} asks for a token: set RAY_AUTH_MODE=token, and give RAY_AUTH_TOKEN")
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     told = f"the Ray at {address} answers {code}: {(lines or ['nothing more'])[-1][:300]}"
-    return Unanswered(told) if code in _BY_A_PROXY else ClusterError(told)
+    return NoResponse(told) if code in _BY_A_PROXY else ClusterError(told)
 
 
 def _quoted(name: str) -> str:
     return urllib.parse.quote(name, safe="")
 
 
-def wait_for(look: Callable[[], Submission | None], pause: Callable[[], None]) -> Submission | None:
+def wait_for(look: Callable[[], JobSubmission | None], pause: Callable[[], None]) -> JobSubmission | None:
     """Look until a submission is over, or is no more."""
     while (found := look()) is not None and not found.over:
         pause()

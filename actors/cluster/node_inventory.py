@@ -17,7 +17,7 @@ PACKAGES = (*FITTING, BEDROCK, VERTEX, *(store.distribution for store in STORES 
 """Distributions that a node is asked for: those that must fit, and what some jobs need where their actors live."""
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     """One node. Empty: it was not told; ``trouble`` says why."""
 
     node: str
@@ -33,7 +33,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
 def of(
     ray: Any, affinity: Any, join: Callable[[], Any], leave: Callable[[Any], None], timeout_s: float
-) -> list[Told]:  # fmt: skip
+) -> list[NodeReport]:  # fmt: skip
     """Join a Ray, ask its nodes, and leave it again. Raises what ``join`` raises."""
     connection = join()
     try:
@@ -44,7 +44,7 @@ def of(
 
 def taken(
     ray: Any, affinity: Any, paths: Sequence[str], timeout_s: float, known: Collection[str] = ()
-) -> list[Told]:  # fmt: skip
+) -> list[NodeReport]:  # fmt: skip
     """Ask each node that lives but the known ones, all at once; one that does not answer in time is in trouble."""
     living = [(row["NodeID"], row.get("NodeManagerAddress", "")) for row in ray.nodes() if row["Alive"]]
     living = [each for each in living if each[0] not in known]
@@ -57,12 +57,12 @@ def taken(
     found = []
     for reference, node, address in asked:
         if reference not in ready:
-            found.append(Told(node=node, address=address, trouble=f"it ran nothing within {timeout_s:g} s"))
+            found.append(NodeReport(node=node, address=address, trouble=f"it ran nothing within {timeout_s:g} s"))
             continue
         try:
-            found.append(Told(node=node, address=address, **ray.get(reference)))
+            found.append(NodeReport(node=node, address=address, **ray.get(reference)))
         except Exception as error:  # whatever Ray says of it
-            found.append(Told(node=node, address=address, trouble=first_line(error)))
+            found.append(NodeReport(node=node, address=address, trouble=first_line(error)))
     return found
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Keeper:
+class PinnedThread:
     """Runs functions one after the other in one thread, which ends with the process."""
 
     def __init__(self, name: str) -> None:

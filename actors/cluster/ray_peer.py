@@ -10,23 +10,23 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from actors.cluster.bootstrap import first_line
-from actors.cluster.node_watchdog import Lifeline
-from actors.cluster.sockets.client import Lines
+from actors.cluster.node_watchdog import NodeWatchdog
+from actors.cluster.sockets.client import SocketConnections
 from actors.cluster.sockets.serialization import OPEN, cause_of, post
-from actors.ports.runtime import Away, Gone
+from actors.ports.runtime import PeerGone, PeerUnavailable
 
 
-class Finder(Protocol):
+class ActorFinder(Protocol):
     """What a peer needs of its runtime."""
 
-    lifeline: Lifeline | None
-    lines: Lines
+    lifeline: NodeWatchdog | None
+    lines: SocketConnections
 
     def known(self, name: str) -> Any:
         """The handle of an actor, if it was found before."""
 
     async def handle(self, name: str) -> Any:
-        """The handle of an actor. Raises ``Gone``."""
+        """The handle of an actor. Raises ``PeerGone``."""
 
     def forget(self, name: str) -> None:
         """An actor is gone: whoever has its name next is another."""
@@ -40,19 +40,19 @@ class RayPeer:
 
     __slots__ = ("_ray", "_runtime", "name")
 
-    def __init__(self, name: str, runtime: Finder, exceptions: Any) -> None:
+    def __init__(self, name: str, runtime: ActorFinder, exceptions: Any) -> None:
         self.name = name
         self._runtime = runtime
         self._ray = exceptions
 
     async def ask(self, method: str, *args: Any) -> Any:
-        """Call and wait. Raises ``Away``, ``Gone``, ``Cut``, or what the method raised."""
+        """Call and wait. Raises ``PeerUnavailable``, ``PeerGone``, ``ClusterLost``, or what the method raised."""
         lifeline = self._runtime.lifeline
         if lifeline is None:
             return await self._asked(method, args)
         try:
             return await lifeline.hold(self._asked(method, args))
-        except (Away, Gone):
+        except (PeerUnavailable, PeerGone):
             await lifeline.look()  # is it we who are away?
             raise
 
@@ -66,13 +66,13 @@ class RayPeer:
         except self._ray.RayTaskError as error:
             raise cause_of(error.cause, self.name) from None
         except self._ray.ActorUnavailableError:
-            raise Away(self.name) from None
+            raise PeerUnavailable(self.name) from None
         except (self._ray.RayActorError, self._ray.ActorUnschedulableError) as error:
             self._runtime.forget(self.name)  # another may have its name: a channel whose node died, resumed elsewhere
-            raise Gone(self.name) from RuntimeError(first_line(error))
+            raise PeerGone(self.name) from RuntimeError(first_line(error))
         except self._ray.RayError as error:  # the object store, a node on its way out, a head that is away
             self._runtime.forget(self.name)
-            raise Away(f"{self.name}: {first_line(error)}") from None
+            raise PeerUnavailable(f"{self.name}: {first_line(error)}") from None
 
     def tell(self, method: str, *args: Any) -> None:
         """Call and go on; what goes wrong nobody hears."""

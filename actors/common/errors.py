@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class ClearError(Exception):
+class UserError(Exception):
     """Base of all errors whose message says what is wrong and what to do: a traceback would add nothing."""
 
     def _render_traceback_(self) -> list[str]:

@@ -10,7 +10,7 @@ LEAST_S = 0.001
 """Nobody is woken for less than this."""
 
 
-class Bell:
+class WakeEvent:
     """One coroutine waits, and whoever has something for it rings. ``asyncio.Event`` serves many, and takes twice as
     long to wait for. One that rings while nobody waits is not heard: whoever waits has looked just before."""
 
@@ -34,7 +34,7 @@ class Bell:
             self._waiter = None
 
 
-class Alarm:
+class RearmableTimer:
     """Calls ``ring`` at the moment that was set last, or before: whoever is woken looks again. A timer is made anew
     only where the moment is earlier than the one that it was made for."""
 

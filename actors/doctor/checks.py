@@ -16,7 +16,7 @@ from actors.common.findings import wrong as wrong
 from actors.providers.credentials.credential import Credential
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What to look at: what the user named, and the environment that a run would see."""
 
     environ: Mapping[str, str]
@@ -24,7 +24,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     state: str = ".cortex"
     base_url: str = ""
     provider: dict[str, str] = msgspec.field(default_factory=dict)
-    """Who serves the model, and where, as fields of a ``Wish``; empty: whoever speaks the Messages API there."""
+    """Who serves the model, and where, as fields of a ``ModelSpec``; empty: whoever speaks the Messages API there."""
     api_key_file: str = ""
     model: str = ""
     cluster: str = ""
@@ -41,11 +41,11 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         return self.model not in ("sim", "local")
 
 
-Check = Callable[[Asked], Iterator[Finding]]
+Check = Callable[[DoctorOptions], Iterator[Finding]]
 
 
 def examine(
-    checks: Sequence[tuple[str, Check]], asked: Asked, secrets: Sequence[Credential], limit_s: float
+    checks: Sequence[tuple[str, Check]], asked: DoctorOptions, secrets: Sequence[Credential], limit_s: float
 ) -> list[Finding]:
     """All findings, in the order of their checks. Each check has ``limit_s`` seconds, in a thread of its own.
 

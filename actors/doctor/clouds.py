@@ -6,25 +6,25 @@ import asyncio
 
 import msgspec
 
-from actors.doctor.checks import Asked, Finding, ok, warning, wrong
+from actors.doctor.checks import DoctorOptions, Finding, ok, warning, wrong
 from actors.providers.credentials.clouds import (
     ANTHROPIC,
     BEDROCK,
     OPENS,
     SHOWN,
     VERTEX,
-    Whereabouts,
+    ProviderLocation,
     credential_of,
     missing_extra,
 )
-from actors.providers.credentials.credential import Credential, CredentialError, Platform
+from actors.providers.credentials.credential import CloudPlatform, Credential, CredentialError
 from actors.providers.messages.client import AnthropicModel
 from actors.routing.pricing import known
 
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
 
-def opened(asked: Asked) -> tuple[Credential | None, list[Finding]]:
+def opened(asked: DoctorOptions) -> tuple[Credential | None, list[Finding]]:
     """What opens it, or None; and what was found on the way there, without a word over the network that costs."""
     provider = asked.provider["provider"]
     if line := missing_extra(provider):
@@ -40,19 +40,19 @@ def opened(asked: Asked) -> tuple[Credential | None, list[Finding]]:
     return credential, [*found, _key(credential, credential.platform, asked)]
 
 
-def secret_of(asked: Asked) -> Credential | None:
+def secret_of(asked: DoctorOptions) -> Credential | None:
     """What opens it, to be shown by nobody. Raises CredentialError."""
     if asked.provider.get("provider", ANTHROPIC) == ANTHROPIC or missing_extra(asked.provider["provider"]):
         return None
     return _credential(asked)
 
 
-def _credential(asked: Asked) -> Credential:
-    said_of = Whereabouts(**asked.provider, base_url=asked.base_url.strip(), key_file=asked.api_key_file)
+def _credential(asked: DoctorOptions) -> Credential:
+    said_of = ProviderLocation(**asked.provider, base_url=asked.base_url.strip(), key_file=asked.api_key_file)
     return credential_of(said_of, asked.environ)
 
 
-def _key(credential: Credential, platform: Platform, asked: Asked) -> Finding:
+def _key(credential: Credential, platform: CloudPlatform, asked: DoctorOptions) -> Finding:
     if credential.api_key:
         where = "--api-key-file" if asked.api_key_file else "the environment"
         return ok("key", f"a key from {where}; its fingerprint is {credential.fingerprint}")
@@ -67,7 +67,7 @@ def _key(credential: Credential, platform: Platform, asked: Asked) -> Finding:
     return ok("key", f"{how}: looked for anew wherever calls are made, on a cluster on its nodes")
 
 
-def _of_aws(platform: Platform) -> str:
+def _of_aws(platform: CloudPlatform) -> str:
     """Where AWS's search for credentials finds some; empty where it does not."""
     import boto3
 
@@ -85,7 +85,7 @@ def _of_google() -> str:
     return f"Google credentials ({type(found).__name__})"
 
 
-async def answers(asked: Asked, credential: Credential) -> list[Finding]:
+async def answers(asked: DoctorOptions, credential: Credential) -> list[Finding]:
     """Whether the model is there, as far as that is told for nothing: by the count of one prompt's tokens."""
     name = asked.model
     model = AnthropicModel(credential)

@@ -10,23 +10,23 @@ from collections.abc import Iterator
 import aiohttp
 
 from actors.cluster.bootstrap import speaks_http2
-from actors.doctor.checks import Asked, Finding, ok, warning, wrong
+from actors.doctor.checks import DoctorOptions, Finding, ok, warning, wrong
 from actors.doctor.connection_probe import host_port, reason
-from actors.observability.base.settings import GRPC, SIGNALS, Settings, Signal
+from actors.observability.base.settings import GRPC, SIGNALS, SignalSettings, TelemetrySettings
 from actors.providers.credentials.credential import without_password
 
 _DO = "start the collector, or put OTEL_EXPORTER_OTLP_ENDPOINT right; a run goes on without it"
 
 
-def telemetry(asked: Asked) -> Iterator[Finding]:
+def telemetry(asked: DoctorOptions) -> Iterator[Finding]:
     """Each endpoint that the `OTEL_*` variables name."""
-    settings = Settings.from_environ(asked.environ)
+    settings = TelemetrySettings.from_environ(asked.environ)
     for line in settings.complaints:
         yield warning("telemetry", line, "put that variable right: it is taken as if it had not been said")
     seen: set[str] = set()
     dead: set[tuple[str, int]] = set()
     for name in SIGNALS:
-        signal: Signal = getattr(settings, name)
+        signal: SignalSettings = getattr(settings, name)
         if "otlp" not in signal.exporters or signal.endpoint in seen or _where(signal) in dead:
             continue
         seen.add(signal.endpoint)
@@ -40,11 +40,11 @@ def telemetry(asked: Asked) -> Iterator[Finding]:
         yield ok("telemetry", "no endpoint is named: nothing is sent")
 
 
-def _where(signal: Signal) -> tuple[str, int]:
+def _where(signal: SignalSettings) -> tuple[str, int]:
     return host_port(signal.endpoint if "://" in signal.endpoint else f"http://{signal.endpoint}")
 
 
-def _grpc(signal: Signal, asked: Asked) -> Finding:
+def _grpc(signal: SignalSettings, asked: DoctorOptions) -> Finding:
     shown = without_password(signal.endpoint)
     url = signal.endpoint if "://" in signal.endpoint else f"http://{signal.endpoint}"
     with socket.create_connection(host_port(url), asked.timeout_s) as line:
@@ -61,7 +61,7 @@ def _grpc(signal: Signal, asked: Asked) -> Finding:
     return ok("telemetry", f"{shown} speaks gRPC")
 
 
-async def _http(name: str, signal: Signal, asked: Asked) -> Finding:
+async def _http(name: str, signal: SignalSettings, asked: DoctorOptions) -> Finding:
     """An export of nothing: a collector takes it, and keeps nothing of it."""
     shown = without_password(signal.endpoint)
     headers = {**dict(signal.headers), "content-type": "application/x-protobuf"}

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from actors.doctor.checks import Asked, Finding, ok, warning, wrong
+from actors.doctor.checks import DoctorOptions, Finding, ok, warning, wrong
 
 _OWN_FILES = 150
 """Descriptors that a run has open beside its connections: journals, sockets, pipes, what libraries keep."""
@@ -17,7 +17,7 @@ _NEEDED_BYTES = {"": 300 * MB, "local": 1_200 * MB}
 """One process, with room for some rows; a private Ray has seven of about 140 MB each, measured."""
 
 
-def descriptors(asked: Asked) -> Iterator[Finding]:
+def descriptors(asked: DoctorOptions) -> Iterator[Finding]:
     """Whether as many connections as calls may be in flight can be open."""
     import resource
 
@@ -32,7 +32,7 @@ def descriptors(asked: Asked) -> Iterator[Finding]:
     yield ok("descriptors", said)
 
 
-def memory(asked: Asked) -> Iterator[Finding]:
+def memory(asked: DoctorOptions) -> Iterator[Finding]:
     """What is free of the machine's memory, and of the container's."""
     free = available_bytes()
     if free is None:
@@ -72,7 +72,7 @@ def _given_back(cgroup: Path) -> int:
     return 0
 
 
-def port(asked: Asked) -> Iterator[Finding]:
+def port(asked: DoctorOptions) -> Iterator[Finding]:
     """Whether metrics can be served where they are to be."""
     if not asked.metrics_listen:
         return

@@ -9,26 +9,26 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from actors.cluster.compatibility import installed_there, versions
-from actors.doctor.checks import Asked, Finding, ok, warning, wrong
+from actors.doctor.checks import DoctorOptions, Finding, ok, warning, wrong
 from actors.ports.runtime import ClusterError
 from cortex import __version__
 from policies.decisions.releases import FITTING, InstalledRelease, differences
 
 if TYPE_CHECKING:
-    from actors.cluster.node_inventory import Told
+    from actors.cluster.node_inventory import NodeReport
 
 NODE_S = 15.0
 """What a node may take to run a small function: it starts a Python process for it."""
 
 
-def address_of(asked: Asked) -> str:
+def address_of(asked: DoctorOptions) -> str:
     """The Ray that a run would join; empty where it would run in this process, or in a private one."""
     where = asked.cluster or "auto"
     where = asked.environ.get("RAY_ADDRESS", "") if where == "auto" else where
     return "" if where in ("inline", "local") else where
 
 
-def ray(asked: Asked) -> Iterator[Finding]:
+def ray(asked: DoctorOptions) -> Iterator[Finding]:
     """Ray here, and on every node."""
     try:
         from actors.runtime.ray_runtime import nodes_of
@@ -49,7 +49,7 @@ def ray(asked: Asked) -> Iterator[Finding]:
     yield from compared(found, own, address)
 
 
-def compared(found: list[Told], own_ray: str, address: str) -> Iterator[Finding]:
+def compared(found: list[NodeReport], own_ray: str, address: str) -> Iterator[Finding]:
     """Each node against this machine."""
     here = InstalledRelease(
         ray=own_ray, python=platform.python_version(), cortex=__version__, packages=versions(FITTING)

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from actors.common.shadowing import HERE, PACKAGES, hidden_line
-from actors.doctor.checks import Asked, Finding, ok, warning, wrong
+from actors.doctor.checks import DoctorOptions, Finding, ok, warning, wrong
 
 DISTRIBUTION = "cortex-bounded-calls"
 _IMPORTED = {
@@ -25,7 +25,7 @@ _IMPORTED = {
 """The modules of what we depend on, where somebody's own file of that name could hide them."""
 
 
-def python(asked: Asked) -> Iterator[Finding]:
+def python(asked: DoctorOptions) -> Iterator[Finding]:
     """The interpreter, against what the distribution asks for."""
     wanted, _ = requirements()
     now = platform.python_version()
@@ -36,7 +36,7 @@ def python(asked: Asked) -> Iterator[Finding]:
     yield ok("python", said)
 
 
-def dependencies(asked: Asked) -> Iterator[Finding]:
+def dependencies(asked: DoctorOptions) -> Iterator[Finding]:
     """Each dependency: there, and of a version that we work with."""
     _, needed = requirements()
     if not needed:
@@ -90,7 +90,7 @@ def requirements() -> tuple[str, list[Requirement]]:
     return str(found.metadata.json.get("requires_python", "")), [Requirement(each) for each in found.requires or ()]
 
 
-def packages(asked: Asked) -> Iterator[Finding]:
+def packages(asked: DoctorOptions) -> Iterator[Finding]:
     """Ours hidden by somebody's, and somebody's by ours."""
     if said := hidden_line():
         yield wrong("packages", said, "rename the one that is yours")
@@ -110,7 +110,7 @@ def packages(asked: Asked) -> Iterator[Finding]:
     yield ok("packages", f"actors, cortex and policies are ours, in {HERE}")
 
 
-def local_model(asked: Asked) -> Iterator[Finding]:
+def local_model(asked: DoctorOptions) -> Iterator[Finding]:
     """The bundled small model: whether it is installed, and put together already."""
     from actors.routing import local_model as local
 

@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 import msgspec
 
 from actors.doctor import clouds
-from actors.doctor.checks import Asked, Finding, ok, warning, wrong
+from actors.doctor.checks import DoctorOptions, Finding, ok, warning, wrong
 from actors.doctor.connection_probe import connect_s, handshake, reason
 from actors.providers.credentials.clouds import ANTHROPIC
 from actors.providers.credentials.credential import (  # fmt: skip
@@ -49,7 +49,7 @@ _MEANT = {
 _Answer = tuple[int, Mapping[str, str], bytes]
 
 
-def credential_of(asked: Asked) -> Credential:
+def credential_of(asked: DoctorOptions) -> Credential:
     """What the environment says; without a key, what it says of the road alone. Raises ``CredentialError``."""
     found = Credential.from_environ(asked.environ, asked.api_key_file)
     if found is None:
@@ -59,7 +59,7 @@ def credential_of(asked: Asked) -> Credential:
     return found
 
 
-def road(asked: Asked) -> Iterator[Finding]:
+def road(asked: DoctorOptions) -> Iterator[Finding]:
     """All of it, as far as it goes: behind what is closed nothing can be seen."""
     if not asked.remote:
         yield ok("endpoint", f"--model {asked.model} asks nobody over the network")
@@ -78,7 +78,7 @@ def road(asked: Asked) -> Iterator[Finding]:
         yield from asyncio.run(_asked(asked, credential, url))
 
 
-def _cloud(asked: Asked) -> Iterator[Finding]:
+def _cloud(asked: DoctorOptions) -> Iterator[Finding]:
     credential, found = clouds.opened(asked)
     yield from found
     if credential is None:
@@ -91,7 +91,7 @@ def _cloud(asked: Asked) -> Iterator[Finding]:
         yield asyncio.run(_paid_there(asked, credential))
 
 
-async def _paid_there(asked: Asked, credential: Credential) -> Finding:
+async def _paid_there(asked: DoctorOptions, credential: Credential) -> Finding:
     model = AnthropicModel(credential)
     try:
         return await _paid(asked, model)
@@ -99,7 +99,7 @@ async def _paid_there(asked: Asked, credential: Credential) -> Finding:
         await model.close()
 
 
-def _reached(asked: Asked, credential: Credential, url: str) -> Generator[Finding, None, bool]:
+def _reached(asked: DoctorOptions, credential: Credential, url: str) -> Generator[Finding, None, bool]:
     """Proxy, certificates, connection; whether there is one."""
     shown, proxy = without_password(url), proxy_for(url, credential)
     yield from _trust(credential)
@@ -125,7 +125,7 @@ def _reached(asked: Asked, credential: Credential, url: str) -> Generator[Findin
     return True
 
 
-def _key(asked: Asked, credential: Credential) -> Finding:
+def _key(asked: DoctorOptions, credential: Credential) -> Finding:
     opens = bool(credential.api_key or credential.auth_token or credential.custom_headers)
     if not opens:
         return wrong("key", "there is none", "set ANTHROPIC_API_KEY, or give --api-key-file; --model sim needs none")
@@ -156,7 +156,7 @@ def _trust(credential: Credential) -> Iterator[Finding]:
     yield ok("certificates", f"{where}" + (f": {many} authorities" if credential.ca_file else ""))
 
 
-def _first_hop(check: str, url: str, said: str, asked: Asked) -> Iterator[Finding]:
+def _first_hop(check: str, url: str, said: str, asked: DoctorOptions) -> Iterator[Finding]:
     try:
         begun_s = connect_s(url, asked.timeout_s)
     except OSError as error:
@@ -169,7 +169,7 @@ def _first_hop(check: str, url: str, said: str, asked: Asked) -> Iterator[Findin
 # -- what the provider says ------------------------------------------------------------------------------------------
 
 
-async def _asked(asked: Asked, credential: Credential, url: str) -> list[Finding]:
+async def _asked(asked: DoctorOptions, credential: Credential, url: str) -> list[Finding]:
     """Free calls with the key: the list of models, and the count of one prompt's tokens for the model that was named.
 
     One that is paid for only where the user asked for it.
@@ -245,7 +245,7 @@ def _clock(headers: Mapping[str, str], begun_s: float, ended_s: float) -> Iterat
         yield ok("clock", "it agrees with the endpoint's")
 
 
-async def _model(asked: Asked, model: AnthropicModel) -> list[Finding]:
+async def _model(asked: DoctorOptions, model: AnthropicModel) -> list[Finding]:
     name = asked.model
     body = msgspec.json.encode({"model": name, "messages": [{"role": "user", "content": "hello"}]})
     try:
@@ -264,7 +264,7 @@ async def _model(asked: Asked, model: AnthropicModel) -> list[Finding]:
     return [ok("model", f"{name} is there, with a window of {window or 0:,} tokens and a known price")]
 
 
-async def _paid(asked: Asked, model: AnthropicModel) -> Finding:
+async def _paid(asked: DoctorOptions, model: AnthropicModel) -> Finding:
     body = msgspec.json.encode(
         {"model": asked.model, "max_tokens": 1, "messages": [{"role": "user", "content": "Say yes."}]}
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from actors.doctor.checks import Asked, Finding, wrong
+from actors.doctor.checks import DoctorOptions, Finding, wrong
 from actors.journal.journal import StoreError
 from actors.journal.stores import store_of
 
 
-def state_folder(asked: Asked) -> Iterator[Finding]:
+def state_folder(asked: DoctorOptions) -> Iterator[Finding]:
     """Whether journals can be kept there, and how long a commit takes."""
     store = store_of(asked.state)
     try:
@@ -19,7 +19,7 @@ def state_folder(asked: Asked) -> Iterator[Finding]:
         yield wrong("state", str(error), "see to it, or give a folder of this machine as --state")
 
 
-def disk(asked: Asked) -> Iterator[Finding]:
+def disk(asked: DoctorOptions) -> Iterator[Finding]:
     """Room for more rows, where the store can tell."""
     store = store_of(asked.state)
     with contextlib.suppress(StoreError):  # told by ``state_folder``

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from actors.common.process_owner import Owner
-from actors.journal.journal import Folder, StoreError
+from actors.journal.journal import StateFolder, StoreError
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class ControlRequest(msgspec.Struct, frozen=True, kw_only=True):
     """``how``: ``drain``, ``cancel``, ``set`` or ``answer``; ``who`` wants it; of which run."""
 
     how: str
@@ -35,7 +35,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 _KIND = "control"
 
 
-def leave(folder: Folder, job: str, wanted: Wanted) -> bool:
+def leave(folder: StateFolder, job: str, wanted: ControlRequest) -> bool:
     """Leave a wish for a job's driver; it appears whole or not at all. False where another one still waits there.
 
     Raises ``StoreError``.
@@ -46,12 +46,12 @@ def leave(folder: Folder, job: str, wanted: Wanted) -> bool:
     return folder.swap_note(_KIND, job, before, msgspec.json.encode(wanted))
 
 
-def waits(folder: Folder, job: str) -> bool:
+def waits(folder: StateFolder, job: str) -> bool:
     """Whether a wish stands there that nobody has obeyed yet."""
     return folder.note(_KIND, job) is not None
 
 
-def read(folder: Folder, job: str, owner: Owner) -> Wanted | None:
+def read(folder: StateFolder, job: str, owner: Owner) -> ControlRequest | None:
     """What is wanted of this run, if anything."""
     try:
         return _meant(folder.note(_KIND, job), owner)
@@ -59,15 +59,15 @@ def read(folder: Folder, job: str, owner: Owner) -> Wanted | None:
         return None  # it is looked for again
 
 
-def _meant(blob: bytes | None, owner: Owner) -> Wanted | None:
+def _meant(blob: bytes | None, owner: Owner) -> ControlRequest | None:
     try:
-        wanted = msgspec.json.decode(blob or b"", type=Wanted)
+        wanted = msgspec.json.decode(blob or b"", type=ControlRequest)
     except msgspec.DecodeError:
         return None
     return wanted if wanted.is_for(owner) else None
 
 
-def obeyed(folder: Folder, job: str) -> None:
+def obeyed(folder: StateFolder, job: str) -> None:
     """It is in the journal: whoever waits for it may see that."""
     with contextlib.suppress(StoreError):
         folder.drop_note(_KIND, job)

@@ -14,22 +14,22 @@ from typing import Any, Protocol
 import msgspec
 
 from actors.channel.backpressure import PAUSE_S, ROOM_S, narrower_by, thresholds
-from actors.common.errors import ClearError
+from actors.common.errors import UserError
 from actors.driver import control_note
-from actors.driver.live_status import Publisher
-from actors.driver.sharding import Dealing, Steering
+from actors.driver.live_status import StatusPublisher
+from actors.driver.sharding import DriverHooks, ShardRouter
 from actors.jobs.opening import Opening
-from actors.journal.journal import Folder, StoreError
+from actors.journal.journal import StateFolder, StoreError
 from actors.limits import overrides
 from actors.limits.shared_accounts import PLACE
-from actors.messaging.inbox import Heard
-from actors.monitoring.deadline_monitor import Promise
-from actors.monitoring.stall_detector import Standstill
-from actors.monitoring.throughput import Speed, foretold, of_job
+from actors.messaging.inbox import ProgramLog
+from actors.monitoring.deadline_monitor import DeadlineMonitor
+from actors.monitoring.stall_detector import StallDetector
+from actors.monitoring.throughput import ThroughputEstimator, foretold, of_job
 from actors.ports.rows import Sink, Source
-from actors.ports.runtime import Away, Cut, Gone, Peer, Runtime
-from actors.routing.key_rotation import Rotation
-from actors.routing.model_factory import Arming, encode
+from actors.ports.runtime import ClusterLost, Peer, PeerGone, PeerUnavailable, Runtime
+from actors.routing.key_rotation import KeyRotation
+from actors.routing.model_factory import ConnectionSpec, encode
 from cortex.programs.shards import Shards
 from cortex.state.events import Row
 from cortex.state.program import Program
@@ -55,7 +55,7 @@ AWAY_PATIENCE_S = 120.0
 """How long a channel that does not answer is waited for: on a cluster it is being started again."""
 
 
-class Window(Protocol):
+class RowWindow(Protocol):
     """Rows of a source, and where reading goes on."""
 
     rows: tuple[Row, ...]
@@ -63,11 +63,11 @@ class Window(Protocol):
     ended: bool
 
 
-class Lost(ClearError):
+class ChannelLost(UserError):
     """The job's channel is gone. The job can be resumed."""
 
 
-class Broken(StoreError):
+class JournalUnwritable(StoreError):
     """The job's journal can be written no more: the disk is full, or another run has taken over. It can be resumed."""
 
 
@@ -75,10 +75,10 @@ class Driver:
     """Runs one job from its beginning, or from wherever it stands, to its end."""
 
     def __init__(
-        self, runtime: Runtime, folder: str, opening: Opening, arming: Arming, *,
+        self, runtime: Runtime, folder: str, opening: Opening, arming: ConnectionSpec, *,
         source: Source | None = None, sink: Sink | None = None,
         progress: Callable[[dict[str, Any]], None] = lambda facts: None, attach: bool = False, own: bool = False,
-        narrow: Mapping[str, int] | None = None, rotation: Rotation | None = None,
+        narrow: Mapping[str, int] | None = None, rotation: KeyRotation | None = None,
         log: Callable[[str], None] = lambda line: None, program: Program | None = None,
     ) -> None:  # fmt: skip
         self._runtime = runtime
@@ -90,27 +90,27 @@ class Driver:
         self._progress = progress
         self._attach = attach
         self._own = own
-        self._control = Folder(folder)
+        self._control = StateFolder(folder)
         self._narrow = narrow
-        self._caps = overrides.Watch(self._control, opening.terms, narrow)
+        self._caps = overrides.OverrideWatch(self._control, opening.terms, narrow)
         self._rotation = rotation
         self._log = log
-        self._heard = Heard()
-        self._dealing: Dealing | None = None
+        self._heard = ProgramLog()
+        self._dealing: ShardRouter | None = None
         if isinstance(program, Shards):
             narrower = lambda rows: narrower_by(rows, opening.terms.limits.window_rows)  # noqa: E731
             count, ordered, thins = program.shards, program.of.ordered, not opening.terms.keeps_text
             told = lambda *written: self._ask("written", *written)  # noqa: E731
-            steering = Steering(self._over, self.refresh, told)
-            self._dealing = Dealing(runtime, folder, count, ordered, steering, narrower, thins)
-        self._promise, self._still = Promise(), Standstill()
+            steering = DriverHooks(self._over, self.refresh, told)
+            self._dealing = ShardRouter(runtime, folder, count, ordered, steering, narrower, thins)
+        self._promise, self._still = DeadlineMonitor(), StallDetector()
         self._wanted: tuple[str, str] | None = None
         self._begun = False
         self._facts: dict[str, Any] = {}
         self._draining = False
         self.job = opening.terms.job
-        self._speed = Speed()
-        self._live = Publisher(self._control, self.job, opening.owner)
+        self._speed = ThroughputEstimator()
+        self._live = StatusPublisher(self._control, self.job, opening.owner)
         self._channel: Peer = runtime.peer(f"channel:{self.job}")
 
     async def run(self) -> dict[str, Any]:
@@ -138,7 +138,7 @@ class Driver:
             await asyncio.gather(*work, return_exceptions=True)
             self._live.close()
         if self._facts["broken"]:
-            raise Broken(self._facts["broken"])
+            raise JournalUnwritable(self._facts["broken"])
         return self._facts
 
     async def _first_failure(self, work: list[asyncio.Task[None]]) -> None:
@@ -171,7 +171,7 @@ class Driver:
         self._wanted = (how, who)
         if not self._begun:
             return
-        with contextlib.suppress(Away, Gone):
+        with contextlib.suppress(PeerUnavailable, PeerGone):
             await self._channel.ask("stop", how, who)
 
     async def answer(self) -> Any:
@@ -199,7 +199,7 @@ class Driver:
 
     async def _arm(self, name: str) -> None:
         """One that does not answer is armed when it is looked at again: nobody waits for it."""
-        with contextlib.suppress(Away, Gone, TimeoutError):
+        with contextlib.suppress(PeerUnavailable, PeerGone, TimeoutError):
             async with asyncio.timeout(ARM_S):
                 await self._runtime.peer(name).ask("arm", self.job, self._arming)
 
@@ -289,12 +289,12 @@ class Driver:
                 await self._renew(self._rotation)
             await asyncio.sleep(LOOK_S)
 
-    async def _renew(self, rotation: Rotation) -> None:
+    async def _renew(self, rotation: KeyRotation) -> None:
         """The provider refuses the key: if there is another one in its file by now, go on with that."""
         if not await asyncio.to_thread(rotation.read):
             return
         self._arming = encode(rotation.arming)
-        self._caps = overrides.Watch(self._control, rotation.terms, self._narrow)
+        self._caps = overrides.OverrideWatch(self._control, rotation.terms, self._narrow)
         await self._tell_caps()
         await self._arm_all()
         credentials = tuple(route.credential for route in rotation.terms.routes)
@@ -315,10 +315,10 @@ class Driver:
                 continue
             try:
                 await cortex.ask("cap", *said)
-            except (Away, Gone):
+            except (PeerUnavailable, PeerGone):
                 self._caps.missed(pool)
 
-    async def _obey(self, wanted: control_note.Wanted) -> None:
+    async def _obey(self, wanted: control_note.ControlRequest) -> None:
         if wanted.how == "set":
             with contextlib.suppress(StoreError, ValueError):  # who asked looks whether it stands in the journal
                 await self._ask("set_limits", wanted.who, msgspec.json.encode(wanted.limits))
@@ -328,7 +328,7 @@ class Driver:
         else:
             await self.stop(wanted.how, wanted.who)
 
-    async def _gather(self, deals: Dealing) -> None:
+    async def _gather(self, deals: ShardRouter) -> None:
         """Take the results of all shards."""
         await deals.drain(self._sink, FLUSH_S, FLUSH_ROWS)
         await self.refresh()
@@ -340,7 +340,7 @@ class Driver:
         return facts["outcome"] != "running" or bool(facts["broken"])
 
     async def refresh(self) -> dict[str, Any]:
-        """The job's figures, as they are now. Raises ``Lost``."""
+        """The job's figures, as they are now. Raises ``ChannelLost``."""
         facts: dict[str, Any] = msgspec.json.decode(await self._ask("status", self._heard.said))
         self._facts = facts
         for line in self._heard.news(facts):
@@ -362,12 +362,12 @@ class Driver:
             try:
                 async with asyncio.timeout(within_s):
                     return await peer.ask(method, *args)
-            except Cut as cut:
-                raise Lost(f"{cut}: cortex resume {self.job}") from None
-            except Gone:
-                raise Lost(f"{who} is gone: cortex resume {self.job}") from None
-            except (Away, TimeoutError):
+            except ClusterLost as cut:
+                raise ChannelLost(f"{cut}: cortex resume {self.job}") from None
+            except PeerGone:
+                raise ChannelLost(f"{who} is gone: cortex resume {self.job}") from None
+            except (PeerUnavailable, TimeoutError):
                 if waited_s >= AWAY_PATIENCE_S:
-                    raise Lost(f"{who} does not answer: cortex resume {self.job}") from None
+                    raise ChannelLost(f"{who} does not answer: cortex resume {self.job}") from None
                 await asyncio.sleep(LOOK_S)
                 waited_s += LOOK_S

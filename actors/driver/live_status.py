@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from actors.common.process_owner import Owner, alive
-from actors.journal.journal import Folder, StoreError
-from actors.ports.runtime import Away, Gone, Peer
+from actors.journal.journal import StateFolder, StoreError
+from actors.ports.runtime import Peer, PeerGone, PeerUnavailable
 
 PUBLISH_S = 1.0
 """Between two looks at what there is to publish, at the least."""
@@ -33,7 +33,7 @@ _UNTIL = "_for_s"
 _NESTED = (dict, list, tuple)
 
 
-class Live(msgspec.Struct, frozen=True, kw_only=True):
+class LiveStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One job as its process last published it."""
 
     owner: Owner
@@ -49,16 +49,16 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
 _KIND = "live"
 
 
-def read(folder: Folder, job: str) -> Live | None:
+def read(folder: StateFolder, job: str) -> LiveStatus | None:
     """What the process that runs the job published last; None where none does, or it is of another release."""
     try:
-        found = msgspec.json.decode(folder.note(_KIND, job) or b"", type=Live)
+        found = msgspec.json.decode(folder.note(_KIND, job) or b"", type=LiveStatus)
     except (StoreError, ValueError):
         return None
     return found if alive(found.owner) and folder.is_held(job) else None
 
 
-def published(folder: Folder) -> dict[str, Live]:
+def published(folder: StateFolder) -> dict[str, LiveStatus]:
     """All that is published in the folder, by job."""
     return {name: found for name in folder.notes(_KIND) if (found := read(folder, name)) is not None}
 
@@ -78,10 +78,10 @@ def dated(told: Any, now_s: float) -> Any:
     return made
 
 
-class Publisher:
+class StatusPublisher:
     """Publishes one job. It breaks nothing: a full disk or a silent cortex costs those who look on, not the job."""
 
-    def __init__(self, folder: Folder, job: str, owner: Owner, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, folder: StateFolder, job: str, owner: Owner, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder
         self._job = job
         self._owner = owner
@@ -100,7 +100,7 @@ class Publisher:
             async with asyncio.timeout(PATIENCE_S):
                 status = dated(await cortex.ask("status", self._job), now_s)
             self._next_s = now_s + max(PUBLISH_S, status.get("serves", 0) / PUBLISHED_PER_S)
-        except (Away, Gone, TimeoutError):
+        except (PeerUnavailable, PeerGone, TimeoutError):
             self._next_s = now_s + AWAY_S
         self.put(facts, status, now_s)
 
@@ -109,7 +109,7 @@ class Publisher:
         told = msgspec.json.encode((facts, status))
         if told == self._last:
             return
-        live = msgspec.json.encode(Live(owner=self._owner, at_s=round(now_s, 3), facts=facts, cortex=status))
+        live = msgspec.json.encode(LiveStatus(owner=self._owner, at_s=round(now_s, 3), facts=facts, cortex=status))
         with contextlib.suppress(StoreError):
             if not self._last:
                 self._begin()

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from actors.journal.journal import StoreError
-from actors.ports.runtime import Away, Gone, Peer, Runtime, Unbegun
+from actors.ports.runtime import ChannelNotStarted, Peer, PeerGone, PeerUnavailable, Runtime
 from cortex.goals.shards import dealt, lacking
 from cortex.state.events import Row
 
@@ -29,7 +29,7 @@ HELD_MAX = 20_000
 """Results of one shard that wait for their turn, where input order was asked for."""
 
 
-class Steering(NamedTuple):
+class DriverHooks(NamedTuple):
     """What the driver of the whole knows and does."""
 
     over: Callable[[], bool]
@@ -40,7 +40,7 @@ class Steering(NamedTuple):
     """So many rows and bytes are on disk, made of so many results of each shard."""
 
 
-class Shard:
+class ShardProgress:
     """One of them: where its rows and results stand."""
 
     def __init__(self, name: str, written: int, peer: Peer, rests: bool) -> None:
@@ -70,7 +70,7 @@ class Shard:
         self.unarmed, self.unauthorised = tuple(facts["unarmed"]), facts["unauthorised"]
 
 
-class Rounds:
+class RoundWindows:
     """Windows of a source that hold whole rounds, wherever reading goes on."""
 
     def __init__(self, source: Any, shards: int) -> None:
@@ -90,17 +90,17 @@ class Rounds:
         return tuple(rows)
 
 
-class Dealing:
+class ShardRouter:
     """``count`` shards; ``ordered``: their results are written in the order of the input."""
 
     def __init__(
-        self, runtime: Runtime, folder: str, count: int, ordered: bool, steering: Steering,
+        self, runtime: Runtime, folder: str, count: int, ordered: bool, steering: DriverHooks,
         narrower_by: Callable[[tuple[Row, ...]], int], thins: bool,
     ) -> None:  # fmt: skip
         self._runtime, self._folder = runtime, folder
         self._count, self._ordered, self._steering = count, ordered, steering
         self._narrower_by, self._thins = narrower_by, thins
-        self.shards: list[Shard] = []
+        self.shards: list[ShardProgress] = []
         self._there = asyncio.Event()
         self._news = asyncio.Event()
         self._turn = 0
@@ -112,7 +112,7 @@ class Dealing:
         """Wait until the parent has begun all shards, or has ended before it did."""
         while not self.shards:
             facts, over = await self._steering.told(), self._steering.over()
-            made = [Shard(name, written, self._peer(name), rests) for name, written, rests in facts["shards"]]
+            made = [ShardProgress(name, written, self._peer(name), rests) for name, written, rests in facts["shards"]]
             if len(made) == self._count and all([await self._seen(each) for each in made]):
                 self.shards = made
                 self._there.set()
@@ -121,10 +121,10 @@ class Dealing:
             else:
                 await asyncio.sleep(PAUSE_S)
 
-    async def _seen(self, each: Shard) -> bool:
+    async def _seen(self, each: ShardProgress) -> bool:
         if each.rests and not await self._see(each):
-            with contextlib.suppress(Away, Gone):
-                await self._revive(each, Gone(each.name))
+            with contextlib.suppress(PeerUnavailable, PeerGone):
+                await self._revive(each, PeerGone(each.name))
         return each.lost or await self._see(each)
 
     def start_at(self, rows: int, told: int, has: int) -> int:
@@ -141,9 +141,9 @@ class Dealing:
     def _peer(self, name: str) -> Peer:
         return self._runtime.peer(f"channel:{name}")
 
-    async def _see(self, each: Shard) -> bool:
+    async def _see(self, each: ShardProgress) -> bool:
         """Ask a shard for its figures; False where it does not answer now."""
-        with contextlib.suppress(Away, Gone):
+        with contextlib.suppress(PeerUnavailable, PeerGone):
             each.take(msgspec.json.decode(await each.peer.ask("status")))
             return True
         return False
@@ -160,24 +160,24 @@ class Dealing:
     async def unblock(self, who: str, credentials: tuple[str, ...]) -> None:
         """The key is another now."""
         for each in self.shards:
-            with contextlib.suppress(Away, Gone, StoreError):
+            with contextlib.suppress(PeerUnavailable, PeerGone, StoreError):
                 await each.peer.ask("unblock", who, credentials)
 
-    async def _ask(self, each: Shard, method: str, *args: Any) -> Any:
+    async def _ask(self, each: ShardProgress, method: str, *args: Any) -> Any:
         """Ask a shard; one that is away is waited for as long as the whole goes on."""
         while not each.lost:
             try:
                 return await each.peer.ask(method, *args)
-            except (Away, Gone) as error:
+            except (PeerUnavailable, PeerGone) as error:
                 if each.rests or self._steering.over():
-                    with contextlib.suppress(Away, Gone):
+                    with contextlib.suppress(PeerUnavailable, PeerGone):
                         await self._revive(each, error)
                 await asyncio.sleep(LOOK_S)
         raise StoreError(f"{each.name} has no journal")
 
-    async def _revive(self, each: Shard, error: Exception) -> None:
+    async def _revive(self, each: ShardProgress, error: Exception) -> None:
         """Nobody starts a shard of a job that has come to rest: it is started as it is, for its results alone."""
-        if not isinstance(error, Gone | Unbegun):
+        if not isinstance(error, PeerGone | ChannelNotStarted):
             return
         each.peer = await self._runtime.start_actor("channel", f"channel:{each.name}", each.name, self._folder)
         try:
@@ -194,7 +194,7 @@ class Dealing:
         open_ = [each for each in self.shards if not each.source_ended]
         if not open_:
             return
-        rounds = Rounds(source, self._count)
+        rounds = RoundWindows(source, self._count)
         rounds.position = min(each.position for each in open_)
         await asyncio.to_thread(source.seek, rounds.position)
         narrower, pause_s = 0, PAUSE_S
@@ -218,7 +218,7 @@ class Dealing:
         """Rounds for which each shard has room. Reading waits for the slowest."""
         return min((each.wanted for each in self.shards if not each.source_ended), default=0)
 
-    async def _give(self, each: Shard, rows: Any, rounds: Rounds) -> None:
+    async def _give(self, each: ShardProgress, rows: Any, rounds: RoundWindows) -> None:
         """One shard's part of a window, unless it has that: windows end where rounds do, whoever reads them."""
         has_it = each.position >= rounds.position
         if each.source_ended or (has_it and not rounds.ended):
@@ -285,7 +285,7 @@ class Dealing:
             self._turn = (self._turn + 1) % self._count
         return some
 
-    async def _take(self, each: Shard, wait_s: float) -> None:
+    async def _take(self, each: ShardProgress, wait_s: float) -> None:
         """All results of one shard, until the whole job is over."""
         while not each.lost:
             if len(each.held) >= HELD_MAX:

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from actors.common.errors import ClearError
-from actors.journal.journal import Folder
+from actors.common.errors import UserError
+from actors.journal.journal import StateFolder
 from cortex.calls.request import question_hash
 from cortex.state import events
 from cortex.values.limits import Route
@@ -30,7 +30,7 @@ _STOP = Failure(FailureKind.BLOCKED, "the test's own model does not know what to
 """So that nothing is asked again while the job ends."""
 
 
-class NoReply(ClearError, AssertionError):
+class NoReply(UserError, AssertionError):
     """A model of a test was asked what it has no answer to. One line that shows the prompt."""
 
     __module__ = "cortex.testing"  # where its users have it from
@@ -54,7 +54,7 @@ class Asked(msgspec.Struct, frozen=True):
         return "" if self.model == GIVEN else self.model
 
 
-class _Own:
+class _FakeModel:
     """What such models have in common. ``calls`` are those that they got, in order."""
 
     scripted = True
@@ -107,7 +107,7 @@ class _Own:
         """Nothing is held."""
 
 
-class ScriptedModel(_Own):
+class ScriptedModel(_FakeModel):
     """A model that says what its script has for a prompt.
 
     ``script``: replies by pattern, the first that is found in the prompt (a text anywhere in it, or a compiled regular
@@ -121,14 +121,14 @@ class ScriptedModel(_Own):
 
     def __init__(self, script: Any = (), *, endpoint: str = "scripted") -> None:
         super().__init__(endpoint)
-        self._entries: list[_Entry] = []
+        self._entries: list[_ScriptEntry] = []
         if isinstance(script, Mapping):
             for pattern, reply in script.items():
                 self.on(pattern, reply)
         elif callable(script):
-            self._entries.append(_Entry("", script, ""))
+            self._entries.append(_ScriptEntry("", script, ""))
         elif isinstance(script, Sequence) and not isinstance(script, str | bytes):
-            self._entries += [_Entry("", list(script), "")] if script else []
+            self._entries += [_ScriptEntry("", list(script), "")] if script else []
         else:
             raise TypeError(f"a script is a dict of patterns, a list of replies or a function, not {script!r:.60}")
 
@@ -139,7 +139,7 @@ class ScriptedModel(_Own):
             raise TypeError(f"a pattern is a text or a compiled regular expression, not {pattern!r:.60}")
         if not replies:
             raise TypeError(f"{pattern!r}: what is said to it?")
-        self._entries.append(_Entry(pattern, replies[0] if len(replies) == 1 else list(replies), role))
+        self._entries.append(_ScriptEntry(pattern, replies[0] if len(replies) == 1 else list(replies), role))
         return self
 
     @property
@@ -156,7 +156,7 @@ class ScriptedModel(_Own):
         raise NoReply(f"the script has no reply to the prompt {_shown(asked)}; {has}")
 
 
-class RecordedModel(_Own):
+class RecordedModel(_FakeModel):
     """A model that says what a job has recorded: the replies in its journal and in those of its child jobs, by what was
     asked. The same question again gets the reply to its next sample. ``state`` is the folder of the journals.
 
@@ -170,11 +170,11 @@ class RecordedModel(_Own):
         self._samples: dict[str, None] = {}
         self._routes: dict[tuple[str, str], None] = {}
         self._uses: dict[tuple[bytes, str], int] = {}
-        folder = Folder(state)
+        folder = StateFolder(state)
         for name in (job, *(each for each in folder.jobs() if each.startswith(f"{job}~"))):
             self._read(folder, name)
 
-    def _read(self, folder: Folder, name: str) -> None:
+    def _read(self, folder: StateFolder, name: str) -> None:
         source = folder.journal(name)
         try:
             for _, turn in source.turns(0):
@@ -217,7 +217,7 @@ class RecordedModel(_Own):
                         yield self._replies[question]
 
 
-class _Entry:
+class _ScriptEntry:
     """One line of a script."""
 
     def __init__(self, pattern: str | re.Pattern[str], reply: Any, role: str) -> None:

@@ -65,11 +65,11 @@ _decode: Final = msgspec.json.Decoder().decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class BadLine(ValueError):
+class InvalidRow(ValueError):
     """This line is no row and can have no result line. The message says why, and the way out."""
 
 
-class _Refused(ValueError):
+class _RowRefused(ValueError):
     """This row is not sent. The message is its result's."""
 
 
@@ -91,9 +91,9 @@ class RowRules:
         self._kinds: dict[str, tuple[type, ...]] = {**dict.fromkeys(also_known, ()), **PARAMS}
 
     def read(self, line: bytes) -> Row:
-        """The row in this line: a request to send, or `refusal` says why it is not sent. Raises `BadLine`."""
+        """The row in this line: a request to send, or `refusal` says why it is not sent. Raises `InvalidRow`."""
         if len(line) > LINE_BYTES_MAX:
-            raise BadLine(f"longer than {LINE_BYTES_MAX >> 20} MB, which no provider takes: split the request")
+            raise InvalidRow(f"longer than {LINE_BYTES_MAX >> 20} MB, which no provider takes: split the request")
         try:
             found = _decode(line)
         except (ValueError, RecursionError) as error:
@@ -101,34 +101,36 @@ class RowRules:
         else:
             unsendable = ""
         if type(found) is not dict:
-            raise BadLine(f"is {_KINDS[type(found)]}; a row is {FORM}")
+            raise InvalidRow(f"is {_KINDS[type(found)]}; a row is {FORM}")
         key = _key(found)
         try:
             if unsendable:
-                raise _Refused(unsendable)
+                raise _RowRefused(unsendable)
             _check_custom_id(found["custom_id"])
             return self._request(key, _params(found))
-        except _Refused as refused:
+        except _RowRefused as refused:
             return Row(key, refusal=str(refused))
 
     def _request(self, key: str, params: dict[str, Any]) -> Row:
         for name, value in params.items():
             kinds = self._kinds.get(name)
             if kinds is None:
-                raise _Refused(self._unknown(name))
+                raise _RowRefused(self._unknown(name))
             if kinds and value is not None and type(value) not in kinds:
                 wanted = " or ".join(_KINDS[kind] for kind in kinds)
-                raise _Refused(f"{name} is {_shown(value)}: it must be {wanted}")
+                raise _RowRefused(f"{name} is {_shown(value)}: it must be {wanted}")
         if params.pop("stream", None):
-            raise _Refused("stream is true: a result line holds a whole message; leave stream out")
+            raise _RowRefused("stream is true: a result line holds a whole message; leave stream out")
         _check_messages(params.get("messages"))
         if self.capped and (dearer := _priced_apart(params)):
-            raise _Refused(f"{dearer}: not billed by tokens alone, so --max-cost could be passed; drop it, or run such "
-                           "rows under another --job without --max-cost")
+            raise _RowRefused(
+                f"{dearer}: not billed by tokens alone, so --max-cost could be passed; drop it, or run such "
+                "rows under another --job without --max-cost"
+            )
         if self.model is not None:
             params["model"] = self.model
         elif not params.get("model"):
-            raise _Refused("model is missing: name one in params, or give --model for all rows")
+            raise _RowRefused("model is missing: name one in params, or give --model for all rows")
         params["max_tokens"] = tokens = self._max_tokens(params.get("max_tokens"))
         # By name at the top, so that a request has one form. Below, order is the author's: in a schema it has meaning.
         return Row(key, _encode({name: params[name] for name in sorted(params)}), tokens)
@@ -137,10 +139,10 @@ class RowRules:
         bound = self.output_tokens_max
         if asked is None:
             if bound is None:
-                raise _Refused("max_tokens is missing: say how long a reply may be, or give --max-output-tokens")
+                raise _RowRefused("max_tokens is missing: say how long a reply may be, or give --max-output-tokens")
             return bound
         if asked < 0:
-            raise _Refused(f"max_tokens is {asked}: it must not be negative")
+            raise _RowRefused(f"max_tokens is {asked}: it must not be negative")
         return asked if bound is None else min(asked, bound)
 
     def _unknown(self, name: str) -> str:
@@ -168,22 +170,22 @@ def _priced_apart(params: dict[str, Any]) -> str:
 def _key(found: dict[str, Any]) -> str:
     key = found.get("custom_id")
     if key is None:
-        raise BadLine("has no custom_id: give each row one of its own, a string")
+        raise InvalidRow("has no custom_id: give each row one of its own, a string")
     if type(key) is str and key.isascii():
         return key
     try:
         return key if type(key) is str and key.encode() else _encode(key).decode()
     except UnicodeEncodeError:
-        raise BadLine("custom_id holds half of a character, which cannot be written: give another") from None
+        raise InvalidRow("custom_id holds half of a character, which cannot be written: give another") from None
 
 
 def _check_custom_id(key: Any) -> None:
     if type(key) is not str:
-        raise _Refused(f"custom_id is {_shown(key)}: it must be a string, so put it in quotes")
+        raise _RowRefused(f"custom_id is {_shown(key)}: it must be a string, so put it in quotes")
     if not key:
-        raise _Refused("custom_id is empty: give each row one of its own")
+        raise _RowRefused("custom_id is empty: give each row one of its own")
     if len(key) > CUSTOM_ID_CHARACTERS_MAX:
-        raise _Refused(f"custom_id has {len(key)} characters: at most {CUSTOM_ID_CHARACTERS_MAX}")
+        raise _RowRefused(f"custom_id has {len(key)} characters: at most {CUSTOM_ID_CHARACTERS_MAX}")
 
 
 def _params(found: dict[str, Any]) -> dict[str, Any]:
@@ -191,29 +193,29 @@ def _params(found: dict[str, Any]) -> dict[str, Any]:
     if type(params) is dict:
         return params
     if "params" in found:
-        raise _Refused(f"params is {_shown(params)}: it must be an object, the Messages request")
+        raise _RowRefused(f"params is {_shown(params)}: it must be an object, the Messages request")
     if "body" in found:
-        raise _Refused("has no params but a body, as in the OpenAI batch format: a row here is " + FORM)
-    raise _Refused(f"has no params: a row is {FORM}")
+        raise _RowRefused("has no params but a body, as in the OpenAI batch format: a row here is " + FORM)
+    raise _RowRefused(f"has no params: a row is {FORM}")
 
 
 def _check_messages(messages: list[Any] | None) -> None:
     if not messages:
-        raise _Refused(f"messages is {'missing' if messages is None else 'empty'}: a request needs one at least")
+        raise _RowRefused(f"messages is {'missing' if messages is None else 'empty'}: a request needs one at least")
     for place, message in enumerate(messages):
         if type(message) is not dict:
-            raise _Refused(f"messages[{place}] is {_shown(message)}: it must be an object with role and content")
+            raise _RowRefused(f"messages[{place}] is {_shown(message)}: it must be an object with role and content")
         if message.get("role") not in ROLES:
             role = _shown(message["role"]) if "role" in message else "missing"
-            raise _Refused(f"messages[{place}].role is {role}: it must be {' or '.join(ROLES[:2])}")
+            raise _RowRefused(f"messages[{place}].role is {role}: it must be {' or '.join(ROLES[:2])}")
         content = message.get("content")
         if type(content) is list:
             wrong = [block for block in content if type(block) is not dict]
             if wrong:
-                raise _Refused(f"messages[{place}].content holds {_shown(wrong[0])}: its blocks must be objects")
+                raise _RowRefused(f"messages[{place}].content holds {_shown(wrong[0])}: its blocks must be objects")
         elif type(content) is not str:
             said = _shown(content) if "content" in message else "missing"
-            raise _Refused(f"messages[{place}].content is {said}: it must be a string or a list of blocks")
+            raise _RowRefused(f"messages[{place}].content is {said}: it must be a string or a list of blocks")
 
 
 def _shown(value: Any) -> str:
@@ -228,14 +230,14 @@ def _shown(value: Any) -> str:
 
 
 def decoded(line: bytes) -> Any:
-    """The JSON value in a line. Raises `BadLine` with what is wrong with it."""
+    """The JSON value in a line. Raises `InvalidRow` with what is wrong with it."""
     if len(line) > LINE_BYTES_MAX:
-        raise BadLine(f"longer than {LINE_BYTES_MAX >> 20} MB, which no provider takes")
+        raise InvalidRow(f"longer than {LINE_BYTES_MAX >> 20} MB, which no provider takes")
     try:
         return _decode(line)
     except (ValueError, RecursionError) as error:
         _, unsendable = _second_look(line, error)
-        raise BadLine(unsendable) from None
+        raise InvalidRow(unsendable) from None
 
 
 def _second_look(line: bytes, error: Exception) -> tuple[Any, str]:
@@ -247,15 +249,15 @@ def _second_look(line: bytes, error: Exception) -> tuple[Any, str]:
     try:
         text = line.decode()
     except UnicodeDecodeError as wrong:
-        raise BadLine(not_utf8(line, wrong.start)) from None
+        raise InvalidRow(not_utf8(line, wrong.start)) from None
     try:
         found = json.loads(text, parse_constant=_no_constant)
     except RecursionError:
-        raise BadLine("is nested too deeply to be a request") from None
+        raise InvalidRow("is nested too deeply to be a request") from None
     except ValueError as wrong:
-        raise BadLine(_not_json(text, wrong)) from None
+        raise InvalidRow(_not_json(text, wrong)) from None
     if type(error) is RecursionError:
-        raise BadLine("is nested too deeply to be a request")
+        raise InvalidRow("is nested too deeply to be a request")
     try:
         json.dumps(found, ensure_ascii=False).encode()
     except UnicodeEncodeError:

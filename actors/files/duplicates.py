@@ -16,11 +16,11 @@ _BUCKETS: Final = 1_024
 _MASK: Final = (1 << 64) - 1
 
 
-class TooManyDoubled(ValueError):
+class TooManyDuplicates(ValueError):
     """More names stand twice than are held."""
 
 
-class Hashes:
+class HashBuckets:
     """Hashes of the names so far, in buckets, so that looking for repeats needs little memory beside them."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Hashes:
         self._add[number % _BUCKETS](number)
 
     def repeated(self) -> frozenset[int]:
-        """Hashes that came more than once. Raises `TooManyDoubled`."""
+        """Hashes that came more than once. Raises `TooManyDuplicates`."""
         found: set[int] = set()
         for bucket in self._buckets:
             if len(seen := set(bucket)) < len(bucket):
@@ -43,11 +43,11 @@ class Hashes:
                     else:
                         found.add(number)
                 if len(found) > SUSPECTS_MAX:
-                    raise TooManyDoubled
+                    raise TooManyDuplicates
         return frozenset(found)
 
 
-class Firsts:
+class FirstOccurrences:
     """Where each suspect name stood first."""
 
     def __init__(self, suspects: frozenset[int]) -> None:

@@ -24,7 +24,7 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 _BAD_GZIP: Final = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
-class Digest(Protocol):
+class HashDigest(Protocol):
     """What of `hashlib` is used here."""
 
     def update(self, some: bytes, /) -> None: ...
@@ -86,20 +86,20 @@ class InputFile:
         found = os.fstat(self._fd)
         return found.st_size, found.st_mtime_ns
 
-    def lines(self, position: int = 0, digest: Digest | None = None) -> Lines:
+    def lines(self, position: int = 0, digest: HashDigest | None = None) -> LineReader:
         """Its lines from a position on, in bytes after decompression. Raises `SourceError` where it is shorter."""
         os.lseek(self._fd, 0, os.SEEK_SET)
         file = io.FileIO(self._fd, closefd=False)
         if not self._path.lower().endswith(".gz"):
             if position > os.fstat(self._fd).st_size:
                 raise _shorter(self.name)
-            return Lines(io.BufferedReader(cast(io.RawIOBase, file), READ_BYTES), self.name, position, digest)
+            return LineReader(io.BufferedReader(cast(io.RawIOBase, file), READ_BYTES), self.name, position, digest)
         if os.pread(self._fd, 2, 0) not in (b"", _GZIP_MAGIC):
             raise SourceError(f"{self.name} is not gzip, whatever its name says: name it without .gz")
         plain = gzip.GzipFile(fileobj=io.BufferedReader(file, READ_BYTES), mode="rb")
-        return Lines(io.BufferedReader(cast(io.RawIOBase, plain), READ_BYTES), self.name, position, digest)
+        return LineReader(io.BufferedReader(cast(io.RawIOBase, plain), READ_BYTES), self.name, position, digest)
 
-    def reading(self, position: int = 0, digest: Digest | None = None) -> Lines:
+    def reading(self, position: int = 0, digest: HashDigest | None = None) -> LineReader:
         """The same: a line is a piece."""
         return self.lines(position, digest)
 
@@ -118,10 +118,10 @@ class InputFile:
             self._fd = -1
 
 
-class Lines:
+class LineReader:
     """One reading of a file, a line at a time."""
 
-    def __init__(self, stream: io.BufferedReader, name: str, position: int, digest: Digest | None) -> None:
+    def __init__(self, stream: io.BufferedReader, name: str, position: int, digest: HashDigest | None) -> None:
         self._stream = stream
         self._name = name
         self._digest = digest

@@ -24,7 +24,7 @@ PROBE: Final = ".part"
 """Ending of the name under which it is tried whether a store takes anything."""
 
 
-class StoreRefusal(Exception):
+class ObjectStoreError(Exception):
     """The store cannot be used, or refuses. The message is one clear line."""
 
 
@@ -43,7 +43,7 @@ def fetch(path: str, target: Path) -> None:
                 near.flush()
                 os.fsync(near.fileno())
         os.replace(part, target)
-    except StoreRefusal as refusal:
+    except ObjectStoreError as refusal:
         raise SourceError(str(refusal)) from None
     except OSError as error:
         raise SourceError(f"{path} cannot be kept in {target}: {error.strerror or error}") from None
@@ -57,7 +57,7 @@ def put(source: Path, path: str) -> None:
         with _refusals(path, "cannot be written"):
             store, where = _store(path)
             store.put_file(str(source), where)
-    except StoreRefusal as refusal:
+    except ObjectStoreError as refusal:
         raise SinkError(str(refusal)) from None
 
 
@@ -67,7 +67,7 @@ def try_out(path: str) -> None:
         with _refusals(path, "cannot be written"):
             store, where = _store(path)
             store.pipe_file(where + PROBE, b"")
-    except StoreRefusal as refusal:
+    except ObjectStoreError as refusal:
         raise SinkError(str(refusal)) from None
     with contextlib.suppress(Exception):  # who may write may not always delete
         store.rm_file(where + PROBE)
@@ -79,7 +79,7 @@ def there(path: str) -> bool:
         with _refusals(path, "cannot be looked at"):
             store, where = _store(path)
             return bool(store.exists(where))
-    except StoreRefusal as refusal:
+    except ObjectStoreError as refusal:
         raise SinkError(str(refusal)) from None
 
 
@@ -87,14 +87,14 @@ def _store(path: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ModuleNotFoundError:
-        raise StoreRefusal(_missing(path)) from None
+        raise ObjectStoreError(_missing(path)) from None
     try:
         found: tuple[Any, str] = fsspec.core.url_to_fs(path, **_options(path))
     except ImportError:
-        raise StoreRefusal(_missing(path)) from None
+        raise ObjectStoreError(_missing(path)) from None
     except ValueError as error:
         known = "s3://, gs://, az:// or a path"
-        raise StoreRefusal(f"{path}: {_line(error)}: give {known}") from None
+        raise ObjectStoreError(f"{path}: {_line(error)}: give {known}") from None
     return found
 
 
@@ -117,14 +117,14 @@ class _refusals(contextlib.AbstractContextManager[None]):
         self._what = what
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is None or isinstance(error, StoreRefusal) or not isinstance(error, Exception):
+        if error is None or isinstance(error, ObjectStoreError) or not isinstance(error, Exception):
             return
         if isinstance(error, FileNotFoundError):
-            raise StoreRefusal(f"{self._path}: there is no such object, or no such bucket") from None
+            raise ObjectStoreError(f"{self._path}: there is no such object, or no such bucket") from None
         said = _line(error)
         if isinstance(error, PermissionError) or "credential" in said.lower() or "denied" in said.lower():
             said += ": see to the credentials in the store's own variables or files"
-        raise StoreRefusal(f"{self._path} {self._what}: {said}") from None
+        raise ObjectStoreError(f"{self._path} {self._what}: {said}") from None
 
 
 def _line(error: Exception) -> str:

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from actors.files.batch_request import LINE_BYTES_MAX, BadLine, not_utf8
+from actors.files.batch_request import LINE_BYTES_MAX, InvalidRow, not_utf8
 from actors.files.errors import SourceError
 from actors.files.format_hints import wrong_file
-from actors.files.line_reader import InputFile, Lines
+from actors.files.line_reader import InputFile, LineReader
 
 CSV, JSONL, PARQUET = "csv", "jsonl", "parquet"
 BOM: Final = b"\xef\xbb\xbf"
@@ -43,7 +43,7 @@ def misspelt_form(path: str) -> str:
     return next(iter(difflib.get_close_matches(ending, _ENDINGS, n=1, cutoff=0.75)), "")
 
 
-class Bad:
+class BadRecord:
     """A piece that is no row: why."""
 
     def __init__(self, said: str) -> None:
@@ -51,7 +51,7 @@ class Bad:
 
 
 Piece = tuple[int, Any]
-"""A row's number, and its cells, its line, its values; or ``Bad``."""
+"""A row's number, and its cells, its line, its values; or ``BadRecord``."""
 
 
 class TableFile:
@@ -87,16 +87,16 @@ class TableFile:
         """Of its whole content."""
         return self._input.digest()
 
-    def reading(self, position: int = 0, digest: Any = None) -> CsvReading | JsonReading | ParquetReading:
+    def reading(self, position: int = 0, digest: Any = None) -> CsvReader | JsonReader | ParquetReader:
         """Its rows, from a position on: bytes of text, or rows of Parquet."""
         if self.form == PARQUET:
             if digest is not None:
                 self._feed(digest)
-            return ParquetReading(self._parquet, self.name, position, self.only)
+            return ParquetReader(self._parquet, self.name, position, self.only)
         lines = self._input.lines(position, digest)
         if self.form == JSONL:
-            return JsonReading(lines)
-        reading = CsvReading(lines, self._delimiter)
+            return JsonReader(lines)
+        reading = CsvReader(lines, self._delimiter)
         if not position:
             self.columns = reading.header(self.name)
             self._delimiter = reading.delimiter
@@ -142,10 +142,10 @@ def _damaged(name: str, error: Exception) -> SourceError:
     return SourceError(f"{name} is damaged and cannot be read as Parquet: fetch or make it again ({said[:120]})")
 
 
-class JsonReading:
+class JsonReader:
     """JSON Lines: a piece is a line, as it stands."""
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: LineReader) -> None:
         self._lines = lines
         self.position, self.number, self._row = lines.position, 0, 0
 
@@ -167,10 +167,10 @@ class JsonReading:
         return self._lines.at_end()
 
 
-class CsvReading:
+class CsvReader:
     """CSV: a piece is the cells of a record, which may go over several lines."""
 
-    def __init__(self, lines: Lines, delimiter: str) -> None:
+    def __init__(self, lines: LineReader, delimiter: str) -> None:
         self._lines = lines
         self._wrong = ""
         self.delimiter = delimiter or _delimiter(lines.peek())
@@ -198,7 +198,7 @@ class CsvReading:
             raise SourceError(f"{name} is empty: a table has a header line with its columns' names, and rows")
         cells = piece[1]
         self._row = 0
-        if isinstance(cells, Bad):
+        if isinstance(cells, BadRecord):
             raise SourceError(f"{name} line {self.number}, its header, {cells.said}")
         names = [cell.strip() or f"column_{place}" for place, cell in enumerate(cells, 1)]
         twice = next((each for each in names if names.count(each) > 1), None)
@@ -217,16 +217,16 @@ class CsvReading:
                 self.position = lines.position
                 return None
             except csv.Error as error:
-                cells = Bad(_wrong_csv(str(error)))
+                cells = BadRecord(_wrong_csv(str(error)))
             self.position, self.number = lines.position, before + 1
             if not cells:
                 continue
             self._row += 1
             if self._wrong:
-                cells, self._wrong = Bad(self._wrong), ""
+                cells, self._wrong = BadRecord(self._wrong), ""
             elif type(cells) is list and len(cells) != self.width and self.width:
                 has = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
-                cells = Bad(f"has {has}, its header {self.width}: a quote or a comma is out of place")
+                cells = BadRecord(f"has {has}, its header {self.width}: a quote or a comma is out of place")
             return self._row, cells
 
     def at_end(self) -> bool:
@@ -242,13 +242,13 @@ def _delimiter(head: bytes) -> str:
 
 def _wrong_csv(said: str) -> str:
     if "unexpected end" in said:
-        return "opens a quote that is never closed: double each quote that is text (\"\"), or close it"
+        return 'opens a quote that is never closed: double each quote that is text (""), or close it'
     if "expected after" in said:
-        return "has text after a closing quote: double each quote that is text (\"\")"
+        return 'has text after a closing quote: double each quote that is text ("")'
     return f"is no CSV: {said}"
 
 
-class ParquetReading:
+class ParquetReader:
     """Parquet: a piece is a row's values, by name; times, decimals and the like as text."""
 
     def __init__(self, file: Any, name: str, position: int, only: list[str] | None) -> None:
@@ -329,4 +329,15 @@ def is_bytes(kind: Any) -> bool:
     return any(each(kind) for each in kinds)
 
 
-__all__ = ["CSV", "JSONL", "PARQUET", "Bad", "BadLine", "TableFile", "form_of", "is_bytes", "plain_values", "rows_of"]
+__all__ = [
+    "CSV",
+    "JSONL",
+    "PARQUET",
+    "BadRecord",
+    "InvalidRow",
+    "TableFile",
+    "form_of",
+    "is_bytes",
+    "plain_values",
+    "rows_of",
+]

@@ -13,7 +13,7 @@ import msgspec
 
 from actors.common.gc_tuning import unwatched
 from actors.journal.errors import never_began
-from actors.journal.journal import Folder, Journal, NoSuchJob
+from actors.journal.journal import Journal, NoSuchJob, StateFolder
 from actors.programs import loader
 from cortex.journal import codec
 from cortex.loop.step import step
@@ -30,7 +30,7 @@ Ending = events.Answered | events.ReplyRecalled | events.AttemptFailed
 _ENDING = (events.Answered, events.ReplyRecalled, events.AttemptFailed)
 
 
-class Settled(msgspec.Struct):
+class SettledAttempt(msgspec.Struct):
     """One attempt that has ended; or a call that needed none, since its reply was remembered."""
 
     event: Ending
@@ -69,19 +69,19 @@ class Settled(msgspec.Struct):
         return "" if isinstance(self.event, events.ReplyRecalled) else self.event.by
 
 
-class Step(msgspec.Struct):
+class AnnotatedTurn(msgspec.Struct):
     """One turn."""
 
     seq: int
     turn: events.Turn
-    settled: list[Settled]
+    settled: list[SettledAttempt]
     left: list[InFlightAttempt]
     """Attempts that were under way when the job ended: they stay charged in full."""
     out: list[commands.Command]
     """What the turn led to; empty where the events alone are read."""
 
 
-class Reading:
+class JournalReader:
     """One journal, from the turn that last opened the job to the last one that was there when reading began."""
 
     def __init__(self, name: str, source: Journal) -> None:
@@ -116,7 +116,7 @@ class Reading:
         blob = self._source.account(self.seq)
         return codec.decode_account(blob) if blob else None
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[AnnotatedTurn]:
         """Turn by turn, as often as it is wanted."""
         with unwatched():
             if self.program is None:
@@ -140,7 +140,7 @@ class Reading:
                 if isinstance(each.event, events.Answered)
             )  # fmt: skip
 
-    def _alone(self) -> Iterator[Step]:
+    def _alone(self) -> Iterator[AnnotatedTurn]:
         self.terms = _terms(self.opened)
         for seq, turn in self._turns():
             settled = []
@@ -150,22 +150,22 @@ class Reading:
                         settled.append(self._guessed(event, turn.at_s))
                     elif isinstance(event, events.LimitsSet) and event.route is not None:
                         self.terms = msgspec.structs.replace(self.terms, route=event.route)
-            yield Step(seq, turn, settled, [], [])
+            yield AnnotatedTurn(seq, turn, settled, [], [])
 
-    def _guessed(self, event: Ending, at_s: float) -> Settled:
+    def _guessed(self, event: Ending, at_s: float) -> SettledAttempt:
         """Which route it went to is told by the model that answered."""
         routes = self.terms.routes
         if not isinstance(event, events.Answered):
-            return Settled(event, at_s)
+            return SettledAttempt(event, at_s)
         names = [route.model for route in routes]
         place = names.index(event.reply.model) if event.reply.model in names else 0
-        return Settled(event, at_s, place=place, known_nusd=_cost(routes[place], event.reply.usage))
+        return SettledAttempt(event, at_s, place=place, known_nusd=_cost(routes[place], event.reply.usage))
 
-    def _replayed(self, program: Program) -> Iterator[Step]:
+    def _replayed(self, program: Program) -> Iterator[AnnotatedTurn]:
         k = self.k = codec.open_job(_terms(self.opened))
         live: dict[int, InFlightAttempt] = {}
         for seq, turn in self._turns():
-            met: list[Settled] = []
+            met: list[SettledAttempt] = []
             before: dict[int, Goal] = {}
             for batch in turn.batches:
                 for event in batch:
@@ -189,15 +189,15 @@ class Reading:
                 met += [_died(k, flight, turn.at_s) for flight in left]
                 left = []
             self.terms = k.terms
-            yield Step(seq, turn, met, left, out)
+            yield AnnotatedTurn(seq, turn, met, left, out)
 
 
-def readings(folder: Folder, job: str) -> list[Reading]:
+def readings(folder: StateFolder, job: str) -> list[JournalReader]:
     """The job's, and those of its child jobs that have begun. Raises ``NoSuchJob``; touches no journal."""
-    found = [Reading(job, folder.journal(job))]
+    found = [JournalReader(job, folder.journal(job))]
     for name in sorted(name for name in folder.jobs() if name.startswith(f"{job}~")):
         try:
-            found.append(Reading(name, folder.journal(name)))
+            found.append(JournalReader(name, folder.journal(name)))
         except NoSuchJob:
             continue  # it was named and never began
     return found
@@ -233,37 +233,39 @@ def priced(route: Route) -> bool:
     return route.price is not None or simulated(route)
 
 
-def _late(k: State, event: events.Answered, at_s: float, goal: Goal) -> Settled:
+def _late(k: State, event: events.Answered, at_s: float, goal: Goal) -> SettledAttempt:
     """The reply of an attempt that was given up for lost: what it really cost takes the place of what was supposed."""
     assert goal.assumed is not None
     missing = goal.assumed[event.attempt]
     if missing.route < 0:
-        return Settled(event, at_s, goal, late=True)
+        return SettledAttempt(event, at_s, goal, late=True)
     known = _cost(k.terms.routes[missing.route], event.reply.usage)
-    return Settled(event, at_s, goal, None, missing.route, known, -missing.charge.nusd, late=True)
+    return SettledAttempt(event, at_s, goal, None, missing.route, known, -missing.charge.nusd, late=True)
 
 
 def _settled(
     k: State, event: Ending, at_s: float, goal: Goal | None, live: dict[int, InFlightAttempt]
-) -> list[Settled]:
+) -> list[SettledAttempt]:
     if isinstance(event, events.ReplyRecalled):
         flight = live.pop(flight_key(goal.id, goal.tries), None) if goal is not None else None
-        return [Settled(event, at_s, goal, flight, flight.route if flight is not None else 0)] if goal else []
+        return [SettledAttempt(event, at_s, goal, flight, flight.route if flight is not None else 0)] if goal else []
     flight = live.pop(flight_key(event.goal, event.attempt), None)
     if isinstance(event, events.AttemptFailed):
         if flight is None:
             return []  # it came again, or after the answer
         paid = event.failure.may_be_billed
-        return [Settled(event, at_s, goal, flight, flight.route, 0, flight.charge.nusd if paid else 0)]
+        return [SettledAttempt(event, at_s, goal, flight, flight.route, 0, flight.charge.nusd if paid else 0)]
     if flight is None:
-        return [Settled(event, at_s, goal, counts=False)]
-    return [Settled(event, at_s, goal, flight, flight.route, _cost(k.terms.routes[flight.route], event.reply.usage))]
+        return [SettledAttempt(event, at_s, goal, counts=False)]
+    return [
+        SettledAttempt(event, at_s, goal, flight, flight.route, _cost(k.terms.routes[flight.route], event.reply.usage))
+    ]
 
 
-def _died(k: State, flight: InFlightAttempt, at_s: float) -> Settled:
+def _died(k: State, flight: InFlightAttempt, at_s: float) -> SettledAttempt:
     """An attempt that went down with its branch, or with the run before."""
     event = events.AttemptFailed(
         flight.goal, flight.sample, flight.attempt, Failure(FailureKind.LOST, "its channel, branch or node died"),
         elapsed_s=max(0.0, at_s - flight.asked_at_s),
     )  # fmt: skip
-    return Settled(event, at_s, k.goals.get(flight.goal), flight, flight.route, 0, flight.charge.nusd)
+    return SettledAttempt(event, at_s, k.goals.get(flight.goal), flight, flight.route, 0, flight.charge.nusd)

@@ -12,7 +12,7 @@ import msgspec
 
 from actors.history.catalog import program_of
 from actors.journal.errors import never_began
-from actors.journal.journal import Folder, Journal, NoSuchJob
+from actors.journal.journal import Journal, NoSuchJob, StateFolder
 from cortex.journal import codec
 from cortex.loop.step import step
 from cortex.state import commands, events
@@ -24,7 +24,7 @@ from cortex.values.reply import Reply
 from policies.estimates.price import cost_nusd
 
 
-class CallLine(msgspec.Struct, kw_only=True):
+class CallLogEntry(msgspec.Struct, kw_only=True):
     """One call. What is not known is None.
 
     ``status``: ``answered``, ``remembered`` (nothing was paid), ``shared`` (an equal call was under way, and both took
@@ -59,7 +59,7 @@ class CallLine(msgspec.Struct, kw_only=True):
     reply: str | None = None
 
 
-def calls_of(folder: Folder, job: str, text: bool = True, children: bool = True) -> Iterator[CallLine]:
+def calls_of(folder: StateFolder, job: str, text: bool = True, children: bool = True) -> Iterator[CallLogEntry]:
     """The calls of a job and of its child jobs, since it was last opened. Raises ``NoSuchJob``."""
     names = [job]
     if children:
@@ -69,12 +69,12 @@ def calls_of(folder: Folder, job: str, text: bool = True, children: bool = True)
         try:
             if name == job and source.seq == 0:
                 raise NoSuchJob(never_began(job))
-            yield from _Reading(name, source, text).calls()
+            yield from _CallLogReader(name, source, text).calls()
         finally:
             source.close()
 
 
-def changed(folder: Folder, job: str) -> bool:
+def changed(folder: StateFolder, job: str) -> bool:
     """Whether the program of a job is another now than it was when the job was last opened, or is gone."""
     source = folder.journal(job)
     try:
@@ -86,16 +86,16 @@ def changed(folder: Folder, job: str) -> bool:
         source.close()
 
 
-class _Reading:
+class _CallLogReader:
     """One journal read."""
 
     def __init__(self, name: str, source: Journal, text: bool) -> None:
         self._name, self._source, self._text = name, source, text
-        self._open: dict[tuple[int, str], CallLine] = {}
+        self._open: dict[tuple[int, str], CallLogEntry] = {}
         self._k: State
         self._program: Program | None = None
 
-    def calls(self) -> Iterator[CallLine]:
+    def calls(self) -> Iterator[CallLogEntry]:
         """Each as soon as it is settled; those that never were come last."""
         for _, turn in self._source.turns(self._source.opened_at()):
             terms = codec.opening(turn)
@@ -118,7 +118,7 @@ class _Reading:
         goal = self._k.goals.get(call.goal)
         line = self._open.get((call.goal, call.sample))
         if line is None:
-            line = self._open[call.goal, call.sample] = CallLine(
+            line = self._open[call.goal, call.sample] = CallLogEntry(
                 job=self._name, goal=call.goal, sample=call.sample, question=call.hash.hex(), status="open",
                 kind=goal.kind if goal is not None else None, role=self._role(goal),
                 constructor=goal.constructor if goal is not None else None, attempts=0, asked_at_s=at_s,
@@ -137,7 +137,7 @@ class _Reading:
         if line is not None:
             line.status, line.failure = "failed", str(event.failure.kind)
 
-    def _answered(self, event: events.Answered | events.ReplyRecalled) -> Iterator[CallLine]:
+    def _answered(self, event: events.Answered | events.ReplyRecalled) -> Iterator[CallLogEntry]:
         line = self._open.pop((event.goal, event.sample), None)
         remembered = isinstance(event, events.ReplyRecalled)
         reply = event.reply
@@ -145,7 +145,9 @@ class _Reading:
         if line is None:
             if self._program is not None:
                 return  # it came again, or too late
-            line = CallLine(job=self._name, goal=event.goal, sample=event.sample, question=event.hash.hex(), status="")
+            line = CallLogEntry(
+                job=self._name, goal=event.goal, sample=event.sample, question=event.hash.hex(), status=""
+            )
         flight = self._flight(event) if self._program is not None else None
         self._reply(line, "remembered" if remembered else "answered", reply)
         line.model = line.model or reply.model
@@ -163,11 +165,11 @@ class _Reading:
         for goal_id in flight.followers if flight is not None else ():
             yield self._shared(goal_id, line)
 
-    def _reply(self, line: CallLine, status: str, reply: Reply) -> None:
+    def _reply(self, line: CallLogEntry, status: str, reply: Reply) -> None:
         line.status, line.failure = status, None
         line.reply = reply.text if self._text else None
 
-    def _shared(self, goal_id: int, line: CallLine) -> CallLine:
+    def _shared(self, goal_id: int, line: CallLogEntry) -> CallLogEntry:
         goal = self._k.goals.get(goal_id)
         return msgspec.structs.replace(
             line, goal=goal_id, status="shared", kind=goal.kind if goal is not None else None, attempts=0,
@@ -187,4 +189,4 @@ def _cost_usd(route: Route, reply: Reply) -> float | None:
     return cost_nusd(route.price, reply.usage) / 1e9
 
 
-__all__ = ["CallLine", "calls_of", "changed"]
+__all__ = ["CallLogEntry", "calls_of", "changed"]

@@ -12,8 +12,8 @@ from actors.common.gc_tuning import unwatched
 from actors.common.process_owner import Owner
 from actors.history import final_state
 from actors.journal.errors import never_began
-from actors.journal.journal import Folder, Journal, NoSuchJob, TextGone
-from actors.ports.telemetry import Watches
+from actors.journal.journal import Journal, NoSuchJob, StateFolder, TextRedacted
+from actors.ports.telemetry import JobObservers
 from actors.programs import loader
 from actors.programs.loader import load
 from cortex.journal import codec
@@ -35,7 +35,7 @@ def note_latest(source: Journal, terms: JobTerms | None) -> None:
             source.set_meta(name, said)
 
 
-def last_owner(folder: Folder, job: str) -> Owner | None:
+def last_owner(folder: StateFolder, job: str) -> Owner | None:
     """Who began the latest run of a job; None for a job that never began."""
     if not folder.has(job):
         return None
@@ -47,7 +47,7 @@ def last_owner(folder: Folder, job: str) -> Owner | None:
     return msgspec.json.decode(blob, type=Owner) if blob else None
 
 
-def forgotten(folder: Folder, job: str) -> bytes:
+def forgotten(folder: StateFolder, job: str) -> bytes:
     """The figures of a job whose prompts and replies were removed, as JSON; empty where they were not."""
     if not folder.has(job):
         return b""
@@ -58,7 +58,7 @@ def forgotten(folder: Folder, job: str) -> bytes:
         source.close()
 
 
-def last_places(folder: Folder, job: str, terms: JobTerms) -> dict[str, str]:
+def last_places(folder: StateFolder, job: str, terms: JobTerms) -> dict[str, str]:
     """The places of a job, with what its latest run was told of the model: that may have changed since it opened."""
     source = folder.journal(job)
     try:
@@ -68,7 +68,7 @@ def last_places(folder: Folder, job: str, terms: JobTerms) -> dict[str, str]:
     return {**terms.places, **{name: said for name, said in latest.items() if said}}
 
 
-def last_terms(folder: Folder, job: str) -> JobTerms | None:
+def last_terms(folder: StateFolder, job: str) -> JobTerms | None:
     """The terms under which a job was last opened; None for one that never was."""
     if not folder.has(job):
         return None
@@ -77,7 +77,7 @@ def last_terms(folder: Folder, job: str) -> JobTerms | None:
         for _, turn in source.turns(source.opened_at()):
             return codec.opening(turn)
         return None
-    except TextGone:
+    except TextRedacted:
         snapshot = source.latest_snapshot()
         return codec.decode_state(snapshot[1]).terms if snapshot else None
     finally:
@@ -98,7 +98,7 @@ def program_of(terms: JobTerms, strict: bool = True) -> Program | None:
         return None
 
 
-def last_turn_s(folder: Folder, job: str) -> float:
+def last_turn_s(folder: StateFolder, job: str) -> float:
     """When something last happened in a job, seconds since 1970; 0 where nothing did. Raises ``StoreError``."""
     source = folder.journal(job)
     try:
@@ -107,19 +107,19 @@ def last_turn_s(folder: Folder, job: str) -> float:
         source.close()
 
 
-def in_use(folder: Folder, job: str) -> str:
+def in_use(folder: StateFolder, job: str) -> str:
     """Who works on a job now, as one line that says what to do; empty where nobody does."""
     return said_in_use(folder, job) if folder.is_held(job) else ""
 
 
-def said_in_use(folder: Folder, job: str) -> str:
+def said_in_use(folder: StateFolder, job: str) -> str:
     """The line for a job that another run holds."""
     owner = last_owner(folder, job)
     whom = f"process {owner.pid} on {owner.host}" if owner is not None else "another run that is just beginning"
     return f"job {job} is in use by {whom}: wait for it, end it with `cortex cancel {job}`, or give another --job"
 
 
-class Told(msgspec.Struct):
+class JobRecord(msgspec.Struct):
     """What a job's journal tells. ``untold``: what it cannot, and why, in one line; empty where it tells all."""
 
     k: State
@@ -127,7 +127,7 @@ class Told(msgspec.Struct):
     untold: str = ""
 
 
-def told(folder: Folder, job: str, k: State | None = None) -> Told:
+def told(folder: StateFolder, job: str, k: State | None = None) -> JobRecord:
     """K and the answer of a job: as they were when it ended, if it has, K's goals perhaps left out; else by the program
     that took its turns, as long as that is what it was; else what the journal alone tells. ``k``: where that is known.
     Raises ``NoSuchJob``."""
@@ -136,17 +136,17 @@ def told(folder: Folder, job: str, k: State | None = None) -> Told:
         with source.as_it_is():
             ended = final_state.read(source, rest=True)
             if ended is not None:
-                return Told(k or ended.k, ended.answer)
+                return JobRecord(k or ended.k, ended.answer)
             terms = k.terms if k is not None else last_terms(folder, job)
             if terms is None:
                 raise NoSuchJob(never_began(job))
             program = program_of(terms, strict=False)
             if program is None:
-                return Told(k or by_events(source), untold=untold(job))
+                return JobRecord(k or by_events(source), untold=untold(job))
     finally:
         source.close()
     k = k or last_state(folder, job)
-    return Told(k, _answer(k, program))
+    return JobRecord(k, _answer(k, program))
 
 
 def untold(job: str) -> str:
@@ -213,7 +213,7 @@ def _hear(k: State, event: events.Event) -> None:
         k.source_ended = k.source_ended and not (isinstance(event, events.Opened) and event.terms.streams)
 
 
-def last_state(folder: Folder, job: str) -> State:
+def last_state(folder: StateFolder, job: str) -> State:
     """K of a job as its journal has it, read without touching it. Raises ``NoSuchJob``; ``NoSuchProgram`` where the job
     has not ended and its program is gone."""
     source = folder.journal(job)
@@ -238,7 +238,7 @@ def differs(k: State, program: Program) -> str:
 
 
 def replayed(
-    source: Journal, program: Callable[[JobTerms], Program], upto: int | None = None, watch: Watches | None = None
+    source: Journal, program: Callable[[JobTerms], Program], upto: int | None = None, watch: JobObservers | None = None
 ) -> State | None:
     """K from the last snapshot and what came after it, to a turn or to the last one; None where no turn opens it.
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from actors.common.errors import ClearError
+from actors.common.errors import UserError
 from actors.history.catalog import last_terms
-from actors.journal.journal import Folder, Journal, StoreError
+from actors.journal.journal import Journal, StateFolder, StoreError
 from cortex.journal.codec import CarriedAccount, decode_account
 from cortex.values.limits import JobTerms
 from policies.limits.slices import DAY_S, day_of
@@ -28,7 +28,7 @@ OWN = "own_from"
 """Beside the turns of a fork: the number of the last one that it took over. What those spent, another job did."""
 
 
-class Spent(msgspec.Struct):
+class CostTotals(msgspec.Struct):
     """Money in 1e-9 USD, and counts."""
 
     known_nusd: int = 0
@@ -38,33 +38,33 @@ class Spent(msgspec.Struct):
     input_tokens: int = 0
     output_tokens: int = 0
 
-    def add(self, other: Spent, sign: int = 1) -> None:
+    def add(self, other: CostTotals, sign: int = 1) -> None:
         """The sum, field by field."""
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + sign * getattr(other, name))
 
 
-class Mark(msgspec.Struct):
+class DayTotal(msgspec.Struct):
     """What a job had come to by the last turn of a day."""
 
     at_s: float
-    spent: Spent
+    spent: CostTotals
 
 
-class Bill(msgspec.Struct):
+class JobCost(msgspec.Struct):
     """What one job has spent since a moment."""
 
     job: str
     labels: dict[str, str]
     model: str
-    spent: Spent
+    spent: CostTotals
     priced: bool = True
     """Whether what its calls cost is known."""
     gone: str = ""
     """``removed`` or ``forgotten``."""
 
 
-class _Removed(msgspec.Struct):
+class _RemovedJob(msgspec.Struct):
     """What a line holds."""
 
     job: str
@@ -72,10 +72,10 @@ class _Removed(msgspec.Struct):
     labels: dict[str, str]
     model: str
     priced: bool
-    marks: list[Mark]
+    marks: list[DayTotal]
 
 
-def bills(folder: Folder, since_s: float) -> tuple[list[Bill], list[str]]:
+def bills(folder: StateFolder, since_s: float) -> tuple[list[JobCost], list[str]]:
     """What every job of a state folder has spent since a moment, those that were removed too; and the names of jobs
     that cannot be read. Child jobs are a part of their parents' bills."""
     found, unread, there = [], [], {}
@@ -84,7 +84,7 @@ def bills(folder: Folder, since_s: float) -> tuple[list[Bill], list[str]]:
             continue
         try:
             bill, there[job] = _bill(folder, job, since_s)
-        except (ClearError, ValueError, KeyError, msgspec.MsgspecError):
+        except (UserError, ValueError, KeyError, msgspec.MsgspecError):
             unread.append(job)
             continue
         if bill is not None:
@@ -92,18 +92,18 @@ def bills(folder: Folder, since_s: float) -> tuple[list[Bill], list[str]]:
     for each in _removed(folder):
         if there.get(each.job) != each.began_at_s:  # else it was not removed after all
             spent = _between(each.marks, since_s)
-            found.append(Bill(each.job, each.labels, each.model, spent, each.priced, "removed"))
+            found.append(JobCost(each.job, each.labels, each.model, spent, each.priced, "removed"))
     return found, unread
 
 
-def _bill(folder: Folder, job: str, since_s: float) -> tuple[Bill | None, float]:
+def _bill(folder: StateFolder, job: str, since_s: float) -> tuple[JobCost | None, float]:
     """A job's bill, and when it began."""
     source = folder.journal(job, forgotten_too=True)
     try:
         if blob := source.meta("forgotten"):
             facts: dict[str, Any] = msgspec.json.decode(blob)
-            marks = msgspec.convert(facts.get("spent") or [_total(facts)], list[Mark])
-            bill = Bill(job, facts["labels"], facts["route"].partition(" at ")[0], _between(marks, since_s))
+            marks = msgspec.convert(facts.get("spent") or [_total(facts)], list[DayTotal])
+            bill = JobCost(job, facts["labels"], facts["route"].partition(" at ")[0], _between(marks, since_s))
             bill.priced, bill.gone = facts["cost_usd"] is not None, "forgotten"
             return bill, float(facts["began_at_s"])
         began_at_s = source.first_at_s()
@@ -115,7 +115,7 @@ def _bill(folder: Folder, job: str, since_s: float) -> tuple[Bill | None, float]
     if terms is None:
         return None, began_at_s
     spent.rows = max(0, spent.rows)
-    return Bill(job, terms.labels, terms.route.model, spent, priced(terms)), began_at_s
+    return JobCost(job, terms.labels, terms.route.model, spent, priced(terms)), began_at_s
 
 
 def priced(terms: JobTerms) -> bool:
@@ -125,7 +125,7 @@ def priced(terms: JobTerms) -> bool:
 
 def _total(facts: dict[str, Any]) -> dict[str, Any]:
     """The only mark of a job that was forgotten by an earlier release."""
-    spent = Spent(
+    spent = CostTotals(
         facts["known_nusd"], facts["assumed_nusd"], facts["rows_succeeded"] + facts["rows_failed"], facts["paid_calls"],
         facts["input_tokens"] + facts["cache_read_tokens"] + facts["cache_creation_tokens"], facts["output_tokens"],
     )  # fmt: skip
@@ -135,21 +135,23 @@ def _total(facts: dict[str, Any]) -> dict[str, Any]:
 # -- one journal -----------------------------------------------------------------------------------------------------
 
 
-def _of(account: CarriedAccount) -> Spent:
+def _of(account: CarriedAccount) -> CostTotals:
     ledger = account.ledger
     read = ledger.input_tokens + ledger.cache_read_tokens + ledger.cache_creation_tokens
-    return Spent(ledger.known_nusd, ledger.assumed_nusd, account.rows, ledger.paid_calls, read, ledger.output_tokens)
+    return CostTotals(
+        ledger.known_nusd, ledger.assumed_nusd, account.rows, ledger.paid_calls, read, ledger.output_tokens
+    )
 
 
-def _latest(source: Journal) -> Spent:
+def _latest(source: Journal) -> CostTotals:
     """What a job has come to."""
     if blob := source.account(source.seq):
         return _of(decode_account(blob))
     kept = _kept(source)
-    return kept[-1].spent if kept else Spent()
+    return kept[-1].spent if kept else CostTotals()
 
 
-def _by(source: Journal, at_s: float) -> Spent:
+def _by(source: Journal, at_s: float) -> CostTotals:
     """What a job had come to before a moment; of a fork at least what it took over."""
     own = int(source.meta(OWN) or 0)
     seq = max(_last_before(source, at_s), own)
@@ -175,17 +177,17 @@ def _last_before(source: Journal, at_s: float) -> int:
     return low if low > gone else 0
 
 
-_NOTHING = Mark(0.0, Spent())
+_NOTHING = DayTotal(0.0, CostTotals())
 
 
-def _kept(source: Journal) -> list[Mark]:
+def _kept(source: Journal) -> list[DayTotal]:
     blob = source.meta(KEPT)
-    return msgspec.json.decode(blob, type=list[Mark]) if blob else []
+    return msgspec.json.decode(blob, type=list[DayTotal]) if blob else []
 
 
-def _between(marks: list[Mark], since_s: float) -> Spent:
+def _between(marks: list[DayTotal], since_s: float) -> CostTotals:
     """What marks tell of the time since a moment: a day counts whole, at its last turn."""
-    spent = Spent()
+    spent = CostTotals()
     if marks:
         spent.add(marks[-1].spent)
         before = [mark for mark in marks if mark.at_s < since_s]
@@ -194,7 +196,7 @@ def _between(marks: list[Mark], since_s: float) -> Spent:
     return spent
 
 
-def marks_of(source: Journal, upto: int | None = None) -> list[Mark]:
+def marks_of(source: Journal, upto: int | None = None) -> list[DayTotal]:
     """What a job had come to at the end of each of its days, as far as its turns and what was kept of them tell."""
     marks = {day_of(mark.at_s): mark for mark in _kept(source)}
     last = source.seq if upto is None else upto
@@ -205,7 +207,7 @@ def marks_of(source: Journal, upto: int | None = None) -> list[Mark]:
             spent = _of(decode_account(blob))
             if own and (base := source.account(own)):
                 spent.add(_of(decode_account(base)), -1)
-            marks[day_of(at_s)] = Mark(at_s, spent)
+            marks[day_of(at_s)] = DayTotal(at_s, spent)
         last = _last_before(source, float(day_of(at_s) * DAY_S))
         at_s = _at_s(source, last)
     return [marks[day] for day in sorted(marks)]
@@ -219,7 +221,7 @@ def keep(source: Journal, upto: int) -> None:
 # -- jobs that are gone ----------------------------------------------------------------------------------------------
 
 
-def marks_in(folder: Folder, job: str) -> list[Any]:
+def marks_in(folder: StateFolder, job: str) -> list[Any]:
     """The marks of a job, for its figures."""
     source = folder.journal(job)
     try:
@@ -228,32 +230,32 @@ def marks_in(folder: Folder, job: str) -> list[Any]:
         source.close()
 
 
-def note_removal(folder: Folder, job: str) -> None:
+def note_removal(folder: StateFolder, job: str) -> None:
     """A job is about to be removed: what it spent stays in the folder. One that cannot be read is removed all the same.
 
     Raises ``StoreError``.
     """
-    with contextlib.suppress(ClearError, ValueError, KeyError, msgspec.MsgspecError):
+    with contextlib.suppress(UserError, ValueError, KeyError, msgspec.MsgspecError):
         bill, began_at_s = _bill(folder, job, 0.0)
-        if bill is None or bill.spent == Spent():
+        if bill is None or bill.spent == CostTotals():
             return
         source = folder.journal(job, forgotten_too=True)
         try:
             blob = source.meta("forgotten")
             kept = msgspec.json.decode(blob).get("spent", []) if blob else []
-            marks = msgspec.convert(kept, list[Mark]) if blob else marks_of(source)
+            marks = msgspec.convert(kept, list[DayTotal]) if blob else marks_of(source)
         finally:
             source.close()
-        line = _Removed(job, began_at_s, bill.labels, bill.model, bill.priced, marks)
+        line = _RemovedJob(job, began_at_s, bill.labels, bill.model, bill.priced, marks)
         folder.add_line(KEPT, msgspec.json.encode(line))
 
 
-def _removed(folder: Folder) -> Iterator[_Removed]:
+def _removed(folder: StateFolder) -> Iterator[_RemovedJob]:
     """Jobs that were removed, each once. Raises ``StoreError`` for a line that is none."""
-    found: dict[tuple[str, float], _Removed] = {}
+    found: dict[tuple[str, float], _RemovedJob] = {}
     for place, line in folder.lines(KEPT):
         try:
-            each = msgspec.json.decode(line, type=_Removed)
+            each = msgspec.json.decode(line, type=_RemovedJob)
         except (msgspec.MsgspecError, ValueError):
             raise StoreError(f"{place} is damaged: remove that line") from None
         found[each.job, each.began_at_s] = each

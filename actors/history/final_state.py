@@ -36,7 +36,7 @@ _IDLE = (events.ResultsWritten, events.PermitsGranted, events.Ticked)
 _NEWS = (events.Opened, events.RowsReopened)
 
 
-class Closing(msgspec.Struct, frozen=True, array_like=True):
+class FinalState(msgspec.Struct, frozen=True, array_like=True):
     """Of a job that has ended."""
 
     seq: int
@@ -49,7 +49,7 @@ class Closing(msgspec.Struct, frozen=True, array_like=True):
     """The results, where these do not; None: nobody wrote them down."""
 
 
-class Ended(msgspec.Struct, frozen=True):
+class EndedJob(msgspec.Struct, frozen=True):
     """What is known of a job that has ended, whatever its program says today."""
 
     k: State
@@ -80,7 +80,7 @@ def write(
     if source.replay_from() != seq and not (snapshot() if snapshot is not None else _snapshot(source, k, seq)):
         return
     of_goals = isinstance(program, Flow) and len(_of_goals(k)) == k.emitted
-    closing = Closing(seq, _answer(k, program), of_goals, None if of_goals else lines)
+    closing = FinalState(seq, _answer(k, program), of_goals, None if of_goals else lines)
     blob = msgspec.msgpack.encode(closing)
     if len(blob) > LINES_BYTES_MAX:
         blob = msgspec.msgpack.encode(msgspec.structs.replace(closing, lines=None))
@@ -94,14 +94,14 @@ def _snapshot(source: Journal, k: State, seq: int) -> bool:
     return len(blob) <= SNAPSHOT_BYTES_MAX
 
 
-def read(source: Journal, rest: bool = False) -> Ended | None:
+def read(source: Journal, rest: bool = False) -> EndedJob | None:
     """What a job came to, if that was written down and is still so. ``rest``: goals, and results that they tell, are
     not wanted, and left out of a large K."""
     blob = source.meta(FACT)
     if blob is None:
         return None
     try:
-        closing = msgspec.msgpack.decode(blob, type=Closing)
+        closing = msgspec.msgpack.decode(blob, type=FinalState)
     except msgspec.MsgspecError:
         return None  # of a later release
     snapshot = next(source.snapshots(closing.seq - 1, closing.seq), None)
@@ -119,7 +119,7 @@ def read(source: Journal, rest: bool = False) -> Ended | None:
         fold(k, turn)
     codec.put_right(k, source.account(source.seq))
     lines = _of_goals(k) if closing.of_goals and known is None else closing.lines
-    return Ended(k, msgspec.json.decode(closing.answer), lines)
+    return EndedJob(k, msgspec.json.decode(closing.answer), lines)
 
 
 def fold(k: State, turn: events.Turn) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 from actors.history.catalog import last_owner
 from actors.jobs.summary import summary
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from cortex.state.state import State
 
 
-def facts_of(folder: Folder, job: str, k: State) -> dict[str, Any]:
+def facts_of(folder: StateFolder, job: str, k: State) -> dict[str, Any]:
     """A job's figures, and what it does now."""
     facts = summary(k)
     facts["outcome"] = k.outcome or living(folder, job)
@@ -19,7 +19,7 @@ def facts_of(folder: Folder, job: str, k: State) -> dict[str, Any]:
     return facts
 
 
-def living(folder: Folder, job: str) -> str:
+def living(folder: StateFolder, job: str) -> str:
     """What a job does that has not ended: somebody runs it, it goes on in a cluster alone, or its run was killed."""
     if folder.is_held(job):
         return "running"

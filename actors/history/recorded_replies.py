@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 from actors.journal.errors import never_began
-from actors.journal.journal import Folder, Journal, StoreError
+from actors.journal.journal import Journal, StateFolder, StoreError
 from actors.programs import loader
 from cortex.journal import codec
 from cortex.journal.dry_run import EventStamp, tool_key
@@ -27,10 +27,10 @@ from policies.failures.failure import RULES, Failure
 _TURNS_KEPT = 64
 
 
-class Recordings:
+class RecordedReplies:
     """Of one job. Close it when it is not wanted any more. Raises ``NoSuchJob``."""
 
-    def __init__(self, folder: Folder, job: str) -> None:
+    def __init__(self, folder: StateFolder, job: str) -> None:
         names = [job, *sorted(name for name in folder.jobs() if name.startswith(f"{job}~"))]
         self._journals = [folder.journal(name) for name in names]
         self._replies: dict[bytes, EventStamp] = {}
@@ -98,13 +98,13 @@ class Recordings:
 
     def _take(self, number: int, source: Journal) -> None:
         """All that one journal holds, from its first turn: what was paid for counts, however often it began anew."""
-        story: _Story | None = None
+        story: _EventHistory | None = None
         anew = 0
         fed: list[tuple[EventStamp, events.RowsRead]] = []
         for seq, turn in source.turns():
             terms = codec.opening(turn)
             if terms is not None:
-                story = _Story(terms)
+                story = _EventHistory(terms)
                 anew, fed = seq, []
                 if number == 0:
                     self.terms, self.began_at_s, self.changed = terms, turn.at_s, story.changed
@@ -127,7 +127,7 @@ class Recordings:
             if story is not None:
                 story.turn(turn)
 
-    def _note(self, stamp: EventStamp, event: events.Event, story: _Story | None, anew: int) -> None:
+    def _note(self, stamp: EventStamp, event: events.Event, story: _EventHistory | None, anew: int) -> None:
         if isinstance(event, (events.Answered, events.ReplyRecalled)):
             known = self._replies.get(event.hash)
             if known is None and event.reply is not None:
@@ -147,7 +147,7 @@ class Recordings:
                 self._failures[question] = stamp, event.failure
 
 
-class _Story:
+class _EventHistory:
     """What a journal's events are about, which they do not all say themselves: the program's own turns tell, where it
     is still what it was; else what a flow wrote down of the goals that it made."""
 

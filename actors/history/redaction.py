@@ -21,7 +21,7 @@ LOOK_S = 5.0
 """And so much time, of the turns' own."""
 
 
-class Thinning:
+class JournalRedaction:
     """Of one channel's journal."""
 
     def __init__(self, source: Journal, k: State, kept: Callable[[int], object] = lambda seq: None) -> None:

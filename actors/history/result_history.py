@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
 from actors.history import final_state
-from actors.journal.errors import TextGone
+from actors.journal.errors import TextRedacted
 from actors.journal.journal import Journal
 from actors.programs import loader
 from cortex.journal import codec
@@ -28,7 +28,7 @@ PAGE_TURNS = 16
 """Turns that are read together: a turn may hold a window of rows, which is up to 8 MB."""
 
 
-class Part(NamedTuple):
+class TurnRange(NamedTuple):
     """Turns after one number, to another: none where it is the last part, and may grow."""
 
     after: int
@@ -43,12 +43,12 @@ def opens_again(source: Journal, batch: list[events.Event]) -> bool:
     return opens
 
 
-def parts_of(source: Journal) -> tuple[list[Part], list[events.RowsReopened]]:
+def parts_of(source: Journal) -> tuple[list[TurnRange], list[events.RowsReopened]]:
     """The parts of the journal as it is now, and what opens each of them but the first."""
     found = source.reopenings()
     starts = [source.opened_at(), *(seq - 1 for seq, _ in found)]
     ends: list[int | None] = [*starts[1:], None]
-    return [Part(*pair) for pair in zip(starts, ends, strict=True)], [event for _, event in found]
+    return [TurnRange(*pair) for pair in zip(starts, ends, strict=True)], [event for _, event in found]
 
 
 def lines(source: Journal, load: Load, index: int = 0) -> Generator[commands.EmitResult | None, None, None]:
@@ -63,7 +63,7 @@ def lines(source: Journal, load: Load, index: int = 0) -> Generator[commands.Emi
         return
     parts, reopened = parts_of(source)
     if not reopened:
-        yield from _Reading(source, load, parts[0], index).emits()
+        yield from _RangeReplay(source, load, parts[0], index).emits()
         return
     ordered = reopened[-1].ordered
     found = _merged(source, load, parts, reopened) if ordered else _chained(source, load, parts, reopened)
@@ -90,7 +90,7 @@ def _opening(source: Journal) -> tuple[JobTerms, int] | None:
         for _, turn in source.turns(source.opened_at()):
             opened = [one for batch in turn.batches for one in batch if isinstance(one, events.Opened)]
             return (opened[0].terms, opened[0].first_goal) if opened else None
-    except TextGone:
+    except TextRedacted:
         if snapshot := source.latest_snapshot():
             k = codec.decode_state(snapshot[1])
             return k.terms, min(k.shards, default=0)
@@ -144,10 +144,10 @@ def _ended(source: Journal) -> bool:
     return bool(blob) and codec.decode_account(blob).outcome in ("failed", "cancelled")
 
 
-class _Reading:
+class _RangeReplay:
     """A replay of one part; it goes on where the journal has grown. ``k`` is K after what was read."""
 
-    def __init__(self, source: Journal, load: Load, part: Part, index: int = 0) -> None:
+    def __init__(self, source: Journal, load: Load, part: TurnRange, index: int = 0) -> None:
         self._source, self._load, self._part = source, load, part
         first = part.after <= source.opened_at()
         snapshot = source.latest_snapshot(index, part.upto) if first else source.latest_snapshot(upto=part.after)
@@ -186,12 +186,12 @@ class _Reading:
 
 
 def _chained(
-    source: Journal, load: Load, parts: list[Part], reopened: list[events.RowsReopened]
+    source: Journal, load: Load, parts: list[TurnRange], reopened: list[events.RowsReopened]
 ) -> Iterator[tuple[int, commands.EmitResult | None]]:  # fmt: skip
     """As they came. An index of a part is one of the list as it was then: what each later part took back is out."""
     for number, part in enumerate(parts):
         later = [event.lines for event in reopened[number:]]
-        for line in _Reading(source, load, part).emits():
+        for line in _RangeReplay(source, load, part).emits():
             place = line.index if line is not None else 0
             for gone in later:
                 at = bisect_left(gone, place)
@@ -203,11 +203,11 @@ def _chained(
 
 
 def _merged(
-    source: Journal, load: Load, parts: list[Part], reopened: list[events.RowsReopened]
+    source: Journal, load: Load, parts: list[TurnRange], reopened: list[events.RowsReopened]
 ) -> Iterator[tuple[int, commands.EmitResult | None]]:  # fmt: skip
     """By their place in the input. One that is missing is waited for, unless the job has ended for good."""
     gone = [{order for event in reopened[number:] for order in event.lines} for number in range(len(parts))]
-    readings = [_Reading(source, load, part) for part in parts]
+    readings = [_RangeReplay(source, load, part) for part in parts]
     streams = [reading.emits() for reading in readings]
     heads: dict[int, commands.EmitResult] = {}
     place = order = 0

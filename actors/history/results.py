@@ -22,7 +22,7 @@ READ_BYTES_MAX = 4_000_000
 """In one answer to who asks for results: on a cluster it passes through Ray's object store, which is small."""
 
 
-class Outlet:
+class ResultBuffer:
     """The latest results of a running job."""
 
     def __init__(self, next_index: int) -> None:
@@ -86,7 +86,7 @@ def _size(value: Any) -> int:
     return len(value) if isinstance(value, (bytes, str)) else 200
 
 
-class Projection:
+class ResultProjection:
     """Results read out of a journal from an index on, without a channel: what ``attach`` and ``results`` show.
 
     ``source`` is a reader of its own, closed with the projection. It may be read again when the journal has grown.
@@ -117,7 +117,7 @@ class Projection:
         self._journal.close()
 
 
-class Past:
+class PastResults:
     """Results that have left the outlet, for whoever comes late: one reading, which goes on while they ask in order.
 
     It is read in threads, and two may ask at once, as after a kill: one waits for the other.
@@ -126,7 +126,7 @@ class Past:
     def __init__(self, opened: Callable[[], Journal], runtime: Runtime) -> None:
         self._opened, self._runtime = opened, runtime
         self._one = threading.RLock()
-        self._reading: Projection | None = None
+        self._reading: ResultProjection | None = None
 
     def read(self, index: int) -> list[tuple[int, Any]]:
         """The next results from an index on. Raises ``StoreError``, and may be asked again."""
@@ -134,7 +134,9 @@ class Past:
             if self._reading is None or self._reading.index != index:
                 self.close()
                 load = self._runtime.load_program
-                self._reading = Projection(self._opened(), lambda terms: load(terms.program, terms.params_json), index)
+                self._reading = ResultProjection(
+                    self._opened(), lambda terms: load(terms.program, terms.params_json), index
+                )
             try:
                 return self._reading.read()
             except BaseException:

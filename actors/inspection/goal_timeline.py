@@ -11,10 +11,10 @@ from actors.inspection.decisions import Facts, change_facts, facts_of, plain_jso
 from actors.inspection.goal_events import OF_THE_JOB, about_submissions, concerned, event_facts
 from actors.inspection.prompt_parts import prompt_facts, request_text
 from actors.inspection.replay import begun, taken_again
-from actors.inspection.span import Span
+from actors.inspection.span import TurnSpan
 from actors.inspection.state_view import goal_facts, held
-from actors.inspection.target import Subject
-from actors.journal.journal import Folder, Journal, StoreError
+from actors.inspection.target import Target
+from actors.journal.journal import Journal, StateFolder, StoreError
 from cortex.state import commands, events
 from cortex.state.state import ENDED, Goal, State
 
@@ -22,7 +22,7 @@ CHANGES_MAX = 50
 """Changes of one result that are told one by one."""
 
 
-class Story(msgspec.Struct, kw_only=True):
+class GoalTimeline(msgspec.Struct, kw_only=True):
     """All that is known of one goal, in the order of the journal."""
 
     job: str
@@ -35,9 +35,9 @@ class Story(msgspec.Struct, kw_only=True):
     """Each with its turn, its time, the goal that it is about, and ``what`` it is."""
 
 
-def story_of(folder: Folder, source: Journal, subject: Subject, span: Span) -> Story:
+def story_of(folder: StateFolder, source: Journal, subject: Target, span: TurnSpan) -> GoalTimeline:
     """The story of a goal, of a row, or of one call. Raises ``StoreError``."""
-    told = _Telling(folder, source, subject, span)
+    told = _TimelineBuilder(folder, source, subject, span)
     if subject.refusal:
         told.refused()
     elif span.program is not None:
@@ -47,10 +47,10 @@ def story_of(folder: Folder, source: Journal, subject: Subject, span: Span) -> S
     return told.story()
 
 
-class _Telling:
+class _TimelineBuilder:
     """One story in the making."""
 
-    def __init__(self, folder: Folder, source: Journal, subject: Subject, span: Span) -> None:
+    def __init__(self, folder: StateFolder, source: Journal, subject: Target, span: TurnSpan) -> None:
         self._folder, self._source, self._subject, self._span = folder, source, subject, span
         self._main = subject.goal
         self._goals: set[int] = {subject.goal} if subject.goal else set()
@@ -64,7 +64,7 @@ class _Telling:
         self._last: Facts | None = None
         self._held = self._note = ""
 
-    def story(self) -> Story:
+    def story(self) -> GoalTimeline:
         """What was told; of one call alone, where that was asked for."""
         entries = self._entries
         if self._subject.sample:
@@ -76,7 +76,7 @@ class _Telling:
         if not note and not entries:
             note = "nothing of it is in the journal"
         job = self._source.job
-        return Story(job=job, subject=named, note=note, goal=self._last, entries=entries)
+        return GoalTimeline(job=job, subject=named, note=note, goal=self._last, entries=entries)
 
     # -- by taking the turns again -----------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from actors.common.gc_tuning import unwatched
-from actors.inspection.span import Span
+from actors.inspection.span import TurnSpan
 from actors.journal.journal import Journal
 from cortex.journal import codec
 from cortex.loop.step import step
@@ -17,7 +17,7 @@ from cortex.state.decision_hook import DecisionListener, listen
 from cortex.state.state import State
 
 
-class Taken(msgspec.Struct, frozen=True):
+class ReplayedTurn(msgspec.Struct, frozen=True):
     """One turn that was taken again. Until ``take`` is called K is as it was before."""
 
     seq: int
@@ -26,7 +26,9 @@ class Taken(msgspec.Struct, frozen=True):
     take: Callable[[], list[commands.Command]]
 
 
-def begun(source: Journal, span: Span, upto: int, good: Callable[[State], bool] = lambda k: True) -> tuple[int, State]:
+def begun(
+    source: Journal, span: TurnSpan, upto: int, good: Callable[[State], bool] = lambda k: True
+) -> tuple[int, State]:
     """K to begin with: the latest snapshot up to a turn that is ``good`` for it, else K before anything happened."""
     for seq, blob in source.snapshots(span.after, upto):
         k = codec.decode_state(blob)
@@ -36,8 +38,8 @@ def begun(source: Journal, span: Span, upto: int, good: Callable[[State], bool] 
 
 
 def taken_again(
-    source: Journal, span: Span, start: tuple[int, State], tell: DecisionListener, upto: int
-) -> Iterator[Taken]:
+    source: Journal, span: TurnSpan, start: tuple[int, State], tell: DecisionListener, upto: int
+) -> Iterator[ReplayedTurn]:
     """Every turn after the start, up to one. The program must be there. What is told, is told inside of ``take``."""
     program = span.program
     assert program is not None, "only its own program takes a job's turns again"
@@ -64,5 +66,5 @@ def taken_again(
                         raise ill[0]
                 return done[0]
 
-            yield Taken(seq, turn, k, take)
+            yield ReplayedTurn(seq, turn, k, take)
             take()

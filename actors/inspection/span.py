@@ -8,7 +8,7 @@ from cortex.state.program import Program
 from cortex.values.limits import JobTerms
 
 
-class Span(msgspec.Struct, frozen=True):
+class TurnSpan(msgspec.Struct, frozen=True):
     """The turns of a job from one opening to the next: it began anew where its program had changed."""
 
     after: int

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from actors.common.errors import ClearError
+from actors.common.errors import UserError
 from actors.history.catalog import last_terms, program_of
-from actors.inspection.span import Span
+from actors.inspection.span import TurnSpan
 from actors.journal.errors import never_began
 from actors.journal.journal import Journal
 from cortex.journal import codec
@@ -20,11 +20,11 @@ _EXPLICIT = re.compile(r"(goal|row|call):(.+)", re.DOTALL)
 _CALL = re.compile(r"(\d+)/(.+)", re.DOTALL)
 
 
-class NoSubject(ClearError):
+class TargetNotFound(UserError):
     """Nothing in the job is named so, or more than one thing. The message is one clear line."""
 
 
-class Subject(msgspec.Struct, frozen=True, kw_only=True):
+class Target(msgspec.Struct, frozen=True, kw_only=True):
     """What is meant. Of goal and row, one is given; a row that was refused has no goal."""
 
     goal: int = 0
@@ -36,18 +36,18 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     refusal: str = ""
 
 
-def spans(source: Journal, whole: bool = False) -> list[Span]:
+def spans(source: Journal, whole: bool = False) -> list[TurnSpan]:
     """The job's beginnings, the first one first: the last alone, unless the ``whole`` journal is wanted."""
     _find_ancestors(source)
-    found: list[Span] = []
+    found: list[TurnSpan] = []
     for seq, turn in source.openings() if whole else _last_opening(source):
         opened = next(event for batch in turn.batches for event in batch if isinstance(event, events.Opened))
         if found:
             found[-1] = msgspec.structs.replace(found[-1], upto=seq - 1)
         program = program_of(opened.terms)
-        found.append(Span(seq - 1, source.seq, opened.terms, opened.first_goal, program))
+        found.append(TurnSpan(seq - 1, source.seq, opened.terms, opened.first_goal, program))
     if not found:
-        raise NoSubject(never_began(source.job))
+        raise TargetNotFound(never_began(source.job))
     return found
 
 
@@ -67,30 +67,32 @@ def _last_opening(source: Journal) -> Iterator[tuple[int, events.Turn]]:
         return
 
 
-def subject_of(source: Journal, text: str) -> tuple[Subject, Span]:
-    """What is meant by a text, and the span of the journal that tells of it. Raises ``NoSubject``."""
+def subject_of(source: Journal, text: str) -> tuple[Target, TurnSpan]:
+    """What is meant by a text, and the span of the journal that tells of it. Raises ``TargetNotFound``."""
     job = source.job
     explicit = _EXPLICIT.fullmatch(text)
     how, name = (explicit[1], explicit[2]) if explicit else ("", text)
     last = spans(source)[0]
-    found: list[Subject] = []
+    found: list[Target] = []
     if how in ("", "goal") and name.isdecimal() and int(name):
-        found.append(Subject(goal=int(name)))
+        found.append(Target(goal=int(name)))
     if how in ("", "call") and (call := _CALL.fullmatch(name.removeprefix(f"{job}/"))):
-        found.append(Subject(goal=int(call[1]), sample=call[2]))
+        found.append(Target(goal=int(call[1]), sample=call[2]))
     if how in ("", "row"):
         found += _rows(source, last, name)
     if not found:
-        raise NoSubject(f"{job} has no goal, call or row {text!r}: `cortex inspect {job} --failed` lists what failed")
+        raise TargetNotFound(
+            f"{job} has no goal, call or row {text!r}: `cortex inspect {job} --failed` lists what failed"
+        )
     if [each.sample for each in found] == ["", ""] and _goal_of(source, last, found[1]) == found[0].goal:
         found.pop()  # the goal of this number is that of the row of this key
     if len(found) > 1:
         forms = " or ".join(_form(each, name) for each in found)
-        raise NoSubject(f"{name!r} may be more than one thing in {job}: give {forms}")
+        raise TargetNotFound(f"{name!r} may be more than one thing in {job}: give {forms}")
     return found[0], _span(source, last, found[0])
 
 
-def _goal_of(source: Journal, span: Span, row: Subject) -> int:
+def _goal_of(source: Journal, span: TurnSpan, row: Target) -> int:
     """The goal that a row became; 0 where it became none, or its program cannot take the turn again in which it did."""
     from actors.inspection.replay import begun, taken_again
 
@@ -109,23 +111,23 @@ def _unheard(goal: int, what: str, seen: dict[str, Any]) -> None:
     """Only what K holds after the turn is looked at."""
 
 
-def _form(subject: Subject, name: str) -> str:
+def _form(subject: Target, name: str) -> str:
     kind = "row" if subject.row else "call" if subject.sample else "goal"
     return f"{kind}:{name}"
 
 
-def _span(source: Journal, last: Span, subject: Subject) -> Span:
+def _span(source: Journal, last: TurnSpan, subject: Target) -> TurnSpan:
     if subject.row or subject.goal >= last.first_goal:
         return last
     return [each for each in spans(source, whole=True) if each.first_goal <= subject.goal][-1]
 
 
-def _rows(source: Journal, last: Span, key: str) -> list[Subject]:
+def _rows(source: Journal, last: TurnSpan, key: str) -> list[Target]:
     """The row of this key, as it was read since the job was last opened: the last time, if it was asked again."""
     if not last.terms.streams:
         return []
     position = 0
-    found: list[Subject] = []
+    found: list[Target] = []
     for seq, turn in source.turns_with((b"fed", key.encode()), last.after):
         for batch in turn.batches:
             for event in batch:
@@ -133,5 +135,5 @@ def _rows(source: Journal, last: Span, key: str) -> list[Subject]:
                     position = event.position
                     row = next((row for row in event.rows if row.key == key), None)
                     if row is not None:
-                        found = [Subject(row=key, fed_at=seq, refusal=row.refusal)]
+                        found = [Target(row=key, fed_at=seq, refusal=row.refusal)]
     return found

@@ -8,7 +8,7 @@ from typing import Any
 
 from actors.inspection.decisions import failure_facts
 from actors.inspection.replay import begun, taken_again
-from actors.inspection.span import Span
+from actors.inspection.span import TurnSpan
 from actors.journal.journal import Journal
 from cortex.journal import codec
 from cortex.state import events
@@ -103,7 +103,7 @@ def _failed(failure: Failure) -> str:
 # -- what failed -----------------------------------------------------------------------------------------------------
 
 
-def failures_of(source: Journal, span: Span) -> Iterator[dict[str, Any]]:
+def failures_of(source: Journal, span: TurnSpan) -> Iterator[dict[str, Any]]:
     """Goals that failed for good, and rows that were refused, in the order in which that was decided; without rows that
     were asked again since then."""
     again = [(seq, set(event.keys)) for seq, event in source.reopenings()]
@@ -112,7 +112,7 @@ def failures_of(source: Journal, span: Span) -> Iterator[dict[str, Any]]:
             yield each
 
 
-def _failures(source: Journal, span: Span) -> Iterator[dict[str, Any]]:
+def _failures(source: Journal, span: TurnSpan) -> Iterator[dict[str, Any]]:
     if span.program is None:
         yield from _failed_by_events(source, span)
         return
@@ -147,7 +147,7 @@ def _refused(event: events.RowsRead, position: int, seq: int, at_s: float) -> It
             yield {**named, "turn": seq, "at_s": at_s, "failure": failure}
 
 
-def _failed_by_events(source: Journal, span: Span) -> Iterator[dict[str, Any]]:
+def _failed_by_events(source: Journal, span: TurnSpan) -> Iterator[dict[str, Any]]:
     """Goals whose last word in the journal is a failure that is not tried again as it is."""
     last: dict[int, dict[str, Any]] = {}
     position = 0

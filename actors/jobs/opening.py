@@ -6,7 +6,7 @@ import copy
 
 import msgspec
 
-from actors.common.errors import ClearError
+from actors.common.errors import UserError
 from actors.common.process_owner import Owner
 from cortex.goals.result_list import may_reopen
 from cortex.journal.codec import decode_account, encode_account
@@ -55,7 +55,7 @@ def resuming_batch(
     k: State | None, opening: Opening | None, epoch: int, held: tuple[tuple[int, int], ...],
     account: bytes = b"",
 ) -> tuple[list[events.Event], bool]:  # fmt: skip
-    """The first events of a new incarnation, and whether K begins anew. Raises ``ClearError`` for what must wait.
+    """The first events of a new incarnation, and whether K begins anew. Raises ``UserError`` for what must wait.
 
     ``account`` is what the journal says that the job had come to: K, replayed with a program that has changed, knows
     of that only what this one would have asked, too.
@@ -73,11 +73,11 @@ def resuming_batch(
         now = opening.terms
         if again is not None and k.edition < again.edition:  # else the same message comes twice
             if not may_reopen(k, again):
-                raise ClearError(f"job {k.terms.job} is not any more as it was: look at it, and say it again")
+                raise UserError(f"job {k.terms.job} is not any more as it was: look at it, and say it again")
             batch.append(again)
         if (k.terms.limits, k.terms.routes) != (now.limits, now.routes):
             if held and k.terms.fallbacks != now.fallbacks:
-                raise ClearError("calls of its last run are still under way: give other fallbacks when they are home")
+                raise UserError("calls of its last run are still under way: give other fallbacks when they are home")
             batch.append(_set(now, opening.who))
         batch += [_decided(number, name, opening.who) for number, name in opening.decided]
         if again is not None or k.outcome == "partial" or k.stopping or k.paused is not None:
@@ -123,9 +123,9 @@ def _refuse_to_lose(k: State, requests: int, now: JobTerms) -> None:
     there = f"{requests:,} requests of {job} are in message batches with the provider"
     if changed(k.terms, now):
         ways = f"put that back and resume, or cortex cancel {job}, or ask all anew with --fresh"
-        raise ClearError(f"{there}, and its program, parameters, release or model have changed: {ways}")
+        raise UserError(f"{there}, and its program, parameters, release or model have changed: {ways}")
     if [route.via for route in k.terms.routes] != [route.via for route in now.routes]:
-        raise ClearError(f"{there}: leave --via as it was until they are home")
+        raise UserError(f"{there}: leave --via as it was until they are home")
 
 
 def _decided(number: int, name: str, who: str) -> events.Event:

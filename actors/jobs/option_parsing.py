@@ -13,7 +13,7 @@ import msgspec
 
 from actors.providers.credentials.clouds import PROVIDERS, TAKES
 from actors.providers.credentials.credential import CredentialError, checked_url, without_password
-from actors.routing.routes import Wish
+from actors.routing.routes import ModelSpec
 from actors.simulator.faults import FAULTS
 from actors.simulator.settings import SettingsError, SimulatorSettings, settings_from
 from policies.estimates.price import PRICE_FORM, parse_price
@@ -51,7 +51,7 @@ def simulated(pairs: list[str]) -> SimulatorSettings | None:
         raise ValueError(said + (f"; faults: {', '.join(FAULTS)}" if "; known: seed" in said else "")) from None
 
 
-def role(text: str) -> tuple[str, Wish]:
+def role(text: str) -> tuple[str, ModelSpec]:
     """A role and its model, from ``NAME=MODEL`` and what else ``fallback`` takes."""
     name, equals, model = (piece.strip() for piece in text.partition("="))
     if not equals or not model:
@@ -88,7 +88,7 @@ def role_name(name: str) -> str:
     return name
 
 
-def fallback(text: str) -> Wish:
+def fallback(text: str) -> ModelSpec:
     """A route to fall back to, from ``[PROVIDER:]MODEL[@URL][,region=…][,price-as=…][,input=…,output=…]``; ``sim``
     takes the simulator's settings too."""
     head, *pairs = (piece.strip() for piece in text.split(","))
@@ -124,13 +124,13 @@ def fallback(text: str) -> Wish:
         raise ValueError(f"{without_password(model)}: {said}") from None
     if without_password(url) != url:
         raise ValueError(f"{model}: its address holds a password, which would be kept with the job")
-    wish = Wish(model=model, base_url=url, price=prices, simulated=found, provider=named)
+    wish = ModelSpec(model=model, base_url=url, price=prices, simulated=found, provider=named)
     return msgspec.structs.replace(wish, **where)
 
 
 def provider(text: str) -> dict[str, str]:
-    """A provider and where it is asked, as fields of a ``Wish``, from ``NAME[,region=…][,project=…][,resource=…]``;
-    nothing from nothing."""
+    """A provider and where it is asked, as fields of a ``ModelSpec``, from
+    ``NAME[,region=…][,project=…][,resource=…]``; nothing from nothing."""
     name, *pairs = (piece.strip() for piece in text.split(","))
     if not name and not any(pairs):
         return {}

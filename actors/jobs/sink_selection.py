@@ -12,8 +12,8 @@ from actors.files.sinks.jsonl_sink import FileSink
 from actors.files.sinks.table_sink import TableSink
 from actors.files.sources.table_source import TableSource
 from actors.files.table_reader import CSV, PARQUET, form_of, misspelt_form
-from actors.jobs.spec import Order, whole
-from actors.journal.journal import Folder
+from actors.jobs.spec import JobSpec, whole
+from actors.journal.journal import StateFolder
 from cortex.programs.batch import Batch
 from cortex.programs.table import REQUEST_ID, Table
 
@@ -31,7 +31,7 @@ def is_table(path: str) -> bool:
     return is_remote(path) or form_of(path) in (CSV, PARQUET)
 
 
-def note_columns(order: Order, source: Any) -> None:
+def note_columns(order: JobSpec, source: Any) -> None:
     """Keep with the order what its results consist of. The source has been checked."""
     if not isinstance(order.program, Table):
         return
@@ -42,7 +42,8 @@ def note_columns(order: Order, source: Any) -> None:
 
 
 def results_sink(
-    folder: Folder, job: str, output: str, input_path: str, overwrite: bool, places: Mapping[str, str], program: str,
+    folder: StateFolder, job: str, output: str, input_path: str, overwrite: bool, places: Mapping[str, str],
+    program: str,
     own: bool,
 ) -> FileSink | TableSink | None:  # fmt: skip
     """Where results go; None where nobody asked for them. ``own``: it is the job's output, not a copy."""

@@ -12,7 +12,7 @@ import msgspec
 
 from actors.files.paths import is_remote
 from actors.programs import loader
-from actors.routing.model_spec import Wish
+from actors.routing.model_spec import ModelSpec
 from cortex.programs.shards import sharded
 from cortex.state.events import RowsReopened
 from cortex.state.program import Program, params_of
@@ -23,11 +23,11 @@ CONTENT = "content"
 """Among an order's places: hash over an input that has no name of its own. It is a part of the job's name."""
 
 
-class Order(msgspec.Struct, kw_only=True):
+class JobSpec(msgspec.Struct, kw_only=True):
     """What a user asks for. ``job`` may be empty: then its name derives from program, input and output."""
 
     program: Program
-    wish: Wish = Wish()
+    wish: ModelSpec = ModelSpec()
     limits: Limits = Limits()
     job: str = ""
     state: str = STATE_DEFAULT

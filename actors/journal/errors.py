@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from actors.common.errors import ClearError
+from actors.common.errors import UserError
 
 
-class StoreError(ClearError):
+class StoreError(UserError):
     """The state folder or a journal cannot be used. The message is one clear line."""
 
 
@@ -21,15 +21,15 @@ def never_began(job: str) -> str:
     )
 
 
-class OtherRelease(StoreError):
+class UnsupportedFormat(StoreError):
     """The journal is of a release whose form this one cannot read. Nothing was touched."""
 
 
-class Forgotten(StoreError):
+class ContentRemoved(StoreError):
     """What the job asked and was answered was removed on purpose; its figures are there."""
 
 
-class TextGone(StoreError):
+class TextRedacted(StoreError):
     """The job keeps no text: these turns have left its journal."""
 
 
@@ -41,9 +41,9 @@ class DiskFull(StoreError):
     """The disk that holds the journal is full. What was committed is safe; the job can be resumed."""
 
 
-class Unreachable(StoreError):
+class DatabaseUnreachable(StoreError):
     """The database that holds the journal does not answer now. What was committed is safe; it may be asked again."""
 
 
-class Held(Exception):
+class JobHeld(Exception):
     """Somebody else holds the job."""

@@ -15,16 +15,16 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from actors.journal.errors import ContentRemoved as ContentRemoved
+from actors.journal.errors import DatabaseUnreachable as DatabaseUnreachable
 from actors.journal.errors import DiskFull as DiskFull
 from actors.journal.errors import Fenced as Fenced
-from actors.journal.errors import Forgotten as Forgotten
-from actors.journal.errors import Held as Held
+from actors.journal.errors import JobHeld as JobHeld
 from actors.journal.errors import NoSuchJob as NoSuchJob
-from actors.journal.errors import OtherRelease as OtherRelease
 from actors.journal.errors import StoreError as StoreError
-from actors.journal.errors import TextGone as TextGone
-from actors.journal.errors import Unreachable as Unreachable
-from actors.journal.state_folder import Folder as Folder
+from actors.journal.errors import TextRedacted as TextRedacted
+from actors.journal.errors import UnsupportedFormat as UnsupportedFormat
+from actors.journal.state_folder import StateFolder as StateFolder
 from actors.journal.state_folder import checked_name as checked_name
 from actors.journal.storage import Storage
 from cortex.journal import codec, snapshots
@@ -38,8 +38,8 @@ READS = 3
 class Journal:
     """One job's journal. Open it to read; take the epoch to write."""
 
-    def __init__(self, storage: Storage, *, folder: Folder | None = None, forgotten_too: bool = False) -> None:
-        """``folder``: that it stands in. Raises ``StoreError``; for a job that was forgotten ``Forgotten``, unless
+    def __init__(self, storage: Storage, *, folder: StateFolder | None = None, forgotten_too: bool = False) -> None:
+        """``folder``: that it stands in. Raises ``StoreError``; for a job that was forgotten ``ContentRemoved``, unless
         ``forgotten_too``."""
         self._storage = storage
         self.took_s = 0.0
@@ -51,7 +51,7 @@ class Journal:
         self._check_format()
         if not forgotten_too and self.meta("forgotten") is not None:
             self.close()
-            raise Forgotten(
+            raise ContentRemoved(
                 f"job {self.job} was forgotten: its prompts and replies are gone, `cortex status {self.job}` has its "
                 f"figures, `cortex rm {self.job}` makes its name free"
             )
@@ -71,7 +71,7 @@ class Journal:
             newer = int(found) > codec.FORMAT
             reads = f"{codec.OLDEST} to {codec.FORMAT}" if codec.OLDEST < codec.FORMAT else f"{codec.FORMAT}"
             do = "upgrade cortex-bounded-calls to open it" if newer else "open it with the release that wrote it"
-            raise OtherRelease(
+            raise UnsupportedFormat(
                 f"job {self.job} was written by {'a newer' if newer else 'an older'} release (journal format "
                 f"{int(found)}, this one reads {reads}): {do}"
             )
@@ -126,7 +126,7 @@ class Journal:
 
     def append(self, blobs: Sequence[bytes]) -> int:
         """Commit turns, durable when this returns, and the last one's number. Raises ``Fenced`` or ``DiskFull``; or
-        ``Unreachable``, and then nobody knows: give the same turns again."""
+        ``DatabaseUnreachable``, and then nobody knows: give the same turns again."""
         seq, began_s = self._seq, time.perf_counter()
         self._storage.append(self.epoch, seq + 1, blobs)
         self.took_s = time.perf_counter() - began_s
@@ -162,7 +162,7 @@ class Journal:
 
     def _refuse_gap(self, before: int, seq: int) -> None:
         if seq != before + 1 and self.dropped():
-            raise TextGone(
+            raise TextRedacted(
                 f"job {self.job} keeps no text (--no-keep-text): what it asked and was answered left its journal "
                 "when its results were on disk"
             )

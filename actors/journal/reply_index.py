@@ -10,22 +10,22 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from actors.journal.journal import Folder, Journal, StoreError, Unreachable, replies_in
-from actors.journal.storage import Index
+from actors.journal.journal import DatabaseUnreachable, Journal, StateFolder, StoreError, replies_in
+from actors.journal.storage import ReplyIndex
 from cortex.state import events
 from cortex.values.reply import Reply
 
 _FLUSH_AT = 4_096
 
 
-def remembered(folder: Folder, hashes: Sequence[bytes]) -> frozenset[int]:
+def remembered(folder: StateFolder, hashes: Sequence[bytes]) -> frozenset[int]:
     """Which of these questions a reply is remembered to, by their places; as far as the index knows."""
     known = folder.remembered(hashes)
     places = {hash_: place for place, hash_ in enumerate(hashes)}
     return frozenset(places[hash_] for hash_ in known)
 
 
-class Found:
+class CachedReply:
     """Where a remembered reply stands, and the reply."""
 
     __slots__ = ("job", "position", "reply", "seq")
@@ -34,7 +34,7 @@ class Found:
         self.job, self.seq, self.position, self.reply = job, seq, position, reply
 
 
-class Journals(Protocol):
+class JournalLookup(Protocol):
     """Where other jobs' journals stand."""
 
     def journal(self, job: str) -> Journal:
@@ -44,10 +44,10 @@ class Journals(Protocol):
         """Names of all jobs."""
 
 
-class Memory:
+class ReplyCache:
     """The index of one state folder, as one job's channel sees it."""
 
-    def __init__(self, folder: Journals, job: str, index: Index) -> None:
+    def __init__(self, folder: JournalLookup, job: str, index: ReplyIndex) -> None:
         self._folder = folder
         self._job = job
         self._index = index
@@ -92,7 +92,7 @@ class Memory:
             self._index.put(self._job, self._seq, self._pending)
             self._pending, self._places = [], {}
 
-    def find(self, hashes: list[bytes], own: Journal) -> dict[bytes, Found]:
+    def find(self, hashes: list[bytes], own: Journal) -> dict[bytes, CachedReply]:
         """The remembered replies among these questions."""
         own_places = self._places
         own_places.update((hash_, (seq, at)) for hash_, seq, at in self._pending[len(own_places) :])
@@ -103,7 +103,7 @@ class Memory:
         for hash_, (job, seq, position) in places.items():
             reply = self._read(job, seq, position, hash_, own)
             if reply is not None:
-                found[hash_] = Found(job, seq, position, reply)
+                found[hash_] = CachedReply(job, seq, position, reply)
         return found
 
     def _read(self, job: str, seq: int, position: int, hash_: bytes, own: Journal) -> Reply | None:
@@ -111,7 +111,7 @@ class Memory:
         try:
             source = own if job == self._job else self._journal(job)
             event = source.event(seq, position)
-        except Unreachable:
+        except DatabaseUnreachable:
             raise  # it is there, and was paid for
         except StoreError:
             return None

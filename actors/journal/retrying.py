@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from actors.journal.journal import Journal, Unreachable
+from actors.journal.journal import DatabaseUnreachable, Journal
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ async def patiently(source: Journal, ask: Callable[[], T], apart: bool = False) 
     while True:
         try:
             return await asyncio.to_thread(ask)
-        except Unreachable as error:
+        except DatabaseUnreachable as error:
             if loop.time() >= until_s:
                 raise
             if pause_s == PAUSE_S:

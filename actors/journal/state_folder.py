@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from actors.journal.errors import StoreError
-from actors.journal.storage import Index, Register
+from actors.journal.storage import KeyValues, ReplyIndex
 from actors.journal.stores import store_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
     def abstractmethod(method: T) -> T:
-        """``Folder(address)`` makes one of the kinds that there are: for a type checker nothing is abstract here."""
+        """``StateFolder(address)`` makes one of the kinds that there are: for a type checker nothing is abstract
+        here.
+        """
         return method
 
 else:
@@ -37,9 +39,9 @@ def checked_name(job: str) -> str:
     return job
 
 
-class Folder(ABC):
+class StateFolder(ABC):
     """A state folder: the journals of many jobs, the index of their replies, and what the processes that run or look at
-    them tell each other. ``Folder(address)`` is the one that ``--state`` names, made or not."""
+    them tell each other. ``StateFolder(address)`` is the one that ``--state`` names, made or not."""
 
     address: str
     """As ``--state`` names it; it holds no secret."""
@@ -49,11 +51,11 @@ class Folder(ABC):
     remote = False
     """Whether any machine reaches it, and not this one alone."""
 
-    def __new__(cls, address: str | Path) -> Folder:
-        if cls is not Folder:
+    def __new__(cls, address: str | Path) -> StateFolder:
+        if cls is not StateFolder:
             return super().__new__(cls)
         store = store_of(address)
-        serves: type[Folder] = store.load(store.folder)
+        serves: type[StateFolder] = store.load(store.folder)
         return super().__new__(serves)
 
     @abstractmethod
@@ -62,7 +64,7 @@ class Folder(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def prepare(self) -> Folder:
+    def prepare(self) -> StateFolder:
         """Make it, for its user alone. Raises ``StoreError`` where it cannot serve."""
         raise NotImplementedError
 
@@ -119,7 +121,7 @@ class Folder(ABC):
 
     @abstractmethod
     def hold(self, job: str) -> contextlib.AbstractContextManager[None]:
-        """Hold a job as long as the block runs, or this process. Raises ``Held`` where somebody else does."""
+        """Hold a job as long as the block runs, or this process. Raises ``JobHeld`` where somebody else does."""
         raise NotImplementedError
 
     @abstractmethod
@@ -128,7 +130,7 @@ class Folder(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def index(self) -> Index:
+    def index(self) -> ReplyIndex:
         """The index of remembered replies."""
         raise NotImplementedError
 
@@ -193,7 +195,7 @@ class Folder(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def register(self, kind: str) -> Register:
+    def register(self, kind: str) -> KeyValues:
         """Small values of this kind, which several processes change."""
         raise NotImplementedError
 

@@ -89,7 +89,7 @@ class Storage(Protocol):
         """Let go of it."""
 
 
-class Index(Protocol):
+class ReplyIndex(Protocol):
     """What keeps the index of remembered replies of a state folder. All raise ``StoreError``."""
 
     def seq_of(self, job: str) -> int:
@@ -108,7 +108,7 @@ class Index(Protocol):
         """Let go of it."""
 
 
-class Register(Protocol):
+class KeyValues(Protocol):
     """Small values by name, which several processes change, one at a time. All raise ``StoreError``."""
 
     def read(self) -> dict[str, bytes]:

@@ -21,11 +21,13 @@ class JournalStore(msgspec.Struct, frozen=True, kw_only=True):
     schemes: tuple[str, ...]
     """Beginnings of its addresses, such as ``postgresql://``; none: paths of this machine."""
     folder: str
-    """``module:Class`` of its ``actors.journal.state_folder.Folder``."""
+    """``module:Class`` of its ``actors.journal.state_folder.StateFolder``."""
     checks: str
     """Module with the checks of ``cortex doctor``: ``state(address)`` and ``room(address)`` yield findings."""
     accounts: str = ""
-    """``module:Class`` of its ``actors.limits.shared_accounts.Accounts``; empty where it cannot serve ``--limits``."""
+    """``module:Class`` of its ``actors.limits.shared_accounts.AccountStore``; empty where it cannot serve
+    ``--limits``.
+    """
     distribution: str = ""
     """Distribution that must be installed wherever a channel runs; empty: none."""
     extra: str = ""
@@ -50,14 +52,16 @@ class JournalStore(msgspec.Struct, frozen=True, kw_only=True):
 STORES = (
     JournalStore(
         schemes=("postgresql://", "postgres://"),  # https://www.postgresql.org/docs/current/libpq-connect.html
-        folder="actors.journal.postgres.folder:DatabaseFolder",
+        folder="actors.journal.postgres.folder:DatabaseStateFolder",
         checks="actors.journal.postgres.checks",
-        accounts="actors.journal.postgres.account_store:Accounts",
+        accounts="actors.journal.postgres.account_store:DatabaseAccounts",
         distribution="psycopg",
         extra="postgres",
         secrets=("PGPASSWORD",),
     ),
-    JournalStore(schemes=(), folder="actors.journal.sqlite.folder:FileFolder", checks="actors.journal.sqlite.checks"),
+    JournalStore(
+        schemes=(), folder="actors.journal.sqlite.folder:FileStateFolder", checks="actors.journal.sqlite.checks"
+    ),
 )
 """All stores. The last row serves every address that no other row claims."""
 

@@ -17,8 +17,8 @@ import msgspec
 
 from actors.history import costs
 from actors.history.catalog import last_owner
-from actors.journal.journal import Folder, StoreError
-from actors.journal.storage import Register
+from actors.journal.journal import StateFolder, StoreError
+from actors.journal.storage import KeyValues
 from cortex.journal.codec import decode_account
 from cortex.scheduler import budgets
 from cortex.scheduler.budgets import BudgetAnswer, BudgetRequest
@@ -46,11 +46,11 @@ _Changed: TypeAlias = dict[str, bytes | None]
 _decoder = msgspec.msgpack.Decoder(Budget)
 
 
-class FolderBooks:
+class FolderBudgets:
     """The budgets of a state folder."""
 
     def __init__(
-        self, folder: Folder, clock: Callable[[], float] = time.time, register: Register | None = None
+        self, folder: StateFolder, clock: Callable[[], float] = time.time, register: KeyValues | None = None
     ) -> None:
         self._folder = folder
         self._clock = clock
@@ -141,20 +141,20 @@ class FolderBooks:
         return False
 
 
-class SharedBooks(FolderBooks):
+class SharedBudgets(FolderBudgets):
     """Budgets that jobs of several state folders share, wherever those are: they stand in a database.
 
     A job is known there by its state folder and its name. Of a dead one what it was lent counts as used, until a job of
     the same state folder reads its journal, or the window is over: nobody else can.
     """
 
-    def __init__(self, shared: Folder, folder: Folder) -> None:
+    def __init__(self, shared: StateFolder, folder: StateFolder) -> None:
         register = shared.register(KIND)
         super().__init__(folder, register.now_s, register)
         self._own = ""
 
     def ask(self, asked: BudgetRequest) -> BudgetAnswer:
-        """As in ``FolderBooks``; nothing is lent to a job whose day has not come there yet."""
+        """As in ``FolderBudgets``; nothing is lent to a job whose day has not come there yet."""
         if not self._register.read():
             return BudgetAnswer()
         asked = msgspec.structs.replace(asked, job=self._known(asked.job))
@@ -163,7 +163,7 @@ class SharedBooks(FolderBooks):
         return self._register.change(lambda there: self._asked(there, asked)) if asked.new else super().ask(asked)
 
     def put(self, budget: Budget) -> None:
-        """As in ``FolderBooks``."""
+        """As in ``FolderBudgets``."""
         holdings = budget.holdings.items()
         budget.holdings = {job if job == REMOVED else self._known(job): held for job, held in holdings}
         super().put(budget)
@@ -196,12 +196,12 @@ class SharedBooks(FolderBooks):
         return super()._spent_nusd(job.removeprefix(self._own), budget)
 
 
-def books_of(folder: Folder, shared: str, clock: Callable[[], float] = time.time) -> FolderBooks:
+def books_of(folder: StateFolder, shared: str, clock: Callable[[], float] = time.time) -> FolderBudgets:
     """The budgets of a state folder, or those that it shares with others. Raises ``StoreError``."""
-    return SharedBooks(Folder(shared), folder) if shared else FolderBooks(folder, clock)
+    return SharedBudgets(StateFolder(shared), folder) if shared else FolderBudgets(folder, clock)
 
 
-def identity(folder: Folder) -> str:
+def identity(folder: StateFolder) -> str:
     """A name of a state folder that no other has, wherever it is looked at from. Raises ``StoreError``."""
     while (found := folder.note(_IDENTITY, "")) is None:
         folder.swap_note(_IDENTITY, "", None, os.urandom(8).hex().encode())
@@ -219,7 +219,7 @@ def _written(*found: Budget) -> _Changed:
     return {each.name: msgspec.msgpack.encode(each) for each in found}
 
 
-class NoteBooks:
+class NoteBudgets:
     """The budgets of a cluster, as its cortex keeps them: nobody else writes them, and one request is dealt with at a
     time."""
 
@@ -233,7 +233,7 @@ class NoteBooks:
         return {name.removeprefix(NOTE): _decoder.decode(blob) for name, blob in found.items() if blob}
 
     def put(self, budget: Budget) -> None:
-        """As in ``FolderBooks``."""
+        """As in ``FolderBudgets``."""
         before = self.read().get(budget.name)
         if before is not None:
             budget.window, budget.holdings = before.window, before.holdings
@@ -262,7 +262,7 @@ class NoteBooks:
 # -- what journals tell ----------------------------------------------------------------------------------------------
 
 
-def spent_nusd(folder: Folder, job: str, budget: Budget) -> int | None:
+def spent_nusd(folder: StateFolder, job: str, budget: Budget) -> int | None:
     """What a job that nobody runs has committed in a budget's window; None where its journal cannot be read."""
     try:
         source = folder.journal(job)
@@ -280,7 +280,9 @@ def spent_nusd(folder: Folder, job: str, budget: Budget) -> int | None:
     return ledger.day_nusd if ledger.day == budget.window else 0
 
 
-def opened(folder: Folder, budget: Budget, labels_of: Callable[[str], dict[str, str] | None], at_s: float) -> Budget:
+def opened(
+    folder: StateFolder, budget: Budget, labels_of: Callable[[str], dict[str, str] | None], at_s: float
+) -> Budget:
     """A budget that begins now, in the middle of its window: jobs hold what they have used of it already."""
     turn_to(budget, window_of(budget.period, day_of(at_s)))
     for job in folder.jobs():

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping
 import msgspec
 
 from actors.history.catalog import last_terms
-from actors.journal.journal import Folder, StoreError
+from actors.journal.journal import StateFolder, StoreError
 from cortex.values.limits import JobTerms
 from policies.failures.route_choice import pool_name, route_name
 from policies.limits.limit import NO_CAPS, PoolCaps
@@ -20,7 +20,7 @@ from policies.limits.limit import NO_CAPS, PoolCaps
 _NAMES = ("concurrency", "requests_per_min", "input_tokens_per_min", "output_tokens_per_min", "headroom")
 
 
-class _Stands(msgspec.Struct, frozen=True, kw_only=True):
+class _StoredOverride(msgspec.Struct, frozen=True, kw_only=True):
     """Caps as they stand in the note: by name, so that a later release may know more of them."""
 
     concurrency: int | None = None
@@ -35,7 +35,7 @@ class _Stands(msgspec.Struct, frozen=True, kw_only=True):
 _KIND = "limits"
 
 
-def read(folder: Folder) -> dict[str, PoolCaps]:
+def read(folder: StateFolder) -> dict[str, PoolCaps]:
     """Caps by pool, those that were taken away again among them: whoever told them on must tell that too.
 
     Raises ``StoreError`` where they are damaged.
@@ -43,21 +43,21 @@ def read(folder: Folder) -> dict[str, PoolCaps]:
     return _decoded(folder, folder.note(_KIND, ""))
 
 
-def _decoded(folder: Folder, blob: bytes | None) -> dict[str, PoolCaps]:
+def _decoded(folder: StateFolder, blob: bytes | None) -> dict[str, PoolCaps]:
     try:
-        found = msgspec.json.decode(blob, type=dict[str, _Stands]) if blob is not None else {}
+        found = msgspec.json.decode(blob, type=dict[str, _StoredOverride]) if blob is not None else {}
         return {pool: PoolCaps(**msgspec.structs.asdict(caps)) for pool, caps in found.items()}
     except ValueError as error:
         at = folder.place_of_note(_KIND, "")
         raise StoreError(f"{at}: damaged: {error}; remove it and set the limits again") from None
 
 
-def put(folder: Folder, pool: str, caps: PoolCaps) -> None:
+def put(folder: StateFolder, pool: str, caps: PoolCaps) -> None:
     """Have these caps in force. Raises ``StoreError``."""
     while True:  # two commands at once both stand there in the end
         before = folder.note(_KIND, "")
         found = _decoded(folder, before) | {pool: caps}
-        stands = {name: _Stands(**msgspec.structs.asdict(each)) for name, each in found.items()}
+        stands = {name: _StoredOverride(**msgspec.structs.asdict(each)) for name, each in found.items()}
         if folder.swap_note(_KIND, "", before, msgspec.json.format(msgspec.json.encode(stands))):
             return
 
@@ -72,13 +72,13 @@ def encode(caps: PoolCaps) -> bytes:
     return msgspec.msgpack.encode(caps)
 
 
-class Watch:
+class OverrideWatch:
     """What a driver tells its cortex of the caps of its own job's pools: all at first, then what has changed.
 
     ``narrow``: pools that can take only so many calls at once, whatever anybody says.
     """
 
-    def __init__(self, folder: Folder, terms: JobTerms, narrow: Mapping[str, int] | None = None) -> None:
+    def __init__(self, folder: StateFolder, terms: JobTerms, narrow: Mapping[str, int] | None = None) -> None:
         self._folder = folder
         self._narrow = dict(narrow or {})
         self._pools = {pool for pool, _ in pools_of(terms)}
@@ -132,7 +132,7 @@ def pools_of(terms: JobTerms) -> list[tuple[str, str]]:
     return [(pool_name(*name), route_name(*name)) for name in named]
 
 
-def known(folder: Folder) -> dict[str, set[str]]:
+def known(folder: StateFolder) -> dict[str, set[str]]:
     """The pools that jobs of a state folder ever had a route in, or that have caps, and those routes."""
     found: dict[str, set[str]] = {pool: set() for pool in read(folder)}
     for job in folder.jobs():

@@ -38,7 +38,7 @@ CALL_S = 60.0
 _log = logging.getLogger("cortex.sharing")
 
 
-class Accounts(Protocol):
+class AccountStore(Protocol):
     """Where shares are had. All raise ``StoreError``."""
 
     def prepare(self) -> None:
@@ -57,21 +57,21 @@ class Accounts(Protocol):
         """Have these bounds in force."""
 
 
-def accounts_at(address: str) -> Accounts:
+def accounts_at(address: str) -> AccountStore:
     """Those that an address names. Raises ``StoreError``."""
     store = store_of(address)
-    accounts: Accounts = store.load(store.accounts)(address)
+    accounts: AccountStore = store.load(store.accounts)(address)
     return accounts
 
 
-class Sharing:
+class AccountSharing:
     """Of one cortex. ``step`` has it decide."""
 
     def __init__(self, runtime: Runtime, state: SchedulerState, step: Callable[[protocol.Event], Any]) -> None:
         self._runtime = runtime
         self._state = state
         self._step = step
-        self._accounts: Accounts | None = None
+        self._accounts: AccountStore | None = None
         self._tenant = ""
         self._lent: dict[str, LentShare] = {}
         self._stir = asyncio.Event()
@@ -94,7 +94,7 @@ class Sharing:
             await asyncio.to_thread(accounts.prepare)
             self.adopt(address, accounts)
 
-    def adopt(self, address: str, accounts: Accounts | None = None) -> None:
+    def adopt(self, address: str, accounts: AccountStore | None = None) -> None:
         """The same, once, for a cortex that comes after one that did. Raises ``StoreError``."""
         assert self._task is None, "two that renew would take an older answer after a newer one"
         notes = self._runtime.notes

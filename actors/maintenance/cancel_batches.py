@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from actors.channel.batches.orders import passes
 from actors.routing.model_factory import encode, make_model
-from actors.routing.routes import Wish, destination
+from actors.routing.routes import ModelSpec, destination
 from cortex.values.limits import Limits
 from policies.failures.failure import Failure, FailureKind
 
@@ -15,7 +15,7 @@ TRIES_MAX = 3
 PAUSE_S = 1.0
 
 
-async def withdraw(wish: Wish, limits: Limits, environ: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+async def withdraw(wish: ModelSpec, limits: Limits, environ: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
     """Ask for no further request of these batches, all of one route, to be worked off. Why not, by name, for those
     where that failed.
 

@@ -12,11 +12,11 @@ from itertools import islice
 
 import msgspec
 
-from actors.common.errors import ClearError
+from actors.common.errors import UserError
 from actors.common.process_owner import owner_record, this_owner
 from actors.history.costs import OWN
 from actors.jobs.spec import whole
-from actors.journal.journal import Folder, Journal
+from actors.journal.journal import Journal, StateFolder
 from actors.programs import loader
 from cortex.journal import codec
 from cortex.loop.step import step
@@ -29,11 +29,11 @@ from policies.failures.failure import Failure, FailureKind
 _TURNS_AT_ONCE = 500
 
 
-class CannotFork(ClearError):
+class ForkError(UserError):
     """There is no job to be made of these turns. The message is one clear line."""
 
 
-class Fork(msgspec.Struct, frozen=True, kw_only=True):
+class ForkSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What to fork, where, and what of it is another."""
 
     job: str
@@ -46,22 +46,22 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
     """Where another version of the program is; empty: the job's own, as it is now."""
 
 
-def fork(folder: Folder, wanted: Fork) -> State:
-    """Make the new job; K as it stands there. Raises ``CannotFork`` or ``StoreError``."""
+def fork(folder: StateFolder, wanted: ForkSpec) -> State:
+    """Make the new job; K as it stands there. Raises ``ForkError`` or ``StoreError``."""
     source = folder.journal(wanted.job)
     try:
         with folder.hold(wanted.name):
             if folder.has(wanted.name):
-                raise CannotFork(f"there is a job {wanted.name} already: give another --job")
+                raise ForkError(f"there is a job {wanted.name} already: give another --job")
             if not 1 <= wanted.at <= source.seq:
-                raise CannotFork(f"{wanted.job} has turns 1 to {source.seq:,}, and no turn {wanted.at:,}")
+                raise ForkError(f"{wanted.job} has turns 1 to {source.seq:,}, and no turn {wanted.at:,}")
             with folder.making(wanted.name) as made:
                 return _made(folder, source, made, wanted)
     finally:
         source.close()
 
 
-def _made(folder: Folder, source: Journal, made: Journal, wanted: Fork) -> State:
+def _made(folder: StateFolder, source: Journal, made: Journal, wanted: ForkSpec) -> State:
     before = _terms(source, wanted.at)
     program, terms = _program(before, wanted)
     made.take_epoch(owner_record(this_owner("inline")), least=source.newest_epoch() + 1)
@@ -70,7 +70,7 @@ def _made(folder: Folder, source: Journal, made: Journal, wanted: Fork) -> State
         made.append(some)
     k = codec.replay(None, (turn for _, turn in made.turns(made.opened_at())), program)
     if differs := k.differs or program.remade(k):
-        raise CannotFork(f"its program has changed, and not only in what comes after turn {wanted.at:,}: {differs}")
+        raise ForkError(f"its program has changed, and not only in what comes after turn {wanted.at:,}: {differs}")
     _keep_input(folder, k, wanted)
     _bring_to_rest(k, program, source, made, wanted)
     made.set_meta(OWN, str(made.seq).encode())
@@ -91,13 +91,13 @@ def _terms(source: Journal, at: int) -> JobTerms:
     return found
 
 
-def _program(before: JobTerms, wanted: Fork) -> tuple[Program, JobTerms]:
-    """The program that the fork goes on with, and its terms. Raises ``CannotFork`` where that cannot be told to fit."""
+def _program(before: JobTerms, wanted: ForkSpec) -> tuple[Program, JobTerms]:
+    """The program that the fork goes on with, and its terms. Raises ``ForkError`` where that cannot be told to fit."""
     where = loader.place_of(loader.find(wanted.program)) if wanted.program else before.program
     program = loader.load(where, before.params_json)
     now = loader.fingerprint(where, before.params_json)
     if now != before.fingerprint and not program.traced:
-        raise CannotFork(
+        raise ForkError(
             f"the program of {wanted.job} has changed since, and only a flow can be checked to have done the same: put "
             f"it back, or run it as it is now under another --job (no equal question is paid again)"
         )
@@ -132,13 +132,13 @@ def _of_another(event: events.Event, name: str, last: JobTerms) -> events.Event:
     return events.ResultsWritten(0, 0) if isinstance(event, events.ResultsWritten) else event
 
 
-def _bring_to_rest(k: State, program: Program, source: Journal, made: Journal, wanted: Fork) -> None:
+def _bring_to_rest(k: State, program: Program, source: Journal, made: Journal, wanted: ForkSpec) -> None:
     """Settle what was under way, and rest: the next turn is that of whoever resumes it."""
     if k.outcome:
         return
     if k.submissions:
         requests = sum(len(submission.keys) for submission in k.submissions.values())
-        raise CannotFork(
+        raise ForkError(
             f"at turn {wanted.at:,} {requests:,} requests of {wanted.job} were with the provider in message batches: "
             "fork before or after that"
         )
@@ -169,12 +169,12 @@ def _came_back_since(k: State, source: Journal, at: int) -> Iterator[events.Even
                     yield event
 
 
-def _keep_input(folder: Folder, k: State, wanted: Fork) -> None:
-    """Rows that came on standard input are kept for the new job too. Raises ``CannotFork`` where they are gone."""
+def _keep_input(folder: StateFolder, k: State, wanted: ForkSpec) -> None:
+    """Rows that came on standard input are kept for the new job too. Raises ``ForkError`` where they are gone."""
     if not k.terms.streams or k.terms.places.get("input") != "-":
         return
     spool, own = (folder.beside(name, ".input") for name in (wanted.job, wanted.name))
     if spool.exists():
         shutil.copyfile(spool, own)
     elif not k.source_ended:
-        raise CannotFork(f"{wanted.job} read its rows from standard input, and they are gone: fork where all were read")
+        raise ForkError(f"{wanted.job} read its rows from standard input, and they are gone: fork where all were read")

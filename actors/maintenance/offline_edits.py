@@ -11,10 +11,10 @@ from typing import Any
 from actors.common.process_owner import owner_record, this_owner
 from actors.history import final_state
 from actors.history.catalog import as_it_was, last_state, said_in_use
-from actors.history.redaction import Thinning
+from actors.history.redaction import JournalRedaction
 from actors.history.result_history import lines, shard_names
-from actors.history.results import Projection
-from actors.journal.journal import Folder, Held, Journal, StoreError
+from actors.history.results import ResultProjection
+from actors.journal.journal import JobHeld, Journal, StateFolder, StoreError
 from actors.programs import loader
 from cortex.goals import shards
 from cortex.journal import codec
@@ -27,7 +27,7 @@ from cortex.values.limits import JobTerms, Limits
 from policies.failures.failure import Failure, FailureKind
 
 
-def amend(folder: Folder, job: str, batch_of: Callable[[int, State], list[events.Event]]) -> State:
+def amend(folder: StateFolder, job: str, batch_of: Callable[[int, State], list[events.Event]]) -> State:
     """Take the job's epoch and append what ``batch_of`` makes of it and of K; K after that. Raises ``StoreError``."""
     try:
         with folder.hold(job):
@@ -36,7 +36,7 @@ def amend(folder: Folder, job: str, batch_of: Callable[[int, State], list[events
                 return _amended(source, batch_of)
             finally:
                 source.close()
-    except Held:
+    except JobHeld:
         raise StoreError(said_in_use(folder, job)) from None
 
 
@@ -56,7 +56,7 @@ def _amended(source: Journal, batch_of: Callable[[int, State], list[events.Event
     turn, program = _turn(k, batch_of(epoch, k)), loaded(k.terms)
     step(k, program, turn)
     seq = _append(source, k, turn)
-    Thinning(source, k).look(k, seq)
+    JournalRedaction(source, k).look(k, seq)
     if k.outcome and final_state.wanted(k):
         final_state.write(source, k, program, seq, ended.lines if ended is not None else None)
     return k
@@ -76,7 +76,7 @@ def loaded(terms: JobTerms) -> Program:
     return loader.load(terms.program, terms.params_json)
 
 
-def cancel(folder: Folder, job: str, who: str) -> State:
+def cancel(folder: StateFolder, job: str, who: str) -> State:
     """End for good a job that nobody runs, its shards first. Raises ``StoreError``."""
     reports = {}
     for name in shards_in(folder, job):
@@ -93,18 +93,18 @@ def cancel(folder: Folder, job: str, who: str) -> State:
     return amend(folder, job, cancelling)
 
 
-def shards_in(folder: Folder, job: str) -> list[str]:
+def shards_in(folder: StateFolder, job: str) -> list[str]:
     """The shards of a job; none where it has none."""
     with closing(folder.journal(job)) as source:
         return shard_names(source, loaded)
 
 
-def _parts(folder: Folder, job: str) -> tuple[int, ...]:
+def _parts(folder: StateFolder, job: str) -> tuple[int, ...]:
     """How many results each shard of a job has."""
     return tuple(last_state(folder, name).emitted if folder.has(name) else 0 for name in shards_in(folder, job))
 
 
-def set_limits(folder: Folder, job: str, who: str, limits: Limits) -> State:
+def set_limits(folder: StateFolder, job: str, who: str, limits: Limits) -> State:
     """Change the bounds of a job that nobody runs. Raises ``StoreError``."""
 
     def setting(epoch: int, k: State) -> list[events.Event]:
@@ -113,7 +113,7 @@ def set_limits(folder: Folder, job: str, who: str, limits: Limits) -> State:
     return amend(folder, job, setting)
 
 
-def answer(folder: Folder, job: str, who: str, answers: dict[str, Any]) -> State:
+def answer(folder: StateFolder, job: str, who: str, answers: dict[str, Any]) -> State:
     """Answer what a job that nobody runs waits for. Raises ``StoreError``."""
 
     def answering(epoch: int, k: State) -> list[events.Event]:
@@ -122,17 +122,19 @@ def answer(folder: Folder, job: str, who: str, answers: dict[str, Any]) -> State
     return amend(folder, job, answering)
 
 
-def copy_results(folder: Folder, job: str, sink: Any, rows: int = 0, size_bytes: int = 0, own: bool = False) -> int:
+def copy_results(
+    folder: StateFolder, job: str, sink: Any, rows: int = 0, size_bytes: int = 0, own: bool = False
+) -> int:
     """Write a job's results, as far as its journal has them, into a sink that holds ``rows`` of them already.
 
     ``own``: the sink is the job's own output, so the journal is told how much stands there. The number of results.
     """
-    reader: Projection | None = None
+    reader: ResultProjection | None = None
     try:
         index = sink.open(rows, size_bytes, own)
         if index > 0 and (parts := _parts(folder, job)) and index < sum(parts):
             index = sink.open(0, 0, own)  # nobody knows which results of which shard these are
-        reader = Projection(folder.journal(job), as_it_was, index)
+        reader = ResultProjection(folder.journal(job), as_it_was, index)
         while some := reader.read():
             sink.write([value for _, value in some])
         written = sink.flush()
@@ -149,7 +151,7 @@ def copy_results(folder: Folder, job: str, sink: Any, rows: int = 0, size_bytes:
 
 
 def copy_some(
-    folder: Folder, job: str, sink: Any, pick: Callable[[Iterator[EmitResult]], Iterator[EmitResult]],
+    folder: StateFolder, job: str, sink: Any, pick: Callable[[Iterator[EmitResult]], Iterator[EmitResult]],
     together: int = 1_000
 ) -> int:  # fmt: skip
     """Write those of a job's results that ``pick`` lets through into a sink. How many these are."""

@@ -13,40 +13,40 @@ from typing import Any
 
 import msgspec
 
-from actors.common.errors import ClearError
+from actors.common.errors import UserError
 from actors.files.paths import kept_rows
 from actors.history import costs
 from actors.history.catalog import last_terms, said_in_use
-from actors.journal.journal import Folder, Held, StoreError
-from actors.limits.budgets import FolderBooks
+from actors.journal.journal import JobHeld, StateFolder, StoreError
+from actors.limits.budgets import FolderBudgets
 from actors.observability.traces.exporters import traces_of
 
 BESIDE = (".input", ".input.part")
 """What may stand on this machine beside a job, wherever its journal is."""
 
 
-def family(folder: Folder, job: str) -> list[str]:
+def family(folder: StateFolder, job: str) -> list[str]:
     """A job and the child jobs that worked for it."""
     return [job, *sorted(name for name in folder.jobs() if name.startswith(f"{job}~"))]
 
 
-def files_of(folder: Folder, job: str) -> list[Path]:
+def files_of(folder: StateFolder, job: str) -> list[Path]:
     """Files of this machine that belong to a job alone, besides its journal."""
     found = [*traces_of(folder.path, job), *_rows_of(folder, job), *(folder.beside(job, suffix) for suffix in BESIDE)]
     return [each for each in found if each.exists()]
 
 
-def _rows_of(folder: Folder, job: str) -> list[Path]:
+def _rows_of(folder: StateFolder, job: str) -> list[Path]:
     """Rows of a table that was never made whole: nothing can make one of them when the job has gone."""
     try:
         terms = last_terms(folder, job)
-    except (ClearError, ValueError):
+    except (UserError, ValueError):
         return []
     output = terms.places.get("output", "") if terms is not None else ""
     return kept_rows(folder.path, output, job) if output not in ("", "-") else []
 
 
-def size_bytes(folder: Folder, job: str) -> int:
+def size_bytes(folder: StateFolder, job: str) -> int:
     """Bytes that a job and its child jobs take."""
     total = 0
     for name in family(folder, job):
@@ -57,26 +57,26 @@ def size_bytes(folder: Folder, job: str) -> int:
     return total
 
 
-def remove(folder: Folder, job: str) -> None:
+def remove(folder: StateFolder, job: str) -> None:
     """Remove a job that nobody runs, its child jobs, and what is remembered of them; what it spent stays in the folder
     (``actors.history.costs``). Raises ``StoreError``."""
     names = family(folder, job)
     with _alone(folder, names):
-        FolderBooks(folder).part(names)
+        FolderBudgets(folder).part(names)
         costs.note_removal(folder, job)
         for name in reversed(names):
             _remove(folder, name)
         folder.unremember(names)
 
 
-def _remove(folder: Folder, job: str) -> None:
+def _remove(folder: StateFolder, job: str) -> None:
     beside = files_of(folder, job)  # while its journal tells which these are
     for path in beside:
         path.unlink(missing_ok=True)
     folder.remove(job)
 
 
-def forget(folder: Folder, job: str, figures: dict[str, Any]) -> None:
+def forget(folder: StateFolder, job: str, figures: dict[str, Any]) -> None:
     """Remove what a job that nobody runs asked and was answered; ``figures`` stay. Raises ``StoreError``."""
     children = family(folder, job)[1:]
     with _alone(folder, [job, *children]):
@@ -96,12 +96,12 @@ def forget(folder: Folder, job: str, figures: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def _alone(folder: Folder, names: Sequence[str]) -> Iterator[None]:
+def _alone(folder: StateFolder, names: Sequence[str]) -> Iterator[None]:
     """Nobody works on these jobs meanwhile."""
     with contextlib.ExitStack() as stack:
         for name in names:
             try:
                 stack.enter_context(folder.hold(name))
-            except Held:
+            except JobHeld:
                 raise StoreError(said_in_use(folder, name)) from None
         yield

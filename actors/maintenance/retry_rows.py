@@ -12,16 +12,16 @@ from typing import Any
 
 import msgspec
 
-from actors.common.errors import ClearError
-from actors.files.sources.row_source import WINDOW_BYTES_MAX, Window
+from actors.common.errors import UserError
+from actors.files.sources.row_source import WINDOW_BYTES_MAX, SourceWindow
 from actors.history.result_history import Load, lines
-from actors.journal.journal import Folder, Journal
+from actors.journal.journal import Journal, StateFolder
 from actors.ports.rows import Source
 from cortex.state import events
 from cortex.values.prompt import with_model
 
 
-class NothingFailed(ClearError):
+class NoFailedRows(UserError):
     """The job has no failed row of the kinds that were named."""
 
 
@@ -32,7 +32,7 @@ def reopening(
     """The event that opens a job's failed rows again, those of some kinds; of all where none is named.
 
     ``position``: how far the source was read. ``requests``: whether rows are whole requests. Raises
-    ``NothingFailed``.
+    ``NoFailedRows``.
     """
     found = []
     for line in lines(source, load):
@@ -41,7 +41,7 @@ def reopening(
         if line.row and (not kinds or line.kind in kinds):
             found.append(line)
     if not found:
-        raise NothingFailed("no row failed" + (f" of kind {' or '.join(sorted(kinds))}" if kinds else ""))
+        raise NoFailedRows("no row failed" + (f" of kind {' or '.join(sorted(kinds))}" if kinds else ""))
     before = source.reopenings()
     last = before[-1][1] if before else None
     model = model or (last.model if last else "")
@@ -53,14 +53,14 @@ def reopening(
     )  # fmt: skip
 
 
-class Rows:
+class RetriedRows:
     """A job's rows: those of its source, and once failed ones were opened again, these, as they stand in the journal.
 
     Their positions go on from where reading had ended before: one a row, in the order of the input. ``source`` may be
     gone by then.
     """
 
-    def __init__(self, folder: Folder, job: str, source: Source | None = None) -> None:
+    def __init__(self, folder: StateFolder, job: str, source: Source | None = None) -> None:
         self._folder = folder
         self._job = job
         self._source = source
@@ -96,7 +96,7 @@ class Rows:
             rows.append(row)
             size += len(row.body)
         self._position += len(rows)
-        return Window(tuple(rows), self._position, self._position >= again.base + len(again.keys))
+        return SourceWindow(tuple(rows), self._position, self._position >= again.base + len(again.keys))
 
     def close(self) -> None:
         """Let go of journal and source."""

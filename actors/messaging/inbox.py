@@ -27,7 +27,7 @@ _encoder = msgspec.msgpack.Encoder()
 _rows_decoder = msgspec.msgpack.Decoder(tuple[events.Row, ...])
 
 
-class Entry:
+class InboxEntry:
     """One message in the inbox: its bytes, for the journal; its events, where they are known already."""
 
     __slots__ = ("batch", "blob", "durable", "size")
@@ -38,20 +38,20 @@ class Entry:
         self.blob, self.size, self.durable, self.batch = blob, size, durable, batch
 
 
-def entry(batch: Iterable[events.Event]) -> Entry:
+def entry(batch: Iterable[events.Event]) -> InboxEntry:
     """Events of the channel's own."""
     known = tuple(batch)
-    return Entry(codec.encode_batch(known), len(known), None, known)
+    return InboxEntry(codec.encode_batch(known), len(known), None, known)
 
 
-def fed_entry(rows: bytes, start: int, position: int, ended: bool) -> Entry:
+def fed_entry(rows: bytes, start: int, position: int, ended: bool) -> InboxEntry:
     """A window of a source, as it came: its rows are decoded once, and encoded no more. Raises ``DecodeError``."""
     window = _rows_decoder.decode(rows)
     blob = _encoder.encode(([FED, msgspec.Raw(rows), start, position, ended],))
-    return Entry(blob, len(window), None, (events.RowsRead(window, start, position, ended),))
+    return InboxEntry(blob, len(window), None, (events.RowsRead(window, start, position, ended),))
 
 
-def split(inbox: list[Entry]) -> tuple[list[Entry], list[Entry]]:
+def split(inbox: list[InboxEntry]) -> tuple[list[InboxEntry], list[InboxEntry]]:
     """What goes into the next turn, and what waits for a later one."""
     if len(inbox) == 1:
         return inbox, []
@@ -63,7 +63,7 @@ def split(inbox: list[Entry]) -> tuple[list[Entry], list[Entry]]:
     return inbox[:count], inbox[count:]
 
 
-def settle(entries: Iterable[Entry], error: Exception | None = None) -> None:
+def settle(entries: Iterable[InboxEntry], error: Exception | None = None) -> None:
     """Whoever waits for these to be on disk hears that they are, or why they never will be."""
     for each in entries:
         if each.durable is None or each.durable.done():
@@ -74,7 +74,7 @@ def settle(entries: Iterable[Entry], error: Exception | None = None) -> None:
             each.durable.set_result(None)
 
 
-class Landed:
+class DurableTurn:
     """What is on disk with a turn, as far as a channel has something to do for it."""
 
     __slots__ = ("count", "ended", "granted", "paid")
@@ -101,7 +101,7 @@ class Landed:
         """Of all events."""
 
 
-class Heard:
+class ProgramLog:
     """What the program of a channel says, as whoever asks for its status hears it: each line once."""
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class Heard:
         return new
 
 
-class Traces:
+class PendingGoalRecords:
     """What a traced program made in a turn, until the next turn takes it along: it needs no commit of its own."""
 
     def __init__(self, job: str) -> None:
@@ -148,7 +148,7 @@ class Traces:
         """What the program has said since so many lines of its, each with its number."""
         return [line for line in self._lines if line[0] > after] if self._said > after else []
 
-    def before(self, taken: list[Entry]) -> list[Entry]:
+    def before(self, taken: list[InboxEntry]) -> list[InboxEntry]:
         """The entries of a turn, with what the turn before made ahead of them."""
         if not self._made:
             return taken

@@ -13,7 +13,7 @@ from cortex.state import commands, events
 from cortex.values.reply import Reply, Usage
 
 
-class Parcel(bytes):
+class Payload(bytes):
     """``content``: what they say; None where only decoding tells."""
 
     content: Any = None
@@ -22,16 +22,16 @@ class Parcel(bytes):
         return bytes, (bytes(self),)  # a letter to another process takes the bytes alone
 
 
-def of_calls(blob: bytes, calls: Sequence[commands.Call]) -> Parcel:
+def of_calls(blob: bytes, calls: Sequence[commands.Call]) -> Payload:
     """Calls on their way to a branch; within one process without their bytes, which nobody there would read."""
-    made = Parcel(blob)
+    made = Payload(blob)
     made.content = calls
     return made
 
 
-def of_events(blob: bytes, batch: Sequence[events.Event]) -> Parcel:
+def of_events(blob: bytes, batch: Sequence[events.Event]) -> Payload:
     """Events on their way to a channel, and into its journal."""
-    made = Parcel(blob)
+    made = Payload(blob)
     if all_sound(batch):
         made.content = tuple(batch)
     return made
@@ -39,7 +39,7 @@ def of_events(blob: bytes, batch: Sequence[events.Event]) -> Parcel:
 
 def batch_in(blob: bytes) -> tuple[events.Event, ...] | None:
     """The events that these bytes still know; None where they must be decoded."""
-    return blob.content if type(blob) is Parcel else None
+    return blob.content if type(blob) is Payload else None
 
 
 def decoded(blob: bytes) -> tuple[events.Event, ...]:

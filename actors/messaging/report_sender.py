@@ -20,7 +20,7 @@ AGAIN_S = 1.0
 _encoder = msgspec.msgpack.Encoder()
 
 
-class Reporter:
+class ReportSender:
     """``made`` gives the report of this number; ``more`` says whether there will be anything to report after it.
 
     While nothing happens nothing is said: the last report tells that its sender has become idle.

@@ -10,7 +10,7 @@ AGAIN_SHARE = 0.1
 """Once at risk, it is so no more when this share of the time left would be to spare: so it says little twice."""
 
 
-class Promise:
+class DeadlineMonitor:
     """Looks at the facts of one run (``actors.monitoring.throughput.foretold``)."""
 
     def __init__(self) -> None:

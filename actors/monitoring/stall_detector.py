@@ -11,7 +11,7 @@ TOLD_AFTER_S = 5.0
 """What is over sooner is seen in the figures alone."""
 
 
-class Standstill:
+class StallDetector:
     """Of one job, as whoever follows it is to hear of it."""
 
     def __init__(self) -> None:

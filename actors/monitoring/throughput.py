@@ -17,7 +17,7 @@ SURE_S = 2.0
 """Before it has watched for so long it foretells nothing."""
 
 
-class Speed:
+class ThroughputEstimator:
     """Watches one count that only grows. Times are in seconds, of a clock that never goes back."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Speed:
         return bool(self._seen) and at_s - self._seen[0][0] >= SURE_S
 
 
-def of_job(speed: Speed, facts: dict[str, object], at_s: float, rows: int = 0) -> dict[str, object]:
+def of_job(speed: ThroughputEstimator, facts: dict[str, object], at_s: float, rows: int = 0) -> dict[str, object]:
     """Fields for people and programs: ``rate_per_s`` and ``left_s`` of a job with these facts, in rows or, where it has
     none, in calls (``unit``)."""
     expected = rows or _number(facts, "rows_expected")
@@ -66,7 +66,7 @@ def of_job(speed: Speed, facts: dict[str, object], at_s: float, rows: int = 0) -
     }  # fmt: skip
 
 
-def foretold(speed: Speed, facts: dict[str, object], at_s: float, now_s: float) -> dict[str, object]:
+def foretold(speed: ThroughputEstimator, facts: dict[str, object], at_s: float, now_s: float) -> dict[str, object]:
     """Fields for people and programs: when a job with these facts will have ended, and whether its deadline is at risk;
     None where nobody can tell. ``now_s``: the same moment, in seconds since 1970."""
     expected = _number(facts, "rows_expected")

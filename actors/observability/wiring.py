@@ -10,56 +10,56 @@ from typing import Protocol
 
 import msgspec
 
-from actors.observability.base.settings import HEADERS, Settings
-from actors.observability.logs.job_events import Logs
+from actors.observability.base.settings import HEADERS, TelemetrySettings
+from actors.observability.logs.job_events import LogTelemetry
 from actors.observability.metrics.job_meter import nobody
-from actors.observability.metrics.registry import Exporting, Metrics
-from actors.observability.metrics.samples import Readings
-from actors.observability.traces.tracer import Traces
+from actors.observability.metrics.registry import MetricExporter, Metrics
+from actors.observability.metrics.samples import MetricSamples
+from actors.observability.traces.tracer import TraceTelemetry
 from actors.ports.runtime import Peer
-from actors.ports.telemetry import Nobody, Oversight, Oversights, Telemetry, Watch, Watches
+from actors.ports.telemetry import ClusterObserver, ClusterObservers, JobObserver, JobObservers, NullObserver, Telemetry
 from cortex.scheduler.state import SchedulerState
 
 Headers = dict[str, tuple[tuple[str, str], ...]]
 """By signal."""
 
 _log = logging.getLogger("cortex.observing")
-Reading = Callable[[], Readings | None]
+Reading = Callable[[], MetricSamples | None]
 
 
-class Part(Protocol):
+class TelemetryPart(Protocol):
     """One kind of telemetry in one process: traces, say. What is costly to make is made by its first watch."""
 
-    def watch(self, job: str, folder: str) -> Watch | None:
+    def watch(self, job: str, folder: str) -> JobObserver | None:
         """Somebody to look on at this job; None where this part has no wish to."""
 
-    def oversee(self, state: SchedulerState) -> Oversight | None:
+    def oversee(self, state: SchedulerState) -> ClusterObserver | None:
         """The same for the cortex."""
 
-    def take(self, settings: Settings) -> None:
+    def take(self, settings: TelemetrySettings) -> None:
         """The same settings as before, but for the headers. Told before there is anything to send."""
 
     def close(self) -> None:
         """The process ends: let out what waits, in a bounded time."""
 
 
-class Observers:
+class TelemetryParts:
     """All the parts of a process; ``metrics`` is one of them, where anybody counts."""
 
-    def __init__(self, settings: Settings, parts: list[Part], metrics: Metrics | None = None) -> None:
+    def __init__(self, settings: TelemetrySettings, parts: list[TelemetryPart], metrics: Metrics | None = None) -> None:
         self.settings = settings
         self.metrics = metrics
         self._parts = parts
 
-    def watch(self, job: str, folder: str) -> Watches:
+    def watch(self, job: str, folder: str) -> JobObservers:
         """One of each part."""
         found = (part.watch(job, folder) for part in self._parts)
-        return Watches([watch for watch in found if watch is not None])
+        return JobObservers([watch for watch in found if watch is not None])
 
-    def oversee(self, state: SchedulerState) -> Oversight:
+    def oversee(self, state: SchedulerState) -> ClusterObserver:
         """One of each part."""
         found = (part.oversee(state) for part in self._parts)
-        return Oversights([each for each in found if each is not None])
+        return ClusterObservers([each for each in found if each is not None])
 
     def take(self, headers: bytes) -> None:
         """What a collector wants to see came in a call."""
@@ -80,21 +80,24 @@ class Observers:
             each.join()
 
 
-def _close(part: Part) -> None:
+def _close(part: TelemetryPart) -> None:
     try:
         part.close()
     except Exception:  # nothing of the job may hang on it
         _log.exception("%s did not end well", type(part).__name__)
 
 
-def assembled(settings: Settings, environ: Mapping[str, str], counts: bool = False, node: str = "") -> Telemetry:
+def assembled(
+    settings: TelemetrySettings, environ: Mapping[str, str], counts: bool = False, node: str = ""
+) -> Telemetry:
     """The telemetry of this process; nobody, where it is switched off. ``counts``: somebody will ask for readings.
     ``node``: where it is, among several."""
     for line in settings.complaints:
         _log.warning("%s", line)
-    traces = Traces(settings, node) if settings.traces.exporters else None
+    traces = TraceTelemetry(settings, node) if settings.traces.exporters else None
     sampled = traces.sampled if traces is not None else nobody
-    parts: list[Part] = [Logs(sampled)]  # before traces: an attempt's trace is asked for while it is under way there
+    # before traces: an attempt's trace is asked for while it is under way there
+    parts: list[TelemetryPart] = [LogTelemetry(sampled)]
     if "otlp" in settings.logs.exporters and "otlp" in environ.get("OTEL_LOGS_EXPORTER", "").lower():
         from actors.observability.logs.otlp_export import LogExports
 
@@ -105,11 +108,11 @@ def assembled(settings: Settings, environ: Mapping[str, str], counts: bool = Fal
         parts.append(metrics)
     if traces is not None:
         parts.append(traces)
-    return Observers(settings, parts, metrics)
+    return TelemetryParts(settings, parts, metrics)
 
 
-def _exports(environ: Mapping[str, str]) -> Callable[[Reading, Callable[[], Settings]], list[Exporting]]:
-    def begin(read: Reading, settings: Callable[[], Settings]) -> list[Exporting]:
+def _exports(environ: Mapping[str, str]) -> Callable[[Reading, Callable[[], TelemetrySettings]], list[MetricExporter]]:
+    def begin(read: Reading, settings: Callable[[], TelemetrySettings]) -> list[MetricExporter]:
         if not set(settings().metrics.exporters) & {"otlp", "console"}:
             return []
         from actors.observability.metrics.otlp_export import (
@@ -123,22 +126,22 @@ def _exports(environ: Mapping[str, str]) -> Callable[[Reading, Callable[[], Sett
 
 def of_process(role: str, node: str) -> Telemetry:
     """The telemetry of an actor's process, on this node. No headers stay in its environment: one may hold a key."""
-    settings = Settings.from_environ(os.environ) if role in WATCHED else None
+    settings = TelemetrySettings.from_environ(os.environ) if role in WATCHED else None
     for name in HEADERS:
         os.environ.pop(name, None)
-    return assembled(settings, os.environ, counts=True, node=node) if settings is not None else Nobody()
+    return assembled(settings, os.environ, counts=True, node=node) if settings is not None else NullObserver()
 
 
 async def hand_over(peer: Peer, environ: Mapping[str, str], cluster: str) -> None:
     """Give the cortex of a cluster of this user's own, and so its channels, what the user's collector wants to see. In
     other clusters their own environment counts."""
-    if cluster == "local" and (headers := Settings.from_environ(environ).headers()):
+    if cluster == "local" and (headers := TelemetrySettings.from_environ(environ).headers()):
         await peer.ask("observe", msgspec.msgpack.encode(headers))
 
 
 def of_environ(environ: Mapping[str, str], counts: bool = False) -> Telemetry:
     """The telemetry of a run in this process."""
-    return assembled(Settings.from_environ(environ), environ, counts)
+    return assembled(TelemetrySettings.from_environ(environ), environ, counts)
 
 
 WATCHED = frozenset({"channel", "cortex"})

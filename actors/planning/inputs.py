@@ -9,12 +9,12 @@ from typing import TypeVar
 
 import msgspec
 
-from actors.files.sources.row_source import Check
-from actors.jobs.spec import Order
-from actors.journal.journal import Folder
+from actors.files.sources.row_source import InputCheck
+from actors.jobs.spec import JobSpec
+from actors.journal.journal import StateFolder
 from actors.limits import overrides
-from actors.planning.sample_job import Heard
-from actors.routing.routes import FREE, SetupError, Wish, destination, remember
+from actors.planning.sample_job import ReportedLimits
+from actors.routing.routes import FREE, ModelSpec, SetupError, destination, remember
 from cortex.values.limits import BATCHES, MESSAGES, Limits, Route
 from policies.estimates import duration
 from policies.estimates.strata import Stratum, drawn
@@ -29,14 +29,14 @@ NO_KEY = "none"
 N = TypeVar("N", int, float)
 
 
-class Roads(msgspec.Struct, frozen=True):
+class TransportRoutes(msgspec.Struct, frozen=True):
     """The route by each road; None where the model takes no message batches."""
 
     now: Route
     batches: Route | None
 
 
-def routes(wish: Wish, limits: Limits, environ: Mapping[str, str]) -> Roads:
+def routes(wish: ModelSpec, limits: Limits, environ: Mapping[str, str]) -> TransportRoutes:
     """Where calls would go, and at what price. Without a key, too: then nothing can be asked, but all can be counted.
 
     Raises ``SetupError`` as a job would.
@@ -47,22 +47,24 @@ def routes(wish: Wish, limits: Limits, environ: Mapping[str, str]) -> Roads:
         from actors.routing.local_model import LOCAL_CONTEXT_TOKENS, LOCAL_ENDPOINT, LOCAL_MODEL_NAME
 
         window = LOCAL_CONTEXT_TOKENS
-        return Roads(Route(endpoint=LOCAL_ENDPOINT, model=LOCAL_MODEL_NAME, context_window=window, price=FREE), None)
+        return TransportRoutes(
+            Route(endpoint=LOCAL_ENDPOINT, model=LOCAL_MODEL_NAME, context_window=window, price=FREE), None
+        )
     batched: Route | None = None
     try:
         batched = _route(msgspec.structs.replace(wish, via=BATCHES), limits, environ)
     except SetupError:
         if wish.via == BATCHES:
             raise
-    return Roads(_route(msgspec.structs.replace(wish, via=MESSAGES), limits, environ), batched)
+    return TransportRoutes(_route(msgspec.structs.replace(wish, via=MESSAGES), limits, environ), batched)
 
 
-def endpoint_to(wish: Wish, environ: Mapping[str, str]) -> str:
+def endpoint_to(wish: ModelSpec, environ: Mapping[str, str]) -> str:
     """The endpoint of a wish, by which remembered replies are known; the model need not be named yet."""
     return routes(msgspec.structs.replace(wish, model=wish.model or "any"), Limits(), environ).now.endpoint
 
 
-def _route(wish: Wish, limits: Limits, environ: Mapping[str, str]) -> Route:
+def _route(wish: ModelSpec, limits: Limits, environ: Mapping[str, str]) -> Route:
     try:
         found = destination(wish, limits, environ)
     except SetupError:  # for want of a key, perhaps; else the same is said again
@@ -71,7 +73,7 @@ def _route(wish: Wish, limits: Limits, environ: Mapping[str, str]) -> Route:
     return found.route
 
 
-def limits_of(folder: Folder, route: Route, limits: Limits, heard: Heard) -> duration.CallLimits:
+def limits_of(folder: StateFolder, route: Route, limits: Limits, heard: ReportedLimits) -> duration.CallLimits:
     """All that will hold the job's calls back: its own bounds, the pool's by hand, and what the provider told."""
     name = pool_name(route.endpoint, route.credential, route.model)
     own = PoolCaps(
@@ -107,7 +109,7 @@ def _least(values: list[N | None]) -> N | None:
 # -- the sample ----------------------------------------------------------------------------------------------------
 
 
-def seed_of(check: Check) -> int:
+def seed_of(check: InputCheck) -> int:
     """The seed that a sample is drawn by: the input's own, so that the same rows are drawn of it each time."""
     return int(check.digest[:8], 16)
 
@@ -117,7 +119,7 @@ def strata_of(sizes: list[int], wanted: int, seed: int) -> tuple[Stratum, ...]:
     return drawn(sizes, wanted, random.Random(seed).random)
 
 
-def sample_order(order: Order, check: Check, wanted: int) -> Order:
+def sample_order(order: JobSpec, check: InputCheck, wanted: int) -> JobSpec:
     """The job that asks a sample's rows, in single calls; its name is another for another input, model or sample.
 
     It keeps its text, for the job is to find the replies; and no deadline, for it is over long before. Only a quarter

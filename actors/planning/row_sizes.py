@@ -18,8 +18,8 @@ _encode = msgspec.json.Encoder().encode
 _MOST: Final = (1 << 32) - 1
 
 
-class Sizes:
-    """Told of each row that can be sent (``actors.files.sources.row_source.Notice``)."""
+class RowSizes:
+    """Told of each row that can be sent (``actors.files.sources.row_source.RowObserver``)."""
 
     def __init__(self, program: Batch | Table, model: str, output_tokens_max: int, endpoint: str = "") -> None:
         """``output_tokens_max``: of rows that state none. ``endpoint``: given, the questions are kept, too."""

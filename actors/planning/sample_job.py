@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from actors.files.sources.row_source import RowSource, Window
-from actors.journal.journal import Folder
+from actors.files.sources.row_source import RowSource, SourceWindow
+from actors.journal.journal import StateFolder
 from cortex.planning import SampledRow
 from cortex.scheduler.pools import pool_in
 from cortex.state import events
@@ -21,7 +21,7 @@ from policies.limits.refill import Refill
 READ_ROWS: Final = 5_000
 
 
-class Picked:
+class SampleSource:
     """Rows that were picked out of a source, as a source of their own. ``places``: theirs among the rows that can be
     sent, in the order of the input."""
 
@@ -52,13 +52,13 @@ class Picked:
         """The next ones."""
         some = self._ordered[self._position : self._position + rows_max]
         self._position += len(some)
-        return Window(some, self._position, self._position >= len(self._ordered))
+        return SourceWindow(some, self._position, self._position >= len(self._ordered))
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-class Heard(msgspec.Struct, frozen=True, kw_only=True):
+class ReportedLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What the provider told of its limits while the sample ran; None where it told nothing."""
 
     requests: BucketRate | None = None
@@ -68,11 +68,11 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True):
     """Set by hand for the pool."""
 
 
-def seen_in(folder: Folder, job: str, places: dict[str, int]) -> tuple[dict[int, SampledRow], int, Heard]:
+def seen_in(folder: StateFolder, job: str, places: dict[str, int]) -> tuple[dict[int, SampledRow], int, ReportedLimits]:
     """What came of the rows, by their places; how many of them were remembered, so that nothing was paid; and what was
     heard of limits. ``places``: of the rows, by key. Raises ``StoreError``."""
-    found: dict[int, _Row] = {}
-    heard = Heard()
+    found: dict[int, _SampleRow] = {}
+    heard = ReportedLimits()
     source = folder.journal(job)
     try:
         for _, turn in source.turns():
@@ -82,14 +82,14 @@ def seen_in(folder: Folder, job: str, places: dict[str, int]) -> tuple[dict[int,
                 elif isinstance(event, (events.Answered, events.ReplyRecalled, events.AttemptFailed)):
                     place = places.get(event.sample.partition("\x1f")[0])
                     if place is not None:
-                        found.setdefault(place, _Row()).take(event)
+                        found.setdefault(place, _SampleRow()).take(event)
     finally:
         source.close()
     remembered = sum(each.remembered and not each.paid for each in found.values())
     return {place: each.seen() for place, each in found.items()}, remembered, heard
 
 
-class _Row:
+class _SampleRow:
     def __init__(self) -> None:
         self.usages: list[Usage] = []
         self.elapsed_s: list[float] = []
@@ -117,12 +117,12 @@ class _Row:
         )  # fmt: skip
 
 
-def _heard(memo: bytes) -> Heard | None:
+def _heard(memo: bytes) -> ReportedLimits | None:
     known = pool_in(memo)
     if known is None:
         return None
     limit, caps = known
-    return Heard(
+    return ReportedLimits(
         requests=_told(limit.requests), input_tokens=_told(limit.input_tokens),
         output_tokens=_told(limit.output_tokens), caps=caps,
     )  # fmt: skip

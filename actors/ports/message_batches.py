@@ -11,7 +11,7 @@ from cortex.values.reply import Reply
 from policies.failures.failure import Failure
 
 
-class Standing(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class BatchStatus(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How one message batch stands with its provider."""
 
     name: str
@@ -23,24 +23,24 @@ class Standing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Seconds since 1970, by the provider's clock."""
 
 
-class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class BatchRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One request of a submission: its custom id, and its body in the Messages form, JSON, without ``stream``."""
 
     custom_id: str
     body: bytes
 
 
-class Batches(Protocol):
+class MessageBatches(Protocol):
     """The message batches of one account. Nothing here raises anything but ``CancelledError``."""
 
-    async def submit(self, rows: Sequence[Row], timeout_s: float) -> str | Failure:
+    async def submit(self, rows: Sequence[BatchRequest], timeout_s: float) -> str | Failure:
         """Make a batch of these; its id. ``surely_not_made`` tells whether a failure leaves room for doubt."""
 
-    async def listed(self, since: str, not_before_s: float, batches_max: int) -> list[Standing] | Failure:
+    async def listed(self, since: str, not_before_s: float, batches_max: int) -> list[BatchStatus] | Failure:
         """The account's batches, newest first, down to the one named ``since`` (left out) or the first that was made
         before ``not_before_s``; at most so many."""
 
-    async def look(self, name: str) -> Standing | Failure:
+    async def look(self, name: str) -> BatchStatus | Failure:
         """How a batch stands."""
 
     def results(self, name: str) -> AsyncIterator[tuple[str, Reply | Failure]]:

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from actors.common.errors import ClearError
+from actors.common.errors import UserError
 from actors.journal.journal import Journal
-from actors.journal.reply_index import Memory
+from actors.journal.reply_index import ReplyCache
 from actors.ports.telemetry import Telemetry
 from cortex.state.program import Program
 
 
-class Away(Exception):
+class PeerUnavailable(Exception):
     """A peer does not answer now. It may be dead, or come back with what it held."""
 
 
-class Unbegun(Away):
+class ChannelNotStarted(PeerUnavailable):
     """A channel that nobody has told to begin, or that could not: it does not come back by itself."""
 
 
-class Gone(Exception):
+class PeerGone(Exception):
     """A peer is dead for good, or never was."""
 
 
-class Cut(Gone):
+class ClusterLost(PeerGone):
     """This process itself hears nothing of the cluster any more. The message says why, in a clause."""
 
 
-class ClusterError(ClearError):
+class ClusterError(UserError):
     """The cluster cannot be reached or used. The message is one clear line."""
 
 
@@ -37,7 +37,9 @@ class Peer(Protocol):
     name: str
 
     async def ask(self, method: str, *args: Any) -> Any:
-        """Call a method and wait for its answer. Raises ``Away``, ``Gone``, or what the method raised."""
+        """Call a method and wait for its answer. Raises ``PeerUnavailable``, ``PeerGone``, or what the method
+        raised.
+        """
 
     def tell(self, method: str, *args: Any) -> None:
         """Call a method and wait for nothing; a dead peer hears nothing."""
@@ -53,7 +55,7 @@ def is_near(peer: Peer) -> bool:
     return getattr(peer, "near", False)
 
 
-class Store(Protocol):
+class StateStore(Protocol):
     """A state folder as an actor uses it: what stands in it outlives whoever wrote it."""
 
     def prepare(self) -> object:
@@ -62,11 +64,11 @@ class Store(Protocol):
     def journal(self, job: str, *, create: bool = False) -> Journal:
         """A job's journal, opened for itself; ``create``: made if there is none. Raises ``StoreError``."""
 
-    def memory(self, job: str) -> Memory:
+    def memory(self, job: str) -> ReplyCache:
         """The index of remembered replies, as one job sees it. Raises ``StoreError``."""
 
 
-class Notes(Protocol):
+class NoteStore(Protocol):
     """A few words that outlive every actor, as long as the cluster lives."""
 
     def put(self, name: str, value: bytes) -> None:
@@ -80,7 +82,7 @@ class Runtime(Protocol):
     """The world as seen by actors. All arguments between actors are bytes, text and numbers."""
 
     @property
-    def notes(self) -> Notes:
+    def notes(self) -> NoteStore:
         """What outlives every actor."""
 
     @property
@@ -102,7 +104,7 @@ class Runtime(Protocol):
     async def is_dead(self, name: str, incarnation: str) -> bool:
         """Whether this incarnation of an actor is known to have ended. False is no proof that it lives."""
 
-    def store(self, folder: str) -> Store:
+    def store(self, folder: str) -> StateStore:
         """The state folder of that name."""
 
     def apart(self, journal: Journal) -> bool:

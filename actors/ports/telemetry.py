@@ -23,7 +23,7 @@ TRACEPARENT = "traceparent"
 _log = logging.getLogger("cortex.watching")
 
 
-class Took:
+class TurnTimings:
     """How long the parts of one turn took, in seconds; when it was over, in seconds since 1970."""
 
     __slots__ = ("absorb_s", "at_s", "commit_s", "select_s", "step_s", "waited_s")
@@ -38,7 +38,7 @@ class Took:
         """From the moment at which its first event was there until all were on disk."""
 
 
-class Watch(Protocol):
+class JobObserver(Protocol):
     """Looks on at one job."""
 
     def turn(self, seq: int, turn: events.Turn, out: commands.StepCommands, k: State) -> None:
@@ -49,7 +49,7 @@ class Watch(Protocol):
 
 
 @runtime_checkable
-class Rewatch(Protocol):
+class RestorableObserver(Protocol):
     """What a watch has, besides, that must go on where it was when its process was killed."""
 
     names_calls: bool
@@ -73,14 +73,14 @@ class Rewatch(Protocol):
 
 
 @runtime_checkable
-class Timed(Protocol):
+class TimedObserver(Protocol):
     """What a watch has, besides, that wants to know how long turns take."""
 
-    def took(self, took: Took) -> None:
+    def took(self, took: TurnTimings) -> None:
         """How long the turn took that is told next."""
 
 
-class Oversight(Protocol):
+class ClusterObserver(Protocol):
     """Looks on at the cortex."""
 
     def step(self, event: protocol.Event, out: list[protocol.Command]) -> None:
@@ -90,10 +90,10 @@ class Oversight(Protocol):
 class Telemetry(Protocol):
     """What looks on in one process."""
 
-    def watch(self, job: str, folder: str) -> Watches:
+    def watch(self, job: str, folder: str) -> JobObservers:
         """Those who look on at this job, whose channel comes to life here. ``folder``: where its state is."""
 
-    def oversee(self, state: SchedulerState) -> Oversight:
+    def oversee(self, state: SchedulerState) -> ClusterObserver:
         """Somebody to look on at the cortex, which comes to life here; ``state`` is its own, and is only read."""
 
     def take(self, headers: bytes) -> None:
@@ -106,16 +106,16 @@ class Telemetry(Protocol):
         """The process ends."""
 
 
-class Nobody:
+class NullObserver:
     """Looks on at nothing."""
 
-    def watch(self, job: str, folder: str) -> Watches:
+    def watch(self, job: str, folder: str) -> JobObservers:
         """Nobody."""
-        return Watches([])
+        return JobObservers([])
 
-    def oversee(self, state: SchedulerState) -> Oversight:
+    def oversee(self, state: SchedulerState) -> ClusterObserver:
         """Nobody."""
-        return Oversights([])
+        return ClusterObservers([])
 
     def take(self, headers: bytes) -> None:
         """There is no collector."""
@@ -128,22 +128,22 @@ class Nobody:
         """Nothing waits."""
 
 
-class Watches:
+class JobObservers:
     """Several as one. One that raises is let go."""
 
-    def __init__(self, each: Sequence[Watch]) -> None:
+    def __init__(self, each: Sequence[JobObserver]) -> None:
         self._are(list(each))
         self._seen = False
         """Whether the turn that is carried out has been seen."""
 
-    def _are(self, each: list[Watch]) -> None:
+    def _are(self, each: list[JobObserver]) -> None:
         # lists that are replaced, never changed: one that is let go may be one of those that are being told
         self._each = each
-        self._rewatch = [watch for watch in each if isinstance(watch, Rewatch)]
-        self._timed = [watch for watch in each if isinstance(watch, Timed)]
+        self._rewatch = [watch for watch in each if isinstance(watch, RestorableObserver)]
+        self._timed = [watch for watch in each if isinstance(watch, TimedObserver)]
         self._names = any(watch.names_calls for watch in self._rewatch)
 
-    def before(self, took: Took, seq: int, turn: events.Turn, out: commands.StepCommands, k: State) -> None:
+    def before(self, took: TurnTimings, seq: int, turn: events.Turn, out: commands.StepCommands, k: State) -> None:
         """A turn is on disk, and nothing that it leads to has begun. It is seen now where calls, or child jobs, are to
         carry the names of their spans; else when they are on their way: they do not wait for whoever looks on."""
         self._seen = self._names or commands.LaunchChildJob in set(map(type, out))
@@ -151,13 +151,13 @@ class Watches:
             self.took(took)
             self.turn(seq, turn, out, k)
 
-    def after(self, took: Took, seq: int, turn: events.Turn, out: commands.StepCommands, k: State) -> None:
+    def after(self, took: TurnTimings, seq: int, turn: events.Turn, out: commands.StepCommands, k: State) -> None:
         """All that it leads to has begun."""
         if not self._seen:
             self.took(took)
             self.turn(seq, turn, out, k)
 
-    def took(self, took: Took) -> None:
+    def took(self, took: TurnTimings) -> None:
         """Those that want to know hear it."""
         for watch in self._timed:
             try:
@@ -214,7 +214,7 @@ class Watches:
             except Exception:
                 _log.exception("%s did not end well", type(watch).__name__)
 
-    def _remind(self, of: Callable[[Rewatch], None]) -> None:
+    def _remind(self, of: Callable[[RestorableObserver], None]) -> None:
         for watch in self._rewatch:
             try:
                 of(watch)
@@ -226,10 +226,10 @@ class Watches:
         _log.exception("%s looks on no more", type(watch).__name__)
 
 
-class Oversights:
+class ClusterObservers:
     """Several as one."""
 
-    def __init__(self, each: list[Oversight]) -> None:
+    def __init__(self, each: list[ClusterObserver]) -> None:
         self._each = each
 
     def step(self, event: protocol.Event, out: list[protocol.Command]) -> None:

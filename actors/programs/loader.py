@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from hashlib import sha256
 from pathlib import Path
 
-from actors.common.errors import ClearError
+from actors.common.errors import UserError
 from actors.programs.fingerprint import fingerprint_of, modules_of, source_of
 from cortex.programs import READY
 from cortex.state.program import Program, build
@@ -29,11 +29,11 @@ _cut: set[str] = set()
 GUARD = 'put that below `if __name__ == "__main__":`'
 
 
-class NoSuchProgram(ClearError, ValueError):
+class NoSuchProgram(UserError, ValueError):
     """No program is found at that place. The message is one clear line."""
 
 
-class _Begins(BaseException):
+class _JobBegunOnImport(BaseException):
     """A module that is imported for its programs would begin a job. No author's ``except Exception`` is to catch it."""
 
 
@@ -41,7 +41,7 @@ def refuse_in_import() -> None:
     """Called before a job is begun from Python. A module that is imported for a program of it, to read or resume a job,
     ends there: what stands above is all that there was when the job was begun by that line, and nothing is paid."""
     if _importing.get():
-        raise _Begins
+        raise _JobBegunOnImport
 
 
 @contextlib.contextmanager
@@ -98,7 +98,8 @@ def find(where: str) -> type[Program]:
             else:
                 _look_in(Path.cwd())
                 module = importlib.import_module(module_name)
-    except (Exception, SystemExit, _Begins) as error:  # an author's module may raise anything while it is imported
+    # an author's module may raise anything while it is imported
+    except (Exception, SystemExit, _JobBegunOnImport) as error:
         raise _not_imported(where, error) from None
     found: object = module
     for part in class_name.split("."):
@@ -160,7 +161,8 @@ def programs_in(path: str) -> list[str]:
     try:
         with _import():
             module = _file(Path(path))
-    except (Exception, SystemExit, _Begins) as error:  # an author's module may raise anything while it is imported
+    # an author's module may raise anything while it is imported
+    except (Exception, SystemExit, _JobBegunOnImport) as error:
         raise _not_imported(path, error) from None
     own = _FILE_MODULE + sha256(str(Path(path).resolve()).encode()).hexdigest()[:12]
     return [
@@ -170,7 +172,7 @@ def programs_in(path: str) -> list[str]:
 
 
 def _not_imported(where: str, error: BaseException) -> NoSuchProgram:
-    if isinstance(error, _Begins):
+    if isinstance(error, _JobBegunOnImport):
         return NoSuchProgram(f"program {where!r} begins a job when it is imported: {GUARD}")
     module = where.rpartition(":")[0]
     if module == "__main__" or module.endswith(">"):
@@ -192,7 +194,7 @@ def _file(path: Path) -> object:
     _cut.discard(name)
     try:
         spec.loader.exec_module(module)
-    except _Begins:
+    except _JobBegunOnImport:
         _cut.add(name)
     except BaseException:
         del sys.modules[name]

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from actors.common.errors import ClearError
+from actors.common.errors import UserError
 from actors.sandbox.child_pool import Sandbox
 from cortex.programs.rlm import Kind, fault
 from cortex.programs.rlm_record import RecordedRun, said_of
@@ -32,11 +32,11 @@ TESTS_MAX = 50
 CALLS_MAX = 10_000
 
 
-class CrystalError(ClearError, ValueError):
+class SavedProgramError(UserError, ValueError):
     """A saved program cannot be read, run or kept. The message is one clear line."""
 
 
-class Origin(msgspec.Struct, frozen=True):
+class ProgramOrigin(msgspec.Struct, frozen=True):
     """Where it comes from."""
 
     job: str
@@ -45,7 +45,7 @@ class Origin(msgspec.Struct, frozen=True):
     cortex: str
 
 
-class Cost(msgspec.Struct, frozen=True, omit_defaults=True):
+class WritingCost(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the run that wrote it took; ``writing_calls`` are what running it again saves."""
 
     writing_calls: int
@@ -55,7 +55,7 @@ class Cost(msgspec.Struct, frozen=True, omit_defaults=True):
     usd: float | None = None
 
 
-class Approved(msgspec.Struct, frozen=True):
+class ProgramApproval(msgspec.Struct, frozen=True):
     """Who let it run, and which."""
 
     by: str
@@ -63,35 +63,35 @@ class Approved(msgspec.Struct, frozen=True):
     digest: str
 
 
-class Crystal(msgspec.Struct, frozen=True, omit_defaults=True):
+class SavedProgram(msgspec.Struct, frozen=True, omit_defaults=True):
     """A saved program."""
 
     name: str
     version: int
     question: str
     returns: Kind
-    origin: Origin
-    cost: Cost
+    origin: ProgramOrigin
+    cost: WritingCost
     pieces: tuple[str, ...]
-    approved: Approved | None = None
+    approved: ProgramApproval | None = None
 
     def digest(self) -> str:
         """Hash over what runs: name, version, question, kind of answer, code."""
         told = (self.name, self.version, self.question, self.returns, self.pieces)
         return hashlib.sha256(msgspec.json.encode(told)).hexdigest()
 
-    def approval(self, by: str, date: str) -> Crystal:
+    def approval(self, by: str, date: str) -> SavedProgram:
         """The same, approved as it stands."""
-        return msgspec.structs.replace(self, approved=Approved(by, date, self.digest()))
+        return msgspec.structs.replace(self, approved=ProgramApproval(by, date, self.digest()))
 
     def params(self) -> dict[str, Any]:
-        """What ``crystal`` is given to run it. Raises ``CrystalError`` where nobody approved it as it stands."""
+        """What ``crystal`` is given to run it. Raises ``SavedProgramError`` where nobody approved it as it stands."""
         which = f"{self.name} version {self.version}"
         if self.approved is None:
-            raise CrystalError(f"{which} is not approved: read it, then `cortex program approve {self.name}`")
+            raise SavedProgramError(f"{which} is not approved: read it, then `cortex program approve {self.name}`")
         if self.approved.digest != self.digest():
             by = self.approved.by
-            raise CrystalError(
+            raise SavedProgramError(
                 f"{which} was changed since {by} approved it: read it, then `cortex program approve {self.name}`"
             )
         return {
@@ -100,7 +100,7 @@ class Crystal(msgspec.Struct, frozen=True, omit_defaults=True):
         }  # fmt: skip
 
 
-class Case(msgspec.Struct, frozen=True, omit_defaults=True):
+class RecordedCase(msgspec.Struct, frozen=True, omit_defaults=True):
     """A recorded run: what went in, what was asked and answered, what came out."""
 
     version: int
@@ -115,55 +115,57 @@ class Case(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def place_of(name: str, folder: str = FOLDER) -> Path:
-    """The file of a saved program, of its name or its path. Raises ``CrystalError`` for what is no name."""
+    """The file of a saved program, of its name or its path. Raises ``SavedProgramError`` for what is no name."""
     if name.endswith(SUFFIX):
         return Path(name)
     if NAME.fullmatch(name) is None:
-        raise CrystalError(f"{name!r} is no name for a program: letters, digits, - and _ alone, 64 at most")
+        raise SavedProgramError(f"{name!r} is no name for a program: letters, digits, - and _ alone, 64 at most")
     return Path(folder) / f"{name}{SUFFIX}"
 
 
-def read(path: Path) -> Crystal:
-    """A saved program. Raises ``CrystalError``."""
+def read(path: Path) -> SavedProgram:
+    """A saved program. Raises ``SavedProgramError``."""
     try:
         found = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
-        raise CrystalError(f"{path}: no such saved program (cortex program save JOB --as NAME makes one)") from None
+        raise SavedProgramError(
+            f"{path}: no such saved program (cortex program save JOB --as NAME makes one)"
+        ) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise CrystalError(f"{path} cannot be read: {error}") from None
+        raise SavedProgramError(f"{path} cannot be read: {error}") from None
     form = found.pop("form", None)
     if form != FORM:
-        raise CrystalError(f"{path} has form {form!r}; this release reads form {FORM}")
+        raise SavedProgramError(f"{path} has form {form!r}; this release reads form {FORM}")
     try:
         found["pieces"] = [piece["code"].strip("\n") for piece in found.get("pieces", [])]
-        read_ = msgspec.convert(found, Crystal)
+        read_ = msgspec.convert(found, SavedProgram)
     except (msgspec.ValidationError, AttributeError, KeyError, TypeError) as error:
-        raise CrystalError(f"{path} is no saved program: {error}") from None
+        raise SavedProgramError(f"{path} is no saved program: {error}") from None
     if read_.name != path.name.removesuffix(SUFFIX):
-        raise CrystalError(f"{path} says that its name is {read_.name!r}: rename the one or the other")
+        raise SavedProgramError(f"{path} says that its name is {read_.name!r}: rename the one or the other")
     return read_
 
 
-def cases(path: Path) -> list[Case]:
-    """The recorded runs of a saved program. Raises ``CrystalError`` naming the line."""
+def cases(path: Path) -> list[RecordedCase]:
+    """The recorded runs of a saved program. Raises ``SavedProgramError`` naming the line."""
     place, found = _tests(path), []
     try:
         lines = place.read_bytes().splitlines()
     except FileNotFoundError:
-        raise CrystalError(f"{place}: its recorded runs are missing: take them from version control") from None
+        raise SavedProgramError(f"{place}: its recorded runs are missing: take them from version control") from None
     except OSError as error:
-        raise CrystalError(f"{place} cannot be read: {error}") from None
+        raise SavedProgramError(f"{place} cannot be read: {error}") from None
     for number, line in enumerate(lines, 1):
         try:
-            found.append(msgspec.json.decode(line, type=Case))
+            found.append(msgspec.json.decode(line, type=RecordedCase))
         except msgspec.DecodeError as error:
-            raise CrystalError(f"{place} line {number}: {error}") from None
+            raise SavedProgramError(f"{place} line {number}: {error}") from None
     if not found:
-        raise CrystalError(f"{place} holds no recorded run: take it from version control")
+        raise SavedProgramError(f"{place} holds no recorded run: take it from version control")
     return found
 
 
-def write(path: Path, kept: Crystal, tests: list[Case] | None = None) -> None:
+def write(path: Path, kept: SavedProgram, tests: list[RecordedCase] | None = None) -> None:
     """Put both files, each whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if tests is not None:
@@ -181,7 +183,7 @@ def _put(place: Path, content: bytes) -> None:
     os.replace(part, place)
 
 
-def _toml(kept: Crystal) -> str:
+def _toml(kept: SavedProgram) -> str:
     head = (
         f"# A program that a model wrote. Read it, then: cortex program approve {kept.name}\n"
         f"# Run it: cortex run {kept.name}{SUFFIX} INPUT. What is changed here must be approved again.\n"
@@ -210,13 +212,13 @@ def _code(code: str) -> str:
 # -- tests ---------------------------------------------------------------------------------------------------------
 
 
-def case_of(recorded: RecordedRun, job: str, version: int) -> Case:
+def case_of(recorded: RecordedRun, job: str, version: int) -> RecordedCase:
     """A recorded run as a test."""
     params = recorded.params
-    return Case(version, job, params["question"], params.get("context", ""), said_of(recorded), recorded.answer)
+    return RecordedCase(version, job, params["question"], params.get("context", ""), said_of(recorded), recorded.answer)
 
 
-def passes(sandbox: Sandbox, pieces: tuple[str, ...], returns: str, case: Case) -> str:
+def passes(sandbox: Sandbox, pieces: tuple[str, ...], returns: str, case: RecordedCase) -> str:
     """Run pieces with a recorded run's input and answers; what is wrong, in one line, or nothing."""
     answers: dict[str, list[PieceCallResult]] = {}
     for prompt, came in case.calls:
@@ -249,10 +251,10 @@ def passes(sandbox: Sandbox, pieces: tuple[str, ...], returns: str, case: Case) 
     return "it submits nothing"
 
 
-def needed(sandbox: Sandbox, recorded: RecordedRun, case: Case) -> tuple[str, ...]:
+def needed(sandbox: Sandbox, recorded: RecordedRun, case: RecordedCase) -> tuple[str, ...]:
     """Of the pieces of a run, so many of the last as give its answer: those before only looked around.
 
-    Raises ``CrystalError`` where not even all of them do.
+    Raises ``SavedProgramError`` where not even all of them do.
     """
     codes = tuple(piece.code for piece in recorded.pieces)
     why = "it has no pieces"
@@ -260,4 +262,4 @@ def needed(sandbox: Sandbox, recorded: RecordedRun, case: Case) -> tuple[str, ..
         why = passes(sandbox, codes[begin:], recorded.params.get("returns", "text"), case)
         if not why:
             return codes[begin:]
-    raise CrystalError(f"run again with its recorded calls it does not give its answer: {why}")
+    raise SavedProgramError(f"run again with its recorded calls it does not give its answer: {why}")

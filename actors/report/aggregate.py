@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from actors.history.annotated_turns import Reading, Settled, Step
+from actors.history.annotated_turns import AnnotatedTurn, JournalReader, SettledAttempt
 from actors.jobs.wait_reasons import named
-from actors.report.counters import Period, Sums, Track
-from actors.report.figures import NO_BRANCH, OUTSTANDING, PERIODS_MAX, SEGMENTS_MAX, Figures, Segment
+from actors.report.counters import BreakerPeriod, CallTotals, GoalTrack
+from actors.report.figures import NO_BRANCH, OUTSTANDING, PERIODS_MAX, SEGMENTS_MAX, AttemptSegment, ReportFigures
 from actors.report.labels import HELD, NAME_CHARACTERS, OPEN, SAID, breaker_of, name_of, said
-from actors.report.sketches import Series
+from actors.report.sketches import BinnedSeries
 from cortex.state import commands, events
 from cortex.state.state import ENDED, Goal, State
 from cortex.values.display import clipped
@@ -19,28 +19,28 @@ _ENDED_KEPT = 1_000
 """Goals that ended unnoticed, since another or the time ended them, before they are looked for."""
 
 
-def fold(readings: list[Reading], unnamed: bool = False) -> Figures:
+def fold(readings: list[JournalReader], unnamed: bool = False) -> ReportFigures:
     """The figures of a job: of all its readings, the job's own first. ``unnamed``: no text of the user's is kept."""
     begin_s, end_s = min(each.begin_s for each in readings), max(each.end_s for each in readings)
-    figures = Figures(begin_s, end_s, sum(each.turns for each in readings), unnamed)
+    figures = ReportFigures(begin_s, end_s, sum(each.turns for each in readings), unnamed)
     for reading in readings:
         figures.labelled[reading.name] = [f"{name}={value}" for name, value in reading.terms.labels.items()]
-        one = _One(figures, reading)
+        one = _JournalFold(figures, reading)
         for each in reading.steps():
             one.turn(each)
         one.close()
     return figures
 
 
-class _One:
+class _JournalFold:
     """One journal being folded."""
 
-    def __init__(self, figures: Figures, reading: Reading) -> None:
+    def __init__(self, figures: ReportFigures, reading: JournalReader) -> None:
         self._figures, self._reading, self._job = figures, reading, reading.name
         self._child = "~" in reading.name
-        self._cells: dict[tuple[int, str], Sums] = {}
+        self._cells: dict[tuple[int, str], CallTotals] = {}
         self._met: list[Route | None] = []
-        self._tracks: dict[int, Track] = {}
+        self._tracks: dict[int, GoalTrack] = {}
         self._last_s = reading.begin_s
         self._before: dict[str, int] = {}
         self._calls = 0
@@ -48,9 +48,9 @@ class _One:
         self._ended = 0
         self._flights = self._permits = 0
         self._events_permits: dict[int, int] = {}
-        self._open: dict[int, Period] = {}
+        self._open: dict[int, BreakerPeriod] = {}
 
-    def turn(self, each: Step) -> None:
+    def turn(self, each: AnnotatedTurn) -> None:
         """One turn of it."""
         figures, k, at_s = self._figures, self._reading.k, each.turn.at_s
         figures.in_flight.hold(self._last_s, at_s, self._flights)
@@ -108,7 +108,7 @@ class _One:
 
     # -- attempts --------------------------------------------------------------------------------------------------
 
-    def _settled(self, each: Settled) -> None:
+    def _settled(self, each: SettledAttempt) -> None:
         figures, event = self._figures, each.event
         self._cell(each.place, each.goal).take(each)
         figures.spent.add(each.at_s, each.known_nusd)
@@ -143,16 +143,16 @@ class _One:
             figures.branch(each.by or NO_BRANCH).take(each)
             self._segment(each, outcome)
 
-    def _segment(self, each: Settled, outcome: str) -> None:
+    def _segment(self, each: SettledAttempt, outcome: str) -> None:
         figures = self._figures
         if figures.segments is None:
             return
         made = (each.begun_s, each.at_s, each.by or NO_BRANCH, outcome, each.event.goal, self._job)
-        figures.segments.append(Segment(made))
+        figures.segments.append(AttemptSegment(made))
         if len(figures.segments) > SEGMENTS_MAX:
             figures.segments = None
 
-    def _cell(self, place: int, goal: Goal | None) -> Sums:
+    def _cell(self, place: int, goal: Goal | None) -> CallTotals:
         terms, kind = self._reading.terms, goal.kind if goal is not None else "unknown"
         route = terms.route if not place else terms.routes[place] if place < len(terms.routes) else None
         found = self._cells.get((id(route), kind))
@@ -167,7 +167,7 @@ class _One:
         sums.assumed_nusd += assumed_nusd
         sums.attempts += 1
 
-    def _count_alone(self, each: Settled, track: Track) -> None:
+    def _count_alone(self, each: SettledAttempt, track: GoalTrack) -> None:
         """What K would have counted."""
         figures = self._figures
         assert not isinstance(each.event, events.ReplyRecalled)
@@ -185,7 +185,7 @@ class _One:
         figures.failing(kind).take(at_s, count)
         series = figures.failed.get(kind)
         if series is None:
-            series = figures.failed[kind] = Series(figures.axis)
+            series = figures.failed[kind] = BinnedSeries(figures.axis)
         series.add(at_s, count)
 
     def _counts(self, k: State, at_s: float) -> None:
@@ -208,7 +208,7 @@ class _One:
         goal = k.goals.get(call.goal)
         track = self._tracks.get(call.goal)
         if track is None:
-            track = self._tracks[call.goal] = Track(self._job, call.goal, first_s=at_s)
+            track = self._tracks[call.goal] = GoalTrack(self._job, call.goal, first_s=at_s)
         if goal is not None:
             track.object, track.kind = goal, goal.kind
             track.name = track.name or ("" if figures.unnamed and not goal.row else name_of(goal, call.sample))
@@ -221,17 +221,17 @@ class _One:
         if figures.prompts.takes(size):
             figures.prompts.offer(size, (self._job, call.goal, call.attempt, size, constructor, track.name, call.body))
 
-    def _track(self, each: Settled) -> Track:
+    def _track(self, each: SettledAttempt) -> GoalTrack:
         found = self._tracks.get(each.event.goal)
         if found is None:
-            found = self._tracks[each.event.goal] = Track(self._job, each.event.goal, first_s=each.begun_s)
+            found = self._tracks[each.event.goal] = GoalTrack(self._job, each.event.goal, first_s=each.begun_s)
             if each.goal is not None:
                 found.object, found.kind = each.goal, each.goal.kind
                 if each.goal.row or not self._figures.unnamed:
                     found.name = name_of(each.goal, each.event.sample)
         return found
 
-    def _ends(self, k: State, settled: list[Settled], at_s: float) -> None:
+    def _ends(self, k: State, settled: list[SettledAttempt], at_s: float) -> None:
         for each in settled:
             track = self._tracks.get(each.event.goal)
             if track is not None and (each.goal is None or each.goal.status in ENDED):
@@ -248,7 +248,7 @@ class _One:
             if all_of_them or (isinstance(goal, Goal) and goal.status in ENDED):
                 self._end(k, track)
 
-    def _end(self, k: State, track: Track) -> None:
+    def _end(self, k: State, track: GoalTrack) -> None:
         goal, figures = track.object, self._figures
         del self._tracks[track.goal]
         track.object = None
@@ -265,18 +265,18 @@ class _One:
                 self._keep(track)
         self._outstanding(track)
 
-    def _to_parent(self, track: Track, goal: Goal) -> None:
+    def _to_parent(self, track: GoalTrack, goal: Goal) -> None:
         """Votes leave K; what they cost is their election's."""
         known = self._figures.own.get((self._job, goal.parent)) or self._tracks.get(goal.parent)
         if known is None:
-            known = self._tracks[goal.parent] = Track(self._job, goal.parent, first_s=track.first_s)
+            known = self._tracks[goal.parent] = GoalTrack(self._job, goal.parent, first_s=track.first_s)
             known.object = self._reading.k.goals.get(goal.parent) if self._reading.k is not None else None
             if isinstance(known.object, Goal):
                 known.kind = known.object.kind
                 known.name = "" if self._figures.unnamed else name_of(known.object, "")
         known.add(track)
 
-    def _keep(self, track: Track) -> None:
+    def _keep(self, track: GoalTrack) -> None:
         own = self._figures.own
         before = own.get((self._job, track.goal))
         if before is not None:
@@ -284,7 +284,7 @@ class _One:
         else:
             own[self._job, track.goal] = track
 
-    def _outstanding(self, track: Track) -> None:
+    def _outstanding(self, track: GoalTrack) -> None:
         figures = self._figures
         figures.slowest.offer(track.took_s, track)
         if track.known_nusd:
@@ -324,13 +324,13 @@ class _One:
         if not state or len(figures.periods) >= PERIODS_MAX:
             return
         route = named(routes[event.route]) if event.route < len(routes) else "a route that is gone"
-        period = self._open[event.route] = Period(route, state, at_s, at_s, event.why)
+        period = self._open[event.route] = BreakerPeriod(route, state, at_s, at_s, event.why)
         figures.periods.append(period)
         if state == OPEN:
             figures.happened(at_s, f"the breaker of {route} opened: {event.why or 'no reason was given'}")
 
 
-def _carried_attempts(reading: Reading) -> int:
+def _carried_attempts(reading: JournalReader) -> int:
     """Attempts that the job had made before its program changed and it began anew: they are not in these turns."""
     for batch in reading.opened.batches:
         for event in batch:

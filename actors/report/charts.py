@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Any
 
-from actors.report.figures import SEGMENTS_MAX, Figures
+from actors.report.figures import SEGMENTS_MAX, ReportFigures
 from actors.report.labels import HALF_OPEN, HELD, OPEN
 from actors.report.palette import mark_of
-from actors.report.sketches import Axis, Digest, Series
+from actors.report.sketches import BinnedSeries, QuantileSketch, TimeAxis
 from policies.estimates.price import usd
 
 Chart = dict[str, Any]
@@ -17,7 +17,7 @@ WAITS_WORTH_S = 0.1
 _UNITS = ((2 * 86_400, 86_400.0, "days"), (2 * 3_600, 3_600.0, "hours"), (600, 60.0, "minutes"))
 
 
-def charts(figures: Figures, concurrency: int, cap_nusd: int | None) -> list[Chart]:
+def charts(figures: ReportFigures, concurrency: int, cap_nusd: int | None) -> list[Chart]:
     """All charts that have something to show."""
     time, unit = _time(figures)
     found = [
@@ -31,7 +31,7 @@ def charts(figures: Figures, concurrency: int, cap_nusd: int | None) -> list[Cha
     return [chart for chart in found if chart is not None]
 
 
-def _time(figures: Figures) -> tuple[list[float], str]:
+def _time(figures: ReportFigures) -> tuple[list[float], str]:
     """The middles of the bins since the beginning, and their unit."""
     seconds = figures.axis.middles()
     whole = figures.axis.width_s * figures.axis.bins
@@ -43,7 +43,9 @@ def _scale(unit: str) -> float:
     return next((scale for _, scale, name in _UNITS if name == unit), 1.0)
 
 
-def _over_time(name: str, title: str, unit: str, y: str, traces: list[Chart], figures: Figures, said: str) -> Chart:
+def _over_time(
+    name: str, title: str, unit: str, y: str, traces: list[Chart], figures: ReportFigures, said: str
+) -> Chart:
     """A chart over time, with the times at which a route was not well behind it."""
     return {
         "id": name, "title": title, "x": f"{unit} since the beginning", "y": y, "traces": traces,
@@ -51,7 +53,7 @@ def _over_time(name: str, title: str, unit: str, y: str, traces: list[Chart], fi
     }  # fmt: skip
 
 
-def _bands(figures: Figures, scale: float) -> list[Chart]:
+def _bands(figures: ReportFigures, scale: float) -> list[Chart]:
     """The times at which a route was not well, as they were; where they are very many, the bins that they fill by half
     or more."""
     axis, marks = figures.axis, {OPEN: "open", HALF_OPEN: "half", HELD: "held"}
@@ -69,9 +71,9 @@ def _bands(figures: Figures, scale: float) -> list[Chart]:
 _BANDS = 40
 
 
-def _filled(axis: Axis, periods: list[tuple[float, float]]) -> list[tuple[float, float]]:
+def _filled(axis: TimeAxis, periods: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """Runs of bins, half of which or more lies within the periods."""
-    held = Series(axis)
+    held = BinnedSeries(axis)
     for from_s, to_s in periods:
         held.hold(from_s, to_s)
     found: list[tuple[float, float]] = []
@@ -87,7 +89,7 @@ def _rates(values: list[float], width_s: float) -> list[float]:
     return [float(f"{value / width_s:.4g}") for value in values]
 
 
-def _calls(figures: Figures, time: list[float], unit: str) -> Chart:
+def _calls(figures: ReportFigures, time: list[float], unit: str) -> Chart:
     width_s = figures.axis.width_s
     named = [("answered", figures.answered)] + ([("reused", figures.reused)] if any(figures.reused.values) else [])
     named += sorted(figures.failed.items())
@@ -105,7 +107,7 @@ def _calls(figures: Figures, time: list[float], unit: str) -> Chart:
     return chart | {"stacked": True}
 
 
-def _flight(figures: Figures, time: list[float], unit: str, concurrency: int) -> Chart:
+def _flight(figures: ReportFigures, time: list[float], unit: str, concurrency: int) -> Chart:
     flights, permits = figures.in_flight.means(), figures.permits.means()
     traces = [
         {"type": "area", "name": "in flight", "mark": "answered", "x": time, "y": flights},
@@ -119,7 +121,7 @@ def _flight(figures: Figures, time: list[float], unit: str, concurrency: int) ->
     return chart | ({"limit": limit} if concurrency <= 3 * max(1, figures.permits_most) else {})
 
 
-def _branches(figures: Figures, time: list[float], unit: str) -> Chart | None:
+def _branches(figures: ReportFigures, time: list[float], unit: str) -> Chart | None:
     if not figures.branches:
         return None
     rows = [
@@ -151,7 +153,7 @@ def _branches(figures: Figures, time: list[float], unit: str) -> Chart | None:
     return chart | {"table": table, "rows": len(names)}
 
 
-def _lanes(figures: Figures, unit: str) -> Chart:
+def _lanes(figures: ReportFigures, unit: str) -> Chart:
     """Every attempt as a line: in its branch, each in a lane that is free."""
     scale, begin_s = _scale(unit), figures.axis.begin_s
     lanes: dict[str, list[float]] = {}
@@ -181,7 +183,7 @@ def _lanes(figures: Figures, unit: str) -> Chart:
     return chart | {"ticks": ticks, "rows": offset}
 
 
-def _latency_over_time(figures: Figures, time: list[float], unit: str) -> Chart | None:
+def _latency_over_time(figures: ReportFigures, time: list[float], unit: str) -> Chart | None:
     if not figures.latency.count:
         return None
     places = [place for place, each in enumerate(figures.latencies) if each.count]
@@ -196,7 +198,7 @@ def _latency_over_time(figures: Figures, time: list[float], unit: str) -> Chart 
     return _over_time("latency-time", "How long answers took, over time", unit, "seconds", traces, figures, said)
 
 
-def _spent(figures: Figures, time: list[float], unit: str, cap_nusd: int | None) -> Chart | None:
+def _spent(figures: ReportFigures, time: list[float], unit: str, cap_nusd: int | None) -> Chart | None:
     if not any(figures.spent.values):
         return None
     total = [float(f"{usd(round(amount)):.5g}") for amount in accumulate(figures.spent.values)]
@@ -208,14 +210,14 @@ def _spent(figures: Figures, time: list[float], unit: str, cap_nusd: int | None)
     return chart
 
 
-def _waits(figures: Figures) -> Chart | None:
+def _waits(figures: ReportFigures) -> Chart | None:
     if figures.waits.most < WAITS_WORTH_S:
         return None
     title = "How long calls stood in a branch's queue"
     return _distribution("waits", title, figures.waits, "seconds before it was sent")
 
 
-def _distribution(name: str, title: str, digest: Digest, unit: str, whole: bool = False) -> Chart | None:
+def _distribution(name: str, title: str, digest: QuantileSketch, unit: str, whole: bool = False) -> Chart | None:
     """A histogram whose bars grow with the values."""
     if not digest.count or digest.most <= 0.001 * (not whole):
         return None

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from actors.history.annotated_turns import Settled
-from actors.report.sketches import Axis, Digest, Series
+from actors.history.annotated_turns import SettledAttempt
+from actors.report.sketches import BinnedSeries, QuantileSketch, TimeAxis
 from cortex.state import events
 from cortex.values.display import clipped
 
@@ -16,7 +16,7 @@ MESSAGES_KEPT = 40
 MESSAGE_CHARACTERS = 300
 
 
-class Sums(msgspec.Struct):
+class CallTotals(msgspec.Struct):
     """Calls and what they cost, of one route, one kind of goal, one label."""
 
     attempts: int = 0
@@ -30,7 +30,7 @@ class Sums(msgspec.Struct):
     known_nusd: int = 0
     assumed_nusd: int = 0
 
-    def take(self, each: Settled) -> None:
+    def take(self, each: SettledAttempt) -> None:
         """One more attempt, or remembered reply."""
         event = each.event
         if not each.counts:
@@ -51,13 +51,13 @@ class Sums(msgspec.Struct):
         self.cache_read_tokens += usage.cache_read_tokens
         self.cache_creation_tokens += usage.cache_creation_tokens
 
-    def add(self, more: Sums) -> None:
+    def add(self, more: CallTotals) -> None:
         """These sums and others together."""
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + getattr(more, name))
 
 
-class Failing(msgspec.Struct):
+class FailureCount(msgspec.Struct):
     """Failures of one kind."""
 
     count: int = 0
@@ -87,16 +87,16 @@ class Failing(msgspec.Struct):
             self.others += 1
 
 
-class Branch:
+class BranchActivity:
     """What one branch did, over time."""
 
-    def __init__(self, axis: Axis) -> None:
-        self.busy = Series(axis)
-        self.broke = Series(axis)
+    def __init__(self, axis: TimeAxis) -> None:
+        self.busy = BinnedSeries(axis)
+        self.broke = BinnedSeries(axis)
         self.answered = self.failed = 0
-        self.elapsed = Digest()
+        self.elapsed = QuantileSketch()
 
-    def take(self, each: Settled) -> None:
+    def take(self, each: SettledAttempt) -> None:
         """One more attempt of it."""
         self.busy.hold(each.begun_s, each.at_s)
         if isinstance(each.event, events.AttemptFailed):
@@ -107,7 +107,7 @@ class Branch:
             self.elapsed.add(each.elapsed_s)
 
 
-class Period(msgspec.Struct):
+class BreakerPeriod(msgspec.Struct):
     """A time in which the breaker of a route was not closed."""
 
     route: str
@@ -118,7 +118,7 @@ class Period(msgspec.Struct):
     why: str
 
 
-class Track(msgspec.Struct):
+class GoalTrack(msgspec.Struct):
     """One goal under way, or one that stands out."""
 
     job: str
@@ -148,7 +148,7 @@ class Track(msgspec.Struct):
         """From its first call to its last answer, waits and retries included."""
         return max(0.0, self.last_s - self.first_s)
 
-    def add(self, more: Track) -> None:
+    def add(self, more: GoalTrack) -> None:
         """What was done for another goal was done for this one."""
         self.first_s = min(self.first_s, more.first_s)
         self.last_s = max(self.last_s, more.last_s)

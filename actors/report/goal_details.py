@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from actors.history.annotated_turns import Reading, Settled, Step
+from actors.history.annotated_turns import AnnotatedTurn, JournalReader, SettledAttempt
 from actors.jobs.wait_reasons import named
 from cortex.state import commands, events
 from cortex.state.state import State
@@ -20,7 +20,7 @@ REPLY_CHARACTERS = 400
 MESSAGE_CHARACTERS = 300
 
 
-class Story(msgspec.Struct):
+class GoalDetails(msgspec.Struct):
     """What is known of one goal, in the order in which it happened."""
 
     prompt: str = ""
@@ -41,30 +41,32 @@ class Story(msgspec.Struct):
 Key = tuple[str, int]
 
 
-def stories(reading: Reading, chosen: set[Key], text: bool) -> dict[Key, Story]:
+def stories(reading: JournalReader, chosen: set[Key], text: bool) -> dict[Key, GoalDetails]:
     """The stories of those of the chosen goals that this journal is about. ``text``: with prompts and replies."""
     ids = {goal for job, goal in chosen if job == reading.name}
-    told: dict[Key, Story] = {}
+    told: dict[Key, GoalDetails] = {}
     if not ids:
         return told
     for each in reading.steps():
         for one in each.settled:
             home = _home(one)
             if home in ids:
-                _settled(told.setdefault((reading.name, home), Story()), one, reading, text)
+                _settled(told.setdefault((reading.name, home), GoalDetails()), one, reading, text)
         _others(each, ids, told, reading.name, text)
         if reading.k is not None:
             _asked(each, ids, told, reading, reading.k, text)
     return told
 
 
-def _home(one: Settled) -> int:
+def _home(one: SettledAttempt) -> int:
     """The goal that the attempt is told of: a vote is a part of the story of what was voted on."""
     goal = one.goal
     return goal.parent if goal is not None and goal.kind == VOTE and goal.parent else one.event.goal
 
 
-def _asked(each: Step, ids: set[int], told: dict[Key, Story], reading: Reading, k: State, text: bool) -> None:
+def _asked(
+    each: AnnotatedTurn, ids: set[int], told: dict[Key, GoalDetails], reading: JournalReader, k: State, text: bool
+) -> None:
     for command in each.out:
         if not isinstance(command, commands.Call):
             continue
@@ -73,7 +75,7 @@ def _asked(each: Step, ids: set[int], told: dict[Key, Story], reading: Reading, 
         home = goal.parent if goal is not None and vote else command.goal
         if home not in ids:
             continue
-        story = told.setdefault((reading.name, home), Story())
+        story = told.setdefault((reading.name, home), GoalDetails())
         route = f" of {named(reading.terms.routes[command.route])}" if command.route else ""
         what = f"vote {command.sample}" if vote else f"attempt {command.attempt}"
         how = f", framed: {goal.constructor}" if goal is not None and goal.constructor else ""
@@ -82,7 +84,7 @@ def _asked(each: Step, ids: set[int], told: dict[Key, Story], reading: Reading, 
             story.prompt = clip(text_of(command.body), PROMPT_CHARACTERS)
 
 
-def _settled(story: Story, one: Settled, reading: Reading, text: bool) -> None:
+def _settled(story: GoalDetails, one: SettledAttempt, reading: JournalReader, text: bool) -> None:
     event = one.event
     where = f" at {event.by}" if not isinstance(event, events.ReplyRecalled) and event.by else ""
     waited = f" after {one.waited_s:.3f} s in its queue" if one.waited_s >= 0.001 else ""
@@ -109,7 +111,7 @@ def _settled(story: Story, one: Settled, reading: Reading, text: bool) -> None:
         story.add(one.at_s, "failed", "a reply was discarded, and another sample asked for", why if text else "")
 
 
-def _others(each: Step, ids: set[int], told: dict[Key, Story], job: str, text: bool) -> None:
+def _others(each: AnnotatedTurn, ids: set[int], told: dict[Key, GoalDetails], job: str, text: bool) -> None:
     """What a tool or a child job brought."""
     for batch in each.turn.batches:
         for event in batch:
@@ -119,7 +121,7 @@ def _others(each: Step, ids: set[int], told: dict[Key, Story], job: str, text: b
                 failed = event.failure is not None
                 words = clipped(event.failure.message if event.failure else repr(value), MESSAGE_CHARACTERS)
                 kind = f"failed: {event.failure.kind}" if event.failure is not None else "is over"
-                story = told.setdefault((job, event.goal), Story())
+                story = told.setdefault((job, event.goal), GoalDetails())
                 story.add(each.turn.at_s, "failed" if failed else "other", f"{what} {kind}", words if text else "")
 
 

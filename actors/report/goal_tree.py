@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from actors.history.annotated_turns import Reading
-from actors.report.counters import Track
-from actors.report.figures import Figures
+from actors.history.annotated_turns import JournalReader
+from actors.report.counters import GoalTrack
+from actors.report.figures import ReportFigures
 from actors.report.labels import name_of
 from cortex.state.state import Goal, Status
 from cortex.values.election import VOTE
@@ -20,17 +20,17 @@ CHILDREN_MAX = 10
 """By each measure, of one goal."""
 
 
-class Key(NamedTuple):
+class GoalKey(NamedTuple):
     """A goal among those of a job and its child jobs."""
 
     job: str
     goal: int
 
 
-class Node(msgspec.Struct):
+class GoalNode(msgspec.Struct):
     """One goal with everything below it."""
 
-    key: Key
+    key: GoalKey
     name: str
     kind: str
     status: str
@@ -57,36 +57,36 @@ class Node(msgspec.Struct):
         return max(0.0, self.last_s - self.first_s)
 
 
-class _Grown:
+class _GoalForest:
     """All goals, and who is below whom."""
 
-    def __init__(self, readings: list[Reading], figures: Figures) -> None:
-        self.goals: dict[Key, Goal] = {}
-        self.children: dict[Key, list[Key]] = {}
-        self.tops: list[Key] = []
+    def __init__(self, readings: list[JournalReader], figures: ReportFigures) -> None:
+        self.goals: dict[GoalKey, Goal] = {}
+        self.children: dict[GoalKey, list[GoalKey]] = {}
+        self.tops: list[GoalKey] = []
         own = readings[0].name
         for reading in readings:
             if reading.k is None:
                 continue
             name, _, number = reading.name.rpartition("~")
-            home = Key(name, int(number)) if reading.name != own and number.isdecimal() else None
+            home = GoalKey(name, int(number)) if reading.name != own and number.isdecimal() else None
             for goal in reading.k.goals.values():
                 if goal.kind == VOTE:
                     continue
-                key = Key(reading.name, goal.id)
+                key = GoalKey(reading.name, goal.id)
                 self.goals[key] = goal
-                above = Key(reading.name, goal.parent) if goal.parent else home
+                above = GoalKey(reading.name, goal.parent) if goal.parent else home
                 if above is None:
                     self.tops.append(key)
                 else:
                     self.children.setdefault(above, []).append(key)
         self.tops += [key for above, below in self.children.items() if above not in self.goals for key in below]
         self._figures = figures
-        self.nodes: dict[Key, Node] = {}
+        self.nodes: dict[GoalKey, GoalNode] = {}
         for key in self.tops:
             self._sum(key)
 
-    def _sum(self, top: Key) -> None:
+    def _sum(self, top: GoalKey) -> None:
         """Sums from below, however deep."""
         order, stack = [], [top]
         while stack:
@@ -98,19 +98,19 @@ class _Grown:
             for child in self.children.get(key, ()):
                 _add(node, self.nodes[child])
 
-    def _node(self, key: Key) -> Node:
+    def _node(self, key: GoalKey) -> GoalNode:
         goal = self.goals[key]
-        track = self._figures.own.get((key.job, key.goal)) or Track(key.job, key.goal)
+        track = self._figures.own.get((key.job, key.goal)) or GoalTrack(key.job, key.goal)
         failed = goal.status == Status.FAILED
         name = "" if self._figures.unnamed else name_of(goal, goal.sample)
         said = f"{goal.failure.kind}: {goal.failure.message}"[:300] if failed and goal.failure is not None else ""
-        return Node(
+        return GoalNode(
             key, name, goal.kind, goal.status.name.lower(), 1, int(failed), track.attempts, track.failed,
             track.known_nusd, track.busy_s, track.first_s, track.last_s, said,
         )  # fmt: skip
 
 
-def _add(node: Node, below: Node) -> None:
+def _add(node: GoalNode, below: GoalNode) -> None:
     node.goals += below.goals
     node.failed_goals += below.failed_goals
     node.attempts += below.attempts
@@ -121,17 +121,17 @@ def _add(node: Node, below: Node) -> None:
     node.last_s = max(node.last_s, below.last_s)
 
 
-def tree(readings: list[Reading], figures: Figures, nodes_max: int = NODES_MAX) -> list[Node]:
+def tree(readings: list[JournalReader], figures: ReportFigures, nodes_max: int = NODES_MAX) -> list[GoalNode]:
     """The nodes that a page shows, the job itself first; each names the places of its children. Empty where K keeps no
     goals."""
-    grown = _Grown(readings, figures)
+    grown = _GoalForest(readings, figures)
     if not grown.nodes:
         return []
-    root = Node(Key(readings[0].name, 0), readings[0].name, "job", "", 0)
+    root = GoalNode(GoalKey(readings[0].name, 0), readings[0].name, "job", "", 0)
     for key in grown.tops:
         _add(root, grown.nodes[key])
     shown, turn = [root], count()
-    waiting: list[tuple[float, int, int, list[Key]]] = [(0.0, next(turn), 0, grown.tops)]
+    waiting: list[tuple[float, int, int, list[GoalKey]]] = [(0.0, next(turn), 0, grown.tops)]
     while waiting and len(shown) < nodes_max:
         _, _, place, below = heapq.heappop(waiting)
         chosen = _chosen([grown.nodes[key] for key in below], nodes_max - len(shown))
@@ -151,23 +151,23 @@ def tree(readings: list[Reading], figures: Figures, nodes_max: int = NODES_MAX) 
     return shown
 
 
-def _chosen(nodes: list[Node], room: int) -> list[Node]:
+def _chosen(nodes: list[GoalNode], room: int) -> list[GoalNode]:
     """The largest few by each measure, in their own order."""
     if len(nodes) > CHILDREN_MAX:
-        found: dict[Key, Node] = {}
+        found: dict[GoalKey, GoalNode] = {}
         for measure in (_cost, _time, _failed):
             found |= {node.key: node for node in heapq.nlargest(CHILDREN_MAX, nodes, key=measure)}
         nodes = sorted(found.values(), key=lambda node: node.key.goal)
     return nodes[:room]
 
 
-def _cost(node: Node) -> float:
+def _cost(node: GoalNode) -> float:
     return node.known_nusd
 
 
-def _time(node: Node) -> float:
+def _time(node: GoalNode) -> float:
     return node.took_s
 
 
-def _failed(node: Node) -> float:
+def _failed(node: GoalNode) -> float:
     return node.failed_goals * 1_000_000 + node.failed

@@ -16,14 +16,14 @@ import jinja2
 import msgspec
 
 from actors.common.units import clock
-from actors.history.annotated_turns import Reading, priced
+from actors.history.annotated_turns import JournalReader, priced
 from actors.report.charts import charts
-from actors.report.counters import Failing, Sums, Track
-from actors.report.figures import PROMPTS, Figures
-from actors.report.goal_details import Key, Story, clip, stories
-from actors.report.goal_tree import Node, tree
+from actors.report.counters import CallTotals, FailureCount, GoalTrack
+from actors.report.figures import PROMPTS, ReportFigures
+from actors.report.goal_details import GoalDetails, Key, clip, stories
+from actors.report.goal_tree import GoalNode, tree
 from actors.report.palette import DARK, LIGHT, MARKS_DARK, MARKS_LIGHT, PATTERNS, style
-from actors.report.sentences import MEANINGS, Ending, cautions, sentences
+from actors.report.sentences import MEANINGS, JobEnding, cautions, sentences
 from cortex.values.display import text_of
 from cortex.values.limits import JobTerms
 from policies.estimates.price import usd, usd_text
@@ -38,15 +38,15 @@ NO_CHARTS = "the charts are drawn by plotly: pip install 'cortex-bounded-calls[r
 class Report(msgspec.Struct, kw_only=True):
     """All that a page is made of."""
 
-    ending: Ending
-    readings: list[Reading]
-    figures: Figures
-    nodes: list[Node]
-    told: dict[Key, Story]
+    ending: JobEnding
+    readings: list[JournalReader]
+    figures: ReportFigures
+    nodes: list[GoalNode]
+    told: dict[Key, GoalDetails]
     text: bool
 
 
-def report(readings: list[Reading], ending: Ending, figures: Figures, text: bool = True) -> Report:
+def report(readings: list[JournalReader], ending: JobEnding, figures: ReportFigures, text: bool = True) -> Report:
     """The stories of what stands out, read in a second pass. ``text``: with prompts and replies."""
     nodes = tree(readings, figures)
     chosen: dict[Key, None] = {}
@@ -55,13 +55,13 @@ def report(readings: list[Reading], ending: Ending, figures: Figures, text: bool
     for node in nodes:
         if len(chosen) < STORIES_MAX and node.key.goal and (node.attempts or node.status == "failed"):
             chosen[node.key.job, node.key.goal] = None
-    told: dict[Key, Story] = {}
+    told: dict[Key, GoalDetails] = {}
     for reading in readings:
         told |= stories(reading, set(chosen), text)
     return Report(ending=ending, readings=readings, figures=figures, nodes=nodes, told=told, text=text)
 
 
-def _standing_out(figures: Figures) -> list[Track]:
+def _standing_out(figures: ReportFigures) -> list[GoalTrack]:
     lists = (figures.failed_goals, figures.slowest.largest(), figures.dearest.largest(), figures.retried.largest())
     return [track for each in lists for track in each]
 
@@ -120,7 +120,7 @@ def _told(made: Report, drawn: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _row(track: Track, begin_s: float) -> dict[str, Any]:
+def _row(track: GoalTrack, begin_s: float) -> dict[str, Any]:
     return {
         "key": f"{track.job} {track.goal}", "name": track.name or f"goal {track.goal}", "kind": track.kind,
         "begun": round(track.first_s - begin_s, 3), "took": round(track.took_s, 3), "attempts": track.attempts,
@@ -129,7 +129,7 @@ def _row(track: Track, begin_s: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _node(node: Node, begin_s: float) -> list[Any]:
+def _node(node: GoalNode, begin_s: float) -> list[Any]:
     return [
         f"{node.key.job} {node.key.goal}", node.name, node.kind, node.status, node.goals, node.attempts, node.failed,
         usd(node.known_nusd), round(node.took_s, 3), node.failed_goals, node.children, node.more, usd(node.more_nusd),
@@ -137,12 +137,12 @@ def _node(node: Node, begin_s: float) -> list[Any]:
     ]  # fmt: skip
 
 
-def _story(story: Story, begin_s: float) -> dict[str, Any]:
+def _story(story: GoalDetails, begin_s: float) -> dict[str, Any]:
     lines = [[round(at_s - begin_s, 3), kind, said, text] for at_s, kind, said, text in story.lines]
     return {"prompt": story.prompt, "lines": lines, "more": story.more}
 
 
-def _some(figures: Figures) -> list[tuple[str, str, list[Track]]]:
+def _some(figures: ReportFigures) -> list[tuple[str, str, list[GoalTrack]]]:
     found = [
         ("failed", "Failed", figures.failed_goals), ("slowest", "Slowest", figures.slowest.largest()),
         ("dearest", "Dearest", figures.dearest.largest()), ("retried", "Most retried", figures.retried.largest()),
@@ -201,11 +201,11 @@ def _costs(made: Report) -> list[dict[str, Any]]:
     return tables
 
 
-def _dearest(sums: dict[str, Sums]) -> list[tuple[str, Sums]]:
+def _dearest(sums: dict[str, CallTotals]) -> list[tuple[str, CallTotals]]:
     return sorted(sums.items(), key=lambda each: (-each[1].known_nusd, -each[1].attempts, each[0]))[:50]
 
 
-def _cost_row(name: str, sums: Sums, whole: int) -> dict[str, Any]:
+def _cost_row(name: str, sums: CallTotals, whole: int) -> dict[str, Any]:
     paid = sums.known_nusd + sums.assumed_nusd
     each = sums.known_nusd // sums.answered if sums.answered else 0
     return {
@@ -217,7 +217,7 @@ def _cost_row(name: str, sums: Sums, whole: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _failures(figures: Figures) -> list[dict[str, Any]]:
+def _failures(figures: ReportFigures) -> list[dict[str, Any]]:
     whole = max(1, max((each.count for each in figures.failures.values()), default=1))
     return [
         {
@@ -229,7 +229,7 @@ def _failures(figures: Figures) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _examples(each: Failing) -> list[tuple[int, str, str]]:
+def _examples(each: FailureCount) -> list[tuple[int, str, str]]:
     most = sorted(each.messages.items(), key=lambda pair: -pair[1])[:5]
     return [(count, said, each.goals.get(said, "")) for said, count in most]
 
@@ -251,13 +251,13 @@ def _prompts(made: Report) -> list[dict[str, Any]]:
     return found
 
 
-def _constructors(figures: Figures) -> list[tuple[str, int, int, int]]:
+def _constructors(figures: ReportFigures) -> list[tuple[str, int, int, int]]:
     known = figures.constructors.items()
     rows = [(name or "unnamed", calls, total // calls, most) for name, (calls, total, most) in known]
     return sorted(rows, key=lambda row: -row[1] * row[2])[:50]
 
 
-def _carried_nusd(reading: Reading) -> int | None:
+def _carried_nusd(reading: JournalReader) -> int | None:
     terms_opened = next(event for batch in reading.opened.batches for event in batch if hasattr(event, "carried"))
     carried = terms_opened.carried
     return carried.known_nusd + carried.assumed_nusd if carried is not None else None

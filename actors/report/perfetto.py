@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from actors.history.annotated_turns import Reading, Settled, Step
+from actors.history.annotated_turns import AnnotatedTurn, JournalReader, SettledAttempt
 from actors.jobs.wait_reasons import named
 from actors.report.labels import SAID, breaker_of, name_of, said
 from cortex.state import events
@@ -31,13 +31,13 @@ MESSAGE_CHARACTERS = 200
 Mark = dict[str, Any]
 
 
-def trace(readings: list[Reading], text: bool = True) -> Iterator[bytes]:
+def trace(readings: list[JournalReader], text: bool = True) -> Iterator[bytes]:
     """The file, piece by piece. ``text``: with what failures said and how goals are called."""
     yield b'{"displayTimeUnit":"ms","traceEvents":[\n'
     first = True
     begin_s = min(reading.begin_s for reading in readings)
     for number, reading in enumerate(readings, start=1):
-        for mark in _One(number, reading, begin_s, text).marks():
+        for mark in _JournalMarks(number, reading, begin_s, text).marks():
             yield (b"" if first else b",\n") + _encode(mark)
             first = False
     facts = {"job": readings[0].name, "begin_s": begin_s, "program_replayed": not readings[0].changed}
@@ -59,10 +59,10 @@ class _Lanes:
         return lane, new
 
 
-class _One:
+class _JournalMarks:
     """One journal as marks."""
 
-    def __init__(self, number: int, reading: Reading, begin_s: float, text: bool) -> None:
+    def __init__(self, number: int, reading: JournalReader, begin_s: float, text: bool) -> None:
         self._pid, self._reading, self._begin_s, self._text = number, reading, begin_s, text
         self._lanes: dict[str, _Lanes] = {}
         self._next = _FIRST_LANE
@@ -87,7 +87,7 @@ class _One:
     def _meta(self, what: str, tid: int, **told: Any) -> Mark:
         return {"ph": "M", "pid": self._pid, "tid": tid, "name": what, "args": told}
 
-    def _turn(self, each: Step) -> Iterator[Mark]:
+    def _turn(self, each: AnnotatedTurn) -> Iterator[Mark]:
         at_us = self._us(each.turn.at_s)
         for one in each.settled:
             yield from self._attempt(one)
@@ -106,7 +106,7 @@ class _One:
             counted = {"in flight": level[0], "permits": level[1]}
             yield {"ph": "C", "pid": self._pid, "tid": 0, "ts": at_us, "name": "calls", "args": counted}
 
-    def _attempt(self, one: Settled) -> Iterator[Mark]:
+    def _attempt(self, one: SettledAttempt) -> Iterator[Mark]:
         event = one.event
         at_us = self._us(one.at_s)
         if isinstance(event, events.ReplyRecalled):
@@ -133,12 +133,12 @@ class _One:
             mark["cname"] = "terrible"
         yield mark
 
-    def _name(self, one: Settled) -> str:
+    def _name(self, one: SettledAttempt) -> str:
         if isinstance(one.event, events.AttemptFailed):
             return str(one.event.failure.kind)
         return one.goal.kind if one.goal is not None else "call"
 
-    def _told(self, one: Settled) -> Mark:
+    def _told(self, one: SettledAttempt) -> Mark:
         event, routes = one.event, self._reading.terms.routes
         assert not isinstance(event, events.ReplyRecalled)
         told: Mark = {

@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 
 from actors.common.units import clock
-from actors.history.annotated_turns import Reading
+from actors.history.annotated_turns import JournalReader
 from actors.jobs.wait_reasons import named
-from actors.report.figures import PERIODS_MAX, Figures
+from actors.report.figures import PERIODS_MAX, ReportFigures
 from actors.report.labels import HALF_OPEN, OPEN
-from actors.report.sketches import Digest
+from actors.report.sketches import QuantileSketch
 from policies.estimates.price import usd_text
 
 
-class Ending(msgspec.Struct, kw_only=True):
+class JobEnding(msgspec.Struct, kw_only=True):
     """How the job stands, as ``cortex status`` says it."""
 
     facts: dict[str, Any]
@@ -89,7 +89,7 @@ MEANINGS = {
 """Of each kind of failure: what it means; what cortex does about it, and what a person can do."""
 
 
-def sentences(ending: Ending, figures: Figures, reading: Reading) -> list[str]:
+def sentences(ending: JobEnding, figures: ReportFigures, reading: JournalReader) -> list[str]:
     """In short, for a person who was not there."""
     facts = ending.facts
     program = reading.terms.program.rpartition("/")[2]
@@ -103,18 +103,18 @@ def sentences(ending: Ending, figures: Figures, reading: Reading) -> list[str]:
     return [each.strip() for each in said if each]
 
 
-def _routes(reading: Reading) -> str:
+def _routes(reading: JournalReader) -> str:
     own, *others = [named(route) for route in reading.terms.routes]
     return own + (f" (and {', '.join(others)})" if others else "")
 
 
-def _why(ending: Ending) -> str:
+def _why(ending: JobEnding) -> str:
     if not ending.why:
         return ""
     return f" {ending.why[0].upper()}{ending.why[1:]}".rstrip(".") + "."
 
 
-def _rows(ending: Ending) -> str:
+def _rows(ending: JobEnding) -> str:
     facts = ending.facts
     if not ending.rows:
         return f" {facts['results_written']:,} results had been written." if facts["results_written"] else ""
@@ -129,7 +129,7 @@ def _rows(ending: Ending) -> str:
     return said + "."
 
 
-def _cost(ending: Ending, figures: Figures) -> str:
+def _cost(ending: JobEnding, figures: ReportFigures) -> str:
     facts = ending.facts
     tokens = f"{facts['input_tokens'] + facts['cache_read_tokens'] + facts['cache_creation_tokens']:,} tokens in and "
     tokens += f"{facts['output_tokens']:,} out"
@@ -147,7 +147,7 @@ def _cost(ending: Ending, figures: Figures) -> str:
     return said
 
 
-def _wrong(facts: dict[str, Any], figures: Figures) -> str:
+def _wrong(facts: dict[str, Any], figures: ReportFigures) -> str:
     failed = sum(facts["failures"].values())
     if not failed:
         return "No attempt failed."
@@ -167,7 +167,7 @@ def _count(facts: dict[str, Any], kind: str) -> int:
     return int((facts["rows_failed_by_kind"] or facts["failures"])[kind])
 
 
-def _unwell(figures: Figures) -> str:
+def _unwell(figures: ReportFigures) -> str:
     said = []
     least = "at least " if len(figures.periods) == PERIODS_MAX else ""
     for route in dict.fromkeys(period.route for period in figures.periods):
@@ -185,8 +185,8 @@ def _unwell(figures: Figures) -> str:
     return " ".join(said)
 
 
-def _speed(figures: Figures) -> str:
-    digest: Digest = figures.latency
+def _speed(figures: ReportFigures) -> str:
+    digest: QuantileSketch = figures.latency
     if not digest.count or digest.most <= 0:
         return ""
     said = f"Half of the answers came within {_seconds(digest.quantile(0.5))}, 95 in 100 within "
@@ -201,7 +201,7 @@ def _seconds(amount: float) -> str:
     return f"{amount:.3g} s"
 
 
-def cautions(reading: Reading, figures: Figures, carried: int | None) -> list[str]:
+def cautions(reading: JournalReader, figures: ReportFigures, carried: int | None) -> list[str]:
     """What a reader must know to read the figures rightly."""
     said = []
     if reading.changed:

@@ -8,11 +8,11 @@ from itertools import pairwise
 from typing import Any
 
 GROWTH = 1.01
-"""Two values within 1 % of each other are one to a ``Digest``: so exact are its quantiles."""
+"""Two values within 1 % of each other are one to a ``QuantileSketch``: so exact are its quantiles."""
 _LOG = math.log(GROWTH)
 
 
-class Axis:
+class TimeAxis:
     """A time that is cut into bins of equal width. Seconds since 1970."""
 
     def __init__(self, begin_s: float, end_s: float, bins: int) -> None:
@@ -29,10 +29,10 @@ class Axis:
         return [round((place + 0.5) * self.width_s, 3) for place in range(self.bins)]
 
 
-class Series:
+class BinnedSeries:
     """One value a bin."""
 
-    def __init__(self, axis: Axis) -> None:
+    def __init__(self, axis: TimeAxis) -> None:
         self.axis = axis
         self.values = [0.0] * axis.bins
 
@@ -63,7 +63,7 @@ class Series:
         return [round(value, 6) for value in self.values]
 
 
-class Digest:
+class QuantileSketch:
     """How values above zero are distributed, each kept to within 1 %; how many, their sum, the least and the most."""
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ def _edges(least: float, most: float, whole: bool, a_decade: int) -> list[float]
     return [float(edge) for edge in rounded if edge <= math.floor(most) + 1]
 
 
-class Top:
+class LargestValues:
     """The largest few of very many; of equals the first."""
 
     def __init__(self, size: int) -> None:

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from actors.providers.credentials import clouds
-from actors.providers.credentials.clouds import Whereabouts
+from actors.providers.credentials.clouds import ProviderLocation
 from actors.providers.credentials.credential import DEFAULT_BASE_URL, Credential, CredentialError, without_password
-from actors.routing.model_spec import APART, SetupError, Wish
+from actors.routing.model_spec import APART, ModelSpec, SetupError
 from actors.routing.pricing import CONTEXT_WINDOW_DEFAULT, known, known_as
 from cortex.values.limits import BATCHES
 from policies.estimates.price import Price
@@ -39,7 +39,7 @@ def named(credential: Credential) -> str:
     return credential.platform.endpoint + address
 
 
-def whereto(wish: Wish, environ: Mapping[str, str]) -> str:
+def whereto(wish: ModelSpec, environ: Mapping[str, str]) -> str:
     """The endpoint that a provider's model is asked at. A machine that names itself in several ways is one machine.
 
     Raises ``SetupError`` where it cannot be told.
@@ -54,12 +54,12 @@ def whereto(wish: Wish, environ: Mapping[str, str]) -> str:
     return endpoint
 
 
-def account(wish: Wish, environ: Mapping[str, str]) -> Credential:
+def account(wish: ModelSpec, environ: Mapping[str, str]) -> Credential:
     """What opens the provider that a wish names, and where that is. Raises ``SetupError``: one line that says what is
     missing, and how to give it."""
     try:
         if wish.cloud:
-            said = Whereabouts(
+            said = ProviderLocation(
                 provider=wish.provider, region=wish.region, project=wish.project, resource=wish.resource,
                 base_url=wish.base_url, key_file=wish.api_key_file,
             )  # fmt: skip
@@ -77,7 +77,7 @@ def account(wish: Wish, environ: Mapping[str, str]) -> Credential:
     return msgspec.structs.replace(credential, base_url=wish.base_url or credential.base_url)
 
 
-def charged(wish: Wish, credential: Credential) -> tuple[Price | None, int]:
+def charged(wish: ModelSpec, credential: Credential) -> tuple[Price | None, int]:
     """Price and context window of a provider's model, as far as they are known: without a price a cap in money cannot
     hold, and the window of an unknown model is that of all of the provider's."""
     region = credential.platform.region if credential.platform is not None else ""
@@ -88,7 +88,7 @@ def charged(wish: Wish, credential: Credential) -> tuple[Price | None, int]:
     return price, window or CONTEXT_WINDOW_DEFAULT
 
 
-def priced_as(wish: Wish) -> tuple[Price, int | None]:
+def priced_as(wish: ModelSpec) -> tuple[Price, int | None]:
     """Price and window of the model that this one is billed as. Raises ``SetupError`` for one that is not known."""
     if wish.price:
         raise SetupError(f"--price-as {wish.price_as} and --price: give one of them")
@@ -101,7 +101,7 @@ def priced_as(wish: Wish) -> tuple[Price, int | None]:
     return price, window
 
 
-def refuse_apart(wish: Wish) -> None:
+def refuse_apart(wish: ModelSpec) -> None:
     """What is said of a provider means nothing where none is asked. Raises ``SetupError``."""
     if wish.model not in APART:
         return

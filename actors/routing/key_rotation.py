@@ -10,16 +10,16 @@ from collections.abc import Callable
 
 import msgspec
 
-from actors.providers.credentials.credential import Credential, Prepared
-from actors.routing.model_factory import Arming
+from actors.providers.credentials.credential import Credential, RequestAuth
+from actors.routing.model_factory import ConnectionSpec
 from cortex.values.limits import JobTerms, Route
 from policies.failures.route_choice import pool_name, route_name
 
 
-class Rotation:
+class KeyRotation:
     """What a job is opened with now. ``heed`` is told each credential that is read, so that nothing shows it."""
 
-    def __init__(self, terms: JobTerms, arming: Arming, heed: Callable[[Credential], None]) -> None:
+    def __init__(self, terms: JobTerms, arming: ConnectionSpec, heed: Callable[[Credential], None]) -> None:
         self._heed = heed
         self.terms = terms
         self.arming = arming
@@ -36,7 +36,7 @@ class Rotation:
         self.arming = msgspec.structs.replace(renewed[0], fallbacks=renewed[1:])
         return True
 
-    def _renewed(self, route: Route, arming: Arming) -> tuple[Route, Arming]:
+    def _renewed(self, route: Route, arming: ConnectionSpec) -> tuple[Route, ConnectionSpec]:
         """The same route under the key in its file; one that no file of the user's opens stays as it is."""
         if arming.credential is None or route.credential != arming.credential.fingerprint:
             return route, arming
@@ -47,12 +47,12 @@ class Rotation:
         name = (route.endpoint, credential.fingerprint, route.model)
         arming = msgspec.structs.replace(
             arming, credential=credential, route_name=route_name(*name), pool_name=pool_name(*name),
-            prepared=Prepared(),  # that was by the old key
+            prepared=RequestAuth(),  # that was by the old key
         )  # fmt: skip
         return msgspec.structs.replace(route, credential=credential.fingerprint), arming
 
 
-def rotation(terms: JobTerms, arming: Arming, heed: Callable[[Credential], None]) -> Rotation | None:
+def rotation(terms: JobTerms, arming: ConnectionSpec, heed: Callable[[Credential], None]) -> KeyRotation | None:
     """None where no key comes from a file."""
     files = (each.credential.key_file for each in (arming, *arming.fallbacks) if each.credential is not None)
-    return Rotation(terms, arming, heed) if any(files) else None
+    return KeyRotation(terms, arming, heed) if any(files) else None

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from actors.ports.model import Model
-from actors.providers.credentials.credential import Credential, Prepared
+from actors.providers.credentials.credential import Credential, RequestAuth
 from actors.simulator.settings import SimulatorSettings
 from policies.failures.timeout import TimeoutPolicy
 
 
-class Arming(msgspec.Struct, frozen=True, kw_only=True):
+class ConnectionSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that makes a model. Holds a secret: never written, never shown."""
 
     endpoint: str
@@ -26,11 +26,11 @@ class Arming(msgspec.Struct, frozen=True, kw_only=True):
     it."""
     pool_name: str = ""
     """What the cortex calls what the provider limits together there."""
-    fallbacks: tuple[Arming, ...] = ()
+    fallbacks: tuple[ConnectionSpec, ...] = ()
     """What opens the job's fallbacks and then the routes of its roles, in their order."""
     concurrency: int = 100
     timeouts: TimeoutPolicy = TimeoutPolicy()
-    prepared: Prepared = Prepared()
+    prepared: RequestAuth = RequestAuth()
     """What the SDK sends with each request: whoever is armed with it need not import the SDK."""
 
     def __repr__(self) -> str:
@@ -49,7 +49,7 @@ def lend(model: Model) -> int:
     return id(model)
 
 
-def encode(arming: Arming) -> bytes:
+def encode(arming: ConnectionSpec) -> bytes:
     """An arming as it travels."""
     return msgspec.msgpack.encode(arming)
 
@@ -59,20 +59,20 @@ def routes_of(blob: bytes) -> tuple[tuple[str, str, bytes], ...]:
 
     A call names its route by the place here.
     """
-    own = msgspec.msgpack.decode(blob, type=Arming)
+    own = msgspec.msgpack.decode(blob, type=ConnectionSpec)
     alone = (msgspec.structs.replace(own, fallbacks=()), *own.fallbacks)
     return tuple((each.route_name, each.pool_name, encode(each)) for each in alone)
 
 
 def what_opens(blob: bytes) -> bytes:
     """The same, whoever prepared it: another Python says another name of itself, and opens the same door."""
-    arming = msgspec.msgpack.decode(blob, type=Arming)
-    return encode(msgspec.structs.replace(arming, prepared=Prepared())) if arming.prepared else blob
+    arming = msgspec.msgpack.decode(blob, type=ConnectionSpec)
+    return encode(msgspec.structs.replace(arming, prepared=RequestAuth())) if arming.prepared else blob
 
 
 def make_model(blob: bytes) -> Model:
     """The model that an arming describes, that of its own route."""
-    arming = msgspec.msgpack.decode(blob, type=Arming)
+    arming = msgspec.msgpack.decode(blob, type=ConnectionSpec)
     if arming.given:
         return _lent[arming.given]
     if arming.simulated is not None:
@@ -88,7 +88,7 @@ def make_model(blob: bytes) -> Model:
     )  # fmt: skip
 
 
-async def with_prepared(arming: Arming) -> Arming:
+async def with_prepared(arming: ConnectionSpec) -> ConnectionSpec:
     """The same, with what the SDK sends by each of its routes. What cannot be told here, whoever is armed will say."""
     own, *others = [
         await _with_prepared(each) for each in (msgspec.structs.replace(arming, fallbacks=()), *arming.fallbacks)
@@ -96,7 +96,7 @@ async def with_prepared(arming: Arming) -> Arming:
     return msgspec.structs.replace(own, fallbacks=tuple(others))
 
 
-async def _with_prepared(arming: Arming) -> Arming:
+async def _with_prepared(arming: ConnectionSpec) -> ConnectionSpec:
     if arming.credential is None:
         return arming
     try:

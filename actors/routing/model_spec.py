@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from actors.common.errors import ClearError
+from actors.common.errors import UserError
 from actors.providers.credentials.clouds import ANTHROPIC, PROVIDERS, TAKES
 from actors.simulator.settings import SimulatorSettings
 from cortex.values.limits import MESSAGES, JobTerms
@@ -13,11 +13,11 @@ APART = ("sim", "local")
 """Models that no provider is asked for."""
 
 
-class SetupError(ClearError, ValueError):
+class SetupError(UserError, ValueError):
     """The job cannot be set up as asked. The message is one clear line that says what to do."""
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What the user said of the model; kept with the job, so that it can be resumed. Holds no secret."""
 
     model: str = ""
@@ -37,9 +37,9 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """The model whose price, and whose window where its own is not known, this one has."""
     api_key_file: str = ""
     """Absolute path of the file that the key is in, for routes of this provider."""
-    fallbacks: tuple[Wish, ...] = ()
+    fallbacks: tuple[ModelSpec, ...] = ()
     """Where work moves, in this order, while the breaker of what stands before is open."""
-    roles: dict[str, Wish] = msgspec.field(default_factory=dict)
+    roles: dict[str, ModelSpec] = msgspec.field(default_factory=dict)
     """The models of roles. One without an address is where the job's own model is, and goes by the same road."""
 
     @property
@@ -48,13 +48,13 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
         return "" if self.provider in ("", ANTHROPIC) else self.provider
 
 
-def spread(wish: Wish) -> Wish:
+def spread(wish: ModelSpec) -> ModelSpec:
     """The same with what its fallbacks and roles do not say of themselves, and have from it."""
     roles = {role: of_role(each, wish) for role, each in wish.roles.items()}
     return msgspec.structs.replace(wish, fallbacks=tuple(_near(each, wish) for each in wish.fallbacks), roles=roles)
 
 
-def of_role(role: Wish, own: Wish) -> Wish:
+def of_role(role: ModelSpec, own: ModelSpec) -> ModelSpec:
     """What was not said of a role's model is as with the job's own."""
     if role.model == own.model == "sim" and role.simulated is None:
         role = msgspec.structs.replace(role, simulated=own.simulated)
@@ -65,7 +65,7 @@ def of_role(role: Wish, own: Wish) -> Wish:
     return near if near.model == "local" or near.cloud else msgspec.structs.replace(near, via=own.via)
 
 
-def _near(other: Wish, own: Wish) -> Wish:
+def _near(other: ModelSpec, own: ModelSpec) -> ModelSpec:
     """Another model, asked of the job's own provider unless it says another, or an address. The key's file is for all
     routes of one provider."""
     if other.model in APART or own.model in APART:
@@ -78,7 +78,7 @@ def _near(other: Wish, own: Wish) -> Wish:
     return msgspec.structs.replace(other, **{name: getattr(other, name) or getattr(own, name) for name in takes})
 
 
-def wish_at(wish: Wish, terms: JobTerms, place: int) -> Wish:
+def wish_at(wish: ModelSpec, terms: JobTerms, place: int) -> ModelSpec:
     """What leads to one of a job's routes, without the others."""
     wish = spread(wish)
     lane = terms.lane_at(place)
@@ -87,4 +87,4 @@ def wish_at(wish: Wish, terms: JobTerms, place: int) -> Wish:
     return msgspec.structs.replace(found, fallbacks=(), roles={})
 
 
-__all__ = ["APART", "PROVIDERS", "SetupError", "Wish", "of_role", "spread", "wish_at"]
+__all__ = ["APART", "PROVIDERS", "ModelSpec", "SetupError", "of_role", "spread", "wish_at"]

@@ -12,8 +12,8 @@ import msgspec
 
 from actors.ports.model import Model
 from actors.routing.endpoints import account, charged, endpoint_of, named, priced_as, refuse_apart, whereto
-from actors.routing.model_factory import Arming, lend
-from actors.routing.model_spec import SetupError, Wish, spread, wish_at
+from actors.routing.model_factory import ConnectionSpec, lend
+from actors.routing.model_spec import ModelSpec, SetupError, spread, wish_at
 from actors.simulator.settings import SimulatorSettings
 from cortex.values.limits import BATCHES, MESSAGES, Limits, Route
 from policies.estimates.price import PRICE_FORM, Price, batch_price, parse_price
@@ -24,11 +24,11 @@ CONNECTIONS = 1_000
 """Connections that a branch may open: they are opened as permits are used, and a job's bound may be raised in a run."""
 
 
-class Destination(msgspec.Struct, frozen=True):
+class ResolvedRoute(msgspec.Struct, frozen=True):
     """A route, what opens it, and what must be closed when nobody needs it any more."""
 
     route: Route
-    arming: Arming
+    arming: ConnectionSpec
     notice: str = ""
     """What the user should know of it, in one line."""
     close: Callable[[], None] = lambda: None
@@ -44,9 +44,9 @@ class Destination(msgspec.Struct, frozen=True):
 
 
 def destination(
-    wish: Wish, limits: Limits, environ: Mapping[str, str], model: Model | None = None,
+    wish: ModelSpec, limits: Limits, environ: Mapping[str, str], model: Model | None = None,
     others: Sequence[Model | None] = (), players: Mapping[str, Model] | None = None,
-) -> Destination:  # fmt: skip
+) -> ResolvedRoute:  # fmt: skip
     """Resolve a wish, its fallbacks and its roles. ``model``, ``others`` for the fallbacks and ``players`` for the
     roles are an author's own objects.
 
@@ -57,8 +57,8 @@ def destination(
     given = [model, *others, *[None] * (len(wish.fallbacks) - len(others))]
     wishes = list(zip((wish, *wish.fallbacks), given, strict=True))
     _refuse_loop(wishes, environ)
-    cast = Cast(wish, model, environ, players or {})
-    found: list[Destination] = []
+    cast = RoleAssignment(wish, model, environ, players or {})
+    found: list[ResolvedRoute] = []
     try:
         for place, (each, object_) in enumerate(wishes):
             found.append(_one(each, limits, environ, object_, f"--fallback {each.model}" if place else ""))
@@ -70,7 +70,7 @@ def destination(
     own, *rest = found
     said = [own.notice, *(f"{role}: {each.notice}" for (role, _, _), each in _told(cast, rest, own.notice))]
     routes = tuple(each.route for each in rest)
-    return Destination(
+    return ResolvedRoute(
         route=own.route, arming=msgspec.structs.replace(own.arming, fallbacks=tuple(each.arming for each in rest)),
         notice="; ".join(filter(None, said)), close=lambda: _close_all(found),
         concurrency_max=own.concurrency_max if not cast.own else None,
@@ -80,18 +80,18 @@ def destination(
     )  # fmt: skip
 
 
-def _told(cast: Cast, rest: list[Destination], said: str) -> list[tuple[Player, Destination]]:
+def _told(cast: RoleAssignment, rest: list[ResolvedRoute], said: str) -> list[tuple[Player, ResolvedRoute]]:
     """Roles whose model has something that its user should know, and was not told."""
     pairs = zip(cast.own, rest[len(rest) - len(cast.own) :], strict=True)
     return [(player, each) for player, each in pairs if each.notice and each.notice != said]
 
 
-def _close_all(found: list[Destination]) -> None:
+def _close_all(found: list[ResolvedRoute]) -> None:
     for each in found:
         each.close()
 
 
-def _refuse_loop(wishes: Sequence[tuple[Wish, Model | None]], environ: Mapping[str, str]) -> None:
+def _refuse_loop(wishes: Sequence[tuple[ModelSpec, Model | None]], environ: Mapping[str, str]) -> None:
     """The same route twice leads nowhere, however its endpoint is spelled. Seen before anything is opened."""
     seen: dict[tuple[str, str], str] = {}
     for wish, model in wishes:
@@ -103,16 +103,16 @@ def _refuse_loop(wishes: Sequence[tuple[Wish, Model | None]], environ: Mapping[s
         seen[key] = said
 
 
-Player = tuple[str, Wish, Model | None]
+Player = tuple[str, ModelSpec, Model | None]
 """A role, its model as it was named, or the object that it is."""
 
 
-class Cast:
+class RoleAssignment:
     """Which model has which role: ``roles`` as in ``Terms``, and ``own``, the routes that roles alone are asked on,
     each with the first of its roles. Raises ``SetupError`` where two prices are named for one route."""
 
     def __init__(
-        self, wish: Wish, model: Model | None, environ: Mapping[str, str], players: Mapping[str, Model]
+        self, wish: ModelSpec, model: Model | None, environ: Mapping[str, str], players: Mapping[str, Model]
     ) -> None:  # fmt: skip
         self.roles: dict[str, int] = {}
         self.own: list[Player] = []
@@ -132,7 +132,7 @@ class Cast:
             self.roles[role] = lanes[key]
 
 
-def _whereto(wish: Wish, model: Model | None, environ: Mapping[str, str]) -> tuple[str, str]:
+def _whereto(wish: ModelSpec, model: Model | None, environ: Mapping[str, str]) -> tuple[str, str]:
     """Endpoint and model that a wish leads to. A machine that names itself in several ways is one machine."""
     if model is not None:
         return model.endpoint, wish.model or "given"
@@ -144,8 +144,8 @@ def _whereto(wish: Wish, model: Model | None, environ: Mapping[str, str]) -> tup
 
 
 def _one(
-    wish: Wish, limits: Limits, environ: Mapping[str, str], model: Model | None, option: str
-) -> Destination:
+    wish: ModelSpec, limits: Limits, environ: Mapping[str, str], model: Model | None, option: str
+) -> ResolvedRoute:
     """One route, named and priced. ``option`` named it; empty for the job's own."""
     try:
         price = parse_price(wish.price) if wish.price else None
@@ -187,7 +187,7 @@ def _one(
     return msgspec.structs.replace(found, route=route, arming=arming, notice=notice)
 
 
-def _batched(wish: Wish, model: Model | None) -> bool:
+def _batched(wish: ModelSpec, model: Model | None) -> bool:
     """Whether its calls go out in message batches. Raises ``SetupError`` where there is no such road."""
     if wish.via not in (MESSAGES, BATCHES):
         raise SetupError(f"--via {wish.via}: say {MESSAGES} or {BATCHES}")
@@ -206,19 +206,21 @@ def _road(route: Route) -> str:
     return f"by message batches, which may take up to a day{cost}"
 
 
-def _given(model: Model, wish: Wish) -> Destination:
+def _given(model: Model, wish: ModelSpec) -> ResolvedRoute:
     route = Route(endpoint=model.endpoint, model=wish.model or "given", price=None)
-    return Destination(route, Arming(endpoint=model.endpoint, given=lend(model)))
+    return ResolvedRoute(route, ConnectionSpec(endpoint=model.endpoint, given=lend(model)))
 
 
-def _simulated(wish: Wish) -> Destination:
+def _simulated(wish: ModelSpec) -> ResolvedRoute:
     settings = wish.simulated or SimulatorSettings()
     endpoint = f"sim:{settings.answers_hash()}"
     route = Route(endpoint=endpoint, model="sim", context_window=settings.context_window)
-    return Destination(route, Arming(endpoint=endpoint, simulated=settings), "the provider is simulated: a rehearsal")
+    return ResolvedRoute(
+        route, ConnectionSpec(endpoint=endpoint, simulated=settings), "the provider is simulated: a rehearsal"
+    )
 
 
-def _local() -> Destination:
+def _local() -> ResolvedRoute:
     from actors.routing.local_model import (
         LOCAL_CONTEXT_TOKENS,
         LOCAL_ENDPOINT,
@@ -234,14 +236,12 @@ def _local() -> Destination:
         server.start()
     except LocalModelError as error:
         raise SetupError(str(error)) from None
-    route = Route(
-        endpoint=LOCAL_ENDPOINT, model=LOCAL_MODEL_NAME, context_window=LOCAL_CONTEXT_TOKENS, price=FREE
-    )
-    arming = Arming(endpoint=LOCAL_ENDPOINT, credential=server.credential, concurrency=2 * LOCAL_SLOTS)
-    return Destination(route, arming, LOCAL_NOTICE, server.close, 2 * LOCAL_SLOTS)
+    route = Route(endpoint=LOCAL_ENDPOINT, model=LOCAL_MODEL_NAME, context_window=LOCAL_CONTEXT_TOKENS, price=FREE)
+    arming = ConnectionSpec(endpoint=LOCAL_ENDPOINT, credential=server.credential, concurrency=2 * LOCAL_SLOTS)
+    return ResolvedRoute(route, arming, LOCAL_NOTICE, server.close, 2 * LOCAL_SLOTS)
 
 
-def _provider(wish: Wish, limits: Limits, environ: Mapping[str, str]) -> Destination:
+def _provider(wish: ModelSpec, limits: Limits, environ: Mapping[str, str]) -> ResolvedRoute:
     credential = account(wish, environ)
     if not wish.model:
         raise SetupError("no model: give --model NAME, or state it in every row")
@@ -250,23 +250,30 @@ def _provider(wish: Wish, limits: Limits, environ: Mapping[str, str]) -> Destina
     route = Route(
         endpoint=endpoint, model=wish.model, credential=credential.fingerprint, price=price, context_window=window
     )  # fmt: skip
-    arming = Arming(
+    arming = ConnectionSpec(
         endpoint=endpoint, credential=credential, concurrency=max(limits.concurrency, CONNECTIONS),
         timeouts=limits.timeout,
     )  # fmt: skip
-    return Destination(route, arming)
+    return ResolvedRoute(route, arming)
 
 
-def remembered(places: Mapping[str, str]) -> Wish:
+def remembered(places: Mapping[str, str]) -> ModelSpec:
     """The wish that a job's journal keeps."""
-    return msgspec.json.decode(places.get("wish", "{}"), type=Wish)
+    return msgspec.json.decode(places.get("wish", "{}"), type=ModelSpec)
 
 
-def remember(wish: Wish) -> str:
+def remember(wish: ModelSpec) -> str:
     """A wish as a job keeps it."""
     return msgspec.json.encode(wish).decode()
 
 
 __all__: list[Any] = [
-    "Destination", "SetupError", "Wish", "destination", "endpoint_of", "remember", "remembered", "wish_at",
+    "ModelSpec",
+    "ResolvedRoute",
+    "SetupError",
+    "destination",
+    "endpoint_of",
+    "remember",
+    "remembered",
+    "wish_at",
 ]  # fmt: skip

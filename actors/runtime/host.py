@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 
-from actors.journal.journal import Folder, Journal
-from actors.journal.reply_index import Memory
-from actors.ports.telemetry import Nobody, Telemetry
+from actors.journal.journal import Journal, StateFolder
+from actors.journal.reply_index import ReplyCache
+from actors.ports.telemetry import NullObserver, Telemetry
 
 
 def own_cores() -> int:
@@ -15,11 +15,11 @@ def own_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class Disk:
+class LocalDisk:
     """The store of a runtime that has a disk."""
 
     def __init__(self, folder: str) -> None:
-        self._folder = Folder(folder)
+        self._folder = StateFolder(folder)
         self.remote = self._folder.remote
 
     def prepare(self) -> object:
@@ -30,12 +30,12 @@ class Disk:
         """A job's journal; ``create``: made if there is none. Raises ``StoreError``."""
         return self._folder.journal(job, create=create)
 
-    def memory(self, job: str) -> Memory:
+    def memory(self, job: str) -> ReplyCache:
         """The index of replies, as one job's channel sees it. Raises ``StoreError``."""
-        return Memory(self._folder, job, self._folder.index())
+        return ReplyCache(self._folder, job, self._folder.index())
 
 
-class Notes:
+class LocalNotes:
     """Notes of a runtime that is one process: they live as long as it does."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Notes:
 class Machine:
     """The clocks and the disk of this machine."""
 
-    telemetry: Telemetry = Nobody()
+    telemetry: Telemetry = NullObserver()
 
     # the clocks themselves, with nothing around them: a lone call looks at one ten times
     now_s = staticmethod(time.time)
@@ -72,6 +72,6 @@ class Machine:
         """An id that no actor of this name ever had before."""
         return f"{name}.{time.time_ns():x}"
 
-    def store(self, folder: str) -> Disk:
+    def store(self, folder: str) -> LocalDisk:
         """A state folder on this machine's disk."""
-        return Disk(folder)
+        return LocalDisk(folder)

@@ -12,11 +12,11 @@ from actors.branch.branch import Branch
 from actors.channel.channel import Channel
 from actors.common.process_owner import Owner, this_owner
 from actors.journal.journal import Journal
-from actors.ports.runtime import Gone, Peer
+from actors.ports.runtime import Peer, PeerGone
 from actors.ports.telemetry import Telemetry
 from actors.programs import loader
 from actors.routing.model_factory import ModelMaker, make_model
-from actors.runtime.host import Machine, Notes
+from actors.runtime.host import LocalNotes, Machine
 from actors.scheduler.actor import Cortex
 from actors.worker.worker import Worker
 from cortex.state.program import Program
@@ -41,7 +41,7 @@ class InlineRuntime(Machine):
         self._actors: dict[str, Any] = {}
         self._channels = 0
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.notes = Notes()
+        self.notes = LocalNotes()
         self._actors["cortex"] = Cortex(self, branches=branches)
 
     def now_s(self) -> float:
@@ -131,11 +131,11 @@ class InlineRuntime(Machine):
         await asyncio.to_thread(self.telemetry.close)
 
     def find(self, name: str) -> Any:
-        """The actor itself. Raises ``Gone``."""
+        """The actor itself. Raises ``PeerGone``."""
         try:
             return self._actors[name]
         except KeyError:
-            raise Gone(name) from None
+            raise PeerGone(name) from None
 
     def background(self, work: Any) -> None:
         """Run a call that nobody waits for."""
@@ -164,10 +164,10 @@ class _InlinePeer:
         return await getattr(self._runtime.find(self.name), method)(*args)
 
     def now(self, method: str, *args: Any) -> Any:
-        """Call a method that waits for nothing. Raises ``Gone``."""
+        """Call a method that waits for nothing. Raises ``PeerGone``."""
         return getattr(self._runtime.find(self.name), method)(*args)
 
     def tell(self, method: str, *args: Any) -> None:
         """Call and go on."""
-        with contextlib.suppress(Gone):
+        with contextlib.suppress(PeerGone):
             self._runtime.background(getattr(self._runtime.find(self.name), method)(*args))

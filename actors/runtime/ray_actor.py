@@ -18,14 +18,14 @@ from typing import Any, Protocol
 from actors.branch.branch import Branch
 from actors.channel.channel import Channel
 from actors.cluster.bootstrap import end_gently
-from actors.cluster.sockets.addresses import Sockets
+from actors.cluster.sockets.addresses import SocketAddresses
 from actors.cluster.sockets.serialization import opened, sealed
-from actors.cluster.sockets.server import Listener
+from actors.cluster.sockets.server import SocketServer
 from actors.common.gc_tuning import settle
 from actors.observability.logs.formatting import begin_of_actor
 from actors.observability.metrics.ray_export import RayGauges
 from actors.observability.wiring import WATCHED, of_process
-from actors.ports.runtime import Away, Gone, Runtime, Unbegun
+from actors.ports.runtime import ChannelNotStarted, PeerGone, PeerUnavailable, Runtime
 from actors.ports.telemetry import Telemetry
 from actors.scheduler.actor import Cortex
 from actors.worker.worker import Worker
@@ -33,7 +33,7 @@ from cortex import __version__
 from cortex.scheduler.step import LEASE_S
 
 RAY_FACTORY = "actors.runtime.ray_runtime:seated"
-"""The function that makes the ``Seat`` of an actor in its own process, as ``module:function``."""
+"""The function that makes the ``ActorHost`` of an actor in its own process, as ``module:function``."""
 FORLORN_S = 8 * LEASE_S
 """How long an actor goes on without hearing of a cortex, at least: lease times in which it was asked in vain are
 counted, and asking may take another each. On a machine with far more processes than processors one that lives may not
@@ -53,7 +53,7 @@ _log = logging.getLogger("cortex.seat")
 ROLES: dict[str, type[Any]] = {"cortex": Cortex, "channel": Channel, "branch": Branch, "worker": Worker}
 
 
-class World(Runtime, Protocol):
+class ActorRuntime(Runtime, Protocol):
     """What a seat needs beyond what its actor needs."""
 
     telemetry: Telemetry
@@ -75,14 +75,12 @@ def methods(role: str) -> tuple[str, ...]:
 def process_class(role: str, factory: str = RAY_FACTORY) -> type:
     """Return the class that Ray runs for a role. Ray ships the class by value; the class finds our code before use.
 
-    ``factory`` is the ``module:function`` that makes the ``Seat`` of an actor in its own process.
+    ``factory`` is the ``module:function`` that makes the ``ActorHost`` of an actor in its own process.
     """
     module, _, function = factory.partition(":")
 
     class Hosted:
-        def __init__(
-            self, paths: tuple[str, ...], role: str, name: str, args: tuple[Any, ...], cluster: str
-        ) -> None:
+        def __init__(self, paths: tuple[str, ...], role: str, name: str, args: tuple[Any, ...], cluster: str) -> None:
             import os.path
             import sys
 
@@ -113,10 +111,10 @@ def _forwarding(method: str) -> Any:
     return forward
 
 
-class Seat:
+class ActorHost:
     """The process of one actor. ``again``: an earlier process of the same actor died."""
 
-    def __init__(self, role: str, name: str, args: tuple[Any, ...], runtime: World, again: bool) -> None:
+    def __init__(self, role: str, name: str, args: tuple[Any, ...], runtime: ActorRuntime, again: bool) -> None:
         self.role, self.name = role, name
         self._args = args
         self._runtime = runtime
@@ -128,7 +126,7 @@ class Seat:
         self._headers = b""
         self._ending: asyncio.Task[None] | None = None
         self._asked_s = self._runtime.monotonic_s()
-        self._listener: Listener | None = None
+        self._listener: SocketServer | None = None
         self._tasks = [asyncio.create_task(self._watch_over())]
         self._coming_back = asyncio.create_task(self._go_on()) if again else None
         settle()
@@ -148,10 +146,10 @@ class Seat:
         if self.role in WATCHED:
             self._tasks.append(asyncio.create_task(RayGauges(gauge, self._runtime.telemetry.readings).run()))
 
-    def listen(self, sockets: Sockets | None) -> None:
+    def listen(self, sockets: SocketAddresses | None) -> None:
         """Be there for others of this node, who need not ask by Ray then."""
         if sockets is not None:
-            self._listener = Listener(sockets, self.name, self.call)
+            self._listener = SocketServer(sockets, self.name, self.call)
             self._tasks.append(asyncio.create_task(self._listener.open()))
 
     # -- being asked -----------------------------------------------------------------------------------------------
@@ -163,7 +161,7 @@ class Seat:
         return sealed(await self.call(method, opened(letter)))
 
     async def call(self, method: str, args: tuple[Any, ...]) -> Any:
-        """Have the actor do something. Raises what it raises; ``Away`` from one that never began."""
+        """Have the actor do something. Raises what it raises; ``PeerUnavailable`` from one that never began."""
         if method == "hello":
             return __version__, os.getpid()
         if method == "metrics":
@@ -193,7 +191,7 @@ class Seat:
             if self._ready:
                 return
         coming = self._coming_back is not None and not self._coming_back.done()
-        raise self._failed or (Away if coming else Unbegun)(f"{self.name} has not begun")
+        raise self._failed or (PeerUnavailable if coming else ChannelNotStarted)(f"{self.name} has not begun")
 
     async def _start(self, *args: Any) -> None:
         """Begin, with an opening or without one; a channel that had begun makes way for the new run."""
@@ -238,7 +236,7 @@ class Seat:
         for peer in peers:
             if self._headers:
                 return
-            with contextlib.suppress(Away, Gone, TimeoutError):
+            with contextlib.suppress(PeerUnavailable, PeerGone, TimeoutError):
                 async with asyncio.timeout(HEADERS_S):  # one that is only being made answers when it is there
                     if found := await self._runtime.peer(peer).ask("observe"):
                         self._observe(found)
@@ -274,7 +272,7 @@ class Seat:
                         self._ready = True
                     elif not self._ready:  # else a driver was first, and brought an opening
                         await self._begin()
-            except (Away, Gone):
+            except (PeerUnavailable, PeerGone):
                 await asyncio.sleep(_RETRY_S)
             except Exception as error:
                 if self.role == "channel":  # whoever asks is told; a driver may start it with an opening
@@ -311,12 +309,12 @@ class Seat:
         try:
             async with asyncio.timeout(LEASE_S):  # in 3.11 wait_for may swallow a cancellation
                 await ask()
-        except (Away, Gone, TimeoutError):
+        except (PeerUnavailable, PeerGone, TimeoutError):
             return False
         return True
 
 
-def taken(role: str, name: str, args: tuple[Any, ...], runtime: Any, again: bool, worker: Any, gauge: Any) -> Seat:
+def taken(role: str, name: str, args: tuple[Any, ...], runtime: Any, again: bool, worker: Any, gauge: Any) -> ActorHost:
     """The seat of the actor that this process is. ``worker``: Ray's, of this process; ``gauge``: its kind of metric."""
     private = runtime.cluster == "local"
     if private:
@@ -324,7 +322,7 @@ def taken(role: str, name: str, args: tuple[Any, ...], runtime: Any, again: bool
     begin_of_actor(name, runtime.node(), os.environ)
     if role == "channel" and not runtime.store(args[-1]).remote:
         runtime.settle(args[0])
-    seat = Seat(role, name, args, runtime, again)
+    seat = ActorHost(role, name, args, runtime, again)
     seat.listen(runtime.lines.sockets)
     if not private:
         seat.show(gauge)

@@ -29,7 +29,7 @@ from actors.cluster.actor_classes import have_classes
 from actors.cluster.bootstrap import (
     OBJECT_STORE_BYTES,
     PYTHONS_THAT_FIT,
-    Private,
+    PrivateRay,
     asked_again,
     checked_address,
     code_paths,
@@ -41,18 +41,18 @@ from actors.cluster.bootstrap import (
     token_environ,
 )
 from actors.cluster.compatibility import NODES_S, installed_here, said_mismatch, see_fitting
-from actors.cluster.connection import Connection, to_log
-from actors.cluster.node_watchdog import LOOK_S, Lifeline
+from actors.cluster.connection import RayConnection, to_log
+from actors.cluster.node_watchdog import LOOK_S, NodeWatchdog
 from actors.cluster.orphan_cleanup import end_processes
-from actors.cluster.pinned_thread import Keeper
+from actors.cluster.pinned_thread import PinnedThread
 from actors.cluster.placement import awaited, home_of, in_turn, selector, shapes, tied
 from actors.cluster.preflight import see_admitted, see_usable
 from actors.cluster.ray_peer import RayPeer
-from actors.cluster.shipping.kv_store import Notes, Shelf, Shelved
+from actors.cluster.shipping.kv_store import ClusterNotes, ClusterStore, Shelved
 from actors.cluster.sockets.addresses import sockets_of
-from actors.cluster.sockets.client import Lines
+from actors.cluster.sockets.client import SocketConnections
 from actors.common.process_owner import Owner, this_owner
-from actors.ports.runtime import Away, ClusterError, Gone, Peer
+from actors.ports.runtime import ClusterError, Peer, PeerGone, PeerUnavailable
 from actors.routing.model_factory import make_model
 from actors.runtime.host import Machine, own_cores
 from actors.runtime.ray_actor import process_class, taken
@@ -66,14 +66,14 @@ ACTORS = BRANCHES + 2
 """Begun at once, with the cortex and a channel. Ray starts as many processes ahead as it is told of CPUs."""
 CLOSE_S = 5.0  # how long an actor may take to close its files before it is ended
 
-_keeper = Keeper("cortex ray")
-_connection: Connection | None = None
+_keeper = PinnedThread("cortex ray")
+_connection: RayConnection | None = None
 
 
 # -- the connection of this process ----------------------------------------------------------------------------------
 
 
-def _connect(cluster: str, environ: Mapping[str, str]) -> Connection:
+def _connect(cluster: str, environ: Mapping[str, str]) -> RayConnection:
     """Start a private Ray, or join the one at an address. Raises ``ClusterError``."""
     global _connection
     if _connection is not None:
@@ -84,7 +84,7 @@ def _connect(cluster: str, environ: Mapping[str, str]) -> Connection:
         return _connection
     if ray.is_initialized():
         see_same(cluster, ray.get_runtime_context().gcs_address)
-        _connection = Connection(cluster, None, shut=None)
+        _connection = RayConnection(cluster, None, shut=None)
     elif cluster == "local":
         _connection = _private(environ)
     else:
@@ -92,8 +92,8 @@ def _connect(cluster: str, environ: Mapping[str, str]) -> Connection:
     return _connection
 
 
-def _private(environ: Mapping[str, str]) -> Connection:
-    private = Private.prepare()
+def _private(environ: Mapping[str, str]) -> RayConnection:
+    private = PrivateRay.prepare()
     try:
         with environment(environ, private.environ()), lean(Node):
             _init(
@@ -104,12 +104,12 @@ def _private(environ: Mapping[str, str]) -> Connection:
         end_processes(private.processes(), private.mark)
         private.remove()
         raise
-    made = Connection("local", private, _shut)
+    made = RayConnection("local", private, _shut)
     atexit.register(lambda: made.close() if made is _connection else None)
     return made
 
 
-def _joined(cluster: str, environ: Mapping[str, str]) -> Connection:
+def _joined(cluster: str, environ: Mapping[str, str]) -> RayConnection:
     address = checked_address(cluster)
     with environment(environ, {**PYTHONS_THAT_FIT, **token_environ(address, os.environ)}):
         _read_anew()
@@ -117,7 +117,7 @@ def _joined(cluster: str, environ: Mapping[str, str]) -> Connection:
         see_admitted(address, os.environ, has_token, GcsClient, services.find_node_ids)
         see_usable(address, services._find_address_from_flag("--raylet_socket_name"))
         _init(address=address)
-    return Connection(cluster, None, _shut)
+    return RayConnection(cluster, None, _shut)
 
 
 def _init(**options: Any) -> None:
@@ -146,7 +146,7 @@ def _shut() -> None:
         ray.shutdown()
 
 
-def _let_go(connection: Connection) -> None:
+def _let_go(connection: RayConnection) -> None:
     global _connection
     connection.users -= 1
     if connection.users == 0:
@@ -184,10 +184,10 @@ async def start_runtime(
 def _see_fitting(cluster: str, needs: Sequence[str]) -> None:
     ask = partial(node_inventory.taken, ray, NodeAffinitySchedulingStrategy, code_paths(), NODES_S)
     living = [row["NodeID"] for row in ray.nodes() if row["Alive"]]  # type: ignore[no-untyped-call]
-    see_fitting(cluster, installed_here(), needs, code_paths(), living, Notes(internal_kv), ask)
+    see_fitting(cluster, installed_here(), needs, code_paths(), living, ClusterNotes(internal_kv), ask)
 
 
-async def nodes_of(cluster: str, environ: Mapping[str, str], timeout_s: float) -> list[node_inventory.Told]:
+async def nodes_of(cluster: str, environ: Mapping[str, str], timeout_s: float) -> list[node_inventory.NodeReport]:
     """What each node of a Ray has installed. Raises ``ClusterError``."""
     given = (ray, NodeAffinitySchedulingStrategy, lambda: _connect(cluster, environ), _let_go, timeout_s)
     return await _keeper.run(lambda: node_inventory.of(*given))
@@ -196,17 +196,17 @@ async def nodes_of(cluster: str, environ: Mapping[str, str], timeout_s: float) -
 class RayRuntime(Machine, Shelved):
     """What actors and drivers know of a Ray cluster. Without a connection of its own it is an actor's."""
 
-    def __init__(self, cluster: str, connection: Connection | None = None, job: str = "") -> None:
+    def __init__(self, cluster: str, connection: RayConnection | None = None, job: str = "") -> None:
         self.cluster = cluster
         self._connection = connection
-        self._shelf = Shelf(internal_kv, cloudpickle.CloudPickler, job, own=connection is not None)
-        self.notes = Notes(internal_kv)
+        self._shelf = ClusterStore(internal_kv, cloudpickle.CloudPickler, job, own=connection is not None)
+        self.notes = ClusterNotes(internal_kv)
         self._handles: dict[str, Any] = {}
         self._node = ray.get_runtime_context().get_node_id()
         have_classes(ray_worker.global_worker, process_class, ray.actor._modify_class, internal_kv, cloudpickle)
-        self.lifeline = Lifeline(str(self._node), self.nodes) if connection is not None else None
+        self.lifeline = NodeWatchdog(str(self._node), self.nodes) if connection is not None else None
         """A driver's: an actor dies with its node."""
-        self.lines = Lines(sockets_of(ray_worker.global_worker.node, str(self._node)), self.background)
+        self.lines = SocketConnections(sockets_of(ray_worker.global_worker.node, str(self._node)), self.background)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def node(self) -> str:
@@ -218,7 +218,7 @@ class RayRuntime(Machine, Shelved):
         home = await asyncio.to_thread(self._shelf.home, name.partition(":")[2])
         try:
             handle = await self.handle(name)
-        except Gone:
+        except PeerGone:
             return ""
         row = await asyncio.to_thread(state.actors, handle._actor_id.hex())
         return awaited(row.get("State", ""), home, await asyncio.to_thread(ray.nodes))
@@ -231,7 +231,7 @@ class RayRuntime(Machine, Shelved):
         """Whether Ray has seen the end of the process that this incarnation names."""
         try:
             handle = self.known(name) or await self.handle(name)
-        except Gone:
+        except PeerGone:
             return True
         row = await asyncio.to_thread(state.actors, handle._actor_id.hex())
         if row.get("State") != "ALIVE":
@@ -298,9 +298,9 @@ class RayRuntime(Machine, Shelved):
         peer = self.peer(name)
         try:
             release, _ = await peer.ask("hello")
-        except Gone as gone:
+        except PeerGone as gone:
             raise ClusterError(f"{name} cannot start on {self.cluster}: {gone.__cause__ or gone}") from None
-        except Away:
+        except PeerUnavailable:
             return peer  # it lives, and is being started again
         if release != __version__:
             raise ClusterError(f"{self.cluster} runs cortex {release}, this is {__version__}: use the same release")
@@ -335,7 +335,7 @@ class RayRuntime(Machine, Shelved):
 
     async def kill_actor(self, name: str) -> None:
         """End an actor by force."""
-        with contextlib.suppress(Gone):
+        with contextlib.suppress(PeerGone):
             await asyncio.to_thread(ray.kill, await self.handle(name), no_restart=True)
         self._handles.pop(name, None)
         self.lines.forget(name)
@@ -345,11 +345,11 @@ class RayRuntime(Machine, Shelved):
         ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
     async def handle(self, name: str) -> Any:
-        """Ray's own handle of an actor. Raises ``Gone``."""
+        """Ray's own handle of an actor. Raises ``PeerGone``."""
         try:
             found = await asyncio.to_thread(ray.get_actor, name, NAMESPACE)
         except ValueError:
-            raise Gone(name) from None
+            raise PeerGone(name) from None
         self._handles[name] = found
         return found
 

@@ -25,14 +25,14 @@ def awaited(code: str) -> set[tuple[int, int]]:
     begins = [0]
     for line in code.encode("utf-8", "replace").splitlines(keepends=True):
         begins.append(begins[-1] + len(line))
-    found = _Awaited(tree).calls
+    found = _AwaitTracer(tree).calls
     return {
         (begins[call.lineno - 1] + call.col_offset, begins[(call.end_lineno or call.lineno) - 1] + call.end_col_offset)
         for call in found if call.end_col_offset is not None
     }  # fmt: skip
 
 
-class _Awaited:
+class _AwaitTracer:
     """Goes from every ``await`` back to the calls that it waits for, through names, lists and functions."""
 
     def __init__(self, tree: ast.Module) -> None:

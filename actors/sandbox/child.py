@@ -19,7 +19,7 @@ from typing import IO, Any
 import msgspec
 import pydantic_monty as monty
 
-from actors.sandbox.interpreter import Run
+from actors.sandbox.interpreter import InterpreterSession
 from cortex.state.sandbox import PieceOutcome, SandboxBounds, SandboxPiece, SandboxRefusal
 
 GRACE_S = 1.0
@@ -47,7 +47,7 @@ def came_to(
     again = len(pieces) > 1 or bool(pieces[-1].said)
     try:
         with pool.checkout(**_settings(bounds, again)) as session:
-            run = Run(session, bounds, recurses)
+            run = InterpreterSession(session, bounds, recurses)
             for earlier in pieces[:-1]:
                 outcome = run.feed(earlier, names)
                 names = {}
@@ -65,7 +65,7 @@ def came_to(
 
 
 def _first(
-    run: Run, session: monty.MontySession, piece: SandboxPiece, names: dict[str, Any], time_s: float
+    run: InterpreterSession, session: monty.MontySession, piece: SandboxPiece, names: dict[str, Any], time_s: float
 ) -> PieceOutcome:
     """Run a piece that has not been run before after some that have: its own time is shorter than the session's."""
     interpreter, late = session.worker_pid, threading.Event()

@@ -11,7 +11,7 @@ import msgspec
 import pydantic_monty as monty
 
 from actors.sandbox.await_analysis import awaited
-from actors.sandbox.refusals import Over, judged
+from actors.sandbox.refusals import PieceEnded, judged
 from cortex.state.sandbox import (
     ASK,
     ASK_MANY,
@@ -43,7 +43,7 @@ class _Pause(Exception):
     """The piece waits for calls."""
 
 
-class _Printed:
+class _PrintedText:
     """What a piece prints: its beginning and its end are kept, the rest is counted."""
 
     def __init__(self, shown: int) -> None:
@@ -66,7 +66,7 @@ class _Printed:
         return f"{self._head}\n[… {left:,} characters left out …]\n{self._tail}" if left else self._head + self._tail
 
 
-class Run:
+class InterpreterSession:
     """Pieces of one program, in one session."""
 
     def __init__(self, session: monty.MontySession, bounds: SandboxBounds, recurses: bool) -> None:
@@ -82,8 +82,8 @@ class Run:
         """Run a piece as far as it comes; of the last one tell what it left behind."""
         self._said, self._calls, self._pending = piece.said, [], {}
         self._awaited[f"<python-input-{len(self._awaited)}>"] = awaited(piece.code)
-        printed = _Printed(self._bounds.shown_chars)
-        over, paused = Over(), False
+        printed = _PrintedText(self._bounds.shown_chars)
+        over, paused = PieceEnded(), False
         given: list[Any] = []
         try:
             snapshot: Any = self._session.feed_start(piece.code, inputs=names, print_callback=printed.take)
@@ -93,18 +93,18 @@ class Run:
                 snapshot = self._gone_on(snapshot, given)
         except _Pause:
             paused = True
-        except Over as refused:
+        except PieceEnded as refused:
             over = refused
         except monty.MontyError as error:
             over = judged(error)
         if printed.chars > self._bounds.output_chars:
-            over = Over(SandboxRefusal.OUTPUT, f"it printed more than {self._bounds.output_chars:,} characters")
+            over = PieceEnded(SandboxRefusal.OUTPUT, f"it printed more than {self._bounds.output_chars:,} characters")
         elif over.refusal not in (
             SandboxRefusal.TIME,
             SandboxRefusal.MEMORY,
             SandboxRefusal.CRASHED,
         ) and not self._as_before(piece):
-            over = Over(SandboxRefusal.DIFFERS, "run again, it made other calls than before")
+            over = PieceEnded(SandboxRefusal.DIFFERS, "run again, it made other calls than before")
         self._earlier += len(self._calls)
         good = over.refusal is None
         return PieceOutcome(
@@ -123,7 +123,7 @@ class Run:
     # -- what it asks ----------------------------------------------------------------------------------------------
 
     def _gone_on(self, snapshot: Any, given: list[Any]) -> Any:
-        """Answer what it stands at. Raises ``_Pause`` and ``Over``."""
+        """Answer what it stands at. Raises ``_Pause`` and ``PieceEnded``."""
         if isinstance(snapshot, monty.NameLookupSnapshot):
             known = snapshot.object_id is None and self._meant(snapshot.variable_name)
             return snapshot.resume(value=_function(snapshot.variable_name)) if known else snapshot.resume()
@@ -155,10 +155,10 @@ class Run:
         prompts: Sequence[str] = arguments[0] if meant == ASK_MANY else arguments[:1]
         begin, count = len(self._calls), len(prompts) if meant == ASK_MANY else -1
         if self._earlier + begin + len(prompts) > self._bounds.calls:
-            raise Over(SandboxRefusal.CALLS, f"more than {self._bounds.calls:,} calls")
+            raise PieceEnded(SandboxRefusal.CALLS, f"more than {self._bounds.calls:,} calls")
         self._asked_chars += sum(map(len, prompts))
         if self._asked_chars > self._bounds.memory_mb * 1_000_000:
-            raise Over(SandboxRefusal.MEMORY, "its prompts together are larger than the memory it may have")
+            raise PieceEnded(SandboxRefusal.MEMORY, "its prompts together are larger than the memory it may have")
         context = arguments[1] if meant == RECURSE else None
         self._calls += [PieceCall(prompt, context, meant == RECURSE) for prompt in prompts]
         where = snapshot.position
@@ -185,9 +185,9 @@ class Run:
                 raise ValueError("a number that is not finite cannot be kept as one: make it text")
             size = size_bytes(kept)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise Over(SandboxRefusal.ANSWER, f"what it submits cannot be kept: {error}") from None
+            raise PieceEnded(SandboxRefusal.ANSWER, f"what it submits cannot be kept: {error}") from None
         if size > self._bounds.answer_bytes:
-            raise Over(
+            raise PieceEnded(
                 SandboxRefusal.ANSWER, f"what it submits has {size:,} bytes, {self._bounds.answer_bytes:,} at most"
             )
         return kept
@@ -195,7 +195,7 @@ class Run:
     def _left(self) -> tuple[DefinedName, ...]:
         """Names that stand now, with types and lengths: as the interpreter says it, if the piece has not hidden how."""
         try:
-            ended = self._session.feed_start(_LEFT, print_callback=_Printed(1).take)
+            ended = self._session.feed_start(_LEFT, print_callback=_PrintedText(1).take)
             found = ended.output if isinstance(ended, monty.MontyComplete) else []
             names = [DefinedName(str(name), str(kind), int(size)) for name, kind, size in found if kind != "module"]
         except (monty.MontyError, TypeError, ValueError):

@@ -14,7 +14,7 @@ _SHUT = frozenset({"ImportError", "ModuleNotFoundError", "PermissionError"})
 _WHERE = " is not supported in this environment"
 
 
-class Over(Exception):
+class PieceEnded(Exception):
     """A piece goes no further; without a refusal it has come to its end."""
 
     def __init__(self, refusal: SandboxRefusal | None = None, why: str = "", line: int = 0) -> None:
@@ -27,19 +27,19 @@ class Over(Exception):
         return self.refusal is not None and self.refusal not in KEPT
 
 
-def judged(error: monty.MontyError) -> Over:
+def judged(error: monty.MontyError) -> PieceEnded:
     """What an error means."""
     if isinstance(error, monty.MontyCrashedError):
         if error.timed_out or "time limit" in str(error) or "timeout" in str(error):
-            return Over(SandboxRefusal.TIME, "it was stopped: it computed for too long in one step")
-        return Over(SandboxRefusal.CRASHED, "its process died")
+            return PieceEnded(SandboxRefusal.TIME, "it was stopped: it computed for too long in one step")
+        return PieceEnded(SandboxRefusal.CRASHED, "its process died")
     if isinstance(error, monty.MontySyntaxError):
-        return Over(SandboxRefusal.SYNTAX, error.display("msg"), _line(error))
+        return PieceEnded(SandboxRefusal.SYNTAX, error.display("msg"), _line(error))
     if not isinstance(error, monty.MontyRuntimeError):
-        return Over(SandboxRefusal.CRASHED, str(error))
+        return PieceEnded(SandboxRefusal.CRASHED, str(error))
     said = error.display("type-msg")[: 4 * WHY_CHARS]
     kind, _, message = said.partition(": ")
-    return Over(_kind(kind, message, not error.traceback()), said, _line(error))
+    return PieceEnded(_kind(kind, message, not error.traceback()), said, _line(error))
 
 
 def _kind(kind: str, message: str, nowhere: bool) -> SandboxRefusal:

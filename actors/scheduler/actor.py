@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from actors.limits.budgets import NoteBooks
-from actors.limits.shared_accounts import ADDRESS, Sharing
-from actors.ports.runtime import Gone, Runtime
-from actors.scheduler.breaker_mirror import Mirror
-from actors.scheduler.status_view import Overview
-from actors.scheduler.supervisor import Supervision
+from actors.limits.budgets import NoteBudgets
+from actors.limits.shared_accounts import ADDRESS, AccountSharing
+from actors.ports.runtime import PeerGone, Runtime
+from actors.scheduler.breaker_mirror import BreakerMirror
+from actors.scheduler.status_view import SchedulerStatus
+from actors.scheduler.supervisor import Supervisor
 from cortex.scheduler import autoscaling, job_families, protocol, step
 from cortex.scheduler.budgets import BudgetRequest
 from cortex.scheduler.reports import Claims, Grant, ProgressReport, staff_digest
@@ -56,12 +56,12 @@ class Cortex:
             settings
             or SchedulerSettings(branches_min=branches, branches_max=max(branches, branches_max), workers_max=workers)
         )
-        self._overview = Overview(self.incarnation, self._state)
+        self._overview = SchedulerStatus(self.incarnation, self._state)
         self._oversight = runtime.telemetry.oversee(self._state)
-        self._supervision = Supervision(runtime, self._hear)
-        self._sharing = Sharing(runtime, self._state, self._step)
-        self._books = NoteBooks(runtime.notes, lambda: runtime.now_s())
-        self.mirror = Mirror()
+        self._supervision = Supervisor(runtime, self._hear)
+        self._sharing = AccountSharing(runtime, self._state, self._step)
+        self._books = NoteBudgets(runtime.notes, lambda: runtime.now_s())
+        self.mirror = BreakerMirror()
         """The breakers, for whoever wants to listen to them."""
         self._told: dict[str, tuple[tuple[str, ...], tuple[str, ...]] | None] = {}
         """By job: the branches and workers that its channel knows of; None where it knows of the wrong ones."""
@@ -108,7 +108,7 @@ class Cortex:
         try:
             if not await self._runtime.peer(f"channel:{job}").ask("rejoin"):
                 self._awaited.discard(job)
-        except Gone:
+        except PeerGone:
             self._awaited.discard(job)
         except Exception:  # away, or not able to start: what it holds is known when its lease has run out
             return

@@ -23,7 +23,7 @@ _NEVER_BY_ITSELF: Final = 2**31
 """Failures that pybreaker would count, and seconds that it would wait, before it moved without being told."""
 
 
-class _Tells(pybreaker.CircuitBreakerListener):
+class _MoveListener(pybreaker.CircuitBreakerListener):
     """Passes a move on. Whoever listens must not disturb the cortex, so that what it raises is logged."""
 
     def __init__(self, hear: Heard) -> None:
@@ -39,12 +39,12 @@ class _Tells(pybreaker.CircuitBreakerListener):
             _log.exception("a listener of breakers failed")
 
 
-class Mirror:
+class BreakerMirror:
     """All breakers of a cluster, by subject. Not thread safe by itself, like the actor that holds it."""
 
     def __init__(self, *hear: Heard) -> None:
         self._breakers: dict[str, pybreaker.CircuitBreaker] = {}
-        self._listeners = [_Tells(one) for one in hear]
+        self._listeners = [_MoveListener(one) for one in hear]
 
     def moved(self, subject: str, new: BreakerState) -> None:
         """Carry out one move. A subject unseen so far was closed."""
@@ -68,7 +68,7 @@ class Mirror:
 
     def listen(self, hear: Heard) -> None:
         """Tell this one too, of every move from now on."""
-        one = _Tells(hear)
+        one = _MoveListener(hear)
         self._listeners.append(one)
         for breaker in self._breakers.values():
             breaker.add_listener(one)

@@ -16,7 +16,7 @@ FRESH_S = 0.5
 """What is the same for all jobs is told to many who ask at the same time as it was put together for the first."""
 
 
-class Overview:
+class SchedulerStatus:
     """Of the cortex of this incarnation. Times are those of its runtime's monotonic clock."""
 
     def __init__(self, incarnation: str, state: SchedulerState) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from actors.ports.runtime import Away, ClusterError, Gone, Runtime
+from actors.ports.runtime import ClusterError, PeerGone, PeerUnavailable, Runtime
 from cortex.scheduler import protocol
 
 PING_S = 3.0
@@ -19,7 +19,7 @@ DRAIN_S = 3_700.0
 """How long one may take to finish what it has: a little more than the longest of all timeouts."""
 
 
-class Supervision:
+class Supervisor:
     """Carries out orders in the background, each once at a time; ``hear`` is told what came of them."""
 
     def __init__(self, runtime: Runtime, hear: Callable[[protocol.Event], None]) -> None:
@@ -77,7 +77,7 @@ class Supervision:
             async with asyncio.timeout(BIRTH_S):
                 await self._runtime.start_actor(role, name, avoid=avoid)
                 incarnation, node = await self._answer(name)
-        except (Gone, ClusterError):
+        except (PeerGone, ClusterError):
             self._died(name, gone=True)
         except Exception:  # away, not in time, or what the cluster says when it is unwell: it is to be tried again
             self._died(name, gone=False)
@@ -89,7 +89,7 @@ class Supervision:
             try:
                 incarnation, node = await self._runtime.peer(name).ask("ping")
                 return str(incarnation), str(node)
-            except Away:
+            except PeerUnavailable:
                 await asyncio.sleep(AGAIN_S)
 
     def _here(self, name: str, incarnation: str, node: str) -> None:
@@ -101,9 +101,9 @@ class Supervision:
         try:
             async with asyncio.timeout(PING_S):
                 incarnation, _ = await self._runtime.peer(name).ask("ping")
-        except Gone:
+        except PeerGone:
             self._died(name, gone=True)
-        except (Away, TimeoutError):
+        except (PeerUnavailable, TimeoutError):
             if await self._is_dead(name):
                 self._died(name, gone=True)
             else:
@@ -123,7 +123,7 @@ class Supervision:
         try:
             async with asyncio.timeout(BIRTH_S):
                 incarnation, node = await self._answer(name)
-        except Gone:
+        except PeerGone:
             self._died(name, gone=True)
         except TimeoutError:
             self._died(name, gone=False)
@@ -138,7 +138,7 @@ class Supervision:
         try:
             async with asyncio.timeout(DRAIN_S):
                 await self._runtime.peer(name).ask("drain")
-        except (Away, Gone, TimeoutError):
+        except (PeerUnavailable, PeerGone, TimeoutError):
             pass
         await self._runtime.end_actor(name)
         self._died(name, gone=True)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 
-class Offer(NamedTuple):
+class OfferedTool(NamedTuple):
     """A tool that the next turn may use."""
 
     name: str
@@ -33,7 +33,7 @@ class Offer(NamedTuple):
         return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 
 
-class Use(NamedTuple):
+class PastToolUse(NamedTuple):
     """A use of a tool, and what came of it."""
 
     name: str
@@ -42,21 +42,21 @@ class Use(NamedTuple):
     failed: bool = False
 
 
-class Scene(NamedTuple):
+class TurnContext(NamedTuple):
     """What a reasoner sees that is to take the next step."""
 
     task: str
     """The system's text and the first user's."""
-    uses: tuple[Use, ...]
+    uses: tuple[PastToolUse, ...]
     """All uses of tools so far, in their order."""
     told: tuple[str, ...]
     """Texts of the user's after the first, in their order."""
-    offers: tuple[Offer, ...]
+    offers: tuple[OfferedTool, ...]
     asked: bool
     """Whether the last thing in it is a text of the user's, after others: not a tool's result."""
 
 
-class Block(Protocol):
+class ContentBlock(Protocol):
     """A content block, as the request's reader decodes it."""
 
     type: str
@@ -68,14 +68,14 @@ class Block(Protocol):
     input: msgspec.Raw
 
 
-class Turn(Protocol):
+class MessageTurn(Protocol):
     """A message."""
 
     role: str
     content: Any
 
 
-def unpaired(turns: Sequence[Turn]) -> str:
+def unpaired(turns: Sequence[MessageTurn]) -> str:
     """What the provider says where uses of tools and their results do not match; empty where they do."""
     before: set[str] = set()
     for at, turn in enumerate(turns):
@@ -99,7 +99,7 @@ def unpaired(turns: Sequence[Turn]) -> str:
     return ""
 
 
-def offers_of(tools: bytes) -> tuple[Offer, ...]:
+def offers_of(tools: bytes) -> tuple[OfferedTool, ...]:
     """The tools that a request defines itself; those that the provider would run are left out.
 
     Raises ``ValueError`` with the provider's words for what is no list of tools.
@@ -112,16 +112,18 @@ def offers_of(tools: bytes) -> tuple[Offer, ...]:
         if not isinstance(tool, dict):
             raise ValueError(f"tools.{at}: Input should be an object")
         if isinstance(tool.get("input_schema"), dict) and tool.get("name"):
-            found.append(Offer(str(tool["name"]), str(tool.get("description") or ""), tool["input_schema"]))
+            found.append(OfferedTool(str(tool["name"]), str(tool.get("description") or ""), tool["input_schema"]))
     if len({offer.name for offer in found}) < len(found):
         raise ValueError("tools: Tool names must be unique.")
     return tuple(found)
 
 
-def scene_of(turns: Sequence[Turn], system: str, offers: tuple[Offer, ...], result_text: Any) -> Scene:
+def scene_of(
+    turns: Sequence[MessageTurn], system: str, offers: tuple[OfferedTool, ...], result_text: Any
+) -> TurnContext:
     """The conversation so far. ``result_text`` reads a tool's result."""
     texts: list[str] = []
-    uses: dict[str, Use] = {}
+    uses: dict[str, PastToolUse] = {}
     asked = False
     for turn in turns:
         if isinstance(turn.content, str):
@@ -134,13 +136,13 @@ def scene_of(turns: Sequence[Turn], system: str, offers: tuple[Offer, ...], resu
             if asked:
                 texts.append(block.text)
             elif block.type == "tool_use":
-                uses[block.id] = Use(block.name, _given(bytes(block.input)))
+                uses[block.id] = PastToolUse(block.name, _given(bytes(block.input)))
             elif block.type == "tool_result":
                 uses[block.tool_use_id] = uses[block.tool_use_id]._replace(
                     said=result_text(block), failed=block.is_error
                 )
     task = "\n\n".join(each for each in (system, *texts[:1]) if each)
-    return Scene(task, tuple(uses.values()), tuple(texts[1:]), offers, asked and len(texts) > 1)
+    return TurnContext(task, tuple(uses.values()), tuple(texts[1:]), offers, asked and len(texts) > 1)
 
 
 def _given(raw: bytes) -> dict[str, Any]:

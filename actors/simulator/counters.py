@@ -12,7 +12,7 @@ _ANSWERED = 1 << 20
 MODELS_MAX = 1_000
 
 
-class Memory:
+class IdentityCounter:
     """Counts by identity, of bounded size: the older half is forgotten when the younger half is full.
 
     So the last ``size_max // 2`` identities are always known exactly.
@@ -53,7 +53,7 @@ class Memory:
         return self._get(name) // _ANSWERED
 
 
-class Tally(msgspec.Struct):
+class ProviderCounters(msgspec.Struct):
     """The provider's own count of its work. Every number counts since the start."""
 
     requests: int = 0

@@ -21,7 +21,7 @@ stream         a stream breaks off with an error event; outside a stream, the er
 """
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class ErrorResponse(msgspec.Struct, frozen=True):
     """An error response of the provider."""
 
     status: int
@@ -32,81 +32,81 @@ class Refusal(msgspec.Struct, frozen=True):
     retry_after_s: int | None = None
 
 
-class Fault(msgspec.Struct, frozen=True):
+class SimulatedFault(msgspec.Struct, frozen=True):
     """One way to go wrong. ``worked``: the answer had been worked out, so a real provider would bill it."""
 
     name: str
     form: Form
     worked: bool
-    refusal: Refusal | None = None
+    refusal: ErrorResponse | None = None
 
 
-CREDIT: Final = Refusal(
+CREDIT: Final = ErrorResponse(
     400,
     "invalid_request_error",
     "Your credit balance is too low to access the Anthropic API. "
     "Please go to Plans & Billing to upgrade or purchase credits.",
 )
 
-_SPEND_LIMIT = Refusal(
+_SPEND_LIMIT = ErrorResponse(
     400,
     "invalid_request_error",
     "You have reached your specified API usage limits. You will regain access on {next_month} at 00:00 UTC.",
 )
-_TIER_CAP = Refusal(
+_TIER_CAP = ErrorResponse(
     429,
     "rate_limit_error",
     "Your organization has reached the monthly usage limit of its tier. "
     "You will regain access on {next_month} at 00:00 UTC.",
     error_code="enforced_spend_limit_reached",
 )
-_THROTTLED = Refusal(
+_THROTTLED = ErrorResponse(
     429,
     "rate_limit_error",
     "This request would exceed your organization's rate limit. "
     "For details, refer to: https://docs.claude.com/en/api/rate-limits.",
 )
-_BILLING = Refusal(
+_BILLING = ErrorResponse(
     402,
     "billing_error",
     "There is an issue with your billing or payment information. Please review it in the Console.",
 )
-_OVERLOADED = Refusal(529, "overloaded_error", "Overloaded")
+_OVERLOADED = ErrorResponse(529, "overloaded_error", "Overloaded")
 
 
-def _status(name: str, refusal: Refusal) -> Fault:
-    return Fault(name, "status", False, refusal)
+def _status(name: str, refusal: ErrorResponse) -> SimulatedFault:
+    return SimulatedFault(name, "status", False, refusal)
 
 
 _ALL: Final = (
     _status("throttled", msgspec.structs.replace(_THROTTLED, retry_after_s=1)),
     _status("throttled_bare", _THROTTLED),
     _status("overloaded", _OVERLOADED),
-    _status("server_error", Refusal(500, "api_error", "Internal server error")),
-    _status("unavailable", Refusal(503, "api_error", "Service unavailable")),
+    _status("server_error", ErrorResponse(500, "api_error", "Internal server error")),
+    _status("unavailable", ErrorResponse(503, "api_error", "Service unavailable")),
     _status("billing", _BILLING),
     _status("credit", CREDIT),
     _status("spend_limit", _SPEND_LIMIT),
     _status("tier_cap", _TIER_CAP),
-    _status("unknown_model", Refusal(404, "not_found_error", "model: {model}")),
-    _status("unauthorised", Refusal(401, "authentication_error", "invalid x-api-key")),
-    Fault("reset", "reset", False),
-    Fault("reset_late", "reset", True),
-    Fault("hang", "hang", True),
-    Fault("truncated", "truncated", True),
-    Fault("invalid_json", "invalid_json", True),
-    Fault("slow_drip", "slow_drip", True),
-    Fault("wrong_content_type", "wrong_type", True),
-    Fault("refusal", "message", True),
-    Fault("empty", "message", True),
-    Fault("stream_error", "stream", True, _OVERLOADED),
+    _status("unknown_model", ErrorResponse(404, "not_found_error", "model: {model}")),
+    _status("unauthorised", ErrorResponse(401, "authentication_error", "invalid x-api-key")),
+    SimulatedFault("reset", "reset", False),
+    SimulatedFault("reset_late", "reset", True),
+    SimulatedFault("hang", "hang", True),
+    SimulatedFault("truncated", "truncated", True),
+    SimulatedFault("invalid_json", "invalid_json", True),
+    SimulatedFault("slow_drip", "slow_drip", True),
+    SimulatedFault("wrong_content_type", "wrong_type", True),
+    SimulatedFault("refusal", "message", True),
+    SimulatedFault("empty", "message", True),
+    SimulatedFault("stream_error", "stream", True, _OVERLOADED),
 )
 
-FAULTS: Final[Mapping[str, Fault]] = MappingProxyType({fault.name: fault for fault in _ALL})
+FAULTS: Final[Mapping[str, SimulatedFault]] = MappingProxyType({fault.name: fault for fault in _ALL})
 """Every fault by name, in the order in which shares are laid on the line from 0 to 1."""
 
 
-def drawn(shares: Mapping[str, float], at: float) -> Fault | None:
+def drawn(shares: Mapping[str, float], at: float) -> SimulatedFault | None:
     """The fault that the draw ``at`` meets; None beyond all shares."""
     reached = 0.0
     for name, fault in FAULTS.items():
@@ -118,7 +118,7 @@ def drawn(shares: Mapping[str, float], at: float) -> Fault | None:
     return None
 
 
-def filled(refusal: Refusal, model: str, next_month: str, retry_after_s: int | None = None) -> Refusal:
+def filled(refusal: ErrorResponse, model: str, next_month: str, retry_after_s: int | None = None) -> ErrorResponse:
     """A refusal with its blanks filled in: the model's name, the first day of next month (ISO), the wait."""
     message = refusal.message.replace("{model}", model).replace("{next_month}", next_month)
     wait = refusal.retry_after_s if retry_after_s is None else retry_after_s

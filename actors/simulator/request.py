@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from actors.simulator import random_draws, tokenizer
-from actors.simulator.conversation import Scene, offers_of, scene_of, unpaired
+from actors.simulator.conversation import TurnContext, offers_of, scene_of, unpaired
 
 TOKENS_PER_MESSAGE: Final = 3
 """What the framing of one message costs, in tokens. Less than the bytes of its JSON."""
@@ -83,7 +83,7 @@ _decoder = msgspec.json.Decoder(_Body)
 _plain_decoder = msgspec.json.Decoder()
 
 
-class Ask(msgspec.Struct, frozen=True, gc=False):
+class ParsedRequest(msgspec.Struct, frozen=True, gc=False):
     """What one request asks, and its names."""
 
     body_id: int
@@ -102,7 +102,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     tool: str
     """The tool that the request forces, whose input is the answer; else empty."""
     prefill: str
-    scene: Scene | None = None
+    scene: TurnContext | None = None
     """The conversation, where the next turn may use a tool."""
 
 
@@ -118,7 +118,7 @@ def checked_for_counting(body: bytes) -> bytes:
     return body
 
 
-def read(body: bytes, counting: bool = False) -> Ask:
+def read(body: bytes, counting: bool = False) -> ParsedRequest:
     """The request in these bytes. Raises ``BadRequest``. ``counting``: ``max_tokens`` may be missing."""
     try:
         got = _decoder.decode(body)
@@ -147,7 +147,7 @@ def read(body: bytes, counting: bool = False) -> Ask:
             raise BadRequest(str(error)) from None
         scene = scene_of(got.messages, system, offers, _result_text)
         whole = f"{whole}\0{bytes(got.tools).decode('utf-8', 'replace')}"
-    return Ask(
+    return ParsedRequest(
         body_id=named,
         text_id=random_draws.identity(whole.encode("utf-8", "replace")),
         model=got.model,

@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from actors.simulator.faults import Refusal
+from actors.simulator.faults import ErrorResponse
 from actors.simulator.settings import SimulatorSettings
 
 _SPOKEN = {"requests": "requests", "input-tokens": "input tokens", "output-tokens": "output tokens"}
 
 
-class Bucket:
+class TokenBucket:
     """One limit. Times are seconds since the epoch and never run back; a level below 0 is a debt to wait for."""
 
     __slots__ = ("at_s", "capacity", "level", "limit", "name")
@@ -49,20 +49,20 @@ class Bucket:
         }
 
 
-class Buckets:
+class AccountBuckets:
     """The limits of one account, and what it tells of them."""
 
     def __init__(self, settings: SimulatorSettings) -> None:
         named = (("requests", settings.rpm), ("input-tokens", settings.itpm), ("output-tokens", settings.otpm))
-        self._all = {name: Bucket(name, limit, settings.burst_s) for name, limit in named if limit is not None}
+        self._all = {name: TokenBucket(name, limit, settings.burst_s) for name, limit in named if limit is not None}
         self._told = settings.limits_told
 
-    def take(self, input_tokens: int, now_s: float) -> Refusal | None:
+    def take(self, input_tokens: int, now_s: float) -> ErrorResponse | None:
         """Take one request of this many input tokens, or say why not and how long to wait."""
         if not self._all:
             return None
         wanted = {"requests": 1.0, "input-tokens": float(input_tokens), "output-tokens": 1.0}
-        short: list[tuple[float, Bucket]] = []
+        short: list[tuple[float, TokenBucket]] = []
         for name, bucket in self._all.items():
             bucket.fill(now_s)
             if bucket.level < wanted[name]:
@@ -96,13 +96,13 @@ class Buckets:
         return told
 
 
-def _refusal(bucket: Bucket, wait_s: float, told: bool) -> Refusal:
+def _refusal(bucket: TokenBucket, wait_s: float, told: bool) -> ErrorResponse:
     message = (
         f"This request would exceed your organization's rate limit of {bucket.limit:,} {_SPOKEN[bucket.name]} per "
         "minute. For details, refer to: https://docs.claude.com/en/api/rate-limits. You can see the response headers "
         "for current usage. Please reduce the prompt length or the maximum tokens requested, or try again later."
     )
-    return Refusal(429, "rate_limit_error", message, retry_after_s=max(1, math.ceil(wait_s)) if told else None)
+    return ErrorResponse(429, "rate_limit_error", message, retry_after_s=max(1, math.ceil(wait_s)) if told else None)
 
 
 def rfc3339(at_s: float) -> str:
@@ -117,7 +117,7 @@ def next_month(now_s: float) -> str:
     return f"{year}-{month:02}-01"
 
 
-class Credit(msgspec.Struct):
+class AccountCredit(msgspec.Struct):
     """What the account has left; None has no end. Money in nano-USD."""
 
     calls: int | None

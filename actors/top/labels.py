@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from actors.top.sources import ClusterSeen, JobSeen
+from actors.top.sources import ClusterSnapshot, JobSnapshot
 from policies.estimates.price import usd_text
 from policies.limits.limit import NO_CAPS, PoolCaps
 
@@ -13,7 +13,7 @@ OLD_S = 5.0
 """What is older than this says how old it is."""
 
 
-def seen_words(job: JobSeen, now_s: float, whole: bool = False) -> str:
+def seen_words(job: JobSnapshot, now_s: float, whole: bool = False) -> str:
     """Where it was seen, and how long ago."""
     source = {"live": "its process", "journal": "its journal", "cluster": "its channel"}[job.source]
     age = now_s - job.as_of_s
@@ -33,7 +33,7 @@ def node_words(name: str) -> str:
     return name if len(name) <= 16 else f"{name[:12]}…"
 
 
-def where_words(seen: ClusterSeen, now_s: float) -> str:
+def where_words(seen: ClusterSnapshot, now_s: float) -> str:
     """In which process or cluster it was seen, and how long ago."""
     age = now_s - seen.as_of_s
     return seen.where + (f", {span(age)} ago" if age >= OLD_S else "")

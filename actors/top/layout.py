@@ -25,7 +25,7 @@ class Column(msgspec.Struct, frozen=True):
     """So much of a text is kept where there is little room, if it is shown at all."""
 
 
-class Row(msgspec.Struct, frozen=True):
+class TableRow(msgspec.Struct, frozen=True):
     """One row: what it is called, its cells, how it is meant, and all that is known of it."""
 
     key: str
@@ -37,16 +37,16 @@ class Row(msgspec.Struct, frozen=True):
     """The most that one line can say of it: what it waits for, why it is as it is."""
 
 
-class Table(msgspec.Struct, frozen=True):
+class TopTable(msgspec.Struct, frozen=True):
     """Rows of one kind. ``name`` is for programs, ``none`` stands there where there are no rows."""
 
     name: str
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     none: str = ""
 
 
-class Curve(msgspec.Struct, frozen=True):
+class SignalCurve(msgspec.Struct, frozen=True):
     """One signal, second by second, the newest last; and what it is now, in words."""
 
     label: str
@@ -54,7 +54,7 @@ class Curve(msgspec.Struct, frozen=True):
     now: str
 
 
-def columns_shown(table: Table, width: int) -> list[tuple[int, int]]:
+def columns_shown(table: TopTable, width: int) -> list[tuple[int, int]]:
     """(place, width) of the columns that fit beside each other, in their order. The first is always there.
 
     What is left over goes to the column of the lowest rank that was cut.
@@ -78,13 +78,13 @@ def columns_shown(table: Table, width: int) -> list[tuple[int, int]]:
     return [(place, min(given[place], width)) for place in sorted(shown)]
 
 
-def _least(table: Table, place: int, wanted: int) -> int:
+def _least(table: TopTable, place: int, wanted: int) -> int:
     """Numbers are never cut."""
     column = table.columns[place]
     return wanted if column.right else min(wanted, max(len(column.title), column.width_least))
 
 
-def _wanted(table: Table, place: int) -> int:
+def _wanted(table: TopTable, place: int) -> int:
     column = table.columns[place]
     longest = max((len(row.cells[place]) for row in table.rows), default=0)
     return min(max(longest, len(column.title)), column.width_max)

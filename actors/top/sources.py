@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from actors.common.errors import ClearError
+from actors.common.errors import UserError
 from actors.driver import live_status
 from actors.history.catalog import last_owner, told
 from actors.history.job_facts import facts_of, living
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 
 READ_SHARE = 0.05
 """Of one core's time, for reading a journal that goes on changing."""
@@ -26,7 +26,7 @@ READ_BUDGET_S = 1.0
 """For journals that were never read yet, in one look; the others come in the next."""
 
 
-class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
+class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A job, as it was last seen."""
 
     job: str
@@ -40,7 +40,7 @@ class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
     """Which process runs it, or ran it last."""
 
 
-class ClusterSeen(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A cortex, as it was last seen, with what it knows."""
 
     where: str
@@ -49,18 +49,18 @@ class ClusterSeen(msgspec.Struct, frozen=True, kw_only=True):
     """As ``Cortex.status`` has it, dated as in ``actors.driver.live_status``."""
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class TopSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """All that there is to see at one moment."""
 
     at_s: float
     state: str
-    jobs: tuple[JobSeen, ...]
-    clusters: tuple[ClusterSeen, ...]
+    jobs: tuple[JobSnapshot, ...]
+    clusters: tuple[ClusterSnapshot, ...]
     trouble: str = ""
     """Why something cannot be seen now."""
 
 
-class _Kept:
+class _JournalCache:
     """What was read of one journal."""
 
     __slots__ = ("again_s", "facts", "mark", "owner", "turn_s")
@@ -75,12 +75,12 @@ class _Kept:
 class FolderSource:
     """A state folder, looked at again and again."""
 
-    def __init__(self, folder: Folder, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, folder: StateFolder, clock: Callable[[], float] = time.time) -> None:
         self.folder = folder
         self._clock = clock
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _JournalCache] = {}
 
-    def look(self, budget_s: float = READ_BUDGET_S) -> Seen:
+    def look(self, budget_s: float = READ_BUDGET_S) -> TopSnapshot:
         """What there is now. ``budget_s``: how long to read journals that were never read."""
         now_s, until_s = self._clock(), time.monotonic() + budget_s
         published = live_status.published(self.folder)
@@ -90,17 +90,17 @@ class FolderSource:
         ]  # fmt: skip
         for name in self._kept.keys() - {each.job for each in jobs}:
             del self._kept[name]
-        clusters: dict[str, ClusterSeen] = {}
+        clusters: dict[str, ClusterSnapshot] = {}
         for found in sorted(published.values(), key=lambda found: found.at_s):
             if found.cortex:
                 name = str(found.cortex.get("cortex", ""))
                 before = clusters[name].status if name in clusters else {}
                 of_jobs = {part: before.get(part, {}) | found.cortex.get(part, {}) for part in _OF_JOBS}
-                clusters[name] = ClusterSeen(where=_where(found), as_of_s=found.at_s, status=found.cortex | of_jobs)
-        return Seen(at_s=now_s, state=self.folder.address, jobs=tuple(jobs), clusters=tuple(clusters.values()))
+                clusters[name] = ClusterSnapshot(where=_where(found), as_of_s=found.at_s, status=found.cortex | of_jobs)
+        return TopSnapshot(at_s=now_s, state=self.folder.address, jobs=tuple(jobs), clusters=tuple(clusters.values()))
 
-    def _journal(self, job: str, now_s: float, until_s: float) -> JobSeen:
-        known = self._kept.setdefault(job, _Kept())
+    def _journal(self, job: str, now_s: float, until_s: float) -> JobSnapshot:
+        known = self._kept.setdefault(job, _JournalCache())
         mark = self.folder.mark(job)
         if mark != known.mark and now_s >= known.again_s and (known.mark is not None or time.monotonic() < until_s):
             began_s = time.monotonic()
@@ -110,7 +110,7 @@ class FolderSource:
                 known.facts, known.turn_s = facts_of(self.folder, job, k), k.at_s
                 owner = last_owner(self.folder, job)
                 known.owner = f"process {owner.pid} on {owner.host}, {owner.cluster}" if owner is not None else ""
-            except (ClearError, ValueError) as error:  # damaged, or of a program that is gone: the others are shown
+            except (UserError, ValueError) as error:  # damaged, or of a program that is gone: the others are shown
                 known.facts = {"job": job, "outcome": "unreadable", "why": str(error)}
                 known.turn_s = self.folder.changed_s(job)
             known.again_s = now_s + (time.monotonic() - began_s) / READ_SHARE
@@ -118,18 +118,18 @@ class FolderSource:
         if facts.get("outcome") in ("running", "interrupted", "detached"):
             facts = facts | {"outcome": living(self.folder, job)}
         as_of_s = known.turn_s if facts else self.folder.changed_s(job)
-        return JobSeen(job=job, facts=facts, source="journal", as_of_s=as_of_s, owner=known.owner)
+        return JobSnapshot(job=job, facts=facts, source="journal", as_of_s=as_of_s, owner=known.owner)
 
 
-def _published(job: str, found: live_status.Live) -> JobSeen:
-    return JobSeen(job=job, facts=found.facts, source="live", as_of_s=found.at_s, owner=_where(found))
+def _published(job: str, found: live_status.LiveStatus) -> JobSnapshot:
+    return JobSnapshot(job=job, facts=found.facts, source="live", as_of_s=found.at_s, owner=_where(found))
 
 
-def _where(found: live_status.Live) -> str:
+def _where(found: live_status.LiveStatus) -> str:
     return f"process {found.owner.pid} on {found.owner.host}, {found.owner.cluster}"
 
 
-def brief(seen: Seen) -> dict[str, Any]:
+def brief(seen: TopSnapshot) -> dict[str, Any]:
     """What was seen, for programs: ``cortex top --json``."""
     return {
         "at_s": seen.at_s, "state": seen.state, "trouble": seen.trouble,

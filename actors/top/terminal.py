@@ -14,9 +14,9 @@ from textual.events import Resize
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Static
 
-from actors.common.errors import ClearError
-from actors.top.layout import Row, Table, cell, columns_shown, heights
-from actors.top.sources import Seen
+from actors.common.errors import UserError
+from actors.top.layout import TableRow, TopTable, cell, columns_shown, heights
+from actors.top.sources import TopSnapshot
 from actors.top.text_output import curve_lines
 from actors.top.view import SORTS, Screen, screen
 
@@ -31,7 +31,7 @@ _STATE = 1
 _ORDER = ("jobs", "routes", "curves", "actors", "nodes")
 
 
-class Particulars(ModalScreen[None]):
+class RowDetails(ModalScreen[None]):
     """All that is known of one row."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -56,7 +56,7 @@ class Particulars(ModalScreen[None]):
             yield self.text
         yield Static(" esc back  up/down scroll", id="keys")
 
-    def tell(self, row: Row | None) -> None:
+    def tell(self, row: TableRow | None) -> None:
         """Show the row as it is now; one that is gone stays as it was."""
         if row is None:
             return
@@ -76,15 +76,15 @@ class Particulars(ModalScreen[None]):
         self.dismiss()
 
 
-class Listing(DataTable[Text]):
+class TableView(DataTable[Text]):
     """One table, whose rows keep their cursor while they change."""
 
     def __init__(self, name: str) -> None:
         super().__init__(id=name, cursor_type="row", zebra_stripes=False, cell_padding=1)
-        self.table: Table | None = None
+        self.table: TopTable | None = None
         self._form: tuple[Any, ...] = ()
 
-    def put(self, table: Table, width: int) -> None:
+    def put(self, table: TopTable, width: int) -> None:
         """Have these rows; only what differs is drawn anew."""
         self.table = table
         shown = columns_shown(table, max(10, width - 2 - 1))
@@ -115,12 +115,12 @@ class Listing(DataTable[Text]):
         return str(keys[self.cursor_row]) if 0 <= self.cursor_row < len(keys) else ""
 
 
-def _cell(table: Table, row: Row, place: int, wide: int) -> Text:
+def _cell(table: TopTable, row: TableRow, place: int, wide: int) -> Text:
     style = _STYLES.get(row.level, "") if place == _STATE else ""
     return Text(cell(row.cells[place], wide, table.columns[place].right), style)
 
 
-class Top(App[None]):
+class TopApp(App[None]):
     """The view. ``source`` has ``look()`` (and perhaps ``close()``); ``cluster`` is where it looks besides."""
 
     TITLE = "cortex top"
@@ -151,7 +151,7 @@ class Top(App[None]):
         self._cluster = cluster
         self._sort = 0
         self._paused = False
-        self._seen: Seen | None = None
+        self._seen: TopSnapshot | None = None
         self._shown: Screen | None = None
         self._looking: asyncio.Lock = asyncio.Lock()
 
@@ -159,11 +159,11 @@ class Top(App[None]):
         """From the top down."""
         yield Static("cortex top: looking …", id="title")
         yield Static("", id="trouble")
-        yield Listing("jobs")
-        yield Listing("routes")
+        yield TableView("jobs")
+        yield TableView("routes")
         yield Static("", id="curves")
-        yield Listing("actors")
-        yield Listing("nodes")
+        yield TableView("actors")
+        yield TableView("nodes")
         with Vertical(id="foot"):
             yield Static("", id="about")
             yield Static(HELP, id="help")
@@ -181,7 +181,7 @@ class Top(App[None]):
         async with self._looking:
             try:
                 self._seen = await self._source.look()
-            except ClearError as error:
+            except UserError as error:
                 self._say_trouble(str(error))
                 return
         self.redraw()
@@ -196,12 +196,12 @@ class Top(App[None]):
         self._say_trouble(shown.trouble)
         width = self.size.width
         for table in shown.tables:
-            self.query_one(f"#{table.name}", Listing).put(table, width)
+            self.query_one(f"#{table.name}", TableView).put(table, width)
         self._draw_curves()
         self._say_chosen()
         self._share_out()
         front = self.screen_stack[-1]
-        if isinstance(front, Particulars):
+        if isinstance(front, RowDetails):
             front.tell(self._row(front.key))
 
     def on_resize(self, event: Resize) -> None:
@@ -228,7 +228,7 @@ class Top(App[None]):
 
     def action_open(self) -> None:
         """All that is known of the chosen row."""
-        if isinstance(self.focused, Listing) and (key := self.focused.chosen()):
+        if isinstance(self.focused, TableView) and (key := self.focused.chosen()):
             self._open(key)
 
     def action_sort(self) -> None:
@@ -250,18 +250,18 @@ class Top(App[None]):
     def _open(self, key: str) -> None:
         if self._row(key) is None:
             return
-        opened = Particulars(key)
+        opened = RowDetails(key)
         self.push_screen(opened)
         self.call_after_refresh(lambda: opened.tell(self._row(key)))
 
-    def _row(self, key: str) -> Row | None:
+    def _row(self, key: str) -> TableRow | None:
         tables = self._shown.tables if self._shown is not None else ()
         return next((row for table in tables for row in table.rows if row.key == key), None)
 
     def _draw_curves(self) -> None:
         if self._shown is None:
             return
-        routes = self.query_one("#routes", Listing)
+        routes = self.query_one("#routes", TableView)
         row = self._row(routes.chosen())
         found = self._shown.curves.get(row.key, ()) if row is not None else ()
         told = "\n".join(curve_lines(row.cells[0], found, self.size.width - 2, _plain())) if row and found else ""
@@ -269,7 +269,7 @@ class Top(App[None]):
 
     def _say_chosen(self) -> None:
         """What a narrow table leaves out of the row that is chosen."""
-        chosen = self.focused.chosen() if isinstance(self.focused, Listing) else ""
+        chosen = self.focused.chosen() if isinstance(self.focused, TableView) else ""
         row = self._row(chosen)
         self._text("#about", f" {row.about}" if row is not None and row.about else "")
 
@@ -304,13 +304,13 @@ def _plain() -> bool:
     return said in ("C", "POSIX")
 
 
-class Threaded:
+class ThreadedSource:
     """A source that reads files, looked at beside the view, so that keys are heard meanwhile."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
 
-    async def look(self) -> Seen:
+    async def look(self) -> TopSnapshot:
         """What there is now."""
-        seen: Seen = await asyncio.to_thread(self._source.look)
+        seen: TopSnapshot = await asyncio.to_thread(self._source.look)
         return seen

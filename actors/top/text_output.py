@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textwrap import wrap
 
-from actors.top.layout import GAP, Curve, Table, cell, columns_shown, spark
+from actors.top.layout import GAP, SignalCurve, TopTable, cell, columns_shown, spark
 from actors.top.view import Screen
 
 SPARK_WIDTH = 60
@@ -31,7 +31,7 @@ def lines(shown: Screen, width: int, plain: bool = False) -> list[str]:
     return [line.rstrip()[:width] for line in said]
 
 
-def table_lines(table: Table, width: int) -> list[str]:
+def table_lines(table: TopTable, width: int) -> list[str]:
     """A table, its columns under their titles."""
     if not table.rows:
         return [table.none]
@@ -44,7 +44,7 @@ def table_lines(table: Table, width: int) -> list[str]:
     return said
 
 
-def curve_lines(title: str, curves: tuple[Curve, ...], width: int, plain: bool = False) -> list[str]:
+def curve_lines(title: str, curves: tuple[SignalCurve, ...], width: int, plain: bool = False) -> list[str]:
     """Curves below each other: label, curve, what it is now."""
     label = max((len(curve.label) for curve in curves), default=0)
     now = max((len(curve.now) for curve in curves), default=0)

@@ -19,8 +19,8 @@ from actors.top.labels import (
     where_words,
     why_words,
 )
-from actors.top.layout import Column, Curve, Row, Table
-from actors.top.sources import ClusterSeen, JobSeen, Seen
+from actors.top.layout import Column, SignalCurve, TableRow, TopTable
+from actors.top.sources import ClusterSnapshot, JobSnapshot, TopSnapshot
 
 SORTS = ("latest", "name", "rate", "cost", "failed")
 _ALIVE = ("running", "detached")
@@ -37,13 +37,13 @@ class Screen(msgspec.Struct, frozen=True):
     title: str
     where: str
     """Where it was looked."""
-    tables: tuple[Table, ...]
-    curves: dict[str, tuple[Curve, ...]]
+    tables: tuple[TopTable, ...]
+    curves: dict[str, tuple[SignalCurve, ...]]
     """By the key of a route's row."""
     trouble: str = ""
 
 
-def screen(seen: Seen, cluster: str = "", sort: str = "latest") -> Screen:
+def screen(seen: TopSnapshot, cluster: str = "", sort: str = "latest") -> Screen:
     """The screen for what was seen."""
     tables = (jobs_table(seen, sort), routes_table(seen), actors_table(seen), nodes_table(seen))
     running = sum(job.facts.get("outcome") in _ALIVE for job in seen.jobs)
@@ -66,13 +66,13 @@ JOB_COLUMNS = (
 )  # fmt: skip
 
 
-def jobs_table(seen: Seen, sort: str = "latest") -> Table:
+def jobs_table(seen: TopSnapshot, sort: str = "latest") -> TopTable:
     """A row for each job: those that run first, then as wanted."""
     jobs = sorted(seen.jobs, key=lambda job: (job.facts.get("outcome") not in _ALIVE, _order(job, sort)))
-    return Table("jobs", JOB_COLUMNS, tuple(_job(job, seen.at_s) for job in jobs), "no jobs yet")
+    return TopTable("jobs", JOB_COLUMNS, tuple(_job(job, seen.at_s) for job in jobs), "no jobs yet")
 
 
-def _order(job: JobSeen, sort: str) -> Any:
+def _order(job: JobSnapshot, sort: str) -> Any:
     facts = job.facts
     if sort == "name":
         return job.job
@@ -85,7 +85,7 @@ def _order(job: JobSeen, sort: str) -> Any:
     return -job.as_of_s
 
 
-def _job(job: JobSeen, now_s: float) -> Row:
+def _job(job: JobSnapshot, now_s: float) -> TableRow:
     facts = job.facts
     state = facts.get("outcome", "")
     if "results" not in facts:  # it is still to be read, or cannot be
@@ -93,7 +93,7 @@ def _job(job: JobSeen, now_s: float) -> Row:
         blank = ("",) * 8
         details = (("job", job.job), ("state", state or "not read yet"), ("why", facts.get("why", "")))
         row = (job.job, state or "…", *blank, seen_words(job, now_s), said)
-        return Row(job.job, row, _LEVELS.get(state, ""), details)
+        return TableRow(job.job, row, _LEVELS.get(state, ""), details)
     alive = state in _ALIVE
     expected = facts.get("rows_expected") or 0
     done = facts["results"] or (0 if expected else facts["calls"])
@@ -108,7 +108,7 @@ def _job(job: JobSeen, now_s: float) -> Row:
     )  # fmt: skip
     level = "warn" if alive and (facts["waits"] or keyless) else _LEVELS.get(state, "")
     about = f"{job.job}: {waits or _made(facts)}"
-    return Row(job.job, cells, level, _job_details(job, now_s), about)
+    return TableRow(job.job, cells, level, _job_details(job, now_s), about)
 
 
 def _made(facts: dict[str, Any]) -> str:
@@ -117,7 +117,7 @@ def _made(facts: dict[str, Any]) -> str:
     return f"{facts['calls']:,} calls, {facts['reused_calls']:,} remembered{more}"
 
 
-def _job_details(job: JobSeen, now_s: float) -> tuple[tuple[str, str], ...]:
+def _job_details(job: JobSnapshot, now_s: float) -> tuple[tuple[str, str], ...]:
     facts = job.facts
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in facts["rows_failed_by_kind"].items())
     attempts = ", ".join(f"{count:,} {kind}" for kind, count in facts["failures"].items())
@@ -156,13 +156,13 @@ ROUTE_COLUMNS = (
 )  # fmt: skip
 
 
-def routes_table(seen: Seen) -> Table:
+def routes_table(seen: TopSnapshot) -> TopTable:
     """A row for each route that a cortex knows of, with the pool that it draws on."""
     rows = [_route(each, name, seen.at_s) for each in seen.clusters for name in each.status["routes"]]
-    return Table("routes", ROUTE_COLUMNS, tuple(rows), "no route in use" if seen.jobs else "")
+    return TopTable("routes", ROUTE_COLUMNS, tuple(rows), "no route in use" if seen.jobs else "")
 
 
-def _route(seen: ClusterSeen, name: str, now_s: float) -> Row:
+def _route(seen: ClusterSnapshot, name: str, now_s: float) -> TableRow:
     status = seen.status
     read, breaker = status["routes"][name], status["breakers"].get(f"route:{name}", {})
     pools: dict[str, dict[str, Any]] = status["pools"]
@@ -196,7 +196,7 @@ def _route(seen: ClusterSeen, name: str, now_s: float) -> Row:
     )  # fmt: skip
     shown = tuple((label, text) for label, text in details if text)
     about = f"{route_words(name)}: breaker {state}{probed}" + (f", {why}" if why else "")
-    return Row(_key(seen, name), cells, _LEVELS.get(state, "") or ("warn" if caps else ""), shown, about)
+    return TableRow(_key(seen, name), cells, _LEVELS.get(state, "") or ("warn" if caps else ""), shown, about)
 
 
 def _of_late(read: dict[str, Any]) -> float:
@@ -209,7 +209,7 @@ RATE_S = 10
 _POOL = ("concurrency", "in_flight", "granted", "wanted")
 
 
-def curves(readings: dict[str, Any]) -> tuple[Curve, ...]:
+def curves(readings: dict[str, Any]) -> tuple[SignalCurve, ...]:
     """A route's signals, second by second."""
     series = readings.get("series", {})
 
@@ -220,11 +220,11 @@ def curves(readings: dict[str, Any]) -> tuple[Curve, ...]:
         return f"{of(name)[-1]:,.0f}/s" if of(name) else "0/s"
 
     return (
-        Curve("begun", of("begun"), last("begun")),
-        Curve("answered", of("answered"), last("answered")),
-        Curve("failed", of("failed"), last("failed")),
-        Curve("p50 ms/token", of("per_token_p50_s"), f"{ms(readings['per_token_p50_s'])} ms"),
-        Curve("p95 ms/token", of("per_token_p95_s"), f"{ms(readings['per_token_p95_s'])} ms"),
+        SignalCurve("begun", of("begun"), last("begun")),
+        SignalCurve("answered", of("answered"), last("answered")),
+        SignalCurve("failed", of("failed"), last("failed")),
+        SignalCurve("p50 ms/token", of("per_token_p50_s"), f"{ms(readings['per_token_p50_s'])} ms"),
+        SignalCurve("p95 ms/token", of("per_token_p95_s"), f"{ms(readings['per_token_p95_s'])} ms"),
     )
 
 
@@ -237,13 +237,13 @@ ACTOR_COLUMNS = (
 )  # fmt: skip
 
 
-def actors_table(seen: Seen) -> Table:
+def actors_table(seen: TopSnapshot) -> TopTable:
     """Branches and workers, then the channels."""
     rows = [row for each in seen.clusters for row in _actors(each, seen)]
-    return Table("actors", ACTOR_COLUMNS, tuple(rows), "no branch, worker or channel is live" if seen.jobs else "")
+    return TopTable("actors", ACTOR_COLUMNS, tuple(rows), "no branch, worker or channel is live" if seen.jobs else "")
 
 
-def _actors(seen: ClusterSeen, all_: Seen) -> list[Row]:
+def _actors(seen: ClusterSnapshot, all_: TopSnapshot) -> list[TableRow]:
     where, nodes = where_words(seen, all_.at_s), seen.status["nodes"]
     rows = []
     for name, one in seen.status["staff"].items():
@@ -255,7 +255,7 @@ def _actors(seen: ClusterSeen, all_: Seen) -> list[Row]:
         level = "warn" if one["state"] != "up" or drained else ""
         details = (("actor", name), ("state", one["state"]), ("phase", one["phase"]), ("node", one["node"]),
                    ("drained by", drained), ("seen in", where))  # fmt: skip
-        rows.append(Row(_key(seen, name), cells, level, tuple(pair for pair in details if pair[1])))
+        rows.append(TableRow(_key(seen, name), cells, level, tuple(pair for pair in details if pair[1])))
     facts = {job.job: job.facts for job in all_.jobs}
     for job, permits in seen.status["jobs"].items():
         told, told_by_job = seen.status.get("channels", {}).get(job, {}), facts.get(job, {})
@@ -268,7 +268,7 @@ def _actors(seen: ClusterSeen, all_: Seen) -> list[Row]:
         details = (("actor", f"channel:{job}"), ("state", state), ("permits", f"{permits:,}"),
                    ("epoch", f"{told.get('epoch', 1)}"), ("deaths", f"{told.get('deaths', 0)} of late"),
                    ("seen in", where))  # fmt: skip
-        rows.append(Row(_key(seen, f"channel:{job}"), cells, "" if state == "up" else "bad", details))
+        rows.append(TableRow(_key(seen, f"channel:{job}"), cells, "" if state == "up" else "bad", details))
     return rows
 
 
@@ -279,7 +279,7 @@ NODE_COLUMNS = (
 )  # fmt: skip
 
 
-def nodes_table(seen: Seen) -> Table:
+def nodes_table(seen: TopSnapshot) -> TopTable:
     """The machines."""
     rows = []
     for each in seen.clusters:
@@ -296,9 +296,9 @@ def nodes_table(seen: Seen) -> Table:
             details = (("node", name), ("state", state), ("breaker", opened), ("why", why),
                        ("drained by", node["drained_by"]), ("seen in", where_words(each, seen.at_s)))  # fmt: skip
             level = "warn" if state != "up" else _LEVELS.get(opened, "")
-            rows.append(Row(_key(each, name), cells, level, tuple(pair for pair in details if pair[1])))
-    return Table("nodes", NODE_COLUMNS, tuple(rows), "")
+            rows.append(TableRow(_key(each, name), cells, level, tuple(pair for pair in details if pair[1])))
+    return TopTable("nodes", NODE_COLUMNS, tuple(rows), "")
 
 
-def _key(seen: ClusterSeen, name: str) -> str:
+def _key(seen: ClusterSnapshot, name: str) -> str:
     return f"{seen.status.get('cortex', '')} {name}"

@@ -16,7 +16,7 @@ SANDBOX = sandbox.__name__
 FOLDER = frozenset(tool.__name__ for tool in (folder_closed, folder_opened, folder_round))
 
 
-class Offered:
+class BuiltinTools:
     """By name; each is loaded, and the sandbox begun, when it is first wanted."""
 
     def __init__(self) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from actors.messaging.report_sender import Reporter
+from actors.messaging.report_sender import ReportSender
 from actors.ports.runtime import Runtime
-from actors.worker.builtin_tools import Offered
+from actors.worker.builtin_tools import BuiltinTools
 from cortex.goals.apply_changes import plain
 from cortex.scheduler.reports import ProgressReport, ToolSignals
 from policies.failures.failure import Failure, FailureKind
@@ -20,7 +20,7 @@ LOOK_S = 0.25
 """How often a worker that drains looks whether it is empty."""
 
 
-class _Runs:
+class _RunCounter:
     """Runs of one tool under one generation of its breaker, since the last report."""
 
     __slots__ = ("answered", "failed", "latency_s", "slow")
@@ -54,11 +54,11 @@ class Worker:
         self._running = 0
         self._stuck: dict[asyncio.Future[Any], float] = {}
         """Threads that go on after their time was up, and when that was."""
-        self._counts: dict[tuple[str, int], _Runs] = {}
+        self._counts: dict[tuple[str, int], _RunCounter] = {}
         self._done = 0
         self._draining = False
-        self._offered = Offered()
-        self._reporter = Reporter(runtime, self._report, self._more)
+        self._offered = BuiltinTools()
+        self._reporter = ReportSender(runtime, self._report, self._more)
 
     @property
     def busy(self) -> bool:
@@ -143,7 +143,7 @@ class Worker:
                 thread.add_done_callback(self._unstuck)
         except Exception as error:  # an author's tool may raise anything
             failure = Failure(FailureKind.FAULTY, f"the tool {tool} raised {type(error).__name__}: {error}")
-        count = self._counts.setdefault(counted_as, _Runs())
+        count = self._counts.setdefault(counted_as, _RunCounter())
         count.end(failure, self._runtime.monotonic_s() - began_s, timeout_s)
         if failure is not None:
             self._reporter.at_once()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from actors.providers.credentials.credential import Credential, CredentialError, scrub
-from actors.workspace.snapshots import Keeping
+from actors.workspace.snapshots import FolderSnapshots
 from actors.workspace.tree import FolderRefused
 from policies.decisions.progress import failing, fingerprint
 
@@ -53,7 +53,7 @@ pass any check.
 """
 
 
-class _Said:
+class _CheckOutput:
     """What comes out of a process: its beginning and its end, however much it is."""
 
     def __init__(self) -> None:
@@ -75,13 +75,13 @@ class _Said:
         return (self._head + gap + self._tail).decode("utf-8", "replace").strip()
 
 
-def checked(keeping: Keeping, check: str, timeout_s: float) -> dict[str, Any]:
+def checked(keeping: FolderSnapshots, check: str, timeout_s: float) -> dict[str, Any]:
     """What the check finds: ``passed``, ``exit`` (None: it ran out of time), ``failing``, ``said`` and its hash.
 
     It passes by exit code 0 and by nothing else. All that it started ends with it. Raises ``FolderRefused`` where it
     cannot be started.
     """
-    said = _Said()
+    said = _CheckOutput()
     try:
         child = subprocess.Popen(
             _command(check, keeping.folder), cwd=keeping.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -160,7 +160,7 @@ def _without_key(text: str) -> str:
     return text
 
 
-def _read(child: subprocess.Popen[bytes], said: _Said) -> None:
+def _read(child: subprocess.Popen[bytes], said: _CheckOutput) -> None:
     assert child.stdout is not None
     with child.stdout as out:
         while some := os.read(out.fileno(), 1 << 16):

@@ -17,14 +17,14 @@ WRITTEN_BYTES_MAX: Final = 4 << 20
 """Of one file that is written in a round."""
 
 
-class Refused(ValueError):
+class EditRefused(ValueError):
     """An edit that is not made, nor any beside it. The message is a line for whoever wrote it."""
 
 
 def planned(folder: Path, tree: Tree, edits: Sequence[dict[str, Any]]) -> dict[str, str | None]:
     """The new text of each file that the edits change, None where it is deleted; nothing is changed yet.
 
-    Raises ``Refused``.
+    Raises ``EditRefused``.
     """
     texts: dict[str, str | None] = {}
     for number, edit in enumerate(edits, start=1):
@@ -32,14 +32,14 @@ def planned(folder: Path, tree: Tree, edits: Sequence[dict[str, Any]]) -> dict[s
         try:
             _within(folder, path)
             texts[path] = _edited(edit, _text(folder, path, texts))
-        except (Malformed, Refused) as error:
-            raise Refused(f"edit {number} ({edit['do']} {path}): {error}") from None
+        except (Malformed, EditRefused) as error:
+            raise EditRefused(f"edit {number} ({edit['do']} {path}): {error}") from None
     if len(tree.keys() | texts.keys()) > FILES_MAX:
-        raise Refused(f"more than {FILES_MAX:,} files in the folder")
+        raise EditRefused(f"more than {FILES_MAX:,} files in the folder")
     gone = {path for path, text in texts.items() if text is None}
     files = {path for path, entry in tree.items() if entry.kind == "file"}
     if files and files <= gone and not texts.keys() - gone:
-        raise Refused("that deletes every file of the folder")
+        raise EditRefused("that deletes every file of the folder")
     return texts
 
 
@@ -64,14 +64,14 @@ def _within(folder: Path, path: str) -> None:
     place = folder
     for piece in path.split("/"):
         if piece in IGNORED:
-            raise Refused(f"{piece} is no part of the work")
+            raise EditRefused(f"{piece} is no part of the work")
         if place != folder and place.exists() and not place.is_dir():
-            raise Refused(f"{place.relative_to(folder)} is a file, not a folder")
+            raise EditRefused(f"{place.relative_to(folder)} is a file, not a folder")
         place = place / piece
         if place.is_symlink():
-            raise Refused(f"{place.relative_to(folder)} is a link: links are not followed")
+            raise EditRefused(f"{place.relative_to(folder)} is a link: links are not followed")
     if place.exists() and not place.is_file():
-        raise Refused("it is no file")
+        raise EditRefused("it is no file")
 
 
 def _text(folder: Path, path: str, texts: dict[str, str | None]) -> str | None:
@@ -82,19 +82,19 @@ def _text(folder: Path, path: str, texts: dict[str, str | None]) -> str | None:
     if not os.path.lexists(place):
         return None
     if place.stat().st_size > FILE_BYTES_MAX:
-        raise Refused("the file is too large to edit")
+        raise EditRefused("the file is too large to edit")
     try:
         with open_file(place) as content:
             return str(content.read().decode())
     except UnicodeDecodeError:
-        raise Refused("it is no UTF-8 text") from None
+        raise EditRefused("it is no UTF-8 text") from None
 
 
 def _edited(edit: dict[str, Any], text: str | None) -> str | None:
     do = edit["do"]
     if do == "delete":
         if text is None:
-            raise Refused("there is no such file")
+            raise EditRefused("there is no such file")
         return None
     if do == "write":
         new = edit["text"]
@@ -104,13 +104,13 @@ def _edited(edit: dict[str, Any], text: str | None) -> str | None:
     else:
         new = _replaced(edit, text)
     if len(new.encode()) > WRITTEN_BYTES_MAX:
-        raise Refused(f"the file would be larger than {WRITTEN_BYTES_MAX >> 20} MB")
+        raise EditRefused(f"the file would be larger than {WRITTEN_BYTES_MAX >> 20} MB")
     return str(new)
 
 
 def _replaced(edit: dict[str, Any], text: str | None) -> str:
     if text is None:
-        raise Refused("there is no such file")
+        raise EditRefused("there is no such file")
     whole = text if text.endswith("\n") else text + "\n"
     lined, old = "\n" + whole, "\n" + edit["old"]
     count = 0
@@ -118,6 +118,6 @@ def _replaced(edit: dict[str, Any], text: str | None) -> str:
     while at >= 0 and count < 2:
         count, at = count + 1, lined.find(old, at + 1)
     if count != 1:
-        raise Refused(f"the old lines stand there {'more than once' if count else 'nowhere'}")
+        raise EditRefused(f"the old lines stand there {'more than once' if count else 'nowhere'}")
     new = lined.replace(old, "\n" + edit["new"], 1)[1:]
     return new if text.endswith("\n") else new.removesuffix("\n")

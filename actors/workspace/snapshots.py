@@ -18,12 +18,12 @@ from typing import Any
 import msgspec
 
 from actors.common.process_owner import process_started
-from actors.workspace.tree import STORE, Entry, FolderRefused, Tree, open_file, tree_of
+from actors.workspace.tree import STORE, FolderRefused, Tree, TreeEntry, open_file, tree_of
 
 _EXECUTABLE, _PLAIN = 0o755, 0o644
 
 
-class Keeping:
+class FolderSnapshots:
     """The snapshots of one folder, for one job. Raises ``FolderRefused`` where the folder cannot be written."""
 
     def __init__(self, folder: Path) -> None:
@@ -83,7 +83,7 @@ class Keeping:
     def kept(self, number: int) -> Tree:
         """What stood where."""
         listed = msgspec.json.decode((self._store / f"before-{number}.json").read_bytes(), type=dict[str, Any])
-        return {path: Entry(*entry) for path, entry in listed.items()}
+        return {path: TreeEntry(*entry) for path, entry in listed.items()}
 
     def begin(self, number: int) -> None:
         """Round ``number`` changes the folder from now on: without a later snapshot, what stands there may be half."""
@@ -146,7 +146,7 @@ def _number(place: Path) -> int | None:
     return int(said) if said.isdecimal() else None
 
 
-def _remove(place: Path, entry: Entry) -> None:
+def _remove(place: Path, entry: TreeEntry) -> None:
     if entry.kind != "folder":
         place.unlink(missing_ok=True)
         return

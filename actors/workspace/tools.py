@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from actors.workspace.check import checked, script_of
-from actors.workspace.edits import Refused, make, planned
-from actors.workspace.snapshots import Keeping
+from actors.workspace.edits import EditRefused, make, planned
+from actors.workspace.snapshots import FolderSnapshots
 from actors.workspace.tree import FolderRefused, digest_of, tree_of
 from actors.workspace.view import matching, view_of
 
@@ -27,7 +27,7 @@ def folder_opened(
 
     A round that an earlier life of the job left half done is undone first. Raises ``FolderRefused``.
     """
-    keeping = Keeping(_place(folder))
+    keeping = FolderSnapshots(_place(folder))
     with keeping.held(_job(idempotency_key)):
         begun = keeping.begun()
         if begun is not None and keeping.has(begun) and not keeping.has(begun + 1):
@@ -45,7 +45,7 @@ def folder_round(
 
     Raises ``FolderRefused`` where it cannot be finished; then the folder is as it was, if it can be written at all.
     """
-    keeping = Keeping(_place(folder))
+    keeping = FolderSnapshots(_place(folder))
     with keeping.held(_job(idempotency_key)):
         refused = _begun(keeping, number)
         try:
@@ -65,7 +65,7 @@ def folder_closed(folder: str, idempotency_key: str) -> None:
     """The work is over: take the job's snapshots away. A folder that is gone, or another's, has none."""
     place = Path(folder).expanduser()
     if place.is_dir():
-        keeping = Keeping(place)
+        keeping = FolderSnapshots(place)
         with contextlib.suppress(FolderRefused), keeping.held(_job(idempotency_key)):
             keeping.close()
 
@@ -74,7 +74,7 @@ def _job(key: str) -> str:
     return key.partition("/")[0]
 
 
-def _begun(keeping: Keeping, number: int) -> str:
+def _begun(keeping: FolderSnapshots, number: int) -> str:
     """The folder as it was before this round; else why nothing may be applied to it."""
     if not keeping.has(number):
         return "the folder's snapshot is gone: nothing was applied"
@@ -86,7 +86,7 @@ def _begun(keeping: Keeping, number: int) -> str:
 
 
 def _applied(
-    keeping: Keeping, number: int, edits: list[dict[str, Any]], check: str, protect: Sequence[str] | None
+    keeping: FolderSnapshots, number: int, edits: list[dict[str, Any]], check: str, protect: Sequence[str] | None
 ) -> str:
     """Why nothing was applied; empty where all of it was."""
     tree = keeping.kept(number)
@@ -94,9 +94,9 @@ def _applied(
     try:
         for edit in edits:
             if matching([edit["path"]], patterns):
-                raise Refused(f"{edit['path']} may not be changed: it belongs to the check")
+                raise EditRefused(f"{edit['path']} may not be changed: it belongs to the check")
         texts = planned(keeping.folder, tree, edits)
-    except Refused as error:
+    except EditRefused as error:
         keeping.begin(number)  # the check may change the folder all the same
         return str(error)
     keeping.begin(number)
@@ -105,7 +105,7 @@ def _applied(
 
 
 def _seen(
-    keeping: Keeping, number: int, found: dict[str, Any], texts: list[str], show: list[str], changed: list[str],
+    keeping: FolderSnapshots, number: int, found: dict[str, Any], texts: list[str], show: list[str], changed: list[str],
     view_bytes: int,
 ) -> dict[str, Any]:  # fmt: skip
     """The folder after a round, which is the folder before the next: kept, and shown."""

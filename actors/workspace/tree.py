@@ -10,7 +10,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-from actors.common.errors import ClearError
+from actors.common.errors import UserError
 
 STORE: Final = ".cortex-ralph"
 """Folder inside the working folder where its snapshots are, while a job works on it."""
@@ -26,11 +26,11 @@ FILE_BYTES_MAX: Final = 32 << 20
 BYTES_MAX: Final = 256 << 20
 
 
-class FolderRefused(ClearError, ValueError):
+class FolderRefused(UserError, ValueError):
     """The folder cannot be worked on. The message is one clear line."""
 
 
-class Entry(NamedTuple):
+class TreeEntry(NamedTuple):
     """What stands under a name: a ``file`` (its hash), a ``link`` (where it leads), or a ``folder``."""
 
     kind: str
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
     executable: bool = False
 
 
-Tree = dict[str, Entry]
+Tree = dict[str, TreeEntry]
 """By path relative to the folder, sorted."""
 
 
@@ -60,7 +60,7 @@ def tree_of(folder: Path) -> Tree:
     return dict(sorted(found.items()))
 
 
-def _walked(folder: Path, prefix: str) -> Iterator[tuple[str, Entry]]:
+def _walked(folder: Path, prefix: str) -> Iterator[tuple[str, TreeEntry]]:
     with os.scandir(folder) as inside:
         entries = sorted(inside, key=lambda entry: entry.name)
     for entry in entries:
@@ -71,16 +71,16 @@ def _walked(folder: Path, prefix: str) -> Iterator[tuple[str, Entry]]:
         if _NO_NAME.search(entry.name + leads):
             raise FolderRefused(f"{folder} holds a name that cannot be shown, {entry.name!r}: rename it")
         if leads:
-            yield path, Entry("link", leads)
+            yield path, TreeEntry("link", leads)
         elif entry.is_dir():
             if not _holds_jobs(place):
-                yield path, Entry("folder", "")
+                yield path, TreeEntry("folder", "")
                 yield from _walked(place, path + "/")
         elif entry.is_file():
             about = entry.stat(follow_symlinks=False)
             if about.st_size > FILE_BYTES_MAX:
                 raise FolderRefused(f"{place} is larger than {FILE_BYTES_MAX >> 20} MB: move it out of the folder")
-            yield path, Entry("file", hash_of(place), about.st_size, bool(about.st_mode & stat.S_IXUSR))
+            yield path, TreeEntry("file", hash_of(place), about.st_size, bool(about.st_mode & stat.S_IXUSR))
 
 
 def _holds_jobs(folder: Path) -> bool:

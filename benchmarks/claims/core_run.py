@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from actors.simulator.api import wire
-from actors.simulator.api.provider import Provider
+from actors.simulator.api.provider import SimulatedProvider
 from actors.simulator.settings import SimulatorSettings
 from cortex.journal import codec
 from cortex.loop.step import step
@@ -30,7 +30,7 @@ class Ended(msgspec.Struct):
     k: State
     emitted: list[Any]
     answer: Any
-    provider: Provider
+    provider: SimulatedProvider
 
     @property
     def samples(self) -> int:
@@ -60,7 +60,7 @@ def run(
 
     Raises ``RuntimeError`` where its job fails.
     """
-    provider = Provider(settings)
+    provider = SimulatedProvider(settings)
     limits = Limits(concurrency=concurrency, window_rows=max(2_048, concurrency), parts_max=parts_max)
     route = Route(endpoint="sim", model="sim", context_window=settings.context_window)
     terms = JobTerms(job="claim", program="claim", params_json=b"{}", fingerprint="", route=route, limits=limits)
@@ -88,7 +88,7 @@ def _ran(program: Program, run: commands.StartToolRun, at_s: float) -> events.Ob
     return events.Observed(run.goal, run.attempt, plain(program.tools[run.tool](**run.arguments)), at_s)
 
 
-def _answered(provider: Provider, call: commands.Call) -> events.Answered:
+def _answered(provider: SimulatedProvider, call: commands.Call) -> events.Answered:
     outcome = provider.decide(call.body, 0.0)
     assert outcome.ask is not None and outcome.answer is not None, outcome.refusal
     usage = Usage(outcome.ask.input_tokens, outcome.answer.output_tokens)

@@ -23,7 +23,7 @@ import msgspec
 
 import cortex
 from actors.history.catalog import last_state
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from actors.programs.saved import case_of, needed, passes
 from actors.sandbox.child_pool import Sandbox
 from actors.simulator import tokenizer
@@ -257,7 +257,7 @@ def _saved(context: str, settings: SimulatorSettings) -> tuple[str, ...]:
         with tempfile.TemporaryDirectory() as state:
             model = SimulatedModel(settings)
             job = cortex.run(program, model=model, state=state, cluster="inline", progress=False).job
-            record = recorded(program, last_state(Folder(state), job))
+            record = recorded(program, last_state(StateFolder(state), job))
         case = case_of(record, job, 1)
         codes = needed(sandbox, record, case)
         assert not passes(sandbox, codes, "number", case)

@@ -28,11 +28,11 @@ from actors.common.gc_tuning import unwatched
 from actors.driver import driver
 from actors.files.sinks.jsonl_sink import FileSink
 from actors.files.sources.row_source import BatchSource
-from actors.jobs.spec import Order
+from actors.jobs.spec import JobSpec
 from actors.journal.sqlite.storage import FileStorage
 from actors.observability.traces import tracer
 from actors.observability.wiring import of_environ
-from actors.routing.model_spec import Wish
+from actors.routing.model_spec import ModelSpec
 from actors.scheduler.actor import Cortex
 from benchmarks.harness import profile_parts, rows
 from benchmarks.harness.baselines import bare
@@ -203,13 +203,13 @@ def _counting_commits(work: Work, turn_s: float) -> Any:
 def _virtual_clocks() -> Iterator[None]:
     """What is done every second or so by the machine's own clock is done by that of the loop."""
     clock = asyncio.get_running_loop().time
-    publisher = mock.patch.object(driver, "Publisher", partial(driver.Publisher, clock=clock))
+    publisher = mock.patch.object(driver, "StatusPublisher", partial(driver.StatusPublisher, clock=clock))
     with publisher, mock.patch.object(tracer, "time", SimpleNamespace(monotonic=clock)):
         yield
 
 
 async def session(
-    work: Work, order: Order, model: Any, branches: int, hop_s: float,
+    work: Work, order: JobSpec, model: Any, branches: int, hop_s: float,
     profiled: Callable[[Work], AbstractContextManager[None]] = _profiled, turn_s: float = TURN_S, **files: Any,
 ) -> Any:  # fmt: skip
     """A job from its beginning to its end; what it came to. ``profiled``: in which its functions are counted."""
@@ -230,8 +230,8 @@ def batch(calls: int, branches: int = 1, hop_s: float = 0.0, concurrency: int = 
             str(folder / "in.jsonl"), model="bench", output_tokens_max=None, spool=folder / "spool"
         )  # fmt: skip
         source.check()
-        order = Order(
-            program=Batch(), wish=Wish(model="bench"), job="count", state=str(folder), cluster="inline",
+        order = JobSpec(
+            program=Batch(), wish=ModelSpec(model="bench"), job="count", state=str(folder), cluster="inline",
             limits=Limits(concurrency=concurrency),
         )  # fmt: skip
         sink = FileSink(str(folder / "out.jsonl"))
@@ -247,7 +247,7 @@ def hanoi(disks: int) -> Work:
     calls = 3 * (2**disks - 1)
     work = Work(calls)
     with tempfile.TemporaryDirectory(prefix="count-") as place:
-        order = Order(program=Hanoi(disks=disks, k=3), job="count", state=place, cluster="inline")
+        order = JobSpec(program=Hanoi(disks=disks, k=3), job="count", state=place, cluster="inline")
         ended = virtually(session(work, order, Oracle(), 1, 0.0))
         complete(ended.facts, calls)
         if not ended.answer["solved"]:

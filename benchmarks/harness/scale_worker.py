@@ -27,10 +27,10 @@ from actors.files.sinks.jsonl_sink import FileSink
 from actors.files.sources.line_source import LineSource
 from actors.files.sources.row_source import BatchSource
 from actors.history.catalog import last_state
-from actors.jobs.spec import Order
-from actors.journal.journal import Folder
+from actors.jobs.spec import JobSpec
+from actors.journal.journal import StateFolder
 from actors.programs.loader import load
-from actors.routing.model_spec import Wish
+from actors.routing.model_spec import ModelSpec
 from benchmarks.harness import figures, rows
 from benchmarks.harness.models import AtOnce
 from benchmarks.harness.processes import fitted_slope
@@ -119,8 +119,9 @@ def run(kind: str, calls: int, folder: Path) -> dict[str, Any]:
     if kind == "batch":
         source = BatchSource(str(input_), model=rows.MODEL, output_tokens_max=None, spool=folder / "spool")
     source.check()
-    order = Order(
-        program=Batch() if kind == "batch" else Kept(), wish=Wish(model=rows.MODEL), job=JOB, state=str(folder / kind),
+    order = JobSpec(
+        program=Batch() if kind == "batch" else Kept(), wish=ModelSpec(model=rows.MODEL), job=JOB,
+        state=str(folder / kind),
         cluster="inline", limits=Limits(concurrency=CONCURRENCY, output_tokens_max=rows.OUTPUT_TOKENS_MAX),
     )  # fmt: skip
     model = Looking()
@@ -164,7 +165,7 @@ def _sizes(state: Path) -> dict[str, float]:
 def reopened(kind: str, folder: Path) -> dict[str, Any]:
     """The finished job opened from its snapshot, and replayed from its first turn; the same K either way. On the way,
     the job killed at the worst moment: from K, as a snapshot of `WORST_EVENTS` before the end has it, to the end."""
-    state = Folder(str(folder / kind))
+    state = StateFolder(str(folder / kind))
     settle()
     k, opened_s = timed(lambda: last_state(state, JOB))
     encoded = codec.encode_state(k)

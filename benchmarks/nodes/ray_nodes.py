@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from benchmarks.harness import command, figures, processes, rows
 from benchmarks.harness.server import RunningServer
 from cortex.state import events
@@ -77,7 +77,7 @@ def measure(nodes: int, seconds: float) -> dict[str, Any]:
 
 def _answered(state: Path) -> list[float]:
     """When each call's answer was on disk."""
-    journal = Folder(str(state)).journal(JOB)
+    journal = StateFolder(str(state)).journal(JOB)
     with contextlib.closing(journal):
         found = [
             turn.at_s for _, turn in journal.turns(0) for batch in turn.batches for event in batch

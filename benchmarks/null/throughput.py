@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from benchmarks.harness import command, figures, processes, rows
 from cortex.state import events
 
@@ -53,7 +53,7 @@ class Rates(msgspec.Struct):
 
 def journalled(state: Path, calls: int) -> Rates:
     """Rates of a finished job. Raises ``rows.Lost`` where a call is not answered exactly once."""
-    journal = Folder(str(state)).journal(JOB)
+    journal = StateFolder(str(state)).journal(JOB)
     granted_s = fed_s = 0.0
     answered: list[float] = []
     goals: set[int] = set()

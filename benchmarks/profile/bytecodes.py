@@ -27,8 +27,8 @@ from typing import Any
 import msgspec
 
 from actors.files.sinks.jsonl_sink import FileSink
-from actors.jobs.spec import Order
-from actors.routing.model_spec import Wish
+from actors.jobs.spec import JobSpec
+from actors.routing.model_spec import ModelSpec
 from benchmarks.harness import counting, figures, profile_parts, rows
 from benchmarks.harness.models import AtOnce
 from benchmarks.null.null_program import Null
@@ -79,8 +79,8 @@ def counted(calls: int) -> Counter[Place]:
     """The bytecodes of a run with so many calls. Raises ``rows.Lost`` where one is not answered."""
     found: Counter[Place] = Counter()
     with tempfile.TemporaryDirectory(prefix="bytecodes-") as folder:
-        order = Order(
-            program=Null(calls=calls), wish=Wish(model=rows.MODEL), job="count", state=folder, cluster="inline",
+        order = JobSpec(
+            program=Null(calls=calls), wish=ModelSpec(model=rows.MODEL), job="count", state=folder, cluster="inline",
             limits=Limits(concurrency=counting.PLACES),
         )  # fmt: skip
         sink = FileSink(str(Path(folder, "results.jsonl")))

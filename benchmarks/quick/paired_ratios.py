@@ -21,8 +21,8 @@ from actors.api.session import Session
 from actors.common.gc_tuning import settle
 from actors.files.sinks.jsonl_sink import FileSink
 from actors.files.sources.row_source import BatchSource
-from actors.jobs.spec import Order
-from actors.routing.model_spec import Wish
+from actors.jobs.spec import JobSpec
+from actors.routing.model_spec import ModelSpec
 from benchmarks.harness import baselines, rows
 from benchmarks.harness.bare_costs import commit_us
 from benchmarks.harness.models import AtOnce, Oracle
@@ -48,8 +48,8 @@ def batch(folder: Path) -> float:
         began_s = time.process_time()
         source = BatchSource(str(path / "in.jsonl"), model="bench", output_tokens_max=None, spool=path / "spool")
         source.check()
-        order = Order(
-            program=Batch(), wish=Wish(model="bench"), job="pair", state=place, cluster="inline",
+        order = JobSpec(
+            program=Batch(), wish=ModelSpec(model="bench"), job="pair", state=place, cluster="inline",
             limits=Limits(concurrency=300),
         )  # fmt: skip
         sink = FileSink(str(path / "out.jsonl"))

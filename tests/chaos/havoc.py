@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from actors.ports.runtime import Away, Gone
+from actors.ports.runtime import PeerGone, PeerUnavailable
 from tests.chaos.ground import Ground, Size, largest, look
 
 KINDS = ("branch", "branch", "worker", "channel", "cortex", "node")
@@ -53,7 +53,7 @@ class Havoc:
         try:
             async with asyncio.timeout(ASK_S):
                 blob = await self._runtime.peer(f"channel:{self._job}").ask("status")
-        except (Away, Gone, TimeoutError):
+        except (PeerUnavailable, PeerGone, TimeoutError):
             return None
         told = dict(msgspec.json.decode(blob))
         self.permits, self.results = max(self.permits, told["permits"]), told["results"]
@@ -101,7 +101,7 @@ class Havoc:
         try:
             async with asyncio.timeout(ASK_S):
                 _, pid = await self._runtime.peer(name).ask("hello")
-        except (Away, Gone, TimeoutError):
+        except (PeerUnavailable, PeerGone, TimeoutError):
             return 0
         return int(pid)
 

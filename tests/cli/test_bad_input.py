@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from tests.cli.commands import request, requests
 
 ONE = request("a")
 
 
 def _jobs() -> list[str]:
-    return Folder(os.environ["CORTEX_STATE"]).jobs()
+    return StateFolder(os.environ["CORTEX_STATE"]).jobs()
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,10 @@ def test_rows_that_name_several_models(cortex):
         (["--fallback", "local@http://host"], ["local has no address"]),
         (["--fallback", ",input=3"], ["names no model"]),
         (["--fallback", "m"], ["no key in the environment for --model m"]),
-        (["--max-cost", "1", "--price", "input=1,output=1", "--fallback", "sim,seed=2"],
-         ["no price known for 'sim'", "--fallback sim,input=3,output=15"]),
+        (
+            ["--max-cost", "1", "--price", "input=1,output=1", "--fallback", "sim,seed=2"],
+            ["no price known for 'sim'", "--fallback sim,input=3,output=15"],
+        ),
         (["--concurrency", "0"], ["--concurrency: '0'", "above zero"]),
         (["--concurrency", "many"], ["--concurrency: 'many'"]),
         (["--prompt-tokens-max", "0"], ["--prompt-tokens-max", "cortex batch --help"]),
@@ -231,7 +233,7 @@ def test_a_job_keeps_its_places(cortex):
 def test_a_job_in_use(cortex):
     requests(Path("in.jsonl"), 2)
     command = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine")
-    folder = Folder(os.environ["CORTEX_STATE"]).prepare()
+    folder = StateFolder(os.environ["CORTEX_STATE"]).prepare()
     with folder.hold("mine"):
         cortex(*command).refused("job mine is in use by another run", "--job")
     assert cortex(*command).code == 0
@@ -253,7 +255,7 @@ def test_a_state_folder_that_is_a_file(cortex):
 
 
 def test_a_journal_that_is_none(cortex):
-    folder = Folder(os.environ["CORTEX_STATE"]).prepare()
+    folder = StateFolder(os.environ["CORTEX_STATE"]).prepare()
     folder.journal_path("odd").write_text("this is no database, and long enough to be sure of it" * 20)
     cortex("status", "odd").refused("no journal, or is damaged")
     assert "odd" in cortex("jobs").out

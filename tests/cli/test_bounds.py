@@ -14,8 +14,8 @@ from actors.common.units import duration_s, share, time_at_s
 from actors.history.catalog import last_terms
 from actors.jobs.limit_options import OPTIONS, bounded, changes, in_words
 from actors.jobs.option_parsing import fallback, provider
-from actors.journal.journal import Folder
-from actors.routing.routes import SetupError, Wish
+from actors.journal.journal import StateFolder
+from actors.routing.routes import ModelSpec, SetupError
 from actors.simulator.settings import SimulatorSettings
 from cortex.values.limits import Limits
 from tests.cli.commands import requests
@@ -26,7 +26,18 @@ NOW_S = datetime(2026, 11, 22, 12, 0, tzinfo=UTC).timestamp()
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90s", 90), ("15m", 900), ("2h", 7_200), ("1d", 86_400), ("1h30m", 5_400), ("250ms", 0.25), ("1.5h", 5_400), (" 2H ", 7_200), ("45", 45), (2.5, 2.5)],
+    [
+        ("90s", 90),
+        ("15m", 900),
+        ("2h", 7_200),
+        ("1d", 86_400),
+        ("1h30m", 5_400),
+        ("250ms", 0.25),
+        ("1.5h", 5_400),
+        (" 2H ", 7_200),
+        ("45", 45),
+        (2.5, 2.5),
+    ],
 )
 def test_durations(text, seconds):
     assert duration_s(text) == seconds
@@ -68,19 +79,33 @@ def test_shares():
 @pytest.mark.parametrize(
     ("text", "wish"),
     [
-        ("claude-haiku-4-5", Wish(model="claude-haiku-4-5")),
-        ("m@20250101", Wish(model="m@20250101")),
-        ("m@https://host/x", Wish(model="m", base_url="https://host/x")),
-        ("m@http://h:1,input=3, output=15", Wish(model="m", base_url="http://h:1", price="input=3,output=15")),
-        ("sim,seed=2,throttled=0.1,input=1,output=1", Wish(model="sim", price="input=1,output=1", simulated=SimulatorSettings(seed=2, faults={"throttled": 0.1}))),
-        ("local", Wish(model="local")),
-        ("anthropic.claude-haiku-4-5-20251001-v1:0", Wish(model="anthropic.claude-haiku-4-5-20251001-v1:0")),
-        ("anthropic:m", Wish(model="m", provider="anthropic")),
-        ("bedrock:eu.anthropic.x-v1:0,region=eu-west-1", Wish(model="eu.anthropic.x-v1:0", provider="bedrock", region="eu-west-1")),
-        ("vertex:m@20251001,region=global,project=p,price-as=n", Wish(model="m@20251001", provider="vertex", region="global", project="p", price_as="n")),
-        ("foundry:m@https://host/anthropic,input=1,output=2", Wish(model="m", provider="foundry", base_url="https://host/anthropic", price="input=1,output=2")),
-        ("m,price-as=deepseek/deepseek-chat", Wish(model="m", price_as="deepseek/deepseek-chat")),
-        ("sim,price-as=claude-haiku-4-5", Wish(model="sim", price_as="claude-haiku-4-5")),
+        ("claude-haiku-4-5", ModelSpec(model="claude-haiku-4-5")),
+        ("m@20250101", ModelSpec(model="m@20250101")),
+        ("m@https://host/x", ModelSpec(model="m", base_url="https://host/x")),
+        ("m@http://h:1,input=3, output=15", ModelSpec(model="m", base_url="http://h:1", price="input=3,output=15")),
+        (
+            "sim,seed=2,throttled=0.1,input=1,output=1",
+            ModelSpec(
+                model="sim", price="input=1,output=1", simulated=SimulatorSettings(seed=2, faults={"throttled": 0.1})
+            ),
+        ),
+        ("local", ModelSpec(model="local")),
+        ("anthropic.claude-haiku-4-5-20251001-v1:0", ModelSpec(model="anthropic.claude-haiku-4-5-20251001-v1:0")),
+        ("anthropic:m", ModelSpec(model="m", provider="anthropic")),
+        (
+            "bedrock:eu.anthropic.x-v1:0,region=eu-west-1",
+            ModelSpec(model="eu.anthropic.x-v1:0", provider="bedrock", region="eu-west-1"),
+        ),
+        (
+            "vertex:m@20251001,region=global,project=p,price-as=n",
+            ModelSpec(model="m@20251001", provider="vertex", region="global", project="p", price_as="n"),
+        ),
+        (
+            "foundry:m@https://host/anthropic,input=1,output=2",
+            ModelSpec(model="m", provider="foundry", base_url="https://host/anthropic", price="input=1,output=2"),
+        ),
+        ("m,price-as=deepseek/deepseek-chat", ModelSpec(model="m", price_as="deepseek/deepseek-chat")),
+        ("sim,price-as=claude-haiku-4-5", ModelSpec(model="sim", price_as="claude-haiku-4-5")),
     ],
 )
 def test_fallbacks(text, wish):
@@ -155,7 +180,7 @@ def test_the_command_line_keeps_them_with_the_job(cortex):
     )  # fmt: skip
     done = cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine", *options)
     assert done.code == 0, done.err
-    found = last_terms(Folder(os.environ["CORTEX_STATE"]), "mine")
+    found = last_terms(StateFolder(os.environ["CORTEX_STATE"]), "mine")
     assert found is not None
     limits = found.limits
     assert limits.deadline_at_s is not None
@@ -172,7 +197,7 @@ def test_python_takes_the_same(tmp_path, monkeypatch):
     more = {"model": "sim", "progress": False, "job": "mine"}
     done = public.run(program, **more, fallback="sim,seed=2", rpm=600, deadline="+1h", goal_timeout="15m", max_failed=3)
     assert done.outcome == "complete"
-    found = last_terms(Folder(tmp_path), "mine")
+    found = last_terms(StateFolder(tmp_path), "mine")
     assert found is not None
     assert (found.limits.requests_per_min, found.limits.goal_timeout_s, found.limits.max_failed) == (600, 900, 3)
     assert [route.model for route in found.fallbacks] == ["sim"]

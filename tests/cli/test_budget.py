@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from actors.journal.journal import Folder
-from actors.limits.budgets import FolderBooks
+from actors.journal.journal import StateFolder
+from actors.limits.budgets import FolderBudgets
 from policies.limits.slices import Budget
 from tests.cli.commands import Done, ended, requests, started, until
 
@@ -18,8 +18,8 @@ PRICED = ("--model", "sim", "--price", "input=3,output=15", "--max-output-tokens
 LABEL = ("--label", "team=search")
 
 
-def _folder() -> Folder:
-    return Folder(os.environ["CORTEX_STATE"])
+def _folder() -> StateFolder:
+    return StateFolder(os.environ["CORTEX_STATE"])
 
 
 def _listed(done: Done) -> list[dict[str, object]]:
@@ -108,6 +108,7 @@ def test_two_jobs_of_one_budget_and_both_go_on_when_it_is_raised(cortex):
         started("batch", "in.jsonl", "-o", "a.jsonl", *ways, "--job", "a") as one,
         started("batch", "in.jsonl", "-o", "b.jsonl", *ways, "--job", "b") as two,
     ):
+
         def waiting() -> list[dict[str, object]]:
             found = [json.loads(cortex("status", job, "--json").out or "{}") for job in "ab"]
             return found if all("over_budget" in str(each.get("waits")) for each in found) else []
@@ -135,7 +136,7 @@ def test_what_a_killed_job_was_lent_comes_back_by_its_journal(cortex):
         until(lambda: Path("a.jsonl").exists() and Path("a.jsonl").read_text().count("\n") > 8)
         one.kill()
         one.wait()
-    books = FolderBooks(_folder())
+    books = FolderBudgets(_folder())
     held: Budget = books.read()["team=search a day"]
     dead = held.holdings["a"]
     assert dead.held_nusd > dead.used_nusd and not dead.over
@@ -174,6 +175,8 @@ def test_a_rehearsal_that_takes_its_part_of_a_budget_says_so_first(cortex, price
     spent = _listed(cortex("budget", "--json"))[0]["spent_usd"]
     assert float(str(spent)) > 0
     for words in (LABEL, price):  # without a price, or without a label
-        said = cortex("batch", "in.jsonl", "-o", "free", "--model", "sim", *words, "--job", words[0][2:], "--fresh", "--overwrite").said()
+        said = cortex(
+            "batch", "in.jsonl", "-o", "free", "--model", "sim", *words, "--job", words[0][2:], "--fresh", "--overwrite"
+        ).said()
         assert "as if it were paid" not in said[0]
     assert _listed(cortex("budget", "--json"))[0]["spent_usd"] == spent

@@ -14,7 +14,7 @@ import pytest
 
 from actors.cli.control import steer
 from actors.driver.control_note import waits
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from cortex.state import events
 from tests.cli.commands import ended, environment, keys, kinds, requests, started, until
 
@@ -26,7 +26,7 @@ def _stopped(cortex) -> None:
 
 
 def _stop_events(job: str) -> list[events.Stopped]:
-    source = Folder(os.environ["CORTEX_STATE"]).journal(job)
+    source = StateFolder(os.environ["CORTEX_STATE"]).journal(job)
     try:
         batches = [batch for _, turn in source.turns() for batch in turn.batches]
         return [event for batch in batches for event in batch if isinstance(event, events.Stopped)]
@@ -64,7 +64,7 @@ def test_a_job_that_runs_in_another_process(cortex):
     assert (theirs.code, theirs.last["outcome"], theirs.last["resume"]) == (1, "cancelled", None)
     assert len(kinds(Path("out.jsonl"))) == 40
     assert "canceled" in kinds(Path("out.jsonl")).values()
-    assert not waits(Folder(os.environ["CORTEX_STATE"]), "mine")
+    assert not waits(StateFolder(os.environ["CORTEX_STATE"]), "mine")
 
 
 def test_a_job_that_is_complete(cortex):
@@ -85,13 +85,13 @@ def test_a_run_that_does_not_answer(cortex, monkeypatch):
         done = cortex("cancel", "mine")
         assert done.code == 1
         assert f"process {child.pid} on " in done.said()[0]
-        assert not waits(Folder(os.environ["CORTEX_STATE"]), "mine")
+        assert not waits(StateFolder(os.environ["CORTEX_STATE"]), "mine")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]"])
 def test_a_word_for_another_run_is_not_obeyed(cortex, content):
     requests(Path("in.jsonl"), 3)
-    folder = Folder(os.environ["CORTEX_STATE"]).prepare()
+    folder = StateFolder(os.environ["CORTEX_STATE"]).prepare()
     owner = {"host": "elsewhere", "pid": 1, "started": "1", "cluster": "inline"}
     said = msgspec.json.encode({"how": "cancel", "who": "me", "owner": owner})
     folder.put_note("control", "mine", content or said)
@@ -129,5 +129,7 @@ def test_message_batches_of_a_job_that_nobody_runs_are_cancelled_at_the_provider
     if has_key:
         assert f"cancelled at the provider: {there['id']}" in done.said()
     else:
-        assert f"message batch {there['id']} still runs at the provider and is billed: cancel it there (no key" in done.err
+        assert (
+            f"message batch {there['id']} still runs at the provider and is billed: cancel it there (no key" in done.err
+        )
     assert key not in done.err

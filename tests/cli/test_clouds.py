@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import cortex
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from actors.observability.base.conventions import provider_of, server_of
 from actors.routing.routes import SetupError
 from tests.cli.commands import each_once, requests
@@ -29,7 +29,9 @@ PER_MTOK = {"bedrock": 1.1, "vertex": 1.1, "foundry": 1.0}
 @pytest.fixture
 def opened(monkeypatch, tmp_path):
     """An environment that opens all of them, and nothing else."""
-    for name, value in zip(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"), clouds.KEYS, strict=True):
+    for name, value in zip(
+        ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"), clouds.KEYS, strict=True
+    ):
         monkeypatch.setenv(name, value)
     for name in ("ANTHROPIC_API_KEY", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_BEARER_TOKEN_BEDROCK"):
         monkeypatch.delenv(name, raising=False)
@@ -77,12 +79,16 @@ def test_a_job_through_a_cloud_with_its_price_its_span_and_no_secret(cloud, cort
     each_once(Path("out.jsonl"), 5)
     assert len(paths) == 5 and len(set(paths)) == 1
     usage = MESSAGE["usage"]
-    plain, read, made = (usage[name] for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"))
+    plain, read, made = (
+        usage[name] for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    )
     a_call = PER_MTOK[cloud] * (plain + 0.1 * read + 1.25 * made + 5 * usage["output_tokens"]) / 1e6
     assert done.last["cost_usd"] == pytest.approx(5 * a_call, rel=1e-3)
     status = cortex("status", "mine", "--json").last
-    assert f" at {cloud}://" in status["route"] and status["route"].endswith(f"+{server.url}{'/v1' * (cloud == 'vertex')}{'/anthropic' * (cloud == 'foundry')}")
-    state = Folder(os.environ["CORTEX_STATE"]).path
+    assert f" at {cloud}://" in status["route"] and status["route"].endswith(
+        f"+{server.url}{'/v1' * (cloud == 'vertex')}{'/anthropic' * (cloud == 'foundry')}"
+    )
+    state = StateFolder(os.environ["CORTEX_STATE"]).path
     names = {"bedrock": "aws.bedrock", "vertex": "gcp.vertex_ai", "foundry": "azure.ai.inference"}
     assert f'"{names[cloud]}"' in (state / "traces" / "mine.jsonl").read_text()
     (tmp_path / "service-account.json").unlink()
@@ -105,10 +111,16 @@ def test_where_a_cloud_is_is_read_from_the_environment_too(cortex, opened, monke
 
 def test_a_refused_signature_ends_the_job_partial_and_says_what_opens_that_cloud(cortex, opened):
     requests(Path("in.jsonl"), 3)
-    refusal = http({"message": "The security token included in the request is expired"}, 403, x_amzn_errortype="ExpiredTokenException")
+    refusal = http(
+        {"message": "The security token included in the request is expired"},
+        403,
+        x_amzn_errortype="ExpiredTokenException",
+    )
     with clouds.served(lambda _: refusal) as server:
         opened(server.url)
-        done = cortex("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--provider", "bedrock,region=x-1", "--model", "m")
+        done = cortex(
+            "batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--provider", "bedrock,region=x-1", "--model", "m"
+        )
         assert done.code == 3
         assert "unauthorised: The security token included in the request is expired" in done.err
         assert "AWS_ACCESS_KEY_ID" in done.err and "ANTHROPIC_API_KEY" not in done.err
@@ -122,7 +134,11 @@ def test_a_fallback_at_another_provider_takes_over_and_each_is_paid_at_its_price
 
     def script(asked: Asked) -> Answer:
         if asked.target.startswith("/model/"):
-            return http({"message": "The service isn't currently available."}, 503, x_amzn_errortype="ServiceUnavailableException")
+            return http(
+                {"message": "The service isn't currently available."},
+                503,
+                x_amzn_errortype="ServiceUnavailableException",
+            )
         return _answers(asked)
 
     with clouds.served(script) as server:
@@ -145,7 +161,17 @@ def test_a_model_without_a_known_price_is_billed_as_another(cortex, opened, monk
     with clouds.served(_answers) as server:
         opened(server.url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "of-a-gateway-of-ours")
-        job = ("batch", "in.jsonl", "--max-cost", 1, "--model", "our-own-llama", "--base-url", f"{server.url}/x", "--json")
+        job = (
+            "batch",
+            "in.jsonl",
+            "--max-cost",
+            1,
+            "--model",
+            "our-own-llama",
+            "--base-url",
+            f"{server.url}/x",
+            "--json",
+        )
         cortex(*job, "-o", "a.jsonl").refused("no price known for 'our-own-llama'", "--price-as MODEL")
         monkeypatch.setenv("ANTHROPIC_API_KEY", "of-a-gateway-of-ours")
         done = cortex(*job, "-o", "b.jsonl", "--price-as", "claude-haiku-4-5")
@@ -155,7 +181,9 @@ def test_a_model_without_a_known_price_is_billed_as_another(cortex, opened, monk
         dearer = cortex(*job, "-o", "c.jsonl", "--price-as", "claude-opus-4-5", "--fresh")
         assert dearer.last["cost_usd"] == pytest.approx(5 * done.last["cost_usd"])
         monkeypatch.setenv("ANTHROPIC_API_KEY", "of-a-gateway-of-ours")
-        cortex(*job, "-o", "d.jsonl", "--price-as", "m", "--price", "input=1,output=1").refused("--price-as m and --price")
+        cortex(*job, "-o", "d.jsonl", "--price-as", "m", "--price", "input=1,output=1").refused(
+            "--price-as m and --price"
+        )
 
 
 @pytest.mark.parametrize(
@@ -185,7 +213,12 @@ def test_a_model_without_a_known_price_is_billed_as_another(cortex, opened, monk
 )  # fmt: skip
 def test_what_makes_no_sense_is_one_line_before_anything_is_asked(said, words, cortex, opened, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "a-key-that-opens-nothing")
-    for name in ("CLOUD_ML_REGION", "ANTHROPIC_VERTEX_PROJECT_ID", "GOOGLE_CLOUD_PROJECT", "ANTHROPIC_FOUNDRY_RESOURCE"):
+    for name in (
+        "CLOUD_ML_REGION",
+        "ANTHROPIC_VERTEX_PROJECT_ID",
+        "GOOGLE_CLOUD_PROJECT",
+        "ANTHROPIC_FOUNDRY_RESOURCE",
+    ):
         monkeypatch.delenv(name, raising=False)
     requests(Path("in.jsonl"), 2)
     cortex("batch", "in.jsonl", "-o", "out.jsonl", *said).refused(*words)
@@ -196,7 +229,11 @@ def test_a_missing_extra_is_one_line(cortex, opened, monkeypatch):
     import importlib.util
 
     found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name in ("boto3", "google.auth") else found(name, *rest))
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *rest: None if name in ("boto3", "google.auth") else found(name, *rest),
+    )
     requests(Path("in.jsonl"), 2)
     for cloud in ("bedrock", "vertex"):
         done = cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "m", "--provider", cloud + PLACES[cloud])

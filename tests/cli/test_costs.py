@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from actors.history import costs
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from tests.cli.commands import requests
 
 PRICED = ("--model", "sim", "--price", "input=3,output=15")
@@ -86,7 +86,7 @@ def test_a_fork_does_not_bring_the_bill_of_another_job(cortex):
         "    return [await ctx.ask(f'{question} {n}') for n in range(6)]\n"
     )
     done = cortex("run", "flow.py:main", *PRICED, "--job", "one", "--json").last
-    folder = Folder(os.environ["CORTEX_STATE"])
+    folder = StateFolder(os.environ["CORTEX_STATE"])
     source = folder.journal("one")
     middle = source.seq // 2
     source.close()
@@ -96,7 +96,9 @@ def test_a_fork_does_not_bring_the_bill_of_another_job(cortex):
 
 
 def test_marks_are_kept_by_day():
-    spent = [costs.Mark(at_s, costs.Spent(known_nusd=n)) for n, at_s in ((5, 100.0), (9, 90_000.0), (30, 200_000.0))]
+    spent = [
+        costs.DayTotal(at_s, costs.CostTotals(known_nusd=n)) for n, at_s in ((5, 100.0), (9, 90_000.0), (30, 200_000.0))
+    ]
     assert costs._between(spent, 0.0).known_nusd == 30
     assert costs._between(spent, 150.0).known_nusd == 25
     assert costs._between(spent, 100_000.0).known_nusd == 21

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.monitoring.deadline_monitor import Promise, risk_words
+from actors.monitoring.deadline_monitor import DeadlineMonitor, risk_words
 from tests.cli.commands import each_once, ended, requests, started, until
 
 COUNT = 80
@@ -62,7 +62,7 @@ def _told(risk: bool | None, ends_at_s: float | None = 2_000.0, left_s: float | 
 
 
 def test_it_is_said_once_and_taken_back_once_there_is_time_to_spare():
-    promise = Promise()
+    promise = DeadlineMonitor()
     assert promise.news(_told(None)) == ""
     assert "is at risk: at 2 a second it ends" in promise.news(_told(True))
     assert promise.news(_told(True)) == ""

@@ -6,7 +6,7 @@ import pytest
 
 from actors.providers.messages.client import AnthropicModel
 from actors.routing.model_factory import encode, make_model, routes_of
-from actors.routing.routes import SetupError, Wish, destination, endpoint_of, remember, remembered
+from actors.routing.routes import ModelSpec, SetupError, destination, endpoint_of, remember, remembered
 from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
 from cortex.values.limits import Limits
@@ -14,13 +14,13 @@ from policies.failures.route_choice import pool_name, route_name
 from tests.edge.jobs import FunctionModel
 
 ENVIRON = {"ANTHROPIC_API_KEY": "sk-ant-api03-verysecretkey-0123456789"}
-OTHER_SIM = Wish(model="sim", simulated=SimulatorSettings(seed=2))
+OTHER_SIM = ModelSpec(model="sim", simulated=SimulatorSettings(seed=2))
 CAPPED = Limits(max_cost_nusd=1_000_000_000)
 
 
 def test_a_fallback_is_a_route_and_an_arming_of_its_own():
-    away = Wish(model="claude-haiku-4-5", base_url="http://gateway:8080/x/", price="input=7,output=9")
-    found = destination(Wish(model="claude-sonnet-4-5", fallbacks=(away, OTHER_SIM)), Limits(), ENVIRON)
+    away = ModelSpec(model="claude-haiku-4-5", base_url="http://gateway:8080/x/", price="input=7,output=9")
+    found = destination(ModelSpec(model="claude-sonnet-4-5", fallbacks=(away, OTHER_SIM)), Limits(), ENVIRON)
     gateway, sim = found.fallbacks
     assert (found.route.endpoint, found.route.model) == ("https://api.anthropic.com", "claude-sonnet-4-5")
     assert (gateway.endpoint, gateway.model, gateway.credential) == (
@@ -30,9 +30,7 @@ def test_a_fallback_is_a_route_and_an_arming_of_its_own():
     assert gateway.price.input_usd_per_mtok == 7
     assert gateway.context_window == 200_000
     assert (sim.model, sim.price) == ("sim", None)
-    for route, (name, pool, blob) in zip(
-        (found.route, gateway, sim), routes_of(encode(found.arming)), strict=True
-    ):
+    for route, (name, pool, blob) in zip((found.route, gateway, sim), routes_of(encode(found.arming)), strict=True):
         assert name == route_name(route.endpoint, route.credential, route.model)
         assert pool == pool_name(route.endpoint, route.credential, route.model)
         model = make_model(blob)
@@ -45,15 +43,15 @@ AWS = {"AWS_ACCESS_KEY_ID": "made-up", "AWS_SECRET_ACCESS_KEY": "a made up secre
 
 
 def test_fallbacks_and_roles_are_at_the_jobs_own_provider_unless_they_say_another():
-    other = Wish(model="n", base_url="http://gateway", price="input=1,output=2")
-    wish = Wish(
+    other = ModelSpec(model="n", base_url="http://gateway", price="input=1,output=2")
+    wish = ModelSpec(
         model="eu.anthropic.claude-haiku-4-5-20251001-v1:0", provider="bedrock", region="eu-west-1",
         fallbacks=(
-            Wish(model="m"), Wish(model="m", provider="bedrock", region="us-east-1"), other,
-            Wish(model="claude-haiku-4-5", provider="anthropic"),
-            Wish(model="claude-haiku-4-5", provider="vertex", region="global", project="p"),
+            ModelSpec(model="m"), ModelSpec(model="m", provider="bedrock", region="us-east-1"), other,
+            ModelSpec(model="claude-haiku-4-5", provider="anthropic"),
+            ModelSpec(model="claude-haiku-4-5", provider="vertex", region="global", project="p"),
         ),
-        roles={"judge": Wish(model="j"), "plain": Wish(model="claude-opus-4-5", provider="anthropic")},
+        roles={"judge": ModelSpec(model="j"), "plain": ModelSpec(model="claude-opus-4-5", provider="anthropic")},
     )  # fmt: skip
     found = destination(wish, Limits(), ENVIRON | AWS)
     routes = (found.route, *found.fallbacks, *found.role_routes)
@@ -72,7 +70,7 @@ def test_fallbacks_and_roles_are_at_the_jobs_own_provider_unless_they_say_anothe
 
 def test_the_price_and_the_window_are_those_that_the_provider_has():
     def price(**more):
-        route = destination(Wish(**more), CAPPED, ENVIRON | AWS).route
+        route = destination(ModelSpec(**more), CAPPED, ENVIRON | AWS).route
         return float(route.price.input_usd_per_mtok), route.context_window
 
     europe = {"provider": "bedrock", "region": "eu-west-1"}
@@ -91,29 +89,41 @@ def test_the_price_and_the_window_are_those_that_the_provider_has():
 
 
 def test_a_wish_is_remembered_with_its_fallbacks():
-    wish = Wish(model="m", fallbacks=(Wish(model="n", base_url="https://host", price="input=1,output=2"), OTHER_SIM))
+    wish = ModelSpec(
+        model="m", fallbacks=(ModelSpec(model="n", base_url="https://host", price="input=1,output=2"), OTHER_SIM)
+    )
     assert remembered({"wish": remember(wish)}) == wish
 
 
 @pytest.mark.parametrize(
     ("wish", "said"),
     [
-        (Wish(model="m", fallbacks=(Wish(model="m"),)), "--fallback m: this route is named twice"),
-        (Wish(model="m", fallbacks=(Wish(model="n"), Wish(model="n"))), "--fallback n: this route is named twice"),
+        (ModelSpec(model="m", fallbacks=(ModelSpec(model="m"),)), "--fallback m: this route is named twice"),
         (
-            Wish(model="m", fallbacks=(Wish(model="m", base_url="https://API.anthropic.com:443/"),)),
+            ModelSpec(model="m", fallbacks=(ModelSpec(model="n"), ModelSpec(model="n"))),
+            "--fallback n: this route is named twice",
+        ),
+        (
+            ModelSpec(model="m", fallbacks=(ModelSpec(model="m", base_url="https://API.anthropic.com:443/"),)),
             "this route is named twice (m is the same)",
         ),
         (
-            Wish(model="m", base_url="http://localhost:80", fallbacks=(Wish(model="m", base_url="http://127.0.0.1/"),)),
+            ModelSpec(
+                model="m",
+                base_url="http://localhost:80",
+                fallbacks=(ModelSpec(model="m", base_url="http://127.0.0.1/"),),
+            ),
             "m at http://127.0.0.1/: this route is named twice",
         ),
-        (Wish(model="sim", fallbacks=(Wish(model="sim"),)), "--fallback sim: this route is named twice"),
+        (ModelSpec(model="sim", fallbacks=(ModelSpec(model="sim"),)), "--fallback sim: this route is named twice"),
         (
-            Wish(model="m", fallbacks=(Wish(model="local"), Wish(model="local"))),
+            ModelSpec(model="m", fallbacks=(ModelSpec(model="local"), ModelSpec(model="local"))),
             "--fallback local: this route is named twice",
         ),
-        (Wish(model="m", fallbacks=(Wish(model="n", price="input=1"),)), "--fallback n: price: input and output"),
+        (
+            ModelSpec(model="m", fallbacks=(ModelSpec(model="n", price="input=1"),)),
+            "--fallback n: price: input and output",
+        ),
     ],
 )
 def test_a_fallback_that_leads_nowhere_is_refused_before_anything_is_opened(monkeypatch, wish, said):
@@ -124,15 +134,15 @@ def test_a_fallback_that_leads_nowhere_is_refused_before_anything_is_opened(monk
 
 
 def test_the_same_model_elsewhere_and_another_model_at_the_same_place_are_fallbacks():
-    wish = Wish(model="m", fallbacks=(Wish(model="m", base_url="https://host"), Wish(model="n")))
+    wish = ModelSpec(model="m", fallbacks=(ModelSpec(model="m", base_url="https://host"), ModelSpec(model="n")))
     assert len(destination(wish, Limits(), ENVIRON).fallbacks) == 2
 
 
 def test_each_route_needs_a_price_where_a_cap_is_set():
-    wish = Wish(model="claude-sonnet-4-5", fallbacks=(Wish(model="unheard-of"),))
+    wish = ModelSpec(model="claude-sonnet-4-5", fallbacks=(ModelSpec(model="unheard-of"),))
     with pytest.raises(SetupError, match=r"no price known for 'unheard-of'.*unheard-of,input=3,output=15"):
         destination(wish, CAPPED, ENVIRON)
-    priced = Wish(model="claude-sonnet-4-5", fallbacks=(Wish(model="unheard-of", price="input=3,output=15"),))
+    priced = ModelSpec(model="claude-sonnet-4-5", fallbacks=(ModelSpec(model="unheard-of", price="input=3,output=15"),))
     assert destination(priced, CAPPED, ENVIRON).fallbacks[0].price is not None
     assert destination(wish, Limits(), ENVIRON).fallbacks[0].price is None
 
@@ -149,22 +159,22 @@ def test_what_was_opened_is_closed_where_a_later_one_is_refused(monkeypatch):
         return msgspec.structs.replace(real(wish), close=lambda: closed.append(wish.model))
 
     monkeypatch.setattr(module, "_simulated", opened)
-    found = destination(Wish(model="sim", fallbacks=(OTHER_SIM,)), Limits(), {})
+    found = destination(ModelSpec(model="sim", fallbacks=(OTHER_SIM,)), Limits(), {})
     found.close()
     assert closed == ["sim", "sim"]
     closed.clear()
     with pytest.raises(SetupError, match="no key"):
-        destination(Wish(model="sim", fallbacks=(Wish(model="m"),)), Limits(), {})
+        destination(ModelSpec(model="sim", fallbacks=(ModelSpec(model="m"),)), Limits(), {})
     assert closed == ["sim"]
 
 
 def test_objects_of_an_author_may_be_fallbacks():
     first, second = FunctionModel(endpoint="one"), FunctionModel(endpoint="two")
-    found = destination(Wish(fallbacks=(Wish(),)), Limits(), {}, first, (second,))
+    found = destination(ModelSpec(fallbacks=(ModelSpec(),)), Limits(), {}, first, (second,))
     assert [each.endpoint for each in found.fallbacks] == ["two"]
     assert [make_model(blob) for _, _, blob in routes_of(encode(found.arming))] == [first, second]
     with pytest.raises(SetupError, match="the given model: this route is named twice"):
-        destination(Wish(fallbacks=(Wish(),)), Limits(), {}, first, (first,))
+        destination(ModelSpec(fallbacks=(ModelSpec(),)), Limits(), {}, first, (first,))
 
 
 @pytest.mark.parametrize(
@@ -186,8 +196,8 @@ def test_one_spelling_for_one_address(address, endpoint):
 
 
 def test_the_road_of_message_batches_is_priced_as_such():
-    plain = destination(Wish(model="claude-haiku-4-5"), CAPPED, ENVIRON).route
-    found = destination(Wish(model="claude-haiku-4-5", via="batches"), CAPPED, ENVIRON)
+    plain = destination(ModelSpec(model="claude-haiku-4-5"), CAPPED, ENVIRON).route
+    found = destination(ModelSpec(model="claude-haiku-4-5", via="batches"), CAPPED, ENVIRON)
     assert (plain.batched, found.route.batched) == (False, True)
     assert plain.price is not None and found.route.price is not None
     assert found.route.price.output_usd_per_mtok * 2 == plain.price.output_usd_per_mtok
@@ -195,7 +205,7 @@ def test_the_road_of_message_batches_is_priced_as_such():
 
 
 def test_a_price_given_by_hand_is_that_of_a_plain_call_and_half_of_it_is_counted():
-    found = destination(Wish(model="sim", via="batches", price="input=3,output=15"), CAPPED, {})
+    found = destination(ModelSpec(model="sim", via="batches", price="input=3,output=15"), CAPPED, {})
     assert found.route.price is not None
     assert (found.route.price.input_usd_per_mtok, found.route.price.output_usd_per_mtok) == (1.5, 7.5)
     assert found.notice.endswith("price: given by hand, 50 % for message batches")
@@ -204,9 +214,13 @@ def test_a_price_given_by_hand_is_that_of_a_plain_call_and_half_of_it_is_counted
 @pytest.mark.parametrize(
     ("wish", "model", "said"),
     [
-        (Wish(model="m", via="post"), None, "--via post: say messages or batches"),
-        (Wish(model="local", via="batches"), None, "--via batches: local takes no message batches; leave it out"),
-        (Wish(via="batches"), FunctionModel(), "--via batches: the given model takes no message batches; leave it out"),
+        (ModelSpec(model="m", via="post"), None, "--via post: say messages or batches"),
+        (ModelSpec(model="local", via="batches"), None, "--via batches: local takes no message batches; leave it out"),
+        (
+            ModelSpec(via="batches"),
+            FunctionModel(),
+            "--via batches: the given model takes no message batches; leave it out",
+        ),
     ],
 )
 def test_a_road_that_is_not_there_is_refused(wish, model, said):

@@ -16,7 +16,7 @@ import yaml
 from actors.cli import reference
 from actors.cli.options import help_layout
 from actors.cli.options.options import ABOUT, keys
-from actors.observability.base.settings import Settings
+from actors.observability.base.settings import TelemetrySettings
 from tests.cli.commands import requests
 from tests.pages import blocks, pages
 from tests.structure import ROOT
@@ -34,7 +34,11 @@ def _commands() -> list[tuple[str, str]]:
     found = []
     for name, page in {**PAGES, "../README.md": FIRST}.items():
         lines = [
-            line for block in blocks(name, page) if block.left_out for line in block.text.splitlines() if "cortex " in line
+            line
+            for block in blocks(name, page)
+            if block.left_out
+            for line in block.text.splitlines()
+            if "cortex " in line
         ]
         spans = re.findall(r"`(cortex [a-z][^`]*)`", page)
         for text in [*spans, *lines]:
@@ -114,7 +118,10 @@ def test_the_options_about_limits_are_taken_as_they_stand(cortex) -> None:
 def test_every_dependency_has_its_reason():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    wanted = {*project["dependencies"], *(each for name, some in extras.items() if name not in OF_TESTS for each in some)}
+    wanted = {
+        *project["dependencies"],
+        *(each for name, some in extras.items() if name not in OF_TESTS for each in some),
+    }
     names = {re.split(r"[\[><=;!]", each)[0].strip() for each in wanted}
     assert {name for name in names if name not in PAGES["dependencies.md"]} == set()
 
@@ -138,9 +145,9 @@ def test_the_variables_are_understood():
     places = []
     for block in blocks:
         environ = dict(re.findall(r'^export (\w+)="?([^"\n]*)"?$', block, re.MULTILINE))
-        settings = Settings.from_environ(environ)
+        settings = TelemetrySettings.from_environ(environ)
         assert settings.complaints == (), block
-        assert settings != Settings.from_environ({}), block
+        assert settings != TelemetrySettings.from_environ({}), block
         if "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" in environ:
             assert settings.traces.exporters == ("otlp",)
             assert settings.metrics.exporters == settings.logs.exporters == (), "only traces go there"
@@ -148,7 +155,9 @@ def test_the_variables_are_understood():
             places.append(settings.traces.endpoint)
     assert {place.rpartition("/v1/")[2] for place in places} == {"traces"}
     assert len(places) >= 5
-    header = Settings.from_environ({"OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Basic%20BASE64"}).traces.headers
+    header = TelemetrySettings.from_environ(
+        {"OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Basic%20BASE64"}
+    ).traces.headers
     assert header == (("authorization", "Basic BASE64"),)
 
 
@@ -163,8 +172,8 @@ def test_the_table_names_only_variables_that_are_read():
     for name in names:
         base = {"OTEL_TRACES_SAMPLER": "traceidratio"} if name.endswith("_ARG") else {}
         base |= {"OTEL_TRACES_EXPORTER": "otlp"} if name.endswith("HEADERS") else {}
-        changed = Settings.from_environ({**base, name: values.get(name, "x=http://a.test:1")})
-        assert changed != Settings.from_environ(base), f"{name} changes nothing"
+        changed = TelemetrySettings.from_environ({**base, name: values.get(name, "x=http://a.test:1")})
+        assert changed != TelemetrySettings.from_environ(base), f"{name} changes nothing"
 
 
 def test_yaml_is_well_formed():

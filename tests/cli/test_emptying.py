@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.ports.runtime import Gone
+from actors.ports.runtime import PeerGone
 
 
 class There:
@@ -39,7 +39,7 @@ class There:
             async def ask(self, method: str, *args: Any) -> Any:
                 there.told.append((name, method, *args))
                 if name not in there.living:
-                    raise Gone(name)
+                    raise PeerGone(name)
                 if name == "cortex" and method == "drain" and args[1] not in ("n1", "n2"):
                     raise ValueError(f"there is no node, branch or worker called {args[1]}")
                 if name == "cortex" and method == "status":
@@ -116,7 +116,9 @@ def test_all_that_is_ours_is_ended_the_cortex_first(cortex, there):
 def test_nothing_runs_there(cortex, there):
     there.living = []
     assert cortex("drain", "--all").said() == ["no job runs there"]
-    assert cortex("drain", "--node", "here", "--within", "1s").said() == ["no scheduler runs in the cluster: nothing to drain"]
+    assert cortex("drain", "--node", "here", "--within", "1s").said() == [
+        "no scheduler runs in the cluster: nothing to drain"
+    ]
     assert cortex("down").code == 0
 
 

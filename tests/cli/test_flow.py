@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from actors.history.catalog import last_state, last_terms
-from actors.journal.journal import Folder, StoreError
+from actors.journal.journal import StateFolder, StoreError
 from tests.cli.commands import started, until
 
 FLOWS = '''
@@ -103,7 +103,7 @@ def _killed_after(calls: int, *command: str) -> None:
 
 def _calls() -> int:
     try:
-        return last_state(Folder(os.environ.get("CORTEX_STATE", ".cortex")), "mine").tally.calls
+        return last_state(StateFolder(os.environ.get("CORTEX_STATE", ".cortex")), "mine").tally.calls
     except StoreError:
         return 0
 
@@ -128,7 +128,9 @@ def test_rows_are_runs_of_their_own(cortex):
     done = cortex("run", "flows.py:row", "in.jsonl", "-o", "out.jsonl", *SIM, "--json")
     assert done.code == 0, done.err
     said = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
-    assert sorted((line["row"], line["answer"][0]) for line in said) == [(n + 1, f"{n}: left or right?") for n in range(5)]
+    assert sorted((line["row"], line["answer"][0]) for line in said) == [
+        (n + 1, f"{n}: left or right?") for n in range(5)
+    ]
 
 
 def test_a_row_that_a_flow_cannot_take_has_a_line_that_says_why(cortex):
@@ -159,7 +161,7 @@ def test_a_parameter_that_is_no_text_is_read_from_its_file_too(cortex):
     Path("words.json").write_text('["a", "b"]\n')
     done = cortex("run", "flows.py:walk", "-p", "steps=1", "-p", "words=@words.json", *SIM, "--job", "mine", "--json")
     assert done.code == 0, done.err
-    assert last_terms(Folder(os.environ["CORTEX_STATE"]), "mine").params_json == b'{"steps":1,"words":["a","b"]}'
+    assert last_terms(StateFolder(os.environ["CORTEX_STATE"]), "mine").params_json == b'{"steps":1,"words":["a","b"]}'
     cortex("run", "flows.py:walk", "-p", "steps=1", "-p", "words=@no.json", *SIM).refused("cannot read no.json")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from tests.cli.commands import each_once, requests
 
 PROGRAMS = '''
@@ -102,7 +102,9 @@ def test_a_changed_flow_goes_on_from_where_it_did_the_same(cortex):
     assert (after.last["answer"][:-1], Path("runs.txt").read_text()) == (told["answer"][:-1], runs)
     assert after.last["answer"] != told["answer"]
     Path("other.py").write_text(PROGRAMS.replace("step {step}", "stage {step}"))
-    said = cortex("fork", "mine", "--at", last - 2, "--program", "other.py:tale", "--job", "other").refused("not only in")
+    said = cortex("fork", "mine", "--at", last - 2, "--program", "other.py:tale", "--job", "other").refused(
+        "not only in"
+    )
     assert "it now asks other.py:" in said
     cortex("status", "other").refused("no job 'other'")
 
@@ -121,7 +123,9 @@ def test_a_program_that_cannot_be_checked_is_not_forked_when_it_has_changed(cort
     assert cortex("resume", "label-2", "--json").last["outcome"] == "complete"
     Path("label.py").write_text(label + "\n# another\n")
     monkeypatch.setattr("actors.programs.loader._known", {})  # as in a later process
-    cortex("fork", "label", "--at", 2, "--job", "again").refused("the program of label has changed since", "put it back")
+    cortex("fork", "label", "--at", 2, "--job", "again").refused(
+        "the program of label has changed since", "put it back"
+    )
 
 
 def test_a_fork_of_rows_writes_each_of_them_once_to_an_output_of_its_own(cortex):
@@ -148,7 +152,7 @@ def test_what_cannot_be_forked_is_one_line_and_leaves_nothing(cortex):
     Path("there.jsonl").write_text("another's")
     cortex("fork", "mine", "--at", 3, "--job", "new", "-o", "there.jsonl").refused("there.jsonl exists")
     cortex("fork", "mine", "--at", 3, "--job", "new", "-o", "no/where.jsonl").refused("no/where.jsonl")
-    jobs = Folder(os.environ["CORTEX_STATE"]).path / "jobs"
+    jobs = StateFolder(os.environ["CORTEX_STATE"]).path / "jobs"
     assert {path.name for path in jobs.iterdir() if "mine" not in path.name} == set()
     assert not [path for path in jobs.iterdir() if ".part" in path.name]
 
@@ -159,7 +163,9 @@ def test_requests_in_message_batches_belong_to_the_job_that_submitted_them(corte
     assert cortex(*command).code == 0
     turns = _turns(cortex, "b")
     there = next(each["turn"] for each in turns if "submitted" in each["events"])
-    cortex("fork", "b", "--at", there, "--job", "no").refused("5 requests of b were with the provider in message batches")
+    cortex("fork", "b", "--at", there, "--job", "no").refused(
+        "5 requests of b were with the provider in message batches"
+    )
 
 
 def test_the_fork_of_a_fork_and_its_chance(cortex):

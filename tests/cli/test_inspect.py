@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from actors.journal.journal import Folder, Journal
+from actors.journal.journal import Journal, StateFolder
 from cortex.journal import codec
 from cortex.state import events
 from tests.cli.commands import requests
@@ -135,7 +135,7 @@ def test_a_goal_that_was_tried_again_tells_each_attempt_and_why_it_waited(cortex
     requests(Path("in.jsonl"), 40)
     run = ("batch", "in.jsonl", "-o", "out", *SIM, "--sim", "overloaded=0.3", "--sim", "seed=3", "--job", "rows")
     assert cortex(*run).code == 0
-    source = Folder(os.environ["CORTEX_STATE"]).journal("rows")
+    source = StateFolder(os.environ["CORTEX_STATE"]).journal("rows")
     broke = next(
         event
         for _, turn in source.turns()
@@ -267,7 +267,7 @@ def test_a_wait_for_an_answer_from_outside(cortex):
 def test_what_the_cap_refused_tells_what_was_committed(cortex):
     requests(Path("in.jsonl"), 20)
     assert cortex("batch", "in.jsonl", "-o", "out", *SIM, "--job", "poor", "--max-cost", "0.002").code == 3
-    source = Folder(os.environ["CORTEX_STATE"]).journal("poor")
+    source = StateFolder(os.environ["CORTEX_STATE"]).journal("poor")
     source.close()
     found = [_story(cortex, "poor", f"goal:{goal}") for goal in range(1, 21)]
     seen = [each for story in found for each in _of(story, "over_budget")]
@@ -319,7 +319,7 @@ def test_a_row_that_was_refused_says_so(cortex):
 
 def test_k_as_it_was_is_k_as_a_replay_has_it(cortex):
     _run(cortex, "tale", "--sim", "overloaded=0.2")
-    source = Folder(os.environ["CORTEX_STATE"]).journal("tale")
+    source = StateFolder(os.environ["CORTEX_STATE"]).journal("tale")
     for at in range(1, source.seq + 1):
         found = json.loads(cortex("inspect", "tale", "--at", at, "--json").out)
         turn = next(turn for seq, turn in source.turns(at - 1))
@@ -348,7 +348,7 @@ def test_snapshots_shorten_the_way_and_change_nothing(cortex):
     )
     told = [_story(cortex, "rows", f"goal:{goal}") for goal in (1, 30, 60)]
     then = [json.loads(cortex("inspect", "rows", "--at", at, "--json").out) for at in (5, 20)]
-    source: Journal = Folder(os.environ["CORTEX_STATE"]).journal("rows")
+    source: Journal = StateFolder(os.environ["CORTEX_STATE"]).journal("rows")
     k = None
     for seq, turn in source.turns():
         k = codec.replay(k, [turn], _batch)
@@ -393,7 +393,7 @@ def test_what_would_steer_a_terminal_is_written_out(cortex):
 def test_a_running_job_is_looked_at_without_touching_it(cortex):
     requests(Path("in.jsonl"), 20)
     assert cortex("batch", "in.jsonl", "-o", "out", *SIM, "--job", "poor", "--max-job-tokens", 400).code == 3
-    folder = Folder(os.environ["CORTEX_STATE"])
+    folder = StateFolder(os.environ["CORTEX_STATE"])
     source = folder.journal("poor")
     before = (source.seq, source.meta("epoch"))
     for arguments in (("poor",), ("poor", "r0"), ("poor", "--failed"), ("poor", "--at", 2)):

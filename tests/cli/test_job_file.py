@@ -13,7 +13,7 @@ import pytest
 from actors.cli.options.options import keys
 from actors.cli.reference import page
 from actors.history.catalog import last_state
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from tests.cli.commands import ROOT, each_once, requests
 
 JOB = """
@@ -38,7 +38,7 @@ def _file(text: str = JOB, folder: str = "jobs") -> str:
 
 
 def _limits():
-    return last_state(Folder(os.environ["CORTEX_STATE"]), "mine").terms.limits
+    return last_state(StateFolder(os.environ["CORTEX_STATE"]), "mine").terms.limits
 
 
 def _config(cortex, *arguments: object) -> dict[str, tuple[str, str]]:

@@ -8,15 +8,15 @@ import sys
 import pytest
 
 from actors.api.session import JobInUse, Session
-from actors.jobs.spec import Order
-from actors.journal.journal import Folder, Held, StoreError
+from actors.jobs.spec import JobSpec
+from actors.journal.journal import JobHeld, StateFolder, StoreError
 from cortex.programs.batch import Batch
 from tests.cli.commands import environment
 
 
 @pytest.fixture
 def folder(tmp_path):
-    return Folder(tmp_path).prepare()
+    return StateFolder(tmp_path).prepare()
 
 
 def test_one_holder_at_a_time(folder):
@@ -24,7 +24,7 @@ def test_one_holder_at_a_time(folder):
     with folder.hold("mine"):
         assert folder.is_held("mine")
         assert not folder.is_held("other")
-        with pytest.raises(Held), folder.hold("mine"):
+        with pytest.raises(JobHeld), folder.hold("mine"):
             pass
     assert not folder.is_held("mine")
     with folder.hold("mine"):
@@ -33,7 +33,7 @@ def test_one_holder_at_a_time(folder):
 
 async def test_a_session_of_a_job_that_is_held(folder):
     with folder.hold("mine"), pytest.raises(JobInUse, match="job mine is in use by another run"):
-        await Session(Order(program=Batch(), job="mine", state=str(folder.path)), {}).run()
+        await Session(JobSpec(program=Batch(), job="mine", state=str(folder.path)), {}).run()
 
 
 def test_it_dies_with_its_holder(folder):

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from actors.history.catalog import last_state
-from actors.journal.journal import Folder
-from actors.providers.credentials.credential import Credential, Prepared
-from actors.routing.key_rotation import Rotation, rotation
-from actors.routing.model_factory import Arming
+from actors.journal.journal import StateFolder
+from actors.providers.credentials.credential import Credential, RequestAuth
+from actors.routing.key_rotation import KeyRotation, rotation
+from actors.routing.model_factory import ConnectionSpec
 from cortex.values.limits import JobTerms, Route
 from tests.cli.commands import each_once, ended, environment, requests, started, until
 
@@ -88,7 +88,7 @@ def test_a_key_renewed_in_its_file_in_the_middle_of_a_job(cortex, provider, tmp_
     assert (stats["complete_answers"], last["paid_calls"], last["paid_again"]) == (COUNT, COUNT, 0)
     assert stats["unauthorised"] == refused["unauthorised"]
     assert OLD not in done.out + done.err and NEW not in done.out + done.err
-    _nowhere(Folder(os.environ["CORTEX_STATE"]).path, mounted)
+    _nowhere(StateFolder(os.environ["CORTEX_STATE"]).path, mounted)
     _nowhere(tmp_path, mounted)
 
 
@@ -116,12 +116,12 @@ def test_a_key_that_is_renewed_before_the_old_one_is_refused_stops_nothing(corte
         {},
     )
     assert 1 <= stats["unauthorised"] <= 4  # those in flight: each is sent once more, and fails nobody
-    state = last_state(Folder(os.environ["CORTEX_STATE"]), "mine")
+    state = last_state(StateFolder(os.environ["CORTEX_STATE"]), "mine")
     assert state.terms.route.credential == Credential(api_key=OLD).fingerprint  # the same account: one route, one pool
     assert OLD not in done.out + done.err and NEW not in done.out + done.err
     for name in ("one", "two"):
         (tmp_path / name / "key").unlink()
-    _nowhere(Folder(os.environ["CORTEX_STATE"]).path, mounted)
+    _nowhere(StateFolder(os.environ["CORTEX_STATE"]).path, mounted)
     _nowhere(tmp_path, mounted)
 
 
@@ -175,17 +175,17 @@ def _refused(cortex, monkeypatch, option):
         assert not Path("out.jsonl").exists()
 
 
-def _rotation(file: Path, heard: list[Credential]) -> Rotation:
+def _rotation(file: Path, heard: list[Credential]) -> KeyRotation:
     old = Credential(api_key=OLD, base_url="http://x", key_file=str(file))
     other = Credential(api_key="of the local model")
     own = Route(endpoint="http://x", model="m", credential=old.fingerprint)
     second = Route(endpoint="http://y", model="n", credential=old.fingerprint)
     local = Route(endpoint="local", model="l")
     made = JobTerms(job="j", program="batch", params_json=b"{}", fingerprint="f", route=own, fallbacks=(second, local))
-    arming = Arming(
+    arming = ConnectionSpec(
         endpoint="http://x", credential=old,
-        prepared=Prepared((("/v1/messages", "http://x/v1/messages", (("x-api-key", OLD),)),)),
-        fallbacks=(Arming(endpoint="http://y", credential=old), Arming(endpoint="local", credential=other)),
+        prepared=RequestAuth((("/v1/messages", "http://x/v1/messages", (("x-api-key", OLD),)),)),
+        fallbacks=(ConnectionSpec(endpoint="http://y", credential=old), ConnectionSpec(endpoint="local", credential=other)),
     )  # fmt: skip
     found = rotation(made, arming, heard.append)
     assert found is not None
@@ -216,4 +216,4 @@ def test_a_key_from_the_environment_is_not_looked_for_in_a_file():
     made = JobTerms(job="j", program="batch", params_json=b"{}", fingerprint="f", route=Route(endpoint="x", model="m"))
     told = {"ANTHROPIC_API_KEY": OLD, "ANTHROPIC_API_KEY_FILE": "/somewhere"}
     credential = Credential.from_environ(told)
-    assert rotation(made, Arming(endpoint="x", credential=credential), lambda credential: None) is None
+    assert rotation(made, ConnectionSpec(endpoint="x", credential=credential), lambda credential: None) is None

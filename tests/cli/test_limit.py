@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from actors.history.catalog import last_terms
-from actors.journal.journal import Folder, StoreError
+from actors.journal.journal import StateFolder, StoreError
 from actors.limits import overrides
 from cortex.state import events
 from policies.limits.limit import PoolCaps
@@ -21,8 +21,8 @@ from tests.cli.commands import each_once, ended, requests, started, until
 SIM = ("--model", "sim")
 
 
-def _folder() -> Folder:
-    return Folder(os.environ["CORTEX_STATE"])
+def _folder() -> StateFolder:
+    return StateFolder(os.environ["CORTEX_STATE"])
 
 
 def _job(cortex, job: str, *more: object) -> str:
@@ -113,7 +113,7 @@ def test_a_driver_hears_all_at_first_and_then_what_has_changed(cortex):
     assert terms is not None
     five, six = PoolCaps(concurrency=5, who="ann", at_s=1.0), PoolCaps(concurrency=6, who="bob", at_s=2.0)
     gone = PoolCaps(who="bob", at_s=3.0)
-    watch = overrides.Watch(_folder(), terms)
+    watch = overrides.OverrideWatch(_folder(), terms)
     assert watch.news() == {}
     overrides.put(_folder(), pool, five)
     assert watch.news() == {pool: five}
@@ -124,7 +124,7 @@ def test_a_driver_hears_all_at_first_and_then_what_has_changed(cortex):
     overrides.put(_folder(), other, six)
     assert watch.news() == {pool: six}
     overrides.put(_folder(), pool, gone)
-    assert overrides.Watch(_folder(), terms).news() == {}
+    assert overrides.OverrideWatch(_folder(), terms).news() == {}
     assert watch.news() == {pool: gone}
     watch.missed(pool)
     assert watch.news() == {pool: gone}
@@ -136,7 +136,7 @@ def test_a_fallback_that_is_narrow_stays_so_whatever_anybody_says(cortex):
     pool = _job(cortex, "one")
     terms = last_terms(_folder(), "one")
     assert terms is not None
-    watch = overrides.Watch(_folder(), terms, {pool: 16})
+    watch = overrides.OverrideWatch(_folder(), terms, {pool: 16})
     assert watch.news() == {pool: PoolCaps(concurrency=16, who="the model itself")}
     assert watch.news() == {}
     overrides.put(_folder(), pool, PoolCaps(concurrency=50, requests_per_min=5, who="ann", at_s=1.0))

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from actors.cli.jobs.rendering import least_and_most
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from actors.programs.loader import find
 from tests.cli.commands import FIELDS, each_once, requests, started
 
@@ -29,7 +29,7 @@ def _stopped(cortex, job: str) -> None:
 
 def _without_its_end(job: str) -> None:
     """As if its process had been killed: the last turn was never written, nor a snapshot."""
-    source = Folder(os.environ["CORTEX_STATE"]).journal(job)
+    source = StateFolder(os.environ["CORTEX_STATE"]).journal(job)
     source._storage._db.execute("DELETE FROM turns WHERE seq > 2")
     source._storage._db.execute("DELETE FROM snapshots")
     source.close()
@@ -46,7 +46,7 @@ def test_jobs_the_latest_first(cortex):
     _stopped(cortex, "two")
     _done(cortex, "three")
     _without_its_end("three")
-    folder = Folder(os.environ["CORTEX_STATE"])
+    folder = StateFolder(os.environ["CORTEX_STATE"])
     folder.journal("one~7", create=True).close()
     shown = cortex("jobs")
     lines = {line.split()[0]: line for line in shown.out.splitlines()}
@@ -76,7 +76,7 @@ def test_status_of_one_job(cortex):
     assert "over_budget" in told
     _without_its_end("two")
     assert cortex("status", "two", "--json").last["outcome"] == "interrupted"
-    with Folder(os.environ["CORTEX_STATE"]).hold("two"):
+    with StateFolder(os.environ["CORTEX_STATE"]).hold("two"):
         assert f"running: process {os.getpid()} on " in cortex("status", "two").out
 
 
@@ -128,7 +128,7 @@ def test_what_a_program_prints_while_it_is_imported_is_no_part_of_what_is_asked_
 
 def test_looking_changes_nothing(cortex):
     _stopped(cortex, "two")
-    folder = Folder(os.environ["CORTEX_STATE"])
+    folder = StateFolder(os.environ["CORTEX_STATE"])
     before = _journal_rows(folder, "two")
     for command in (("status", "two"), ("jobs",), ("results", "two")):
         assert cortex(*command).code == 0
@@ -138,7 +138,7 @@ def test_looking_changes_nothing(cortex):
     assert not Path("nowhere").exists()
 
 
-def _journal_rows(folder: Folder, job: str) -> tuple[int, bytes | None]:
+def _journal_rows(folder: StateFolder, job: str) -> tuple[int, bytes | None]:
     source = folder.journal(job)
     try:
         return source.seq, source.meta("epoch")
@@ -180,7 +180,7 @@ def test_a_program_that_is_gone_hides_no_job(cortex, monkeypatch):
 
 
 def _as_if_in_a_cluster(job: str, where: str) -> None:
-    source = Folder(os.environ["CORTEX_STATE"]).journal(job)
+    source = StateFolder(os.environ["CORTEX_STATE"]).journal(job)
     owner = msgspec.json.decode(source.meta("owner") or b"")
     source.set_meta("owner", msgspec.json.encode({**owner, "cluster": where}))
     source.close()

@@ -11,19 +11,21 @@ from pathlib import Path
 import pytest
 
 from actors.history.catalog import last_state
-from actors.journal.journal import Folder, Journal, TextGone
+from actors.journal.journal import Journal, StateFolder, TextRedacted
 from tests.cli.commands import each_once, keys, request, requests, started, until
 
 MARK = b"marmalade"
 COUNT = 60
 
 
-def _folder() -> Folder:
-    return Folder(os.environ["CORTEX_STATE"])
+def _folder() -> StateFolder:
+    return StateFolder(os.environ["CORTEX_STATE"])
 
 
 def _command(*more: object) -> tuple[object, ...]:
-    lines = (request(f"r{i}", f"Answer with one of: bug, praise.\n\n{MARK.decode()} {i} " + "x" * 300) for i in range(COUNT))
+    lines = (
+        request(f"r{i}", f"Answer with one of: bug, praise.\n\n{MARK.decode()} {i} " + "x" * 300) for i in range(COUNT)
+    )
     Path("in.jsonl").write_text("".join(line + "\n" for line in lines))
     sim = ("--model", "sim", "--sim", "latency_ms=1", "--price", "input=1,output=1")
     return ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", *sim, "--no-keep-text", *more)
@@ -69,9 +71,14 @@ def test_what_needs_the_text_says_that_it_is_gone(cortex):
     done = cortex("resume", "mine")
     assert done.code == 2 and "out.jsonl is not as job mine left it, which keeps no text" in done.said()[-1]
     with closing(sqlite3.connect(_folder().path / "replies.sqlite")) as db:
-        assert db.execute("SELECT job FROM replies UNION SELECT job FROM recent UNION SELECT job FROM unsorted").fetchall() == []
+        assert (
+            db.execute("SELECT job FROM replies UNION SELECT job FROM recent UNION SELECT job FROM unsorted").fetchall()
+            == []
+        )
     Path("again.jsonl").write_bytes(Path("in.jsonl").read_bytes())
-    done = cortex("batch", "again.jsonl", "-o", "again.out", "--model", "sim", "--job", "other", "--sim", "latency_ms=1", "--json")
+    done = cortex(
+        "batch", "again.jsonl", "-o", "again.out", "--model", "sim", "--job", "other", "--sim", "latency_ms=1", "--json"
+    )
     assert (done.last["reused_calls"], done.last["paid_calls"]) == (0, COUNT), "nothing of it is remembered"
     with closing(sqlite3.connect(_folder().path / "replies.sqlite")) as db:
         known = db.execute("SELECT job FROM replies UNION SELECT job FROM recent UNION SELECT job FROM unsorted")
@@ -125,7 +132,7 @@ def test_at_rest_only_what_is_still_to_be_asked_is_kept(cortex):
     written = _replies()
     assert 0 < len(written) < COUNT
     assert all(_holding(reply) == 0 for reply in written)
-    with closing(_folder().journal("mine")) as source, pytest.raises(TextGone):
+    with closing(_folder().journal("mine")) as source, pytest.raises(TextRedacted):
         list(source.turns())
     assert cortex("resume", "mine", "--max-job-tokens", "none").code == 0
     each_once(Path("out.jsonl"), COUNT)
@@ -147,4 +154,3 @@ def test_a_changed_program_would_pay_for_all_of_it_again(cortex, monkeypatch):
     monkeypatch.setattr("actors.programs.loader.fingerprint", lambda where, params: "another release")
     cortex(*_command()).refused("has changed since", "kept no text", "--fresh")
     cortex("resume", "mine", "--max-job-tokens", "none").refused("has changed since", "kept no text")
-

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from actors.channel import webhooks
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from cortex.state.state import State
 from cortex.values.limits import Limits
 from tests.cli.commands import requests
@@ -152,7 +152,7 @@ def test_one_that_refuses_or_hangs_holds_up_nothing(cortex):
 def test_a_message_is_tried_again_and_no_redirect_is_followed(caplog):
     done: list[str] = []
     with receiving(500, 503) as (heard, url):
-        post = webhooks.Post(url, done.append, tries_s=(0.01, 0.01))
+        post = webhooks.WebhookThread(url, done.append, tries_s=(0.01, 0.01))
         post.put("a", b'{"text": "a"}')
         post.put("b", b'{"text": "b"}')
         until_s = time.monotonic() + 10
@@ -162,7 +162,7 @@ def test_a_message_is_tried_again_and_no_redirect_is_followed(caplog):
     assert done == ["a", "b"] and [each["text"] for each in heard.heard] == ["a", "b"] and not caplog.records
     done.clear()
     with receiving(302, 302, 302, 302, 302, 302) as (heard, url):
-        post = webhooks.Post(url, done.append, tries_s=(0.01, 0.01))
+        post = webhooks.WebhookThread(url, done.append, tries_s=(0.01, 0.01))
         for key in "abc":
             post.put(key, b"{}")
         time.sleep(0.5)
@@ -190,7 +190,7 @@ class _Quiet:
 def test_a_pause_a_breaker_and_a_deadline_at_risk(monkeypatch):
     quiet = _Quiet()
     k = State(terms=terms(places={"rows": "1000"}))
-    herald = webhooks.Herald("", None, quiet, lambda: k, quiet)  # type: ignore[arg-type]
+    herald = webhooks.WebhookNotifier("", None, quiet, lambda: k, quiet)  # type: ignore[arg-type]
 
     def told() -> dict[str, str]:
         return {key.partition("/")[0]: each["event"] for key, each in herald._news(k)}
@@ -224,6 +224,6 @@ def test_what_was_not_taken_is_told_by_the_next_run(cortex):
     with receiving() as (heard, url):
         assert cortex("resume", "a", "--notify", url).code == 3
     assert ("cost", 50) in _events(heard)
-    source = Folder(os.environ["CORTEX_STATE"]).journal("a")
+    source = StateFolder(os.environ["CORTEX_STATE"]).journal("a")
     assert json.loads(source.meta(webhooks.NOTED) or b"[]")
     source.close()

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from actors.history.catalog import last_state
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from tests.cli.commands import each_once, ended, environment, requests, started, until
 
 COUNT = 20
@@ -29,8 +29,8 @@ OURS = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--model", "sim
 CAPPED = (*OURS, "--price", "input=1,output=1", "--max-job-tokens", 400)
 
 
-def _folder() -> Folder:
-    return Folder(os.environ["CORTEX_STATE"])
+def _folder() -> StateFolder:
+    return StateFolder(os.environ["CORTEX_STATE"])
 
 
 def _some_results() -> bool:
@@ -70,7 +70,9 @@ def other(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
     return held
 
 
-@pytest.mark.parametrize("again", [OURS, ("resume", "mine", "--json"), ("attach", "mine", "--json")], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "again", [OURS, ("resume", "mine", "--json"), ("attach", "mine", "--json")], ids=lambda words: words[0]
+)
 def test_the_second_waits_and_takes_what_came_of_the_first(cortex, other, again):
     requests(Path("in.jsonl"), COUNT)
     first = cortex(*OURS, *FAST)

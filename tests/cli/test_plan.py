@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from actors.history.catalog import last_terms
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from tests.cli.commands import request, requests
 from tests.cli.table import ASK, SIM, table
 
@@ -37,7 +37,7 @@ def told(done: Any, code: int = 0) -> dict[str, Any]:
 
 
 def jobs() -> list[str]:
-    return Folder(os.environ["CORTEX_STATE"]).jobs()
+    return StateFolder(os.environ["CORTEX_STATE"]).jobs()
 
 
 def test_the_same_words_but_one_and_nothing_is_paid_twice(cortex: Any) -> None:
@@ -86,7 +86,7 @@ def _answered(*plans: dict[str, Any]) -> set[str]:
 
     keys = set()
     for plan in plans:
-        source = Folder(os.environ["CORTEX_STATE"]).journal(plan["sample"]["job"])
+        source = StateFolder(os.environ["CORTEX_STATE"]).journal(plan["sample"]["job"])
         for _, turn in source.turns():
             keys |= {e.sample for b in turn.batches for e in b if isinstance(e, events.Answered | events.ReplyRecalled)}
         source.close()
@@ -134,7 +134,7 @@ def test_limits_that_the_provider_tells_are_counted_with(cortex: Any) -> None:
     words = ("plan", "t.csv", *LONG, *PRICED, *slow, "--json")
     plan = told(cortex(*words, "--sample", "12"))
     assert plan["limits"]["requests_per_min"] == {"told_per_min": 600.0, "set_per_min": None}
-    terms = last_terms(Folder(os.environ["CORTEX_STATE"]), plan["sample"]["job"])
+    terms = last_terms(StateFolder(os.environ["CORTEX_STATE"]), plan["sample"]["job"])
     assert terms is not None and terms.limits.concurrency == 3, "the rest is asked when the first have told"
     assert plan["bound_by"] == "requests_per_min"
     assert 22 < plan["seconds"] < 35
@@ -264,7 +264,7 @@ def test_disk_is_about_what_the_job_takes(cortex: Any) -> None:
     plan = told(cortex("plan", *words, "--sample", "40"))
     job = cortex("batch", *words).last["job"]
     assert plan["disk"]["journal_bytes"] == pytest.approx(
-        Folder(os.environ["CORTEX_STATE"]).journal_path(job).stat().st_size, rel=0.35
+        StateFolder(os.environ["CORTEX_STATE"]).journal_path(job).stat().st_size, rel=0.35
     )
     assert plan["disk"]["results_bytes"] == pytest.approx(Path("o.jsonl").stat().st_size, rel=0.5)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from actors.history.catalog import last_state
-from actors.journal.journal import Folder, StoreError
+from actors.journal.journal import StateFolder, StoreError
 from actors.workspace.tree import STORE
 from tests.cli.commands import Done, started, until
 from tests.workshop import CHECK, TASK, solved, workshop
@@ -54,7 +54,7 @@ def straight(cortex: Any) -> Any:
 
 def calls() -> int:
     try:
-        return last_state(Folder(os.environ.get("CORTEX_STATE", ".cortex")), "mine").tally.calls
+        return last_state(StateFolder(os.environ.get("CORTEX_STATE", ".cortex")), "mine").tally.calls
     except StoreError:
         return 0
 
@@ -128,5 +128,5 @@ def test_a_text_that_begins_with_an_at_sign_is_written_with_two(cortex):
     workshop(Path("work"), 1)
     done: Done = cortex("run", "ralph", "-p", "folder=work", "-p", "task=@@home", "-p", "check=true", *SIM)
     assert done.code == 0
-    k = last_state(Folder(os.environ.get("CORTEX_STATE", ".cortex")), "mine")
+    k = last_state(StateFolder(os.environ.get("CORTEX_STATE", ".cortex")), "mine")
     assert json.loads(k.terms.params_json)["task"] == "@home"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from actors.programs import loader
 from tests.cli.commands import environment
 
@@ -57,7 +57,7 @@ def python(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _jobs() -> list[str]:
-    return sorted(Folder(os.environ["CORTEX_STATE"]).jobs())
+    return sorted(StateFolder(os.environ["CORTEX_STATE"]).jobs())
 
 
 def test_a_script_that_begins_jobs_when_it_is_imported_begins_none_when_they_are_read(cortex):
@@ -161,7 +161,9 @@ def test_a_job_that_has_ended_is_told_as_it_ended_whatever_its_source_says_today
         for job, told in before.items():
             assert _told(cortex, job) == told, (job, how)
         jobs = json.loads(cortex("jobs", "--json").out)["jobs"]
-        assert {each["job"]: each["outcome"] for each in jobs} == {job: each[0]["outcome"] for job, each in before.items()}
+        assert {each["job"]: each["outcome"] for each in jobs} == {
+            job: each[0]["outcome"] for job, each in before.items()
+        }
         assert cortex("jobs").err == ""
         again = cortex("resume", "ed", "--json")
         assert (again.code, again.last["answer"]) == (0, last["answer"]), how
@@ -207,7 +209,7 @@ def test_what_only_the_program_can_tell_is_said_in_one_line_and_all_else_is_show
     """A job of the release before, which wrote nothing down when it ended; or one that was killed."""
     Path("ed.py").write_text(FLOW.format(ends="OLD", asks="Say"))
     before = _ran(cortex, "ed.py:tell", "--job", "ed")
-    source = Folder(os.environ["CORTEX_STATE"]).journal("ed")
+    source = StateFolder(os.environ["CORTEX_STATE"]).journal("ed")
     source._storage._db.execute("DELETE FROM meta WHERE key = 'ended'")
     source._storage._db.execute("DELETE FROM snapshots")
     source.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from tests.cli.commands import requests
 
 PROGRAMS = '''
@@ -65,7 +65,7 @@ def _begun(cortex) -> list:
 
 def _stands(job: str) -> tuple:
     """All that a journal holds, to the byte."""
-    source = Folder(os.environ.get("CORTEX_STATE", ".cortex")).journal(job)
+    source = StateFolder(os.environ.get("CORTEX_STATE", ".cortex")).journal(job)
     try:
         rows = source._storage._db.execute("SELECT seq, blob FROM turns").fetchall()
         return rows, source._storage._db.execute("SELECT key, value FROM meta").fetchall()
@@ -138,7 +138,10 @@ def test_rows_as_far_as_they_were_read(cortex):
 
 def test_a_batch_and_what_it_could_not_do(cortex):
     requests(Path("in.jsonl"), 20)
-    assert cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "b", "--max-job-tokens", 400).code == 3
+    assert (
+        cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "b", "--max-job-tokens", 400).code
+        == 3
+    )
     done = cortex("replay", "b", "--json")
     told = json.loads(done.out)
     assert done.code == 3

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from actors.history.catalog import last_state
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from tests.cli.commands import each_once, keys, kinds, requests, started, until
 
 COUNT = 24
@@ -19,7 +19,7 @@ WELL = ("--sim", "hang=0", "--goal-timeout", "none")
 
 
 def _state():
-    return last_state(Folder(os.environ["CORTEX_STATE"]), "mine")
+    return last_state(StateFolder(os.environ["CORTEX_STATE"]), "mine")
 
 
 def _failed(cortex, *more: object, output: object = "out.jsonl") -> int:

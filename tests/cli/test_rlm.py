@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from actors.history.catalog import last_state
-from actors.journal.journal import Folder, StoreError
+from actors.journal.journal import StateFolder, StoreError
 from tests.cli.commands import started, until
 
 QUESTION = "question=How many of the reviews of K-3 mention a late delivery?"
@@ -50,7 +50,7 @@ def test_killed_in_the_middle_and_resumed_it_gives_the_same_answer_and_pays_for_
 
 def _calls() -> int:
     try:
-        return last_state(Folder(os.environ.get("CORTEX_STATE", ".cortex")), "mine").tally.calls
+        return last_state(StateFolder(os.environ.get("CORTEX_STATE", ".cortex")), "mine").tally.calls
     except StoreError:
         return 0
 

@@ -16,12 +16,12 @@ import pytest
 
 import cortex as public
 from actors.history.catalog import last_state, last_terms
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from actors.routing.routes import SetupError
 from tests.cli.commands import Done, environment, started, until
 from tests.edge.scripted import MESSAGE, Asked, http, scripted
 
-FLOWS = '''
+FLOWS = """
 import cortex
 
 
@@ -51,7 +51,7 @@ async def chain(ctx, steps: int = 400) -> str:
     for step in range(steps):
         said = await ctx.ask(f"{step} after {said[:20]}", model="judge" if step % 2 else "")
     return said
-'''
+"""
 TASKS = {"Draft": "small", "Judge": "large", "Final": "small"}
 """Which model each prompt is for."""
 
@@ -143,8 +143,8 @@ def right(far: Far) -> None:
     assert {word: far.models(word) for word in TASKS} == {word: {model} for word, model in TASKS.items()}
 
 
-def _folder() -> Folder:
-    return Folder(os.environ["CORTEX_STATE"])
+def _folder() -> StateFolder:
+    return StateFolder(os.environ["CORTEX_STATE"])
 
 
 def test_each_prompt_goes_to_the_model_of_its_role(cortex, far):
@@ -184,7 +184,9 @@ def test_a_role_is_paid_at_its_price_within_the_cap(cortex, far):
 def test_a_cap_that_is_set_later_needs_the_roles_price_too(cortex, far):
     far.bad["large"] = [http(LOW, 400)]
     assert cortex(*run(far), "--price", "input=1,output=1").code == 3
-    cortex("set", "mine", "--max-cost", 1).refused("no price is known for 'large'", "--role judge=large,input=3,output=15")
+    cortex("set", "mine", "--max-cost", 1).refused(
+        "no price is known for 'large'", "--role judge=large,input=3,output=15"
+    )
     del far.bad["large"]
     command = [f"{each},input=3,output=15" if each == "judge=large" else each for each in run(far)]
     done = cortex(*command, "--price", "input=1,output=1", "--max-cost", 1, "--json")
@@ -312,10 +314,10 @@ def test_the_simulator_counts_requests_by_model(cortex):
 
 
 def _stats() -> dict[str, Any]:
-    from actors.simulator.api.provider import Provider
+    from actors.simulator.api.provider import SimulatedProvider
     from actors.simulator.settings import SimulatorSettings
 
-    provider = Provider(SimulatorSettings())
+    provider = SimulatedProvider(SimulatorSettings())
     for model in ("claude-test", "other", "claude-test"):
         body = {"model": model, "max_tokens": 8, "messages": [{"role": "user", "content": "hi"}]}
         provider.decide(json.dumps(body).encode(), 0.0)

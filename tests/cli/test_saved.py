@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from actors.history.catalog import last_state
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from cortex.state.state import Status
 from tests.cli.test_rlm import QUESTION, SIM, reviews
 
@@ -62,7 +62,7 @@ def test_run_again_on_new_input_it_makes_no_writing_call(cortex, approved):
     right = reviews("new.txt", 900)
     done = cortex("run", str(FILE), "new.txt", *SIM, "--job", "again", "--json")
     assert (done.last["answer"], done.last["calls"]) == (right, 5)
-    k = last_state(Folder(_state()), "again")
+    k = last_state(StateFolder(_state()), "again")
     asked = [goal for goal in k.goals_of("ask") if goal.status == Status.RESOLVED]
     assert len(asked) == 5 and all(str(goal.answer).isdigit() for goal in asked)
     assert not any("```" in str(goal.answer) or "writing a program" in goal.value[1] for goal in k.goals_of("ask"))
@@ -132,7 +132,9 @@ def test_what_cannot_be_saved_or_read_is_said_in_one_line(cortex, job):
     cortex("program", "show", "late").refused("is no saved program")
     FILE.write_text("")
     cortex("program", "show", "late").refused("has form None")
-    cortex("run", "rlm", "reviews.txt", "-p", "question=What?", "-p", "turns=1", *SIM, "--sim", "error=1", "--job", "bad")
+    cortex(
+        "run", "rlm", "reviews.txt", "-p", "question=What?", "-p", "turns=1", *SIM, "--sim", "error=1", "--job", "bad"
+    )
     refused = cortex("program", "save", "bad", "--as", "bad")
     assert refused.code == 2 and len(refused.said()) == 1
 

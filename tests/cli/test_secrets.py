@@ -8,7 +8,7 @@ import sqlite3
 from pathlib import Path
 
 from actors.cli.options import errors
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from tests.cli.commands import ended, environment, requests, started
 
 KEY = "sk-ant-api03-averyveryverysecretkeyindeed0123456789"
@@ -35,7 +35,7 @@ def test_a_run_against_a_provider_leaves_no_key(cortex, tmp_path, monkeypatch):
         assert done.last["cost_usd"] is None  # nobody knows the price of claude-test
         server.send_signal(signal.SIGTERM)
         assert ended(server).code == 0
-    state = Folder(os.environ["CORTEX_STATE"]).path
+    state = StateFolder(os.environ["CORTEX_STATE"]).path
     assert any(state.rglob("*.sqlite"))
     for journal in state.rglob("*.sqlite"):  # what is still in the write-ahead log is in the file then
         sqlite3.connect(journal).execute("PRAGMA wal_checkpoint(TRUNCATE)")

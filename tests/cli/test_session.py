@@ -13,9 +13,9 @@ from actors.api.session import Session
 from actors.driver.driver import Driver
 from actors.files.errors import SourceError
 from actors.files.sources.line_source import LineSource
-from actors.jobs.spec import Order
-from actors.routing.model_factory import Arming
-from actors.routing.routes import Destination, SetupError, Wish
+from actors.jobs.spec import JobSpec
+from actors.routing.model_factory import ConnectionSpec
+from actors.routing.routes import ModelSpec, ResolvedRoute, SetupError
 from cortex.programs.batch import Batch
 from cortex.values.limits import Limits, Route
 
@@ -37,37 +37,41 @@ class Label(cortex.Program, frozen=True):
 
 
 def test_a_destination_may_take_fewer_calls_at_once(tmp_path):
-    session = Session(Order(program=Batch(), limits=Limits(concurrency=100), state=str(tmp_path)), {})
-    route, arming = Route(endpoint="here", model="m"), Arming(endpoint="here")
-    assert session.terms(Destination(route, arming), "inline").limits.concurrency == 100
-    narrow = Destination(route, arming, concurrency_max=8)
+    session = Session(JobSpec(program=Batch(), limits=Limits(concurrency=100), state=str(tmp_path)), {})
+    route, arming = Route(endpoint="here", model="m"), ConnectionSpec(endpoint="here")
+    assert session.terms(ResolvedRoute(route, arming), "inline").limits.concurrency == 100
+    narrow = ResolvedRoute(route, arming, concurrency_max=8)
     assert session.terms(narrow, "inline").limits.concurrency == 8
-    few = Session(Order(program=Batch(), limits=Limits(concurrency=3), state=str(tmp_path)), {})
+    few = Session(JobSpec(program=Batch(), limits=Limits(concurrency=3), state=str(tmp_path)), {})
     assert few.terms(narrow, "inline").limits.concurrency == 3
 
 
-def _run(folder: Path, wish: Wish, **more: Any) -> Any:
-    order = Order(program=Label(texts=("It has a bug", "praise it")), job="mine", state=str(folder), wish=wish, **more)
+def _run(folder: Path, wish: ModelSpec, **more: Any) -> Any:
+    order = JobSpec(
+        program=Label(texts=("It has a bug", "praise it")), job="mine", state=str(folder), wish=wish, **more
+    )
     return asyncio.run(Session(order, {}).run())
 
 
 def test_a_complete_job_asked_for_again_opens_no_road(tmp_path, monkeypatch):
-    first = _run(tmp_path, Wish(model="sim"))
+    first = _run(tmp_path, ModelSpec(model="sim"))
 
     def refuse(*arguments: object) -> None:
         raise SetupError("a road was opened")
 
     monkeypatch.setattr("actors.api.session.destination", refuse)
-    again = _run(tmp_path, Wish(model="sim"))
+    again = _run(tmp_path, ModelSpec(model="sim"))
     assert again.answer == first.answer == ["bug", "praise"]
     assert again.facts["paid_calls"] == 2
-    for other in ({"wish": Wish(model="other")}, {"wish": Wish(model="sim"), "fresh": True}):
+    for other in ({"wish": ModelSpec(model="other")}, {"wish": ModelSpec(model="sim"), "fresh": True}):
         with pytest.raises(SetupError, match="a road was opened"):
             _run(tmp_path, **other)
 
 
 def test_a_stop_before_the_beginning_is_kept(tmp_path, monkeypatch):
-    order = Order(program=Label(texts=("It has a bug",) * 50), job="mine", state=str(tmp_path), wish=Wish(model="sim"))
+    order = JobSpec(
+        program=Label(texts=("It has a bug",) * 50), job="mine", state=str(tmp_path), wish=ModelSpec(model="sim")
+    )
     session = Session(order, {})
     begin = Driver._begin
 

@@ -117,11 +117,11 @@ def test_a_full_disk_under_the_results_alone(cortex, tmp_path_factory, monkeypat
             raise OSError(28, "No space left on device")
         real(self, some)
 
-    from actors.files.sinks.jsonl_sink import _Disk
+    from actors.files.sinks.jsonl_sink import _FileTarget
 
-    real = _Disk.put
+    real = _FileTarget.put
     with monkeypatch.context() as patch:
-        patch.setattr(_Disk, "put", write)
+        patch.setattr(_FileTarget, "put", write)
         done = cortex("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--model", "sim", "--json")
     assert done.code == 3
     assert "out.jsonl: No space left on device: make room, then resume" in done.err

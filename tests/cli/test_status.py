@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from actors.driver import live_status
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from tests.cli.commands import ended, requests, started, until
 
 NAP = """
@@ -28,8 +28,8 @@ async def asks(ctx):
 """
 
 
-def _folder() -> Folder:
-    return Folder(os.environ["CORTEX_STATE"])
+def _folder() -> StateFolder:
+    return StateFolder(os.environ["CORTEX_STATE"])
 
 
 def _lines(out: str) -> dict[str, str]:
@@ -58,7 +58,9 @@ def test_a_job_with_an_open_breaker(cortex):
     assert told["live"]["breakers"][name]["until_s"] > time.time() - 60
     assert told["live"]["as_of_s"] > time.time() - 10
     assert "series" not in told["live"]["routes"][name.removeprefix("route:")]
-    assert re.match(r"route sim at sim:\w+: (open, probed at 20.*, in \d+ s \(.*failed.*\)|half-open)", shown["breaker"])
+    assert re.match(
+        r"route sim at sim:\w+: (open, probed at 20.*, in \d+ s \(.*failed.*\)|half-open)", shown["breaker"]
+    )
     assert re.match(r"(the breaker is open|half open)", shown["waits"])
     assert shown["branches"] == "1 up"
     assert re.match(r"in its process, \d\.\d s ago", shown["seen"])

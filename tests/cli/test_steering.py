@@ -12,7 +12,7 @@ import pytest
 from actors.common.process_owner import this_owner
 from actors.driver import control_note
 from actors.history.catalog import last_state
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from cortex.state import events
 from tests.cli.commands import each_once, ended, keys, requests, started, until
 
@@ -21,8 +21,8 @@ SLOW = ("--model", "sim", "--concurrency", 2, "--sim", "latency_ms=150", "--sim"
 FAST = ("--sim", "latency_ms=0")
 
 
-def _folder() -> Folder:
-    return Folder(os.environ["CORTEX_STATE"])
+def _folder() -> StateFolder:
+    return StateFolder(os.environ["CORTEX_STATE"])
 
 
 def _slow() -> tuple[object, ...]:
@@ -97,7 +97,9 @@ def test_bounds_of_a_job_at_rest_hold_when_it_is_resumed(cortex):
 
 def test_a_killed_run_asks_nothing_because_its_bounds_are_set(cortex):
     with started(*_slow(), "--sim", "latency_ms=60000") as child:
-        until(lambda: cortex("status", "mine", "--json").code == 0 and last_state(_folder(), "mine").ledger.attempts == 2)
+        until(
+            lambda: cortex("status", "mine", "--json").code == 0 and last_state(_folder(), "mine").ledger.attempts == 2
+        )
         child.kill()
         child.wait()
     before = last_state(_folder(), "mine").ledger.attempts
@@ -197,17 +199,19 @@ def test_what_a_resume_says_of_the_model_stays(cortex):
 
 
 def test_one_word_at_a_time(tmp_path):
-    folder, owner = Folder(tmp_path).prepare(), this_owner("inline")
-    first = control_note.Wanted(how="set", who="ann", owner=owner, limits={"concurrency": 3})
-    stop = control_note.Wanted(how="cancel", who="bob", owner=owner)
+    folder, owner = StateFolder(tmp_path).prepare(), this_owner("inline")
+    first = control_note.ControlRequest(how="set", who="ann", owner=owner, limits={"concurrency": 3})
+    stop = control_note.ControlRequest(how="cancel", who="bob", owner=owner)
     assert control_note.leave(folder, "mine", first)
     assert not control_note.leave(folder, "mine", stop)
     assert control_note.read(folder, "mine", owner) == first
     control_note.obeyed(folder, "mine")
     assert control_note.leave(folder, "mine", stop)
     assert control_note.read(folder, "mine", owner) == stop
-    other = control_note.Wanted(how="drain", who="cid", owner=this_owner("elsewhere"))
-    late = control_note.Wanted(how="drain", who="cid", owner=control_note.Owner(host="h", pid=1, started="1", cluster="inline"))
+    other = control_note.ControlRequest(how="drain", who="cid", owner=this_owner("elsewhere"))
+    late = control_note.ControlRequest(
+        how="drain", who="cid", owner=control_note.Owner(host="h", pid=1, started="1", cluster="inline")
+    )
     assert not control_note.leave(folder, "mine", other)  # the same process
     assert control_note.leave(folder, "mine", late)  # the one before is over
     assert control_note.read(folder, "mine", owner) is None

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from tests.cli.commands import request
 from tests.cli.table import ASK, SIM, table
 
 
 def _nothing_began() -> None:
-    assert Folder(os.environ["CORTEX_STATE"]).jobs() == []
+    assert StateFolder(os.environ["CORTEX_STATE"]).jobs() == []
     assert not list(Path().glob("o.*")) + list(Path().glob(".o*"))
 
 
@@ -108,7 +108,7 @@ def test_parquet_that_was_cut_or_damaged_in_the_middle(cortex: Any) -> None:
 
 def test_the_first_ten_bad_rows_are_told_and_the_rest_is_done(cortex: Any) -> None:
     bad = ['2,"open', "3,a,b", "1,again", ",none", f"{'x' * 65},long", "9,"]
-    good = "1,fine\n4,\"two\nlines\"\n"
+    good = '1,fine\n4,"two\nlines"\n'
     Path("t.csv").write_text("ticket_id,text\n" + good + "\n".join(bad[1:]) + "\n\n" + "8,\n" * 9 + bad[0] + "\n")
     done = cortex("batch", "t.csv", *ASK, "-o", "o.jsonl", *SIM, "--json")
     assert done.code == 2
@@ -208,7 +208,9 @@ def test_without_pyarrow(cortex: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_output_of_a_form_that_nobody_writes(cortex: Any) -> None:
     Path("t.csv").write_text("ticket_id,text\n1,a\n")
-    cortex("batch", "t.csv", *ASK, *SIM, "-o", "o.xlsx").refused("o.xlsx: results are written as .csv, .tsv, .parquet or .jsonl")
+    cortex("batch", "t.csv", *ASK, *SIM, "-o", "o.xlsx").refused(
+        "o.xlsx: results are written as .csv, .tsv, .parquet or .jsonl"
+    )
     _nothing_began()
 
 

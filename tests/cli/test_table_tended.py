@@ -13,7 +13,7 @@ import pytest
 import cortex as ours
 from actors.history.annotated_turns import readings
 from actors.history.catalog import last_state
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from actors.report.aggregate import fold
 from tests.cli.commands import requests, started, until
 from tests.cli.table import ASK, table
@@ -28,8 +28,8 @@ SCHEMA = {
 MARK = b"crashes"
 
 
-def _folder() -> Folder:
-    return Folder(os.environ["CORTEX_STATE"])
+def _folder() -> StateFolder:
+    return StateFolder(os.environ["CORTEX_STATE"])
 
 
 def _records(path: str) -> list[dict[str, str]]:
@@ -150,8 +150,13 @@ def test_a_table_that_was_killed_goes_with_its_job(cortex: Any) -> None:
             child.kill()
     held = _holding(b'"answer"')
     assert any(".a.csv.rows" in name for name in held) and any(".rows-" in name for name in held), held
-    said = cortex("rm", "two").refused("job two is interrupted, and ", " paid results of memory://bucket/b.csv would be lost")
-    assert "cortex resume two continues it, cortex results two -o FILE saves the results, --resumable removes the job all the same" in said
+    said = cortex("rm", "two").refused(
+        "job two is interrupted, and ", " paid results of memory://bucket/b.csv would be lost"
+    )
+    assert (
+        "cortex resume two continues it, cortex results two -o FILE saves the results, --resumable removes the job all the same"
+        in said
+    )
     assert cortex("results", "two", "-o", "saved.csv").code == 0
     saved = len(Path("saved.csv").read_text().splitlines()) - 1
     assert f"and {saved} paid results" in said
@@ -218,12 +223,22 @@ def test_a_job_file_of_a_table(cortex: Any) -> None:
 def test_what_looks_at_a_table_without_text_says_so(cortex: Any) -> None:
     table(Path("t.csv"), 5)
     assert cortex("batch", "t.csv", *ASK, "-o", "a.csv", "--job", "mine", "--no-keep-text", *SIM).code == 0
-    for command in (("inspect", "mine"), ("inspect", "mine", "row:t1"), ("report", "mine", "-o", "r.html"), ("retry", "mine")):
+    for command in (
+        ("inspect", "mine"),
+        ("inspect", "mine", "row:t1"),
+        ("report", "mine", "-o", "r.html"),
+        ("retry", "mine"),
+    ):
         done = cortex(*command)
         assert done.code == 2 and "keeps no text" in done.said()[-1], done
     assert cortex("status", "mine").code == cortex("jobs").code == 0
     assert cortex("forget", "mine").code == 0
-    for command in (("inspect", "mine"), ("report", "mine", "-o", "r.html"), ("retry", "mine"), ("export", "mine", "-o", "x.csv")):
+    for command in (
+        ("inspect", "mine"),
+        ("report", "mine", "-o", "r.html"),
+        ("retry", "mine"),
+        ("export", "mine", "-o", "x.csv"),
+    ):
         cortex(*command).refused("job mine was forgotten")
 
 
@@ -251,7 +266,9 @@ def test_what_looks_at_a_job_knows_what_was_asked_again(cortex: Any, given: tupl
 def test_a_copy_of_a_table_leaves_nothing_behind(cortex: Any) -> None:
     table(Path("t.csv"), COUNT)
     assert cortex("batch", "t.csv", *ASK, "-o", "a.csv", "--job", "mine", *SIM).code == 0
-    assert cortex("results", "mine", "-o", "b.csv").code == cortex("results", "mine", "--tail", 3, "-o", "c.csv").code == 0
+    assert (
+        cortex("results", "mine", "-o", "b.csv").code == cortex("results", "mine", "--tail", 3, "-o", "c.csv").code == 0
+    )
     assert Path("b.csv").read_bytes() == Path("a.csv").read_bytes() and len(_records("c.csv")) == 3
     assert not [*Path().glob(".*")] and not [*_folder().path.glob("jobs/.*")]
 

@@ -10,19 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from tests.cli.commands import request, requests, started, until
 
 MARK = "marmalade"
 
 
-def _folder() -> Folder:
-    return Folder(os.environ["CORTEX_STATE"])
+def _folder() -> StateFolder:
+    return StateFolder(os.environ["CORTEX_STATE"])
 
 
 def _done(cortex, job: str, count: int = 6, *more: object) -> None:
     requests(Path(f"{job}.jsonl"), count)
-    done = cortex("batch", f"{job}.jsonl", "-o", f"{job}.out", "--model", "sim", "--job", job, "--sim", "latency_ms=0", *more)
+    done = cortex(
+        "batch", f"{job}.jsonl", "-o", f"{job}.out", "--model", "sim", "--job", job, "--sim", "latency_ms=0", *more
+    )
     assert done.code in (0, 3), done
 
 
@@ -41,7 +43,9 @@ def _holding(words: bytes) -> list[str]:
 def _indexed() -> list[str]:
     """Jobs whose replies are remembered, a name a reply."""
     with closing(sqlite3.connect(_folder().path / "replies.sqlite")) as db:
-        known = db.execute("SELECT job FROM replies UNION ALL SELECT job FROM recent UNION ALL SELECT job FROM unsorted")
+        known = db.execute(
+            "SELECT job FROM replies UNION ALL SELECT job FROM recent UNION ALL SELECT job FROM unsorted"
+        )
         return [name for (name,) in known]
 
 
@@ -115,7 +119,9 @@ def test_gc_takes_what_is_old_and_over(cortex, monkeypatch):
     assert "0 jobs removed" in cortex("gc", "--older-than", "1h").said()[0]
     monkeypatch.setattr("actors.cli.admin.remove.age_s", lambda folder, job: 5.0 if job == "new" else 100.0)
     done = cortex("gc", "--older-than", "30s", "--dry-run")
-    assert done.said()[0].startswith("over: complete, last turn 1 min 40 s ago") and "would be removed" in done.said()[0]
+    assert (
+        done.said()[0].startswith("over: complete, last turn 1 min 40 s ago") and "would be removed" in done.said()[0]
+    )
     assert _folder().journal_path("over").exists()
     done = cortex("gc", "--older-than", "30s", "--json")
     assert "kept jobs that can be resumed or cannot be read: rests" in done.said()
@@ -139,7 +145,18 @@ def test_results_that_are_not_there_are_not_said_to_be(cortex):
 @pytest.mark.parametrize("stdin", [False, True])
 def test_forgotten_prompts_and_replies_are_off_the_disk_and_figures_stay(cortex, stdin):
     _marked("mine")
-    command = ("batch", "-" if stdin else "mine.jsonl", "-o", "mine.out", "--model", "sim", "--job", "mine", "--sim", "latency_ms=1")
+    command = (
+        "batch",
+        "-" if stdin else "mine.jsonl",
+        "-o",
+        "mine.out",
+        "--model",
+        "sim",
+        "--job",
+        "mine",
+        "--sim",
+        "latency_ms=1",
+    )
     if stdin:  # what came that way was kept
         with Path("mine.jsonl").open() as rows, started(*command, "--max-job-tokens", 5_000, stdin=rows) as child:
             child.wait(30)
@@ -170,7 +187,12 @@ def test_what_is_forgotten_is_remembered_by_nobody(cortex):
     """The same questions under another name are asked, and paid, again; those of other jobs are not."""
     for job in ("mine", "other"):
         _marked(job)
-        assert cortex("batch", f"{job}.jsonl", "-o", f"{job}.out", "--model", "sim", "--job", job, "--sim", "latency_ms=0").code == 0
+        assert (
+            cortex(
+                "batch", f"{job}.jsonl", "-o", f"{job}.out", "--model", "sim", "--job", job, "--sim", "latency_ms=0"
+            ).code
+            == 0
+        )
     assert cortex("forget", "mine").code == 0
     assert set(_indexed()) == {"other"}
     for job, reused in (("mine", 0), ("other", 40)):

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from actors.history.catalog import last_state
-from actors.journal.journal import Folder, StoreError
+from actors.journal.journal import StateFolder, StoreError
 from tests.cli.commands import started, until
 
 SIM = ("--model", "sim", "--sim", "error=0")
@@ -17,7 +17,7 @@ APPROVED = ("run", "toolloop", *SIM, "-p", "count=2", "-p", 'rules={"approve": [
 
 def calls() -> int:
     try:
-        return last_state(Folder(os.environ.get("CORTEX_STATE", ".cortex")), "mine").tally.calls
+        return last_state(StateFolder(os.environ.get("CORTEX_STATE", ".cortex")), "mine").tally.calls
     except StoreError:
         return 0
 
@@ -62,7 +62,7 @@ def test_what_is_denied_is_told_to_the_model_and_marks_the_run(cortex):
     for number in range(1, 4):
         assert cortex("approve", "mine", f"record-{number}", "--deny").code == 0
         cortex("resume", "mine")
-    state = last_state(Folder(os.environ.get("CORTEX_STATE", ".cortex")), "mine")
+    state = last_state(StateFolder(os.environ.get("CORTEX_STATE", ".cortex")), "mine")
     kept = next(goal.kept for goal in state.goals.values() if goal.kept)[0]["value"]["control"]
     assert kept["degraded"][0] == 'record-1 was denied: record {"item":"note-0-1","label":"bug"}'
     assert "denied by whoever must approve it" in json.dumps(kept and state_talks(state))

@@ -9,7 +9,7 @@ import pytest
 
 import cortex as public
 from actors.history.catalog import last_state
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from actors.routing.routes import remembered
 from tests.cli.commands import each_once, requests
 from tests.cli.test_session import Label
@@ -32,12 +32,14 @@ def test_the_rows_cost_half(cortex):
     shown = cortex("status", "mine", "--json").last
     assert shown["route"].endswith(" by batches")
     assert shown["batches"] == []
-    assert remembered(last_state(Folder(os.environ["CORTEX_STATE"]), "mine").terms.places).via == "batches"
+    assert remembered(last_state(StateFolder(os.environ["CORTEX_STATE"]), "mine").terms.places).via == "batches"
 
 
 def test_python_takes_the_same_road(tmp_path, monkeypatch):
     monkeypatch.setenv("CORTEX_STATE", str(tmp_path))
-    done = public.run(Label(texts=("It has a bug", "praise it")), model="sim", via="batches", progress=False, job="mine")
+    done = public.run(
+        Label(texts=("It has a bug", "praise it")), model="sim", via="batches", progress=False, job="mine"
+    )
     assert done.answer == ["bug", "praise"]
     assert done.facts["route"].endswith(" by batches")
 

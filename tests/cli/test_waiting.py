@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from actors.api.progress_bar import Bar, fitted, parts
-from actors.cli.jobs.rendering import Standing, why
+from actors.api.progress_bar import ProgressBar, fitted, parts
+from actors.cli.jobs.rendering import JobStatus, why
 from actors.jobs.summary import summary
 from actors.jobs.wait_reasons import WORDS_MAX, standing, time_of_day, waits
-from actors.monitoring.stall_detector import Standstill
+from actors.monitoring.stall_detector import StallDetector
 from cortex.admission.permits import own_pace
 from cortex.state.goals import Goal
 from cortex.state.state import InFlightAttempt, State
@@ -103,7 +103,7 @@ def test_a_route_that_does_not_reply_is_named_with_its_error_and_since_when():
 
 
 def test_that_it_stands_still_is_said_once_and_that_it_goes_on_once():
-    still, k = Standstill(), _k()
+    still, k = StallDetector(), _k()
     share = k.shares[0]
 
     def news(now_s: float) -> list[str]:
@@ -130,7 +130,7 @@ def test_what_says_why_nothing_goes_on_is_cut_and_not_left_out_of_a_narrow_line(
     k = _k()
     k.shares[0].permits, k.shares[0].failing, k.shares[0].failing_s = 0, NO_ROAD, NOW_S
     k.shares[0].why = "the breaker is open: 2 of 2 probes failed"
-    said = fitted(parts(Bar().facts(summary(k))), 60)
+    said = fitted(parts(ProgressBar().facts(summary(k))), 60)
     assert len(said) <= 60 and "the breaker is open: no reply from" in said and said.endswith("…")
 
 
@@ -263,7 +263,7 @@ def test_a_call_that_is_asked_again_later_does_not_sleep():
 def test_the_live_line_says_it():
     k = _k()
     k.shares[0].why = "limited to 2 by ann"
-    assert Bar().line(summary(k)).endswith(", limited to 2 by ann")
+    assert ProgressBar().line(summary(k)).endswith(", limited to 2 by ann")
 
 
 def test_a_day_that_is_not_today_is_named():
@@ -272,7 +272,7 @@ def test_a_day_that_is_not_today_is_named():
 
 def _why(said: str, outcome: str = "partial") -> str:
     k = _k(outcome=outcome, why=said)
-    return why(Standing(facts=summary(k), state=Path()))
+    return why(JobStatus(facts=summary(k), state=Path()))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import cortex as package
-from actors.journal.journal import Folder, replies_in
+from actors.journal.journal import StateFolder, replies_in
 from actors.simulator.frontends.in_memory import SimulatedModel
 from cortex.journal import codec
 from tests.journals import make
@@ -54,7 +54,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 def _paid(state: Path) -> int:
     """Replies that the journals hold."""
-    folder = Folder(state)
+    folder = StateFolder(state)
     total = 0
     for name in folder.jobs():
         source = folder.journal(name)
@@ -131,7 +131,7 @@ def test_a_journal_of_a_newer_release_is_refused_by_every_command_and_hides_no_o
         Path(name).write_text(text)
     for name in ("one", "two"):
         assert cortex("batch", "in.jsonl", "-o", f"{name}.jsonl", "--model", "sim", "--job", name).code == 0
-    source = Folder("state").journal("two")
+    source = StateFolder("state").journal("two")
     source.set_meta("format", b"%d" % (codec.FORMAT + 1))
     source.close()
     both = f"job two was written by a newer release (journal format {codec.FORMAT + 1}, this one reads {codec.FORMAT})"

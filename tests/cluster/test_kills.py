@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.ports.runtime import Away, Gone
+from actors.ports.runtime import PeerGone, PeerUnavailable
 from tests.cluster.processes import Commands, Head, Provider, names_in, write_rows
 
 ROWS = 5_000
@@ -116,7 +116,7 @@ async def explained(runtime: Any, head: Head, batch: Batch) -> AsyncIterator[Non
 async def facts_of(runtime: Any, job: str) -> dict[str, Any] | None:
     try:
         blob = await asyncio.wait_for(runtime.peer(f"channel:{job}").ask("status"), 5)
-    except (Away, Gone, TimeoutError):
+    except (PeerUnavailable, PeerGone, TimeoutError):
         return None
     return dict(msgspec.json.decode(blob))
 
@@ -144,7 +144,7 @@ async def kill(runtime: Any, name: str, chance: random.Random) -> None:
         try:
             _, pid = await runtime.peer(chance.choice(names or ["branch:0"])).ask("hello")
             break
-        except (Away, Gone):  # it was killed just now, or has gone home
+        except (PeerUnavailable, PeerGone):  # it was killed just now, or has gone home
             await asyncio.sleep(0.1)
     os.kill(pid, signal.SIGKILL)
 

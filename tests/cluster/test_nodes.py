@@ -16,7 +16,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.cluster.orphan_cleanup import below
-from actors.ports.runtime import Away, Gone
+from actors.ports.runtime import PeerGone, PeerUnavailable
 from tests.cluster.processes import Commands, Head, Provider, another_node, names_in, write_rows
 from tests.collector import HttpCollector, attributes, well_formed
 
@@ -34,14 +34,14 @@ async def _pid(runtime: Any, name: str) -> int:
 async def _is_below(runtime: Any, name: str, node: int) -> bool:
     try:
         return await _pid(runtime, name) in {pid for pid, _ in below(node)}
-    except (Away, Gone):
+    except (PeerUnavailable, PeerGone):
         return False
 
 
 async def _facts(runtime: Any, job: str) -> dict[str, Any]:
     try:
         return dict(msgspec.json.decode(await runtime.peer(f"channel:{job}").ask("status")))
-    except (Away, Gone):
+    except (PeerUnavailable, PeerGone):
         return {}
 
 

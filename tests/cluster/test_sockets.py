@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from actors.ports.runtime import Away
+from actors.ports.runtime import PeerUnavailable
 
 NAME = "branch:asked"
 
@@ -19,7 +19,7 @@ async def _line(runtime: Any) -> Any:
         while True:
             try:
                 assert await runtime.peer(NAME).ask("observe") == b""
-            except Away:
+            except PeerUnavailable:
                 await asyncio.sleep(0.1)
             if (line := runtime.lines.to(NAME)) is not None:
                 return line

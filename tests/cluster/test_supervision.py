@@ -15,7 +15,7 @@ import pytest
 from ray.experimental import internal_kv
 
 from actors.cluster.actor_classes import export_key
-from actors.ports.runtime import Away, Gone
+from actors.ports.runtime import PeerGone, PeerUnavailable
 from tests.cluster.processes import Commands, Provider, names_in, write_rows
 
 NOTICED_S = 3.0
@@ -28,7 +28,7 @@ async def _pid(runtime: Any, name: str) -> int:
         try:
             _, pid = await runtime.peer(name).ask("hello")
             return int(pid)
-        except (Away, Gone):
+        except (PeerUnavailable, PeerGone):
             await asyncio.sleep(0.1)
 
 
@@ -39,7 +39,7 @@ async def _working(runtime: Any, job: str) -> int:
             try:
                 if (await runtime.peer(name).ask("beat", job))["phase"] == "calling":
                     return await _pid(runtime, name)
-            except (Away, Gone):
+            except (PeerUnavailable, PeerGone):
                 continue
         await asyncio.sleep(0.1)
 

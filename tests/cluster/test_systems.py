@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 import cortex
-from actors.ports.runtime import Away, Gone
+from actors.ports.runtime import PeerGone, PeerUnavailable
 from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
 from tests.cluster.processes import KEY, Provider, environment
@@ -79,7 +79,7 @@ async def killed(runtime: Any, system: System, driver: subprocess.Popen[str]) ->
         assert driver.poll() is None, (system.name, "the driver ended", driver.communicate()[0])
         try:
             facts = msgspec.json.decode(await channel.ask("status"))
-        except (Away, Gone):
+        except (PeerUnavailable, PeerGone):
             continue
         assert facts["outcome"] == "running", (system.name, "it was over before it was killed", facts)
         if facts["calls"] >= system.midway:

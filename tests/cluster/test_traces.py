@@ -12,7 +12,7 @@ import pytest
 
 from actors.cluster.orphan_cleanup import below
 from actors.history.catalog import last_owner
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from tests.cluster.processes import Commands, Provider, write_rows
 from tests.collector import HttpCollector, attributes, well_formed
 
@@ -80,7 +80,7 @@ def _killed(collector: HttpCollector, commands: Commands, folder: Path) -> None:
     for pid, _ in processes:
         with open(f"/proc/{pid}/environ", "rb") as environ:
             assert HEADER.encode() not in environ.read(), f"process {pid} was begun with it"
-    owner = last_owner(Folder(folder / "state"), "r")
+    owner = last_owner(StateFolder(folder / "state"), "r")
     assert owner is not None
     os.kill(owner.channel_pid, signal.SIGKILL)
     seen = len(collector.spans)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from actors.journal.journal import Folder, replies_in
+from actors.journal.journal import StateFolder, replies_in
 from actors.simulator.frontends.in_memory import SimulatedModel
 from tests.cli.commands import ROOT, Done, cortex, each_once, environment, requests, started, until
 from tests.postgres import Server, binaries
@@ -46,7 +46,7 @@ def _command(state: str) -> list[str]:
 
 
 def _paid(state: str) -> int:
-    source = Folder(state).journal("mine")
+    source = StateFolder(state).journal("mine")
     try:
         return len({hash_ for hash_, _, _ in replies_in(source.turns())})
     finally:

@@ -12,7 +12,7 @@ import pytest
 
 from actors.history.catalog import last_state
 from actors.journal import retrying
-from actors.journal.journal import Folder, StoreError
+from actors.journal.journal import StateFolder, StoreError
 from actors.journal.postgres import connection
 from cortex.values.limits import Limits
 from tests.cli.commands import Done, cortex, each_once, environment, requests, started, until
@@ -63,7 +63,7 @@ async def test_a_server_that_is_started_again_is_waited_for(
     assert Counter(run.sink.keys()) == Counter(f"r{i}" for i in range(600))
     assert len(model.asked) == len(model.complete) == 600
     assert "waits: the database" in caplog.text
-    k = last_state(Folder(spare.address()), "j")
+    k = last_state(StateFolder(spare.address()), "j")
     assert (k.outcome, k.tally.calls) == ("complete", 600)
 
 
@@ -118,5 +118,5 @@ def test_a_run_that_was_killed_goes_on_and_other_processes_look_on(
     )
     assert cortex("rm", "copy", "again").code == 0
     assert cortex("forget", "mine").code == 0
-    assert Folder(there).jobs() == ["mine"]
+    assert StateFolder(there).jobs() == ["mine"]
     assert not list(tmp_path.rglob("*.sqlite")), "nothing of it stands in a file"

@@ -16,8 +16,8 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.cluster.orphan_cleanup import below
-from actors.journal.journal import Folder
-from actors.ports.runtime import Away, Gone
+from actors.journal.journal import StateFolder
+from actors.ports.runtime import PeerGone, PeerUnavailable
 from actors.runtime.ray_runtime import start_runtime
 from tests.cluster.processes import Commands, Provider, another_node, names_in, ray_head, write_rows
 from tests.postgres import Server, serving
@@ -34,7 +34,7 @@ def server() -> Iterator[Server]:
 async def _asked(runtime: Any, job: str, method: str) -> Any:
     try:
         return await runtime.peer(f"channel:{job}").ask(method)
-    except (Away, Gone):
+    except (PeerUnavailable, PeerGone):
         return None
 
 
@@ -43,7 +43,9 @@ async def _put_there(runtime: Any, job: str, state: str, node: int, monkeypatch:
     here = ray.get_runtime_context().get_node_id()
     (there,) = [each["NodeID"] for each in ray.nodes() if each["Alive"] and each["NodeID"] != here]
     monkeypatch.setattr(runtime, "_where", lambda role, args: NodeAffinitySchedulingStrategy(there, soft=True))
-    monkeypatch.setattr("actors.runtime.ray_runtime.home_of", lambda node, nodes: "")  # a place in particular would tie it to this host
+    monkeypatch.setattr(
+        "actors.runtime.ray_runtime.home_of", lambda node, nodes: ""
+    )  # a place in particular would tie it to this host
     for _ in range(20):  # soft: Ray may choose another until it knows the node well
         await runtime.start_actor("channel", f"channel:{job}", job, state)
         _, pid = await runtime.peer(f"channel:{job}").ask("hello")
@@ -85,7 +87,7 @@ async def test_a_node_that_dies_with_a_channel_on_it_stops_no_job(
                 assert driver.returncode == 0, said
                 names = Counter(names_in(tmp_path / "out.jsonl"))
                 assert (len(names), max(names.values())) == (ROWS, 1)
-                source = Folder(state).journal("j")
+                source = StateFolder(state).journal("j")
                 assert source.newest_epoch() >= 2, "its channel was started again, on the node that is left"
                 source.close()
                 assert provider.stats()["second_complete_answers_by_user"] <= permits

@@ -17,12 +17,12 @@ from actors.branch import batch_executor
 from actors.common.process_owner import this_owner
 from actors.driver.driver import Driver
 from actors.jobs.opening import Opening
-from actors.ports.runtime import Gone, Unbegun
+from actors.ports.runtime import ChannelNotStarted, PeerGone
 from actors.programs import loader
 from actors.providers.credentials.credential import Credential
-from actors.routing.model_factory import Arming
+from actors.routing.model_factory import ConnectionSpec
 from actors.runtime.inline import InlineRuntime
-from actors.simulator.frontends.http_app import Server, serve
+from actors.simulator.frontends.http_app import SimulatorServer, serve
 from actors.simulator.settings import SimulatorSettings
 from cortex.programs.batch import Batch
 from cortex.state.events import Row
@@ -64,7 +64,7 @@ class Job:
     """One run of a job over one state folder; make another for the next run."""
 
     def __init__(
-        self, folder: Path, arming: Arming, count: int = 40, *, limits: Limits = LIMITS, sink: ListSink | None = None,
+        self, folder: Path, arming: ConnectionSpec, count: int = 40, *, limits: Limits = LIMITS, sink: ListSink | None = None,
         price: Price | None = PRICE, program: Program | None = None, decided: tuple[tuple[int, str], ...] = (),
         via: str = "batches", fresh: bool = False, runtime: Callable[[], InlineRuntime] = InlineRuntime,
     ) -> None:  # fmt: skip
@@ -106,7 +106,7 @@ class Job:
         try:
             async with asyncio.timeout(20):
                 while not task.done():
-                    with contextlib.suppress(Gone, Unbegun):  # not begun yet
+                    with contextlib.suppress(PeerGone, ChannelNotStarted):  # not begun yet
                         if done(self.k):
                             return
                     await asyncio.sleep(0.001)
@@ -119,12 +119,12 @@ class Job:
                 await self.runtime.find(name)._keys.close()  # as the system closes what a dead process had open
 
 
-def in_process(settings: SimulatorSettings = SIM) -> Arming:
-    return Arming(endpoint="sim:test", simulated=settings)
+def in_process(settings: SimulatorSettings = SIM) -> ConnectionSpec:
+    return ConnectionSpec(endpoint="sim:test", simulated=settings)
 
 
 @asynccontextmanager
-async def over_http(settings: SimulatorSettings = SIM) -> AsyncIterator[tuple[Server, Arming]]:
+async def over_http(settings: SimulatorSettings = SIM) -> AsyncIterator[tuple[SimulatorServer, ConnectionSpec]]:
     """A provider on a thread and a loop of its own: what dies here does not die there."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
@@ -137,7 +137,9 @@ async def over_http(settings: SimulatorSettings = SIM) -> AsyncIterator[tuple[Se
     try:
         yield (
             server,
-            Arming(endpoint=server.url, credential=Credential(api_key="sk-test-0123456789", base_url=server.url)),
+            ConnectionSpec(
+                endpoint=server.url, credential=Credential(api_key="sk-test-0123456789", base_url=server.url)
+            ),
         )
     finally:
         await there(server.close())

@@ -10,8 +10,8 @@ import msgspec
 
 from actors.branch.branch import Branch
 from actors.messaging.report_sender import REPORT_S
-from actors.ports.runtime import Away
-from actors.routing.model_factory import Arming, encode, lend
+from actors.ports.runtime import PeerUnavailable
+from actors.routing.model_factory import ConnectionSpec, encode, lend
 from cortex.journal import codec
 from cortex.scheduler.reports import ProgressReport, RouteSignals
 from cortex.state import commands, events
@@ -65,7 +65,7 @@ class Cortex:
         self.reports.append((asyncio.get_running_loop().time(), msgspec.msgpack.decode(blob, type=ProgressReport)))
         if self.deaf:
             self.deaf -= 1
-            raise Away("cortex")
+            raise PeerUnavailable("cortex")
         return self.wanted_s
 
     async def close(self) -> None:
@@ -100,12 +100,12 @@ class Scene:
         self.number = 0
 
     def _made(self, blob: bytes) -> Any:
-        given = msgspec.msgpack.decode(blob, type=Arming).given
+        given = msgspec.msgpack.decode(blob, type=ConnectionSpec).given
         return next(model for model in self.models if id(model) == given)
 
     async def arm(self) -> None:
         own, *others = (
-            Arming(endpoint="test", given=lend(model), route_name=f"r{place}", pool_name=f"p{place}")  # type: ignore[arg-type]
+            ConnectionSpec(endpoint="test", given=lend(model), route_name=f"r{place}", pool_name=f"p{place}")  # type: ignore[arg-type]
             for place, model in enumerate(self.models)
         )
         await self.branch.arm("j", encode(msgspec.structs.replace(own, fallbacks=tuple(others))))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from actors.providers.credentials.credential import Credential, Platform
+from actors.providers.credentials.credential import CloudPlatform, Credential
 from tests.edge.scripted import Answer, Asked, Script, Scripted, http, scripted
 
 REGION = "eu-west-1"
@@ -28,18 +28,22 @@ def bedrock(url: str = "", **more: Any) -> Credential:
     signing = {"aws_access_key": access, "aws_secret_key": secret, "aws_session_token": session}
     if more.get("api_key"):
         signing = {}
-    return Credential(base_url=url, platform=Platform(name="bedrock", region=REGION, **signing), **more)
+    return Credential(base_url=url, platform=CloudPlatform(name="bedrock", region=REGION, **signing), **more)
 
 
 def vertex(url: str = "") -> Credential:
     """Google's credentials are looked for where the calls are made."""
-    return Credential(base_url=f"{url}/v1" if url else "", platform=Platform(name="vertex", region=REGION, project=PROJECT))
+    return Credential(
+        base_url=f"{url}/v1" if url else "", platform=CloudPlatform(name="vertex", region=REGION, project=PROJECT)
+    )
 
 
 def foundry(url: str = "", **more: Any) -> Credential:
     """A key of Foundry's."""
-    platform = Platform(name="foundry", resource="" if url else "a-resource")
-    return Credential(base_url=f"{url}/anthropic" if url else "", platform=platform, **({"api_key": FOUNDRY_KEY} | more))
+    platform = CloudPlatform(name="foundry", resource="" if url else "a-resource")
+    return Credential(
+        base_url=f"{url}/anthropic" if url else "", platform=platform, **({"api_key": FOUNDRY_KEY} | more)
+    )
 
 
 def service_account(folder: Path, url: str) -> Path:
@@ -48,9 +52,7 @@ def service_account(folder: Path, url: str) -> Path:
     from cryptography.hazmat.primitives.asymmetric import rsa
 
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    pem = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     file = folder / "service-account.json"
     file.write_text(
         json.dumps(

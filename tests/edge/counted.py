@@ -9,21 +9,21 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from actors.observability.metrics.prometheus_text import page
 from actors.observability.metrics.registry import Metrics
-from actors.observability.metrics.samples import Readings
-from actors.observability.wiring import Observers, of_environ
+from actors.observability.metrics.samples import MetricSamples
+from actors.observability.wiring import TelemetryParts, of_environ
 from tests.edge.jobs import FunctionModel, ListSource, Run, rows
 
 Found = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-def counting(**environ: str) -> Observers:
+def counting(**environ: str) -> TelemetryParts:
     """The telemetry of a process that counts."""
     made = of_environ(environ, counts=True)
-    assert isinstance(made, Observers)
+    assert isinstance(made, TelemetryParts)
     return made
 
 
-def metrics_of(telemetry: Observers) -> Metrics:
+def metrics_of(telemetry: TelemetryParts) -> Metrics:
     assert telemetry.metrics is not None
     return telemetry.metrics
 
@@ -32,7 +32,7 @@ def run_of(folder: Path, model: FunctionModel, count: int = 20, **more: Any) -> 
     return Run(folder, model, source=ListSource(rows(count)), **more)
 
 
-def found_in(readings: Readings, accept: str = "text/plain") -> Found:
+def found_in(readings: MetricSamples, accept: str = "text/plain") -> Found:
     """Name and labels, as Prometheus has them, of each series."""
     body, _ = page(readings, {}, accept)
     return parsed(body.decode())

@@ -14,7 +14,7 @@ from actors.driver.driver import Driver
 from actors.jobs.opening import Opening
 from actors.ports.telemetry import Telemetry
 from actors.programs import loader
-from actors.routing.model_factory import Arming, lend
+from actors.routing.model_factory import ConnectionSpec, lend
 from actors.runtime.inline import InlineRuntime
 from cortex.programs.batch import Batch
 from cortex.programs.shards import Shards
@@ -142,11 +142,11 @@ def body(text: str) -> bytes:
     )
 
 
-def armed(terms: JobTerms, model: FunctionModel) -> Arming:
+def armed(terms: JobTerms, model: FunctionModel) -> ConnectionSpec:
     """What opens the route of these terms."""
     route = terms.route
     names = (route.endpoint, route.credential, route.model)
-    return Arming(
+    return ConnectionSpec(
         endpoint=model.endpoint, given=lend(model), route_name=route_name(*names), pool_name=pool_name(*names)
     )
 

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from actors.channel.leases.lease import Lease
-from actors.ports.runtime import Away, Gone
-from actors.ports.telemetry import Nobody
-from actors.runtime.host import Notes
+from actors.ports.runtime import PeerGone, PeerUnavailable
+from actors.ports.telemetry import NullObserver
+from actors.runtime.host import LocalNotes
 from actors.scheduler.actor import Cortex
 from cortex.scheduler.reports import Claims, Grant
 from cortex.scheduler.state import SchedulerSettings
@@ -94,8 +94,8 @@ class World:
         self.living: tuple[str, ...] | None = ()
         """Nodes; None: the cluster does not say."""
         self.wanted_room: list[tuple[int, int]] = []
-        self.notes = Notes()
-        self.telemetry = Nobody()
+        self.notes = LocalNotes()
+        self.telemetry = NullObserver()
 
     def start(self, again: bool = False, limit: int = 100) -> Cortex:
         settings = SchedulerSettings(branches_min=0, workers_max=0, limit=LimitPolicy(start=limit))
@@ -149,16 +149,16 @@ class Peer:
                 claims = msgspec.msgpack.decode(args[0], type=Claims)
                 self.world.claims.append((self.world.monotonic_s(), claims))
             if self.world.cortex is None:
-                raise Away("cortex")
+                raise PeerUnavailable("cortex")
             said = await getattr(self.world.cortex, method)(*args)
             if self.world.chance is not None:
                 await asyncio.sleep(self.world.chance.random() * 0.3)
                 if self.world.chance.random() < 0.2:
-                    raise Away("cortex")
+                    raise PeerUnavailable("cortex")
             return said
         channel = self.world.channels.get(self.name.partition(":")[2])
         if channel is None:
-            raise Gone(self.name)
+            raise PeerGone(self.name)
         assert method == "rejoin"
         channel.lease.again()
         return True

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from actors.cluster.sockets.addresses import Sockets
-from actors.cluster.sockets.client import Line, Lines
-from actors.cluster.sockets.server import Listener
+from actors.cluster.sockets.addresses import SocketAddresses
+from actors.cluster.sockets.client import SocketConnection, SocketConnections
+from actors.cluster.sockets.server import SocketServer
 
 NAME = "channel:j"
 
@@ -57,18 +57,18 @@ class Node:
     """A node: its sockets, and whom it has."""
 
     def __init__(self, folder: str) -> None:
-        self.sockets = Sockets(folder, "n")
+        self.sockets = SocketAddresses(folder, "n")
         self.background = Background()
-        self.lines = Lines(self.sockets, self.background)
-        self.listeners: list[Listener] = []
+        self.lines = SocketConnections(self.sockets, self.background)
+        self.listeners: list[SocketServer] = []
 
-    async def opened(self, actor: Actor, name: str = NAME) -> Listener:
-        listener = Listener(self.sockets, name, actor.call)
+    async def opened(self, actor: Actor, name: str = NAME) -> SocketServer:
+        listener = SocketServer(self.sockets, name, actor.call)
         await listener.open()
         self.listeners.append(listener)
         return listener
 
-    async def line(self, name: str = NAME) -> Line:
+    async def line(self, name: str = NAME) -> SocketConnection:
         """The line to an actor, found."""
         async with asyncio.timeout(10):
             while (found := self.lines.to(name)) is None:

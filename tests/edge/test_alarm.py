@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from actors.common.timers import LEAST_S, Alarm
+from actors.common.timers import LEAST_S, RearmableTimer
 from tests.edge.virtual import VirtualLoop, virtually
 
 
@@ -14,7 +14,7 @@ def test_it_rings_at_the_moment_or_before_and_makes_a_timer_only_where_that_is_e
     async def play() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        alarm = Alarm(lambda: rung.append(loop.time()))
+        alarm = RearmableTimer(lambda: rung.append(loop.time()))
         for put_off_s in (5.0, 6.0, 7.0):
             assert alarm.set(put_off_s)
         assert sum(not timer.cancelled() for timer in loop._scheduled) == 1  # type: ignore[attr-defined]

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.channel.leases.budget_client import Allowance
+from actors.channel.leases.budget_client import BudgetClient
 from actors.jobs.wait_reasons import waits
-from actors.ports.runtime import Away, Gone
+from actors.ports.runtime import PeerGone, PeerUnavailable
 from cortex.scheduler.budgets import BudgetAnswer, BudgetRequest
 from cortex.state import events
 from cortex.state.budget_slice import BudgetSlice
@@ -56,7 +56,7 @@ class Silent:
         return 86_400.0 * DAY + 5.0
 
 
-@pytest.mark.parametrize("away", [Away, Gone])
+@pytest.mark.parametrize("away", [PeerUnavailable, PeerGone])
 @pytest.mark.parametrize(
     ("price", "back"),
     [(PRICE, BudgetAnswer()), (PRICE, BudgetAnswer((LENT,))), (None, BudgetAnswer((SPENT,))), (None, BudgetAnswer())],
@@ -75,7 +75,7 @@ async def test_a_job_that_cannot_ask_for_its_budgets_begins_when_it_can(
         if stage.calls:
             begun.set()
 
-    allowance = Allowance("j", "nowhere", runtime, lambda: stage.k, put)
+    allowance = BudgetClient("j", "nowhere", runtime, lambda: stage.k, put)
     first = await allowance.first(opening, runtime)
     stage = Stage(Flat(texts=("a", "b")), permits=0, opened=events.Opened(opening, 1))
     stage.turn(*first, at_s=runtime.now_s())

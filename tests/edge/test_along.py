@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from actors.channel.dispatch.branch_links import Link
-from actors.channel.dispatch.piggyback import TELL_S, WAITS_MAX, Along
+from actors.channel.dispatch.branch_links import BranchLink
+from actors.channel.dispatch.piggyback import TELL_S, WAITS_MAX, PiggybackedResults
 from cortex.journal import codec
 from cortex.state import events
 from cortex.state.state import flight_key
@@ -60,5 +60,5 @@ async def test_a_branch_that_is_sent_nothing_hears_it_all_the_same(leaves: bool)
 
 async def test_only_a_message_that_is_very_large_waits_for_nothing() -> None:
     scene = Scene(FakeBranch("branch:0"))
-    along, link = Along("j", scene.brought.append), Link("branch:0", scene.runtime.peer("branch:0"))
+    along, link = PiggybackedResults("j", scene.brought.append), BranchLink("branch:0", scene.runtime.peer("branch:0"))
     assert along.sent(link, WAITS_MAX) == (0, True) and along.sent(link, WAITS_MAX + 1) == (0, False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.channel.backpressure import Appetite, thresholds
+from actors.channel.backpressure import Backpressure, thresholds
 
 WINDOW, PERMITS = 2_048, 10
 
@@ -32,15 +32,15 @@ def window() -> Window:
     return Window()
 
 
-async def _asks(window: Window, narrower: int = 0, wait_s: float = 5.0) -> tuple[Appetite, asyncio.Task[int]]:
+async def _asks(window: Window, narrower: int = 0, wait_s: float = 5.0) -> tuple[Backpressure, asyncio.Task[int]]:
     state: Any = window
-    appetite = Appetite(lambda: state, lambda: window.over)
+    appetite = Backpressure(lambda: state, lambda: window.over)
     waits = asyncio.create_task(appetite.room(*thresholds(WINDOW, narrower), wait_s))
     await asyncio.sleep(0)
     return appetite, waits
 
 
-async def _turns(appetite: Appetite, waits: asyncio.Task[int]) -> bool:
+async def _turns(appetite: Backpressure, waits: asyncio.Task[int]) -> bool:
     """After a turn: is who waits told?"""
     appetite.look()
     for _ in range(3):

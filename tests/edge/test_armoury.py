@@ -13,11 +13,11 @@ import pytest
 import rich.console
 import rich.pretty
 
-from actors.branch.model_registry import Keyring
-from actors.branch.outcome_counters import Counts
+from actors.branch.model_registry import ModelRegistry
+from actors.branch.outcome_counters import OutcomeCounters
 from actors.providers.credentials.credential import Credential
 from actors.routing import model_factory
-from actors.routing.model_factory import Arming, encode, make_model, routes_of, with_prepared
+from actors.routing.model_factory import ConnectionSpec, encode, make_model, routes_of, with_prepared
 from actors.simulator.settings import SimulatorSettings
 from tests.edge import clouds
 from tests.edge.scripted import MESSAGE, Asked, http, scripted
@@ -43,7 +43,7 @@ print(type(asyncio.run(work())).__name__, "anthropic" in sys.modules)
 async def test_a_branch_that_is_told_sends_the_same_and_never_imports_the_sdk() -> None:
     async with scripted(always(http(MESSAGE))) as server:
         credential = Credential(api_key=KEY, base_url=server.url, custom_headers=(("X-Team", "search"),))
-        arming = Arming(endpoint="e", credential=credential)
+        arming = ConnectionSpec(endpoint="e", credential=credential)
         for each, imported in ((arming, True), (await with_prepared(arming), False)):
             argv = [sys.executable, "-c", BRANCH, encode(each).hex()]
             ran = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True)
@@ -59,11 +59,11 @@ def _headers(asked: Asked) -> dict[str, str]:
 
 async def test_each_route_is_told_its_own() -> None:
     other = Credential(api_key="another-key-0123456789", base_url="http://127.0.0.1:1")
-    arming = Arming(
+    arming = ConnectionSpec(
         endpoint="e", credential=CREDENTIAL, route_name="a",
         fallbacks=(
-            Arming(endpoint="s", simulated=SimulatorSettings(), route_name="b"),
-            Arming(endpoint="f", credential=other, route_name="c"),
+            ConnectionSpec(endpoint="s", simulated=SimulatorSettings(), route_name="b"),
+            ConnectionSpec(endpoint="f", credential=other, route_name="c"),
         ),
     )  # fmt: skip
     found = await with_prepared(arming)
@@ -76,7 +76,7 @@ async def test_each_route_is_told_its_own() -> None:
 
 
 async def test_no_way_to_print_it_shows_a_key() -> None:
-    arming = await with_prepared(Arming(endpoint="e", credential=CREDENTIAL))
+    arming = await with_prepared(ConnectionSpec(endpoint="e", credential=CREDENTIAL))
     assert KEY in str(arming.prepared.requests)
     for each in (arming, arming.prepared):
         with io.StringIO() as said:
@@ -85,9 +85,9 @@ async def test_no_way_to_print_it_shows_a_key() -> None:
 
 
 async def test_who_prepared_it_makes_no_other_door() -> None:
-    plain = Arming(endpoint="e", credential=CREDENTIAL, route_name="r", pool_name="p")
+    plain = ConnectionSpec(endpoint="e", credential=CREDENTIAL, route_name="r", pool_name="p")
     told = await with_prepared(plain)
-    keys = Keyring(make_model, Counts())
+    keys = ModelRegistry(make_model, OutcomeCounters())
     (model,) = keys.add("first", encode(told))
     assert keys.add("second", encode(plain)) == [] and keys.door("second", 0).model is model
     assert keys.add("first", encode(plain)) == [] and keys.door("first", 0).model is model
@@ -98,8 +98,8 @@ async def test_who_prepared_it_makes_no_other_door() -> None:
 async def test_a_branch_that_is_told_begins_batches_without_the_sdk() -> None:
     async with scripted(always(http({}))) as server:
         credential = Credential(api_key=KEY, base_url=server.url)
-        told: Any = make_model(encode(await with_prepared(Arming(endpoint="e", credential=credential))))
-        plain: Any = make_model(encode(Arming(endpoint="e", credential=credential)))
+        told: Any = make_model(encode(await with_prepared(ConnectionSpec(endpoint="e", credential=credential))))
+        plain: Any = make_model(encode(ConnectionSpec(endpoint="e", credential=credential)))
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(sys.modules[type(told).__module__], "_import_sdk", None)
             road = await told._batch_road()
@@ -113,7 +113,7 @@ async def test_a_branch_that_is_told_begins_batches_without_the_sdk() -> None:
 
 async def test_where_the_sdk_makes_each_request_nothing_is_told() -> None:
     for credential in (clouds.bedrock("http://127.0.0.1:1"), clouds.foundry("http://127.0.0.1:1")):
-        arming = Arming(endpoint="e", credential=credential)
+        arming = ConnectionSpec(endpoint="e", credential=credential)
         assert await with_prepared(arming) == arming
 
 
@@ -121,7 +121,7 @@ async def test_what_cannot_be_told_is_left_to_the_branch(monkeypatch: pytest.Mon
     async def refuse(self: object) -> None:
         raise OSError("no")
 
-    arming = Arming(endpoint="e", credential=CREDENTIAL)
+    arming = ConnectionSpec(endpoint="e", credential=CREDENTIAL)
     monkeypatch.setattr(type(make_model(encode(arming))), "prepared", refuse)
     assert await with_prepared(arming) == arming
 
@@ -129,7 +129,7 @@ async def test_what_cannot_be_told_is_left_to_the_branch(monkeypatch: pytest.Mon
 async def test_a_key_that_was_renewed_before_the_first_call_is_the_one_that_is_sent() -> None:
     async with scripted(always(http(MESSAGE))) as server:
         credential = Credential(api_key=KEY, base_url=server.url)
-        arming = await with_prepared(Arming(endpoint="e", credential=credential))
+        arming = await with_prepared(ConnectionSpec(endpoint="e", credential=credential))
         model: Any = make_model(encode(arming))
         model._keys.credential = Credential(api_key="renewed-0123456789", base_url=server.url)
         assert type(await model.call(BODY, output_tokens_max=16, timeout_s=5)).__name__ == "Reply"
@@ -139,5 +139,7 @@ async def test_a_key_that_was_renewed_before_the_first_call_is_the_one_that_is_s
 
 def test_the_door_stays_light() -> None:
     """Commands import it: neither the SDK nor any client comes with it."""
-    script = f"import sys, {model_factory.__name__}; print(sorted({{'anthropic', 'aiohttp', 'httpx2'}} & set(sys.modules)))"
+    script = (
+        f"import sys, {model_factory.__name__}; print(sorted({{'anthropic', 'aiohttp', 'httpx2'}} & set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "[]\n"

@@ -10,9 +10,9 @@ import pytest
 
 from actors.api import session as module
 from actors.api.session import JobInUse, Session
-from actors.jobs.spec import Order
+from actors.jobs.spec import JobSpec
 from actors.journal.journal import StoreError
-from actors.ports.runtime import Away, Gone, Unbegun
+from actors.ports.runtime import ChannelNotStarted, PeerGone, PeerUnavailable
 from cortex.programs.batch import Batch
 
 
@@ -53,10 +53,10 @@ class Cluster:
     ("answers", "lives", "ended"),
     [
         (["running"], True, []),
-        ([Away(), Away(), "running"], True, []),
-        ([Away(), Gone()], False, []),
-        ([Unbegun()], False, []),
-        ([Away(), StoreError("it could not be begun again: its journal is empty")], False, []),
+        ([PeerUnavailable(), PeerUnavailable(), "running"], True, []),
+        ([PeerUnavailable(), PeerGone()], False, []),
+        ([ChannelNotStarted()], False, []),
+        ([PeerUnavailable(), StoreError("it could not be begun again: its journal is empty")], False, []),
         (["partial"], False, ["channel:j"]),
     ],
 )
@@ -65,7 +65,7 @@ async def test_a_channel_that_comes_back_by_itself_is_waited_for(
 ) -> None:
     monkeypatch.setattr(module, "LOOK_S", 0.001)
     cluster = Cluster(*answers)
-    session = Session(Order(program=Batch(), job="j", state=str(tmp_path)), {})
+    session = Session(JobSpec(program=Batch(), job="j", state=str(tmp_path)), {})
     assert await session._lives(cluster) is lives
     assert cluster.ended == ended and not cluster.answers
 
@@ -73,7 +73,7 @@ async def test_a_channel_that_comes_back_by_itself_is_waited_for(
 async def test_one_of_another_state_folder_is_another_job(tmp_path: Path) -> None:
     """To attach to it would mix the rows of two inputs."""
     cluster = Cluster("running", "running", "partial")
-    session = Session(Order(program=Batch(), job="j", state=str(tmp_path)), {})
+    session = Session(JobSpec(program=Batch(), job="j", state=str(tmp_path)), {})
     cluster.state = str(tmp_path)
     assert await session._lives(cluster)
     cluster.state = "/another/state"
@@ -85,8 +85,8 @@ async def test_one_of_another_state_folder_is_another_job(tmp_path: Path) -> Non
 async def test_it_is_not_waited_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_S", 0.001)
     monkeypatch.setattr(module, "COMING_BACK_S", 0.01)
-    session = Session(Order(program=Batch(), job="j", state=str(tmp_path)), {})
-    assert not await session._lives(Cluster(*[Away()] * 1_000))
+    session = Session(JobSpec(program=Batch(), job="j", state=str(tmp_path)), {})
+    assert not await session._lives(Cluster(*[PeerUnavailable()] * 1_000))
 
 
 @pytest.mark.parametrize("looks", [["10.0.0.2"], ["", "10.0.0.2"]])
@@ -95,8 +95,8 @@ async def test_one_that_waits_for_another_host_makes_way_where_its_journal_is_no
 ) -> None:
     """Its disk was brought here: the host that it waits for may never come back."""
     monkeypatch.setattr(module, "LOOK_S", 0.001)
-    cluster = Cluster(*[Away()] * 3)
+    cluster = Cluster(*[PeerUnavailable()] * 3)
     cluster.awaited = looks
-    session = Session(Order(program=Batch(), job="j", state=str(tmp_path)), {})
+    session = Session(JobSpec(program=Batch(), job="j", state=str(tmp_path)), {})
     assert not await session._lives(cluster)
     assert cluster.killed == ["channel:j"] and not cluster.ended

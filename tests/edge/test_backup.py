@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from actors.journal.journal import Folder, Journal, StoreError, replies_in
-from actors.journal.reply_index import Memory
+from actors.journal.journal import Journal, StateFolder, StoreError, replies_in
+from actors.journal.reply_index import ReplyCache
 from actors.journal.sqlite import backup
 from actors.journal.sqlite.reply_index import unsorted
 from cortex.journal import codec
@@ -22,7 +22,7 @@ class Busy:
     """A folder in which a job absorbs one more reply, and notes it in the index, whenever it is looked away."""
 
     def __init__(self, place: Path) -> None:
-        self.folder = Folder(place).prepare()
+        self.folder = StateFolder(place).prepare()
         self.jobs: dict[str, Journal] = {}
         self.count = 0
 
@@ -64,7 +64,7 @@ def busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Busy:
     return made
 
 
-def _lacking(copy: Folder) -> list[str]:
+def _lacking(copy: StateFolder) -> list[str]:
     """What the index of a copy says that stands in a journal, and does not."""
     with closing(sqlite3.connect(copy.path / "replies.sqlite")) as db:
         rows = db.execute("SELECT hash, job, seq FROM replies UNION ALL SELECT hash, job, seq FROM recent").fetchall()
@@ -86,14 +86,14 @@ def _is_index(path: Path) -> bool:
 def test_all_that_the_index_names_is_in_the_journals_of_the_copy(busy: Busy, tmp_path: Path) -> None:
     busy.folder.backup(tmp_path / "copy")
     busy.close()
-    copy = Folder(tmp_path / "copy")
+    copy = StateFolder(tmp_path / "copy")
     assert sorted(copy.jobs()) == ["a", "b", "b~2"]
     assert _lacking(copy) == []
     for name in copy.jobs():
         source = copy.journal(name)
         assert [seq for seq, _ in source.turns()] == list(range(1, source.seq + 1))
         index = copy.index()
-        memory = Memory(copy, name, index)
+        memory = ReplyCache(copy, name, index)
         memory.catch_up(source)  # what the index lacks is found in the journal
         asked = [each for each, _, _ in replies_in(source.turns())]
         assert len(memory.find(asked, source)) == len(asked)
@@ -108,7 +108,7 @@ def test_the_index_copied_last_would_name_what_is_not_there(
     monkeypatch.setattr(backup, "_in_order", lambda source: sorted(in_order(source), key=_is_index))
     busy.folder.backup(tmp_path / "copy")
     busy.close()
-    assert _lacking(Folder(tmp_path / "copy")) != []
+    assert _lacking(StateFolder(tmp_path / "copy")) != []
 
 
 def test_a_child_that_its_parent_began_is_in_the_copy(busy: Busy, tmp_path: Path) -> None:
@@ -143,4 +143,4 @@ def test_a_copy_is_there_whole_or_not_at_all(busy: Busy, tmp_path: Path, monkeyp
         with pytest.raises(StoreError, match=said):
             busy.folder.backup(tmp_path / wrong)
     with pytest.raises(StoreError, match="there is no state folder"):
-        Folder(tmp_path / "none").backup(tmp_path / "other")
+        StateFolder(tmp_path / "none").backup(tmp_path / "other")

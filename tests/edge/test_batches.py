@@ -12,10 +12,10 @@ import pytest
 
 from actors.branch import batch_executor
 from actors.channel.batches.submissions import bounds
-from actors.common.errors import ClearError
-from actors.ports.runtime import Gone, Unbegun
+from actors.common.errors import UserError
+from actors.ports.runtime import ChannelNotStarted, PeerGone
 from actors.providers.messages.batches import ProviderBatches
-from actors.routing.model_factory import Arming
+from actors.routing.model_factory import ConnectionSpec
 from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
 from cortex.programs.batch import Batch
@@ -163,7 +163,7 @@ async def stopped(job: Job, how: str) -> dict[str, Any]:
     """Stop a job as soon as something of it is with the provider."""
     task = asyncio.create_task(job.to_end())
     while not task.done():
-        with contextlib.suppress(Gone, Unbegun):  # not begun yet
+        with contextlib.suppress(PeerGone, ChannelNotStarted):  # not begun yet
             if any(made.stand == SubmissionStatus.OUT for made in job.k.submissions.values()):
                 await job.driver.stop(how, "ann")
                 break
@@ -193,7 +193,7 @@ async def test_what_is_with_the_provider_is_not_lost_to_a_change(tmp_path: Path)
             ({"program": Batch(ordered=True)}, "have changed: put that back"),
             ({"via": "messages"}, "leave --via as it was"),
         ):
-            with pytest.raises(ClearError) as error:
+            with pytest.raises(UserError) as error:
                 await Job(tmp_path, arming, **change).to_end()  # type: ignore[arg-type]
             assert "40 requests of j are in message batches with the provider" in str(error.value)
             assert said in str(error.value)
@@ -251,7 +251,7 @@ async def test_a_model_that_takes_no_batches_is_told_and_nothing_is_sent(tmp_pat
     from tests.edge.jobs import FunctionModel
 
     model = FunctionModel()
-    job = await Job(tmp_path, Arming(endpoint=model.endpoint, given=lend(model))).to_end()
+    job = await Job(tmp_path, ConnectionSpec(endpoint=model.endpoint, given=lend(model))).to_end()
     assert job.facts["outcome"] == "partial"
     assert job.facts["why"].startswith("blocked: test takes no message batches: leave out --via")
     assert model.asked == []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from actors.branch import batch_executor
-from actors.ports.runtime import Away
+from actors.ports.runtime import PeerUnavailable
 from actors.providers.messages.batches import ProviderBatches
 from actors.routing.model_factory import encode, make_model
 from actors.simulator.settings import SimulatorSettings
@@ -103,7 +103,7 @@ async def test_a_branch_that_dies_while_submitting_is_no_reason_to_submit_again(
         said = await submitted(order, *more)
         if deaths:
             deaths.clear()
-            raise Away("branch:0")
+            raise PeerUnavailable("branch:0")
         return said
 
     monkeypatch.setattr(batch_executor, "_submitted", dies)

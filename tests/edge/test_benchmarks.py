@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.cluster.bootstrap import NICENESS, Private
-from actors.observability.base.conventions import Told
-from actors.observability.traces.otlp_encoding import Encoder
+from actors.cluster.bootstrap import NICENESS, PrivateRay
+from actors.observability.base.conventions import SpanText
+from actors.observability.traces.otlp_encoding import OtlpEncoder
 from benchmarks import http, limits, many_jobs, table, telemetry
 from benchmarks.claims import rlm
 from benchmarks.harness import baselines, command, processes, rows, scale_worker
@@ -107,8 +107,8 @@ def test_a_table_of_answers_with_one_lost_doubled_or_mixed_up_has_no_figure(tmp_
 
 def test_spans_that_did_not_come_or_came_twice_leave_no_figure() -> None:
     def request(*ids: int) -> bytes:
-        return Encoder([]).request(
-            [Encoder([]).span(Told(1, number, 0, "x", 1, 1, 2, False, [], ())) for number in ids]
+        return OtlpEncoder([]).request(
+            [OtlpEncoder([]).span(SpanText(1, number, 0, "x", 1, 1, 2, False, [], ())) for number in ids]
         )
 
     sink = telemetry.Sink()
@@ -198,7 +198,7 @@ def test_a_ray_beside_ours_has_the_priority_that_ours_has(monkeypatch: pytest.Mo
     monkeypatch.setenv(NICENESS, "7")
     theirs = command.environment()[NICENESS]
     monkeypatch.delenv(NICENESS)
-    assert theirs == Private("", "").environ()[NICENESS]
+    assert theirs == PrivateRay("", "").environ()[NICENESS]
 
 
 def test_many_jobs_that_make_more_than_one_say_nothing_and_one_bad_round_is_enough() -> None:

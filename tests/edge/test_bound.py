@@ -8,11 +8,23 @@ import msgspec
 import pytest
 
 from actors.branch import prompt_limit as bound
-from actors.branch.prompt_limit import Bound, all_within, within_string
+from actors.branch.prompt_limit import PromptLimit, all_within, within_string
 from cortex.state.commands import Call
 from policies.estimates.tokens import UNBOUNDED, body_tokens_bound
 
-TEXTS = ("hello", "\ufdfa" * 20, "\\ufdfa" * 20, "two\nlines", "", "grüß dich", 'a "type": "image" in it', "a \\ and \\u00e9 \x00", '", "tools": ["', "x" * 900, 'end\\')
+TEXTS = (
+    "hello",
+    "\ufdfa" * 20,
+    "\\ufdfa" * 20,
+    "two\nlines",
+    "",
+    "grüß dich",
+    'a "type": "image" in it',
+    "a \\ and \\u00e9 \x00",
+    '", "tools": ["',
+    "x" * 900,
+    "end\\",
+)
 MORE: tuple[dict[str, Any], ...] = (
     {}, {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}},
     {"tools": [{"name": "answer", "input_schema": {"type": "object"}}]}, {"tools": [{"type": "bash_20250124", "name": "bash"}]},
@@ -27,22 +39,22 @@ def request(text: str, more: dict[str, Any]) -> bytes:
 
 @pytest.mark.parametrize("more", MORE)
 def test_requests_with_one_frame_are_bounded_as_each_by_itself(more: dict[str, Any]) -> None:
-    known = Bound()
+    known = PromptLimit()
     for text in (*TEXTS, *reversed(TEXTS)):
         for body in (request(text, more), request(text, MORE[1]), request(text, more)):
             assert known.of(body) == body_tokens_bound(body)
 
 
 def test_a_frame_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    known, looked = Bound(), []
+    known, looked = PromptLimit(), []
     monkeypatch.setattr(bound, "body_tokens_bound", lambda body: looked.append(body) or body_tokens_bound(body))
     for number in range(5):
-        known.of(request(f"row {number}: \\ and \"quoted\"", MORE[1]))
+        known.of(request(f'row {number}: \\ and "quoted"', MORE[1]))
     assert len(looked) == 1
 
 
 def test_what_is_put_where_the_text_stood_is_no_text_where_it_ends_the_string() -> None:
-    known = Bound()
+    known = PromptLimit()
     body = request("TEXT", MORE[1])
     known.of(body)
     for within in (b'"},{"type":"image"},{"content":"', rb"\\\"", rb'\\","type":"document","a":"', b"", b"a"):

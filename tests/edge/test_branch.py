@@ -12,7 +12,7 @@ from actors.branch import branch as branch_module
 from actors.branch.branch import DRAINING, GRACE_S, SWEEP_S, Branch
 from actors.branch.coalescing import GATHER_S, MANY
 from actors.branch.reply_outbox import ANSWER_S, QUICK_S
-from actors.routing.model_factory import Arming, encode, lend
+from actors.routing.model_factory import ConnectionSpec, encode, lend
 from cortex.journal import codec
 from cortex.state import events
 from policies.failures.failure import Failure, FailureKind
@@ -166,7 +166,7 @@ def test_a_new_key_serves_what_follows_and_ends_nothing_that_is_under_way() -> N
         await asyncio.sleep(1)
         await scene.branch.arm(
             "j",
-            encode(Arming(endpoint="test", given=lend(second), route_name="r0", pool_name="p0")),  # type: ignore[arg-type]
+            encode(ConnectionSpec(endpoint="test", given=lend(second), route_name="r0", pool_name="p0")),  # type: ignore[arg-type]
         )
         await scene.send(call(2))
         await asyncio.sleep(10)

@@ -7,7 +7,7 @@ import logging
 import pybreaker
 import pytest
 
-from actors.scheduler.breaker_mirror import Mirror
+from actors.scheduler.breaker_mirror import BreakerMirror
 from policies.failures.breaker import BreakerState
 
 CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
@@ -19,7 +19,7 @@ def test_the_words_are_pybreaker_s() -> None:
 
 def test_listeners_hear_each_move_once_and_in_order() -> None:
     heard: list[tuple[str, str, str]] = []
-    mirror = Mirror(lambda *said: heard.append(said))
+    mirror = BreakerMirror(lambda *said: heard.append(said))
     for state in (OPEN, OPEN, HALF_OPEN, CLOSED):
         mirror.moved("tool:fetch", state)
     assert heard == [
@@ -31,7 +31,7 @@ def test_listeners_hear_each_move_once_and_in_order() -> None:
 
 
 def test_one_that_listens_later_hears_of_old_subjects_too() -> None:
-    mirror = Mirror()
+    mirror = BreakerMirror()
     mirror.moved("node:a", OPEN)
     heard: list[str] = []
     mirror.listen(lambda subject, _old, new: heard.append(f"{subject} {new}"))
@@ -45,7 +45,7 @@ def test_a_listener_that_raises_disturbs_nobody(caplog: pytest.LogCaptureFixture
         raise RuntimeError("told by a test")
 
     heard: list[str] = []
-    mirror = Mirror(raises, lambda _subject, _old, new: heard.append(new))
+    mirror = BreakerMirror(raises, lambda _subject, _old, new: heard.append(new))
     with caplog.at_level(logging.ERROR):
         mirror.moved("a", OPEN)
     assert mirror.state("a") == "open"
@@ -55,7 +55,7 @@ def test_a_listener_that_raises_disturbs_nobody(caplog: pytest.LogCaptureFixture
 
 def test_it_does_not_move_by_itself() -> None:
     """Somebody may hold one and call through it: neither failures nor time may move what only mirrors."""
-    mirror = Mirror()
+    mirror = BreakerMirror()
     mirror.moved("a", OPEN)
     mirror.moved("a", CLOSED)
     (breaker,) = mirror
@@ -70,7 +70,7 @@ def test_it_does_not_move_by_itself() -> None:
 
 
 def test_what_is_forgotten_is_gone() -> None:
-    mirror = Mirror()
+    mirror = BreakerMirror()
     mirror.moved("a", OPEN)
     mirror.forget("a")
     mirror.forget("a")

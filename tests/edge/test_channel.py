@@ -13,8 +13,8 @@ import pytest
 
 from actors.channel.channel import Channel
 from actors.history.catalog import last_state
-from actors.journal.journal import Folder, Journal, StoreError
-from actors.ports.runtime import Away
+from actors.journal.journal import Journal, StateFolder, StoreError
+from actors.ports.runtime import PeerUnavailable
 from actors.routing.model_factory import encode
 from cortex.programs.batch import Batch
 from cortex.state import events
@@ -164,7 +164,9 @@ async def test_a_fault_of_our_own_in_a_turn_is_told_and_waited_for_by_nobody(tmp
     assert Counter(done.sink.keys()) == Counter(f"r{i}" for i in range(20))
 
 
-@pytest.mark.parametrize(("how", "heard"), [("makes way for another run", Away), ("can write no more", StoreError)])
+@pytest.mark.parametrize(
+    ("how", "heard"), [("makes way for another run", PeerUnavailable), ("can write no more", StoreError)]
+)
 async def test_nobody_waits_for_a_channel_that_takes_no_turn_any_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, heard: type[Exception]
 ) -> None:
@@ -181,7 +183,7 @@ async def test_nobody_waits_for_a_channel_that_takes_no_turn_any_more(
             monkeypatch.setattr(Channel, "_turn", lambda *_: (_ for _ in ()).throw(StoreError("the disk is full")))
         waiting = [asyncio.create_task(channel.written(0, 0)) for _ in range(3)]
         await asyncio.sleep(0)
-        if heard is Away:
+        if heard is PeerUnavailable:
             await channel.close()
         found = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(each) for each in found] == [heard] * 3, how
@@ -215,11 +217,11 @@ async def test_a_full_disk_stops_the_sending_and_loses_nothing(tmp_path: Path) -
 
 
 async def test_a_second_run_fences_the_first(tmp_path: Path) -> None:
-    Folder(tmp_path).prepare()
-    one = Folder(tmp_path).journal("j", create=True)
+    StateFolder(tmp_path).prepare()
+    one = StateFolder(tmp_path).journal("j", create=True)
     one.take_epoch(b"{}")
     one.append([b"a"])
-    two = Folder(tmp_path).journal("j")
+    two = StateFolder(tmp_path).journal("j")
     two.take_epoch(b"{}")
     with pytest.raises(StoreError, match="taken the job over"):
         one.append([b"b"])
@@ -314,7 +316,7 @@ async def test_a_job_that_the_cortex_condemns_has_the_story_in_its_journal_and_i
 
     await asyncio.gather(run.to_end(), condemn())
     assert (run.facts["outcome"], run.facts["why"], run.facts["broken"]) == ("partial", f"condemned: {story}", "")
-    assert last_state(Folder(tmp_path), "j").why == f"condemned: {story}"
+    assert last_state(StateFolder(tmp_path), "j").why == f"condemned: {story}"
     done = await Run(tmp_path, FunctionModel(), source=ListSource(rows(10)), sink=run.sink).to_end()
     assert Counter(done.sink.keys()) == Counter(f"r{i}" for i in range(10))
 
@@ -341,10 +343,10 @@ async def test_a_key_that_was_renewed_is_tried_with_one_call_at_once(tmp_path: P
         await run.runtime.peer("channel:j").ask("unblock", "the key was read again", ("another",))
         await running
     assert (run.facts["outcome"], len(model.asked)) == ("complete", before + 10)
-    turns = [turn for _, turn in Folder(tmp_path).journal("j").turns()]
+    turns = [turn for _, turn in StateFolder(tmp_path).journal("j").turns()]
     said = [event for turn in turns for batch in turn.batches for event in batch if isinstance(event, events.Resumed)]
     assert said == [events.Resumed("the key was read again")]
-    assert last_state(Folder(tmp_path), "j").terms.route.credential == "another"
+    assert last_state(StateFolder(tmp_path), "j").terms.route.credential == "another"
 
 
 async def test_cancel_ends_for_good_and_every_open_row_says_so(tmp_path: Path) -> None:
@@ -366,7 +368,7 @@ async def test_what_was_read_back_from_the_journal_equals_what_was_seen_live(tmp
     """A sink that begins later, and one that begins in the middle, get the same results in the same order."""
     limits = Limits(snapshot_events=37, concurrency=8, window_rows=32)
     live = await Run(tmp_path, FunctionModel(), source=ListSource(rows(200)), limits=limits).to_end()
-    journal = Folder(tmp_path).journal("j")
+    journal = StateFolder(tmp_path).journal("j")
     assert len(list(journal.snapshots(0, journal.seq))) == 2, "the others went when these were written"
     journal.close()
     for kept in (0, 1, 99, 200):
@@ -381,7 +383,7 @@ async def test_the_journal_holds_the_reply_once_and_no_other_text(tmp_path: Path
     model = FunctionModel(lambda _: reply("a very particular answer"))
     await Run(tmp_path, model, source=ListSource(rows(1)), job="a").to_end()
     await Run(tmp_path, model, program=Batch(ordered=True), source=ListSource(rows(1)), job="a").to_end()
-    journal = Folder(tmp_path).journal("a")
+    journal = StateFolder(tmp_path).journal("a")
     kinds = [type(event) for _, turn in journal.turns() for batch in turn.batches for event in batch]
     assert kinds.count(events.Answered) == 1
     assert kinds.count(events.ReplyRecalled) == 1

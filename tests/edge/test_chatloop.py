@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from actors.history.catalog import last_state
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
 from cortex.programs.chatloop import NUDGE, NUDGES_MAX, chatloop, turns_max
@@ -47,7 +47,7 @@ def test_the_conversation_holds_all_that_was_done_and_the_clean_call_one_note(tm
 def test_what_cannot_be_counted_is_one_line(program: Any, tmp_path: Path) -> None:
     done = ran(program, SimulatedModel(SimulatorSettings(error=0)), tmp_path)
     assert (done.outcome, done.calls) == ("failed", 0) or done.answer is None
-    k = last_state(Folder(tmp_path), Folder(tmp_path).jobs()[0])
+    k = last_state(StateFolder(tmp_path), StateFolder(tmp_path).jobs()[0])
     (failure,) = [goal.failure for goal in k.goals.values() if goal.failure is not None]
     assert "must be 1 or more" in failure.message and "\n" not in failure.message
 

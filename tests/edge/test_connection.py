@@ -14,7 +14,7 @@ import pytest
 from aiohttp.client_proto import ResponseHandler
 
 from actors.providers.transport import connection as module
-from actors.providers.transport.body import Unreadable
+from actors.providers.transport.body import UnreadableResponse
 from actors.providers.transport.connection import HttpConnection
 from actors.providers.transport.content_encoding import decoded
 
@@ -213,7 +213,7 @@ async def test_what_has_no_end_is_not_held(monkeypatch: pytest.MonkeyPatch) -> N
         for _ in range(200):
             if not wire.ended:
                 connection.data_received(b"x: 123456\r\n" if begins is OK else b"x" * 10)
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableResponse):
             await head
             await connection.read()
         assert wire.ended and connection._came < 1_200
@@ -221,7 +221,7 @@ async def test_what_has_no_end_is_not_held(monkeypatch: pytest.MonkeyPatch) -> N
     head = connection.ask(b"request")
     connection.data_received(OK + b"content-length: 1001\r\n\r\n" + b"x" * 1_001)
     await head
-    with pytest.raises(Unreadable, match="1000 bytes"):
+    with pytest.raises(UnreadableResponse, match="1000 bytes"):
         await connection.read()
 
 
@@ -324,11 +324,11 @@ def test_a_small_body_that_becomes_a_large_one_is_not_held(monkeypatch: pytest.M
     assert decoded(gzip.compress(b"x" * 1_000), "gzip") == b"x" * 1_000
     for sent in (gzip.compress(b"x" * 1_001), gzip.compress(b"x" * 600) * 2, gzip.compress(bytes(20_000_000))):
         tracemalloc.start()
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableResponse):
             decoded(sent, "gzip")
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert most < 1_000_000
     assert decoded(b"", "gzip") == b"", "an answer without a body"
-    with pytest.raises(Unreadable, match="pieces"):
+    with pytest.raises(UnreadableResponse, match="pieces"):
         decoded(gzip.compress(b"") * 101, "gzip")

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from actors.branch.coalescing import GATHERED, MANY
-from actors.branch.reply_outbox import Courier
+from actors.branch.reply_outbox import ReplyOutbox
 from cortex.state import events
 from policies.failures.failure import Failure, FailureKind
 from tests.edge.virtual import virtually
@@ -36,7 +36,7 @@ def _event(goal: int) -> events.AttemptFailed:
 
 async def test_what_is_ready_in_the_same_round_goes_together() -> None:
     channel = Channel()
-    courier = Courier("branch:1", "1", channel, lambda: 1_000)
+    courier = ReplyOutbox("branch:1", "1", channel, lambda: 1_000)
     courier.add(_event(1))
     asyncio.get_running_loop().call_soon(courier.add, _event(2))
     courier.add(_event(3))
@@ -47,7 +47,7 @@ async def test_what_is_ready_in_the_same_round_goes_together() -> None:
 @pytest.mark.parametrize(("more", "rounds"), [(False, 1), (True, 2)])
 async def test_where_nothing_more_is_under_way_it_goes_a_round_earlier(more: bool, rounds: int) -> None:
     channel = Channel()
-    courier = Courier("branch:1", "1", channel, lambda: int(more))
+    courier = ReplyOutbox("branch:1", "1", channel, lambda: int(more))
     courier.add(_event(1))
     courier.add(_event(2))
     for passed in range(1, rounds + 1):
@@ -58,7 +58,7 @@ async def test_where_nothing_more_is_under_way_it_goes_a_round_earlier(more: boo
 
 async def test_where_many_are_under_way_the_first_wait_a_moment_for_more() -> None:
     channel = Channel()
-    courier = Courier("branch:1", "1", channel, lambda: 1_000, lambda took_s, near: 0.02)
+    courier = ReplyOutbox("branch:1", "1", channel, lambda: 1_000, lambda took_s, near: 0.02)
     courier.add(_event(1))
     await _rounds(4)
     assert channel.messages == [], "it waits"
@@ -71,7 +71,7 @@ async def test_where_many_are_under_way_the_first_wait_a_moment_for_more() -> No
 
 async def test_a_message_that_is_large_enough_waits_for_nothing() -> None:
     channel = Channel()
-    courier = Courier("branch:1", "1", channel, lambda: 1_000, lambda took_s, near: 3600.0)
+    courier = ReplyOutbox("branch:1", "1", channel, lambda: 1_000, lambda took_s, near: 3600.0)
     for goal in range(GATHERED):
         courier.add(_event(goal + 1))
     await _rounds(4)
@@ -92,7 +92,7 @@ async def test_an_answer_takes_along_what_is_ready_and_waits_a_moment_for_more(
     before: int, after: int, told: int, waits: bool
 ) -> None:
     channel, moment_s = Channel(), 0.02
-    courier = Courier("branch:1", "1", channel, lambda: 1_000, lambda took_s, near: moment_s)
+    courier = ReplyOutbox("branch:1", "1", channel, lambda: 1_000, lambda took_s, near: moment_s)
     loop = asyncio.get_running_loop()
     for goal in range(before):
         courier.add(_event(goal + 1))
@@ -112,7 +112,7 @@ async def test_an_answer_takes_along_what_is_ready_and_waits_a_moment_for_more(
 
 
 async def test_what_is_ready_goes_with_an_answer_at_once_where_few_are_under_way() -> None:
-    courier = Courier("branch:1", "1", Channel(), lambda: 1_000, lambda took_s, near: 0.0)
+    courier = ReplyOutbox("branch:1", "1", Channel(), lambda: 1_000, lambda took_s, near: 0.0)
     assert await courier.gathered(1, 1) == b""
     courier.add(_event(1))
     assert len(msgspec.msgpack.decode(await courier.gathered(1, 2))) == 1
@@ -120,7 +120,7 @@ async def test_what_is_ready_goes_with_an_answer_at_once_where_few_are_under_way
 
 async def test_what_becomes_ready_after_an_answer_goes_by_itself() -> None:
     channel = Channel()
-    courier = Courier("branch:1", "1", channel, lambda: 1_000, lambda took_s, near: 0.01)
+    courier = ReplyOutbox("branch:1", "1", channel, lambda: 1_000, lambda took_s, near: 0.01)
     assert await courier.gathered(1, 1) == b""
     courier.add(_event(1))
     async with asyncio.timeout(5):
@@ -144,7 +144,7 @@ def test_what_is_ready_waits_a_moment_for_others_where_many_are_under_way() -> N
 
     async def waits(under_way: int, moment_s: float) -> None:
         channel = Channel()
-        courier = Courier("branch:1", "1", channel, lambda: under_way, lambda took_s, near: 0.05)
+        courier = ReplyOutbox("branch:1", "1", channel, lambda: under_way, lambda took_s, near: 0.05)
         for _ in range(2):
             courier.add(_event(1))
             assert await _until_sent(channel) == pytest.approx(moment_s, abs=0.002)
@@ -156,7 +156,7 @@ def test_what_is_ready_waits_a_moment_for_others_where_many_are_under_way() -> N
 
 async def test_so_many_as_go_together_wait_for_nothing() -> None:
     channel = Channel()
-    courier = Courier("branch:1", "1", channel, lambda: 1_000, lambda took_s, near: 3600.0)
+    courier = ReplyOutbox("branch:1", "1", channel, lambda: 1_000, lambda took_s, near: 3600.0)
     for goal in range(GATHERED - 1):
         courier.add(_event(goal))
     await _rounds(4)
@@ -169,7 +169,7 @@ async def test_so_many_as_go_together_wait_for_nothing() -> None:
 
 async def test_as_many_as_fit_wait_for_nothing() -> None:
     channel, moment_s = Channel(), 0.0
-    courier = Courier("branch:1", "1", channel, lambda: 1_000, lambda took_s, near: moment_s)
+    courier = ReplyOutbox("branch:1", "1", channel, lambda: 1_000, lambda took_s, near: moment_s)
     large = events.AttemptFailed(1, "0", 1, Failure(FailureKind.TRANSIENT, "x" * 50_000))
     for _ in range(2):
         courier.add(large)
@@ -189,7 +189,7 @@ async def test_what_becomes_ready_while_others_travel_waits_for_more_like_they_d
         await arrived.wait()
 
     monkeypatch.setattr(channel, "ask", slow)
-    courier = Courier("branch:1", "1", channel, lambda: 1_000, lambda took_s, near: moment_s)
+    courier = ReplyOutbox("branch:1", "1", channel, lambda: 1_000, lambda took_s, near: moment_s)
     for goal in (1, 2):  # as many as may be under way
         courier.add(_event(goal))
         await _until_sent(channel)
@@ -206,7 +206,7 @@ async def test_what_becomes_ready_while_others_travel_waits_for_more_like_they_d
 async def test_no_answer_waits_for_more_than_fits() -> None:
     """Large replies: a second one would go with another message all the same, so it must not hold up the first."""
     moment_s = 0.0
-    courier = Courier("branch:1", "1", Channel(), lambda: 1_000, lambda took_s, near: moment_s)
+    courier = ReplyOutbox("branch:1", "1", Channel(), lambda: 1_000, lambda took_s, near: moment_s)
     large = events.AttemptFailed(1, "0", 1, Failure(FailureKind.TRANSIENT, "x" * 50_000))
     for _ in range(3):
         courier.add(large)
@@ -218,7 +218,7 @@ async def test_no_answer_waits_for_more_than_fits() -> None:
 
 
 async def test_a_short_wait_after_a_long_one_is_short() -> None:
-    courier = Courier("branch:1", "1", Channel(), lambda: 1_000, lambda took_s, near: 3600.0)
+    courier = ReplyOutbox("branch:1", "1", Channel(), lambda: 1_000, lambda took_s, near: 3600.0)
     long = asyncio.get_running_loop().create_task(courier.gathered(1, 1))
     for goal in range(GATHERED):
         await asyncio.sleep(0)
@@ -232,7 +232,7 @@ async def test_a_short_wait_after_a_long_one_is_short() -> None:
 @pytest.mark.parametrize("how", ["another message waits", "nobody knows what was heard"])
 async def test_one_who_will_hear_no_answer_takes_nothing_along(how: str) -> None:
     channel = Channel()
-    courier = Courier("branch:1", "1", channel, lambda: 1_000, lambda took_s, near: 3600.0)
+    courier = ReplyOutbox("branch:1", "1", channel, lambda: 1_000, lambda took_s, near: 3600.0)
     first = asyncio.get_running_loop().create_task(courier.gathered(1, 1))
     await asyncio.sleep(0)
     if how == "another message waits":
@@ -250,7 +250,7 @@ async def test_one_who_will_hear_no_answer_takes_nothing_along(how: str) -> None
 
 
 async def test_nothing_sets_out_for_a_channel_that_is_gone() -> None:
-    courier = Courier("branch:1", "1", Channel(), lambda: 1_000, lambda took_s, near: 3600.0)
+    courier = ReplyOutbox("branch:1", "1", Channel(), lambda: 1_000, lambda took_s, near: 3600.0)
     waiting = asyncio.get_running_loop().create_task(courier.gathered(1, 1))
     await asyncio.sleep(0)
     courier.add(_event(1))
@@ -271,7 +271,7 @@ async def test_a_message_that_nobody_answers_is_sent_again(monkeypatch: pytest.M
         return await (asyncio.Future() if len(asked) == 1 else answer(method, *args))
 
     monkeypatch.setattr(channel, "ask", silent_once)
-    courier = Courier("branch:1", "1", channel, lambda: 0)
+    courier = ReplyOutbox("branch:1", "1", channel, lambda: 0)
     courier.add(_event(1))
     for _ in range(500):
         await asyncio.sleep(0.01)

@@ -14,11 +14,11 @@ import pytest
 from actors.channel.channel import Channel
 from actors.common.process_owner import this_owner
 from actors.driver import driver, live_status
-from actors.driver.live_status import PUBLISH_S, PUBLISHED_PER_S, Live, Publisher
-from actors.history.results import Past
-from actors.journal.journal import Folder, Journal
+from actors.driver.live_status import PUBLISH_S, PUBLISHED_PER_S, LiveStatus, StatusPublisher
+from actors.history.results import PastResults
+from actors.journal.journal import Journal, StateFolder
 from actors.runtime.inline import InlineRuntime
-from actors.scheduler.status_view import FRESH_S, Overview
+from actors.scheduler.status_view import FRESH_S, SchedulerStatus
 from actors.top.sources import FolderSource
 from cortex.scheduler.protocol import ChannelJoined
 from cortex.scheduler.reports import Claim, Claims
@@ -47,7 +47,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     for name in ("_turn", "deliver", "feed", "room", "results"):
         count(Channel, name)
-    count(Past, "read")
+    count(PastResults, "read")
     return found
 
 
@@ -115,7 +115,7 @@ def _crowded(jobs: int) -> SchedulerState:
 
 def test_what_one_job_is_told_of_its_cortex_is_of_this_job_however_many_there_are() -> None:
     state = _crowded(50)
-    overview = Overview("c.1", state)
+    overview = SchedulerStatus("c.1", state)
     told = overview.about("j7", 1.0)
     assert (list(told["jobs"]), list(told["channels"]), told["serves"]) == (["j7"], ["j7"], 50)
     whole = overview.whole(1.0)
@@ -128,8 +128,8 @@ def test_what_one_job_is_told_of_its_cortex_is_of_this_job_however_many_there_ar
 
 async def test_many_jobs_publish_themselves_more_rarely_and_all_of_them_are_seen(tmp_path: Path) -> None:
     jobs = 4 * PUBLISHED_PER_S
-    overview, now_s = Overview("c.1", _crowded(jobs)), 1_000.0
-    folder = Folder(tmp_path / "state").prepare()
+    overview, now_s = SchedulerStatus("c.1", _crowded(jobs)), 1_000.0
+    folder = StateFolder(tmp_path / "state").prepare()
     asked: list[str] = []
 
     class Told:
@@ -141,14 +141,14 @@ async def test_many_jobs_publish_themselves_more_rarely_and_all_of_them_are_seen
 
         def tell(self, method: str, *args: Any) -> None: ...
 
-    publishers = [Publisher(folder, f"j{n}", this_owner("inline"), lambda: now_s) for n in (1, 2)]
+    publishers = [StatusPublisher(folder, f"j{n}", this_owner("inline"), lambda: now_s) for n in (1, 2)]
     with folder.hold("j1"), folder.hold("j2"):
         for _ in range(8):
             for publisher in publishers:
                 await publisher.look({"results": 1}, Told())
             now_s += PUBLISH_S
         assert len(asked) == 2 * 2, "each every four seconds"
-        found: dict[str, Live] = live_status.published(folder)
+        found: dict[str, LiveStatus] = live_status.published(folder)
         assert [list(each.cortex["jobs"]) for each in found.values()] == [["j1"], ["j2"]]
         (seen,) = FolderSource(folder).look().clusters
         assert (list(seen.status["jobs"]), list(seen.status["channels"])) == (["j1", "j2"], ["j1", "j2"])

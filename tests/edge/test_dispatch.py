@@ -11,10 +11,10 @@ import pytest
 
 from actors.branch.branch import DRAINING
 from actors.channel.dispatch import dispatcher
-from actors.channel.dispatch.branch_links import TOGETHER_MAX, Link, Links
+from actors.channel.dispatch.branch_links import TOGETHER_MAX, BranchLink, BranchLinks
 from actors.channel.dispatch.dispatcher import Dispatch
-from actors.messaging.inbox import Entry
-from actors.ports.runtime import Away, Gone
+from actors.messaging.inbox import InboxEntry
+from actors.ports.runtime import PeerGone, PeerUnavailable
 from cortex.state import commands, events
 from cortex.state.state import flight_key
 from cortex.values.limits import Limits
@@ -82,7 +82,7 @@ class FakeBranch:
         self.heard_of.append((on_disk, waits))
         if self.gone is not None and not self.gone.is_set():
             await self.gone.wait()
-            raise Gone
+            raise PeerGone
         if self.before:
             raise self.before.pop()
         if meant_for == self.incarnation and number not in self.heard:
@@ -128,7 +128,7 @@ class Scene:
     def __init__(self, *branches: FakeBranch) -> None:
         self.runtime = FakeRuntime(*branches)
         self.lost: list[events.AttemptFailed] = []
-        self.brought: list[Entry] = []
+        self.brought: list[InboxEntry] = []
         self.dispatch = Dispatch("j", self.runtime, Limits(), self.lost.extend, self.brought.append)  # type: ignore[arg-type]
         self.names = tuple(branch.name for branch in branches)
 
@@ -141,7 +141,7 @@ async def test_a_message_that_was_heard_but_not_answered_is_not_taken_twice() ->
     branch = FakeBranch("a")
     scene = Scene(branch)
     dispatch = await scene.meet()
-    branch.after = [Away(), Away()]
+    branch.after = [PeerUnavailable(), PeerUnavailable()]
     dispatch.send([call(1)])
     await until(lambda: not branch.after)
     dispatch.send([call(2)])
@@ -170,7 +170,7 @@ async def test_a_message_that_nobody_heard_is_sent_again() -> None:
     branch = FakeBranch("a")
     scene = Scene(branch)
     dispatch = await scene.meet()
-    branch.before = [Away(), Away()]
+    branch.before = [PeerUnavailable(), PeerUnavailable()]
     dispatch.send([call(1)])
     await until(lambda: branch.taken == [(1, 1)])
     assert scene.lost == []
@@ -196,7 +196,7 @@ async def test_a_message_that_a_dead_branch_may_have_heard_is_lost_and_not_sent_
     branch = FakeBranch("a")
     scene = Scene(branch)
     dispatch = await scene.meet()
-    branch.after = [Away()]
+    branch.after = [PeerUnavailable()]
     dispatch.send([call(1)])
     await until(lambda: branch.taken == [(1, 1)])
     branch.die()
@@ -221,8 +221,8 @@ async def test_a_dead_branch_is_noticed_by_its_beat() -> None:
 
 
 def test_of_many_branches_so_many_are_asked_at_each_beat_in_turn_and_those_that_may_be_gone_each_time() -> None:
-    links = Links()
-    many = [Link(f"b{place:02}", FakeBranch(f"b{place:02}")) for place in range(40)]
+    links = BranchLinks()
+    many = [BranchLink(f"b{place:02}", FakeBranch(f"b{place:02}")) for place in range(40)]
     for link in many:
         links.add(link)
         link.out[1] = call(1)
@@ -266,7 +266,7 @@ async def test_calls_go_to_the_branch_that_answers() -> None:
     dead, alive = FakeBranch("a"), FakeBranch("b")
     scene = Scene(dead, alive)
     dispatch = await scene.meet()
-    dead.before = [Away() for _ in range(1_000)]
+    dead.before = [PeerUnavailable() for _ in range(1_000)]
     dispatch.send([call(1)])
     await until(lambda: len(dead.before) < 1_000)
     dispatch.send([call(goal) for goal in range(2, 12)])
@@ -296,7 +296,7 @@ async def test_a_branch_that_is_gone_for_good_is_replaced() -> None:
     branch = FakeBranch("a")
     scene = Scene(branch)
     dispatch = await scene.meet()
-    branch.before = [Gone()]
+    branch.before = [PeerGone()]
     dispatch.send([call(1)])
     await until(lambda: bool(scene.lost))
     assert [e.goal for e in scene.lost] == [1]
@@ -332,7 +332,7 @@ async def test_neighbours_travel_together_and_no_branch_is_left_without() -> Non
     await dispatch.close(forget=False)
 
 
-@pytest.mark.parametrize("trouble", [[], [Away()], [Gone()]])
+@pytest.mark.parametrize("trouble", [[], [PeerUnavailable()], [PeerGone()]])
 @pytest.mark.parametrize("others", [0, 1])
 async def test_what_is_on_the_way_to_a_branch_that_was_not_met_yet_is_neither_lost_nor_an_attempt(
     others: int, trouble: list[Exception]
@@ -359,10 +359,10 @@ async def test_what_is_sent_to_a_branch_that_is_gone_waits_for_its_successor() -
     branch = FakeBranch("a")
     scene = Scene(branch)
     dispatch = await scene.meet()
-    branch.before = [Gone()]
+    branch.before = [PeerGone()]
     dispatch.send([call(1)])
     await until(lambda: bool(scene.lost))
-    branch.before = [Gone() for _ in range(8)]
+    branch.before = [PeerGone() for _ in range(8)]
     branch.die()
     dispatch.send([call(2)])
     await until(lambda: branch.taken == [(2, 2)])
@@ -390,7 +390,7 @@ def test_a_message_within_one_process_is_never_put_into_bytes_and_one_to_another
     for near in (True, False):
         branch = FakeBranch("a")
         branch.near = near  # type: ignore[attr-defined]
-        link = Link("a", branch)  # type: ignore[arg-type]
+        link = BranchLink("a", branch)  # type: ignore[arg-type]
         link.queue = {flight_key(goal, 1): call(goal) for goal in (1, 2)}
         blob, keys = link.packed(Limits())
         assert (blob.content, keys) == ([call(1), call(2)], [flight_key(1, 1), flight_key(2, 1)])

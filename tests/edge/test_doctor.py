@@ -23,9 +23,9 @@ import trustme
 from packaging.requirements import Requirement
 
 from actors.cli.admin.doctor import _secrets
-from actors.cluster.node_inventory import Told
+from actors.cluster.node_inventory import NodeReport
 from actors.doctor import collector, machine, nodes, packages, provider, state_folder
-from actors.doctor.checks import Asked, Check, Finding, examine, ok
+from actors.doctor.checks import Check, DoctorOptions, Finding, examine, ok
 from actors.journal.sqlite import checks
 from cortex import __version__
 from tests.edge.scripted import http, scripted, tunnel
@@ -36,11 +36,11 @@ MODELS = {"data": [{"id": "claude-test", "type": "model"}], "has_more": False}
 COUNTED = {"input_tokens": 8}
 
 
-def asked(environ: dict[str, str] | None = None, **more: Any) -> Asked:
-    return Asked(environ={"ANTHROPIC_API_KEY": KEY, **(environ or {})}, **{"timeout_s": 2.0, **more})
+def asked(environ: dict[str, str] | None = None, **more: Any) -> DoctorOptions:
+    return DoctorOptions(environ={"ANTHROPIC_API_KEY": KEY, **(environ or {})}, **{"timeout_s": 2.0, **more})
 
 
-async def found(check: Check, what: Asked) -> dict[str, Finding]:
+async def found(check: Check, what: DoctorOptions) -> dict[str, Finding]:
     """What it finds, by the names of the checks; nothing of it shows a secret."""
     told = await asyncio.to_thread(examine, [("check", check)], what, _secrets(what), 20.0)
     for finding in told:
@@ -104,7 +104,9 @@ async def test_a_model_that_is_not_there():
     assert told["model"].state == "wrong" and "nosuch" in told["model"].said
 
 
-@pytest.mark.parametrize(("skew_s", "state"), [(0, "ok"), (-60, "warning"), (60, "warning"), (-3_600, "wrong"), (3_600, "wrong")])
+@pytest.mark.parametrize(
+    ("skew_s", "state"), [(0, "ok"), (-60, "warning"), (60, "warning"), (-3_600, "wrong"), (3_600, "wrong")]
+)
 async def test_a_clock_that_is_off(skew_s: int, state: str):
     async with scripted(lambda _: http(MODELS, date=formatdate(time.time() + skew_s, usegmt=True))) as server:
         told = await found(provider.road, asked(base_url=server.url))
@@ -130,7 +132,9 @@ async def test_an_authority_that_is_not_trusted_one_that_is_and_a_certificate_th
         assert "SSL_CERT_FILE" in stranger["endpoint"].do
         assert ("holds until" in trusted["endpoint"].said) == (expires is None)
         assert ("expired" in trusted["endpoint"].said) == (expires is not None)
-    told = await found(provider.road, asked({"SSL_CERT_FILE": str(tmp_path / "no.pem")}, base_url="https://127.0.0.1:1"))
+    told = await found(
+        provider.road, asked({"SSL_CERT_FILE": str(tmp_path / "no.pem")}, base_url="https://127.0.0.1:1")
+    )
     assert told["certificates"].state == "wrong" and "no.pem" in told["certificates"].said
 
 
@@ -155,14 +159,16 @@ async def test_a_proxy_that_wants_a_password_one_that_has_it_and_one_that_is_awa
 async def test_nobody_there_no_key_and_a_key_that_cannot_be_sent(tmp_path: Path):
     told = await found(provider.road, asked(base_url="http://127.0.0.1:1"))
     assert told["endpoint"].state == "wrong" and "refused" in told["endpoint"].said
-    told = await found(provider.road, Asked(environ={}, base_url="http://127.0.0.1:1"))
+    told = await found(provider.road, DoctorOptions(environ={}, base_url="http://127.0.0.1:1"))
     assert told["key"].state == "wrong" and "ANTHROPIC_API_KEY" in told["key"].do
     told = await found(provider.road, asked({"ANTHROPIC_API_KEY": KEY + "\u00e9"}))
     assert told["key"].state == "wrong" and "cannot be sent" in told["key"].said
     key_file = tmp_path / "key"
     key_file.write_text(KEY)
     key_file.chmod(0o644)
-    told = await found(provider.road, Asked(environ={"ANTHROPIC_API_KEY_FILE": str(key_file)}, base_url="http://127.0.0.1:1"))
+    told = await found(
+        provider.road, DoctorOptions(environ={"ANTHROPIC_API_KEY_FILE": str(key_file)}, base_url="http://127.0.0.1:1")
+    )
     assert told["key"].state == "warning" and "chmod 600" in told["key"].do
     told = await found(provider.road, asked(model="sim"))
     assert list(told) == ["endpoint"]
@@ -177,7 +183,9 @@ async def test_a_collector_that_takes_one_that_refuses_and_one_that_is_dead():
         told = await found(collector.telemetry, asked({**headers, "OTEL_EXPORTER_OTLP_ENDPOINT": server.url}))
         assert told["telemetry"].state in ("ok", "wrong")
         assert server.asked[0].headers["authorization"] == f"Bearer {PASSWORD}"
-        one = await found(collector.telemetry, asked({**headers, "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"{server.url}/v1/metrics"}))
+        one = await found(
+            collector.telemetry, asked({**headers, "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"{server.url}/v1/metrics"})
+        )
     assert one["telemetry"].state == "wrong" and "401" in one["telemetry"].said
     dead = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://ann:{PASSWORD}@127.0.0.1:1"}
     told = await found(collector.telemetry, asked(dead))
@@ -289,7 +297,9 @@ async def test_too_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "memory.current").write_text("400000000\n")
     free = machine.available_bytes(tmp_path, tmp_path)
     assert free == 200_000_000
-    (tmp_path / "memory.stat").write_text("anon 90000000\nfile 310000000\ninactive_file 250000000\nactive_file 60000000\n")
+    (tmp_path / "memory.stat").write_text(
+        "anon 90000000\nfile 310000000\ninactive_file 250000000\nactive_file 60000000\n"
+    )
     assert machine.available_bytes(tmp_path, tmp_path) == 450_000_000, "files that were read once are no trouble"
     monkeypatch.setattr(machine, "available_bytes", lambda: free)
     assert (await found(machine.memory, asked()))["memory"].state == "warning"
@@ -311,7 +321,9 @@ def test_a_dependency_that_is_too_old_and_one_that_is_missing(monkeypatch: pytes
     assert ["msgspec is 0.1.0" in each.said and "pip install -U" in each.do for each in old] == [True]
     needed = (">=3.11", [Requirement("nosuchdistribution>=1"), Requirement("nosuch; sys_platform == 'never'")])
     monkeypatch.setattr(packages, "requirements", lambda: needed)
-    assert [each.said for each in _installed(packages.dependencies) if each.state == "wrong"] == ["nosuchdistribution is missing"]
+    assert [each.said for each in _installed(packages.dependencies) if each.state == "wrong"] == [
+        "nosuchdistribution is missing"
+    ]
 
 
 def test_a_python_that_is_too_old(monkeypatch: pytest.MonkeyPatch):
@@ -346,11 +358,11 @@ def test_nodes_with_other_releases_are_named():
     import platform
 
     python = platform.python_version()
-    same = Told(node="a" * 40, address="10.0.0.1", python=python, ray="2.60.0", cortex=__version__)
+    same = NodeReport(node="a" * 40, address="10.0.0.1", python=python, ray="2.60.0", cortex=__version__)
     assert [each.state for each in nodes.compared([same, same], "2.60.0", "h:1")] == ["ok"]
     others = [
-        Told(node="b" * 40, address="10.0.0.2", python="3.12.1", ray="2.59.0", cortex="0.0.9"),
-        Told(node="c" * 40, address="10.0.0.3", trouble="it ran nothing within 5 s"),
+        NodeReport(node="b" * 40, address="10.0.0.2", python="3.12.1", ray="2.59.0", cortex="0.0.9"),
+        NodeReport(node="c" * 40, address="10.0.0.3", trouble="it ran nothing within 5 s"),
     ]
     told = list(nodes.compared([same, *others], "2.60.0", "h:1"))
     assert [each.state for each in told] == ["wrong", "wrong"]
@@ -367,11 +379,11 @@ def test_a_ray_that_is_not_there_is_said_at_once():
 
 
 def test_checks_run_side_by_side_each_under_the_limit_and_none_takes_the_others_along():
-    def slow(what: Asked) -> Iterator[Finding]:
+    def slow(what: DoctorOptions) -> Iterator[Finding]:
         yield ok("slow", "begun")
         time.sleep(30)
 
-    def ill(what: Asked) -> Iterator[Finding]:
+    def ill(what: DoctorOptions) -> Iterator[Finding]:
         yield ok("ill", "begun")
         raise RuntimeError(f"with {KEY}")
 

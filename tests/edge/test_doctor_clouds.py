@@ -10,7 +10,7 @@ import pytest
 
 from actors.cli.admin.doctor import _secrets
 from actors.doctor import provider as road
-from actors.doctor.checks import Asked, Finding, examine
+from actors.doctor.checks import DoctorOptions, Finding, examine
 from tests.edge import clouds
 from tests.edge.scripted import MESSAGE, Answer, http, scripted
 from tests.edge.scripted import Asked as Request
@@ -21,7 +21,7 @@ VERTEX = {"provider": "vertex", "region": "global", "project": "p"}
 
 async def found(environ: dict[str, str], **more: Any) -> dict[str, Finding]:
     """What it finds, by the names of the checks; nothing of it shows a secret."""
-    what = Asked(environ=environ, **more)
+    what = DoctorOptions(environ=environ, **more)
     secrets = await asyncio.to_thread(_secrets, what)
     told = await asyncio.to_thread(examine, [("check", road.road)], what, secrets, 30.0)
     for finding in told:
@@ -36,7 +36,10 @@ def answers(request: Request) -> Answer:
 
 
 async def test_bedrock_is_asked_nothing_that_costs_unless_told_to():
-    said = {"model": "eu.anthropic.claude-haiku-4-5-20251001-v1:0", "provider": {"provider": "bedrock", "region": "eu-west-1"}}
+    said = {
+        "model": "eu.anthropic.claude-haiku-4-5-20251001-v1:0",
+        "provider": {"provider": "bedrock", "region": "eu-west-1"},
+    }
     async with scripted(answers) as server:
         told = await found(AWS, base_url=server.url, **said)
         assert not server.asked
@@ -83,7 +86,9 @@ async def test_what_is_missing_is_said_with_what_to_do(provider, environ, said, 
 
 async def test_a_missing_package_is_said_with_how_to_install_it(monkeypatch):
     there = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "boto3" else there(name, *more))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name == "boto3" else there(name, *more)
+    )
     told = await found({}, provider={"provider": "bedrock", "region": "x-1"}, model="m")
     assert told["provider"].do == "pip install 'cortex-bounded-calls[bedrock]'"
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from actors.cli.options.errors import PARTIAL, Stopped
+from actors.cli.options.errors import PARTIAL, Interrupted
 from actors.cli.options.options import Options
 from actors.cli.remote import submit
 from actors.common.errors import USAGE, CommandError
@@ -197,7 +197,7 @@ def test_an_interrupt_while_it_is_away_has_the_job_drain_when_it_is_back(
         return drains(method, path)
 
     def stop(*_: object) -> None:
-        raise Stopped(130)
+        raise Interrupted(130)
 
     before = signal.signal(signal.SIGINT, stop)
     head.fails = fails

@@ -9,7 +9,7 @@ import pytest
 
 from actors.history import final_state
 from actors.jobs.summary import summary
-from actors.journal.journal import Folder, Journal
+from actors.journal.journal import Journal, StateFolder
 from cortex.journal import codec
 from cortex.state import events
 from cortex.state.state import State
@@ -22,7 +22,7 @@ def ended(tmp_path: Path):
     stage = Stage(Flat(texts=("a", "b", "c")))
     stage.answer_all()
     (tmp_path / "jobs").mkdir()
-    source = Folder(str(tmp_path)).journal("j", create=True)
+    source = StateFolder(str(tmp_path)).journal("j", create=True)
     source.take_epoch(b"{}")
     for turn in stage.turns:
         source.append([codec.encode_turn(turn.at_s, [codec.encode_batch(batch) for batch in turn.batches])])

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 
 import cortex
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from cortex.values.limits import Limits
 from policies.failures.failure import Failure, FailureKind
 from tests.edge.jobs import PRICE, FunctionModel, Run, reply
@@ -192,7 +192,7 @@ async def test_a_deed_whose_worker_died_is_not_done_again(tmp_path: Path) -> Non
     assert again.facts["rows_failed"] == 1
     from actors.api.client import last_state
 
-    (goal,) = last_state(Folder(tmp_path), "j").goals_of("do")
+    (goal,) = last_state(StateFolder(tmp_path), "j").goals_of("do")
     assert goal.failure is not None
     assert "effect unknown" in goal.failure.message
 

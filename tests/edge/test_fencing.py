@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from actors.channel.fencing import met
-from actors.journal.journal import Fenced, Folder, Journal
+from actors.journal.journal import Fenced, Journal, StateFolder
 from tests.edge.jobs import FunctionModel, ListSource, Run, rows
 
 
@@ -33,7 +33,7 @@ async def test_a_job_of_another_state_folder_may_have_the_name_of_one_that_was_t
 
 
 def _newest(folder: Path) -> int:
-    journal = Folder(folder).journal("j")
+    journal = StateFolder(folder).journal("j")
     try:
         return journal.newest_epoch()
     finally:
@@ -60,7 +60,7 @@ class Others:
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
-    return Folder(tmp_path).prepare().journal("j", create=True)
+    return StateFolder(tmp_path).prepare().journal("j", create=True)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ async def test_it_begins_above_what_was_heard(journal: Journal, branches: int, c
 async def test_one_whose_journal_has_another_writer_stays_fenced(tmp_path: Path, journal: Journal, heard: str) -> None:
     """It took its epoch, and came to the branches only when the next one had been there: that one goes on."""
     journal.take_epoch(b"late")
-    other = Folder(tmp_path).journal("j")
+    other = StateFolder(tmp_path).journal("j")
     assert other.take_epoch(b"{}") == 2
     others = Others(**{heard: 2})
     with pytest.raises(Fenced, match="another run has taken the job over"):

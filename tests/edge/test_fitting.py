@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from actors.cluster.compatibility import installed_here, needs_of, said_mismatch, see_fitting
-from actors.cluster.node_inventory import Told
+from actors.cluster.node_inventory import NodeReport
 from actors.ports.runtime import ClusterError
-from actors.runtime.host import Notes
+from actors.runtime.host import LocalNotes
 
 HERE = installed_here()
-SAME = Told(
+SAME = NodeReport(
     node="n1", address="10.0.0.1", ray=HERE.ray, python=HERE.python, cortex=HERE.cortex,
     packages={**HERE.packages, "boto3": "1.40"},
 )  # fmt: skip
@@ -29,12 +29,12 @@ This process on node 10.0.0.1 was started with:
 class Nodes:
     """A Ray whose nodes tell this."""
 
-    def __init__(self, *told: Told) -> None:
+    def __init__(self, *told: NodeReport) -> None:
         self.told = {each.node: each for each in told}
         self.asked: list[str] = []
-        self.notes = Notes()
+        self.notes = LocalNotes()
 
-    def ask(self, known: Collection[str]) -> list[Told]:
+    def ask(self, known: Collection[str]) -> list[NodeReport]:
         found = [each for name, each in self.told.items() if name not in known]
         self.asked += [each.node for each in found]
         return found
@@ -73,7 +73,7 @@ def test_a_node_that_was_mended_is_asked_again() -> None:
         (replace(SAME, packages={}, cortex="", trouble="cortex cannot be imported there: ModuleNotFoundError"), (), "no cortex (cortex cannot"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_said_in_one_line(node: Told, needs: tuple[str, ...], why: str) -> None:
+def test_what_does_not_fit_is_said_in_one_line(node: NodeReport, needs: tuple[str, ...], why: str) -> None:
     with pytest.raises(ClusterError) as caught:
         Nodes(SAME, replace(node, node="n2")).see(*needs)
     said = str(caught.value)
@@ -89,7 +89,7 @@ def test_of_many_nodes_two_are_named() -> None:
 
 
 def test_a_node_that_is_busy_keeps_nobody_away() -> None:
-    Nodes(SAME, Told(node="n2", address="10.0.0.2", trouble="it ran nothing within 20 s")).see("boto3")
+    Nodes(SAME, NodeReport(node="n2", address="10.0.0.2", trouble="it ran nothing within 20 s")).see("boto3")
 
 
 @pytest.mark.parametrize(

@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from actors.branch.in_flight import Under
-from actors.branch.task_pool import Hands
+from actors.branch.in_flight import InFlightCall
+from actors.branch.task_pool import TaskPool
 from cortex.state.commands import Call
 
 
-def _calls(count: int) -> list[Under]:
-    return [Under("j", "j", Call(goal, "0", 1, b"", b"", 1, 1, 60.0), 0.0) for goal in range(count)]
+def _calls(count: int) -> list[InFlightCall]:
+    return [InFlightCall("j", "j", Call(goal, "0", 1, b"", b"", 1, 1, 60.0), 0.0) for goal in range(count)]
 
 
 async def test_where_a_model_answers_at_once_one_hand_makes_nearly_all_calls() -> None:
     made: list[tuple[int, object]] = []
 
-    async def make(queue: deque[Under], task: asyncio.Task[None]) -> None:
+    async def make(queue: deque[InFlightCall], task: asyncio.Task[None]) -> None:
         while queue:
             made.append((queue.popleft().call.goal, task))
 
-    hands = Hands(make)
+    hands = TaskPool(make)
     for _ in range(2):
         hands.give(_calls(256))
         await asyncio.sleep(0)
@@ -36,12 +36,12 @@ async def test_a_hundred_calls_that_take_time_are_out_after_a_few_rounds_of_the_
     out: set[int] = set()
     answer = asyncio.Event()
 
-    async def make(queue: deque[Under], task: asyncio.Task[None]) -> None:
+    async def make(queue: deque[InFlightCall], task: asyncio.Task[None]) -> None:
         while queue:
             out.add(queue.popleft().call.goal)
             await answer.wait()
 
-    hands = Hands(make)
+    hands = TaskPool(make)
     for start in (1, 2):  # hands that are made, and hands that wait
         hands.give(_calls(100))
         for _ in range(10):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from actors.history.results import READ_BYTES_MAX, READ_MAX, Outlet
+from actors.history.results import READ_BYTES_MAX, READ_MAX, ResultBuffer
 from actors.messaging.inbox import fed_entry
 from cortex.journal import codec
 from cortex.state import events
@@ -20,7 +20,7 @@ def test_a_window_stands_in_the_journal_as_its_driver_sent_it() -> None:
 
 
 def test_results_are_read_from_any_index_on_near_the_end_or_far_from_it() -> None:
-    outlet, count = Outlet(5), 3 * READ_MAX
+    outlet, count = ResultBuffer(5), 3 * READ_MAX
     for index in range(5, 5 + count):
         outlet.add([EmitResult(index, b"%d" % index)])
     last = 4 + count
@@ -31,7 +31,7 @@ def test_results_are_read_from_any_index_on_near_the_end_or_far_from_it() -> Non
 
 
 def test_what_is_read_at_once_ends_with_the_result_that_makes_it_large() -> None:
-    outlet, size = Outlet(0), READ_BYTES_MAX // 3
+    outlet, size = ResultBuffer(0), READ_BYTES_MAX // 3
     outlet.add([EmitResult(index, b"x" * size) for index in range(3)])
     outlet.add([EmitResult(3, b"x" * size), EmitResult(4, "y" * (size + 1)), EmitResult(5, "short")])
     read = [[index for index, _ in outlet.read(first) or ()] for first in (0, 1, 2, 3, 5)]

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from actors.cluster.pinned_thread import Keeper
+from actors.cluster.pinned_thread import PinnedThread
 
 
 def _fail() -> None:
@@ -15,7 +15,7 @@ def _fail() -> None:
 
 
 def test_all_is_done_in_one_thread_that_stays_when_loops_and_threads_end() -> None:
-    keeper = Keeper("kept")
+    keeper = PinnedThread("kept")
     found: list[threading.Thread] = []
 
     def job() -> None:
@@ -31,7 +31,7 @@ def test_all_is_done_in_one_thread_that_stays_when_loops_and_threads_end() -> No
 
 
 async def test_what_a_function_raises_is_raised_and_the_next_one_runs() -> None:
-    keeper = Keeper("kept")
+    keeper = PinnedThread("kept")
     with pytest.raises(ValueError, match="said"):
         await keeper.run(_fail)
     assert await keeper.run(lambda: 7) == 7

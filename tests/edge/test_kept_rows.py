@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from actors.history.catalog import last_state
-from actors.journal.journal import Folder, Journal
+from actors.journal.journal import Journal, StateFolder
 from benchmarks.harness.scale_worker import Kept
 from cortex.journal import codec, snapshots
 from cortex.state import events
@@ -28,7 +28,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def opened(folder: Path) -> Iterator[Journal]:
-    source = Folder(folder).journal("j")
+    source = StateFolder(folder).journal("j")
     yield source
     source.close()
 
@@ -62,10 +62,12 @@ async def test_killed_again_and_again_k_is_what_its_turns_say(tmp_path: Path) ->
     assert (run.facts["outcome"], run.answer) == ("complete", ROWS)
     with opened(tmp_path) as source:
         turns = [turn for _, turn in source.turns(source.opened_at())]
-        found = [event.goal for turn in turns for batch in turn.batches for event in batch if type(event) is events.Answered]
+        found = [
+            event.goal for turn in turns for batch in turn.batches for event in batch if type(event) is events.Answered
+        ]
         assert len(found) == len(set(found)) == ROWS
         whole = codec.encode_state(codec.replay(None, turns, Kept()))
-    assert codec.encode_state(last_state(Folder(tmp_path), "j")) == whole
+    assert codec.encode_state(last_state(StateFolder(tmp_path), "j")) == whole
 
 
 async def test_lives_with_one_snapshot_each_leave_nothing_behind(tmp_path: Path) -> None:
@@ -77,7 +79,7 @@ async def test_lives_with_one_snapshot_each_leave_nothing_behind(tmp_path: Path)
     await Run(tmp_path, model, program=Kept(), source=ListSource(rows(ROWS)), limits=limits).to_end()
     with opened(tmp_path) as source:
         assert pieces(source) == wanted(source) and len(pieces(source)) > 3
-        whole = len(codec.encode_state(last_state(Folder(tmp_path), "j")))
+        whole = len(codec.encode_state(last_state(StateFolder(tmp_path), "j")))
         kept = source._storage._db.execute("SELECT sum(length(blob)) FROM pieces").fetchone()[0]  # type: ignore[attr-defined]
         assert kept < whole, "K is there once"
 
@@ -89,13 +91,15 @@ async def test_a_job_whose_pieces_are_damaged_is_replayed_from_its_turns(tmp_pat
     with opened(tmp_path) as source:
         source._storage._db.execute("DELETE FROM pieces")  # type: ignore[attr-defined]
         assert source.latest_snapshot() is None
-    assert last_state(Folder(tmp_path), "j").tally.calls >= 120
+    assert last_state(StateFolder(tmp_path), "j").tally.calls >= 120
     run = await Run(tmp_path, model, program=Kept(), source=ListSource(rows(ROWS)), limits=LIMITS).to_end()
     assert (run.facts["outcome"], run.answer) == ("complete", ROWS)
     assert len(model.asked) <= ROWS + 2 * LIMITS.concurrency, "none that had its answer was asked again"
 
 
-async def test_a_snapshot_takes_as_long_as_what_came_since_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_snapshot_takes_as_long_as_what_came_since_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the bytes that are written besides pieces."""
     monkeypatch.setattr(snapshots, "PIECE_BYTES", 8_000_000)
     sizes: list[int] = []
@@ -113,6 +117,6 @@ async def test_a_snapshot_takes_as_long_as_what_came_since_the_last(tmp_path: Pa
     await run.to_end()
     assert len(sizes) > 8
     with opened(tmp_path) as source:
-        whole = len(codec.encode_state(last_state(Folder(tmp_path), "j")))
+        whole = len(codec.encode_state(last_state(StateFolder(tmp_path), "j")))
         assert len(pieces(source)) > 8 and pieces(source) == wanted(source)
     assert max(sizes) < whole / 3, "and not as K does, which has all of them"

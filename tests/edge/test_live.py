@@ -16,9 +16,9 @@ import msgspec
 
 from actors.common.process_owner import Owner, this_owner
 from actors.driver import live_status
-from actors.driver.live_status import Live, Publisher, dated
-from actors.journal.journal import Folder
-from actors.ports.runtime import Away
+from actors.driver.live_status import LiveStatus, StatusPublisher, dated
+from actors.journal.journal import StateFolder
+from actors.ports.runtime import PeerUnavailable
 
 
 class Told:
@@ -35,7 +35,7 @@ class Told:
         assert method == "status"
         self.asked += 1
         if self.away:
-            raise Away("cortex")
+            raise PeerUnavailable("cortex")
         return self.status
 
     def tell(self, method: str, *args: Any) -> None: ...
@@ -48,12 +48,12 @@ class Clock:
         return self.now_s
 
 
-def _folder(tmp_path: Path) -> Folder:
-    return Folder(tmp_path / "state").prepare()
+def _folder(tmp_path: Path) -> StateFolder:
+    return StateFolder(tmp_path / "state").prepare()
 
 
-def _publisher(folder: Folder, clock: Clock, job: str = "j") -> Publisher:
-    return Publisher(folder, job, this_owner("inline"), clock)
+def _publisher(folder: StateFolder, clock: Clock, job: str = "j") -> StatusPublisher:
+    return StatusPublisher(folder, job, this_owner("inline"), clock)
 
 
 async def test_about_once_a_second_and_not_while_nothing_changes(tmp_path):
@@ -88,7 +88,7 @@ async def test_it_is_for_its_owner_alone(tmp_path):
         await _publisher(folder, Clock()).look({"results": 1}, Told({}))
     finally:
         os.umask(old)
-    at = (folder.path / "live")
+    at = folder.path / "live"
     assert stat.S_IMODE(at.stat().st_mode) == 0o700
     assert [(path.name, stat.S_IMODE(path.stat().st_mode)) for path in at.iterdir()] == [("j.json", 0o600)]
 
@@ -113,9 +113,9 @@ def _dead() -> Owner:
     return msgspec.structs.replace(this_owner("inline"), pid=child.pid, started="1")
 
 
-def _left_behind(folder: Folder, job: str, owner: Owner) -> None:
+def _left_behind(folder: StateFolder, job: str, owner: Owner) -> None:
     (folder.path / "live").mkdir(exist_ok=True)
-    told = msgspec.json.encode(Live(owner=owner, at_s=1.0, facts={"results": 1}))
+    told = msgspec.json.encode(LiveStatus(owner=owner, at_s=1.0, facts={"results": 1}))
     ((folder.path / "live") / f"{job}.json").write_bytes(told)
 
 
@@ -151,9 +151,9 @@ async def test_a_job_that_runs_is_published_and_removed_at_its_end(tmp_path):
             await ctx.sleep(0.1)
         return "done"
 
-    folder, whole = Folder(tmp_path / "state"), threading.Event()
+    folder, whole = StateFolder(tmp_path / "state"), threading.Event()
     running = asyncio.create_task(asyncio.to_thread(_run, asks(), folder))
-    told: Live | None = None
+    told: LiveStatus | None = None
     until_s = time.monotonic() + 30
     while not running.done():
         if (found := live_status.read(folder, "asks")) is not None:
@@ -170,12 +170,12 @@ async def test_a_job_that_runs_is_published_and_removed_at_its_end(tmp_path):
     assert list((folder.path / "live").iterdir()) == []
 
 
-def _answered(told: Live) -> int:
+def _answered(told: LiveStatus) -> int:
     """Calls that its cortex has heard of."""
     return sum(sum(route["series"]["answered"]) for route in told.cortex.get("routes", {}).values())
 
 
-def _run(program: Any, folder: Folder) -> None:
+def _run(program: Any, folder: StateFolder) -> None:
     import cortex
 
     cortex.run(program, model="sim", job="asks", state=str(folder.path), progress=False)

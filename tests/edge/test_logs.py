@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult
 
-from actors.observability.base.settings import Settings
+from actors.observability.base.settings import TelemetrySettings
 from actors.observability.logs import formatting
-from actors.observability.logs.formatting import LogError, begin, checked, said
+from actors.observability.logs.formatting import LogSettingsError, begin, checked, said
 from actors.observability.logs.job_events import ClusterLog, JobLog
-from actors.observability.logs.otlp_export import Sending
-from actors.observability.wiring import Observers, of_environ
+from actors.observability.logs.otlp_export import OtlpLogHandler
+from actors.observability.wiring import TelemetryParts, of_environ
 from actors.providers.credentials.credential import Credential
 from cortex.scheduler import protocol
 from cortex.scheduler.state import Member, PoolState, SchedulerState
@@ -121,7 +121,7 @@ def test_what_is_meant_where_nothing_is_said(form, level, terminal, expected):
 
 @pytest.mark.parametrize(("form", "level", "told"), [("xml", "", "--log-format xml"), ("", "loud", "--log-level loud")])
 def test_what_there_is_not(form, level, told):
-    with pytest.raises(LogError, match=told):
+    with pytest.raises(LogSettingsError, match=told):
         checked(form, level, True)
 
 
@@ -293,7 +293,7 @@ async def test_nothing_of_prompts_replies_and_keys_stands_in_any_line(tmp_path, 
         return _answer(asked)
 
     telemetry = of_environ({"OTEL_TRACES_EXPORTER": "none", "ANTHROPIC_API_KEY": KEY})
-    assert isinstance(telemetry, Observers)
+    assert isinstance(telemetry, TelemetryParts)
     facts = (await run_of(tmp_path, FunctionModel(answer), 60, price=PRICE, telemetry=telemetry).to_end()).facts
     assert facts["rows_failed"] > 5 and facts["rows_succeeded"] > 5 and len(facts["failures"]) >= 4
     broken = FunctionModel(lambda body: Failure(FailureKind.BLOCKED, f"MARKEDREPLY {KEY} for 'row 1'", 402))
@@ -327,7 +327,7 @@ class _Kept(LogRecordExporter):
 
 def test_records_are_sent_and_what_operators_do_is_an_event(written):
     kept = _Kept()
-    handler = Sending(Settings(), lambda: kept, {"actor": "channel:j"})
+    handler = OtlpLogHandler(TelemetrySettings(), lambda: kept, {"actor": "channel:j"})
     logging.getLogger(formatting.OURS).addHandler(handler)
     try:
         _log(written, (events.Stopped("bob", "drain"),))
@@ -351,7 +351,7 @@ def test_a_collector_that_is_down_is_told_of_once(written):
         def export(self, batch: Any) -> LogRecordExportResult:
             return LogRecordExportResult.FAILURE
 
-    handler = Sending(Settings(), Down, {})
+    handler = OtlpLogHandler(TelemetrySettings(), Down, {})
     logging.getLogger(formatting.OURS).addHandler(handler)
     try:
         for _ in range(5):
@@ -367,7 +367,7 @@ def test_a_collector_that_is_down_is_told_of_once(written):
 
 
 def test_a_driver_shows_what_actors_of_its_own_ray_warn_of(tmp_path, written, capsys):
-    from actors.observability.logs.ray_actor_logs import LINES_MAX, ActorLogs
+    from actors.observability.logs.ray_actor_logs import LINES_MAX, ActorLogReader
 
     folder = tmp_path / "r" / "session_latest" / "logs"
     folder.mkdir(parents=True)
@@ -376,7 +376,7 @@ def test_a_driver_shows_what_actors_of_its_own_ray_warn_of(tmp_path, written, ca
     path.write_text(
         "\n".join(["no JSON", json.dumps({**loud, "level": "info"}), json.dumps(loud), json.dumps([1])]) + '\n{"half'
     )
-    shown = ActorLogs(str(tmp_path), "text")
+    shown = ActorLogReader(str(tmp_path), "text")
     shown.show()
     assert capsys.readouterr().err == "T warning so (actor=cortex)\n"
     with path.open("a") as file:

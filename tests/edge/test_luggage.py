@@ -13,7 +13,7 @@ import pytest
 from actors.cli.options.options import Options
 from actors.cli.remote.package import package
 from actors.cluster.shipping import bundle
-from actors.cluster.shipping.bundle import Luggage, packed, unpacked
+from actors.cluster.shipping.bundle import ProgramBundle, packed, unpacked
 from actors.common.errors import CommandError
 from actors.ports.runtime import ClusterError
 from actors.programs import loader
@@ -100,14 +100,17 @@ def test_a_program_runs_where_its_files_are_not(author: Path, tmp_path: Path, wa
 
 def test_a_machine_that_has_the_files_takes_its_own(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("A = 1\n")
-    assert unpacked(Luggage(str(tmp_path), {"a.py": b"A = 1\n"}, ("a",))) == {}
-    assert unpacked(Luggage()) == {}
+    assert unpacked(ProgramBundle(str(tmp_path), {"a.py": b"A = 1\n"}, ("a",))) == {}
+    assert unpacked(ProgramBundle()) == {}
 
 
 def test_code_of_two_versions_stands_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundle.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(sys, "path", list(sys.path))
-    moved = [unpacked(Luggage("/author", {"brought_here.py": text}, ("brought_here",))) for text in (b"A = 1\n", b"A = 2\n")]
+    moved = [
+        unpacked(ProgramBundle("/author", {"brought_here.py": text}, ("brought_here",)))
+        for text in (b"A = 1\n", b"A = 2\n")
+    ]
     first, second = (Path(each["/author/brought_here.py"]) for each in moved)
     assert first != second and first.read_text() == "A = 1\n"
     assert sys.path[0] == str(second.parent) and oct(second.parent.parent.stat().st_mode)[-3:] == "700"
@@ -116,18 +119,20 @@ def test_code_of_two_versions_stands_apart(tmp_path: Path, monkeypatch: pytest.M
 def test_nothing_is_written_beside_the_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundle.tempfile, "tempdir", str(tmp_path))
     with pytest.raises(ClusterError, match="does not stand below"):
-        unpacked(Luggage("/author", {"../../stolen.py": b""}, ()))
+        unpacked(ProgramBundle("/author", {"../../stolen.py": b""}, ()))
     assert not list(tmp_path.rglob("stolen.py"))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="it has no such modes")
-def test_code_is_not_read_from_a_folder_that_others_may_write_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_is_not_read_from_a_folder_that_others_may_write_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bundle.tempfile, "tempdir", str(tmp_path))
     folder = tmp_path / f"cortex-code-{os.getuid()}"
     folder.mkdir()
     folder.chmod(0o777)
     with pytest.raises(ClusterError, match="somebody else's"):
-        unpacked(Luggage("/author", {"a.py": b""}, ()))
+        unpacked(ProgramBundle("/author", {"a.py": b""}, ()))
 
 
 def small(monkeypatch: pytest.MonkeyPatch, file_bytes: int, bytes_: int) -> None:

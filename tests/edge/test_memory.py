@@ -7,14 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from actors.journal.journal import Folder
-from actors.journal.reply_index import Memory
-from actors.journal.sqlite.reply_index import FileIndex, anything, known, unremember, unsorted, whose
+from actors.journal.journal import StateFolder
+from actors.journal.reply_index import ReplyCache
+from actors.journal.sqlite.reply_index import FileReplyIndex, anything, known, unremember, unsorted, whose
 
 
 def _kept(path: Path) -> set[str]:
     with sqlite3.connect(path / "replies.sqlite") as db:
-        return {job for (job,) in db.execute("SELECT job FROM replies UNION SELECT job FROM recent UNION SELECT job FROM unsorted")}
+        return {
+            job
+            for (job,) in db.execute(
+                "SELECT job FROM replies UNION SELECT job FROM recent UNION SELECT job FROM unsorted"
+            )
+        }
 
 
 class _Full:
@@ -35,16 +40,16 @@ class _Full:
 
 @pytest.mark.parametrize("closes", [False, True])
 def test_a_full_disk_holds_up_neither_other_jobs_nor_this_one_later(tmp_path: Path, closes: bool) -> None:
-    folder = Folder(tmp_path).prepare()
+    folder = StateFolder(tmp_path).prepare()
     db = _Full(sqlite3.connect(tmp_path / "replies.sqlite", isolation_level=None, timeout=0.0))
-    first = Memory(folder, "first", FileIndex(tmp_path, db))  # type: ignore[arg-type]
+    first = ReplyCache(folder, "first", FileReplyIndex(tmp_path, db))  # type: ignore[arg-type]
     first.note(1, [(b"a" * 16, 1, 0)])
     first.flush()
     assert _kept(tmp_path) == set()
-    other = Memory(
+    other = ReplyCache(
         folder,
         "other",
-        FileIndex(tmp_path, sqlite3.connect(tmp_path / "replies.sqlite", isolation_level=None, timeout=0.0)),
+        FileReplyIndex(tmp_path, sqlite3.connect(tmp_path / "replies.sqlite", isolation_level=None, timeout=0.0)),
     )
     other.note(1, [(b"b" * 16, 1, 0)])
     other.flush()
@@ -58,8 +63,8 @@ def test_a_full_disk_holds_up_neither_other_jobs_nor_this_one_later(tmp_path: Pa
     other.close()
 
 
-def _opened(path: Path) -> FileIndex:
-    return FileIndex(path / "replies.sqlite")
+def _opened(path: Path) -> FileReplyIndex:
+    return FileReplyIndex(path / "replies.sqlite")
 
 
 def test_what_was_put_down_is_sorted_in_when_somebody_looks(tmp_path: Path) -> None:
@@ -160,17 +165,19 @@ def test_what_was_sorted_in_once_costs_no_more_sorting(tmp_path: Path) -> None:
 
 def test_where_nothing_was_sorted_in_no_table_is_looked_through(tmp_path: Path) -> None:
     db, asked = sqlite3.connect(tmp_path / "replies.sqlite", isolation_level=None, check_same_thread=False), []
-    index = FileIndex(tmp_path, db)
+    index = FileReplyIndex(tmp_path, db)
     index.put("one", 1, [(b"a" * 16, 1, 0)])
     list(index.find([b"x" * 16]))
     db.set_trace_callback(asked.append)
     index.put("one", 2, [(b"b" * 16, 2, 0)])
     list(index.find([b"x" * 16]))
-    assert asked and not [statement for statement in asked if "FROM re" in statement or "FROM unsorted WHERE" in statement]
+    assert asked and not [
+        statement for statement in asked if "FROM re" in statement or "FROM unsorted WHERE" in statement
+    ]
     index.close()
 
 
-def _put(index: FileIndex, rows: int) -> list[bytes]:
+def _put(index: FileReplyIndex, rows: int) -> list[bytes]:
     hashes = [bytes([row]) * 16 for row in range(rows)]
     for seq, hash_ in enumerate(hashes):
         index.put("one", seq, [(hash_, seq, 0)])
@@ -228,7 +235,7 @@ def test_the_latest_reply_to_a_question_is_the_one_that_is_found(tmp_path: Path)
 def test_what_cannot_be_sorted_in_is_found_all_the_same(tmp_path: Path) -> None:
     db = _Full(sqlite3.connect(tmp_path / "replies.sqlite", isolation_level=None, timeout=0.0))
     db.full = False
-    index = FileIndex(tmp_path, db)  # type: ignore[arg-type]
+    index = FileReplyIndex(tmp_path, db)  # type: ignore[arg-type]
     index.put("one", 1, [(b"a" * 16, 1, 0)])
     index.put("two", 5, [(b"a" * 16, 4, 2)])
     db.full = True

@@ -11,15 +11,15 @@ import pytest
 from opentelemetry.exporter.prometheus._mapping import map_unit, sanitize_full_name
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 
-from actors.observability.metrics.cardinality_limit import Ceiling
+from actors.observability.metrics.cardinality_limit import CardinalityLimit
 from actors.observability.metrics.cluster_samples import of_cluster
-from actors.observability.metrics.endpoint import Endpoint
+from actors.observability.metrics.endpoint import MetricsEndpoint
 from actors.observability.metrics.instruments import INSTRUMENTS, JOB
 from actors.observability.metrics.job_meter import JobMeter
 from actors.observability.metrics.prometheus_text import page
 from actors.observability.metrics.ray_export import RayGauges, numbers
-from actors.observability.metrics.samples import Exemplar, Point, Readings, spread, together
-from actors.observability.metrics.scrape_server import ListenError, Scraped, place_of
+from actors.observability.metrics.samples import Exemplar, MetricSamples, NumberSample, spread, together
+from actors.observability.metrics.scrape_server import ListenError, ScrapeServer, place_of
 from cortex.scheduler.state import NodeState, PoolState, RouteState, SchedulerState
 from cortex.state import events
 from cortex.state.state import State
@@ -56,7 +56,7 @@ def flaky(every: int = 4) -> FunctionModel:
 async def test_what_is_counted_is_what_the_job_says_itself(tmp_path):
     telemetry = counting()
     run = run_of(tmp_path, flaky(), 40, price=PRICE, telemetry=telemetry, limits=Limits(max_cost_nusd=10**9))
-    kept: list[Readings] = []
+    kept: list[MetricSamples] = []
     gone = metrics_of(telemetry)._gone
     metrics_of(telemetry)._gone = lambda meter: (kept.append(metrics_of(telemetry).read()), gone(meter))  # type: ignore[assignment, method-assign, misc, func-returns-value]
     facts = (await run.to_end()).facts
@@ -152,7 +152,7 @@ def test_an_attempt_counts_for_the_route_that_it_went_to():
     meter.turn(1, events.Turn(1.0, ((events.Ticked(),),)), [*calls], k)
     broke = events.AttemptFailed(3, "0", 1, Failure(FailureKind.TIMED_OUT, "", sent=True), 9.0, 0.0, "branch:0")
     meter.turn(2, events.Turn(2.0, ((_answered(1, 0.5), _answered(2, 0.5), broke),)), [], k)
-    found = found_in(Readings(0.0, [], list(meter.spreads())))
+    found = found_in(MetricSamples(0.0, [], list(meter.spreads())))
     name = "gen_ai_client_operation_duration_seconds_count"
     assert of(found, name, gen_ai_request_model="m", server_address="api.example.com", server_port="8443") == 1
     assert of(found, name, gen_ai_request_model="n", server_address="other.example.com") == 2
@@ -171,14 +171,14 @@ def test_an_exemplar_is_a_call_of_its_bucket_whose_trace_is_kept():
     meter.turn(1, events.Turn(10.0, ((_answered(1, 0.5),),)), [], k)
     meter.turn(2, events.Turn(10.1, ((_answered(2, 0.5), _answered(3, 7.0), _answered(4, 0.5)),)), [], k)
     meter.turn(3, events.Turn(10.2, ((_answered(5, 0.6),),)), [], k)
-    body, kind = page(Readings(0.0, [], list(meter.spreads())), {}, "application/openmetrics-text; version=1.0.0")
+    body, kind = page(MetricSamples(0.0, [], list(meter.spreads())), {}, "application/openmetrics-text; version=1.0.0")
     assert kind.startswith("application/openmetrics-text")
     samples = [sample for family in openmetrics(body.decode()) for sample in family.samples]
     shown = {sample.exemplar.labels["trace_id"]: sample for sample in samples if sample.exemplar}
     assert {int(trace, 16) for trace in shown} == {3, 4}
     assert shown[f"{4:032x}"].labels["le"] == "0.64" and shown[f"{4:032x}"].exemplar.value == 0.5
     assert asked == [1, 4, 3], "a bucket that shows a call looks for no other within a second"
-    assert b"trace_id" not in page(Readings(0.0, [], list(meter.spreads())), {}, "text/plain")[0]
+    assert b"trace_id" not in page(MetricSamples(0.0, [], list(meter.spreads())), {}, "text/plain")[0]
 
 
 # -- a cluster -------------------------------------------------------------------------------------------------------
@@ -192,12 +192,12 @@ def test_breakers_count_how_often_they_opened_and_probed():
     state = SchedulerState()
     route = state.routes["r"] = _route("p")
     breaker.block(breaker.ROUTE, route.breaker, 10.0, 0.0, "no credit", 0.0)
-    found = found_in(Readings(0.0, list(of_cluster(state))))
+    found = found_in(MetricSamples(0.0, list(of_cluster(state))))
     assert of(found, "cortex_breaker_state", cortex_subject="r", cortex_subject_kind="route") == 2
     assert of(found, "cortex_breaker_opened_total", cortex_subject="r") == 1
     breaker.passed(breaker.ROUTE, route.breaker, 1e6)
     breaker.probe_out(breaker.ROUTE, route.breaker, 1e6, 1e6 + 9)
-    found = found_in(Readings(0.0, list(of_cluster(state))))
+    found = found_in(MetricSamples(0.0, list(of_cluster(state))))
     assert of(found, "cortex_breaker_state", cortex_subject="r") == 1
     assert of(found, "cortex_probes_total", cortex_subject="r") == 1
 
@@ -205,17 +205,17 @@ def test_breakers_count_how_often_they_opened_and_probed():
 # -- the bound -------------------------------------------------------------------------------------------------------
 
 
-def _series(readings: Readings) -> int:
+def _series(readings: MetricSamples) -> int:
     return len(found_in(readings))
 
 
-def _many(jobs: int, routes: int, calls: int = 5) -> Readings:
+def _many(jobs: int, routes: int, calls: int = 5) -> MetricSamples:
     state = SchedulerState()
     for n in range(routes):
         state.routes[f"route {n}"] = _route(f"pool {n}")
         state.pools[f"pool {n}"] = PoolState(new(LimitPolicy()))
         state.nodes[f"node {n}"] = NodeState()
-    found = Readings(0.0, list(of_cluster(state)))
+    found = MetricSamples(0.0, list(of_cluster(state)))
     for n in range(jobs):
         meter = JobMeter(f"job-{n}", "/nowhere", lambda: 0.0, lambda meter: None)
         k = State(terms=JobTerms(job=f"job-{n}", program="batch", params_json=b"{}", fingerprint="f", route=PLACE))
@@ -229,7 +229,7 @@ def _many(jobs: int, routes: int, calls: int = 5) -> Readings:
 @pytest.mark.parametrize(("jobs", "routes"), [(500, 300), (1, 300), (500, 0), (3, 2)])
 def test_no_more_than_a_thousand_series_and_nothing_lost_of_what_adds_up(jobs, routes):
     many = _many(jobs, routes)
-    shown = Ceiling().under(many)
+    shown = CardinalityLimit().under(many)
     assert _series(shown) <= 1_000
     whole, bounded = found_in(many), found_in(shown)
     for name in ("cortex_calls_total", "gen_ai_client_operation_duration_seconds_count", "cortex_permits"):
@@ -243,7 +243,7 @@ def test_no_more_than_a_thousand_series_and_nothing_lost_of_what_adds_up(jobs, r
 
 
 def test_what_is_told_together_never_decreases_and_no_line_comes_and_goes():
-    ceiling = Ceiling()
+    ceiling = CardinalityLimit()
     before = found_in(ceiling.under(_many(60, 0)))
     after = found_in(ceiling.under(_many(50, 0)))
     name = "cortex_calls_total"
@@ -287,8 +287,8 @@ def test_rays_gauges_are_the_same_series_under_the_same_names():
 
 
 def test_of_two_that_know_the_same_the_first_counts():
-    one = Readings(2.0, [Point("cortex.jobs", (), 1)], since_s={"j": 1.0})
-    other = Readings(1.0, [Point("cortex.jobs", (), 2), Point("cortex.calls", ((JOB, "j"),), 3)])
+    one = MetricSamples(2.0, [NumberSample("cortex.jobs", (), 1)], since_s={"j": 1.0})
+    other = MetricSamples(1.0, [NumberSample("cortex.jobs", (), 2), NumberSample("cortex.calls", ((JOB, "j"),), 3)])
     found = together([one, other])
     assert (found.began_s, found.since_s) == (1.0, {"j": 1.0})
     assert [point.value for point in found.points] == [1, 3]
@@ -305,7 +305,7 @@ async def test_a_scrape_over_http_while_the_job_runs(tmp_path):
 
     telemetry = counting()
     run = run_of(tmp_path, FunctionModel(lambda body: reply("ok"), pause_s=0.02), 400, telemetry=telemetry)
-    endpoint = Endpoint({})
+    endpoint = MetricsEndpoint({})
     endpoint.said = "127.0.0.1:0"
     async with endpoint:
         assert endpoint.is_open and endpoint.where.startswith("http://127.0.0.1:")
@@ -327,12 +327,12 @@ async def test_a_scrape_over_http_while_the_job_runs(tmp_path):
 
 
 async def test_an_address_that_is_taken_is_told_in_a_line():
-    taken = Scraped("127.0.0.1:0", {})
+    taken = ScrapeServer("127.0.0.1:0", {})
     where = await taken.open()
     try:
         said = where.removeprefix("http://").removesuffix("/metrics")
         with pytest.raises(ListenError, match=rf"--metrics-listen {said}: .*address already in use"):
-            await Scraped(said, {}).open()
+            await ScrapeServer(said, {}).open()
     finally:
         await taken.close()
 
@@ -351,9 +351,9 @@ def test_where_one_can_listen():
 
 async def test_the_standard_variables_open_an_endpoint_too():
     said = {"OTEL_METRICS_EXPORTER": "prometheus", "OTEL_EXPORTER_PROMETHEUS_PORT": "0"}
-    async with Endpoint(said) as endpoint:
+    async with MetricsEndpoint(said) as endpoint:
         assert endpoint.is_open
-    async with Endpoint({}) as endpoint:
+    async with MetricsEndpoint({}) as endpoint:
         assert not endpoint.is_open
 
 
@@ -362,5 +362,5 @@ def test_an_exemplar_travels():
 
     own = spread("cortex.turn.duration", ())
     own.exemplars[3] = Exemplar(1.0, 2.0, "a", "b")
-    again = msgspec.msgpack.decode(msgspec.msgpack.encode(Readings(0.0, [], [own])), type=Readings)
+    again = msgspec.msgpack.decode(msgspec.msgpack.encode(MetricSamples(0.0, [], [own])), type=MetricSamples)
     assert again.spreads[0].exemplars == own.exemplars

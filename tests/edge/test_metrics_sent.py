@@ -18,12 +18,12 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.sdk.metrics.export import MetricExportResult
 
-from actors.observability.base.settings import Settings
+from actors.observability.base.settings import TelemetrySettings
 from actors.observability.metrics.instruments import INSTRUMENTS
-from actors.observability.metrics.otlp_export import Exports
+from actors.observability.metrics.otlp_export import MetricExports
 from actors.observability.metrics.registry import LAST_KEPT, Metrics
-from actors.observability.metrics.samples import Point, Readings, spread
-from actors.observability.wiring import Observers
+from actors.observability.metrics.samples import MetricSamples, NumberSample, spread
+from actors.observability.wiring import TelemetryParts
 from cortex.state import events
 from cortex.state.state import State
 from cortex.values.limits import JobTerms, Route
@@ -172,8 +172,8 @@ class _Hangs:
 def test_one_warning_for_a_collector_that_is_down_and_a_word_when_it_is_back(caplog):
     caplog.set_level(logging.INFO, "cortex")
     collector = _Hangs()
-    some = Readings(0.0, [Point("cortex.jobs", (), 1)])
-    exports = Exports(lambda: collector, lambda: some, Settings(), "http://collector:4318", 0.005)  # type: ignore[arg-type]
+    some = MetricSamples(0.0, [NumberSample("cortex.jobs", (), 1)])
+    exports = MetricExports(lambda: collector, lambda: some, TelemetrySettings(), "http://collector:4318", 0.005)  # type: ignore[arg-type]
     deadline_s = time.monotonic() + 10
     while collector.sent < 10 and time.monotonic() < deadline_s:
         time.sleep(0.005)
@@ -193,7 +193,9 @@ async def test_nothing_waits_for_a_collector_that_hangs(tmp_path):
     assert telemetry.metrics is not None
     metrics = telemetry.metrics
     collector = _Hangs(takes_s=30.0)
-    metrics._make_exports = lambda read, settings: [Exports(lambda: collector, read, Settings(), "there", 0.01)]  # type: ignore[list-item, arg-type]
+    metrics._make_exports = lambda read, settings: [
+        MetricExports(lambda: collector, read, TelemetrySettings(), "there", 0.01)
+    ]  # type: ignore[list-item, arg-type]
     slow: list[float] = []
 
     async def beat() -> None:
@@ -271,7 +273,7 @@ async def test_a_collector_that_nobody_hears_of_is_told_of_in_one_line(tmp_path,
 
 def test_idle_sends_nothing():
     collector = _Hangs(well=True)
-    exports = Exports(lambda: collector, lambda: Readings(0.0), Settings(), "there", 0.005)  # type: ignore[arg-type]
+    exports = MetricExports(lambda: collector, lambda: MetricSamples(0.0), TelemetrySettings(), "there", 0.005)  # type: ignore[arg-type]
     time.sleep(0.1)
     exports.close()
     assert collector.sent == 0
@@ -293,5 +295,5 @@ def test_all_that_waits_is_let_out_at_once_since_each_part_may_wait_for_a_collec
             raise ValueError("no")
 
     one, other = Waits(), Waits()
-    Observers(Settings(), [one, Fails(), other]).close()  # type: ignore[list-item]
+    TelemetryParts(TelemetrySettings(), [one, Fails(), other]).close()  # type: ignore[list-item]
     assert one.met and other.met

@@ -12,9 +12,9 @@ from rich.console import Console
 
 from actors.providers.credentials.credential import (
     REDACTED,
+    CloudPlatform,
     Credential,
     CredentialError,
-    Platform,
     key_file,
     scrub,
     without_password,
@@ -124,7 +124,9 @@ def test_a_file_without_one_key_is_named_with_what_to_do(tmp_path: Path, content
 def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe"):
-        with pytest.raises(CredentialError, match=r"^ANTHROPIC_API_KEY_FILE: \S+( is not a regular file|: is a directory)$"):
+        with pytest.raises(
+            CredentialError, match=r"^ANTHROPIC_API_KEY_FILE: \S+( is not a regular file|: is a directory)$"
+        ):
             Credential.from_environ({"ANTHROPIC_API_KEY_FILE": str(path)})
 
 
@@ -218,12 +220,22 @@ def test_what_opens_a_cloud_is_scrubbed_and_redacted() -> None:
     }  # fmt: skip
     scrub(environ)
     assert set(environ) == {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
-    platform = Platform(name="bedrock", region="r", aws_access_key="A", aws_secret_key="a/secret+of", aws_session_token="token-of-a-session")
+    platform = CloudPlatform(
+        name="bedrock",
+        region="r",
+        aws_access_key="A",
+        aws_secret_key="a/secret+of",
+        aws_session_token="token-of-a-session",
+    )
     credential = Credential(platform=platform)
     for shown in (repr(credential), repr(platform), str([platform])):
         assert "secret" not in shown and "token-of" not in shown
     assert credential.redactor()("a/secret+of a%2Fsecret%2Bof token-of-a-session") == " ".join([REDACTED] * 3)
-    assert credential.fingerprint != Credential(platform=Platform(name="vertex")).fingerprint != Credential().fingerprint
+    assert (
+        credential.fingerprint
+        != Credential(platform=CloudPlatform(name="vertex")).fingerprint
+        != Credential().fingerprint
+    )
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(credential), type=Credential) == credential
 
 

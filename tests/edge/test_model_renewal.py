@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from actors.ports.message_batches import Row
+from actors.ports.message_batches import BatchRequest
 from actors.providers.credentials.credential import Credential
-from actors.providers.credentials.reload import Renewal
+from actors.providers.credentials.reload import CredentialReload
 from actors.providers.messages.client import NOTHING, AnthropicModel
 from actors.providers.transport import aiohttp_transport
 from cortex.values.reply import Reply
@@ -20,7 +20,12 @@ from tests.edge.scripted import MESSAGE, Answer, Asked, http, scripted
 from tests.edge.wired import BODY, error, told
 
 OLD, NEW = "the-old-key-0123456789", "the-new-key-9876543210"
-MADE = {"id": "msgbatch_1", "processing_status": "in_progress", "request_counts": {"processing": 1}, "created_at": "2026-01-01T00:00:00Z"}
+MADE = {
+    "id": "msgbatch_1",
+    "processing_status": "in_progress",
+    "request_counts": {"processing": 1},
+    "created_at": "2026-01-01T00:00:00Z",
+}
 
 
 def key_of(asked: Asked) -> str:
@@ -72,12 +77,15 @@ async def test_of_all_that_are_refused_one_reads_the_file(tmp_path: Path) -> Non
         taken.append(credential)
         await asyncio.sleep(0)
 
-    keys = Renewal(Credential(api_key=OLD, key_file=str(file)), take)
+    keys = CredentialReload(Credential(api_key=OLD, key_file=str(file)), take)
     used, refused = keys.credential, Failure(FailureKind.UNAUTHORISED, "no", 401)
     assert await asyncio.gather(*(keys.after(refused, used) for _ in range(20))) == [True] * 20
     assert [credential.api_key for credential in taken] == [NEW]
     assert keys.redact(f"{OLD} {NEW}") == "[redacted] [redacted]"
-    for other in (Failure(FailureKind.THROTTLED, "slow", 429), Failure(FailureKind.UNAUTHORISED, "proxy", 407, sent=False)):
+    for other in (
+        Failure(FailureKind.THROTTLED, "slow", 429),
+        Failure(FailureKind.UNAUTHORISED, "proxy", 407, sent=False),
+    ):
         assert not await keys.after(other, used)
 
 
@@ -112,7 +120,7 @@ async def test_message_batches_are_asked_once_more_too(tmp_path: Path) -> None:
     file.write_text(NEW)
     async with scripted(takes(NEW, http(MADE))) as server:  # type: ignore[arg-type]
         model = AnthropicModel(_credential("direct", server.url, file))
-        assert await model.batches.submit([Row("a", BODY)], 5) == "msgbatch_1"
+        assert await model.batches.submit([BatchRequest("a", BODY)], 5) == "msgbatch_1"
         assert [key_of(asked) for asked in server.asked] == [OLD, NEW]
         assert isinstance(await model.call(BODY, output_tokens_max=16, timeout_s=5), Failure)  # no message, but taken
         assert key_of(server.asked[-1]) == NEW

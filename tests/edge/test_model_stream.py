@@ -9,7 +9,7 @@ import pytest
 
 from actors.providers.messages.response import read_reply
 from actors.providers.messages.sse import StreamAssembler, StreamError
-from actors.providers.transport.body import Unreadable
+from actors.providers.transport.body import UnreadableResponse
 from cortex.values.reply import Usage
 from tests.edge.scripted import MESSAGE, compact, streamed
 
@@ -86,7 +86,7 @@ def test_every_cut_is_noticed() -> None:
     text = streamed(events_of(RICH))
     whole = text.rindex(b"\n")  # the blank line that ends the last event
     for cut in range(whole):
-        with pytest.raises(Unreadable, match="cut"):
+        with pytest.raises(UnreadableResponse, match="cut"):
             assembled(text[:cut] or b":")
 
 
@@ -150,7 +150,7 @@ def test_an_error_event_is_told_with_its_words() -> None:
     ],
 )
 def test_what_is_no_stream_of_a_message_is_named(text: bytes) -> None:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableResponse) as caught:
         assembled(text)
     assert "\n" not in str(caught.value)
 
@@ -171,7 +171,7 @@ def test_what_is_no_stream_of_a_message_is_named(text: bytes) -> None:
     ],
 )
 def test_a_message_without_what_is_relied_on_is_refused(change: dict[str, Any], why: str) -> None:
-    with pytest.raises(Unreadable, match=why):
+    with pytest.raises(UnreadableResponse, match=why):
         read_reply(compact(MESSAGE | change))
 
 
@@ -193,7 +193,7 @@ def test_a_reply_is_kept_to_the_byte() -> None:
     "body", [b"", b"{", b"[]", b"null", compact(MESSAGE)[:-1], compact(MESSAGE | {"x": "?"}).replace(b"?", b"\xff")]
 )
 def test_bytes_that_are_no_json_message_are_refused(body: bytes) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableResponse):
         read_reply(body)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.cluster.shipping.kv_store import Notes, Shelf
+from actors.cluster.shipping.kv_store import ClusterNotes, ClusterStore
 from policies.limits.limit import NO_CAPS, PoolCaps
 from tests.edge.leasing import ROUTE, World
 from tests.edge.virtual import virtually
@@ -38,7 +38,7 @@ class Kv:
 def test_a_cap_holds_for_a_cortex_that_no_job_can_tell_of_it(before: str) -> None:
     async def play() -> None:
         world = World()
-        world.notes = Notes(Kv())  # type: ignore[assignment]
+        world.notes = ClusterNotes(Kv())  # type: ignore[assignment]
         world.start()
         if before != "nobody":
             gone = world.add("gone", wish=1)
@@ -84,7 +84,7 @@ def test_a_cap_that_was_taken_away_does_not_come_back_with_the_memory_of_a_job()
 
 
 def test_a_channel_is_housed_until_its_job_ends() -> None:
-    shelf = Shelf(Kv(), None, "j", own=False)
+    shelf = ClusterStore(Kv(), None, "j", own=False)
     assert shelf.home("j") == ""
     shelf.house("j", "10.0.0.2")
     shelf.house("j~1", "10.0.0.3")
@@ -95,7 +95,7 @@ def test_a_channel_is_housed_until_its_job_ends() -> None:
 
 def test_notes_and_programs_do_not_meet_in_the_store() -> None:
     kv = Kv()
-    notes, shelf = Notes(kv), Shelf(kv, None, "j", own=False)
+    notes, shelf = ClusterNotes(kv), ClusterStore(kv, None, "j", own=False)
     notes.put("cap/e||m", b"one")
     notes.put("cap/e||m", b"two")
     notes.put("other/x", b"three")

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 from actors.branch.branch import Branch
-from actors.branch.reply_outbox import QUICK_S, Courier
+from actors.branch.reply_outbox import QUICK_S, ReplyOutbox
 from actors.channel.dispatch.dispatcher import NOW_MAX, Dispatch
-from actors.jobs.spec import Order
-from actors.journal.journal import Folder
+from actors.jobs.spec import JobSpec
+from actors.journal.journal import StateFolder
 from actors.messaging.payload import decoded, of_calls, of_events
-from actors.ports.runtime import Gone
+from actors.ports.runtime import PeerGone
 from benchmarks.harness import counting
 from benchmarks.harness.chains import Chain
 from benchmarks.harness.models import Oracle
@@ -48,10 +48,10 @@ def test_whether_one_waits_or_is_told_the_journal_tells_the_same(
             patch.setattr(Branch, "work_now", asked)
             state = str(tmp_path / place)
             model = Oracle() if isinstance(program, Hanoi) else Model()
-            order = Order(program=program, job="j", state=state, cluster="inline")
+            order = JobSpec(program=program, job="j", state=state, cluster="inline")
             unwatched = lambda work: nullcontext()  # noqa: E731
             virtually(counting.session(counting.Work(1), order, model, 1, 0.0, profiled=unwatched))
-        journal = Folder(state).journal("j")
+        journal = StateFolder(state).journal("j")
         turns = [(turn.at_s, [e for batch in turn.batches for e in batch]) for _, turn in journal.turns()]
         journal.close()
         named = (events.Opened, events.PermitsGranted)  # the one names the folder, the other who granted it
@@ -87,9 +87,9 @@ def _event(goal: int) -> events.Answered:
     return events.Answered(goal, "0", 1, b"", reply("ok"), 0.0, 0.0, "branch:1")
 
 
-def _courier() -> tuple[Courier, Channel, list[list[int]], Callable[[bytes], None]]:
+def _courier() -> tuple[ReplyOutbox, Channel, list[list[int]], Callable[[bytes], None]]:
     channel, told = Channel(), []
-    courier = Courier("branch:1", "1", channel, lambda: True)
+    courier = ReplyOutbox("branch:1", "1", channel, lambda: True)
     courier.quick = True
     return courier, channel, told, lambda blob: told.append([e.goal for e in blob.content] if blob else [])  # type: ignore[attr-defined]
 
@@ -149,7 +149,7 @@ async def test_what_does_not_fit_goes_by_itself() -> None:
 async def test_only_within_a_process_is_it_known_what_the_bytes_say(near: bool) -> None:
     channel = Channel()
     channel.near = near
-    courier = Courier("branch:1", "1", channel)
+    courier = ReplyOutbox("branch:1", "1", channel)
     courier.expect(1, 1, 2, lambda blob: None)
     courier.add(_event(1))
     some, blob = courier._taken_out()
@@ -246,7 +246,7 @@ class Near:
     def now(self, method: str, *args: Any) -> bool:
         assert method == "work_now"
         if self.gone:
-            raise Gone(self.name)
+            raise PeerGone(self.name)
         if self.takes:
             self.now_numbers.append(len(args[4].content))
             self.tells.append(args[-1])

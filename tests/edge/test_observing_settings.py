@@ -9,12 +9,12 @@ import sys
 import msgspec
 import pytest
 
-from actors.observability.base.settings import HEADERS, Settings
+from actors.observability.base.settings import HEADERS, TelemetrySettings
 from actors.providers.credentials.credential import scrub
 
 
-def read(**environ: str) -> Settings:
-    return Settings.from_environ(environ)
+def read(**environ: str) -> TelemetrySettings:
+    return TelemetrySettings.from_environ(environ)
 
 
 def test_where_nothing_is_said_spans_stay_in_the_state_folder():
@@ -113,7 +113,7 @@ def test_what_is_not_understood_is_complained_of_once_and_left_out(name, value):
 def test_headers_are_shown_nowhere_and_leave_the_environment():
     secret = "Bearer sk-very-secret-9"
     environ = dict.fromkeys(HEADERS, f"authorization={secret}") | {"PATH": "/bin"}
-    found = Settings.from_environ(environ)
+    found = TelemetrySettings.from_environ(environ)
     for shown in (repr(found), str(found), f"{found.traces!r}", repr(found.traces.__rich_repr__())):
         assert "secret" not in shown
     assert set(scrub(environ)) == set(HEADERS)
@@ -125,7 +125,7 @@ def test_headers_travel_apart():
     without = read(OTEL_EXPORTER_OTLP_ENDPOINT="http://c:4318")
     assert without.headers() == {}
     assert without.with_headers(with_key.headers()) == with_key
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(with_key), type=Settings) == with_key
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(with_key), type=TelemetrySettings) == with_key
 
 
 MADE = """

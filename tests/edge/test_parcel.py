@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.branch.reply_outbox import MESSAGE_BYTES_MAX, MESSAGE_EVENTS_MAX, Courier
+from actors.branch.reply_outbox import MESSAGE_BYTES_MAX, MESSAGE_EVENTS_MAX, ReplyOutbox
 from actors.cluster.sockets.serialization import opened, sealed
-from actors.messaging.payload import Parcel, batch_in, decoded, of_events
+from actors.messaging.payload import Payload, batch_in, decoded, of_events
 from cortex.journal import codec
 from cortex.state import events
 from cortex.values.reply import Reply, Usage
@@ -23,7 +23,7 @@ def _answered(goal: int = 1, reply: Any = None) -> events.Answered:
     )
 
 
-def _parcel(*batch: events.Event) -> Parcel:
+def _parcel(*batch: events.Event) -> Payload:
     return of_events(codec.encode_batch(batch), batch)
 
 
@@ -71,7 +71,7 @@ class _Channel:
 
 async def _brought(batch: list[events.Event]) -> list[bytes]:
     channel = _Channel()
-    courier = Courier("branch:0", "1", channel, lambda: False)  # type: ignore[arg-type]
+    courier = ReplyOutbox("branch:0", "1", channel, lambda: False)  # type: ignore[arg-type]
     for event in batch:
         courier.add(event)
     while courier.busy:

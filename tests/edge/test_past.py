@@ -33,11 +33,12 @@ class Reading:
 
 
 def test_two_that_ask_at_once_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "Projection", Reading)
+    monkeypatch.setattr(results, "ResultProjection", Reading)
+
     class Loads:
         load_program = None
 
-    past, together = results.Past(lambda: None, Loads()), threading.Barrier(2)  # type: ignore[arg-type, return-value]
+    past, together = results.PastResults(lambda: None, Loads()), threading.Barrier(2)  # type: ignore[arg-type, return-value]
 
     def ask(_: int) -> list[tuple[int, Any]]:
         together.wait(5)

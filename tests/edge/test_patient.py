@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from actors.branch.coalescing import FEW, GATHER_LONG_S, GATHER_S, worth_s
-from actors.branch.reply_outbox import Courier
+from actors.branch.reply_outbox import ReplyOutbox
 from actors.runtime.inline import _InlinePeer
 from cortex.state import events
 from policies.failures.failure import Failure, FailureKind
@@ -131,7 +131,7 @@ def test_how_many_must_be_under_way(took_s: float, near: bool, under_way: int, w
 
         channel = Channel()
         channel.near = near  # type: ignore[attr-defined]
-        courier = Courier("branch:1", "1", channel, lambda: under_way - 1, worth_s)
+        courier = ReplyOutbox("branch:1", "1", channel, lambda: under_way - 1, worth_s)
         courier.took_s = took_s
         began_s = asyncio.get_running_loop().time()
         courier.add(events.AttemptFailed(1, "0", 1, Failure(FailureKind.TRANSIENT, "cut"), took_s))

@@ -13,10 +13,10 @@ import pytest
 from actors.common.process_owner import this_owner
 from actors.driver.driver import Driver
 from actors.jobs.opening import Opening
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from actors.planning.inputs import limits_of, strata_of
-from actors.planning.row_sizes import Sizes
-from actors.planning.sample_job import Heard, seen_in
+from actors.planning.row_sizes import RowSizes
+from actors.planning.sample_job import ReportedLimits, seen_in
 from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import settings_from
 from benchmarks import plan as bench
@@ -68,9 +68,9 @@ def run(folder: Path, job: str, rows: list[Row], limits: Limits, told: tuple[str
 
 def plan_of(
     folder: Path, rows: list[Row], limits: Limits, told: tuple[str, ...]
-) -> tuple[JobPlan, Heard, dict[str, Any]]:
+) -> tuple[JobPlan, ReportedLimits, dict[str, Any]]:
     """The plan of these rows by a sample of them, what was heard of limits, and what the sample's job came to."""
-    sizes = Sizes(Batch(), "m", OUTPUT_TOKENS_MAX)
+    sizes = RowSizes(Batch(), "m", OUTPUT_TOKENS_MAX)
     for row in rows:
         sizes.row(row)
     counted = sizes.rows()
@@ -78,10 +78,13 @@ def plan_of(
     places = {rows[place].key: place for each in strata for place in each.drawn}
     few = msgspec.structs.replace(limits, concurrency=SAMPLED // 4)
     facts = run(folder, "sample", [rows[place] for place in sorted(places.values())], few, told)
-    seen, _, heard = seen_in(Folder(folder), "sample", places)
+    seen, _, heard = seen_in(StateFolder(folder), "sample", places)
     route = Route(endpoint="x", model="m", price=PRICE)
     terms = planning.PlanTerms(
-        price=PRICE, batch_price=None, prompt_tokens_max=100_000, limits=limits_of(Folder(folder), route, limits, heard)
+        price=PRICE,
+        batch_price=None,
+        prompt_tokens_max=100_000,
+        limits=limits_of(StateFolder(folder), route, limits, heard),
     )
     return planned(counted, terms, PlanSample(strata, seen)), heard, facts
 
@@ -97,7 +100,7 @@ def plan_of(
 def test_the_bill_and_the_finish_are_as_planned(tmp_path: Path, lengths: Any, told: tuple[str, ...], caps: Any) -> None:
     """Cost within 10 %, time within 20 %, and a cap of rate that binds; what the sample was answered is not paid again."""
     rows, limits = rows_of(lengths), Limits(concurrency=100, **caps)
-    folder = Folder(tmp_path).prepare().path
+    folder = StateFolder(tmp_path).prepare().path
     plan, heard, sampled = plan_of(folder, rows, limits, told)
     assert (heard.requests is not None, heard.output_tokens is not None) == ("rpm" in str(told), "otpm" in str(told))
     assert plan.duration.binds != "concurrency"

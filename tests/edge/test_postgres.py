@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from actors.journal.journal import Fenced, Folder, StoreError, Unreachable
+from actors.journal.journal import DatabaseUnreachable, Fenced, StateFolder, StoreError
 from actors.journal.postgres import connection
 from actors.journal.postgres.migrations import VERSION
 from actors.runtime.ray_actor import process_class
@@ -74,7 +74,7 @@ def test_a_turn_whose_commit_was_not_confirmed_is_there_once(
     postgres: Server, database: str, cable: Cable, when: str, count: int
 ) -> None:
     over = database.replace(f":{postgres.port}/", f":{cable.port}/")
-    source = Folder(over).prepare().journal("j", create=True)
+    source = StateFolder(over).prepare().journal("j", create=True)
     source.take_epoch(b"{}")
     source.append([b"first"])
     cable.cut_at = when
@@ -91,22 +91,22 @@ def test_a_turn_that_was_committed_before_another_took_over_is_known_as_done(
     postgres: Server, database: str, cable: Cable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = database.replace(f":{postgres.port}/", f":{cable.port}/")
-    source = Folder(over).prepare().journal("j", create=True)
+    source = StateFolder(over).prepare().journal("j", create=True)
     source.take_epoch(b"{}")
     lost: list[float] = []
-    reconnect = connection.Link._connected
+    reconnect = connection.DatabaseConnection._connected
 
-    def away(self: connection.Link) -> Any:
+    def away(self: connection.DatabaseConnection) -> Any:
         if cable.cuts and not lost and self._connection is None:
             lost.append(1.0)
-            raise Unreachable("the cable is cut")
+            raise DatabaseUnreachable("the cable is cut")
         return reconnect(self)
 
-    monkeypatch.setattr(connection.Link, "_connected", away)
+    monkeypatch.setattr(connection.DatabaseConnection, "_connected", away)
     cable.cut_at = "answered"
-    with pytest.raises(Unreachable):
+    with pytest.raises(DatabaseUnreachable):
         source.append([b"paid for"])
-    other = Folder(database).journal("j")
+    other = StateFolder(database).journal("j")
     other.take_epoch(b"{}")
     other.append([b"of the other"])
     assert source.append([b"paid for"]) == 1, "it is there: nobody need know that it is over"
@@ -123,7 +123,10 @@ def test_a_note_whose_swap_was_not_confirmed_is_known_as_done(
     postgres: Server, database: str, cable: Cable, when: str, before: bytes | None
 ) -> None:
     """Else a wish would be left, and obeyed, twice."""
-    folder, near = Folder(database.replace(f":{postgres.port}/", f":{cable.port}/")).prepare(), Folder(database)
+    folder, near = (
+        StateFolder(database.replace(f":{postgres.port}/", f":{cable.port}/")).prepare(),
+        StateFolder(database),
+    )
     if before is not None:
         near.put_note("control", "j", before)
     assert folder.note("control", "j") == before
@@ -139,7 +142,7 @@ def test_a_note_whose_swap_was_not_confirmed_is_known_as_done(
 
 def test_what_is_on_its_way_when_another_takes_over_is_refused(database: str) -> None:
     """The write waits for the takeover, which is in the middle of its transaction, and then finds its epoch over."""
-    source = Folder(database).prepare().journal("j", create=True)
+    source = StateFolder(database).prepare().journal("j", create=True)
     source.take_epoch(b"{}")
     said: list[BaseException] = []
 
@@ -166,7 +169,7 @@ def test_what_is_on_its_way_when_another_takes_over_is_refused(database: str) ->
 
 def test_a_lock_that_went_with_its_session_is_taken_again(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("actors.journal.postgres.job_lock.BEAT_S", 0.05)
-    folder = Folder(database).prepare()
+    folder = StateFolder(database).prepare()
     with folder.hold("j"), psycopg.connect(database, autocommit=True) as other:
         other.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
         end_s = time.monotonic() + 10
@@ -182,7 +185,7 @@ def test_a_lock_that_somebody_else_had_for_a_moment_is_taken_again(
     """The server was started again, and `cortex set` was there before the run that goes on: not held, it would be taken
     for one at rest, and removed, or run a second time."""
     monkeypatch.setattr("actors.journal.postgres.job_lock.BEAT_S", 0.05)
-    folder = Folder(database).prepare()
+    folder = StateFolder(database).prepare()
     locks = "FROM pg_locks WHERE locktype = 'advisory'"
     key = f"(SELECT (classid::bigint << 32) + objid::bigint {locks} AND granted)"
     with folder.hold("j"), contextlib.ExitStack() as open_:
@@ -207,7 +210,7 @@ def test_two_that_begin_at_once_make_the_tables_once(database: str) -> None:
 
     def begin() -> None:
         try:
-            Folder(database).prepare()
+            StateFolder(database).prepare()
         except BaseException as error:
             failed.append(error)
 
@@ -217,25 +220,25 @@ def test_two_that_begin_at_once_make_the_tables_once(database: str) -> None:
     for each in threads:
         each.join()
     assert failed == []
-    assert Folder(database).jobs() == []
+    assert StateFolder(database).jobs() == []
 
 
 def test_a_database_without_an_encoding_serves_as_any_other(postgres: Server, database: str) -> None:
     """What ``initdb`` makes where no locale is set. It stands beside ``database``, whose end closes what is left open."""
     postgres.does("CREATE DATABASE plain ENCODING 'SQL_ASCII' TEMPLATE template0")
-    folder = Folder(postgres.address("plain")).prepare()
+    folder = StateFolder(postgres.address("plain")).prepare()
     folder.journal("j", create=True).close()
     folder.put_note("live", "j", "é".encode())
     assert (folder.jobs(), folder.notes("live")) == (["j"], ["j"])
 
 
 def test_tables_of_a_newer_release_are_refused(postgres: Server, database: str) -> None:
-    Folder(database).prepare()
+    StateFolder(database).prepare()
     postgres.does(f"UPDATE cortex_schema SET version_num = '{VERSION + 1}'", at=database)
     said = rf"is of a newer release \(schema {VERSION + 1}, this one knows {VERSION}\): upgrade to use it"
     for use in (lambda folder: folder.prepare(), lambda folder: folder.jobs(), lambda folder: folder.journal("j")):
         with pytest.raises(StoreError, match=said):
-            use(Folder(database))
+            use(StateFolder(database))
 
 
 @pytest.mark.parametrize(
@@ -243,7 +246,7 @@ def test_tables_of_a_newer_release_are_refused(postgres: Server, database: str) 
 )
 def test_a_password_in_the_address_is_refused_and_not_told(given: str) -> None:
     with pytest.raises(StoreError) as caught:
-        Folder(f"postgresql://{given}")
+        StateFolder(f"postgresql://{given}")
     assert "the database holds a password" in str(caught.value)
     assert "hush" not in str(caught.value)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.journal.journal import Folder, StoreError
+from actors.journal.journal import StateFolder, StoreError
 from actors.journal.postgres import migrations
 from tests.postgres import Server
 
@@ -19,7 +19,9 @@ def upgrade():
     op.execute("ALTER TABLE cortex_jobs ADD COLUMN colour text NOT NULL DEFAULT 'red'")
     op.execute({more!r})
 """
-COLUMN = "SELECT count(*) FROM information_schema.columns WHERE column_name = 'colour' AND table_schema = current_schema()"
+COLUMN = (
+    "SELECT count(*) FROM information_schema.columns WHERE column_name = 'colour' AND table_schema = current_schema()"
+)
 
 
 def _next_release(folder: Path, monkeypatch: pytest.MonkeyPatch, more: str = "SELECT 1") -> None:
@@ -32,7 +34,7 @@ def _next_release(folder: Path, monkeypatch: pytest.MonkeyPatch, more: str = "SE
 
 
 def _written(database: str) -> None:
-    source = Folder(database).prepare().journal("j", create=True)
+    source = StateFolder(database).prepare().journal("j", create=True)
     source.take_epoch(b"{}")
     source.append([b"of the older one"])
     source.close()
@@ -44,8 +46,10 @@ def test_the_tables_of_an_older_release_are_brought_up_by_the_first_that_begins(
     _written(database)
     with monkeypatch.context() as release:
         _next_release(tmp_path, release)
-        for look in (lambda: Folder(database).jobs(), lambda: Folder(database).journal("j")):
-            with pytest.raises(StoreError, match=r"of an older release \(schema 1\): begin or resume a job in it") as caught:
+        for look in (lambda: StateFolder(database).jobs(), lambda: StateFolder(database).journal("j")):
+            with pytest.raises(
+                StoreError, match=r"of an older release \(schema 1\): begin or resume a job in it"
+            ) as caught:
                 look()
             assert "\n" not in str(caught.value)
         assert postgres.does(COLUMN, at=database) == [(0,)], "looking changes nothing"
@@ -54,7 +58,7 @@ def test_the_tables_of_an_older_release_are_brought_up_by_the_first_that_begins(
 
         def begin() -> None:
             try:
-                Folder(database).prepare()
+                StateFolder(database).prepare()
             except BaseException as error:
                 failed.append(error)
 
@@ -64,14 +68,14 @@ def test_the_tables_of_an_older_release_are_brought_up_by_the_first_that_begins(
         for each in threads:
             each.join()
         assert failed == [], "three that begin at once bring them up once"
-        source = Folder(database).journal("j")
+        source = StateFolder(database).journal("j")
         assert list(source.blobs(9)) == [(1, b"of the older one")]
         source.take_epoch(b"{}")
         assert source.append([b"of the newer one"]) == 2
         source.close()
         assert postgres.does("SELECT colour FROM cortex_jobs", at=database) == [("red",)]
     said = r"of a newer release \(schema 2, this one knows 1\): upgrade to use it"
-    for use in (lambda: Folder(database).prepare(), lambda: Folder(database).journal("j")):
+    for use in (lambda: StateFolder(database).prepare(), lambda: StateFolder(database).journal("j")):
         with pytest.raises(StoreError, match=said):
             use()
 
@@ -83,9 +87,9 @@ def test_a_step_that_fails_leaves_the_older_tables_as_they_were(
     with monkeypatch.context() as release:
         _next_release(tmp_path, release, "ALTER TABLE cortex_nothing ADD COLUMN x text")
         with pytest.raises(StoreError, match='"cortex_nothing" does not exist') as caught:
-            Folder(database).prepare()
+            StateFolder(database).prepare()
         assert "\n" not in str(caught.value)
     assert postgres.does(COLUMN, at=database) == [(0,)], "all of it or nothing"
-    source = Folder(database).journal("j")
+    source = StateFolder(database).journal("j")
     assert list(source.blobs(9)) == [(1, b"of the older one")], "the older release goes on"
     source.close()

@@ -12,9 +12,9 @@ import psycopg
 import pytest
 import trustme
 
-from actors.doctor.checks import Asked
+from actors.doctor.checks import DoctorOptions
 from actors.doctor.state_folder import state_folder as looked_at
-from actors.journal.journal import Folder, StoreError
+from actors.journal.journal import StateFolder, StoreError
 from tests.postgres import Server
 
 HOST = "localhost"
@@ -83,7 +83,7 @@ def test_a_server_whose_certificate_fits_is_used_and_all_of_it_is_encrypted(
 ) -> None:
     variables.setenv("PGAPPNAME", "of this test")  # others use the server, too
     address = secured.address(database)
-    folder = Folder(address).prepare()
+    folder = StateFolder(address).prepare()
     source = folder.journal("j", create=True)
     source.take_epoch(b"{}")
     with folder.hold("j"):
@@ -94,7 +94,7 @@ def test_a_server_whose_certificate_fits_is_used_and_all_of_it_is_encrypted(
         )
         assert secured.server.does(asked, at=secured.server.address(more="?sslmode=disable")) == [(True,)]
     source.close()
-    (found,) = looked_at(Asked(state=address, environ=os.environ))
+    (found,) = looked_at(DoctorOptions(state=address, environ=os.environ))
     assert ", TLS, a commit takes" in found.said
 
 
@@ -111,7 +111,7 @@ def test_a_certificate_that_does_not_fit_is_one_line(
 ) -> None:
     variables.setenv("PGSSLROOTCERT", str(getattr(secured, root, "/nowhere/root.crt")))
     address = secured.address(database, host)
-    for use in (lambda: Folder(address).prepare(), lambda: Folder(address).jobs()):
+    for use in (lambda: StateFolder(address).prepare(), lambda: StateFolder(address).jobs()):
         with pytest.raises(StoreError) as caught:
             use()
         said = str(caught.value)
@@ -123,9 +123,9 @@ def test_a_certificate_that_does_not_fit_is_one_line(
 def test_the_address_may_say_it_too(secured: Secured, database: str) -> None:
     """As k8s/ has it: the mode stands in the address."""
     said = f"&sslmode=verify-full&sslrootcert={secured.root}"
-    assert Folder(secured.address(database) + said).prepare().jobs() == []
+    assert StateFolder(secured.address(database) + said).prepare().jobs() == []
     with pytest.raises(StoreError, match="does not match host name"):
-        Folder(secured.address(database, "127.0.0.1") + said).prepare()
+        StateFolder(secured.address(database, "127.0.0.1") + said).prepare()
 
 
 def test_a_users_certificate_stands_for_a_password(
@@ -133,9 +133,9 @@ def test_a_users_certificate_stands_for_a_password(
 ) -> None:
     address = secured.address(database, user="certified")
     with pytest.raises(StoreError, match="requires a valid client certificate"):
-        Folder(address).prepare()
+        StateFolder(address).prepare()
     variables.setenv("PGSSLCERT", secured.cert)
     variables.setenv("PGSSLKEY", secured.key)
-    Folder(address).prepare().put_note("live", "j", b"1")
+    StateFolder(address).prepare().put_note("live", "j", b"1")
     with psycopg.connect(address) as connection:
         assert connection.execute("SELECT current_user").fetchone() == ("certified",)

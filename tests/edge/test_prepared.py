@@ -15,9 +15,9 @@ from yarl import URL
 from actors.ports.model import TRACEPARENT
 from actors.providers.messages.client import AnthropicModel
 from actors.providers.transport import aiohttp_transport, prebuilt_request
-from actors.providers.transport.aiohttp_transport import DirectRoad, Template
+from actors.providers.transport.aiohttp_transport import AiohttpTransport, RequestTemplate
 from actors.providers.transport.connection import HttpConnection
-from actors.providers.transport.prebuilt_request import Head, PreparedExchange
+from actors.providers.transport.prebuilt_request import PrebuiltExchange, RequestHead
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 from tests.edge.scripted import MESSAGE, Answer, Asked, Step, compact, http, scripted
@@ -28,14 +28,14 @@ HEAD_SENT = b"POST /v1/messages HTTP/1.1\r\nContent-Length: 1\r\n\r\n"
 EARLY_HINTS = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"
 
 
-async def road_to(url: str, connections_max: int = 10, connect_s: float = 5.0) -> DirectRoad:
-    road = DirectRoad(connections_max=connections_max, context=None, proxy=None, connect_s=connect_s)
+async def road_to(url: str, connections_max: int = 10, connect_s: float = 5.0) -> AiohttpTransport:
+    road = AiohttpTransport(connections_max=connections_max, context=None, proxy=None, connect_s=connect_s)
     headers = [("X-Api-Key", "abc"), ("content-type", "application/json"), ("x-many", "1"), ("x-many", "é")]
-    await road.take({PATH: Template(f"{url}{PATH}?beta=true", headers)})
+    await road.take({PATH: RequestTemplate(f"{url}{PATH}?beta=true", headers)})
     return road
 
 
-async def said(road: DirectRoad, body: bytes = BODY, timeout_s: float = 5.0) -> bytes:
+async def said(road: AiohttpTransport, body: bytes = BODY, timeout_s: float = 5.0) -> bytes:
     async with road.send(PATH, body, timeout_s=timeout_s, silence_s=None) as answer:
         assert answer.status == 200
         return await answer.read()
@@ -103,7 +103,8 @@ async def test_a_connection_is_kept_where_its_answer_was_read_and_closed_where_n
 
 
 @pytest.mark.parametrize(
-    "answer", [[Step.HANG], [http(MESSAGE)[0][:9], Step.HANG], [http(MESSAGE)[0][:-9], Step.HANG]]  # type: ignore[index]
+    "answer",
+    [[Step.HANG], [http(MESSAGE)[0][:9], Step.HANG], [http(MESSAGE)[0][:-9], Step.HANG]],  # type: ignore[index]
 )
 async def test_the_time_of_the_whole_exchange_ends_it_wherever_it_stands(answer: Answer) -> None:
     script = iter([answer, http(MESSAGE)])
@@ -180,9 +181,9 @@ async def test_who_finds_no_place_in_the_pool_was_not_sent() -> None:
         with pytest.raises(TimeoutError) as late:
             await said(road, timeout_s=0.01)
         assert not isinstance(late.value, aiohttp.ClientError)
-        patient = Head(next(iter(road._heads.values())).request, HEAD_SENT, connect_s=60)
+        patient = RequestHead(next(iter(road._heads.values())).request, HEAD_SENT, connect_s=60)
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(5) as limit, PreparedExchange(road._pool, patient, BODY, "", 0.01):
+            async with asyncio.timeout(5) as limit, PrebuiltExchange(road._pool, patient, BODY, "", 0.01):
                 pass
         assert not limit.expired(), "its own time is shorter than that to connect"
         first.cancel()
@@ -223,7 +224,7 @@ async def test_the_length_is_told_once_whatever_other_headers_end_like_it() -> N
     async with scripted(always(http(MESSAGE))) as server:
         road = await road_to(server.url)
         headers = [("X-Content-Length", "1"), ("x-said", "Content-Length: 1")]
-        await road.take({PATH: Template(f"{server.url}{PATH}", headers)})
+        await road.take({PATH: RequestTemplate(f"{server.url}{PATH}", headers)})
         await said(road)
         await road.close()
     (asked,) = server.asked
@@ -309,7 +310,7 @@ async def test_a_head_that_comes_with_the_end_of_the_time_is_no_leave_to_wait_on
     async with scripted(always([head, Step.HANG])) as server:
         road = await road_to(server.url)
         exchange = road.send(PATH, BODY, timeout_s=60, silence_s=None)
-        assert isinstance(exchange, prebuilt_request.PreparedExchange)
+        assert isinstance(exchange, prebuilt_request.PrebuiltExchange)
         feed = HttpConnection.data_received
 
         def late(connection: HttpConnection, data: bytes) -> None:

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from actors.branch.branch import Branch
-from actors.journal.journal import DiskFull, Folder, Journal, StoreError
+from actors.journal.journal import DiskFull, Journal, StateFolder, StoreError
 from actors.programs import loader
-from actors.routing.model_factory import Arming, encode, lend
+from actors.routing.model_factory import ConnectionSpec, encode, lend
 from actors.runtime.inline import InlineRuntime
 from cortex.journal import codec
 from cortex.state import commands, events
@@ -40,7 +40,7 @@ async def test_no_call_leaves_before_the_commit_that_holds_its_cause(tmp_path: P
         with pytest.raises(StoreError):
             async with asyncio.timeout(20):
                 await run.to_end()
-    source = Folder(tmp_path).journal("j")
+    source = StateFolder(tmp_path).journal("j")
     caused: list[commands.Command] = []
     turns = [turn for _, turn in source.turns()]
     if turns:
@@ -54,7 +54,7 @@ async def test_a_stale_instruction_is_refused_and_a_doubled_one_is_taken_once(tm
     model = FunctionModel(pause_s=0.001)
     runtime = InlineRuntime(lambda blob: model)
     branch = Branch("branch:0", runtime, lambda blob: model)
-    await branch.arm("j", encode(Arming(endpoint="test", given=lend(model))))
+    await branch.arm("j", encode(ConnectionSpec(endpoint="test", given=lend(model))))
     call = commands.Call(1, "0", 1, b"h" * 16, body("hello"), 8, 10_000, 30.0)
     message = msgspec.msgpack.encode([call])
     assert await branch.work("j", 2, branch.incarnation, 1, message) == branch.incarnation
@@ -71,7 +71,7 @@ async def test_a_reply_is_kept_until_a_channel_has_it_on_disk(tmp_path: Path) ->
     runtime = InlineRuntime(lambda blob: model)
     branch = Branch("branch:0", runtime, lambda blob: model)
     runtime._actors["branch:0"] = branch
-    await branch.arm("j", encode(Arming(endpoint="test", given=lend(model))))
+    await branch.arm("j", encode(ConnectionSpec(endpoint="test", given=lend(model))))
     call = commands.Call(1, "0", 1, b"h" * 16, body("hello"), 8, 10_000, 30.0)
     await branch.work("j", 1, branch.incarnation, 1, msgspec.msgpack.encode([call]))
     await asyncio.sleep(0.05)

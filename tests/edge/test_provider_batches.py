@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.ports.message_batches import Row, Standing, surely_not_made
+from actors.ports.message_batches import BatchRequest, BatchStatus, surely_not_made
 from actors.providers.credentials.credential import Credential
 from actors.providers.messages.batch_results import read_result
 from actors.providers.messages.client import AnthropicModel
@@ -28,8 +28,8 @@ CREDENTIAL = Credential(api_key=KEY)
 SOON = SimulatorSettings(error=0.0, batch_ms=5)
 
 
-def rows(count: int, lead: str = "r") -> list[Row]:
-    return [Row(f"{lead}{i}", body(f"Say a{i}")) for i in range(count)]
+def rows(count: int, lead: str = "r") -> list[BatchRequest]:
+    return [BatchRequest(f"{lead}{i}", body(f"Say a{i}")) for i in range(count)]
 
 
 def body(text: str) -> bytes:
@@ -54,10 +54,10 @@ async def simulated(road: str, settings: SimulatorSettings = SOON) -> AsyncItera
 ROADS = pytest.mark.parametrize("road", ["in process", "http"])
 
 
-async def ended(batches: Any, name: str) -> Standing:
+async def ended(batches: Any, name: str) -> BatchStatus:
     while True:
         found = await batches.look(name)
-        assert isinstance(found, Standing), found
+        assert isinstance(found, BatchStatus), found
         if found.ended:
             return found
         await asyncio.sleep(0.005)
@@ -86,7 +86,10 @@ async def test_the_list_goes_back_to_the_one_that_is_known(road: str) -> None:
     async with simulated(road, SimulatorSettings(batch_ms=60_000)) as batches:
         names = [await batches.submit(rows(i + 1), 5.0) for i in range(4)]
         since = await batches.listed(names[1], 0.0, 100)
-        assert [(each.name, each.requests, each.ended) for each in since] == [(names[3], 4, False), (names[2], 3, False)]
+        assert [(each.name, each.requests, each.ended) for each in since] == [
+            (names[3], 4, False),
+            (names[2], 3, False),
+        ]
         assert [each.name for each in await batches.listed("", 0.0, 1)] == [names[3]]
         assert len(await batches.listed("gone", 0.0, 100)) == 4
         assert await batches.listed("gone", since[0].created_at_s + 3600, 100) == []
@@ -114,7 +117,7 @@ async def test_each_row_has_its_own_failure(road: str) -> None:
     """Errored by its type, expired, cancelled: none of these was paid for."""
     settings = SimulatorSettings(error=0.0, batch_ms=5, faults={"overloaded": 0.5}, batch_expired=0.3)
     async with simulated(road, settings) as batches:
-        name = await batches.submit([*rows(60), Row("bad", b'{"model":"m"}')], 5.0)
+        name = await batches.submit([*rows(60), BatchRequest("bad", b'{"model":"m"}')], 5.0)
         await ended(batches, name)
         found = await read(batches, name)
     failures = [each for each in found.values() if isinstance(each, Failure)]
@@ -180,7 +183,11 @@ async def asked_of(script: Any, act: Any) -> tuple[Any, list[Asked]]:
     ("answer", "kind", "sure"),
     [
         (http({"error": {"type": "invalid_request_error", "message": "no"}}, 400), FailureKind.REJECTED, True),
-        (http({"error": {"type": "rate_limit_error", "message": "full"}}, 429, retry_after="7"), FailureKind.THROTTLED, True),
+        (
+            http({"error": {"type": "rate_limit_error", "message": "full"}}, 429, retry_after="7"),
+            FailureKind.THROTTLED,
+            True,
+        ),
         (http({"error": {"type": "overloaded_error", "message": "later"}}, 529), FailureKind.OVERLOADED, True),
         (http({"error": {"type": "api_error", "message": "oops"}}, 500), FailureKind.TRANSIENT, False),
         (http(b"bad gateway", 502, "text/plain"), FailureKind.TRANSIENT, False),

@@ -14,10 +14,10 @@ from actors.common.process_owner import this_owner
 from actors.driver.driver import Driver
 from actors.history.catalog import last_state
 from actors.jobs.opening import Opening
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
-from actors.worker.builtin_tools import Offered
+from actors.worker.builtin_tools import BuiltinTools
 from actors.workspace.tree import STORE
 from cortex.programs.ralph import Ralph
 from cortex.state.program import params_of
@@ -152,12 +152,12 @@ def test_when_the_quota_is_used_up_it_pauses_until_the_provider_names_and_goes_o
     assert answer["passed"] and answers(folder) == solved(ITEMS)
     assert 1 <= len(model.refused_at_s) <= 3 + AHEAD_S / 60, model.refused_at_s
     assert min(b - a for a, b in itertools.pairwise(model.refused_at_s[2:])) >= 60
-    assert RESET_S <= last_state(Folder(tmp_path / "state"), "j").at_s < RESET_S + 90, "the next probe finds out"
+    assert RESET_S <= last_state(StateFolder(tmp_path / "state"), "j").at_s < RESET_S + 90, "the next probe finds out"
     assert model.provider.tally.worked == answer["rounds"] == facts["paid_calls"]
 
 
 def test_every_worker_has_the_tools_that_the_program_names_with_the_parameters_that_it_names():
-    offered = {name: Offered().find(name) for name in Ralph.tools}
+    offered = {name: BuiltinTools().find(name) for name in Ralph.tools}
     assert all(offered.values())
     for name, function in Ralph.tools.items():
         said = [each for each in inspect.signature(offered[name]).parameters if each != "idempotency_key"]

@@ -13,10 +13,10 @@ from ray import cloudpickle, exceptions
 
 from actors.cluster import node_watchdog
 from actors.cluster.actor_classes import have_classes
-from actors.cluster.node_watchdog import Lifeline
+from actors.cluster.node_watchdog import NodeWatchdog
 from actors.cluster.ray_peer import RayPeer
-from actors.cluster.sockets.client import Lines
-from actors.ports.runtime import Away, Cut, Gone
+from actors.cluster.sockets.client import SocketConnections
+from actors.ports.runtime import ClusterLost, PeerGone, PeerUnavailable
 from tests.edge.virtual import virtually
 
 UNSCHEDULABLE = exceptions.ActorUnschedulableError("the node of its affinity is dead")
@@ -41,10 +41,10 @@ class Handle:
 class Runtime:
     """``found`` are the handles that looking the name up will give."""
 
-    def __init__(self, known: Handle | None, *found: Handle | Exception, lifeline: Lifeline | None = None) -> None:
+    def __init__(self, known: Handle | None, *found: Handle | Exception, lifeline: NodeWatchdog | None = None) -> None:
         self._known, self._found = known, list(found)
         self.lifeline = lifeline
-        self.lines = Lines(None, self.background)
+        self.lines = SocketConnections(None, self.background)
 
     def background(self, work: Any) -> None:
         raise NotImplementedError
@@ -56,7 +56,7 @@ class Runtime:
         self._known = None
 
     async def handle(self, name: str) -> Handle:
-        found = self._found.pop(0) if self._found else Gone(name)
+        found = self._found.pop(0) if self._found else PeerGone(name)
         if isinstance(found, Exception):
             raise found
         return found
@@ -65,13 +65,15 @@ class Runtime:
 @pytest.mark.parametrize(
     ("said", "means", "anew"),
     [
-        (exceptions.ActorUnavailableError("away", None), Away, False),
-        (exceptions.ActorDiedError(), Gone, True),
-        (UNSCHEDULABLE, Gone, True),
-        (exceptions.RaySystemError("the head is away"), Away, True),
+        (exceptions.ActorUnavailableError("away", None), PeerUnavailable, False),
+        (exceptions.ActorDiedError(), PeerGone, True),
+        (UNSCHEDULABLE, PeerGone, True),
+        (exceptions.RaySystemError("the head is away"), PeerUnavailable, True),
     ],
 )
-async def test_whoever_has_a_dead_actors_name_is_asked_next(said: Exception, means: type[Exception], anew: bool) -> None:
+async def test_whoever_has_a_dead_actors_name_is_asked_next(
+    said: Exception, means: type[Exception], anew: bool
+) -> None:
     runtime = Runtime(Handle(said), Handle("the next"))
     peer = RayPeer("channel:j", runtime, exceptions)  # type: ignore[arg-type]
     with pytest.raises(means) as caught:
@@ -85,7 +87,7 @@ async def test_whoever_has_a_dead_actors_name_is_asked_next(said: Exception, mea
 
 async def test_a_head_that_is_away_when_a_name_is_looked_up_is_away() -> None:
     peer = RayPeer("cortex", Runtime(None, exceptions.RpcError("no connection")), exceptions)  # type: ignore[arg-type]
-    with pytest.raises(Away):
+    with pytest.raises(PeerUnavailable):
         await peer.ask("hello")
 
 
@@ -98,14 +100,14 @@ def _cut(alive: Any, answer: Any) -> tuple[float, str]:
         async def nodes() -> tuple[str, ...]:
             return tuple(alive(clock()))
 
-        runtime = Runtime(Handle(answer() if callable(answer) else answer), lifeline=Lifeline("n", nodes, clock))
+        runtime = Runtime(Handle(answer() if callable(answer) else answer), lifeline=NodeWatchdog("n", nodes, clock))
         peer = RayPeer("channel:j", runtime, exceptions)  # type: ignore[arg-type]
         while True:
             try:
                 await peer.ask("hello")
-            except Cut as cut:
+            except ClusterLost as cut:
                 return clock(), str(cut)
-            except (Away, Gone):
+            except (PeerUnavailable, PeerGone):
                 await asyncio.sleep(0.5)
 
     return virtually(play())  # type: ignore[no-any-return]
@@ -144,7 +146,7 @@ def test_two_looks_that_failed_with_answers_between_them_are_no_long_silence() -
     """On a busy machine a look may take too long, now and then."""
 
     async def play() -> None:
-        line = Lifeline("n", lambda: _raised(RuntimeError("too busy")), asyncio.get_running_loop().time)
+        line = NodeWatchdog("n", lambda: _raised(RuntimeError("too busy")), asyncio.get_running_loop().time)
         for _ in range(3):
             await line.look()
             assert await line.hold(asyncio.sleep(node_watchdog.LOOK_S / 2, "well")) == "well"
@@ -155,7 +157,7 @@ def test_two_looks_that_failed_with_answers_between_them_are_no_long_silence() -
 
 def test_who_is_answered_looks_at_nothing() -> None:
     async def play() -> None:
-        line = Lifeline("n", lambda: _raised(AssertionError("looked")))
+        line = NodeWatchdog("n", lambda: _raised(AssertionError("looked")))
         for _ in range(5):
             assert await line.hold(asyncio.sleep(node_watchdog.LOOK_S / 2, "well")) == "well"
         question = asyncio.ensure_future(line.hold(asyncio.Event().wait()))
@@ -183,13 +185,15 @@ def test_a_class_that_ray_has_lost_is_our_own_and_put_back_where_ray_looks() -> 
     kv = SimpleNamespace(_internal_kv_put=lambda key, value, namespace: kept.update({(namespace, key): value}))
     worker = SimpleNamespace(function_actor_manager=Manager())
     for _ in range(2):
-        have_classes(worker, {"branch": Work}.__getitem__, lambda found: type("Modified", (found,), {}), kv, cloudpickle)
+        have_classes(
+            worker, {"branch": Work}.__getitem__, lambda found: type("Modified", (found,), {}), kv, cloudpickle
+        )
     job = SimpleNamespace(hex=lambda: "0a", binary=lambda: b"\n")
     branch = SimpleNamespace(
         class_name="Branch", module_name="m", function_id=SimpleNamespace(binary=lambda: b"hash")
     )  # fmt: skip
     assert worker.function_actor_manager._load_actor_class_from_gcs(job, branch).__mro__[1] is Work
-    (where, written), = kept.items()
+    ((where, written),) = kept.items()
     assert where == (b"fun", b"ActorClass:0a:hash")
     told = pickle.loads(written)
     assert pickle.loads(told["class"])().staff() == "here"

@@ -14,7 +14,7 @@ import pytest
 
 from actors.cluster import bootstrap
 from actors.cluster.bootstrap import (
-    Private,
+    PrivateRay,
     asked_again,
     checked_address,
     code_paths,
@@ -69,9 +69,7 @@ def test_an_address_where_nobody_listens_is_said_at_once(listener: socket.socket
     assert time.monotonic() - began_s < 1
 
 
-def test_an_address_that_stays_silent_is_said_soon(
-    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_address_that_stays_silent_is_said_soon(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "PROBE_S", 0.05)
     with pytest.raises(ClusterError, match="no answer"):
         checked_address(f"127.0.0.1:{listener.getsockname()[1]}")
@@ -106,7 +104,7 @@ def test_a_private_ray_has_a_folder_whose_sockets_have_short_paths(
     long = tmp_path / ("long" * 20)
     long.mkdir()
     monkeypatch.setattr(bootstrap.tempfile, "tempdir", str(long))
-    first, second = Private.prepare(), Private.prepare()
+    first, second = PrivateRay.prepare(), PrivateRay.prepare()
     try:
         assert len(first.folder) < 30
         assert oct(Path(first.folder).stat().st_mode)[-3:] == "700"
@@ -121,7 +119,7 @@ def test_a_private_ray_has_a_folder_whose_sockets_have_short_paths(
 def test_the_actors_of_a_private_ray_are_no_lower_than_its_driver_unless_the_user_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    private = Private("folder", "mark")
+    private = PrivateRay("folder", "mark")
     assert private.environ()["RAY_worker_niceness"] == "0"
     monkeypatch.setenv("RAY_worker_niceness", "5")
     assert private.environ()["RAY_worker_niceness"] == "5"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from actors.common.errors import ClearError
+from actors.common.errors import UserError
 from actors.common.process_owner import this_owner
 from actors.jobs.opening import Opening, resuming_batch
 from cortex.programs.batch import Batch
@@ -61,5 +61,5 @@ def test_a_job_that_was_cancelled_meanwhile_is_left_alone():
     stage.fail("refused")
     opening = _opening(stage)
     stage.turn(events.Stopped("bob", "cancel"))
-    with pytest.raises(ClearError, match="is not any more as it was"):
+    with pytest.raises(UserError, match="is not any more as it was"):
         resuming_batch(stage.k, opening, 2, ())

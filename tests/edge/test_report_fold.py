@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.history.annotated_turns import Reading, readings
+from actors.history.annotated_turns import JournalReader, readings
 from actors.jobs.summary import summary
 from actors.report.aggregate import fold
-from actors.report.figures import BINS_MAX, SEGMENTS_MAX, Figures
+from actors.report.figures import BINS_MAX, SEGMENTS_MAX, ReportFigures
 from actors.report.goal_details import stories
 from actors.report.goal_tree import CHILDREN_MAX, tree
 from actors.report.sentences import cautions
-from actors.report.sketches import Axis, Digest, Series, Top
+from actors.report.sketches import BinnedSeries, LargestValues, QuantileSketch, TimeAxis
 from cortex.state import events
 from cortex.state.changes import Ask, Resolve, Wait
 from cortex.state.program import Program
@@ -33,13 +33,13 @@ from tests.books import BEGUN_S, Book, row
 CHEAP = Price(input_usd_per_mtok=1, output_usd_per_mtok=2)  # type: ignore[arg-type]
 
 
-def folded(folder: Any, job: str = "job", **more: Any) -> tuple[Figures, list[Reading]]:
+def folded(folder: Any, job: str = "job", **more: Any) -> tuple[ReportFigures, list[JournalReader]]:
     """The figures of a job, and what they were read of."""
     found = readings(folder, job)
     return fold(found, **more), found
 
 
-def agrees(figures: Figures, told: dict[str, Any]) -> None:
+def agrees(figures: ReportFigures, told: dict[str, Any]) -> None:
     """Every figure that a report sums up by itself is the one that the job has."""
     assert (figures.calls, figures.attempts) == (told["calls"], told["attempts"])
     assert {kind: each.count for kind, each in figures.failures.items()} == told["failures"]
@@ -314,7 +314,7 @@ def test_memory_does_not_grow_with_the_job(tmp_path: Path) -> None:
 def test_quantiles_are_within_one_percent(seed: int) -> None:
     draw = random.Random(seed)
     values = sorted(draw.lognormvariate(0, 1.5) for _ in range(5_000))
-    digest = Digest()
+    digest = QuantileSketch()
     for value in values:
         digest.add(value)
     for share in (0.01, 0.5, 0.95, 0.999, 1.0):
@@ -329,7 +329,7 @@ def test_quantiles_are_within_one_percent(seed: int) -> None:
 
 @pytest.mark.parametrize("value", [1, 2, 3, 6, 9, 10, 57, 99])
 def test_small_whole_numbers_stand_in_their_own_bar(value: int) -> None:
-    digest = Digest()
+    digest = QuantileSketch()
     for each in range(1, value + 1):
         for _ in range(each):
             digest.add(each)
@@ -340,7 +340,7 @@ def test_small_whole_numbers_stand_in_their_own_bar(value: int) -> None:
 
 
 def test_an_empty_digest_and_one_of_zeros() -> None:
-    digest = Digest()
+    digest = QuantileSketch()
     assert (digest.quantile(0.5), digest.bars(False)) == (0.0, [])
     digest.add(0)
     digest.add(-1)
@@ -348,7 +348,7 @@ def test_an_empty_digest_and_one_of_zeros() -> None:
 
 
 def test_a_level_is_spread_over_the_bins_that_it_held_in() -> None:
-    series = Series(Axis(100.0, 110.0, 10))
+    series = BinnedSeries(TimeAxis(100.0, 110.0, 10))
     series.hold(101.5, 104.25, 2.0)
     series.hold(104.5, 104.75)
     series.hold(109.0, 111.0, 3.0)
@@ -358,7 +358,7 @@ def test_a_level_is_spread_over_the_bins_that_it_held_in() -> None:
 
 
 def test_the_largest_of_equals_are_the_first() -> None:
-    top = Top(3)
+    top = LargestValues(3)
     for name, weight in zip("abcdef", (1, 5, 2, 5, 5, 5), strict=True):
         top.offer(weight, name)
     assert top.largest() == ["b", "d", "e"]

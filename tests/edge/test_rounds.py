@@ -13,7 +13,7 @@ import pytest
 
 from actors.workspace import edits as editing
 from actors.workspace import folder_closed, folder_opened, folder_round
-from actors.workspace.snapshots import Keeping
+from actors.workspace.snapshots import FolderSnapshots
 from actors.workspace.tree import STORE, FolderRefused, tree_of
 
 KEY = "job/1/tool-1"
@@ -53,7 +53,9 @@ def state(folder: Path) -> dict[str, str]:
 
 def test_opened_it_is_checked_shown_and_claimed_and_at_the_end_nothing_of_ours_is_left(folder):
     seen = opened(folder, show=("sub",))
-    assert seen["check"] == {"passed": False, "exit": 1, "failing": 3, "said": "3 missing"} | {"found": seen["check"]["found"]}
+    assert seen["check"] == {"passed": False, "exit": 1, "failing": 3, "said": "3 missing"} | {
+        "found": seen["check"]["found"]
+    }
     view = seen["view"]
     assert [path for path, _ in view["files"]] == ["a.txt", "b.txt", "sub/c.sh"]
     assert view["texts"][0] == ["sub/c.sh", "#!/bin/sh\n", True] and view["more"] == 0
@@ -88,7 +90,12 @@ class Killed(BaseException):
 @pytest.mark.parametrize("after", [0, 1, 2, 3, 4, 5])
 def test_a_crash_anywhere_in_a_round_leaves_no_half_of_it_behind(folder, monkeypatch, after):
     """Every write that a round makes is the last one once."""
-    edits = [WRITE, APPEND, {"do": "write", "path": "sub/new/d.txt", "text": "d\n"}, {"do": "delete", "path": "sub/c.sh"}]
+    edits = [
+        WRITE,
+        APPEND,
+        {"do": "write", "path": "sub/new/d.txt", "text": "d\n"},
+        {"do": "delete", "path": "sub/c.sh"},
+    ]
     number = opened(folder)["number"]
     straight = folder.parent / "straight"
     os.system(f"cp -r {folder} {straight}")
@@ -148,7 +155,7 @@ def test_what_a_finished_round_left_stays_when_a_job_begins_anew(folder):
 def test_restored_are_contents_modes_links_and_folders_and_nothing_else_is_touched(folder):
     (folder / "link").symlink_to("a.txt")
     (folder / "empty").mkdir()
-    keeping = Keeping(folder)
+    keeping = FolderSnapshots(folder)
     keeping.claim("job")
     before = keeping.take(1)
     (folder / "sub" / "c.sh").unlink()
@@ -259,9 +266,9 @@ def _half_made(folder: Path, texts: dict[str, str]) -> None:
 def test_who_comes_to_a_folder_that_is_worked_on_waits_and_another_job_does_not_take_its_snapshots_away(folder):
     opened(folder)
     folder_closed(str(folder), "other/1/tool-1")
-    assert Keeping(folder).has(1)
+    assert FolderSnapshots(folder).has(1)
     order = []
-    with Keeping(folder).held("job"):
+    with FolderSnapshots(folder).held("job"):
         second = threading.Thread(target=lambda: order.append(opened(folder)["number"]))
         second.start()
         second.join(0.2)
@@ -322,6 +329,6 @@ def test_the_checks_own_file_cannot_be_changed_unless_the_user_says_so(folder):
 def test_a_check_that_a_crash_left_running_is_ended_before_anything_else(folder):
     number = opened(folder)["number"]
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as child:
-        Keeping(folder).note_check(child.pid)
+        FolderSnapshots(folder).note_check(child.pid)
         round_(folder, number, WRITE)
         assert child.wait(10) == -9

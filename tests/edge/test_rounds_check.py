@@ -12,7 +12,7 @@ import pytest
 
 from actors.common.process_owner import process_started
 from actors.workspace.check import SAID_BYTES_MAX, checked, script_of
-from actors.workspace.snapshots import Keeping
+from actors.workspace.snapshots import FolderSnapshots
 
 
 @pytest.fixture
@@ -26,15 +26,16 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def checking(folder: Path) -> Keeping:
+def checking(folder: Path) -> FolderSnapshots:
     """The folder, claimed."""
-    keeping = Keeping(folder)
+    keeping = FolderSnapshots(folder)
     keeping.claim("job")
     return keeping
 
 
 @pytest.mark.parametrize(
-    ("check", "passed", "exit_code", "failing", "said"), [
+    ("check", "passed", "exit_code", "failing", "said"),
+    [
         ("true", True, 0, None, ""),
         ("echo all passed; exit 1", False, 1, None, "all passed"),  # what it says is not what it finds
         ("echo 7 missing", True, 0, 7, "7 missing"),
@@ -92,7 +93,9 @@ def test_a_function_says_what_is_left(folder, checking, name, passed, failing, s
 
 def test_a_module_of_the_folder_is_found_and_none_in_place_of_the_standard_library(folder, checking):
     (folder / "part.py").write_text("left = 3\n")
-    (folder / "check.py").write_text("def passes(folder):\n    import json, part\n    return json.loads(str(part.left))\n")
+    (folder / "check.py").write_text(
+        "def passes(folder):\n    import json, part\n    return json.loads(str(part.left))\n"
+    )
     for name in ("pkgutil", "runpy", "json"):
         (folder / f"{name}.py").write_text("import os\nos._exit(0)\n")
     found = checked(checking, "check.py:passes", 20.0)
@@ -113,7 +116,9 @@ def test_what_a_check_reads_of_the_process_that_began_it_is_told_without_the_key
         "print(checked(keeping, 'tr \"\\\\0\" \"\\\\n\" < /proc/$PPID/environ; echo seen', 20.0)['said'])"
     )
     environ = {**os.environ, "ANTHROPIC_API_KEY": "sk-ant-very-secret", "PYTHONPATH": str(Path.cwd())}
-    ran = subprocess.run([sys.executable, "-c", code, str(folder)], env=environ, capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(folder)], env=environ, capture_output=True, text=True, check=True
+    )
     assert "seen" in ran.stdout and "very-secret" not in ran.stdout
 
 

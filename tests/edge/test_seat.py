@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from actors.cluster.sockets.serialization import cause_of, post
-from actors.ports.runtime import Away, Gone, Unbegun
+from actors.ports.runtime import ChannelNotStarted, PeerGone, PeerUnavailable
 from actors.runtime import ray_actor
-from actors.runtime.ray_actor import Seat, methods, process_class
+from actors.runtime.ray_actor import ActorHost, methods, process_class
 from cortex import __version__
 
 
@@ -77,7 +77,7 @@ class World:
 
     async def ask(self, method: str, *args: Any) -> bytes:
         if not self.cortex_lives:
-            raise Gone("cortex")
+            raise PeerGone("cortex")
         return self.headers if method == "observe" else b""
 
     async def end_self(self) -> None:
@@ -94,11 +94,11 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_actor, "settle", lambda: None)
     monkeypatch.setattr(FakeActor, "trouble", [])
     monkeypatch.setattr(FakeActor, "made", [])
-    monkeypatch.setattr(Seat, "_made", lambda self: FakeActor())
+    monkeypatch.setattr(ActorHost, "_made", lambda self: FakeActor())
 
 
-def _seat(role: str, world: World, again: bool = False) -> Seat:
-    return Seat(role, role, (), world, again)  # type: ignore[arg-type]
+def _seat(role: str, world: World, again: bool = False) -> ActorHost:
+    return ActorHost(role, role, (), world, again)  # type: ignore[arg-type]
 
 
 async def _until(done: Callable[[], bool]) -> None:
@@ -110,7 +110,7 @@ async def _until(done: Callable[[], bool]) -> None:
 async def test_a_new_channel_answers_only_when_it_was_told_to_begin() -> None:
     seat = _seat("channel", World())
     assert (await seat.call("hello", ()))[0] == __version__
-    with pytest.raises(Away, match="has not begun"):
+    with pytest.raises(PeerUnavailable, match="has not begun"):
         await seat.call("status", ())
     await seat.call("start", (b"opening",))
     assert await seat.call("status", ()) == b"fine"
@@ -118,7 +118,7 @@ async def test_a_new_channel_answers_only_when_it_was_told_to_begin() -> None:
 
 
 async def test_a_channel_that_came_back_begins_by_itself_and_whoever_asks_waits() -> None:
-    FakeActor.trouble += [Away("cortex"), Gone("cortex")]
+    FakeActor.trouble += [PeerUnavailable("cortex"), PeerGone("cortex")]
     seat = _seat("channel", World(), again=True)
     await _until(lambda: bool(FakeActor.made[-1].started))
     assert await seat.call("status", ()) == b"fine"
@@ -167,7 +167,7 @@ async def test_a_channel_works_on_until_a_cortex_is_there_for_the_run_that_takes
     seat = _seat("channel", world)
     await seat.call("start", (b"first",))
     world.cortex_lives = False
-    with pytest.raises(Gone):
+    with pytest.raises(PeerGone):
         await seat.call("start", (b"second",))
     assert await seat.call("status", ()) == b"fine"
     assert not FakeActor.made[-1].closed
@@ -178,16 +178,16 @@ async def test_a_channel_works_on_until_a_cortex_is_there_for_the_run_that_takes
 
 async def test_who_asks_a_channel_hears_whether_it_comes_back_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_actor, "COMING_BACK_S", 0.01)
-    FakeActor.trouble += [Away("cortex")] * 1_000
-    with pytest.raises(Away) as coming:
+    FakeActor.trouble += [PeerUnavailable("cortex")] * 1_000
+    with pytest.raises(PeerUnavailable) as coming:
         await _seat("channel", World(), again=True).call("status", ())
-    with pytest.raises(Unbegun):
+    with pytest.raises(ChannelNotStarted):
         await _seat("channel", World()).call("status", ())
-    assert not isinstance(coming.value, Unbegun)
+    assert not isinstance(coming.value, ChannelNotStarted)
 
 
 async def test_a_channel_that_a_driver_has_begun_meanwhile_does_not_begin_once_more() -> None:
-    FakeActor.trouble += [Away("cortex")]
+    FakeActor.trouble += [PeerUnavailable("cortex")]
     seat = _seat("channel", World(), again=True)
     await _until(lambda: not FakeActor.trouble)
     await seat.call("start", (b"opening",))
@@ -197,9 +197,9 @@ async def test_a_channel_that_a_driver_has_begun_meanwhile_does_not_begin_once_m
 
 
 async def test_a_channel_that_fails_to_begin_leaves_nothing_open() -> None:
-    FakeActor.trouble += [Away("cortex")]
+    FakeActor.trouble += [PeerUnavailable("cortex")]
     seat = _seat("channel", World())
-    with pytest.raises(Away, match="cortex"):
+    with pytest.raises(PeerUnavailable, match="cortex"):
         await seat.call("start", (b"opening",))
     assert FakeActor.made[-1].closed
 
@@ -315,7 +315,7 @@ def test_a_role_can_be_asked_what_its_actor_does(role: str, some: set[str]) -> N
 
 def test_an_actor_that_cancels_what_it_does_cancels_nobody_else() -> None:
     """It ends: whoever asked it is told that it is away, and tries again."""
-    assert isinstance(cause_of(asyncio.CancelledError(), "channel:j"), Away)
+    assert isinstance(cause_of(asyncio.CancelledError(), "channel:j"), PeerUnavailable)
     assert cause_of(error := ValueError("so"), "channel:j") is error
 
 
@@ -348,7 +348,7 @@ async def test_what_is_asked_and_answered_travels_as_one_string_of_bytes(monkeyp
     assert nothing == ()
 
 
-def _hosted(seat: Seat, method: str) -> Any:
+def _hosted(seat: ActorHost, method: str) -> Any:
     """The method of the class that Ray runs, on a seat."""
     hosted: Any = object.__new__(process_class("branch"))
     hosted.seat = seat
@@ -386,7 +386,7 @@ async def test_a_process_that_ends_lets_out_what_it_has_to_tell_once_its_actor_i
         await seat.call("start", (b"opening",))
     if how == "asked":
         await seat.call("close", ())
-        with pytest.raises(Unbegun):  # whoever closed it may have died before it ended the process
+        with pytest.raises(ChannelNotStarted):  # whoever closed it may have died before it ended the process
             await seat.call("status", ())
     elif how == "told to end":
         FakeActor.made[-1].over = True

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from actors.driver.sharding import Rounds
+from actors.driver.sharding import RoundWindows
 from actors.history.catalog import last_state
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from actors.maintenance.offline_edits import cancel, copy_results, shards_in
 from cortex.programs.batch import Batch
 from cortex.programs.shards import Shards
@@ -43,7 +43,7 @@ async def test_every_row_is_asked_and_written_once(tmp_path, count, ordered):
 
 async def test_each_shard_has_a_journal_with_its_rows_alone(tmp_path):
     await whole(tmp_path, FunctionModel(), ListSink()).to_end()
-    folder = Folder(tmp_path)
+    folder = StateFolder(tmp_path)
     assert shards_in(folder, "j") == ["j~1", "j~2", "j~3"]
     assert [last_state(folder, name).tally.succeeded for name in shards_in(folder, "j")] == [20, 20, 20]
     assert last_state(folder, "j").tally.succeeded == ROWS
@@ -65,7 +65,7 @@ async def test_a_run_that_dies_is_resumed_and_every_row_is_there_once(tmp_path, 
 async def test_a_sink_that_lost_rows_is_made_whole_again(tmp_path, left, ordered):
     await whole(tmp_path, FunctionModel(), sink := ListSink(), program=program(3, ordered)).to_end()
     sink.lose(ROWS - left)
-    assert copy_results(Folder(tmp_path), "j", sink, ROWS, 0, own=True) == ROWS
+    assert copy_results(StateFolder(tmp_path), "j", sink, ROWS, 0, own=True) == ROWS
     assert sorted(set(sink.keys())) == sorted(f"r{number}" for number in range(ROWS))
     assert len(sink.keys()) == ROWS
 
@@ -100,10 +100,10 @@ async def test_cancelled_at_rest_each_row_that_was_read_has_its_line(tmp_path):
     await whole(tmp_path, model, sink, limits=Limits(concurrency=4, window_rows=8)).crash_after(
         lambda: len(model.complete) > 9
     )
-    k = cancel(Folder(tmp_path), "j", "someone")
+    k = cancel(StateFolder(tmp_path), "j", "someone")
     assert k.outcome == "cancelled"
     lines = ListSink()
-    assert copy_results(Folder(tmp_path), "j", lines) == k.tally.succeeded + k.tally.failed
+    assert copy_results(StateFolder(tmp_path), "j", lines) == k.tally.succeeded + k.tally.failed
     assert len(set(lines.keys())) == len(lines.keys()) >= 9
 
 
@@ -139,7 +139,7 @@ def test_windows_hold_whole_rounds_however_the_source_gives_them():
             self.at += len(some)
             return msgspec.defstruct("W", ["rows", "position", "ended"])(tuple(some), self.at, self.at >= 11)
 
-    rounds = Rounds(Miser(), 3)
+    rounds = RoundWindows(Miser(), 3)
     sizes = []
     while not rounds.ended:
         sizes.append(len(rounds.read(1)))
@@ -151,7 +151,7 @@ async def test_an_interrupted_journal_of_a_shard_is_read_by_whoever_looks(tmp_pa
     await whole(tmp_path, model, ListSink(), limits=Limits(concurrency=4, window_rows=8)).crash_after(
         lambda: len(model.complete) > 20
     )
-    folder, found = Folder(tmp_path), ListSink()
+    folder, found = StateFolder(tmp_path), ListSink()
     with closing(folder.journal("j")) as source:
         assert source.seq > 1
     assert copy_results(folder, "j", found) >= 10

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from actors.journal.journal import Folder, StoreError
-from actors.journal.postgres.account_store import Accounts
-from actors.limits.budgets import SharedBooks, books_of, identity
+from actors.journal.journal import StateFolder, StoreError
+from actors.journal.postgres.account_store import DatabaseAccounts
+from actors.limits.budgets import SharedBudgets, books_of, identity
 from cortex.scheduler.budgets import BudgetRequest
 from policies.limits.limit import PoolCaps
 from policies.limits.slices import Budget, day_of
@@ -19,13 +19,13 @@ LABELS = {"team": "search"}
 DOLLAR = 10**9
 
 
-def _folder(path: Path) -> Folder:
-    return Folder(path).prepare()
+def _folder(path: Path) -> StateFolder:
+    return StateFolder(path).prepare()
 
 
-def _books(database: str, folder: Folder) -> SharedBooks:
+def _books(database: str, folder: StateFolder) -> SharedBudgets:
     found = books_of(folder, database)
-    assert isinstance(found, SharedBooks)
+    assert isinstance(found, SharedBudgets)
     return found
 
 
@@ -37,15 +37,15 @@ def _asked(job: str, used: int = 0, holds: int = 0, lacks: int = 0, day: int = 0
 
 
 @pytest.fixture
-def two(database: str, tmp_path: Path) -> tuple[SharedBooks, SharedBooks]:
-    Folder(database).prepare()
+def two(database: str, tmp_path: Path) -> tuple[SharedBudgets, SharedBudgets]:
+    StateFolder(database).prepare()
     one, other = (_books(database, _folder(tmp_path / name)) for name in "ab")
     one.put(Budget("team", "search", "day", 10 * DOLLAR, "ann", time.time()))
     return one, other
 
 
 def test_what_two_jobs_of_one_name_in_two_folders_may_spend_is_never_more_than_the_budget(
-    two: tuple[SharedBooks, SharedBooks],
+    two: tuple[SharedBudgets, SharedBudgets],
 ) -> None:
     used, holds = [0, 0], [0, 0]
     for turn in range(200):
@@ -60,7 +60,7 @@ def test_what_two_jobs_of_one_name_in_two_folders_may_spend_is_never_more_than_t
     assert len(budget.holdings) == 2
 
 
-def test_a_clock_ahead_of_the_servers_begins_no_new_day(two: tuple[SharedBooks, SharedBooks]) -> None:
+def test_a_clock_ahead_of_the_servers_begins_no_new_day(two: tuple[SharedBudgets, SharedBudgets]) -> None:
     one, other = two
     held = one.ask(_asked("j", 0, 0, lacks=9 * DOLLAR)).slices[0].upto_nusd
     tomorrow = day_of(time.time()) + 1
@@ -71,7 +71,7 @@ def test_a_clock_ahead_of_the_servers_begins_no_new_day(two: tuple[SharedBooks, 
 
 
 def test_a_name_that_is_taken_again_begins_with_nothing_and_what_was_used_stays_used(
-    two: tuple[SharedBooks, SharedBooks],
+    two: tuple[SharedBudgets, SharedBudgets],
 ) -> None:
     one, other = two
     held = one.ask(_asked("j", lacks=DOLLAR)).slices[0].upto_nusd
@@ -82,12 +82,12 @@ def test_a_name_that_is_taken_again_begins_with_nothing_and_what_was_used_stays_
 
 
 def test_a_state_folder_has_one_name_wherever_it_is_looked_at_from(tmp_path: Path, database: str) -> None:
-    one, other = _folder(tmp_path / "a"), Folder(database).prepare()
-    assert identity(one) == identity(_folder(tmp_path / "a")) != identity(other) == identity(Folder(database))
+    one, other = _folder(tmp_path / "a"), StateFolder(database).prepare()
+    assert identity(one) == identity(_folder(tmp_path / "a")) != identity(other) == identity(StateFolder(database))
 
 
 def test_accounts_are_shared_by_the_servers_clock(database: str) -> None:
-    one, other = Accounts(database), Accounts(database)
+    one, other = DatabaseAccounts(database), DatabaseAccounts(database)
     one.prepare()
     one.cap("pool", PoolCaps(concurrency=3, who="ann"))
     assert one.ask("pool", Claim(tenant="a", want=9, linger_s=1.0)).permits == 3

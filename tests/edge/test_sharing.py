@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.journal.journal import StoreError, Unreachable
+from actors.journal.journal import DatabaseUnreachable, StoreError
 from actors.limits import shared_accounts
-from actors.ports.runtime import Away
+from actors.ports.runtime import PeerUnavailable
 from policies.failures.route_choice import pool_name
 from policies.limits import tenancy
 from policies.limits.limit import PoolCaps
@@ -41,7 +41,7 @@ class Here:
     def ask(self, pool: str, asked: TenantRequest) -> TenantShare:
         assert pool == POOL
         if self.away:
-            raise Unreachable(self.away)
+            raise DatabaseUnreachable(self.away)
         self.ask_s.append(time.monotonic())
         return tenancy.ask(self.account, asked, time.monotonic())
 
@@ -127,12 +127,12 @@ def test_a_cortex_that_came_back_at_the_second_try_renews_its_shares_once(monkey
 
         async def first_away(prefix: str) -> tuple[str, ...]:
             if next(tries):
-                raise Away("the cluster's head")
+                raise PeerUnavailable("the cluster's head")
             return await names(prefix)
 
         monkeypatch.setattr(world, "names", first_away)
         cortex = world.start(again=True)
-        with pytest.raises(Away):
+        with pytest.raises(PeerUnavailable):
             await cortex.begin(True)
         assert _renewing() == 0, "nothing has begun"
         await cortex.begin(True)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import cortex
-from actors.simulator.api.provider import Provider
+from actors.simulator.api.provider import SimulatedProvider
 from actors.simulator.frontends.http_app import serve
 from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.reasoning.skills.tool_steps import act
@@ -164,14 +164,14 @@ def test_one_tool_may_do_the_work_of_others() -> None:
 # ------------------------------------------------------------------------------------------------ at the provider
 
 
-def turned(provider: Provider, conversation: Conversation, tokens: int = 200) -> Said:
+def turned(provider: SimulatedProvider, conversation: Conversation, tokens: int = 200) -> Said:
     outcome = provider.decide(request_body(conversation, "sim", tokens), 0.0)
     assert outcome.answer is not None, outcome.refusal
     return as_said(Reply(msgspec.json.encode(outcome.message()), outcome.answer.stop_reason, "sim", Usage()))
 
 
 def test_the_provider_answers_with_blocks() -> None:
-    provider = Provider(SimulatorSettings(error=0))
+    provider = SimulatedProvider(SimulatorSettings(error=0))
     said = turned(provider, talk())
     (use,) = said.uses
     assert (said.stop_reason, said.text, use.name, use.input) == ("tool_use", "", "read", {"item": "n1"})
@@ -184,12 +184,12 @@ def test_the_provider_answers_with_blocks() -> None:
 
 
 def test_errors_are_drawn_at_the_stated_share_and_tools_count_as_parts() -> None:
-    exact, wrong = Provider(SimulatorSettings(error=0)), Provider(SimulatorSettings(error=1))
+    exact, wrong = SimulatedProvider(SimulatorSettings(error=0)), SimulatedProvider(SimulatorSettings(error=1))
     assert turned(exact, talk()) != turned(wrong, talk())
     conversation, many = talk(), talk(tools=(READ, RECORD, *(ToolDef(f"t{at}") for at in range(500))))
     shares = []
     for each in (conversation, many):
-        provider = Provider(SimulatorSettings(seed=3))
+        provider = SimulatedProvider(SimulatorSettings(seed=3))
         right_one = turned(exact, each).blocks[0]
         said = [turned(provider, each).blocks for _ in range(400)]
         kept = [blocks for blocks in said if isinstance(blocks[0], ToolUse) and isinstance(right_one, ToolUse)

@@ -11,9 +11,9 @@ import anthropic
 import msgspec
 import pytest
 
-from actors.simulator.api.batches import Batches, NoSuchBatch
-from actors.simulator.api.provider import Provider
-from actors.simulator.frontends.http_app import Server, serve
+from actors.simulator.api.batches import NoSuchBatch, SimulatedBatchStore
+from actors.simulator.api.provider import SimulatedProvider
+from actors.simulator.frontends.http_app import SimulatorServer, serve
 from actors.simulator.request import BadRequest
 from actors.simulator.settings import SimulatorSettings
 
@@ -28,8 +28,10 @@ def rows(count: int) -> list[Any]:
     return [{"custom_id": f"row-{number}", "params": params(f"Say a{number}")} for number in range(count)]
 
 
-def batches(**settings: Any) -> Batches:
-    return Batches(Provider(SimulatorSettings(**{"error": 0.0, "batch_ms": 1_000, "latency_spread": 0, **settings})))
+def batches(**settings: Any) -> SimulatedBatchStore:
+    return SimulatedBatchStore(
+        SimulatedProvider(SimulatorSettings(**{"error": 0.0, "batch_ms": 1_000, "latency_spread": 0, **settings}))
+    )
 
 
 def body(requests: Any) -> bytes:
@@ -143,7 +145,7 @@ def test_pages() -> None:
 
 
 @asynccontextmanager
-async def running(**settings: Any) -> AsyncIterator[tuple[Server, anthropic.AsyncAnthropic]]:
+async def running(**settings: Any) -> AsyncIterator[tuple[SimulatorServer, anthropic.AsyncAnthropic]]:
     server = await serve(SimulatorSettings(**{"error": 0.0, "batch_ms": 10, **settings}))
     client = anthropic.AsyncAnthropic(api_key="k", base_url=server.url, max_retries=0, timeout=5.0)
     try:

@@ -12,7 +12,7 @@ import aiohttp
 import anthropic
 import pytest
 
-from actors.simulator.frontends.http_app import Server, serve
+from actors.simulator.frontends.http_app import SimulatorServer, serve
 from actors.simulator.settings import SimulatorSettings
 from tests.edge.neighbours import until
 
@@ -25,7 +25,7 @@ BODY: dict[str, Any] = {
 
 
 @asynccontextmanager
-async def broken(fault: str, **settings: Any) -> AsyncIterator[tuple[Server, aiohttp.ClientSession]]:
+async def broken(fault: str, **settings: Any) -> AsyncIterator[tuple[SimulatorServer, aiohttp.ClientSession]]:
     server = await serve(SimulatorSettings(error=0.0, faults={fault: 1.0}, **settings))
     try:
         async with aiohttp.ClientSession(headers=HEADERS) as session:
@@ -34,12 +34,14 @@ async def broken(fault: str, **settings: Any) -> AsyncIterator[tuple[Server, aio
         await server.close()
 
 
-async def read(server: Server, session: aiohttp.ClientSession, **more: Any) -> tuple[aiohttp.ClientResponse, bytes]:
+async def read(
+    server: SimulatorServer, session: aiohttp.ClientSession, **more: Any
+) -> tuple[aiohttp.ClientResponse, bytes]:
     async with session.post(server.url + "/v1/messages", json=BODY | more) as got:
         return got, await got.read()
 
 
-async def reads_in_vain(server: Server, session: aiohttp.ClientSession, **more: Any) -> None:
+async def reads_in_vain(server: SimulatorServer, session: aiohttp.ClientSession, **more: Any) -> None:
     """The server has done the work, the reader has waited a moment more for what does not come, and leaves."""
     reading = asyncio.create_task(read(server, session, **more))
     try:
@@ -50,7 +52,7 @@ async def reads_in_vain(server: Server, session: aiohttp.ClientSession, **more: 
         await asyncio.gather(reading, return_exceptions=True)
 
 
-def counts(server: Server) -> tuple[int, int]:
+def counts(server: SimulatorServer) -> tuple[int, int]:
     stats = server.provider.stats()
     return stats["worked"], stats["complete_answers"]
 

@@ -11,7 +11,7 @@ import urllib.request
 
 import pytest
 
-from actors.simulator.frontends.command import CannotListen, simulate
+from actors.simulator.frontends.command import ListenFailed, simulate
 from tests.structure import ROOT
 
 SOURCE = """
@@ -48,9 +48,9 @@ def test_an_address_that_is_taken_is_told_in_one_line() -> None:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         port = holder.getsockname()[1]
-        with pytest.raises(CannotListen, match=rf"^cannot listen on 127\.0\.0\.1 port {port}: [^\n]+$"):
+        with pytest.raises(ListenFailed, match=rf"^cannot listen on 127\.0\.0\.1 port {port}: [^\n]+$"):
             simulate(port=port)
-    with pytest.raises(CannotListen, match="a port is a number from 0 to 65535"):
+    with pytest.raises(ListenFailed, match="a port is a number from 0 to 65535"):
         simulate(port=99_999)
-    with pytest.raises(CannotListen, match=r"^cannot listen on no\.such\.host\.localhost port 0"):
+    with pytest.raises(ListenFailed, match=r"^cannot listen on no\.such\.host\.localhost port 0"):
         simulate(host="no.such.host.localhost")

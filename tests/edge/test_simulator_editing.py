@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from actors.simulator.reasoning.prompt_reader import Reading
+from actors.simulator.reasoning.prompt_reader import ParsedPrompt
 from actors.simulator.reasoning.skills.file_edits import AT_ONCE, edit
 from cortex.programs.parts.edits import FORM, edits_of
 
 ASKED = f"{FORM}\n\nTask\nFill it.{{limit}}\n\nCheck: c\n{{found}}\n\nGive the edits of this round."
 
 
-def reading(*found: str, limit: str = "") -> Reading:
-    return Reading(ASKED.format(found="\n".join(found), limit=limit))
+def reading(*found: str, limit: str = "") -> ParsedPrompt:
+    return ParsedPrompt(ASKED.format(found="\n".join(found), limit=limit))
 
 
 def test_what_is_missing_is_added_with_its_value_and_what_is_wrong_replaced():
@@ -38,4 +38,4 @@ def test_of_many_findings_a_few_are_dealt_with(limit, lines):
 def test_where_nothing_is_named_it_thinks_that_it_is_done_and_without_the_form_it_is_no_matter_of_edits():
     thought = edit(reading("all is well"))
     assert thought is not None and thought.right == "<done/>"
-    assert edit(Reading("a.txt: missing: 6 * 7\n\nWhat is missing?")) is None
+    assert edit(ParsedPrompt("a.txt: missing: 6 * 7\n\nWhat is missing?")) is None

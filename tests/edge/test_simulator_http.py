@@ -12,7 +12,7 @@ import aiohttp
 import anthropic
 import pytest
 
-from actors.simulator.frontends.http_app import Server, serve
+from actors.simulator.frontends.http_app import SimulatorServer, serve
 from actors.simulator.settings import SimulatorSettings
 
 HEADERS = {"x-api-key": "k", "anthropic-version": "2023-06-01"}
@@ -21,7 +21,7 @@ SAID = "one two three four five six seven eight nine ten"
 
 
 @asynccontextmanager
-async def running(**settings: Any) -> AsyncIterator[tuple[Server, anthropic.AsyncAnthropic]]:
+async def running(**settings: Any) -> AsyncIterator[tuple[SimulatorServer, anthropic.AsyncAnthropic]]:
     server = await serve(SimulatorSettings(**{"error": 0.0, **settings}))
     client = anthropic.AsyncAnthropic(api_key="sk-test", base_url=server.url, max_retries=0, timeout=5.0)
     try:

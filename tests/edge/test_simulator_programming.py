@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from actors.simulator.reasoning.prompt_reader import Reading
+from actors.simulator.reasoning.prompt_reader import ParsedPrompt
 from actors.simulator.reasoning.skills.code_snippets import program
 from actors.simulator.reasoning.skills.line_counts import tally
 from cortex.programs.parts.rlm_prompts import ShownTurn, code_of, writing
@@ -17,13 +17,13 @@ LINES = (
 )
 
 
-def read(question: str, context: object = LINES, told: tuple[ShownTurn, ...] = (), **more: object) -> Reading:
+def read(question: str, context: object = LINES, told: tuple[ShownTurn, ...] = (), **more: object) -> ParsedPrompt:
     given = {"returns": "number", "preview": 300, "told": told, "turn": 1, "turns": 8, "recurses": False} | more
     prompt = writing(question, context, **given)  # type: ignore[arg-type]
-    return Reading(prompt.user(), prompt.system())
+    return ParsedPrompt(prompt.user(), prompt.system())
 
 
-def written(reading: Reading) -> str:
+def written(reading: ParsedPrompt) -> str:
     thought = program(reading)
     assert thought is not None
     code = code_of(thought.right)
@@ -62,22 +62,22 @@ def test_it_follows_other_prompts_that_want_programs():
         "Write code in ```repl``` blocks. There are `context`, `llm_query(prompt)`, `llm_query_batched(prompts)` and"
         ' `answer`: set answer["content"] and answer["ready"] = True.'
     )
-    first = Reading(f"Answer the following: {COUNT}\n\nYour context is a str of 99 total characters.", system)
+    first = ParsedPrompt(f"Answer the following: {COUNT}\n\nYour context is a str of 99 total characters.", system)
     thought = program(first)
     assert thought is not None and thought.right.startswith("```repl\nprint(type(context)")
-    then = program(Reading(f"{first.text}\n\nREPL output:\n<class 'str'> 99", system))
+    then = program(ParsedPrompt(f"{first.text}\n\nREPL output:\n<class 'str'> 99", system))
     assert then is not None and 'answer["content"] = str(sum(numbers))\nanswer["ready"] = True' in then.right
     assert "llm_query_batched(" in then.right
 
 
 @pytest.mark.parametrize("text", ["How many are there?", "Write ```python code```.", "Question: x\nCall llm_map(x)."])
 def test_what_asks_for_no_program_gets_none(text):
-    assert program(Reading(text)) is None
+    assert program(ParsedPrompt(text)) is None
 
 
 def test_it_counts_lines_by_names_and_words():
-    thought = tally(Reading(f"{COUNT} Answer with a number alone.\n\n<lines>\n{LINES}</lines>"))
+    thought = tally(ParsedPrompt(f"{COUNT} Answer with a number alone.\n\n<lines>\n{LINES}</lines>"))
     assert thought is not None and (thought.right, thought.wrong) == ("2", ("3", "1"))
-    assert tally(Reading(f"How many of the lines are about trains?\n\n<lines>\n{LINES}</lines>")).right == "0"
-    assert tally(Reading("How many of the reviews mention a late delivery?")) is None
-    assert tally(Reading("How many words?\n\n<lines>\na\n</lines>")) is None
+    assert tally(ParsedPrompt(f"How many of the lines are about trains?\n\n<lines>\n{LINES}</lines>")).right == "0"
+    assert tally(ParsedPrompt("How many of the reviews mention a late delivery?")) is None
+    assert tally(ParsedPrompt("How many words?\n\n<lines>\na\n</lines>")) is None

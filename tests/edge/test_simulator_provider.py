@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.simulator.api.provider import Outcome, Provider
-from actors.simulator.counters import Memory
+from actors.simulator.api.provider import RequestOutcome, SimulatedProvider
+from actors.simulator.counters import IdentityCounter
 from actors.simulator.faults import FAULTS
 from actors.simulator.request import BadRequest, read
 from actors.simulator.settings import SettingsError, SimulatorSettings
@@ -26,11 +26,11 @@ def request(text: str = "Say hello", **more: Any) -> bytes:
     return msgspec.json.encode(plain | more)
 
 
-def provider(**settings: Any) -> Provider:
-    return Provider(SimulatorSettings(**{"error": 0.0, **settings}))
+def provider(**settings: Any) -> SimulatedProvider:
+    return SimulatedProvider(SimulatorSettings(**{"error": 0.0, **settings}))
 
 
-def names(outcomes: list[Outcome]) -> list[str]:
+def names(outcomes: list[RequestOutcome]) -> list[str]:
     return [each.fault.name if each.fault else "" for each in outcomes]
 
 
@@ -71,7 +71,11 @@ def test_a_bad_request_is_refused_in_the_providers_words(body: bytes, told: str)
 def test_reads_blocks_tool_results_and_identity() -> None:
     blocks = [{"type": "text", "text": "one"}, {"type": "tool_result", "tool_use_id": "t", "content": "two"}]
     use = {"type": "tool_use", "id": "t", "name": "look", "input": {"at": 1}}
-    turns = [{"role": "user", "content": "do"}, {"role": "assistant", "content": [use]}, {"role": "user", "content": blocks}]
+    turns = [
+        {"role": "user", "content": "do"},
+        {"role": "assistant", "content": [use]},
+        {"role": "user", "content": blocks},
+    ]
     asked = read(request(messages=turns, system=[{"type": "text", "text": "be"}]))
     assert (asked.text, asked.system) == ('do\n\nlook {"at":1}\n\none\n\ntwo', "be")
     plain, streamed = read(request()), read(request(stream=True))
@@ -220,7 +224,7 @@ def test_credit_in_money() -> None:
 # ------------------------------------------------------------------------------------------ limits
 
 
-def headers(sim: Provider, now_s: float) -> dict[str, str]:
+def headers(sim: SimulatedProvider, now_s: float) -> dict[str, str]:
     return {name.removeprefix("anthropic-ratelimit-"): told for name, told in sim.headers(now_s).items()}
 
 
@@ -321,7 +325,7 @@ def test_worked_out_is_not_delivered() -> None:
 
 
 def test_memory_is_bounded_and_says_what_it_forgot() -> None:
-    memory = Memory(100)
+    memory = IdentityCounter(100)
     assert [memory.see(7), memory.answer(7), memory.see(7), memory.answer(7)] == [0, 0, 1, 1]
     for name in range(1_000, 1_040):
         memory.see(name)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.simulator import random_draws, tokenizer
-from actors.simulator.api.reasoner import SHARE_MAX, Answer, Reasoner, error_share, nesting
+from actors.simulator.api.reasoner import SHARE_MAX, Reasoner, SimulatedAnswer, error_share, nesting
 from actors.simulator.reasoning.skills import SKILLS, Thought
 from actors.simulator.request import BadRequest, read
 
@@ -24,7 +24,7 @@ def request(text: str, **more: Any) -> bytes:
     return msgspec.json.encode(plain | more)
 
 
-def answer(text: str, **more: Any) -> Answer:
+def answer(text: str, **more: Any) -> SimulatedAnswer:
     return EXACT.answer(read(request(text, **more)), 0)
 
 
@@ -375,10 +375,16 @@ def test_the_token_rule_is_as_stated() -> None:
 
 def test_draws_are_even_and_apart() -> None:
     many = [
-        random_draws.draw(3, random_draws.identity(b"%d" % number), seen, random_draws.FAULT) for number in range(500) for seen in (0, 1)
+        random_draws.draw(3, random_draws.identity(b"%d" % number), seen, random_draws.FAULT)
+        for number in range(500)
+        for seen in (0, 1)
     ]
     assert all(0 <= each < 1 for each in many)
     assert abs(sum(many) / len(many) - 0.5) < 0.03
     assert len(set(many)) == len(many)
-    assert random_draws.draw(3, 7, 0, random_draws.FAULT) != random_draws.draw(3, 7, 0, random_draws.ERROR) != random_draws.draw(4, 7, 0, random_draws.ERROR)
+    assert (
+        random_draws.draw(3, 7, 0, random_draws.FAULT)
+        != random_draws.draw(3, 7, 0, random_draws.ERROR)
+        != random_draws.draw(4, 7, 0, random_draws.ERROR)
+    )
     assert random_draws.identity(b"a body") == 0x979B78863FDAF4CF  # the same in every process and release

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.planning.row_sizes import Sizes
+from actors.planning.row_sizes import RowSizes
 from cortex.calls.request import question_hash
 from cortex.programs.batch import Batch
 from cortex.programs.table import Table
@@ -26,7 +26,7 @@ TEXTS = ("short", 'a "quoted" line\nand another', "Grüße, 漢字 and ﷺ", "ta
 def test_rows_of_a_table(more: dict[str, Any], endpoint: str) -> None:
     """The quick way and the whole one; a bound may be a little above, where JSON writes a character out."""
     program = Table(prompt="Label: {{text}}!", **more)
-    sizes = Sizes(program, "m", 90, endpoint)
+    sizes = RowSizes(program, "m", 90, endpoint)
     given = [json.dumps({"text": text, "row": place}, ensure_ascii=False).encode() for place, text in enumerate(TEXTS)]
     for place, row in enumerate(given):
         sizes.row(Row(str(place), row))
@@ -41,7 +41,7 @@ def test_rows_of_a_table(more: dict[str, Any], endpoint: str) -> None:
 
 
 def test_requests_weigh_what_they_are_and_pictures_what_they_cost() -> None:
-    sizes = Sizes(Batch(), "m", 90)
+    sizes = RowSizes(Batch(), "m", 90)
     picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * 900_000}}
     asked = json.dumps({"model": "m", "messages": [{"role": "user", "content": [picture]}]}).encode()
     sizes.row(Row("a", body("hello"), 8))

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from actors.cluster.sockets import addresses, client
-from actors.cluster.sockets.addresses import Sockets, sockets_of
-from actors.cluster.sockets.client import Line, Lines
-from actors.ports.runtime import Away
+from actors.cluster.sockets.addresses import SocketAddresses, sockets_of
+from actors.cluster.sockets.client import SocketConnection, SocketConnections
+from actors.ports.runtime import PeerUnavailable
 from tests.edge.neighbours import NAME, Actor, Node, a_node, until
 
 
@@ -39,7 +39,7 @@ async def test_where_a_line_breaks_off_the_actor_is_away_and_its_next_process_is
     waiting = asyncio.create_task(line.ask("wait", ()))
     await asyncio.sleep(0.01)
     line.transport.abort()  # as if its process were killed
-    with pytest.raises(Away):
+    with pytest.raises(PeerUnavailable):
         await waiting
     await node.opened(Actor("second"))
     assert node.lines.to(NAME) is None, "until it is found it is asked by Ray"
@@ -66,7 +66,7 @@ async def test_a_socket_that_a_dead_process_left_behind_is_nobody(node: Node) ->
 async def test_a_process_that_is_forked_off_does_not_hold_a_line_that_its_parent_had() -> None:
     ours, theirs = socket.socketpair()
     loop = asyncio.get_running_loop()
-    transport, _ = await loop.connect_accepted_socket(addresses.Letters, ours)
+    transport, _ = await loop.connect_accepted_socket(addresses.FramedSocket, ours)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # there are threads; the child does nothing with them
         child = os.fork()
@@ -125,7 +125,7 @@ def test_whoever_asks_a_process_that_is_killed_hears_of_it_though_a_child_of_it_
             waiting = asyncio.create_task((await node.line()).ask(method, ()))
             await asyncio.sleep(0.3)
             process.kill()
-            with pytest.raises(Away):
+            with pytest.raises(PeerUnavailable):
                 async with asyncio.timeout(10):
                     await waiting
             node.lines._looked_s.clear()
@@ -210,11 +210,11 @@ async def test_another_node_of_this_machine_and_another_release_are_not_asked_he
 ) -> None:
     here = node.sockets.path(NAME)
     folder = str(Path(here).parent.parent)
-    assert Sockets(folder, "m").path(NAME) != here
+    assert SocketAddresses(folder, "m").path(NAME) != here
     monkeypatch.setattr(addresses, "__version__", "another")
     assert node.sockets.path(NAME) != here
     assert sockets_of(None, "n") is None
-    assert Lines(None, node.background).to(NAME) is None
+    assert SocketConnections(None, node.background).to(NAME) is None
 
 
 async def test_no_more_lines_than_a_process_may_have_files(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +254,7 @@ def test_a_line_serves_the_loop_that_it_was_made_in(monkeypatch: pytest.MonkeyPa
             runner.run(_closed(node))
 
 
-async def _seen(node: Node) -> Line | None:
+async def _seen(node: Node) -> SocketConnection | None:
     return node.lines.to(NAME)
 
 

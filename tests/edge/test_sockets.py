@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from ray import exceptions
 
-from actors.cluster.node_watchdog import Lifeline
+from actors.cluster.node_watchdog import NodeWatchdog
 from actors.cluster.ray_peer import RayPeer
 from actors.cluster.sockets import addresses, client
-from actors.cluster.sockets.addresses import Sockets
-from actors.cluster.sockets.client import Line, Lines
-from actors.cluster.sockets.server import Listener
-from actors.ports.runtime import Away, ClusterError, Gone, Unbegun
+from actors.cluster.sockets.addresses import SocketAddresses
+from actors.cluster.sockets.client import SocketConnection, SocketConnections
+from actors.cluster.sockets.server import SocketServer
+from actors.ports.runtime import ChannelNotStarted, ClusterError, PeerGone, PeerUnavailable
 from tests.edge.neighbours import NAME, Actor, Node, Unreadable, a_node, until
 
 
@@ -50,7 +50,7 @@ async def test_each_question_has_its_own_answer_however_they_overtake_each_other
 
 
 async def test_letters_are_put_together_from_whatever_pieces_they_come_in() -> None:
-    class Kept(addresses.Letters):
+    class Kept(addresses.FramedSocket):
         def __init__(self) -> None:
             super().__init__()
             self.kept: list[tuple[int, bytes]] = []
@@ -59,7 +59,7 @@ async def test_letters_are_put_together_from_whatever_pieces_they_come_in() -> N
             self.kept.append((number, letter))
 
     written = bytearray()
-    sender = addresses.Letters()
+    sender = addresses.FramedSocket()
     sender.transport = SimpleNamespace(is_closing=lambda: False, write=written.extend)
     letters = [(number, b"x" * size) for number, size in enumerate([0, 1, 5, 40, 0, 300])]
     for letter in letters:
@@ -71,7 +71,9 @@ async def test_letters_are_put_together_from_whatever_pieces_they_come_in() -> N
         assert taker.kept == letters, piece
 
 
-@pytest.mark.parametrize("error", [ClusterError("one line"), Unbegun("not yet"), Gone("x"), ValueError("y")])
+@pytest.mark.parametrize(
+    "error", [ClusterError("one line"), ChannelNotStarted("not yet"), PeerGone("x"), ValueError("y")]
+)
 async def test_what_the_actor_raises_is_raised_where_it_was_asked(node: Node, error: Exception) -> None:
     await node.opened(Actor())
     with pytest.raises(type(error)) as caught:
@@ -110,7 +112,7 @@ async def test_whatever_is_raised_whoever_asked_does_not_wait_for_ever(node: Nod
 async def test_an_actor_that_ends_and_cancels_what_it_does_is_away_and_nobody_who_asks_is_cancelled(node: Node) -> None:
     await node.opened(Actor())
     line = await node.line()
-    with pytest.raises(Away):
+    with pytest.raises(PeerUnavailable):
         await line.ask("raise", (asyncio.CancelledError(),))
     assert line.serves
 
@@ -175,7 +177,7 @@ async def test_another_user_at_the_other_end_is_not_spoken_with(
     judged: list[bool] = []
 
     def is_ours(transport: Any) -> bool:
-        asks = isinstance(transport.get_protocol(), Line)
+        asks = isinstance(transport.get_protocol(), SocketConnection)
         with monkeypatch.context() as other:
             other.setattr(os, "geteuid", lambda: mine + (1 if asks == (side == "asks") else 0))
             judged.append(ours(transport))
@@ -186,7 +188,7 @@ async def test_another_user_at_the_other_end_is_not_spoken_with(
     await node.background.done()
     await until(lambda: False in judged)
     if (found := node.lines.to(NAME)) is not None:
-        with pytest.raises(Away):
+        with pytest.raises(PeerUnavailable):
             await found.ask("say", ())
     assert actor.heard == []
 
@@ -194,11 +196,11 @@ async def test_another_user_at_the_other_end_is_not_spoken_with(
 async def test_where_a_path_is_too_long_there_is_no_socket(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     folder = Path(node.sockets.path(NAME)).parent.parent / ("x" * 70)
     folder.mkdir()
-    far = Sockets(str(folder), "n")
+    far = SocketAddresses(str(folder), "n")
     with caplog.at_level("INFO", "cortex.socket"):
-        await Listener(far, NAME, Actor().call).open()
+        await SocketServer(far, NAME, Actor().call).open()
     assert "too long" in caplog.text
-    assert Lines(far, node.background).to(NAME) is None
+    assert SocketConnections(far, node.background).to(NAME) is None
     assert node.background.tasks == []
 
 
@@ -208,9 +210,9 @@ async def test_where_a_path_is_too_long_there_is_no_socket(node: Node, caplog: p
 class Ray:
     """An actor as Ray shows it, and a runtime that finds it."""
 
-    lifeline: Lifeline | None = None
+    lifeline: NodeWatchdog | None = None
 
-    def __init__(self, found: Lines, answer: Any) -> None:
+    def __init__(self, found: SocketConnections, answer: Any) -> None:
         self.lines = found
         self._answer = answer
         self.asked: list[str] = []
@@ -259,8 +261,8 @@ async def test_what_became_of_one_whose_line_broke_off_is_asked_of_ray(node: Nod
     await asyncio.sleep(0.01)
     listener.close()
     line.transport.abort()
-    with pytest.raises(Away):
+    with pytest.raises(PeerUnavailable):
         await waiting
-    with pytest.raises(Gone):
+    with pytest.raises(PeerGone):
         await peer.ask("status")
     assert ray.asked == ["status"]

@@ -17,7 +17,7 @@ import pytest
 from actors.files import duplicates, line_reader
 from actors.files.batch_request import LINE_BYTES_MAX
 from actors.files.sources import row_source
-from actors.files.sources.row_source import BatchSource, Check, Problem, SourceError, Window
+from actors.files.sources.row_source import BatchSource, InputCheck, InputProblem, SourceError, SourceWindow
 from tests.structure import ROOT
 
 
@@ -47,7 +47,7 @@ def open_source(tmp_path):
         yield make
 
 
-def windows(read_from: BatchSource, rows_max: int = 3) -> list[Window]:
+def windows(read_from: BatchSource, rows_max: int = 3) -> list[SourceWindow]:
     found = []
     while not found or not found[-1].ended:
         found.append(read_from.read(rows_max))
@@ -64,7 +64,7 @@ def keys(read_from: BatchSource, rows_max: int = 3) -> list[str]:
 def test_check_of_a_good_input(open_source):
     content = lines(25)
     check = open_source(content).check()
-    assert check == Check(25, 0, (), 0, 0, len(content), check.digest, ("m",))
+    assert check == InputCheck(25, 0, (), 0, 0, len(content), check.digest, ("m",))
 
 
 def test_check_tells_bad_lines_apart(open_source):
@@ -72,8 +72,8 @@ def test_check_tells_bad_lines_apart(open_source):
     check = open_source(content).check()
     assert (check.rows, check.refused, check.unreadable, check.problems_more) == (3, 1, 2, 0)
     assert [problem.line for problem in check.problems] == [3, 4, 5]
-    assert check.problems[1] == Problem(4, "max_tokens is -1: it must not be negative")
-    assert check.problems[2] == Problem(5, "custom_id 'a' stands on line 1 already: give another")
+    assert check.problems[1] == InputProblem(4, "max_tokens is -1: it must not be negative")
+    assert check.problems[2] == InputProblem(5, "custom_id 'a' stands on line 1 already: give another")
     assert check.models == ("m", "n")
 
 
@@ -108,7 +108,7 @@ def test_a_hash_shared_by_two_names_is_not_a_double(open_source, monkeypatch):
     content = line("a") + line("b") + line("a") + line("cc") + line("dd")
     read_from = open_source(content)
     assert read_from.check().unreadable == 1
-    assert read_from.check().problems == (Problem(3, "custom_id 'a' stands on line 1 already: give another"),)
+    assert read_from.check().problems == (InputProblem(3, "custom_id 'a' stands on line 1 already: give another"),)
     assert keys(read_from) == ["a", "b", "cc", "dd"]
 
 
@@ -123,7 +123,7 @@ def test_the_first_of_doubled_rows_is_read_from_any_place(open_source):
 
 
 def test_hashes_take_eight_bytes_a_name():
-    hashes = duplicates.Hashes()
+    hashes = duplicates.HashBuckets()
     for number in range(100_000):
         hashes.add(f"row-{number}")
     taken = sum(sys.getsizeof(bucket) for bucket in hashes._buckets)
@@ -170,7 +170,7 @@ def test_windows_hold_so_many_rows_and_the_last_says_so(open_source, count, rows
 def test_reading_at_the_end_is_an_empty_window(open_source):
     read_from = open_source(lines(2))
     assert read_from.read(5).ended
-    assert read_from.read(5) == Window((), len(lines(2)), True)
+    assert read_from.read(5) == SourceWindow((), len(lines(2)), True)
 
 
 def test_a_window_of_long_rows_ends_early(open_source, monkeypatch):

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from actors.files import batch_request
-from actors.files.batch_request import HEADERS, LINE_BYTES_MAX, PARAMS, ROLES, BadLine, RowRules
+from actors.files.batch_request import HEADERS, LINE_BYTES_MAX, PARAMS, ROLES, InvalidRow, RowRules
 from cortex.state.events import Row
 
 MESSAGES = [{"role": "user", "content": "hello"}]
@@ -206,7 +206,7 @@ UNREADABLE = [
 
 @pytest.mark.parametrize("line, said", UNREADABLE, ids=[said[:40] for _, said in UNREADABLE])
 def test_unreadable(line, said):
-    with pytest.raises(BadLine) as bad:
+    with pytest.raises(InvalidRow) as bad:
         read(line + b"\n")
     assert said in str(bad.value)
     assert "\n" not in str(bad.value) and len(str(bad.value)) < 300
@@ -217,7 +217,7 @@ def test_depth_is_bounded_even_where_only_our_decoder_says_so(monkeypatch):
         raise RecursionError
 
     monkeypatch.setattr(batch_request, "_decode", decode)
-    with pytest.raises(BadLine, match="nested too deeply"):
+    with pytest.raises(InvalidRow, match="nested too deeply"):
         read(line_of())
 
 

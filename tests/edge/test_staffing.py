@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from actors.channel.dispatch import dispatcher
-from actors.channel.dispatch.branch_links import LEVEL_BITS_MAX, Link, Links
-from actors.ports.runtime import Away, Gone
+from actors.channel.dispatch.branch_links import LEVEL_BITS_MAX, BranchLink, BranchLinks
+from actors.ports.runtime import PeerGone, PeerUnavailable
 from cortex.state.state import flight_key
 from policies.failures.failure import FailureKind
 from tests.edge.test_dispatch import FakeBranch, Scene, call, until
@@ -54,7 +54,7 @@ async def test_a_branch_that_leaves_finishes_what_it_has_and_gets_nothing_more()
     one, two = FakeBranch("a"), FakeBranch("b")
     scene = Scene(one, two)
     dispatch = await scene.meet()
-    one.before = [Away() for _ in range(3)]
+    one.before = [PeerUnavailable() for _ in range(3)]
     dispatch.send([call(goal) for goal in range(1, 61)])
     await until(lambda: bool(two.taken))
     dispatch.staffed(("b",))
@@ -85,7 +85,7 @@ async def test_a_message_that_was_sent_twice_and_left_alone_goes_to_another() ->
     one, two = FakeBranch("a"), FakeBranch("b")
     scene = Scene(one, two)
     dispatch = await scene.meet()
-    one.before, one.draining = [Away()], True
+    one.before, one.draining = [PeerUnavailable()], True
     dispatch.send([call(1)])
     await until(lambda: two.taken == [(1, 1)])
     assert (one.taken, scene.lost) == ([], [])
@@ -114,7 +114,7 @@ async def test_a_message_that_a_draining_branch_had_heard_is_not_sent_to_another
     one, two = FakeBranch("a"), FakeBranch("b")
     scene = Scene(one, two)
     dispatch = await scene.meet()
-    one.after = [Away()]
+    one.after = [PeerUnavailable()]
     dispatch.send([call(1)])
     await until(lambda: one.taken == [(1, 1)])
     one.draining = True
@@ -165,7 +165,7 @@ async def test_a_branch_whose_end_the_cluster_has_seen_is_not_waited_for(trouble
     await until(lambda: len(one.taken) + len(two.taken) == 100)
     held = [goal for goal, _ in one.taken]
     if trouble == "away":
-        one.before = [Away() for _ in range(10_000)]
+        one.before = [PeerUnavailable() for _ in range(10_000)]
     one.silent = trouble == "silent"
     await asyncio.sleep(0.02)
     assert scene.lost == [], "silence proves nothing"
@@ -202,7 +202,7 @@ async def test_a_call_on_its_way_is_not_taken_for_a_forgotten_one() -> None:
     dispatch = await scene.meet()
     link = dispatch._links.get("a")
     assert link is not None
-    branch.before = [Away() for _ in range(1_000_000)]
+    branch.before = [PeerUnavailable() for _ in range(1_000_000)]
     dispatch.send([call(1)])
     for _ in range(3):
         await dispatch._audit(link)
@@ -220,16 +220,16 @@ async def test_a_branch_that_is_gone_while_it_leaves_is_forgotten() -> None:
     dispatch.send([call(goal) for goal in range(1, 101)])
     await until(lambda: len(one.taken) + len(two.taken) == 100)
     dispatch.staffed(("b",))
-    one.before = [Gone()]
+    one.before = [PeerGone()]
     await until(lambda: bool(scene.lost))
     assert len(dispatch._links) == 1
     assert ("missed", "a") not in scene.runtime.cortex.told
     await dispatch.close(forget=False)
 
 
-def _linked(count: int, concurrency: int = 100) -> tuple[Links, list[Link]]:
-    links = Links(concurrency)
-    some = [Link(f"branch:{place}", FakeBranch(f"branch:{place}")) for place in range(count)]  # type: ignore[arg-type]
+def _linked(count: int, concurrency: int = 100) -> tuple[BranchLinks, list[BranchLink]]:
+    links = BranchLinks(concurrency)
+    some = [BranchLink(f"branch:{place}", FakeBranch(f"branch:{place}")) for place in range(count)]  # type: ignore[arg-type]
     for link in some:
         links.add(link)
     return links, some
@@ -292,9 +292,7 @@ def test_choosing_costs_the_same_for_any_number_of_branches() -> None:
             assert link is not None
             link.out[goal] = call(goal)
             links.look(link)
-        assert max(map(Link.burden, some)) - min(map(Link.burden, some)) <= 1 << LEVEL_BITS_MAX
+        assert max(map(BranchLink.burden, some)) - min(map(BranchLink.burden, some)) <= 1 << LEVEL_BITS_MAX
         return taken
 
     assert steps(400) <= steps(4) + 400
-
-

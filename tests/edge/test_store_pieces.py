@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from actors.journal.journal import Fenced, Folder, Journal
+from actors.journal.journal import Fenced, Journal, StateFolder
 from cortex.journal import codec
 from cortex.journal.snapshots import SplitSnapshot
 from cortex.state import events
@@ -22,12 +22,12 @@ TERMS = JobTerms(
 
 
 @pytest.fixture
-def folder(state: str) -> Folder:
-    return Folder(state).prepare()
+def folder(state: str) -> StateFolder:
+    return StateFolder(state).prepare()
 
 
 @pytest.fixture
-def mine(folder: Folder) -> Iterator[Journal]:
+def mine(folder: StateFolder) -> Iterator[Journal]:
     made = folder.journal("j", create=True)
     made.take_epoch(b"{}")
     yield made
@@ -57,7 +57,7 @@ def _count(source: Journal) -> int:
     return source._storage.count_pieces(None)
 
 
-def test_a_snapshot_in_pieces_is_read_whole(folder: Folder, mine: Journal) -> None:
+def test_a_snapshot_in_pieces_is_read_whole(folder: StateFolder, mine: Journal) -> None:
     mine.append([_turn(float(at)) for at in range(1, 10)])
     before = mine.size_bytes()
     _pieces(mine, 1, 3)
@@ -103,7 +103,7 @@ def test_one_whose_pieces_are_not_there_is_passed_over(mine: Journal) -> None:
     assert (mine.latest_snapshot(), mine.replay_from()) == (None, 0), "all is replayed"
 
 
-def test_another_life_goes_on_with_them(folder: Folder, mine: Journal) -> None:
+def test_another_life_goes_on_with_them(folder: StateFolder, mine: Journal) -> None:
     mine.append([_turn(1.0), _turn(2.0)])
     assert (mine.pieces().generation, mine.pieces().next, mine.pieces().held) == (1, 1, 0)
     _pieces(mine, 1, 3)
@@ -125,7 +125,7 @@ def test_another_life_goes_on_with_them(folder: Folder, mine: Journal) -> None:
     other.close()
 
 
-def test_a_snapshot_that_is_replaced_while_it_is_read_is_looked_for_again(folder: Folder, mine: Journal) -> None:
+def test_a_snapshot_that_is_replaced_while_it_is_read_is_looked_for_again(folder: StateFolder, mine: Journal) -> None:
     mine.append([_turn(1.0), _turn(2.0)])
     _pieces(mine, 1, 1)
     blob, whole = _split(1, 1)
@@ -144,7 +144,7 @@ def test_a_snapshot_that_is_replaced_while_it_is_read_is_looked_for_again(folder
 
 
 @pytest.mark.parametrize("how", ["drop", "forget"])
-def test_pieces_go_with_the_text_that_is_in_them(folder: Folder, mine: Journal, how: str) -> None:
+def test_pieces_go_with_the_text_that_is_in_them(folder: StateFolder, mine: Journal, how: str) -> None:
     mine.append([_turn(1.0), _turn(2.0)])
     _pieces(mine, 1, 1)
     mine.snapshot(2, 0, _split(1, 1)[0])

@@ -11,15 +11,15 @@ import msgspec
 import pytest
 
 from actors.journal.journal import (
+    ContentRemoved,
     Fenced,
-    Folder,
-    Forgotten,
-    Held,
+    JobHeld,
     Journal,
     NoSuchJob,
-    OtherRelease,
+    StateFolder,
     StoreError,
-    TextGone,
+    TextRedacted,
+    UnsupportedFormat,
 )
 from actors.journal.stores import STORES, JournalStore, examples, known, store_of
 from cortex.journal import codec
@@ -28,12 +28,12 @@ from tests.cli.commands import ROOT
 
 
 @pytest.fixture
-def folder(state: str) -> Folder:
-    return Folder(state).prepare()
+def folder(state: str) -> StateFolder:
+    return StateFolder(state).prepare()
 
 
 @pytest.fixture
-def mine(folder: Folder) -> Iterator[Journal]:
+def mine(folder: StateFolder) -> Iterator[Journal]:
     made = folder.journal("j", create=True)
     made.take_epoch(b"{}")
     yield made
@@ -50,7 +50,7 @@ def _times(source: Journal, after: int = 0) -> list[float]:
 
 @pytest.mark.parametrize("store", STORES, ids=lambda store: store.folder)
 def test_each_row_of_the_registry_names_what_is_there(store: JournalStore) -> None:
-    assert issubclass(store.load(store.folder), Folder)
+    assert issubclass(store.load(store.folder), StateFolder)
     checks = store.load(store.checks)
     assert callable(checks.state) and callable(checks.room)
     assert not store.accounts or all(hasattr(store.load(store.accounts), name) for name in ("ask", "leave", "cap"))
@@ -70,7 +70,7 @@ def test_the_store_is_chosen_by_the_beginning_of_the_address() -> None:
 
 
 def test_what_is_not_made_is_not_there(state: str) -> None:
-    bare = Folder(state)
+    bare = StateFolder(state)
     assert (bare.jobs(), bare.has("j"), bare.size_bytes("j"), bare.changed_s("j")) == ([], False, 0, 0.0)
     assert bare.whose(b"x" * 16) == ("", 0)
     assert (bare.note("live", "j"), bare.notes("live"), bare.is_held("j")) == (None, [], False)
@@ -81,7 +81,7 @@ def test_what_is_not_made_is_not_there(state: str) -> None:
         bare.journal("a/b", create=True)
 
 
-def test_turns_stand_by_their_numbers(folder: Folder, mine: Journal) -> None:
+def test_turns_stand_by_their_numbers(folder: StateFolder, mine: Journal) -> None:
     assert mine.append([_turn(1.0)]) == 1
     assert mine.append([_turn(float(at)) for at in range(2, 101)]) == 100
     reader = folder.journal("j")
@@ -97,7 +97,7 @@ def test_turns_stand_by_their_numbers(folder: Folder, mine: Journal) -> None:
     reader.close()
 
 
-def test_a_reading_is_of_one_moment(folder: Folder, mine: Journal) -> None:
+def test_a_reading_is_of_one_moment(folder: StateFolder, mine: Journal) -> None:
     mine.append([_turn(1.0)])
     reader = folder.journal("j")
     with reader.as_it_is():
@@ -143,7 +143,7 @@ def test_snapshots_the_latest_first(mine: Journal) -> None:
     assert (mine.replay_from(), mine.latest_snapshot()) == (8, None)
 
 
-def test_old_snapshots_go_with_the_one_that_is_written(folder: Folder, mine: Journal) -> None:
+def test_old_snapshots_go_with_the_one_that_is_written(folder: StateFolder, mine: Journal) -> None:
     mine.append([_turn(float(at)) for at in range(1, 10)])
     for seq in (1, 3, 5):
         mine.snapshot(seq, seq, b"K%d" % seq)
@@ -160,7 +160,7 @@ def test_old_snapshots_go_with_the_one_that_is_written(folder: Folder, mine: Jou
     other.close()
 
 
-def test_whose_epoch_is_over_writes_nothing(folder: Folder, mine: Journal) -> None:
+def test_whose_epoch_is_over_writes_nothing(folder: StateFolder, mine: Journal) -> None:
     mine.append([_turn(1.0)])
     other = folder.journal("j")
     assert other.take_epoch(b"{}") == 2
@@ -184,14 +184,14 @@ def test_what_was_dropped_is_gone_and_said(mine: Journal) -> None:
     mine.drop(3)
     assert (mine.dropped(), mine.first_at_s(), mine.latest_snapshot()) == (3, 1.0, (3, b"K3"))
     assert _times(mine, 3) == [4.0, 5.0]
-    with pytest.raises(TextGone):
+    with pytest.raises(TextRedacted):
         list(mine.turns())
     mine.drop(5, shrink=True)
     assert mine.append([_turn(6.0)]) == 6
     assert _times(mine, 5) == [6.0]
 
 
-def test_what_was_forgotten_leaves_its_figures(folder: Folder, mine: Journal) -> None:
+def test_what_was_forgotten_leaves_its_figures(folder: StateFolder, mine: Journal) -> None:
     mine.append([_turn(1.0, events.AnswerGiven("ann", "secret words", 1))])
     mine.snapshot(1, 0, b"secret K")
     again = folder.journal("j")
@@ -199,7 +199,7 @@ def test_what_was_forgotten_leaves_its_figures(folder: Folder, mine: Journal) ->
     again.close()
     with pytest.raises(Fenced):
         mine.append([_turn(2.0)])
-    with pytest.raises(Forgotten, match="job j was forgotten"):
+    with pytest.raises(ContentRemoved, match="job j was forgotten"):
         folder.journal("j")
     left = folder.journal("j", forgotten_too=True)
     assert left.meta("forgotten") == b'{"rows":1}'
@@ -207,18 +207,18 @@ def test_what_was_forgotten_leaves_its_figures(folder: Folder, mine: Journal) ->
     left.close()
 
 
-def test_one_of_another_format_is_refused_in_one_line_that_names_both(folder: Folder, mine: Journal) -> None:
+def test_one_of_another_format_is_refused_in_one_line_that_names_both(folder: StateFolder, mine: Journal) -> None:
     mine.set_meta("format", b"%d" % (codec.FORMAT + 1))
     said = rf"job j was written by a newer release \(journal format {codec.FORMAT + 1}, this one reads {codec.FORMAT}\)"
-    with pytest.raises(OtherRelease, match=said + ": upgrade cortex-bounded-calls to open it$"):
+    with pytest.raises(UnsupportedFormat, match=said + ": upgrade cortex-bounded-calls to open it$"):
         folder.journal("j")
     mine.set_meta("format", b"%d" % (codec.OLDEST - 1))
-    with pytest.raises(OtherRelease, match=r"an older release .*: open it with the release that wrote it$"):
+    with pytest.raises(UnsupportedFormat, match=r"an older release .*: open it with the release that wrote it$"):
         folder.journal("j")
 
 
 def test_one_of_an_older_format_is_read_as_it_is_and_takes_the_new_one_when_it_is_written(
-    folder: Folder, mine: Journal, monkeypatch: pytest.MonkeyPatch
+    folder: StateFolder, mine: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine.append([_turn(1.0)])
     monkeypatch.setattr(codec, "FORMAT", codec.OLDEST + 1)
@@ -229,11 +229,11 @@ def test_one_of_an_older_format_is_read_as_it_is_and_takes_the_new_one_when_it_i
     reader.take_epoch(b"{}")
     assert reader.meta("format") == b"%d" % (codec.OLDEST + 1)
     monkeypatch.setattr(codec, "FORMAT", codec.OLDEST)
-    with pytest.raises(OtherRelease, match="newer release"):
+    with pytest.raises(UnsupportedFormat, match="newer release"):
         folder.journal("j")
 
 
-def test_one_that_is_being_made_is_there_whole_or_never(folder: Folder) -> None:
+def test_one_that_is_being_made_is_there_whole_or_never(folder: StateFolder) -> None:
     with pytest.raises(ZeroDivisionError), folder.making("new") as made:
         made.take_epoch(b"{}")
         made.append([_turn(1.0)])
@@ -248,7 +248,7 @@ def test_one_that_is_being_made_is_there_whole_or_never(folder: Folder) -> None:
     found.close()
 
 
-def test_jobs_the_latest_written_first(folder: Folder) -> None:
+def test_jobs_the_latest_written_first(folder: StateFolder) -> None:
     for name in ("a", "b", "c"):
         folder.journal(name, create=True).close()
     marks = {name: folder.mark(name) for name in "abc"}
@@ -264,10 +264,10 @@ def test_jobs_the_latest_written_first(folder: Folder) -> None:
     assert set(folder.jobs()) == {"b", "c"}
 
 
-def test_one_holder_at_a_time_until_it_dies(folder: Folder) -> None:
+def test_one_holder_at_a_time_until_it_dies(folder: StateFolder) -> None:
     with folder.hold("j"):
         assert (folder.is_held("j"), folder.is_held("other")) == (True, False)
-        with pytest.raises(Held), folder.hold("j"):
+        with pytest.raises(JobHeld), folder.hold("j"):
             pass
     assert not folder.is_held("j")
     script = (
@@ -285,7 +285,7 @@ def test_one_holder_at_a_time_until_it_dies(folder: Folder) -> None:
         assert folder.is_held("j")
 
 
-def test_notes_are_left_taken_and_swapped(folder: Folder) -> None:
+def test_notes_are_left_taken_and_swapped(folder: StateFolder) -> None:
     folder.put_note("live", "b", b"1")
     folder.put_note("live", "a", b"2")
     before = folder.note_mark("live", "a")
@@ -303,7 +303,7 @@ def test_notes_are_left_taken_and_swapped(folder: Folder) -> None:
     assert folder.swap_note("limits", "", None, b"{}")
 
 
-def test_replies_are_remembered_by_job(folder: Folder) -> None:
+def test_replies_are_remembered_by_job(folder: StateFolder) -> None:
     index = folder.index()
     assert index.empty()
     index.put("one", 4, [(b"a" * 16, 3, 0), (b"b" * 16, 4, 2)])
@@ -331,8 +331,8 @@ def test_a_large_turn_and_many_small_ones(mine: Journal) -> None:
     assert len(msgspec.to_builtins(event.value)) == 9_000_000
 
 
-def test_several_change_a_register_one_at_a_time(state: str, folder: Folder) -> None:
-    bare, register = Folder(state).register("budgets"), folder.register("budgets")
+def test_several_change_a_register_one_at_a_time(state: str, folder: StateFolder) -> None:
+    bare, register = StateFolder(state).register("budgets"), folder.register("budgets")
     assert bare.read() == {}
 
     def more(there: dict[str, bytes]) -> tuple[dict[str, bytes | None], int]:
@@ -340,7 +340,7 @@ def test_several_change_a_register_one_at_a_time(state: str, folder: Folder) -> 
         return {"count": b"%d" % count, "gone": None}, count
 
     def work() -> None:
-        mine = Folder(state).register("budgets")
+        mine = StateFolder(state).register("budgets")
         for _ in range(20):
             mine.change(more)
 
@@ -361,17 +361,17 @@ def _fails(there: dict[str, bytes]) -> tuple[dict[str, bytes | None], None]:
     raise ValueError("not this")
 
 
-def test_a_line_stays_when_its_job_goes(state: str, folder: Folder, mine: Journal) -> None:
-    assert list(Folder(state).lines("spent")) == []
+def test_a_line_stays_when_its_job_goes(state: str, folder: StateFolder, mine: Journal) -> None:
+    assert list(StateFolder(state).lines("spent")) == []
     folder.add_line("spent", b'{"job":"j"}')
     folder.add_line("spent", b'{"job":"k"}')
     mine.close()
     folder.remove("j")
-    assert [line for _, line in Folder(state).lines("spent")] == [b'{"job":"j"}', b'{"job":"k"}']
+    assert [line for _, line in StateFolder(state).lines("spent")] == [b'{"job":"j"}', b'{"job":"k"}']
 
 
-def test_a_plan_knows_what_is_remembered(state: str, folder: Folder) -> None:
-    assert (Folder(state).remembers(), Folder(state).remembered([b"a" * 16])) == (False, set())
+def test_a_plan_knows_what_is_remembered(state: str, folder: StateFolder) -> None:
+    assert (StateFolder(state).remembers(), StateFolder(state).remembered([b"a" * 16])) == (False, set())
     index = folder.index()
     index.put("one", 4, [(bytes([at]) * 16, 3, at) for at in range(200)])
     index.close()

@@ -14,11 +14,11 @@ import pytest
 
 from actors.files.line_reader import InputFile
 from actors.files.sources.row_source import RowSource
-from actors.journal.journal import Folder
-from actors.journal.postgres.folder import DatabaseFolder
-from actors.journal.sqlite.folder import FileFolder
-from actors.journal.sqlite.key_values import FileRegister
-from actors.journal.sqlite.reply_index import FileIndex
+from actors.journal.journal import StateFolder
+from actors.journal.postgres.folder import DatabaseStateFolder
+from actors.journal.sqlite.folder import FileStateFolder
+from actors.journal.sqlite.key_values import FileKeyValues
+from actors.journal.sqlite.reply_index import FileReplyIndex
 from actors.journal.sqlite.storage import FileStorage
 from actors.runtime.inline import InlineRuntime
 from cortex.journal import codec
@@ -26,7 +26,11 @@ from cortex.journal import codec
 
 @pytest.mark.parametrize(
     "opened",
-    [FileIndex, lambda path: FileStorage(path, create=True), lambda path: FileRegister(path).change(lambda _: ({}, None))],
+    [
+        FileReplyIndex,
+        lambda path: FileStorage(path, create=True),
+        lambda path: FileKeyValues(path).change(lambda _: ({}, None)),
+    ],
     ids=["index", "journal", "register"],
 )
 def test_a_new_file_that_another_has_begun_is_waited_for(opened: Callable[[Path], Any], tmp_path: Path) -> None:
@@ -46,7 +50,7 @@ def test_a_new_file_that_another_has_begun_is_waited_for(opened: Callable[[Path]
 
 def test_a_turn_is_on_disk_when_it_is_said_to_be_while_another_thread_writes_beside_it(tmp_path: Path) -> None:
     """A channel may commit in a thread, while its notices are noted in the event loop: by the same connection."""
-    folder = Folder(str(tmp_path))
+    folder = StateFolder(str(tmp_path))
     folder.prepare()
     ours = folder.journal("j", create=True)
     ours.take_epoch(b"")
@@ -84,13 +88,13 @@ async def test_where_several_channels_share_a_loop_and_the_disk_is_slow_they_wai
 
 def test_a_place_for_journals_that_lacks_something_cannot_be_made(tmp_path: Path) -> None:
     """A gap shows when the object is made, and not when a job first comes to it."""
-    for kind in (FileFolder, DatabaseFolder):
+    for kind in (FileStateFolder, DatabaseStateFolder):
         assert not kind.__abstractmethods__
-    missing = {name for name in vars(Folder) if getattr(getattr(Folder, name), "__isabstractmethod__", False)}
-    assert missing == Folder.__abstractmethods__ and {"journal", "hold", "swap_note"} <= missing
-    half = type("Half", (FileFolder,), {name: vars(Folder)[name] for name in ("swap_note", "hold")})
+    missing = {name for name in vars(StateFolder) if getattr(getattr(StateFolder, name), "__isabstractmethod__", False)}
+    assert missing == StateFolder.__abstractmethods__ and {"journal", "hold", "swap_note"} <= missing
+    half = type("Half", (FileStateFolder,), {name: vars(StateFolder)[name] for name in ("swap_note", "hold")})
     with pytest.raises(TypeError, match="abstract methods hold, swap_note"):
         half(tmp_path)
-    assert isinstance(Folder(tmp_path), FileFolder)
+    assert isinstance(StateFolder(tmp_path), FileStateFolder)
     with pytest.raises(TypeError, match="abstract method judge"):
         RowSource(InputFile("in", tmp_path / "spool"))  # type: ignore[abstract]

@@ -9,7 +9,7 @@ import pytest
 
 import cortex
 from actors.history.catalog import last_state
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from actors.routing import local_model as local
 from actors.routing.local_model import LocalModelServer, local_model
 from tests.systems import BY_NAME
@@ -33,7 +33,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalModelServe
         path.unlink()
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in BY_NAME])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in BY_NAME]
+)
 def test_the_small_model_comes_to_the_end_that_is_expected(
     name: str, server: LocalModelServer, tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
@@ -43,7 +45,7 @@ def test_the_small_model_comes_to_the_end_that_is_expected(
         progress=False, **BOUNDS, max_job_tokens=system.local_tokens,
     )  # fmt: skip
     tell(f"{name}: {done.outcome}, {done.calls} calls, failed attempts {done.failures}, {done.why or 'answered'}"[:300])
-    k = last_state(Folder(tmp_path / "state"), name)
+    k = last_state(StateFolder(tmp_path / "state"), name)
     assert k.ledger.output_tokens > 0, "no real reply is in the journal"
     if system.local_end == "answer":
         assert done.outcome == "complete" and done.answer is not None, done

@@ -8,9 +8,9 @@ import pytest
 
 from actors.history import redaction
 from actors.history.catalog import replayed
-from actors.history.redaction import Thinning
+from actors.history.redaction import JournalRedaction
 from actors.history.result_history import lines
-from actors.journal.journal import Fenced, Journal, TextGone
+from actors.journal.journal import Fenced, Journal, TextRedacted
 from actors.journal.sqlite.storage import FileStorage
 from cortex.journal import codec
 from cortex.programs.batch import Batch
@@ -29,7 +29,7 @@ class Life:
         self.path = path
         self.journal = Journal(FileStorage(path, create=True))
         self.journal.take_epoch(b"{}")
-        self.thinning = Thinning(self.journal, self.stage.k)
+        self.thinning = JournalRedaction(self.journal, self.stage.k)
         self.written = 0
         self.put_down()
 
@@ -70,7 +70,7 @@ def test_nothing_goes_before_its_result_is_on_disk(life):
     life.turn(events.ResultsWritten(4, 40))
     assert life.journal.dropped() > 0
     assert life.read(4) == life.stage.emitted[4:], "what is not on disk yet can be read"
-    with pytest.raises(TextGone, match="keeps no text"):
+    with pytest.raises(TextRedacted, match="keeps no text"):
         life.read(0)
 
 
@@ -101,7 +101,7 @@ def test_over_and_written_nothing_is_left_of_it(life):
     assert life.stage.k.outcome == "complete"
     life.turn(events.ResultsWritten(8, 80))
     assert life.journal.dropped() == life.journal.seq
-    with pytest.raises(TextGone):
+    with pytest.raises(TextRedacted):
         list(life.journal.turns())
     assert replayed(life.journal, lambda terms: life.stage.program).tally.succeeded == 8
     assert b"hello" not in life.path.read_bytes()

@@ -10,7 +10,7 @@ import pytest
 
 import cortex
 from actors.history.catalog import last_state
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
 from cortex import control
@@ -117,7 +117,7 @@ def test_it_comes_to_the_right_counts_in_bounded_calls(apart: bool, tmp_path: Pa
             listed = first_text(each).partition("Items: ")[2].partition("\n")[0]
             assert len(listed.split(",")) == 5
             assert len(each["messages"]) <= 2 * 10 + 1
-    assert len(Folder(tmp_path).jobs()) == (4 if apart else 1)
+    assert len(StateFolder(tmp_path).jobs()) == (4 if apart else 1)
 
 
 def test_an_item_passed_over_is_asked_for_and_a_failed_subtask_begun_anew(tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ def test_a_child_that_comes_to_no_end_is_tried_again_and_then_its_parent_hears_o
 
 def test_the_state_is_kept_in_k_turn_by_turn(tmp_path: Path) -> None:
     def said(request: dict[str, Any]) -> Any:
-        k = last_state(Folder(tmp_path), "mine")
+        k = last_state(StateFolder(tmp_path), "mine")
         kept = [goal.kept for goal in k.goals.values() if goal.kept]
         if kept:
             seen.append(kept[0][0]["value"]["control"]["spent"]["turns"])

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from actors.journal.journal import Folder
-from actors.ports.runtime import Away
+from actors.journal.journal import StateFolder
+from actors.ports.runtime import PeerUnavailable
 from actors.top import cluster_source
 from actors.top.cluster_source import ClusterSource
 from actors.top.sources import FolderSource
@@ -34,7 +34,7 @@ class Cluster:
     async def ask(self, method: str) -> Any:
         if self.name == "cortex":
             return {"cortex": "c", "routes": {}, "breakers": {}}
-        raise Away(self.name)
+        raise PeerUnavailable(self.name)
 
     def monotonic_s(self) -> float:
         return 0.0
@@ -42,7 +42,7 @@ class Cluster:
 
 async def test_a_job_whose_host_is_gone_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_source, "dated", lambda told, now_s: told)
-    seen = await ClusterSource(Cluster(), "head:6379", FolderSource(Folder(tmp_path))).look()  # type: ignore[arg-type]
+    seen = await ClusterSource(Cluster(), "head:6379", FolderSource(StateFolder(tmp_path))).look()  # type: ignore[arg-type]
     (job,) = seen.jobs
     assert (job.job, job.facts["outcome"]) == ("lost", "waiting")
     (row,) = jobs_table(seen).rows

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from actors.history.catalog import told
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from actors.top import sources
-from actors.top.sources import FolderSource, JobSeen
+from actors.top.sources import FolderSource, JobSnapshot
 
 
 class Clock:
@@ -23,13 +23,13 @@ class Clock:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
+def folder(tmp_path: Path) -> StateFolder:
     """Three jobs that have ended."""
     import cortex
 
     for name in ("a", "b", "c"):
         cortex.run(_twice(), model="sim", job=name, state=str(tmp_path / "state"), progress=False)
-    return Folder(tmp_path / "state")
+    return StateFolder(tmp_path / "state")
 
 
 def _twice() -> Any:
@@ -47,7 +47,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which journals were read, in turn."""
     found: list[str] = []
 
-    def reading(folder: Folder, job: str) -> Any:
+    def reading(folder: StateFolder, job: str) -> Any:
         found.append(job)
         return told(folder, job)
 
@@ -55,7 +55,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def _by_name(seen: sources.Seen) -> dict[str, JobSeen]:
+def _by_name(seen: sources.TopSnapshot) -> dict[str, JobSnapshot]:
     return {each.job: each for each in seen.jobs}
 
 
@@ -70,7 +70,7 @@ def test_what_has_not_changed_is_not_read_again(folder, reads):
     assert found == dict.fromkeys(("a", "b", "c"), ("complete", 2, "journal"))
 
 
-def _written(folder: Folder, job: str) -> None:
+def _written(folder: StateFolder, job: str) -> None:
     journal = folder.journal(job)
     journal.set_meta("note", time.time_ns().to_bytes(8))
     journal.close()

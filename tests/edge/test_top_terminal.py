@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from textual.widgets import Static
 
-from actors.common.errors import ClearError
-from actors.top.terminal import Listing, Particulars, Top
+from actors.common.errors import UserError
+from actors.top.terminal import RowDetails, TableView, TopApp
 from tests.sights import NOW_S, cluster, job, seen
 
 
@@ -33,15 +33,15 @@ BUSY = seen(
 )  # fmt: skip
 
 
-def _text(app: Top, where: str) -> str:
+def _text(app: TopApp, where: str) -> str:
     return str(app.query_one(where, Static).render())
 
 
-def _screen(app: Top) -> str:
+def _screen(app: TopApp) -> str:
     return "\n".join("".join(segment.text for segment in line) for line in app.screen._compositor.render_strips())
 
 
-async def _settled(pilot: Any, app: Top) -> None:
+async def _settled(pilot: Any, app: TopApp) -> None:
     await app.look()
     await pilot.pause()
     await pilot.pause()
@@ -49,7 +49,7 @@ async def _settled(pilot: Any, app: Top) -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50), (60, 12), (40, 8), (200, 60)])
 async def test_every_size_shows_the_jobs_and_the_keys(size):
-    app = Top(Sight(BUSY))
+    app = TopApp(Sight(BUSY))
     async with app.run_test(size=size) as pilot:
         await _settled(pilot, app)
         shown = _screen(app)
@@ -61,7 +61,7 @@ async def test_every_size_shows_the_jobs_and_the_keys(size):
 
 
 async def test_it_takes_the_new_size_of_its_terminal():
-    app = Top(Sight(BUSY))
+    app = TopApp(Sight(BUSY))
     async with app.run_test(size=(160, 50)) as pilot:
         await _settled(pilot, app)
         assert "P50 MS/TOK" in _screen(app)
@@ -72,7 +72,7 @@ async def test_it_takes_the_new_size_of_its_terminal():
 
 
 async def test_enter_opens_what_is_known_of_the_chosen_row_and_escape_closes_it():
-    app = Top(Sight(BUSY))
+    app = TopApp(Sight(BUSY))
     async with app.run_test(size=(80, 24)) as pilot:
         await _settled(pilot, app)
         assert _text(app, "#about").strip() == "aaa: the breaker is open"
@@ -80,17 +80,17 @@ async def test_enter_opens_what_is_known_of_the_chosen_row_and_escape_closes_it(
         assert _text(app, "#about").strip().startswith("bbb:")
         await pilot.press("enter")
         await _settled(pilot, app)
-        assert isinstance(app.screen, Particulars)
+        assert isinstance(app.screen, RowDetails)
         assert "complete" in str(app.screen.text.render())
         await pilot.press("escape")
-        assert not isinstance(app.screen, Particulars)
+        assert not isinstance(app.screen, RowDetails)
 
 
 async def test_tab_goes_to_the_next_table_which_then_has_the_room():
-    app = Top(Sight(BUSY))
+    app = TopApp(Sight(BUSY))
     async with app.run_test(size=(80, 20)) as pilot:
         await _settled(pilot, app)
-        height = app.query_one("#actors", Listing).size.height
+        height = app.query_one("#actors", TableView).size.height
         await pilot.press("tab")
         assert app.focused is not None
         assert app.focused.id == "routes"
@@ -98,14 +98,14 @@ async def test_tab_goes_to_the_next_table_which_then_has_the_room():
         await pilot.press("tab")
         await pilot.pause()
         assert app.focused.id == "actors"
-        assert app.query_one("#actors", Listing).size.height > height
+        assert app.query_one("#actors", TableView).size.height > height
 
 
 async def test_the_curves_are_those_of_the_chosen_route():
     quiet = cluster("process 8 on here, inline", "cortex.2")
     for readings in quiet.status["routes"].values():
         readings["series"]["answered"] = [0, 0, 77]
-    app = Top(Sight(seen(job(), clusters=(cluster(), quiet))))
+    app = TopApp(Sight(seen(job(), clusters=(cluster(), quiet))))
     async with app.run_test(size=(100, 40)) as pilot:
         await _settled(pilot, app)
         assert "77/s" not in _text(app, "#curves")
@@ -116,20 +116,20 @@ async def test_the_curves_are_those_of_the_chosen_route():
 async def test_the_cursor_stays_on_its_row_when_the_rows_change():
     first = seen(job("aaa"), job("bbb"))
     later = seen(job("000", age_s=0.1), job("aaa"), job("bbb"))
-    app = Top(Sight(first, later))
+    app = TopApp(Sight(first, later))
     async with app.run_test(size=(80, 24)) as pilot:
         while app._seen is not first:
             await pilot.pause()
         await pilot.press("down")
-        assert app.query_one("#jobs", Listing).chosen() == "bbb"
+        assert app.query_one("#jobs", TableView).chosen() == "bbb"
         await _settled(pilot, app)
-        assert app.query_one("#jobs", Listing).row_count == 3
-        assert app.query_one("#jobs", Listing).chosen() == "bbb"
+        assert app.query_one("#jobs", TableView).row_count == 3
+        assert app.query_one("#jobs", TableView).chosen() == "bbb"
 
 
 async def test_s_sorts_and_p_holds_still():
     source = Sight(BUSY)
-    app = Top(source)
+    app = TopApp(source)
     async with app.run_test(size=(80, 24)) as pilot:
         await _settled(pilot, app)
         assert _text(app, "#title").endswith("by latest  /state")
@@ -146,7 +146,7 @@ async def test_s_sorts_and_p_holds_still():
 
 
 async def test_a_folder_that_cannot_be_read_is_said_and_it_goes_on():
-    app = Top(Sight(ClearError("the folder is gone"), BUSY))
+    app = TopApp(Sight(UserError("the folder is gone"), BUSY))
     async with app.run_test(size=(80, 24)) as pilot:
         while not app.query_one("#trouble", Static).display and app._seen is None:
             await pilot.pause()
@@ -156,7 +156,7 @@ async def test_a_folder_that_cannot_be_read_is_said_and_it_goes_on():
 
 
 async def test_q_ends_it():
-    app = Top(Sight(BUSY))
+    app = TopApp(Sight(BUSY))
     async with app.run_test() as pilot:
         await pilot.press("q")
     assert app.return_code == 0
@@ -165,7 +165,7 @@ async def test_q_ends_it():
 async def test_without_colour_nothing_is_lost(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     opened = {"state": "open", "until_s": NOW_S + 12, "why": "8 of 10 failed"}
-    app = Top(Sight(seen(job(), clusters=(cluster(breaker=opened),))))
+    app = TopApp(Sight(seen(job(), clusters=(cluster(breaker=opened),))))
     async with app.run_test(size=(100, 30)) as pilot:
         await _settled(pilot, app)
         assert "open, probed" in _screen(app)

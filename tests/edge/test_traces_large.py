@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from actors.observability.base.conventions import Told, job_of, told
-from actors.observability.traces.otlp_encoding import Encoder
+from actors.observability.base.conventions import SpanText, job_of, told
+from actors.observability.traces.otlp_encoding import OtlpEncoder
 from cortex.journal import codec
 from cortex.state import commands, events
 from cortex.state.goals import Goal, Status
@@ -71,9 +71,9 @@ def spans_of(rule: TraceSampling, calls: int = CALLS, deep: bool = False) -> lis
     return spans
 
 
-def check(spans: list[Span]) -> dict[int, list[Told]]:
-    job, encoder = job_of("j", IDS), Encoder([])
-    traces: dict[int, list[Told]] = defaultdict(list)
+def check(spans: list[Span]) -> dict[int, list[SpanText]]:
+    job, encoder = job_of("j", IDS), OtlpEncoder([])
+    traces: dict[int, list[SpanText]] = defaultdict(list)
     size: Counter[int] = Counter()
     for span in spans:
         one = told(span, job)

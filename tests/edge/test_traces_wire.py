@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans, Span
 
-from actors.observability.base.conventions import Job, job_of, told
-from actors.observability.traces.otlp_encoding import Encoder
-from actors.observability.traces.span_encoder import Wire
+from actors.observability.base.conventions import JobAttributes, job_of, told
+from actors.observability.traces.otlp_encoding import OtlpEncoder
+from actors.observability.traces.span_encoder import SpanEncoder
 from cortex.state.events import Answered
 from cortex.state.goals import Goal
 from cortex.tracing.call_records import (
@@ -90,7 +90,7 @@ def singles(draw: Any) -> SingleCall:
     return SingleCall(goal, asked, event, draw(moments), draw(moments), draw(moments), links)
 
 
-WIRES = [Wire(Encoder([]), job) for job in JOBS]
+WIRES = [SpanEncoder(OtlpEncoder([]), job) for job in JOBS]
 """What one has kept of all it has seen must be right for the next."""
 
 
@@ -98,8 +98,8 @@ def read(blobs: list[bytes]) -> list[Span]:
     return list(ScopeSpans.FromString(b"".join(blobs)).spans)
 
 
-def one_by_one(records: list[Whole], job: Job) -> list[Span]:
-    encoder = Encoder([])
+def one_by_one(records: list[Whole], job: JobAttributes) -> list[Span]:
+    encoder = OtlpEncoder([])
     return read([encoder.span(told(span, job)) for span in spread(records)])
 
 

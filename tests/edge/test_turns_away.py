@@ -13,7 +13,7 @@ import pytest
 
 from actors.channel.channel import Channel
 from actors.journal.sqlite.storage import FileStorage
-from actors.ports.runtime import Away
+from actors.ports.runtime import PeerUnavailable
 from tests.edge.jobs import FunctionModel, ListSource, Run, reply, rows
 
 
@@ -103,7 +103,7 @@ async def test_who_waits_for_a_turn_of_a_channel_that_closes_is_told_that_it_is_
     waiting = asyncio.create_task(channel.stop("drain", "ann"))
     await _until(lambda: line.waits)
     closing = asyncio.create_task(channel.close())
-    with pytest.raises(Away):
+    with pytest.raises(PeerUnavailable):
         async with asyncio.timeout(5):
             await waiting
     line.free.set()

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from actors.channel import journal_maintenance
-from actors.channel.journal_maintenance import LAST_EVENTS, Upkeep
-from actors.history.results import Outlet
-from actors.journal.errors import Unreachable
+from actors.channel.journal_maintenance import LAST_EVENTS, JournalMaintenance
+from actors.history.results import ResultBuffer
+from actors.journal.errors import DatabaseUnreachable
 from cortex.journal import codec, snapshots
 from cortex.journal.snapshots import PieceSpan, SnapshotPieces
 from cortex.programs.batch import Batch
@@ -41,7 +41,7 @@ class Kept:
 
     def piece(self, generation: int, number: int, blob: bytes) -> None:
         if self.written == self.away:
-            raise Unreachable("away")
+            raise DatabaseUnreachable("away")
         self.stands[generation, number] = blob
         self.written += 1
 
@@ -70,7 +70,7 @@ def opened(snapshot_events: int = 100) -> State:
 def looked(k: State, *, events: int, turns: int, grows: int = 0) -> list[int]:
     """After which turns K was written down."""
     source = Kept()
-    look = Upkeep(source, k, lambda seq: None, Batch(), Outlet(0))  # type: ignore[arg-type]
+    look = JournalMaintenance(source, k, lambda seq: None, Batch(), ResultBuffer(0))  # type: ignore[arg-type]
     for seq in range(1, turns + 1):
         for _ in range(grows):
             k.goals[len(k.goals) + 1] = Goal("row", "as long as a row is, or may be" * 4)
@@ -94,7 +94,7 @@ def test_a_k_that_grows_is_written_down_when_it_has_grown_by_a_fifth() -> None:
 def test_old_snapshots_go_unless_one_stands_in_for_turns_that_are_to_go(keeps_text: bool, keep: int) -> None:
     k, source = opened(10), Kept()
     k.terms = msgspec.structs.replace(k.terms, keeps_text=keeps_text)
-    look = Upkeep(source, k, lambda seq: None, Batch(), Outlet(0))  # type: ignore[arg-type]
+    look = JournalMaintenance(source, k, lambda seq: None, Batch(), ResultBuffer(0))  # type: ignore[arg-type]
     for seq in range(1, 4):
         look.took(10, Turn(0.0, ()), "")
         look.look(k, seq)
@@ -135,7 +135,7 @@ class Ending:
 
     def begin(self) -> None:
         """Another life."""
-        self.upkeep = Upkeep(self.source, self.k, lambda seq: None, Batch(), Outlet(0))  # type: ignore[arg-type]
+        self.upkeep = JournalMaintenance(self.source, self.k, lambda seq: None, Batch(), ResultBuffer(0))  # type: ignore[arg-type]
 
     def turns(self, count: int) -> None:
         for _ in range(count):

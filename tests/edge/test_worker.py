@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.channel.tool_runs import Errands
-from actors.ports.telemetry import Watches
+from actors.channel.tool_runs import ToolRuns
+from actors.ports.telemetry import JobObservers
 from actors.worker.worker import Worker
 from cortex.scheduler.reports import ProgressReport
 from cortex.state import commands, events
@@ -161,11 +161,11 @@ class K:
         program, params_json = "p", b"{}"
 
 
-def _errands(worker: FakeWorker) -> tuple[Errands, Runtime, list[events.Event]]:
+def _errands(worker: FakeWorker) -> tuple[ToolRuns, Runtime, list[events.Event]]:
     runtime = Runtime(Program())
     runtime.peers["worker:0"] = worker
     put: list[events.Event] = []
-    return Errands("j", "", runtime, put.extend, print, Watches([])), runtime, put  # type: ignore[arg-type]
+    return ToolRuns("j", "", runtime, put.extend, print, JobObservers([])), runtime, put  # type: ignore[arg-type]
 
 
 RUN = commands.StartToolRun(1, 1, "t", {}, "j/1/t", 5.0)

@@ -10,7 +10,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from actors.providers.credentials.credential import Credential, Prepared
+from actors.providers.credentials.credential import Credential, RequestAuth
 from actors.providers.messages.client import AnthropicModel
 from actors.providers.transport import aiohttp_transport
 from policies.failures.failure import Failure
@@ -50,7 +50,7 @@ def connected(request: pytest.FixtureRequest) -> Connect:
     return connect
 
 
-async def told(model: AnthropicModel) -> Prepared:
+async def told(model: AnthropicModel) -> RequestAuth:
     """What a model tells another of the same credential."""
     try:
         return await model.prepared()

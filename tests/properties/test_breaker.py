@@ -7,7 +7,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from actors.scheduler.breaker_mirror import Mirror
+from actors.scheduler.breaker_mirror import BreakerMirror
 from policies.failures import breaker
 from policies.failures.breaker import Breaker, BreakerMove, BreakerPolicy, BreakerState
 
@@ -43,7 +43,7 @@ class World(RuleBasedStateMachine):
         self.blocked_probes_s: list[float] = []
         self.heard: list[tuple[str, str]] = []
         self.moves: list[tuple[str, str]] = []
-        self.mirror = Mirror(lambda _subject, old, new: self.heard.append((old, new)))
+        self.mirror = BreakerMirror(lambda _subject, old, new: self.heard.append((old, new)))
 
     def _took(self, generation: int, moved: BreakerMove | None) -> None:
         if moved is not None:
@@ -162,7 +162,7 @@ TestWorld.settings = settings(max_examples=300, stateful_step_count=50, deadline
 def test_subjects_do_not_move_each_other(walk: list[tuple[str, str, float]]) -> None:
     values = {subject: Breaker() for subject in "abc"}
     heard: list[str] = []
-    mirror = Mirror()
+    mirror = BreakerMirror()
     mirror.listen(lambda subject, _old, _new: heard.append(subject))
     at_s = 0.0
     for subject, what, seconds in walk:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from actors.journal.sqlite import reply_index
-from actors.journal.sqlite.hash_set import Hashes
-from actors.journal.sqlite.reply_index import FileIndex, known, unremember, whose
+from actors.journal.sqlite.hash_set import HashSet
+from actors.journal.sqlite.reply_index import FileReplyIndex, known, unremember, whose
 
 PROCESSES = 2
 SMALL = {"RECENT_MAX": 3, "LEARN_MAX": 2, "KNOWN_MAX": 3, "SORT_AT_ONCE": 3, "PUT_AT_ONCE": 2}
@@ -44,7 +44,7 @@ class Remembering(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self._open = [FileIndex(self._path) for _ in range(PROCESSES)]
+        self._open = [FileReplyIndex(self._path) for _ in range(PROCESSES)]
 
     @rule(process=_PROCESS, job=_JOBS, numbers=_NUMBERS)
     def put(self, process: int, job: str, numbers: list[int]) -> None:
@@ -63,7 +63,7 @@ class Remembering(RuleBasedStateMachine):
     @rule(process=_PROCESS)
     def begin_anew(self, process: int) -> None:
         self._open[process].close()
-        self._open[process] = FileIndex(self._path)
+        self._open[process] = FileReplyIndex(self._path)
 
     @rule(job=_JOBS)
     def remove(self, job: str) -> None:
@@ -89,7 +89,7 @@ TestRemembering.settings = settings(max_examples=60, stateful_step_count=30)
 
 @given(_HASHES, _HASHES)
 def test_a_set_of_hashes_has_what_was_added(added: set[bytes], others: set[bytes]) -> None:
-    some = Hashes()
+    some = HashSet()
     some.add(added)
     some.add(list(added)[:3])
     assert set(some.among(added)) == added

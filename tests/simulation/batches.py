@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from actors.ports.message_batches import Row, Standing
+from actors.ports.message_batches import BatchRequest, BatchStatus
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 from tests.simulation.loop import NOBODY, Life
@@ -67,7 +67,7 @@ class Account:
         waiting = sum(len(batch.requests) for batch in self.all.values() if not batch.ended)
         return bool(self._plan.queue) and waiting > 0 and waiting + requests > self._plan.queue
 
-    def make(self, rows: Sequence[Row], endpoint: str, life: Life) -> Batch:
+    def make(self, rows: Sequence[BatchRequest], endpoint: str, life: Life) -> Batch:
         """A batch of these."""
         now_s = self._loop.time()
         requests = {row.custom_id: Request(endpoint, spoken(row.body), life, now_s, 0.0, batched=True) for row in rows}
@@ -97,13 +97,13 @@ class Account:
 
 
 class SimBatches:
-    """``actors.ports.message_batches.Batches``, as one branch has it."""
+    """``actors.ports.message_batches.MessageBatches``, as one branch has it."""
 
     def __init__(self, account: Account, provider: Any, endpoint: str, life: Life, trouble: float) -> None:
         self._account, self._provider = account, provider
         self._endpoint, self._life, self._trouble = endpoint, life, trouble
 
-    async def submit(self, rows: Sequence[Row], timeout_s: float) -> str | Failure:
+    async def submit(self, rows: Sequence[BatchRequest], timeout_s: float) -> str | Failure:
         """Make a batch of these. What goes wrong may go wrong before the provider has it, or after."""
         account = self._account
         began_s = asyncio.get_running_loop().time()
@@ -124,12 +124,12 @@ class SimBatches:
             return _LOST
         return batch.name
 
-    async def listed(self, since: str, not_before_s: float, batches_max: int) -> list[Standing] | Failure:
+    async def listed(self, since: str, not_before_s: float, batches_max: int) -> list[BatchStatus] | Failure:
         """The newest first, as far as they are seen by now."""
         if await self._fails():
             return _LOST
         now_s = asyncio.get_running_loop().time()
-        found: list[Standing] = []
+        found: list[BatchStatus] = []
         for batch in reversed(self._account.all.values()):
             if batch.name == since or len(found) == batches_max:
                 break
@@ -137,7 +137,7 @@ class SimBatches:
                 found.append(self._standing(batch))
         return found
 
-    async def look(self, name: str) -> Standing | Failure:
+    async def look(self, name: str) -> BatchStatus | Failure:
         """How a batch stands."""
         if await self._fails():
             return _LOST
@@ -165,5 +165,5 @@ class SimBatches:
         await asyncio.sleep(0.02 + 0.2 * self._account.random())
         return self._account.trouble(self._trouble)
 
-    def _standing(self, batch: Batch) -> Standing:
-        return Standing(batch.name, batch.ended, len(batch.requests), EPOCH_S + batch.made_s)
+    def _standing(self, batch: Batch) -> BatchStatus:
+        return BatchStatus(batch.name, batch.ended, len(batch.requests), EPOCH_S + batch.made_s)

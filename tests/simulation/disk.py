@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from actors.journal.journal import Journal, NoSuchJob
-from actors.journal.reply_index import Memory
-from actors.journal.sqlite.reply_index import FileIndex
+from actors.journal.reply_index import ReplyCache
+from actors.journal.sqlite.reply_index import FileReplyIndex
 from actors.journal.sqlite.storage import FileStorage
 from tests.simulation.loop import Killed, Life
 
@@ -130,6 +130,6 @@ class Store:
     def jobs(self) -> list[str]:
         return self._disk.jobs()
 
-    def memory(self, job: str) -> Memory:
+    def memory(self, job: str) -> ReplyCache:
         db: Any = _Connection(self._disk.db("replies"), self._life, self._disk)
-        return Memory(self, job, FileIndex(_FOLDER, db))
+        return ReplyCache(self, job, FileReplyIndex(_FOLDER, db))

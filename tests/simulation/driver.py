@@ -15,9 +15,9 @@ from actors.driver.driver import ARM_S
 from actors.jobs.opening import Opening
 from actors.journal.journal import StoreError
 from actors.maintenance import offline_edits
-from actors.maintenance.retry_rows import NothingFailed, reopening
-from actors.ports.runtime import Away, ClusterError, Gone
-from actors.routing.model_factory import Arming, encode
+from actors.maintenance.retry_rows import NoFailedRows, reopening
+from actors.ports.runtime import ClusterError, PeerGone, PeerUnavailable
+from actors.routing.model_factory import ConnectionSpec, encode
 from cortex.state.events import Row, RowsReopened
 from cortex.values.limits import JobTerms
 from policies.limits.limit import PoolCaps
@@ -46,7 +46,7 @@ class SimDriver:
     count, ordered = 1, False
 
     def __init__(
-        self, runtime: Any, terms: JobTerms, arming: Arming, rows: list[Row], sink: Sink, resumes: Any, cap: int,
+        self, runtime: Any, terms: JobTerms, arming: ConnectionSpec, rows: list[Row], sink: Sink, resumes: Any, cap: int,
         decides: Callable[[], tuple[tuple[int, str], ...]], retries: int = 0, journal: Callable[[], Any] | None = None,
     ) -> None:  # fmt: skip
         self._retries = retries
@@ -70,7 +70,7 @@ class SimDriver:
                 await self._begin()
                 if await self._follow() and not await self._again():
                     break
-            except (Gone, StoreError, ClusterError):
+            except (PeerGone, StoreError, ClusterError):
                 pass  # the channel ended itself, was fenced, or its disk was full: begin anew
             await asyncio.sleep(LOOK_S)
         await self._runtime.end_actor(f"channel:{self._terms.job}")
@@ -86,7 +86,7 @@ class SimDriver:
             self._reopened = reopening(
                 self._journal(), offline_edits.loaded, (), who="sim", position=sink.facts["position"]
             )
-        except NothingFailed:
+        except NoFailedRows:
             return False
         sink.retried += 1
         sink.outcome = ""
@@ -105,9 +105,9 @@ class SimDriver:
         for _ in range(PATIENCE):
             try:
                 return await peer.ask(method, *args)
-            except Away:
+            except PeerUnavailable:
                 await asyncio.sleep(0.2)
-        raise Gone(peer.name)
+        raise PeerGone(peer.name)
 
     async def _begin(self) -> None:
         branches, _ = await self._ask(self._runtime.peer("cortex"), "staff", False)
@@ -127,7 +127,7 @@ class SimDriver:
         try:
             async with asyncio.timeout(ARM_S):
                 await self._runtime.peer(name).ask("arm", self._terms.job, self._arming)
-        except (Away, Gone, TimeoutError):
+        except (PeerUnavailable, PeerGone, TimeoutError):
             pass  # the status names it, or its peers hand over
 
     async def _follow(self) -> bool:

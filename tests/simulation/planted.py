@@ -221,7 +221,7 @@ def nobody_arms_again(patch: Patch) -> None:
 
 @planted("a tool run whose worker died ends its goal or is run again", 16)
 def tool_lost_unnoticed(patch: Patch) -> None:
-    tool = tasks.Errands._tool
+    tool = tasks.ToolRuns._tool
 
     async def silent(self: Any, command: Any, terms: Any) -> None:
         put, self._put = self._put, lambda batch: None if batch[0].failure is not None else put(batch)
@@ -230,7 +230,7 @@ def tool_lost_unnoticed(patch: Patch) -> None:
         finally:
             self._put = put
 
-    patch.setattr(tasks.Errands, "_tool", silent)
+    patch.setattr(tasks.ToolRuns, "_tool", silent)
 
 
 @planted(

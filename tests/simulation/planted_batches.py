@@ -29,17 +29,20 @@ def _unreadable(made: Plan) -> bool:
 
 @planted("no batch is handed over before its intent is on disk", likely=_batched)
 def submitted_before_intent(patch: Patch) -> None:
-    intend = batches.Submissions._intend
+    intend = batches.SubmissionTracker._intend
 
     def hasty(self: Any, place: int, calls: Any, newest: str) -> None:
         k = self._state()
         rows = tuple(
-            batches.Row(batch_submissions.custom_id(k, k.flights[key]), call.body) for key, call in calls.items()
+            batches.BatchRequest(batch_submissions.custom_id(k, k.flights[key]), call.body)
+            for key, call in calls.items()
         )
-        self._begin("hasty", self._next, lambda _: self._orders.ask(place, batch_executor.Submit(rows, k.at_s + 60.0)))
+        self._begin(
+            "hasty", self._next, lambda _: self._orders.ask(place, batch_executor.SubmitOrder(rows, k.at_s + 60.0))
+        )
         intend(self, place, calls, newest)
 
-    patch.setattr(batches.Submissions, "_intend", hasty)
+    patch.setattr(batches.SubmissionTracker, "_intend", hasty)
 
 
 @planted("after a crash nothing is submitted again while nobody knows what became of it", likely=_doubtful)
@@ -83,8 +86,8 @@ def read_rows_asked_again(patch: Patch) -> None:
         found = read(self, number, blob)
         return found[: len(found) // 2]
 
-    read = batches.Submissions.results
-    patch.setattr(batches.Submissions, "results", results)
+    read = batches.SubmissionTracker.results
+    patch.setattr(batches.SubmissionTracker, "results", results)
 
 
 @planted("results that end too soon are read again", 492, likely=_doubtful)

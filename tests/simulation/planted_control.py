@@ -133,7 +133,7 @@ def lease_expiry_ignored(patch: Patch) -> None:
 def cap_forgotten_by_restart(patch: Patch) -> None:
     decode = pools._decode
     patch.setattr(pools, "_decode", lambda blob: msgspec.structs.replace(decode(blob), caps=limit.NO_CAPS))
-    patch.setattr(host.Notes, "found", lambda self, prefix: {})
+    patch.setattr(host.LocalNotes, "found", lambda self, prefix: {})
 
 
 @planted("policies.failures.restart: what died is started again", 68, likely=troubled("gone branch", "gone worker"))

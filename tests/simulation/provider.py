@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from actors.routing.model_factory import Arming
+from actors.routing.model_factory import ConnectionSpec
 from cortex.values.reply import Reply, Usage
 from policies.failures.failure import Failure, FailureKind
 from policies.limits.limit import RateLimits, ReportedBucket
@@ -95,7 +95,7 @@ class Provider:
 
     def model(self, blob: bytes, life: Life) -> SimModel:
         """The model that an arming describes."""
-        endpoint = msgspec.msgpack.decode(blob, type=Arming).endpoint
+        endpoint = msgspec.msgpack.decode(blob, type=ConnectionSpec).endpoint
         return SimModel(self, endpoint, life, self._world.account.desk(endpoint, life))
 
     def latency_s(self) -> float:

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from actors.ports.runtime import Away
-from actors.routing.model_factory import Arming
+from actors.ports.runtime import PeerUnavailable
+from actors.routing.model_factory import ConnectionSpec
 from actors.runtime import ray_actor
 from cortex.scheduler import step as scheduler
 from cortex.scheduler.state import SchedulerSettings
@@ -82,7 +82,7 @@ class Driven:
     """The life of a driver: it answers nobody."""
 
     async def call(self, method: str, args: Any) -> Any:
-        raise Away("a driver")
+        raise PeerUnavailable("a driver")
 
 
 def terms(job: JobPlan, made: Plan) -> JobTerms:
@@ -123,10 +123,10 @@ def cortex_args(made: Plan) -> tuple[Any, ...]:
     return 1, made.branches, made.workers, settings
 
 
-def arming(of: JobTerms) -> Arming:
+def arming(of: JobTerms) -> ConnectionSpec:
     """What opens the routes of a job."""
     own, *others = (
-        Arming(
+        ConnectionSpec(
             endpoint=route.endpoint, route_name=route_name(route.endpoint, route.credential, route.model),
             pool_name=pool_name(route.endpoint, route.credential, route.model),
         ) for route in of.routes

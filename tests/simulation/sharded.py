@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from actors.driver.driver import FLUSH_ROWS, FLUSH_S
-from actors.driver.sharding import Dealing, Steering
-from actors.files.sources.row_source import Window
+from actors.driver.sharding import DriverHooks, ShardRouter
+from actors.files.sources.row_source import SourceWindow
 from actors.journal.journal import StoreError
 from cortex.state.events import Row
 from tests.simulation.driver import FOLDER, LOOK_S, SimDriver
@@ -43,10 +43,10 @@ class Rows:
     def seek(self, position: int) -> None:
         self._at = position
 
-    def read(self, rows_max: int) -> Window:
+    def read(self, rows_max: int) -> SourceWindow:
         some = self._rows[self._at : self._at + rows_max]
         self._at += len(some)
-        return Window(tuple(some), self._at, self._at >= len(self._rows))
+        return SourceWindow(tuple(some), self._at, self._at >= len(self._rows))
 
 
 class ShardsDriver(SimDriver):
@@ -69,8 +69,8 @@ class ShardsDriver(SimDriver):
         def over() -> bool:
             return facts["outcome"] != "running" or bool(facts["broken"])
 
-        steering = Steering(over, told, written)
-        dealing = Dealing(self._runtime, FOLDER, self.count, self.ordered, steering, lambda rows: 0, False)
+        steering = DriverHooks(over, told, written)
+        dealing = ShardRouter(self._runtime, FOLDER, self.count, self.ordered, steering, lambda rows: 0, False)
         await told()
         await dealing.begin()
         await told()

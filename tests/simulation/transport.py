@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from actors.common.errors import ClearError
-from actors.ports.runtime import Away, Gone
+from actors.common.errors import UserError
+from actors.ports.runtime import PeerGone, PeerUnavailable
 from tests.simulation.loop import NOBODY, Killed, Life
 
 AT_MOST_ONCE = frozenset({"run", "start"})
@@ -50,8 +50,10 @@ class Transport:
         message = Message(life, name, method, args, future)
         message.sent_s = self._loop.time()
         delay_s = plan.hop_s * (0.5 + self._random()) + life.node.lag_s
-        if world.cut and ((life.name in world.cut and name == "cortex") or (name in world.cut and life.name == "cortex")):
-            self._fail(message, Away(name), plan.silence_s * self._random())
+        if world.cut and (
+            (life.name in world.cut and name == "cortex") or (name in world.cut and life.name == "cortex")
+        ):
+            self._fail(message, PeerUnavailable(name), plan.silence_s * self._random())
             return
         if world.calm or self._random() >= plan.trouble:
             self._loop.call_at(self._loop.time() + delay_s, self._arrive, message, context=NOBODY)
@@ -60,7 +62,7 @@ class Transport:
         if world.tells:
             world.tell(f"{life.name} -> {name}.{method} is {trouble}")
         if trouble == "lost":
-            self._fail(message, Away(name), plan.silence_s * self._random())
+            self._fail(message, PeerUnavailable(name), plan.silence_s * self._random())
             return
         if trouble == "late":
             delay_s += plan.late_s * self._random()
@@ -74,7 +76,7 @@ class Transport:
     def hang_up(self, life: Life) -> None:
         """It is dead: whoever waits for its answer hears so."""
         for message in life.serving:
-            self._fail(message, Away(life.name), 0.01 + 0.5 * self._random())
+            self._fail(message, PeerUnavailable(life.name), 0.01 + 0.5 * self._random())
         life.serving = {}
 
     def _fail(self, message: Message, error: Exception, after_s: float) -> None:
@@ -86,7 +88,7 @@ class Transport:
         life = world.lives.get(message.name)
         if life is None:
             coming = message.name in world.coming
-            self._fail(message, Away(message.name) if coming else Gone(message.name), 0.02)
+            self._fail(message, PeerUnavailable(message.name) if coming else PeerGone(message.name), 0.02)
             return
         if world.tells and message.method not in _DULL:
             world.tell(f"{message.life.name} -> {message.name}.{message.method}{_short(message.args)}")
@@ -102,14 +104,14 @@ class Transport:
                 task.exception()
             return
         del life.serving[message]
-        error: BaseException | None = Away(message.name) if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, (Away, Gone, ClearError, Killed)):
+        error: BaseException | None = PeerUnavailable(message.name) if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, (PeerUnavailable, PeerGone, UserError, Killed)):
             self._world.watch.say(f"{message.name}.{message.method} raised {type(error).__name__}: {error}", error)
         if message.future is None:
             return
         delay_s = self._plan.hop_s * (0.5 + self._random()) + life.node.lag_s
         if message.lost_answer or isinstance(error, Killed):
-            self._fail(message, Away(message.name), self._plan.silence_s * self._random())
+            self._fail(message, PeerUnavailable(message.name), self._plan.silence_s * self._random())
         elif error is not None:
             self._fail(message, error, delay_s)  # type: ignore[arg-type]
         else:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 from actors.common.process_owner import Owner
-from actors.ports.runtime import Away, ClusterError, Gone
-from actors.ports.telemetry import Nobody
+from actors.ports.runtime import ClusterError, PeerGone, PeerUnavailable
+from actors.ports.telemetry import NullObserver
 from actors.programs import loader
 from actors.runtime import ray_actor
-from actors.runtime.host import Notes
+from actors.runtime.host import LocalNotes
 from cortex import __version__
 from cortex.state.program import Program
 from tests.simulation.batches import Account
@@ -60,8 +60,8 @@ class World:
         """Every incarnation that ever was, by its id."""
         self._incarnations = 0
         self.deaths = 0
-        self.notes = Notes()
-        self.telemetry = Nobody()
+        self.notes = LocalNotes()
+        self.telemetry = NullObserver()
         self.cut: set[str] = set()
         """Between these and the cortex nothing passes."""
         self.calm = False
@@ -90,7 +90,7 @@ class World:
         self.lives[name] = life
         self._made[name] = (role, args)
         self.tell(f"{name} {'is back' if again else 'begins'} on {node.name}")
-        life.seat = life.context.run(ray_actor.Seat, role, name, args, runtime, again)
+        life.seat = life.context.run(ray_actor.ActorHost, role, name, args, runtime, again)
         self.watch.began(life, role)
         return life
 
@@ -194,7 +194,7 @@ class SimRuntime:
         self._life = life
         self._loop = world.loop
         self.notes = world.notes
-        self.telemetry = Nobody()
+        self.telemetry = NullObserver()
 
     def now_s(self) -> float:
         return EPOCH_S + self._loop.time() + self._life.node.wall_offset_s
@@ -242,9 +242,9 @@ class SimRuntime:
         peer = self.peer(name)
         try:
             release, _ = await peer.ask("hello")
-        except Gone as gone:
+        except PeerGone as gone:
             raise ClusterError(f"{name} cannot start: {gone}") from None
-        except Away:
+        except PeerUnavailable:
             return peer
         assert release == __version__
         return peer

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from actors.api.progress_bar import BAR_LEAST, Bar, bar_width, fitted, parts
+from actors.api.progress_bar import BAR_LEAST, ProgressBar, bar_width, fitted, parts
 
 
 class Clock:
@@ -38,7 +38,7 @@ def _facts(done: int, **more: Any) -> dict[str, Any]:
 
 def _line(seconds: float, facts: list[dict[str, Any]], rows: int | None = 1000) -> str:
     clock = Clock()
-    bar = Bar(io.StringIO(), rows, clock=clock)
+    bar = ProgressBar(io.StringIO(), rows, clock=clock)
     said = ""
     for each in facts:
         said = bar.line(each)
@@ -73,7 +73,7 @@ def test_the_line(facts, rows, said):
 
 def test_a_line_every_five_seconds_where_no_terminal_is_and_only_if_something_changed():
     clock, out = Clock(), io.StringIO()
-    bar = Bar(out, 1000, clock=clock)
+    bar = ProgressBar(out, 1000, clock=clock)
     for second in range(21):
         bar.show(_facts(min(second, 12)))
         clock.now_s += 1.0
@@ -84,7 +84,7 @@ def test_a_line_every_five_seconds_where_no_terminal_is_and_only_if_something_ch
 
 def test_the_same_as_json():
     clock, out = Clock(), io.StringIO()
-    bar = Bar(out, 1000, form="json", clock=clock)
+    bar = ProgressBar(out, 1000, form="json", clock=clock)
     bar.show(_facts(0))
     clock.now_s += 10
     bar.show(_facts(50, failures={"throttled": 2}, waits="paced"))
@@ -105,16 +105,16 @@ FULL = _facts(
 @pytest.mark.parametrize("width", [10, 20, 30, 40, 60, 79, 100, 160, 300])
 def test_what_does_not_fit_is_left_out_and_nothing_wraps(width):
     clock = Clock()
-    bar = Bar(io.StringIO(), 1_000_000, clock=clock)
+    bar = ProgressBar(io.StringIO(), 1_000_000, clock=clock)
     bar.facts(FULL)
     clock.now_s += 5.0
     said = fitted(parts(bar.facts(FULL)), width)
     assert len(said) <= width
-    assert said.startswith("123,456/1"[:width - 1])
+    assert said.startswith("123,456/1"[: width - 1])
 
 
 def test_in_little_room_how_far_how_fast_and_why_it_waits_come_first():
-    told = Bar(io.StringIO(), 1_000_000, clock=Clock()).facts(FULL)
+    told = ProgressBar(io.StringIO(), 1_000_000, clock=Clock()).facts(FULL)
     assert fitted(parts(told), 90) == (
         "123,456/1,000,000 rows, 0.0/s, the breaker of claude-haiku-4-5 is open; probed at 14:02:11"
     )
@@ -124,7 +124,7 @@ def test_in_little_room_how_far_how_fast_and_why_it_waits_come_first():
 
 def test_on_eighty_columns_failed_rows_are_told_beside_rate_time_and_cost():
     clock = Clock()
-    bar = Bar(io.StringIO(), 20_000, clock=clock)
+    bar = ProgressBar(io.StringIO(), 20_000, clock=clock)
     facts = _facts(18_000, cost_usd=1.82, max_cost_usd=5.0, rows_failed=12, rows_failed_by_kind={"malformed": 12},
                    waits="the pool's limit", failures={"overloaded": 400})  # fmt: skip
     bar.facts(facts)
@@ -148,7 +148,7 @@ def test_on_a_terminal_it_stays_one_line(monkeypatch, columns, colour):
     if not colour:
         monkeypatch.setenv("NO_COLOR", "1")
     out = Terminal()
-    bar = Bar(out, 1_000_000, clock=Clock())
+    bar = ProgressBar(out, 1_000_000, clock=Clock())
     bar.show(FULL)
     bar.show(FULL | {"results": 200_000})
     bar.say("j: it stays")
@@ -166,7 +166,7 @@ def test_on_a_terminal_it_stays_one_line(monkeypatch, columns, colour):
 def test_a_terminal_that_cannot_be_written_over_gets_lines(monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     clock, out = Clock(), Terminal()
-    bar = Bar(out, 1000, clock=clock)
+    bar = ProgressBar(out, 1000, clock=clock)
     bar.show(_facts(0))
     clock.now_s += 6
     bar.show(_facts(6))

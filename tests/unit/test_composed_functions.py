@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actors.simulator.reasoning.prompt_reader import Reading
+from actors.simulator.reasoning.prompt_reader import ParsedPrompt
 from actors.simulator.reasoning.skills.convexity import compose
 from benchmarks.claims.composed_functions import LABELS, applied, function, functions
 from cortex.programs.convex import ATOMS, nodes_of, whole_prompt
@@ -56,7 +56,7 @@ def test_cvxpy_says_the_same(depth):
 @pytest.mark.parametrize("depth", [2, 5, 20, 100])
 def test_a_reader_without_error_reads_them_rightly(depth, tree):
     for known in functions(5, depth, 12):
-        thought = compose(Reading(whole_prompt(known.text, nodes_of(known.text), tree).user()))
+        thought = compose(ParsedPrompt(whole_prompt(known.text, nodes_of(known.text), tree).user()))
         assert thought is not None
         sign = {1: "nonnegative", -1: "nonpositive", 0: "either"}[known.sign]
         assert thought.right == f"{known.curvature}, {sign}"
@@ -75,5 +75,5 @@ def test_the_rules_one_by_one():
 def test_what_is_not_in_the_text_cannot_be_used(gone):
     nodes = nodes_of("square(exp(x))")
     text = whole_prompt("square(exp(x))", nodes, tree=True).user()
-    assert gone in text and compose(Reading(text)) is not None
-    assert compose(Reading(text.replace(gone, "\n\n" if gone.endswith("\n\n") else ""))) is None
+    assert gone in text and compose(ParsedPrompt(text)) is not None
+    assert compose(ParsedPrompt(text.replace(gone, "\n\n" if gone.endswith("\n\n") else ""))) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actors.common.errors import ClearError
+from actors.common.errors import UserError
 from actors.common.process_owner import this_owner
 from actors.jobs.opening import Opening, resuming_batch
 from cortex.state import events
@@ -77,7 +77,7 @@ def test_a_run_that_resumes_brings_its_fallbacks():
     stage.turn(*batch)
     assert stage.k.terms.fallbacks == (NEAR,)
     again = _stage()
-    with pytest.raises(ClearError, match="calls of its last run are still under way"):
+    with pytest.raises(UserError, match="calls of its last run are still under way"):
         resuming_batch(again.k, opening, 2, ((1, 1),))
 
 

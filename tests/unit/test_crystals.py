@@ -9,13 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.programs.saved import Case, Cost, Crystal, CrystalError, Origin, cases, place_of, read, write
+from actors.programs.saved import (
+    ProgramOrigin,
+    RecordedCase,
+    SavedProgram,
+    SavedProgramError,
+    WritingCost,
+    cases,
+    place_of,
+    read,
+    write,
+)
 from cortex.programs.parts.rlm_prompts import code_of
 from cortex.state.sandbox import PieceCallResult
 
-KEPT = Crystal(
+KEPT = SavedProgram(
     name="late", version=3, question='How "many"?\n\\n', returns="number", pieces=("x = 1\nsubmit(x)",),
-    origin=Origin("job", "m", "2026-11-22", "0.1.0"), cost=Cost(1, 3, 100, 20, 0.5),
+    origin=ProgramOrigin("job", "m", "2026-11-22", "0.1.0"), cost=WritingCost(1, 3, 100, 20, 0.5),
 )  # fmt: skip
 
 
@@ -32,9 +42,9 @@ KEPT = Crystal(
 def test_a_file_says_what_was_written(tmp_path, code):
     path = tmp_path / "programs" / "late.toml"
     kept = msgspec.structs.replace(KEPT, pieces=(code, "submit(2)"))
-    write(path, kept, [Case(3, "job", "q", {"a": "b"}, [("p", PieceCallResult("x"))], 1)])
+    write(path, kept, [RecordedCase(3, "job", "q", {"a": "b"}, [("p", PieceCallResult("x"))], 1)])
     assert read(path) == kept
-    assert cases(path) == [Case(3, "job", "q", {"a": "b"}, [("p", PieceCallResult("x"))], 1)]
+    assert cases(path) == [RecordedCase(3, "job", "q", {"a": "b"}, [("p", PieceCallResult("x"))], 1)]
     assert sorted(each.name for each in path.parent.iterdir()) == ["late.tests.jsonl", "late.toml"]
 
 
@@ -54,19 +64,19 @@ def test_whatever_a_model_writes_and_a_person_asks(tmp_path_factory, code, quest
 
 
 def test_only_what_was_approved_as_it_stands_is_given_to_run(tmp_path):
-    with pytest.raises(CrystalError, match="late version 3 is not approved"):
+    with pytest.raises(SavedProgramError, match="late version 3 is not approved"):
         KEPT.params()
     approved = KEPT.approval("ann", "2026-11-22")
     assert approved.params()["version"] == 3
     changes = {"version": 4, "question": "?", "returns": "text", "pieces": ("submit(2)",), "name": "other"}
     for name, value in changes.items():
-        with pytest.raises(CrystalError, match="was changed since ann approved it"):
+        with pytest.raises(SavedProgramError, match="was changed since ann approved it"):
             msgspec.structs.replace(approved, **{name: value}).params()
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", "-x", "x/y", "x.py", "é", "x" * 65])
 def test_a_name_is_a_name(name):
-    with pytest.raises(CrystalError, match="is no name for a program"):
+    with pytest.raises(SavedProgramError, match="is no name for a program"):
         place_of(name)
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from actors.simulator.api import wire
-from actors.simulator.api.provider import Provider
+from actors.simulator.api.provider import SimulatedProvider
 from actors.simulator.settings import SimulatorSettings
 from cortex.control import ControlBounds, DispatchRules
 from cortex.programs.chatloop import chatloop
@@ -22,7 +22,7 @@ TURNS_MAX = 2_000
 
 def played(stage: Stage, error: float | None = 0.0, seed: int = 1, steps: int = TURNS_MAX) -> Stage:
     """What it asks is answered by the simulated provider and its own tools, one at a time, until nothing is asked."""
-    provider = Provider(SimulatorSettings(seed=seed, error=error))
+    provider = SimulatedProvider(SimulatorSettings(seed=seed, error=error))
     waiting = [command for command in stage.said if isinstance(command, (commands.Call, commands.StartToolRun))]
     stage.said.clear()
     for _ in range(steps):
@@ -33,7 +33,7 @@ def played(stage: Stage, error: float | None = 0.0, seed: int = 1, steps: int = 
     return stage
 
 
-def came_of(provider: Provider, stage: Stage, command: Any) -> events.Event:
+def came_of(provider: SimulatedProvider, stage: Stage, command: Any) -> events.Event:
     if isinstance(command, commands.StartToolRun):
         value = stage.program.tools[command.tool](**command.arguments)
         return events.Observed(command.goal, command.attempt, value, stage.k.at_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from actors.limits.budgets import NoteBooks
+from actors.limits.budgets import NoteBudgets
 from cortex.scheduler.budgets import BudgetRequest
 from policies.limits.slices import REMOVED, Budget
 
@@ -20,7 +20,7 @@ class _Notes(dict[str, bytes]):
 
 
 def test_what_a_removed_job_used_stays_used() -> None:
-    books = NoteBooks(_Notes(), lambda: AT_S)
+    books = NoteBudgets(_Notes(), lambda: AT_S)
     books.put(Budget("team", "search", "day", 1_000))
     asked = BudgetRequest(job="a", labels={"team": "search"}, day=20_000, day_nusd=0, month_nusd=0)
     books.ask(msgspec.structs.replace(asked, new=True))

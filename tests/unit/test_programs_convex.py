@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actors.simulator.reasoning.prompt_reader import Reading
+from actors.simulator.reasoning.prompt_reader import ParsedPrompt
 from actors.simulator.reasoning.skills.convexity import compose
 from benchmarks.claims.composed_functions import functions
 from cortex.programs.convex import RULES, Convex, judgement_of, nodes_of
@@ -16,7 +16,7 @@ METHODS = ("one-shot", "tree", "history", "focused")
 
 
 def read(call) -> str:
-    thought = compose(Reading(asked(call)))
+    thought = compose(ParsedPrompt(asked(call)))
     assert thought is not None, asked(call)
     return thought.right
 
@@ -90,7 +90,9 @@ def test_the_focused_prompt_does_not_grow_with_depth():
     assert longest[60] < longest[5] + 150
 
 
-@pytest.mark.parametrize("text", ["", "x", "exp", "exp()", "exp(x", "exp(x))", "sin(x)", "exp(y)", "exp(x) x", "exp(x;)"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "exp", "exp()", "exp(x", "exp(x))", "sin(x)", "exp(y)", "exp(x) x", "exp(x;)"]
+)
 def test_what_is_no_function_is_refused_at_the_beginning(text):
     with pytest.raises(ValueError, match="no function"):
         nodes_of(text)

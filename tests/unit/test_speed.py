@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from actors.monitoring.throughput import SURE_S, WINDOW_S, Speed, of_job
+from actors.monitoring.throughput import SURE_S, WINDOW_S, ThroughputEstimator, of_job
 
 
-def _watched(*seen: tuple[float, int]) -> Speed:
-    speed = Speed()
+def _watched(*seen: tuple[float, int]) -> ThroughputEstimator:
+    speed = ThroughputEstimator()
     for at_s, done in seen:
         speed.saw(at_s, done)
     return speed
@@ -59,5 +59,5 @@ def test_the_rest_is_foretold_once_there_is_something_to_go_by():
     ],
 )
 def test_rows_where_there_are_any_else_calls(facts, unit, done, expected):
-    told = of_job(Speed(), facts, 0.0)
+    told = of_job(ThroughputEstimator(), facts, 0.0)
     assert (told["unit"], told["done"], told["expected"]) == (unit, done, expected)

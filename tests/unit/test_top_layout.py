@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from actors.top.layout import Column, Row, Table, cell, columns_shown, heights, spark
+from actors.top.layout import Column, TableRow, TopTable, cell, columns_shown, heights, spark
 
-TABLE = Table(
+TABLE = TopTable(
     "t",
     (Column("NAME", 0, width_least=22), Column("STATE", 1), Column("DONE", 2, True), Column("WHY", 3, width_max=30)),
-    (Row("a", ("a-rather-long-name-of-a-job", "running", "1,000", "x" * 50)), Row("b", ("b", "ok", "7", ""))),
+    (TableRow("a", ("a-rather-long-name-of-a-job", "running", "1,000", "x" * 50)), TableRow("b", ("b", "ok", "7", ""))),
 )
 
 
@@ -35,7 +35,13 @@ def test_columns_of_the_highest_rank_are_left_out_first(width, shown):
 
 @pytest.mark.parametrize(
     ("text", "width", "right", "said"),
-    [("ab", 4, False, "ab  "), ("ab", 4, True, "  ab"), ("abcdef", 4, False, "abc…"), ("abcd", 4, True, "abcd"), ("ab", 1, False, "…")],
+    [
+        ("ab", 4, False, "ab  "),
+        ("ab", 4, True, "  ab"),
+        ("abcdef", 4, False, "abc…"),
+        ("abcd", 4, True, "abcd"),
+        ("ab", 1, False, "…"),
+    ],
 )
 def test_a_cell_has_exactly_its_width(text, width, right, said):
     assert cell(text, width, right) == said

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from actors.top.layout import Table, columns_shown
+from actors.top.layout import TopTable, columns_shown
 from actors.top.text_output import lines
 from actors.top.view import screen
 from policies.limits.limit import PoolCaps
 from tests.sights import NOW_S, ROUTE, cluster, job, seen
 
 
-def _table(shown, name: str) -> Table:
+def _table(shown, name: str) -> TopTable:
     return next(table for table in shown.tables if table.name == name)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from actors.branch import batch_executor
-from actors.channel.batches.orders import Orders, passes
+from actors.channel.batches.orders import BatchOrderRouter, passes
 from actors.ports.runtime import Runtime
 from cortex.state import commands, events
 from cortex.state.state import State, flight_key
@@ -25,7 +25,7 @@ Calls = dict[int, commands.Call]
 Put = Callable[[list[events.Event]], None]
 
 
-class _Hand:
+class _PendingBatch:
     """Calls of one route that wait for others to go with them."""
 
     __slots__ = ("calls", "first_s", "last_s", "size")
@@ -36,11 +36,11 @@ class _Hand:
         self.first_s = self.last_s = 0.0
 
 
-class Gathering:
+class BatchAccumulator:
     """``intend`` is given the route, the calls, and the account's newest batch, when these shall go."""
 
     def __init__(
-        self, runtime: Runtime, state: Callable[[], State], put: Put, orders: Orders,
+        self, runtime: Runtime, state: Callable[[], State], put: Put, orders: BatchOrderRouter,
         intend: Callable[[int, Calls, str], None],
     ) -> None:  # fmt: skip
         self._runtime = runtime
@@ -48,7 +48,7 @@ class Gathering:
         self._put = put
         self._orders = orders
         self._intend = intend
-        self._hands: dict[int, _Hand] = {}
+        self._hands: dict[int, _PendingBatch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._gathering: asyncio.Task[None] | None = None
         self._stir = asyncio.Event()
@@ -62,7 +62,7 @@ class Gathering:
             if not batched[call.route]:
                 others.append(call)
                 continue
-            hand = self._hands.setdefault(call.route, _Hand())
+            hand = self._hands.setdefault(call.route, _PendingBatch())
             hand.first_s = hand.first_s if hand.calls else now_s
             hand.last_s = now_s
             hand.calls[flight_key(call.goal, call.attempt)] = call
@@ -127,7 +127,7 @@ class Gathering:
         del self._hands[place]
         return 0.0
 
-    def _cut(self, hand: _Hand, batching: BatchingPolicy) -> Calls:
+    def _cut(self, hand: _PendingBatch, batching: BatchingPolicy) -> Calls:
         """The oldest calls, as many as go together."""
         cut: Calls = {}
         size = 0
@@ -154,7 +154,7 @@ class Gathering:
         await self._weigh(place, calls)
         looks = 0
         while calls and not self._over():
-            said = await self._orders.ask(place, batch_executor.Newest())
+            said = await self._orders.ask(place, batch_executor.NewestOrder())
             if said is not None and said.failure is None:
                 self._intend(place, calls, said.name)
                 return
@@ -175,7 +175,7 @@ class Gathering:
         looks = 0
         while heavy and not self._over():
             some = heavy[: batch_executor.MESSAGE_ROWS_MAX]
-            said = await self._orders.ask(place, batch_executor.Weigh(tuple(some)))
+            said = await self._orders.ask(place, batch_executor.CheckSizeOrder(tuple(some)))
             if said is None:
                 await self._orders.pause(looks, said)
                 looks += 1

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable
 
 from actors.branch import batch_executor
-from actors.ports.runtime import Away, Gone, Runtime
+from actors.ports.runtime import PeerGone, PeerUnavailable, Runtime
 from cortex.state.state import State
 from policies.estimates.batching import pause_s
 from policies.failures.failure import RULES, Failure, FailureKind
 
 
-class Orders:
+class BatchOrderRouter:
     """``state`` gives K as it is now, ``names`` are the branches that the channel knows."""
 
     def __init__(
@@ -25,14 +25,14 @@ class Orders:
         self.unarmed: set[str] = set()
         """Branches that said that they have no key for this job."""
 
-    async def ask(self, place: int, order: batch_executor.Order) -> batch_executor.Said | None:
+    async def ask(self, place: int, order: batch_executor.Order) -> batch_executor.OrderReply | None:
         """The answer to an order that does no harm when it is carried out twice; None where nobody answers now."""
         try:
             return await self.ask_once(place, order)
         except Exception:  # away, dead, or it could not bring the results: it is asked again later
             return None
 
-    async def ask_once(self, place: int, order: batch_executor.Order) -> batch_executor.Said | None:
+    async def ask_once(self, place: int, order: batch_executor.Order) -> batch_executor.OrderReply | None:
         """The answer of the first branch that has the key: always the same one while it lives. None where none has.
 
         Raises what the way to the branch raises: then nobody knows what it did.
@@ -41,8 +41,8 @@ class Orders:
         for name in names:
             try:
                 said = await self._runtime.peer(name).ask("batches", self._job, epoch, place, blob, names)
-            except (Away, Gone):
-                if isinstance(order, batch_executor.Submit):
+            except (PeerUnavailable, PeerGone):
+                if isinstance(order, batch_executor.SubmitOrder):
                     raise
                 continue
             if said:
@@ -51,7 +51,7 @@ class Orders:
             self.unarmed.add(name)
         return None
 
-    async def pause(self, looks: int, said: batch_executor.Said | None) -> None:
+    async def pause(self, looks: int, said: batch_executor.OrderReply | None) -> None:
         """Wait before the same is asked again: ever longer, and as long as the provider says."""
         wait_s = pause_s(self._state().terms.limits.batching, looks)
         if said is not None and said.failure is not None and said.failure.retry_after_s is not None:

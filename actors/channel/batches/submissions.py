@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from actors.branch import batch_executor
-from actors.channel.batches.accumulator import Calls, Gathering, Put
-from actors.channel.batches.orders import Orders, passes
-from actors.ports.message_batches import Row, surely_not_made
+from actors.channel.batches.accumulator import BatchAccumulator, Calls, Put
+from actors.channel.batches.orders import BatchOrderRouter, passes
+from actors.ports.message_batches import BatchRequest, surely_not_made
 from actors.ports.runtime import Runtime
 from cortex.loop.batch_submissions import custom_id
 from cortex.state import commands, events
@@ -53,7 +53,7 @@ def bounds(limits: Limits, *, simulated: bool, own: bool) -> Limits:
     )  # fmt: skip
 
 
-class Submissions:
+class SubmissionTracker:
     """``state`` gives K as it is now, ``put`` puts events into the channel's inbox, ``names`` are the branches."""
 
     def __init__(
@@ -62,8 +62,8 @@ class Submissions:
         self._runtime = runtime
         self._state = state
         self._put = put
-        self._orders = Orders(job, runtime, state, names)
-        self._gathering = Gathering(runtime, state, put, self._orders, self._intend)
+        self._orders = BatchOrderRouter(job, runtime, state, names)
+        self._gathering = BatchAccumulator(runtime, state, put, self._orders, self._intend)
         self._bodies: dict[int, Calls] = {}
         """Of submissions that the provider may yet not have, by number."""
         self._next = 1
@@ -161,10 +161,10 @@ class Submissions:
         k = self._state()
         made, calls = k.submissions[number], self._bodies[number]
         until_s = made.settled_at_s - k.terms.limits.batching.settle_s
-        rows = tuple(Row(custom_id(k, k.flights[key]), calls[key].body) for key in made.keys)
+        rows = tuple(BatchRequest(custom_id(k, k.flights[key]), calls[key].body) for key in made.keys)
         while True:
             try:
-                said = await self._orders.ask_once(made.route, batch_executor.Submit(rows, until_s))
+                said = await self._orders.ask_once(made.route, batch_executor.SubmitOrder(rows, until_s))
             except Exception as error:  # the branch may have died, or be slow: it may be handing it over still
                 await asyncio.sleep(max(0.0, until_s - self._runtime.now_s()))
                 failure = Failure(FailureKind.TRANSIENT, f"the branch that submitted it did not answer ({error})")
@@ -173,7 +173,7 @@ class Submissions:
                 break
             if self._runtime.now_s() >= until_s:
                 failure = Failure(FailureKind.TRANSIENT, "no branch was there to submit it", sent=False)
-                said = batch_executor.Said(failure)
+                said = batch_executor.OrderReply(failure)
                 break
             await self._orders.pause(0, None)
         if said.failure is None:
@@ -191,7 +191,9 @@ class Submissions:
         looks = 0
         while (made := self._state().submissions.get(number)) is not None:
             listed_at_s = self._runtime.now_s()
-            said = await self._orders.ask(made.route, batch_executor.Since(made.marker, made.intended_at_s - A_DAY_S))
+            said = await self._orders.ask(
+                made.route, batch_executor.ListOrder(made.marker, made.intended_at_s - A_DAY_S)
+            )
             if said is not None and said.failure is None:
                 found, early = await self._among(made, said, strangers)
                 if found is None and not early and absent(made.settled_at_s, listed_at_s):
@@ -207,7 +209,7 @@ class Submissions:
             looks += 1
 
     async def _among(
-        self, made: Submission, said: batch_executor.Said, strangers: set[str]
+        self, made: Submission, said: batch_executor.OrderReply, strangers: set[str]
     ) -> tuple[events.Event | None, bool]:
         """The event that decides, if one of these batches does; and whether it is too early to say of some of them."""
         known = {other.name for other in self._state().submissions.values()}
@@ -220,7 +222,7 @@ class Submissions:
             if not each.ended:
                 early = True  # its ids are told with its results
                 continue
-            first = await self._orders.ask(made.route, batch_executor.First(each.name))
+            first = await self._orders.ask(made.route, batch_executor.FirstIdOrder(each.name))
             if first is None or (first.failure is not None and passes(first.failure)):
                 early = True
             elif first.failure is not None or not first.name:
@@ -237,11 +239,11 @@ class Submissions:
         """Wait until a batch has ended, and have its results brought, to the last line."""
         looks = short = 0
         while (made := self._state().submissions.get(number)) is not None:
-            said = await self._orders.ask(made.route, batch_executor.Look(made.name))
+            said = await self._orders.ask(made.route, batch_executor.StatusOrder(made.name))
             if said is not None and said.failure is None and said.standings[0].ended:
                 requests = said.standings[0].requests
                 self._reading[number] = self._ids(made)
-                said = await self._orders.ask(made.route, batch_executor.Read(made.name, number))
+                said = await self._orders.ask(made.route, batch_executor.ReadOrder(made.name, number))
                 del self._reading[number]
                 if said is not None and said.failure is None:
                     if said.rows >= requests or short >= LOOKS_SHORT_MAX:
@@ -256,7 +258,7 @@ class Submissions:
 
     async def _withdraw(self, place: int, name: str, _: int) -> None:
         for looks in range(TRIES_MAX):
-            said = await self._orders.ask(place, batch_executor.Cancel(name))
+            said = await self._orders.ask(place, batch_executor.CancelOrder(name))
             if said is not None and (said.failure is None or not passes(said.failure)):
                 return
             await self._orders.pause(looks, said)

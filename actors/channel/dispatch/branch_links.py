@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from actors.messaging.payload import Parcel, of_calls
+from actors.messaging.payload import Payload, of_calls
 from actors.ports.runtime import NEAR_BYTES_MAX, NEAR_MAX, Peer, is_near
 from cortex.state import commands
 from cortex.values.limits import Limits
@@ -28,7 +28,7 @@ CALL_BYTES = 160
 _encoder = msgspec.msgpack.Encoder()
 
 
-class Link:
+class BranchLink:
     """One branch."""
 
     __slots__ = (
@@ -71,7 +71,7 @@ class Link:
         """Calls given to it."""
         return len(self.queue) + len(self.out)
 
-    def packed(self, limits: Limits) -> tuple[Parcel, list[int]]:
+    def packed(self, limits: Limits) -> tuple[Payload, list[int]]:
         """The next message, whose calls are on their way from now on, and their keys; the queue is not empty."""
         queue, calls_max, bytes_max = self.queue, limits.message_calls_max, limits.message_bytes_max
         if self.near:
@@ -113,12 +113,14 @@ def _cut(calls: list[commands.Call], bytes_max: int) -> tuple[bytes, int]:
     return _encoder.encode(blobs), len(blobs)
 
 
-def come_back(keys: Iterable[int], where: dict[int, Link], brought: Callable[[Link], None]) -> list[Link]:
+def come_back(
+    keys: Iterable[int], where: dict[int, BranchLink], brought: Callable[[BranchLink], None]
+) -> list[BranchLink]:
     """The branches that these attempts, which have come back, leave. ``brought`` hears of one whose last message came
     back whole."""
-    link: Link | None = None
+    link: BranchLink | None = None
     last = 0
-    touched: list[Link] = []
+    touched: list[BranchLink] = []
     for key in keys:
         if (at := where.pop(key, None)) is None:
             continue
@@ -132,51 +134,51 @@ def come_back(keys: Iterable[int], where: dict[int, Link], brought: Callable[[Li
     return touched
 
 
-class Links:
+class BranchLinks:
     """All of them. Those that can work stand on levels by their burden, so that choosing one costs the same for any
     number of branches; ``look`` puts one where it belongs now."""
 
     def __init__(self, concurrency: int = 100) -> None:
         """``concurrency``: calls at once of the job."""
         self.level_bits = max(0, min(LEVEL_BITS_MAX, (concurrency // 8).bit_length() - 1))
-        self._by_name: dict[str, Link] = {}
-        self._levels: dict[int, dict[str, Link]] = {}
+        self._by_name: dict[str, BranchLink] = {}
+        self._levels: dict[int, dict[str, BranchLink]] = {}
         self._least = 0
         """No level below this has anybody."""
 
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def __iter__(self) -> Iterator[Link]:
+    def __iter__(self) -> Iterator[BranchLink]:
         return iter(self._by_name.values())
 
-    def get(self, name: str) -> Link | None:
+    def get(self, name: str) -> BranchLink | None:
         """The branch of that name."""
         return self._by_name.get(name)
 
-    def add(self, link: Link) -> None:
+    def add(self, link: BranchLink) -> None:
         """One more."""
         self._by_name[link.name] = link
         self.look(link)
 
-    def remove(self, link: Link) -> None:
+    def remove(self, link: BranchLink) -> None:
         """It has gone for good."""
         if self._by_name.get(link.name) is link:  # else another has its name already
             del self._by_name[link.name]
         self._stand(link, -1)
 
-    def look(self, link: Link) -> None:
+    def look(self, link: BranchLink) -> None:
         """Something about it has changed. One that cannot work stands nowhere."""
         able = link.up and link.armed and not link.leaving and self._by_name.get(link.name) is link
         level = (len(link.queue) + len(link.out)) >> self.level_bits if able else -1
         if level != link.level:
             self._stand(link, level)
 
-    def least(self) -> Link | None:
+    def least(self) -> BranchLink | None:
         """One with least to do, each in its turn; where none can work now, one that will. None: nobody takes calls."""
         levels = self._levels
         if not levels:
-            return min((link for link in self if not link.leaving), key=Link.burden, default=None)
+            return min((link for link in self if not link.leaving), key=BranchLink.burden, default=None)
         while self._least not in levels:
             self._least += 1
         level = levels[self._least]
@@ -190,11 +192,11 @@ class Links:
         together; half of a branch's fair share at the most, so that none is left without."""
         return max(1, min(TOGETHER_MAX, limits.concurrency // (2 * max(1, len(self)))))
 
-    def others(self, link: Link) -> bool:
+    def others(self, link: BranchLink) -> bool:
         """Whether somebody else can work now."""
         return any(other is not link for level in self._levels.values() for other in level.values())
 
-    def to_ask(self, beat: int, most: int) -> list[Link]:
+    def to_ask(self, beat: int, most: int) -> list[BranchLink]:
         """Those that have calls or cannot work, to be asked for a sign of life at this beat. Of many, so many in turn:
         else a message a second to each would cost more than the calls. Those that may be gone are asked each time."""
         doubtful = [link for link in self if not (link.up and link.armed) or (link.leaving and link.out)]
@@ -205,7 +207,7 @@ class Links:
             link.beaten = beat
         return doubtful + sure
 
-    def to_audit(self, beat: int, most: int) -> list[Link]:
+    def to_audit(self, beat: int, most: int) -> list[BranchLink]:
         """Those that are to say now what they have: of many, so many in turn."""
         found = [link for link in self if link.out]
         if len(found) > most:
@@ -220,7 +222,7 @@ class Links:
             return ()
         return tuple(islice(chain.from_iterable(self._levels.values()), count))
 
-    def _stand(self, link: Link, level: int) -> None:
+    def _stand(self, link: BranchLink, level: int) -> None:
         old = self._levels.get(link.level)
         if old is not None:
             del old[link.name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from actors.channel.dispatch.branch_links import Link, Links
+from actors.channel.dispatch.branch_links import BranchLink, BranchLinks
 from cortex.state import commands, events
 from cortex.state.state import flight_key
 from policies.failures.failure import Failure, FailureKind
@@ -19,19 +19,19 @@ class BranchLiveness:
     given and has not been sent.
     """
 
-    def __init__(self, links: Links, lost: Lost, send: Callable[[Iterable[commands.Call]], object]) -> None:
+    def __init__(self, links: BranchLinks, lost: Lost, send: Callable[[Iterable[commands.Call]], object]) -> None:
         self._links = links
         self._lost = lost
         self._send = send
-        self.where: dict[int, Link] = {}
+        self.where: dict[int, BranchLink] = {}
         """Link that each call under way was given to, by ``flight_key``."""
 
-    def up(self, link: Link) -> None:
+    def up(self, link: BranchLink) -> None:
         """Record that the branch has answered."""
         link.up = True
         self._links.look(link)
 
-    def renewed(self, link: Link, incarnation: str) -> None:
+    def renewed(self, link: BranchLink, incarnation: str) -> None:
         """Record which incarnation of the branch has answered: calls that an earlier incarnation held are lost.
 
         An empty ``incarnation``: the known one is dead, and no other has answered yet.
@@ -46,7 +46,7 @@ class BranchLiveness:
         else:
             self.take_back(link)
 
-    def take_back(self, link: Link) -> None:
+    def take_back(self, link: BranchLink) -> None:
         """Queue again the calls that are on the way to a branch of which no incarnation was known.
 
         Their message was meant for no incarnation, so no branch has taken it: nothing has failed.
@@ -55,27 +55,27 @@ class BranchLiveness:
         if link.leaving:
             self._pass_on(link)
 
-    def down(self, link: Link) -> None:
+    def down(self, link: BranchLink) -> None:
         """Record that the branch does not answer. Calls that it was not sent yet go to other branches."""
         link.up = False
         self._links.look(link)
         if self._links.others(link):
             self._pass_on(link)
 
-    def leave(self, link: Link) -> None:
+    def leave(self, link: BranchLink) -> None:
         """Record that the branch takes no more calls. Its link is removed once it has answered all that it has."""
         link.leaving = True
         self._pass_on(link)
         self.look(link)
 
-    def look(self, link: Link) -> None:
+    def look(self, link: BranchLink) -> None:
         """Put the link where its load belongs now, or remove the link of a leaving branch that has no calls left."""
         if link.leaving and not link.out and not link.queue:
             self._links.remove(link)
         else:
             self._links.look(link)
 
-    def declare_lost(self, link: Link, keys: list[int], why: str) -> None:
+    def declare_lost(self, link: BranchLink, keys: list[int], why: str) -> None:
         """End these calls of the branch (``flight_key``) as lost; ``why`` is the message of their failure."""
         lost: list[events.Event] = []
         for key in keys:
@@ -87,7 +87,7 @@ class BranchLiveness:
         if lost:
             self._lost(lost)
 
-    def _pass_on(self, link: Link) -> None:
+    def _pass_on(self, link: BranchLink) -> None:
         if link.queue:
             queued, link.queue = list(link.queue.values()), {}
             for call in queued:

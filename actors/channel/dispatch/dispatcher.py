@@ -15,11 +15,11 @@ from functools import partial
 from typing import Any
 
 from actors.branch.branch import DRAINING
-from actors.channel.dispatch.branch_links import Link, Links, come_back
+from actors.channel.dispatch.branch_links import BranchLink, BranchLinks, come_back
 from actors.channel.dispatch.branch_liveness import BranchLiveness, Lost
-from actors.channel.dispatch.piggyback import Along
-from actors.messaging.inbox import Entry
-from actors.ports.runtime import Away, Gone, Runtime
+from actors.channel.dispatch.piggyback import PiggybackedResults
+from actors.messaging.inbox import InboxEntry
+from actors.ports.runtime import PeerGone, PeerUnavailable, Runtime
 from cortex.state import commands, events
 from cortex.state.state import flight_key
 from cortex.values.limits import Limits
@@ -50,15 +50,17 @@ MEET_S = 5.0
 class Dispatch:
     """Gives calls to a job's branches. ``lost`` hears of calls that died with theirs, ``bring`` what answers bring."""
 
-    def __init__(self, job: str, runtime: Runtime, limits: Limits, lost: Lost, bring: Callable[[Entry], None]) -> None:
+    def __init__(
+        self, job: str, runtime: Runtime, limits: Limits, lost: Lost, bring: Callable[[InboxEntry], None]
+    ) -> None:
         self._job = job
         self._runtime = runtime
         self._limits = limits
         self._lost = lost
-        self._links = Links(limits.concurrency)
+        self._links = BranchLinks(limits.concurrency)
         self._liveness = BranchLiveness(self._links, lost, self.send)
         self._where = self._liveness.where
-        self._along = Along(job, bring)
+        self._along = PiggybackedResults(job, bring)
         self._homeless: dict[int, commands.Call] = {}
         """Calls for which there is no branch at the moment."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -75,7 +77,7 @@ class Dispatch:
         """Get to know the branches. What they hold of this job, of an earlier epoch: ``heard`` is what they knew."""
         self.epoch, self.staff, self._along.epoch = epoch, names, epoch
         for name in filter(lambda name: self._links.get(name) is None, names):
-            self._links.add(Link(name, self._runtime.peer(name)))
+            self._links.add(BranchLink(name, self._runtime.peer(name)))
         held = await asyncio.gather(*map(self._meet, self._links))
         if self._needs_watch():
             self._watch()
@@ -93,23 +95,23 @@ class Dispatch:
                 self._links.look(link)
         for name in names:
             if self._links.get(name) is None:
-                link = Link(name, self._runtime.peer(name))
+                link = BranchLink(name, self._runtime.peer(name))
                 self._links.add(link)
                 self._start(self._meet_later(link))
         if self._homeless and names:
             calls, self._homeless = list(self._homeless.values()), {}
             self.send(calls)
 
-    async def _meet_later(self, link: Link) -> None:
+    async def _meet_later(self, link: BranchLink) -> None:
         await self._meet(link)
         self._watch()
 
-    async def _meet(self, link: Link) -> list[tuple[int, int]]:
+    async def _meet(self, link: BranchLink) -> list[tuple[int, int]]:
         for _ in range(int(MEET_S / AWAY_S)):
             try:
                 async with asyncio.timeout(MEET_S):
                     incarnation, link.armed, keys, heard = await link.peer.ask("held", self._job, self.epoch)
-            except (Away, Gone, TimeoutError) as error:
+            except (PeerUnavailable, PeerGone, TimeoutError) as error:
                 link.up = False
                 self._links.look(link)
                 if isinstance(error, TimeoutError):
@@ -137,8 +139,8 @@ class Dispatch:
         """Hand out calls, some together, to the branch with least to do. True: one sets out to another process now."""
         links = self._links
         together = links.together(self._limits)
-        link: Link | None = None
-        given: dict[str, Link] = {}
+        link: BranchLink | None = None
+        given: dict[str, BranchLink] = {}
         for place, call in enumerate(calls):
             key = call.goal << 20 | call.attempt  # ``flight_key``
             if place % together == 0:
@@ -205,7 +207,7 @@ class Dispatch:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _carried_now(self, link: Link) -> bool:
+    def _carried_now(self, link: BranchLink) -> bool:
         """Send a small message within this process, where no task need wait for its answer. False: nothing was sent,
         and all is queued as it was: until a task sends it, the branch may turn out to be another."""
         if link.now is None or len(link.queue) > NOW_MAX:
@@ -217,7 +219,7 @@ class Dispatch:
         args = (self._job, self.epoch, link.incarnation, number, parcel, on_disk, partial(self._told, link, number))
         link.carrying, taken = True, False
         try:
-            with contextlib.suppress(Gone):
+            with contextlib.suppress(PeerGone):
                 taken = waits and link.now("work_now", *args)
         finally:
             if not taken:
@@ -225,7 +227,7 @@ class Dispatch:
                 link.told, link.carrying = told, False
         return taken
 
-    def _told(self, link: Link, number: int, brought: bytes) -> None:
+    def _told(self, link: BranchLink, number: int, brought: bytes) -> None:
         """What came of such a message."""
         link.carrying = False
         if self._closed:
@@ -240,7 +242,7 @@ class Dispatch:
                 link.carrying = True
                 self._start(self._carry(link))
 
-    async def _carry(self, link: Link) -> None:
+    async def _carry(self, link: BranchLink) -> None:
         """Send what is queued for a branch, message after message."""
         try:
             while link.queue:
@@ -252,7 +254,7 @@ class Dispatch:
             link.on_the_way = ()
             link.carrying = False
 
-    async def _hand_over(self, link: Link, blob: bytes, keys: list[int]) -> None:
+    async def _hand_over(self, link: BranchLink, blob: bytes, keys: list[int]) -> None:
         """Have one message taken. Sent again while nobody answers: the branch knows it by its number."""
         self._messages += 1
         meant_for, number, doubtful = link.incarnation, self._messages, False
@@ -267,10 +269,10 @@ class Dispatch:
                         answer = await link.peer.ask("work", *args)
                 said = self._along.heard(link, number, answer)
                 break
-            except Gone:
+            except PeerGone:
                 await self._gone(link, meant_for)
                 return
-            except (Away, TimeoutError):
+            except (PeerUnavailable, TimeoutError):
                 doubtful = bool(meant_for)  # what is meant for nobody is taken by nobody
                 self._liveness.down(link)
                 await self._inquire(link)
@@ -308,17 +310,17 @@ class Dispatch:
             if self._homeless:
                 await self._ask_for_staff()
 
-    async def _look_at(self, link: Link) -> None:
+    async def _look_at(self, link: BranchLink) -> None:
         incarnation = link.incarnation
         try:
             async with asyncio.timeout(SILENT_S):
                 peers = () if link.armed else self._links.able(PEERS_MAX)
                 beat = await link.peer.ask("beat", self._job, peers)
-        except Gone:
+        except PeerGone:
             await self._gone(link, incarnation)
             return
-        except (Away, TimeoutError) as error:
-            if isinstance(error, Away):
+        except (PeerUnavailable, TimeoutError) as error:
+            if isinstance(error, PeerUnavailable):
                 self._liveness.down(link)
             for _ in range(LOOKS):  # a cluster takes a second or two to see it
                 await self._inquire(link)
@@ -330,14 +332,14 @@ class Dispatch:
         self._liveness.up(link)
         self._liveness.renewed(link, beat["incarnation"])
 
-    async def _inquire(self, link: Link) -> None:
+    async def _inquire(self, link: BranchLink) -> None:
         """It does not answer, which proves nothing: has the cluster seen the end of that very process?"""
         incarnation = link.incarnation
         if incarnation and await self._runtime.is_dead(link.name, incarnation) and incarnation == link.incarnation:
             self._liveness.renewed(link, "")
             self._liveness.down(link)
 
-    async def _audit(self, link: Link) -> None:
+    async def _audit(self, link: BranchLink) -> None:
         """What has been out since the last audit and is not there any more will never be told: it is lost.
 
         A branch forgets a call when its end is on our disk, so nothing is missed that is merely late.
@@ -350,14 +352,14 @@ class Dispatch:
         incarnation = link.incarnation
         try:
             said, _, keys, _ = await link.peer.ask("held", self._job, self.epoch)
-        except (Away, Gone):
+        except (PeerUnavailable, PeerGone):
             return
         if said == incarnation == link.incarnation:
             held = {flight_key(goal, attempt) for goal, attempt in keys}
             missing = [key for key in old if key not in held and key in link.out]
             self._liveness.declare_lost(link, missing, "its branch knows nothing of it any more")
 
-    async def _gone(self, link: Link, incarnation: str) -> None:
+    async def _gone(self, link: BranchLink, incarnation: str) -> None:
         """That incarnation is dead for good: whoever is there instead takes what comes."""
         if incarnation != link.incarnation:
             return  # the next one was heard of meanwhile
@@ -373,6 +375,6 @@ class Dispatch:
         await asyncio.sleep(AWAY_S)
 
     async def _ask_for_staff(self) -> None:
-        with contextlib.suppress(Away, Gone):
+        with contextlib.suppress(PeerUnavailable, PeerGone):
             branches, _ = await self._runtime.peer("cortex").ask("staff", False)
             self.staffed(tuple(branches))

@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from actors.channel.dispatch.branch_links import Link
-from actors.messaging.inbox import Entry
+from actors.channel.dispatch.branch_links import BranchLink
+from actors.messaging.inbox import InboxEntry
 from actors.messaging.payload import decoded
 from cortex.state import events
 from cortex.state.state import flight_key
@@ -19,25 +19,25 @@ TELL_S = 0.05
 """How long a branch that is sent nothing keeps what is on disk; twice as long at the most."""
 
 
-class Along:
+class PiggybackedResults:
     """Of one channel. ``bring`` puts an entry into its inbox."""
 
-    def __init__(self, job: str, bring: Callable[[Entry], None]) -> None:
+    def __init__(self, job: str, bring: Callable[[InboxEntry], None]) -> None:
         self._job = job
         self._bring = bring
         self._telling: asyncio.TimerHandle | None = None
-        self._owed: dict[Link, None] = {}
+        self._owed: dict[BranchLink, None] = {}
         """Branches that may not have heard what is on disk, those among them that have left: until they have, they keep
         it, and do not end."""
         self.epoch = 0
 
-    def sent(self, link: Link, calls: int) -> tuple[int, bool]:
+    def sent(self, link: BranchLink, calls: int) -> tuple[int, bool]:
         """What a message of so many calls says besides: up to which one all is on disk, and whether its answer may wait
         for what becomes of them."""
         link.told = link.on_disk
         return link.told, calls <= WAITS_MAX
 
-    def heard(self, link: Link, number: int, answer: str | tuple[str, bytes]) -> str:
+    def heard(self, link: BranchLink, number: int, answer: str | tuple[str, bytes]) -> str:
         """The incarnation that has answered this message. What came along is for the next turn."""
         if isinstance(answer, str):
             return answer
@@ -46,10 +46,10 @@ class Along:
         last = batch[-1]
         assert isinstance(last, (events.Answered, events.AttemptFailed)), "a branch tells of attempts"
         link.brought = number, flight_key(last.goal, last.attempt)
-        self._bring(Entry(blob, len(batch), None, batch))
+        self._bring(InboxEntry(blob, len(batch), None, batch))
         return said
 
-    def on_disk(self, link: Link) -> None:
+    def on_disk(self, link: BranchLink) -> None:
         """What came along last from this branch is on disk."""
         link.on_disk = link.brought[0]
         self._owed[link] = None

@@ -14,10 +14,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from actors.channel.leases.parent import Parent
-from actors.journal.journal import Folder, Journal, StoreError
+from actors.channel.leases.parent import ParentClient
+from actors.journal.journal import Journal, StateFolder, StoreError
 from actors.limits.budgets import books_of
-from actors.ports.runtime import Away, Gone, Runtime
+from actors.ports.runtime import PeerGone, PeerUnavailable, Runtime
 from cortex.admission.budget_slices import open_nusd, unheard, used_nusd
 from cortex.journal.codec import decode_account
 from cortex.scheduler.budgets import BudgetAnswer, BudgetRequest, day_at
@@ -42,7 +42,7 @@ _log = logging.getLogger("cortex.allowance")
 _answer_decoder = msgspec.msgpack.Decoder(BudgetAnswer)
 
 
-class Allowance:
+class BudgetClient:
     """``state`` gives K as it is now, ``put`` takes an event for its next turn. ``limits``: where budgets are shared
     with other clusters, if they are."""
 
@@ -55,7 +55,7 @@ class Allowance:
         self._state = state
         self._put = put
         here = getattr(runtime, "cluster", "") in ("inline", "local")
-        own = Folder(folder) if here or limits else None
+        own = StateFolder(folder) if here or limits else None
         self._books = None if own is None else books_of(own, limits, lambda: runtime.now_s())
         self._coming: tuple[BudgetSlice, ...] | None = None
         """Slices that K will have in its next turn."""
@@ -69,12 +69,12 @@ class Allowance:
         self._left = False
         self._new = False
         """It has never begun anything, and nobody could be told so yet."""
-        self._parent: Parent | None = None
+        self._parent: ParentClient | None = None
 
     async def first(self, terms: JobTerms, journal: Journal) -> list[events.Event]:
         """For the first turn of this incarnation: what it may commit. Raises ``StoreError`` where a budget covers the
         job and no price is known."""
-        self._parent = Parent(self._job, self._runtime) if terms.shard else None
+        self._parent = ParentClient(self._job, self._runtime) if terms.shard else None
         if not self._covered(terms):
             return []
         account = journal.account(journal.seq)
@@ -154,7 +154,7 @@ class Allowance:
         if self._parent is not None:
             try:
                 await self._parent.tell(k, self._runtime.monotonic_s(), stirred)
-            except (Away, Gone, StoreError):
+            except (PeerUnavailable, PeerGone, StoreError):
                 return  # it is being started again: what the shard holds, it may use meanwhile
             if self._state().outcome:
                 return
@@ -214,7 +214,7 @@ class Allowance:
             else:
                 blob = await self._runtime.peer("cortex").ask("lend", msgspec.msgpack.encode(asked))
                 answer = _answer_decoder.decode(blob)
-        except (Away, Gone):
+        except (PeerUnavailable, PeerGone):
             return None
         except StoreError as error:
             _log.error("%s", error)

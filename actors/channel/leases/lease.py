@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from actors.channel.leases.budget_client import Allowance
-from actors.ports.runtime import Away, Gone, Runtime
+from actors.channel.leases.budget_client import BudgetClient
+from actors.ports.runtime import PeerGone, PeerUnavailable, Runtime
 from cortex.admission.permits import by_hand
 from cortex.calls import route_lanes
 from cortex.scheduler.job_families import member_of
@@ -41,7 +41,7 @@ _encoder = msgspec.msgpack.Encoder()
 _grants_decoder = msgspec.msgpack.Decoder(tuple[Grant, ...])
 
 
-class _Place:
+class _RouteLease:
     """One route of the job, as this side holds it."""
 
     __slots__ = ("at", "blocked", "coming", "heard", "lane", "member", "pool", "route", "told")
@@ -90,14 +90,14 @@ class Lease:
         folder: str = "", limits: str = "",
     ) -> None:  # fmt: skip
         self._job = job
-        self.allowance = Allowance(job, folder, runtime, state, put, limits)
+        self.allowance = BudgetClient(job, folder, runtime, state, put, limits)
         self._runtime = runtime
         self._cortex = runtime.peer("cortex")
         self._state = state
         self._put = put
         self._runs = runs
         self._staff = staff
-        self._places: list[_Place] = []
+        self._places: list[_RouteLease] = []
         self._granter = ""
         """Incarnation of the cortex that is heard; grants of those before it come late."""
         self._past: set[str] = set()
@@ -220,7 +220,7 @@ class Lease:
         if not self._left:
             self._left = True
             await self.allowance.leave()
-            with contextlib.suppress(Away, Gone):
+            with contextlib.suppress(PeerUnavailable, PeerGone):
                 await self._cortex.ask("leave", self._job, self._state().epoch)
 
     async def _claim(self) -> bool:
@@ -229,7 +229,7 @@ class Lease:
         self._sure, self._early = False, []
         try:
             blob = await self._cortex.ask("join", _encoder.encode(claims))
-        except (Away, Gone):
+        except (PeerUnavailable, PeerGone):
             return False
         except ValueError as error:
             _log.error("the cortex refuses the claims of %s: %s", self._job, error)
@@ -281,7 +281,7 @@ class Lease:
         for role, lane in reversed(terms.roles.items()):
             members[lane] = member_of(self._job, role) if lane else self._job
         laned = [(at, route, terms.lane_at(at)) for at, route in enumerate(terms.routes) if not route.batched]
-        places = [_Place(at, route, lane, members[lane]) for at, route, lane in laned]
+        places = [_RouteLease(at, route, lane, members[lane]) for at, route, lane in laned]
         if [(place.at, place.route) for place in places] != [(place.at, place.route) for place in self._places]:
             self._places = places
         wanted, runs = self._wanted(k)
@@ -329,7 +329,7 @@ class Lease:
         place = self._place(grant)
         return place is not None and grant.permits > place.held(self._state().shares[place.at])
 
-    def _place(self, grant: Grant) -> _Place | None:
+    def _place(self, grant: Grant) -> _RouteLease | None:
         return next((each for each in self._places if each.route == grant.route and each.member == grant.job), None)
 
     def _take(self, grant: Grant, anew: bool = False) -> None:

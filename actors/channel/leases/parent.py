@@ -15,7 +15,7 @@ QUIET_S = 15.0
 _decoder = msgspec.msgpack.Decoder(tuple[tuple[BudgetSlice, ...], str])
 
 
-class Parent:
+class ParentClient:
     """Of the shard with this name."""
 
     def __init__(self, job: str, runtime: Runtime) -> None:
@@ -32,7 +32,9 @@ class Parent:
         """Failed rows by kind, as it was told last."""
 
     async def tell(self, k: State, at_s: float, stirred: bool) -> None:
-        """Tell it what is new. Raises ``Away``, ``Gone`` or ``StoreError``: then nobody knows what it heard."""
+        """Tell it what is new. Raises ``PeerUnavailable``, ``PeerGone`` or ``StoreError``: then nobody knows what it
+        heard.
+        """
         now = shards.report(k, 0)
         if not stirred and now == self._told and at_s - self._told_s < QUIET_S and not any(now.lacks):
             return

@@ -13,15 +13,15 @@ from actors.cli.jobs.rendering import RESUMABLE, size_text
 from actors.cli.jobs.settings import named_folder
 from actors.cli.options.errors import COMPLETE, say
 from actors.cli.options.options import Options
-from actors.common.errors import ClearError
-from actors.journal.journal import Folder
+from actors.common.errors import UserError
+from actors.journal.journal import StateFolder
 
 
 def backup(to: str, options: Options) -> int:
     """Run ``cortex backup`` and return the exit code."""
     source, place = named_folder(options), Path(os.path.realpath(os.path.expanduser(to)))
     source.backup(place)
-    copy = Folder(place)
+    copy = StateFolder(place)
     jobs = [name for name in copy.jobs() if "~" not in name]
     size = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
     rest = [name for name in jobs if _rests(copy, name)]
@@ -35,8 +35,8 @@ def backup(to: str, options: Options) -> int:
     return COMPLETE
 
 
-def _rests(copy: Folder, name: str) -> bool:
+def _rests(copy: StateFolder, name: str) -> bool:
     try:
         return standing_of(copy, name).outcome in RESUMABLE
-    except (ClearError, ValueError):
+    except (UserError, ValueError):
         return False

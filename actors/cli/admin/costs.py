@@ -13,7 +13,7 @@ from actors.cli.options.errors import COMPLETE, say
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.common.units import clock, duration_s
-from actors.history.costs import Bill, Spent, bills
+from actors.history.costs import CostTotals, JobCost, bills
 from policies.estimates.price import usd, usd_text
 
 WITHOUT = "(none)"
@@ -27,8 +27,8 @@ def costs(by: str, since: str, options: Options) -> int:
     since_s = _since(since.strip(), now_s)
     folder = named_folder(options)
     found, unread = bills(folder, since_s)
-    found = [each for each in found if not since_s or each.spent != Spent()]
-    rows: dict[str | None, list[Bill]] = {}
+    found = [each for each in found if not since_s or each.spent != CostTotals()]
+    rows: dict[str | None, list[JobCost]] = {}
     for each in found:
         rows.setdefault(_key(by, each), []).append(each)
     told = [_facts(by, key, some) for key, some in rows.items()]
@@ -69,14 +69,14 @@ def _since(text: str, now_s: float) -> float:
         raise CommandError(f"--since {text!r}: write 7d, 12h, or 2026-11-01 (ISO 8601)") from None
 
 
-def _key(by: str, bill: Bill) -> str | None:
+def _key(by: str, bill: JobCost) -> str | None:
     if by in ("job", "model"):
         return str(getattr(bill, by))
     return bill.labels.get(by)
 
 
-def _facts(by: str, key: str | None, some: list[Bill]) -> dict[str, Any]:
-    spent = Spent()
+def _facts(by: str, key: str | None, some: list[JobCost]) -> dict[str, Any]:
+    spent = CostTotals()
     for each in some:
         spent.add(each.spent)
     return {

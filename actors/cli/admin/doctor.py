@@ -14,7 +14,7 @@ from actors.cli.options.errors import COMPLETE, FAILED, say
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.doctor import clouds, collector, machine, nodes, packages, provider, state_folder
-from actors.doctor.checks import Asked, Check, Finding, examine
+from actors.doctor.checks import Check, DoctorOptions, Finding, examine
 from actors.providers.credentials.clouds import of_environ
 from actors.providers.credentials.credential import Credential, CredentialError, absolute, checked_url
 
@@ -46,7 +46,7 @@ def doctor(metrics_listen: str, paid: bool, options: Options) -> int:
         raise CommandError(f"--concurrency {options.concurrency!r}: give a whole number above zero") from None
     if paid and not options.model:
         raise CommandError("--paid makes one call: give --model NAME with it")
-    asked = Asked(
+    asked = DoctorOptions(
         environ=environ, state=options.state, base_url=options.base_url, model=options.model,
         provider=provider_of(options), api_key_file=absolute(options.api_key_file.strip()),
         cluster=cluster_of(options), concurrency=concurrency, metrics_listen=metrics_listen, paid=paid,
@@ -62,7 +62,7 @@ def doctor(metrics_listen: str, paid: bool, options: Options) -> int:
     return FAILED if any(finding.state == "wrong" for finding in found) else COMPLETE
 
 
-def _secrets(asked: Asked) -> list[Credential]:
+def _secrets(asked: DoctorOptions) -> list[Credential]:
     """Return everything that the output must not show: the key, proxy passwords, headers of the collector, the token of
     Ray."""
     headers = "\n".join(

@@ -9,7 +9,7 @@ from actors.cli.options.errors import COMPLETE, say
 from actors.cli.options.options import Options
 from actors.cli.run.sinks import check_output, sink_of
 from actors.common.errors import CommandError
-from actors.maintenance.fork import Fork, fork
+from actors.maintenance.fork import ForkSpec, fork
 
 
 def fork_job(job: str, at: int, program: str, output: str, options: Options) -> int:
@@ -21,7 +21,7 @@ def fork_job(job: str, at: int, program: str, output: str, options: Options) -> 
     sink = sink_of(folder, job, output, options.overwrite)
     if sink is not None:
         check_output(sink, output, options.overwrite)  # a resume would truncate an existing file
-    k = fork(folder, Fork(job=job, at=at, name=name, output=output, program=program))
+    k = fork(folder, ForkSpec(job=job, at=at, name=name, output=output, program=program))
     standing = standing_of(folder, name, k)
     if options.as_json:
         print(standing.as_json())

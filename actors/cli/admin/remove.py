@@ -12,17 +12,17 @@ import msgspec
 from actors.cli.inspection.job_status import state_words
 from actors.cli.inspection.status import age_s
 from actors.cli.jobs.job_state import standing_of
-from actors.cli.jobs.rendering import OVER, RESUMABLE, Standing, size_text
+from actors.cli.jobs.rendering import OVER, RESUMABLE, JobStatus, size_text
 from actors.cli.jobs.settings import named_folder
 from actors.cli.options.errors import COMPLETE, say
 from actors.cli.options.options import Options
-from actors.common.errors import ClearError, CommandError
+from actors.common.errors import CommandError, UserError
 from actors.common.units import duration_s, span
 from actors.files.paths import is_remote
 from actors.history import costs
 from actors.history.catalog import in_use, last_state, last_terms
 from actors.jobs.sink_selection import is_table
-from actors.journal.journal import Folder, NoSuchJob, OtherRelease
+from actors.journal.journal import NoSuchJob, StateFolder, UnsupportedFormat
 from actors.maintenance import removal
 
 
@@ -113,7 +113,7 @@ def _of_results(output: str) -> str:
     return f"no results are left: {output} does not exist"
 
 
-def _figures(folder: Folder, standing: Standing) -> dict[str, Any]:
+def _figures(folder: StateFolder, standing: JobStatus) -> dict[str, Any]:
     """Return the facts that stay of a job: counts, money, times and paths. Texts of people and models are removed."""
     facts = dict(standing.facts)
     facts["why"] = str(facts["why"]).partition(":")[0]
@@ -123,7 +123,7 @@ def _figures(folder: Folder, standing: Standing) -> dict[str, Any]:
     return facts
 
 
-def _refuse(folder: Folder, job: str) -> None:
+def _refuse(folder: StateFolder, job: str) -> None:
     """Raise ``CommandError`` for a job that runs or has calls with the provider, and for a child job."""
     if "~" in job:
         raise CommandError(f"{job} is a child of the job {job.partition('~')[0]}: name that job")
@@ -142,7 +142,7 @@ def _refuse(folder: Folder, job: str) -> None:
         raise CommandError(f"{there}: cortex cancel {job} first")
 
 
-def _refuse_losing(folder: Folder, job: str) -> None:
+def _refuse_losing(folder: StateFolder, job: str) -> None:
     """Raise ``CommandError`` for an interrupted job whose journal holds the only copy of paid results.
 
     A table is written completely when its job ends or stops; a killed job has its rows only in the journal.
@@ -161,25 +161,25 @@ def _refuse_losing(folder: Folder, job: str) -> None:
         )
 
 
-def _standing(folder: Folder, job: str, *, refuse_others: bool = False) -> Standing | None:
+def _standing(folder: StateFolder, job: str, *, refuse_others: bool = False) -> JobStatus | None:
     """Return the state of a job; None if it cannot be read: damaged, its program gone, or of another release.
 
-    ``refuse_others``: raise ``OtherRelease`` for the last, since a cluster or the provider may still hold calls of the
-    job.
+    ``refuse_others``: raise ``UnsupportedFormat`` for the last, since a cluster or the provider may still hold calls of
+    the job.
     """
     try:
         return standing_of(folder, job)
-    except OtherRelease:
+    except UnsupportedFormat:
         if refuse_others:
             raise
         return None
-    except (ClearError, ValueError):
+    except (UserError, ValueError):
         return None
 
 
-def _forked_from(folder: Folder, job: str) -> str:
+def _forked_from(folder: StateFolder, job: str) -> str:
     try:
         terms = last_terms(folder, job)
-    except (ClearError, ValueError):
+    except (UserError, ValueError):
         return ""
     return terms.origin if terms is not None else ""

@@ -14,7 +14,7 @@ from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.history.catalog import last_state
 from actors.jobs.spec import who
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from actors.maintenance import offline_edits
 from actors.ports.runtime import Peer
 from actors.programs.loader import load
@@ -56,7 +56,7 @@ def _about(k: State, name: str) -> str:
     return said[0].removeprefix(APPROVAL) if said else ""
 
 
-def _give(folder: Folder, job: str, given: dict[str, Any]) -> int:
+def _give(folder: StateFolder, job: str, given: dict[str, Any]) -> int:
     """Send answers to the job and return the exit code: 0 if the job has taken all of them."""
     k = last_state(folder, job)
     if k.outcome in OVER:

@@ -13,13 +13,13 @@ from actors.cli.control.limit import asked_cortex
 from actors.cli.jobs.settings import folder_of, named_folder, shared_at, shared_cluster
 from actors.cli.options.errors import COMPLETE, say
 from actors.cli.options.options import Options
-from actors.common.errors import ClearError, CommandError
+from actors.common.errors import CommandError, UserError
 from actors.common.units import clock
 from actors.history.catalog import last_terms
 from actors.jobs.limit_options import bounded
 from actors.jobs.option_parsing import label
 from actors.jobs.spec import who
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from actors.limits.budgets import books_of, opened
 from actors.limits.shared_accounts import PLACE, accounts_at
 from actors.ports.runtime import Peer
@@ -82,14 +82,14 @@ def _label(text: str) -> tuple[str, str]:
         raise CommandError(str(error)) from None
 
 
-def _made(folder: Folder, found: tuple[str, str], period: str, cap_nusd: int) -> Budget:
+def _made(folder: StateFolder, found: tuple[str, str], period: str, cap_nusd: int) -> Budget:
     made = Budget(*found, period=period, cap_nusd=cap_nusd, who=who(), at_s=time.time())
     return opened(folder, made, lambda job: _labels_of(folder, job), made.at_s)
 
 
-def _labels_of(folder: Folder, job: str) -> dict[str, str] | None:
+def _labels_of(folder: StateFolder, job: str) -> dict[str, str] | None:
     """Return the labels of a job; None for a job that cannot be read or was forgotten."""
-    with contextlib.suppress(ClearError, ValueError):
+    with contextlib.suppress(UserError, ValueError):
         terms = last_terms(folder, job)
         return terms.labels if terms is not None else None
     return None
@@ -180,5 +180,3 @@ async def _in_cluster(
         return COMPLETE
 
     return await asked_cortex(cluster, saying)
-
-

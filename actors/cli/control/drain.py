@@ -17,7 +17,7 @@ from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.common.units import duration_s
 from actors.jobs.spec import who
-from actors.ports.runtime import Away, ClusterError, Gone
+from actors.ports.runtime import ClusterError, PeerGone, PeerUnavailable
 
 HERE = "here"
 """Value of ``--node`` for the node that runs the command."""
@@ -113,7 +113,7 @@ async def _rested(runtime: Any, name: str, until_s: float) -> str:
             if outcome != "running" or time.monotonic() > until_s:
                 return outcome
             await asyncio.sleep(LOOK_S)
-    except (Away, Gone):  # the channel has ended: its driver released it
+    except (PeerUnavailable, PeerGone):  # the channel has ended: its driver released it
         return "let go" if outcome == "running" else outcome
 
 
@@ -138,7 +138,7 @@ async def _emptied(runtime: Any, node: str, until_s: float, waits: bool) -> tupl
             await asyncio.sleep(LOOK_S)
     except ValueError as error:  # the scheduler does not know the node, so no actor of Cortex is on it
         raise CommandError(str(error)) from None
-    except (Away, Gone):
+    except (PeerUnavailable, PeerGone):
         raise ClusterError("the scheduler does not answer: try again") from None
     say(f"node {node} is empty, and gets no more work")
     return COMPLETE, {"node": node, "left": []}
@@ -152,7 +152,8 @@ def _of(node: str, status: dict[str, Any]) -> list[str]:
 
 
 async def _ended(runtime: Any, until_s: float) -> tuple[int, dict[str, Any]]:
-    """Drain all jobs, end every actor of Cortex, and remove the notes in the cluster's key-value store. Journals stay.
+    """Drain all jobs, end every actor of Cortex, and remove the notes in the cluster's key-value store. Journals
+    stay.
     """
     _, facts = await _drained(runtime, until_s)
     heard_s = time.monotonic() + HEARD_S

@@ -19,7 +19,7 @@ from actors.jobs.limit_options import NONE, bounded, option
 from actors.jobs.spec import who
 from actors.limits import overrides
 from actors.limits.shared_accounts import PLACE, accounts_at
-from actors.ports.runtime import Away, Gone, Peer
+from actors.ports.runtime import Peer, PeerGone, PeerUnavailable
 from cortex.values.limits import Limits
 from policies.limits.limit import NO_CAPS, PoolCaps
 
@@ -141,7 +141,7 @@ async def asked_cortex(cluster: str, saying: Callable[[Peer], Awaitable[int]]) -
     runtime = await start_runtime(cluster, taken_environ())
     try:
         return await saying(runtime.peer("cortex"))
-    except (Away, Gone):
+    except (PeerUnavailable, PeerGone):
         raise CommandError(f"the scheduler of {cluster} does not answer: try again") from None
     except ValueError as error:  # the scheduler refused the request
         raise CommandError(str(error)) from None

@@ -13,24 +13,24 @@ import msgspec
 from actors.cli.control.drain import HERE, cluster_meant, drain_all, drain_node
 from actors.cli.control.limit import asked_cortex
 from actors.cli.jobs.job_state import standing_of
-from actors.cli.jobs.rendering import OVER, Standing, headline
+from actors.cli.jobs.rendering import OVER, JobStatus, headline
 from actors.cli.jobs.settings import limits_of, named_folder
 from actors.cli.options.api_keys import taken_environ
 from actors.cli.options.errors import COMPLETE, FAILED, say
 from actors.cli.options.options import BOUNDS, Options
 from actors.cli.run.sinks import complete_output
-from actors.common.errors import ClearError, CommandError
+from actors.common.errors import CommandError, UserError
 from actors.common.process_owner import Owner
 from actors.driver import control_note
 from actors.history.catalog import last_owner, last_places, last_state
 from actors.jobs.limit_options import changes
 from actors.jobs.spec import who
 from actors.jobs.wait_reasons import roles_at
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from actors.maintenance import offline_edits
 from actors.maintenance.cancel_batches import withdraw
-from actors.ports.runtime import Away, ClusterError, Gone, Peer
-from actors.routing.routes import Wish, remembered, wish_at
+from actors.ports.runtime import ClusterError, Peer, PeerGone, PeerUnavailable
+from actors.routing.routes import ModelSpec, remembered, wish_at
 from cortex.state.state import State
 from cortex.values.limits import Limits
 from policies.estimates.price import usd_text
@@ -53,9 +53,7 @@ def cancel(job: str, options: Options) -> int:
     folder = named_folder(options)
     k = last_state(folder, job)
     if k.outcome in OVER:
-        return _told(
-            standing_of(folder, job, k), options, f"job {job} is already {k.outcome}: nothing to cancel"
-        )
+        return _told(standing_of(folder, job, k), options, f"job {job} is already {k.outcome}: nothing to cancel")
     left: list[tuple[int, str]] = []
     if not told_its_run(folder, job, "cancel") and not told_its_cluster(folder, job, _stopping("cancel")):
         k = last_state(folder, job)
@@ -72,18 +70,19 @@ def cancel(job: str, options: Options) -> int:
     return _told(standing, options, f"cancelled by {who()}" if k.outcome == "cancelled" else "")
 
 
-def _withdrawn(folder: Folder, job: str, k: State, batches: list[tuple[int, str]]) -> None:
-    """Have the provider cancel the batches (route, name) of a job that no process runs; report batches that continue.
+def _withdrawn(folder: StateFolder, job: str, k: State, batches: list[tuple[int, str]]) -> None:
+    """Have the provider cancel the batches (route, name) of a job that no process runs; report batches that
+    continue.
     """
     wish = remembered(last_places(folder, job, k.terms))
     for place in sorted({place for place, _ in batches}):
         _withdrawn_there(wish_at(wish, k.terms, place), k, [name for at, name in batches if at == place])
 
 
-def _withdrawn_there(wish: Wish, k: State, names: list[str]) -> None:
+def _withdrawn_there(wish: ModelSpec, k: State, names: list[str]) -> None:
     try:
         left = asyncio.run(withdraw(wish, k.terms.limits, taken_environ(), names))
-    except ClearError as error:
+    except UserError as error:
         left = dict.fromkeys(names, str(error))
     if done := [name for name in names if name not in left]:
         say(f"cancelled at the provider: {', '.join(done)}")
@@ -91,7 +90,7 @@ def _withdrawn_there(wish: Wish, k: State, names: list[str]) -> None:
         say(f"message batch {name} still runs at the provider and is billed: cancel it there ({why})")
 
 
-def _told(standing: Standing, options: Options, said: str) -> int:
+def _told(standing: JobStatus, options: Options, said: str) -> int:
     if said:
         say(said)
     say(headline(standing))
@@ -146,7 +145,7 @@ def _drained(job: str, options: Options) -> int:
     return _rests(folder, job, k, options, "" if told else f"job {job} does not run: nothing to drain")
 
 
-def _rests(folder: Folder, job: str, k: State, options: Options, said: str) -> int:
+def _rests(folder: StateFolder, job: str, k: State, options: Options, said: str) -> int:
     standing = standing_of(folder, job, k)
     _told(standing, options, said)
     if standing.resume:
@@ -201,7 +200,7 @@ def _passed_already(k: State) -> str:
     return f"{usd_text(k.ledger.committed_nusd)} are already spent or reserved: the job sends no more calls"
 
 
-def what_now(folder: Folder, job: str, k: State) -> str:
+def what_now(folder: StateFolder, job: str, k: State) -> str:
     """Return a line on how to continue a job that no process runs; empty if one does."""
     standing = standing_of(folder, job, k)
     return f"the job does not run: {standing.resume}" if standing.resume and standing.outcome != "detached" else ""
@@ -211,7 +210,7 @@ def what_now(folder: Folder, job: str, k: State) -> str:
 
 
 def told_its_run(
-    folder: Folder, job: str, how: str, limits: dict[str, Any] | None = None, answers: dict[str, Any] | None = None
+    folder: StateFolder, job: str, how: str, limits: dict[str, Any] | None = None, answers: dict[str, Any] | None = None
 ) -> bool:  # fmt: skip
     """Leave a control message for the process that runs the job, and wait until it has obeyed. Return False if none
     runs it.
@@ -221,7 +220,7 @@ def told_its_run(
     owner = last_owner(folder, job)
     if owner is None:
         return False
-    wanted = control_note.Wanted(how=how, who=who(), owner=owner, limits=limits or {}, answers=answers or {})
+    wanted = control_note.ControlRequest(how=how, who=who(), owner=owner, limits=limits or {}, answers=answers or {})
     until_s = time.monotonic() + OBEDIENCE_S
     left = False
     while folder.is_held(job):
@@ -240,13 +239,13 @@ def told_its_run(
     return False
 
 
-def _take_back(folder: Folder, job: str, owner: Owner) -> None:
+def _take_back(folder: StateFolder, job: str, owner: Owner) -> None:
     """Remove the control message that no process will obey."""
     if control_note.read(folder, job, owner) is not None:
         control_note.obeyed(folder, job)
 
 
-def told_its_cluster(folder: Folder, job: str, saying: Saying) -> bool:
+def told_its_cluster(folder: StateFolder, job: str, saying: Saying) -> bool:
     """Send a message to the channel of a job that runs in a cluster without a driver. Return False if there is no
     channel."""
     owner = last_owner(folder, job)
@@ -269,7 +268,7 @@ async def _tell_channel(job: str, cluster: str, saying: Saying) -> bool:
         if await _ended(peer):
             await runtime.end_actor(f"channel:{job}")
         return True
-    except (Away, Gone):
+    except (PeerUnavailable, PeerGone):
         return False
     finally:
         await runtime.close()

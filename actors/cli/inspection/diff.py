@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 
 from actors.cli.jobs.job_state import standing_of
-from actors.cli.jobs.rendering import Standing, cost
+from actors.cli.jobs.rendering import JobStatus, cost
 from actors.cli.jobs.settings import named_folder
 from actors.cli.options.errors import COMPLETE, FAILED, say
 from actors.cli.options.options import Options
 from actors.common.units import span
-from actors.history.call_log import CallLine, calls_of, changed
+from actors.history.call_log import CallLogEntry, calls_of, changed
 from actors.history.catalog import last_terms
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from actors.maintenance.offline_edits import copy_results
 from actors.programs import loader
 from cortex.programs.table import META, Table
@@ -31,12 +31,12 @@ _FIELDS = (
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
-class _Side(msgspec.Struct):
+class _ComparedJob(msgspec.Struct):
     """One of the two jobs."""
 
     name: str
     program: str
-    standing: Standing
+    standing: JobStatus
     rows: dict[str, tuple[bytes, str]]
     """Row -> hash of its result, and how it begins."""
     calls: dict[str, str]
@@ -78,7 +78,7 @@ def diff(one: str, other: str, options: Options) -> int:
     return COMPLETE if same else FAILED
 
 
-def _side(folder: Folder, job: str, by_prompt: bool) -> _Side:
+def _side(folder: StateFolder, job: str, by_prompt: bool) -> _ComparedJob:
     terms = last_terms(folder, job)
     standing = standing_of(folder, job)  # raises where there is no such job
     assert terms is not None
@@ -86,24 +86,24 @@ def _side(folder: Folder, job: str, by_prompt: bool) -> _Side:
         say(f"the program of {job} has changed since: its calls are compared by their hashes, without their prompts")
     calls = {_question(line, by_prompt): _call(line) for line in calls_of(folder, job)}
     table = loader.load(terms.program, terms.params_json) if terms.program == Table.name else None
-    sink = _Rows(table.id, META) if isinstance(table, Table) else _Rows()
+    sink = _RowCollector(table.id, META) if isinstance(table, Table) else _RowCollector()
     if terms.streams:
         copy_results(folder, job, sink)
-    return _Side(job, terms.program, standing, sink.rows, calls)
+    return _ComparedJob(job, terms.program, standing, sink.rows, calls)
 
 
-def _question(line: CallLine, by_prompt: bool) -> str:
+def _question(line: CallLogEntry, by_prompt: bool) -> str:
     if not by_prompt or line.prompt is None:
         return line.question
     return blake2b(_encoder.encode((line.prompt, line.sample)), digest_size=16).hexdigest()
 
 
-def _call(line: CallLine) -> str:
+def _call(line: CallLogEntry) -> str:
     prompt = f" {clipped(line.prompt, 80)!r}" if line.prompt is not None else ""
     return f"{line.job}/{line.goal}/{line.sample} {line.kind or 'call'}{prompt}"
 
 
-class _Rows:
+class _RowCollector:
     """A sink that keeps of each result which row it is of, its hash and how it begins."""
 
     def __init__(self, id: str = "", without: Collection[str] = ()) -> None:  # noqa: A002 - the column's name
@@ -133,7 +133,6 @@ class _Rows:
 
     def close(self) -> None:
         """Nothing to let go of."""
-
 
     def _told(self, line: Any) -> tuple[str, Any]:
         if not self._id:
@@ -166,11 +165,11 @@ def differences(a: Any, b: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
         yield at or "all of it", a, b
 
 
-def _hash(side: _Side, row: str) -> bytes:
+def _hash(side: _ComparedJob, row: str) -> bytes:
     return side.rows[row][0] if row in side.rows else b""
 
 
-def _begins(side: _Side, row: str) -> str | None:
+def _begins(side: _ComparedJob, row: str) -> str | None:
     return side.rows[row][1] if row in side.rows else None
 
 
@@ -182,7 +181,7 @@ def _text(value: Any) -> str:
     return clipped(_encoder.encode(value).decode(), 60)
 
 
-def _table(a: _Side, b: _Side) -> Iterable[str]:
+def _table(a: _ComparedJob, b: _ComparedJob) -> Iterable[str]:
     lines = [("", a.name, b.name), ("program", a.program, b.program)]
     for name in _FIELDS:
         lines.append((name.removesuffix("_usd").removesuffix("_s"), _figure(a, name), _figure(b, name)))
@@ -190,7 +189,7 @@ def _table(a: _Side, b: _Side) -> Iterable[str]:
     return (f"{what:<{widths[0]}}  {left:<{widths[1]}}  {right}".rstrip() for what, left, right in lines)
 
 
-def _figure(side: _Side, name: str) -> str:
+def _figure(side: _ComparedJob, name: str) -> str:
     value = side.standing.facts[name]
     if name == "cost_usd":
         return cost(side.standing.facts) if value is not None else "unknown"

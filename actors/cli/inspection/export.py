@@ -17,7 +17,7 @@ from actors.cli.options.atomic_write import check_free, whole
 from actors.cli.options.errors import COMPLETE, say
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
-from actors.history.call_log import CallLine, calls_of, changed
+from actors.history.call_log import CallLogEntry, calls_of, changed
 
 _AT_ONCE = 10_000
 _TEXT = ("prompt", "reply")
@@ -27,7 +27,7 @@ _NO_PARQUET = "Parquet is written by pyarrow: pip install 'cortex-bounded-calls[
 def export(job: str, output: str, without_text: bool, options: Options) -> int:
     """``cortex export``; the exit code."""
     folder = named_folder(options)
-    names = [name for name in CallLine.__struct_fields__ if not (without_text and name in _TEXT)]
+    names = [name for name in CallLogEntry.__struct_fields__ if not (without_text and name in _TEXT)]
     write = _writer(output)
     if changed(folder, job):  # raises where there is no such job, before a file is made
         say(f"the program of {job} has changed since: only what the journal itself says is exported, and no prompts")
@@ -46,7 +46,7 @@ def _calls(count: int) -> str:
     return f"{count:,} call{'s' * (count != 1)}"
 
 
-_Write = Callable[[Iterable[CallLine], list[str], Path], int]
+_Write = Callable[[Iterable[CallLogEntry], list[str], Path], int]
 
 
 def _writer(output: str) -> _Write:
@@ -62,11 +62,11 @@ def _writer(output: str) -> _Write:
     return _WRITERS[ending]
 
 
-def _rows(lines: Iterable[CallLine], names: list[str]) -> Iterator[dict[str, Any]]:
+def _rows(lines: Iterable[CallLogEntry], names: list[str]) -> Iterator[dict[str, Any]]:
     return ({name: getattr(line, name) for name in names} for line in lines)
 
 
-def _jsonl(lines: Iterable[CallLine], names: list[str], path: Path) -> int:
+def _jsonl(lines: Iterable[CallLogEntry], names: list[str], path: Path) -> int:
     count = 0
     with contextlib.ExitStack() as stack:
         file = sys.stdout.buffer if str(path) == "-" else stack.enter_context(path.open("wb"))
@@ -77,7 +77,7 @@ def _jsonl(lines: Iterable[CallLine], names: list[str], path: Path) -> int:
     return count
 
 
-def _csv(lines: Iterable[CallLine], names: list[str], path: Path) -> int:
+def _csv(lines: Iterable[CallLogEntry], names: list[str], path: Path) -> int:
     count = 0
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.DictWriter(file, names)
@@ -88,12 +88,12 @@ def _csv(lines: Iterable[CallLine], names: list[str], path: Path) -> int:
     return count
 
 
-def _parquet(lines: Iterable[CallLine], names: list[str], path: Path) -> int:
+def _parquet(lines: Iterable[CallLogEntry], names: list[str], path: Path) -> int:
     import pyarrow
     import pyarrow.parquet
 
     plain = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
-    kinds = {field.name: field.type for field in msgspec.structs.fields(CallLine)}
+    kinds = {field.name: field.type for field in msgspec.structs.fields(CallLogEntry)}
     schema = pyarrow.schema([(name, plain[(get_args(kinds[name]) or (kinds[name],))[0]]) for name in names])
     count = 0
     rows = _rows(lines, names)

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from actors.cli.jobs.rendering import Standing, batch_words, cost, failed_kinds, last_failed, why
+from actors.cli.jobs.rendering import JobStatus, batch_words, cost, failed_kinds, last_failed, why
 from actors.common.units import clock, span
-from actors.driver.live_status import Live
+from actors.driver.live_status import LiveStatus
 from actors.history.catalog import last_owner, last_terms
-from actors.journal.journal import Folder, StoreError
+from actors.journal.journal import StateFolder, StoreError
 from actors.limits import overrides
 from actors.monitoring.deadline_monitor import risk_words
 from actors.top.labels import caps_words, node_words, route_words
@@ -24,7 +24,7 @@ _ENDED = ("complete", "partial", "failed", "cancelled")
 _ALIVE = ("running", "detached")
 
 
-def state_words(standing: Standing) -> str:
+def state_words(standing: JobStatus) -> str:
     """How a job stands, in a word or two."""
     return f"{standing.outcome}, forgotten" if standing.forgotten else STATES.get(standing.outcome, standing.outcome)
 
@@ -34,7 +34,7 @@ def ago(then_s: float) -> str:
     return span(max(0.0, time.time() - then_s)) + " ago"
 
 
-def add_times(standing: Standing, seen: Live | None) -> None:
+def add_times(standing: JobStatus, seen: LiveStatus | None) -> None:
     """Fields of ``status --json`` that no summary has: when the job ended, and what is live."""
     facts = standing.facts
     facts["ended_at_s"] = facts["last_turn_at_s"] if standing.outcome in _ENDED else None
@@ -52,7 +52,9 @@ def _without_series(status: dict[str, Any]) -> dict[str, Any]:
     return {**status, "routes": routes} if status else {}
 
 
-def particulars(folder: Folder, job: str, standing: Standing, seen: Live | None, now_s: float) -> list[tuple[str, str]]:
+def particulars(
+    folder: StateFolder, job: str, standing: JobStatus, seen: LiveStatus | None, now_s: float
+) -> list[tuple[str, str]]:
     """Lines, each with its name; those that say nothing are left out."""
     facts = standing.facts
     calls = f"{facts['calls']:,}, {facts['attempts']:,} attempts, {facts['reused_calls']:,} remembered"
@@ -76,7 +78,7 @@ def particulars(folder: Folder, job: str, standing: Standing, seen: Live | None,
 # -- from the journal ------------------------------------------------------------------------------------------------
 
 
-def _state(folder: Folder, job: str, standing: Standing) -> str:
+def _state(folder: StateFolder, job: str, standing: JobStatus) -> str:
     said = state_words(standing)
     if standing.forgotten:
         return said
@@ -91,14 +93,14 @@ def _state(folder: Folder, job: str, standing: Standing) -> str:
     return said
 
 
-def _elapsed_s(standing: Standing, now_s: float) -> float:
+def _elapsed_s(standing: JobStatus, now_s: float) -> float:
     """Since it began: up to now while it runs, else to its last turn."""
     began_s = float(standing.facts["began_at_s"])
     alive = standing.outcome in _ALIVE and began_s
     return max(0.0, now_s - began_s) if alive else float(standing.facts["elapsed_s"])
 
 
-def _rows(standing: Standing) -> str:
+def _rows(standing: JobStatus) -> str:
     facts = standing.facts
     expected = max(standing.rows, facts["rows"])
     if not expected:
@@ -119,7 +121,7 @@ def _cost(facts: dict[str, Any]) -> str:
     return cost(facts) + (f", of ${cap:g} at most" if cap is not None else "")
 
 
-def _routes(standing: Standing) -> str:
+def _routes(standing: JobStatus) -> str:
     """Where calls go now, with what they may use of it; the other routes behind it."""
     facts = standing.facts
     said = [str(facts["route"])]
@@ -137,7 +139,7 @@ def _limits(facts: dict[str, Any]) -> str:
     return f"{said or 'none'}; last set by {facts['limits_by']}, {clock(facts['limits_at_s'])}"
 
 
-def _by_hand(folder: Folder, job: str, standing: Standing) -> str:
+def _by_hand(folder: StateFolder, job: str, standing: JobStatus) -> str:
     """What somebody set for all jobs of the state folder (``cortex limit``), for those pools that this job uses."""
     if standing.forgotten or standing.outcome not in (*_ALIVE, "interrupted", "partial"):
         return ""
@@ -162,7 +164,7 @@ def _deadline(facts: dict[str, Any]) -> str:
     return f"{clock(at_s)}, {f'in {span(left_s)}' if left_s > 0 else 'passed'}" + (f"; {risk}" if risk else "")
 
 
-def _results(standing: Standing) -> str:
+def _results(standing: JobStatus) -> str:
     """How to get at what an ended job has, where no file holds it."""
     facts = standing.facts
     if standing.forgotten or standing.outcome not in _ENDED or facts["output"] not in ("", "-") or not facts["results"]:
@@ -173,7 +175,7 @@ def _results(standing: Standing) -> str:
 # -- while it runs ---------------------------------------------------------------------------------------------------
 
 
-def _channel(facts: dict[str, Any], seen: Live | None) -> str:
+def _channel(facts: dict[str, Any], seen: LiveStatus | None) -> str:
     """Its incarnation: each run, and each restart, is one more."""
     said = f"epoch {facts['epoch']}" if facts["epoch"] > 1 else ""
     told = seen.cortex.get("channels", {}).get(facts["job"], {}) if seen is not None else {}
@@ -182,7 +184,7 @@ def _channel(facts: dict[str, Any], seen: Live | None) -> str:
     return said + (", given up" if told.get("condemned") else "")
 
 
-def _live(seen: Live, now_s: float) -> list[tuple[str, str]]:
+def _live(seen: LiveStatus, now_s: float) -> list[tuple[str, str]]:
     """What its cortex knows: breakers that are not closed, the pools, who works, who is drained."""
     status = seen.cortex
     age = f"{span(max(0.0, now_s - seen.at_s))} ago"

@@ -12,7 +12,7 @@ from actors.cli.jobs.settings import named_folder
 from actors.cli.options.errors import COMPLETE, FAILED, PARTIAL, say
 from actors.cli.options.options import Options
 from actors.cli.run.execute import answer_text
-from actors.history.recorded_replies import Recordings, terms_for
+from actors.history.recorded_replies import RecordedReplies, terms_for
 from actors.programs import loader
 from cortex.journal.dry_run import DryRun, DryRunTotals, NewCall
 from cortex.state.program import Program
@@ -26,7 +26,7 @@ _OPEN = "needs calls"
 
 def replay(job: str, where: str, pairs: list[str], options: Options) -> int:
     """``cortex replay``; the exit code: 0 where it came to its end on what is recorded, 3 where it needs more."""
-    with contextlib.closing(Recordings(named_folder(options), job)) as records:
+    with contextlib.closing(RecordedReplies(named_folder(options), job)) as records:
         program = _program(records.terms, where, pairs)
         tried = DryRun(terms_for(records.terms, program), program, records, loader.load)
         k = tried.run(records.began_at_s, records.heard)

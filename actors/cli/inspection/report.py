@@ -16,11 +16,11 @@ from actors.cli.options.errors import COMPLETE, say
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.common.units import span
-from actors.history.annotated_turns import Reading, readings
-from actors.journal.journal import Folder
+from actors.history.annotated_turns import JournalReader, readings
+from actors.journal.journal import StateFolder
 from actors.report.aggregate import fold
-from actors.report.figures import Figures
-from actors.report.sentences import Ending
+from actors.report.figures import ReportFigures
+from actors.report.sentences import JobEnding
 from cortex.journal import codec
 from cortex.state.state import State
 
@@ -49,7 +49,7 @@ def report(job: str, output: str, form: str, without_text: bool, options: Option
     return COMPLETE
 
 
-def _html(folder: Folder, job: str, found: list[Reading], text: bool) -> str:
+def _html(folder: StateFolder, job: str, found: list[JournalReader], text: bool) -> str:
     from actors.report.page import NO_CHARTS, page, plotly
     from actors.report.page import report as make
 
@@ -60,7 +60,7 @@ def _html(folder: Folder, job: str, found: list[Reading], text: bool) -> str:
     return page(make(found, _ending(folder, job, found[0], figures), figures, text), library)
 
 
-def _ending(folder: Folder, job: str, reading: Reading, figures: Figures) -> Ending:
+def _ending(folder: StateFolder, job: str, reading: JournalReader, figures: ReportFigures) -> JobEnding:
     k = reading.k if reading.k is not None else _account(reading, figures)
     source = folder.journal(job)
     try:
@@ -69,7 +69,7 @@ def _ending(folder: Folder, job: str, reading: Reading, figures: Figures) -> End
         source.close()
     standing = standing_of(folder, job, k)
     facts = standing.facts
-    return Ending(
+    return JobEnding(
         facts=facts, outcome=standing.outcome, rows=0 if reading.changed else max(standing.rows, facts["rows"]),
         why=why(standing),
         resume=standing.resume, cost=cost(facts) if facts["cost_usd"] is not None else "",
@@ -77,7 +77,7 @@ def _ending(folder: Folder, job: str, reading: Reading, figures: Figures) -> End
     )  # fmt: skip
 
 
-def _account(reading: Reading, figures: Figures) -> State:
+def _account(reading: JournalReader, figures: ReportFigures) -> State:
     """What can be said of K though its turns cannot be taken again."""
     k = codec.open_job(reading.terms)
     k.began_at_s, k.at_s = reading.begin_s, reading.end_s

@@ -10,23 +10,23 @@ from typing import Any
 
 import msgspec
 
-from actors.cli.inspection.text_lines import Lines, time_of
+from actors.cli.inspection.text_lines import OutputLines, time_of
 from actors.cli.inspection.timeline_text import details, heading, tame
 from actors.cli.jobs.job_state import standing_of
 from actors.cli.jobs.rendering import headline, why
 from actors.cli.jobs.settings import named_folder
 from actors.cli.options.errors import COMPLETE, say
 from actors.cli.options.options import Options
-from actors.common.errors import ClearError, CommandError
+from actors.common.errors import CommandError, UserError
 from actors.journal.errors import never_began
-from actors.journal.journal import Folder, Journal
+from actors.journal.journal import Journal, StateFolder
 
 _QUIET = frozenset({"granted", "written", "ticked"})
 CHILDREN_MAX = 100
 """Of a goal's children, so many are named."""
 
 
-class Wanted(msgspec.Struct, kw_only=True):
+class ShowOptions(msgspec.Struct, kw_only=True):
     """What the user wants to see."""
 
     job: str
@@ -37,7 +37,7 @@ class Wanted(msgspec.Struct, kw_only=True):
     count: int = 40
 
 
-def inspect(wanted: Wanted, options: Options) -> int:
+def inspect(wanted: ShowOptions, options: Options) -> int:
     """``cortex inspect``; the exit code."""
     if wanted.failed and (wanted.subject or wanted.at is not None):
         raise CommandError("--failed lists what failed: give no goal and no --at with it")
@@ -60,27 +60,27 @@ def inspect(wanted: Wanted, options: Options) -> int:
         source.close()
 
 
-def _of_child(wanted: Wanted) -> Wanted:
+def _of_child(wanted: ShowOptions) -> ShowOptions:
     """A call of a child job, named in full, is looked up in that job's journal."""
     named = re.fullmatch(rf"(?:call:)?({re.escape(wanted.job)}(?:~\d+)+)/(\d+/.+)", wanted.subject, re.DOTALL)
     return msgspec.structs.replace(wanted, job=named[1], subject=f"call:{named[2]}") if named else wanted
 
 
-def _shard_of(folder: Folder, source: Journal, wanted: Wanted) -> Wanted | None:
+def _shard_of(folder: StateFolder, source: Journal, wanted: ShowOptions) -> ShowOptions | None:
     """The same of the shard that was dealt this row; None where the job itself knows what is meant, or none does."""
     from actors.history.result_history import shard_names
-    from actors.inspection.target import NoSubject, subject_of
+    from actors.inspection.target import TargetNotFound, subject_of
     from actors.maintenance.offline_edits import loaded
 
     subject = f"row:{wanted.subject}" if wanted.subject.isdecimal() else wanted.subject  # shards alone have rows
     for name in filter(folder.has, shard_names(source, loaded)):
-        with closing(folder.journal(name)) as part, suppress(NoSubject):
+        with closing(folder.journal(name)) as part, suppress(TargetNotFound):
             subject_of(part, subject)
             return msgspec.structs.replace(wanted, job=name, subject=subject)
     return None
 
 
-def _turns(folder: Folder, source: Journal, wanted: Wanted, options: Options) -> int:
+def _turns(folder: StateFolder, source: Journal, wanted: ShowOptions, options: Options) -> int:
     from actors.inspection.turn_list import turns_of
 
     job, first = wanted.job, wanted.first
@@ -97,8 +97,10 @@ def _turns(folder: Folder, source: Journal, wanted: Wanted, options: Options) ->
         print(f"{line['turn']:>7}  {time_of(line['at_s'])}  {tame('; '.join(line['said']))}")
     left = source.seq - len(some)
     if left:
-        say(f"{job} has {source.seq:,} turns; --from N shows others, --json all; where nothing but leave, time or "
-            "output came is left out")
+        say(
+            f"{job} has {source.seq:,} turns; --from N shows others, --json all; where nothing but leave, time or "
+            "output came is left out"
+        )
     return COMPLETE
 
 
@@ -106,11 +108,11 @@ def _loud(line: dict[str, Any]) -> bool:
     return not _QUIET.issuperset(line["events"]) or any(said.startswith("the job ends") for said in line["said"])
 
 
-def _head(folder: Folder, job: str) -> None:
+def _head(folder: StateFolder, job: str) -> None:
     """How the job stands and why it waits or ended, as far as its program lets that be known."""
     try:
         standing = standing_of(folder, job)
-    except (ClearError, ValueError):
+    except (UserError, ValueError):
         return
     reason = why(standing) or standing.facts["waits"]
     say(headline(standing) + (f"; {reason}" if reason else ""))
@@ -121,7 +123,7 @@ def _head(folder: Folder, job: str) -> None:
 # -- one goal --------------------------------------------------------------------------------------------------------
 
 
-def _story(folder: Folder, source: Journal, wanted: Wanted, options: Options) -> int:
+def _story(folder: StateFolder, source: Journal, wanted: ShowOptions, options: Options) -> int:
     from actors.inspection.goal_timeline import story_of
     from actors.inspection.target import subject_of
 
@@ -140,7 +142,7 @@ def _story(folder: Folder, source: Journal, wanted: Wanted, options: Options) ->
         raise CommandError(f"{wanted.job} has no {wanted.subject}: {story.note}")
     if story.note:
         say(story.note)
-    show = Lines()
+    show = OutputLines()
     show.line("bold", 0, _title(story))
     seen: dict[str, int] = {}
     turn = 0
@@ -184,7 +186,7 @@ def _title(story: Any) -> str:
 # -- what failed -----------------------------------------------------------------------------------------------------
 
 
-def _failures(source: Journal, wanted: Wanted, options: Options) -> int:
+def _failures(source: Journal, wanted: ShowOptions, options: Options) -> int:
     from actors.history.result_history import shard_names
     from actors.inspection.target import spans
     from actors.inspection.turn_list import failures_of

@@ -6,15 +6,15 @@ from typing import Any
 
 import msgspec
 
-from actors.cli.inspection.text_lines import Lines, time_of
+from actors.cli.inspection.text_lines import OutputLines, time_of
 from actors.cli.inspection.timeline_text import json_text, money
 from actors.cli.options.errors import COMPLETE, say
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.inspection.replay import begun, taken_again
-from actors.inspection.span import Span
+from actors.inspection.span import TurnSpan
 from actors.inspection.state_view import goal_facts, moment
-from actors.inspection.target import Subject, spans, subject_of
+from actors.inspection.target import Target, spans, subject_of
 from actors.journal.journal import Journal
 from cortex.journal import codec
 from cortex.state.state import State
@@ -38,7 +38,7 @@ def show_moment(source: Journal, job: str, at: int, subject: str, options: Optio
     if options.as_json:
         print(msgspec.json.encode(facts).decode())
         return COMPLETE
-    show = Lines()
+    show = OutputLines()
     show.line("bold", 0, f"{job} after turn {at:,}, {time_of(k.at_s)}")
     if named is None:
         _show(show, facts)
@@ -49,7 +49,7 @@ def show_moment(source: Journal, job: str, at: int, subject: str, options: Optio
     return COMPLETE
 
 
-def _k_at(source: Journal, span: Span, at: int) -> State:
+def _k_at(source: Journal, span: TurnSpan, at: int) -> State:
     start = begun(source, span, at)
     k = start[1]
     for taken in taken_again(source, span, start, lambda goal, what, seen: None, at):
@@ -57,7 +57,7 @@ def _k_at(source: Journal, span: Span, at: int) -> State:
     return k
 
 
-def _of_one(k: State, subject: Subject) -> dict[str, Any]:
+def _of_one(k: State, subject: Target) -> dict[str, Any]:
     found = k.goals.get(subject.goal)
     if subject.row:
         found = next((goal for goal in k.goals.values() if goal.row == subject.row), None)
@@ -84,7 +84,7 @@ def _account(source: Journal, job: str, at: int, options: Options) -> int:
         print(msgspec.json.encode(facts).decode())
         return COMPLETE
     say(note)
-    show = Lines()
+    show = OutputLines()
     show.line("bold", 0, f"{job} after turn {at:,}, {time_of(at_s)}")
     for name in ("outcome", "goals", "in_batches", "ledger"):
         if name in facts:
@@ -92,7 +92,7 @@ def _account(source: Journal, job: str, at: int, options: Options) -> int:
     return COMPLETE
 
 
-def _show(show: Lines, facts: dict[str, Any]) -> None:
+def _show(show: OutputLines, facts: dict[str, Any]) -> None:
     state = facts["outcome"] or "running"
     show.labelled("state", state + (f": {facts['why']}" if facts["why"] else ""))
     for each in facts["waits"]:
@@ -119,7 +119,7 @@ def _flight(each: dict[str, Any]) -> str:
     return said + (", awaited by nobody" if each["abandoned"] else "") + (", a probe" if each["probe"] else "")
 
 
-def _some(show: Lines, label: str, each: list[Any], said: Any) -> None:
+def _some(show: OutputLines, label: str, each: list[Any], said: Any) -> None:
     for one in each[:_SHOWN_MAX]:
         show.labelled(label, said(one))
     if len(each) > _SHOWN_MAX:

@@ -11,18 +11,18 @@ import msgspec
 from actors.cli.control.limit import asked_cortex
 from actors.cli.inspection.job_status import STATES, add_times, ago, particulars, state_words
 from actors.cli.jobs.job_state import standing_of
-from actors.cli.jobs.rendering import STATUS_FIELDS, Standing, least_and_most, size_text
+from actors.cli.jobs.rendering import STATUS_FIELDS, JobStatus, least_and_most, size_text
 from actors.cli.jobs.settings import named_folder, shared_cluster
 from actors.cli.options.errors import COMPLETE, say
 from actors.cli.options.options import Options
 from actors.cli.run.sinks import check_output, sink_of
-from actors.common.errors import ClearError, CommandError
+from actors.common.errors import CommandError, UserError
 from actors.common.process_owner import this_owner
 from actors.driver import live_status
 from actors.files.errors import SinkClosed
 from actors.history.catalog import forgotten, last_owner, last_turn_s
 from actors.history.sampling import picked
-from actors.journal.journal import Folder, Forgotten, NoSuchJob, StoreError
+from actors.journal.journal import ContentRemoved, NoSuchJob, StateFolder, StoreError
 from actors.maintenance.offline_edits import copy_results, copy_some
 from actors.maintenance.removal import size_bytes
 from actors.ports.runtime import ClusterError, Peer
@@ -55,28 +55,28 @@ def jobs(options: Options, every: bool = False) -> int:
     return COMPLETE
 
 
-def _latest_first(folder: Folder, every: bool = False) -> list[tuple[str, float]]:
+def _latest_first(folder: StateFolder, every: bool = False) -> list[tuple[str, float]]:
     """Jobs, without those that serve another one unless ``every`` job is meant, and when their last turn was."""
     found = [(name, _last_turn_s(folder, name)) for name in folder.jobs() if every or "~" not in name]
     return sorted(found, key=lambda pair: -pair[1])
 
 
-def _last_turn_s(folder: Folder, name: str) -> float:
+def _last_turn_s(folder: StateFolder, name: str) -> float:
     try:
         return last_turn_s(folder, name) or folder.changed_s(name)
-    except Forgotten:
+    except ContentRemoved:
         return float(msgspec.json.decode(forgotten(folder, name))["last_turn_at_s"])
     except StoreError:
         return folder.changed_s(name)
 
 
-def _row(folder: Folder, name: str, at_s: float) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _row(folder: StateFolder, name: str, at_s: float) -> tuple[dict[str, Any], tuple[str, ...]]:
     """A job for programs, and as a line of the table."""
     size = size_bytes(folder, name)
     try:
         standing = standing_of(folder, name)
     except (
-        ClearError,
+        UserError,
         ValueError,
     ) as error:  # a damaged journal, a program that is gone: the others are shown
         said = str(error)
@@ -92,7 +92,7 @@ def _row(folder: Folder, name: str, at_s: float) -> tuple[dict[str, Any], tuple[
     return told, (name, state_words(standing), rows, money, size_text(size), ago(at_s))
 
 
-def age_s(folder: Folder, job: str) -> float:
+def age_s(folder: StateFolder, job: str) -> float:
     """Seconds since the last turn of a job."""
     return max(0.0, time.time() - _last_turn_s(folder, job))
 
@@ -121,21 +121,21 @@ def status(job: str, options: Options) -> int:
     return COMPLETE
 
 
-async def _of_cluster(cluster: str) -> live_status.Live:
+async def _of_cluster(cluster: str) -> live_status.LiveStatus:
     """What the cortex of a cluster knows now."""
-    found: list[live_status.Live] = []
+    found: list[live_status.LiveStatus] = []
 
     async def saying(peer: Peer) -> int:
         now_s = time.time()
         told = live_status.dated(await peer.ask("status"), now_s)
-        found.append(live_status.Live(owner=this_owner(cluster), at_s=now_s, facts={}, cortex=told))
+        found.append(live_status.LiveStatus(owner=this_owner(cluster), at_s=now_s, facts={}, cortex=told))
         return COMPLETE
 
     await asked_cortex(cluster, saying)
     return found[0]
 
 
-def _see_cluster(folder: Folder, job: str, standing: Standing) -> None:
+def _see_cluster(folder: StateFolder, job: str, standing: JobStatus) -> None:
     """A job that its driver left in a cluster goes on only as long as that lives."""
     owner = last_owner(folder, job)
     if standing.outcome != "detached" or owner is None:

@@ -16,7 +16,7 @@ def time_of(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
 
 
-class Lines:
+class OutputLines:
     """Lines on standard output: wrapped and with weight on a terminal, plain text elsewhere."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from actors.cli.jobs.settings import named_folder, shared_cluster
 from actors.cli.options.errors import COMPLETE
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
-from actors.top.sources import FolderSource, Seen, brief
+from actors.top.sources import FolderSource, TopSnapshot, brief
 from actors.top.text_output import lines
 from actors.top.view import screen
 
@@ -31,9 +31,9 @@ def top(once: bool, options: Options) -> int:
         return asyncio.run(_of_cluster(source, cluster, once, options))
     if once:
         return _printed(source.look(float("inf")), cluster, options)
-    from actors.top.terminal import Threaded, Top
+    from actors.top.terminal import ThreadedSource, TopApp
 
-    Top(Threaded(source)).run()
+    TopApp(ThreadedSource(source)).run()
     return COMPLETE
 
 
@@ -47,15 +47,15 @@ async def _of_cluster(folder: FolderSource, cluster: str, once: bool, options: O
         source = ClusterSource(runtime, cluster, folder)
         if once:
             return _printed(await source.look(float("inf")), cluster, options)
-        from actors.top.terminal import Top
+        from actors.top.terminal import TopApp
 
-        await Top(source, cluster).run_async()
+        await TopApp(source, cluster).run_async()
         return COMPLETE
     finally:
         await runtime.close()
 
 
-def _printed(seen: Seen, cluster: str, options: Options) -> int:
+def _printed(seen: TopSnapshot, cluster: str, options: Options) -> int:
     if options.as_json:
         print(msgspec.json.encode(brief(seen)).decode())
         return COMPLETE

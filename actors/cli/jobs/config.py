@@ -13,7 +13,7 @@ from actors.common.units import clock
 from actors.history.catalog import last_places, last_state
 from actors.jobs.limit_options import OPTIONS as LIMITED
 from actors.jobs.limit_options import shown_bound
-from actors.journal.journal import Folder, TextGone
+from actors.journal.journal import StateFolder, TextRedacted
 from cortex.journal import codec
 from cortex.state import events
 from cortex.state.state import State
@@ -73,7 +73,7 @@ def config(job: str, options: Options) -> int:
     return COMPLETE
 
 
-def in_force(folder: Folder, job: str, k: State) -> Said:
+def in_force(folder: StateFolder, job: str, k: State) -> Said:
     """What a job runs under. A bound is told as it stands in the journal, and by whom it was changed."""
     places = last_places(folder, job, k.terms)
     said, changed = _decoded(places.get(CONFIG, "")), _changes(folder, job)
@@ -98,7 +98,7 @@ def in_force(folder: Folder, job: str, k: State) -> Said:
     return {name: pair for name, pair in found.items() if name not in ABOUT or pair[0]}
 
 
-def _changes(folder: Folder, job: str) -> dict[str, str]:
+def _changes(folder: StateFolder, job: str) -> dict[str, str]:
     """Bounds that were changed since the job was last opened: option -> by whom, and when."""
     source = folder.journal(job)
     found: dict[str, str] = {}
@@ -114,7 +114,7 @@ def _changes(folder: Folder, job: str) -> dict[str, str]:
                 for name in LIMITED:
                     if before is not None and shown_bound(name, before) != shown_bound(name, limits):
                         found[name] = f"changed by {event.who}, {clock(turn.at_s)}"
-    except TextGone:
+    except TextRedacted:
         pass  # by whom, and when, left with the rest
     finally:
         source.close()

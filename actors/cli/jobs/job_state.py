@@ -7,35 +7,35 @@ from typing import Any
 
 import msgspec
 
-from actors.cli.jobs.rendering import OVER, Standing
+from actors.cli.jobs.rendering import OVER, JobStatus
 from actors.history.catalog import forgotten, told
 from actors.history.job_facts import facts_of
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from cortex.state.state import State
 
 
-def standing_of(folder: Folder, job: str, k: State | None = None) -> Standing:
+def standing_of(folder: StateFolder, job: str, k: State | None = None) -> JobStatus:
     """The job's standing. Raises ``NoSuchJob``."""
     if k is None and (figures := forgotten(folder, job)):
         facts: dict[str, Any] = msgspec.json.decode(figures)
         rows, unreadable = facts["rows_counted"], facts["lines_unreadable"]
-        return Standing(facts=facts, state=folder.address, rows=rows, unreadable=unreadable)
+        return JobStatus(facts=facts, state=folder.address, rows=rows, unreadable=unreadable)
     found = told(folder, job, k)
     k = found.k
     facts = facts_of(folder, job, k)
     places = k.terms.places
-    return Standing(
+    return JobStatus(
         facts=facts, state=folder.address, answer=found.answer, rows=number(places, "rows"),
         unreadable=number(places, "unreadable"), untold=found.untold,
     )  # fmt: skip
 
 
-def spool_of(folder: Folder, job: str) -> Path:
+def spool_of(folder: StateFolder, job: str) -> Path:
     """Where an input that can be read only once is kept, until its job is over."""
     return folder.beside(job, ".input")
 
 
-def forget_spool(folder: Folder, standing: Standing) -> None:
+def forget_spool(folder: StateFolder, standing: JobStatus) -> None:
     """A job that is over reads nothing more."""
     if standing.outcome in OVER:
         spool_of(folder, str(standing.facts["job"])).unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from actors.cli.options.errors import COMPLETE, FAILED, PARTIAL
 from actors.common.errors import USAGE
 from actors.common.units import clock, span
 from actors.jobs.spec import STATE_DEFAULT
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 from actors.providers.credentials.clouds import OPENS
 from cortex.flows.context import APPROVAL
 
@@ -51,7 +51,7 @@ RESUMABLE = frozenset({"partial", "interrupted", "detached"})
 OVER = frozenset({"complete", "failed", "cancelled"})
 
 
-class Standing(msgspec.Struct, kw_only=True):
+class JobStatus(msgspec.Struct, kw_only=True):
     """A job's figures, as ``actors.jobs.summary`` has them, and what else a user wants to know."""
 
     facts: dict[str, Any]
@@ -94,7 +94,7 @@ class Standing(msgspec.Struct, kw_only=True):
     @property
     def where(self) -> str:
         """The option that names the state folder, where a command would not find it by itself."""
-        usual = Folder(os.environ.get("CORTEX_STATE") or STATE_DEFAULT).address
+        usual = StateFolder(os.environ.get("CORTEX_STATE") or STATE_DEFAULT).address
         return "" if usual == self.state else f" --state {self.state}"
 
     def as_json(self, names: tuple[str, ...] = FIELDS) -> str:
@@ -120,7 +120,7 @@ class Standing(msgspec.Struct, kw_only=True):
         return FAILED if failed > refused else USAGE
 
 
-def headline(standing: Standing) -> str:
+def headline(standing: JobStatus) -> str:
     """What was done, in one line."""
     facts = standing.facts
     said = [f"{facts['job']}: {standing.outcome}"]
@@ -165,9 +165,7 @@ def cost(facts: dict[str, Any]) -> str:
     from policies.estimates.price import usd_text
 
     known, assumed = usd_text(facts["known_nusd"]), facts["assumed_nusd"]
-    return known + (
-        f" (and perhaps {usd_text(assumed)} for attempts whose cost nobody reported)" if assumed else ""
-    )
+    return known + (f" (and perhaps {usd_text(assumed)} for attempts whose cost nobody reported)" if assumed else "")
 
 
 def least_and_most(facts: dict[str, Any]) -> str:
@@ -197,7 +195,7 @@ def size_text(size_bytes: int) -> str:
     return f"{size_bytes / 1e12:.3g} TB"
 
 
-def why(standing: Standing) -> str:
+def why(standing: JobStatus) -> str:
     """Why the job is not complete, with what to do; empty where it is."""
     said = str(standing.facts["why"])
     if not said:
@@ -224,7 +222,7 @@ def _advice(said: str, route: str) -> str:
     return "no row failed for it" + (f"; after that {_RESUME}" if opens in said else f": {opens}, {_ONE_FIRST}")
 
 
-def _awaits(standing: Standing) -> str:
+def _awaits(standing: JobStatus) -> str:
     """What a job at rest still waits for: what it was given since it came to rest is not among it."""
     names: list[str] = standing.facts["awaited"]
     if not names:

@@ -8,23 +8,23 @@ from decimal import Decimal, InvalidOperation
 
 import msgspec
 
-from actors.channel.webhooks import NoNotify
+from actors.channel.webhooks import InvalidWebhookUrl
 from actors.channel.webhooks import checked as checked_notify
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.jobs.limit_options import NONE, OPTIONS, bounded
 from actors.jobs.option_parsing import fallback, labels, provider, role, simulated
-from actors.journal.journal import Folder, StoreError
+from actors.journal.journal import StateFolder, StoreError
 from actors.journal.stores import STORES, examples, known, store_of
 from actors.limits.shared_accounts import PLACE
 from actors.providers.credentials.credential import CredentialError, absolute, checked_url, without_password
-from actors.routing.routes import Wish
+from actors.routing.routes import ModelSpec
 from actors.simulator.settings import SimulatorSettings
 from cortex.goals.shards import checked
 from cortex.values.limits import BATCHES, MESSAGES, Limits
 
 
-def folder_of(options: Options) -> Folder:
+def folder_of(options: Options) -> StateFolder:
     """The state folder, ready for use. Raises ``StoreError``."""
     return named_folder(options).prepare()
 
@@ -41,7 +41,7 @@ def shared_at(options: Options) -> dict[str, str]:
     return {PLACE: address} if address else {}
 
 
-def named_folder(options: Options) -> Folder:
+def named_folder(options: Options) -> StateFolder:
     """The state folder as it is: looking changes nothing."""
     if not known(options.state):
         said = without_password(options.state)
@@ -49,19 +49,19 @@ def named_folder(options: Options) -> Folder:
     return _folder("--state", options.state)
 
 
-def _folder(option: str, address: str) -> Folder:
+def _folder(option: str, address: str) -> StateFolder:
     try:
-        return Folder(address)
+        return StateFolder(address)
     except StoreError as error:
         raise StoreError(f"{option}: {error}") from None
 
 
-def wish_of(options: Options, model: str) -> Wish:
+def wish_of(options: Options, model: str) -> ModelSpec:
     """Where calls go. ``model`` is the name that was given, or that the rows have."""
     simulated = simulated_of(options.sim)
     if simulated is not None and model != "sim":
         raise CommandError("--sim sets the simulated provider: give --model sim too")
-    wish = Wish(
+    wish = ModelSpec(
         model=model, base_url=base_url_of(options), price=options.price, simulated=simulated, via=via_of(options),
         fallbacks=fallbacks_of(options) or (), roles=roles_of(options), price_as=options.price_as.strip(),
         api_key_file=absolute(options.api_key_file.strip()),
@@ -69,7 +69,7 @@ def wish_of(options: Options, model: str) -> Wish:
     return msgspec.structs.replace(wish, **provider_of(options))
 
 
-def changed_wish(options: Options, before: Wish) -> Wish:
+def changed_wish(options: Options, before: ModelSpec) -> ModelSpec:
     """Where a job's calls go from now on."""
     simulated = simulated_of(options.sim)
     if simulated is not None and before.model != "sim":
@@ -95,7 +95,7 @@ def via_of(options: Options) -> str:
     return road
 
 
-def fallbacks_of(options: Options) -> tuple[Wish, ...] | None:
+def fallbacks_of(options: Options) -> tuple[ModelSpec, ...] | None:
     """Routes to fall back to, in their order; none after ``none``, None where nothing was said."""
     if not options.fallback:
         return None
@@ -107,9 +107,9 @@ def fallbacks_of(options: Options) -> tuple[Wish, ...] | None:
         raise CommandError(f"--fallback {error}") from None
 
 
-def roles_of(options: Options) -> dict[str, Wish]:
+def roles_of(options: Options) -> dict[str, ModelSpec]:
     """The models of roles, by name."""
-    found: dict[str, Wish] = {}
+    found: dict[str, ModelSpec] = {}
     for text in [*options.role, *([f"sub={options.sub_model}"] if options.sub_model else [])]:
         try:
             name, wish = role(text)
@@ -175,9 +175,7 @@ def share_of(options: Options) -> Decimal:
     except InvalidOperation:
         share = Decimal(-1)
     if not share.is_finite() or not 0 <= share <= 1:
-        raise CommandError(
-            f"--accept-failed {options.accept_failed!r}: give a share from 0 to 1, like 0.05 or 5%"
-        )
+        raise CommandError(f"--accept-failed {options.accept_failed!r}: give a share from 0 to 1, like 0.05 or 5%")
     return share
 
 
@@ -185,7 +183,7 @@ def notify_of(options: Options) -> str:
     """The URL that is told how the job fares."""
     try:
         return checked_notify(options.notify)
-    except NoNotify as error:
+    except InvalidWebhookUrl as error:
         raise CommandError(str(error)) from None
 
 

@@ -19,12 +19,12 @@ INTERRUPTED = 130
 TERMINATED = 143
 
 
-class NobodyReads(Exception):
+class OutputClosed(Exception):
     """The reader of standard output has closed it. Raised instead of ``BrokenPipeError``, which the parser would turn
     into an exit code of its own."""
 
 
-class Stopped(BaseException):
+class Interrupted(BaseException):
     """SIGINT or SIGTERM arrived while no work was in flight that had to be drained."""
 
     def __init__(self, code: int) -> None:
@@ -58,17 +58,17 @@ def as_object(line: str, logger: str = "cortex.cli", *, error: bool = False) -> 
 
 def told(error: BaseException) -> tuple[int, str] | None:
     """Return (exit code, line) for an error whose text is written for users; None for an unexpected one."""
-    from actors.common.errors import ClearError
-    from actors.driver.driver import Broken, Lost
+    from actors.common.errors import UserError
+    from actors.driver.driver import ChannelLost, JournalUnwritable
     from actors.files.errors import SinkClosed, SinkError, SinkFull, SourceError
     from actors.journal.journal import DiskFull, Fenced
     from actors.providers.credentials.credential import CredentialError
 
     if isinstance(error, CommandError):
         return error.code, str(error)
-    if isinstance(error, (Broken, DiskFull, Fenced, Lost, SinkClosed, SinkFull)):
+    if isinstance(error, (JournalUnwritable, DiskFull, Fenced, ChannelLost, SinkClosed, SinkFull)):
         return PARTIAL, str(error)
-    if isinstance(error, (ClearError, CredentialError, SinkError, SourceError)):
+    if isinstance(error, (UserError, CredentialError, SinkError, SourceError)):
         return USAGE, str(error)
     return None
 
@@ -76,9 +76,7 @@ def told(error: BaseException) -> tuple[int, str] | None:
 def told_anyway(error: BaseException) -> str:
     """Return the line for an unexpected error, with anything that looks like a key removed."""
     said = " ".join(str(error).split()) or "no more is known"
-    return _redacted(
-        f"unexpected {type(error).__name__}: {said} (a fault of cortex: -v or CORTEX_DEBUG=1 shows where)"
-    )
+    return _redacted(f"unexpected {type(error).__name__}: {said} (a fault of cortex: -v or CORTEX_DEBUG=1 shows where)")
 
 
 def trace(error: BaseException) -> None:

@@ -38,7 +38,7 @@ _SAID = {
 }  # fmt: skip
 
 
-class Key(msgspec.Struct, frozen=True):
+class JobFileKey(msgspec.Struct, frozen=True):
     """A key that a job file may hold."""
 
     name: str
@@ -75,7 +75,7 @@ class JobFile(msgspec.Struct, frozen=True):
         return f"{self.path} line {line}" if line else self.path
 
 
-def read(path: str, keys: Mapping[str, Key]) -> JobFile:
+def read(path: str, keys: Mapping[str, JobFileKey]) -> JobFile:
     """Read and check a job file. ``keys``: the keys it may hold, by field name. Raises ``CommandError``."""
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -118,7 +118,7 @@ def _line_of(text: str, key: str) -> int:
     return next((number for number, line in enumerate(text.splitlines(), 1) if pattern.match(line)), 0)
 
 
-def _value(key: Key, written: str, value: Any, where: str) -> Any:
+def _value(key: JobFileKey, written: str, value: Any, where: str) -> Any:
     """Convert a value to the form that the command line gives. Raises ``CommandError``."""
     kind = key.kind
     if kind is list and key.pairs and isinstance(value, dict) and all(map(_is_plain, value.values())):

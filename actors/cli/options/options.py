@@ -14,9 +14,9 @@ import msgspec
 import typer
 from typer.models import ArgumentInfo
 
-from actors.cli.options.errors import NobodyReads, speak
+from actors.cli.options.errors import OutputClosed, speak
 from actors.cli.options.help_layout import panel_of
-from actors.cli.options.job_file import JobFile, Key, read
+from actors.cli.options.job_file import JobFile, JobFileKey, read
 from actors.cli.options.option_specs import DECLARED
 from actors.cli.options.registry import run_elsewhere
 from actors.common.errors import CommandError
@@ -125,7 +125,7 @@ def takes(*names: str, said: tuple[str, ...] = ()) -> Callable[[Callable[..., in
             except CommandError as error:
                 raise CommandError(str(error) + blame(str(error), origins), error.code) from None
             except BrokenPipeError:
-                raise NobodyReads from None
+                raise OutputClosed from None
 
         own = inspect.signature(function, eval_str=True).parameters.values()
         parameters = [_named(each) for each in own if each.name != "options"]
@@ -172,11 +172,11 @@ def _parameter(name: str, from_environment: bool = True) -> inspect.Parameter:
 
 FILE = "job_file"
 ABOUT = {
-    "input": Key("input", str, "the rows of `cortex batch`", option=False),
-    "inputs": Key("inputs", list, "the files of `cortex run`", option=False),
-    "program": Key("program", str, "the program of `cortex run`", option=False),
-    "output": Key("output", str, "the file for the results", option=False),
-    "param": Key("param", list, "parameters of the program", pairs=True, option=False),
+    "input": JobFileKey("input", str, "the rows of `cortex batch`", option=False),
+    "inputs": JobFileKey("inputs", list, "the files of `cortex run`", option=False),
+    "program": JobFileKey("program", str, "the program of `cortex run`", option=False),
+    "output": JobFileKey("output", str, "the file for the results", option=False),
+    "param": JobFileKey("param", list, "parameters of the program", pairs=True, option=False),
 }
 """Keys of a job file for the arguments of ``batch``, ``plan`` and ``run``."""
 
@@ -192,10 +192,10 @@ def flag_of(name: str) -> str:
     return next(flag for flag in flags if isinstance(flag, str) and flag.startswith("--"))
 
 
-def keys() -> dict[str, Key]:
+def keys() -> dict[str, JobFileKey]:
     """Return all keys that a job file may hold, by field name: its schema."""
     shared = {
-        name: Key(
+        name: JobFileKey(
             flag_of(name).removeprefix("--"), list if kind == list[str] else kind, option.help or "",
             pairs=kind == list[str] and "=" in str(option.metavar), numbers=option.metavar in _NUMBERS,
         )

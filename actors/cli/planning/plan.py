@@ -11,15 +11,15 @@ from typing import Any
 
 import msgspec
 
-from actors.api.progress_bar import Bar
+from actors.api.progress_bar import ProgressBar
 from actors.api.session import Session
 from actors.cli.jobs.job_state import spool_of, standing_of
-from actors.cli.jobs.rendering import Standing, headline, last_failed, why
+from actors.cli.jobs.rendering import JobStatus, headline, last_failed, why
 from actors.cli.jobs.settings import share_of, wish_of
 from actors.cli.options.api_keys import taken_environ
 from actors.cli.options.errors import COMPLETE, FAILED, INTERRUPTED, PARTIAL, never_show, say
 from actors.cli.options.options import Options
-from actors.cli.planning.render import Prospect, as_json, said
+from actors.cli.planning.render import PlanReport, as_json, said
 from actors.cli.run.execute import header, write_logs
 from actors.cli.run.sinks import check_output, own_sink
 from actors.cli.run.start import (
@@ -31,17 +31,17 @@ from actors.cli.run.start import (
     refuse_paying_again,
     rows_source,
 )
-from actors.cli.run.terminal import Conduct, StoppedNow
+from actors.cli.run.terminal import ImmediateStop, SessionRunner
 from actors.common.errors import CommandError
 from actors.files.paths import is_remote
-from actors.files.sources.row_source import Check
+from actors.files.sources.row_source import InputCheck
 from actors.history.catalog import in_use, last_state, last_terms
-from actors.jobs.spec import Order, whole
-from actors.journal.journal import Folder, checked_name
+from actors.jobs.spec import JobSpec, whole
+from actors.journal.journal import StateFolder, checked_name
 from actors.journal.reply_index import remembered
 from actors.planning.inputs import endpoint_to, limits_of, routes, sample_order, seed_of, strata_of
-from actors.planning.row_sizes import Sizes
-from actors.planning.sample_job import Heard, Picked, seen_in
+from actors.planning.row_sizes import RowSizes
+from actors.planning.sample_job import ReportedLimits, SampleSource, seen_in
 from cortex.planning import InputRows, PlanSample, PlanTerms, planned
 from cortex.programs.batch import Batch
 from cortex.programs.table import Table
@@ -50,12 +50,12 @@ from policies.estimates.tokens import TokenEstimate
 from policies.estimates.transport_choice import NOW, TransportLimits, chosen, roads
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class SampleRun(msgspec.Struct, frozen=True, kw_only=True):
     """A sample that was asked."""
 
     sample: PlanSample
-    heard: Heard
-    standing: Standing
+    heard: ReportedLimits
+    standing: JobStatus
     remembered: int
     seed: int
 
@@ -74,7 +74,7 @@ def plan(path: str, output: str, sample: int, options: Options) -> int:
             notes = _refused_as_the_job(order, options, folder, check)
             rows = sizes.rows(remembered(folder, sizes.questions))
             found = routes(order.wish, order.limits, environ)
-            asked: Asked | None = None
+            asked: SampleRun | None = None
             if sample:
                 write_logs(options)
                 asked_or_code = _asked(order, options, folder, check, source, rows, sample, environ)
@@ -85,7 +85,7 @@ def plan(path: str, output: str, sample: int, options: Options) -> int:
         if order.input == "-" and not folder.has(order.named()):
             spool_of(folder, order.named()).unlink(missing_ok=True)
     now_s = time.time()
-    limits = limits_of(folder, found.now, order.limits, asked.heard if asked else Heard())
+    limits = limits_of(folder, found.now, order.limits, asked.heard if asked else ReportedLimits())
     terms = PlanTerms(
         price=found.now.price, batch_price=found.batches.price if found.batches else None,
         prompt_tokens_max=_room(order, found.now.context_window), limits=limits, retry=order.limits.retry,
@@ -99,7 +99,7 @@ def plan(path: str, output: str, sample: int, options: Options) -> int:
         batches=found.batches is not None,
     )  # fmt: skip
     asked_road = BATCHES if order.wish.via == BATCHES else NOW
-    prospect = Prospect(
+    prospect = PlanReport(
         job=order.named(), route=found.now, check=check, all_rows=len(rows.sizes), known=len(rows.known),
         too_large=_too_large(rows, terms), plan=made, limits=limits, road_wanted=wanted, deadline_at_s=deadline_at_s,
         now_s=now_s, roads=ways, road=chosen(ways, asked_road), notes=(*notes, *_notes(order, asked)),
@@ -111,16 +111,16 @@ def plan(path: str, output: str, sample: int, options: Options) -> int:
     return COMPLETE if prospect.road is not None else FAILED
 
 
-def _sizes(order: Order, options: Options, folder: Folder, environ: dict[str, str]) -> Sizes:
+def _sizes(order: JobSpec, options: Options, folder: StateFolder, environ: dict[str, str]) -> RowSizes:
     """Of all rows; with their questions, where any reply may be remembered."""
     program = order.program
     assert isinstance(program, Batch | Table)
     asks = not order.fresh and folder.remembers()
     endpoint = endpoint_to(wish_of(options, options.model), environ) if asks else ""
-    return Sizes(program, body_model(options.model), order.limits.output_tokens_max, endpoint)
+    return RowSizes(program, body_model(options.model), order.limits.output_tokens_max, endpoint)
 
 
-def _refused_as_the_job(order: Order, options: Options, folder: Folder, check: Check) -> list[str]:
+def _refused_as_the_job(order: JobSpec, options: Options, folder: StateFolder, check: InputCheck) -> list[str]:
     """Whatever the job would be refused for, refused now; what else is to be said of a job of that name."""
     job = order.named()
     checked_name(job)
@@ -144,13 +144,13 @@ def _refused_as_the_job(order: Order, options: Options, folder: Folder, check: C
 
 
 def _asked(
-    order: Order, options: Options, folder: Folder, check: Check, source: Any, rows: InputRows, wanted: int,
+    order: JobSpec, options: Options, folder: StateFolder, check: InputCheck, source: Any, rows: InputRows, wanted: int,
     environ: dict[str, str],
-) -> Asked | int:  # fmt: skip
+) -> SampleRun | int:  # fmt: skip
     """Ask a sample's rows, or look at what they were answered before; or the exit code, where that came to nothing."""
     seed = seed_of(check)
     strata = strata_of(rows.sizes, wanted, seed)  # type: ignore[arg-type]
-    picked = Picked(source, [place for each in strata for place in each.drawn])
+    picked = SampleSource(source, [place for each in strata for place in each.drawn])
     own = sample_order(order, check, wanted)
     job, code = own.named(), 0
     places = {row.key: place for place, row in picked.rows.items()}
@@ -171,22 +171,22 @@ def _asked(
         if len(sample.answered) < 2:
             say("too few rows of the sample were answered to plan by them")
             return PARTIAL if standing.resume else FAILED
-    return Asked(sample=sample, heard=heard, standing=standing, remembered=remembered, seed=seed)
+    return SampleRun(sample=sample, heard=heard, standing=standing, remembered=remembered, seed=seed)
 
 
 def _carried_out(session: Session, options: Options, rows: int) -> int:
     """Run the sample's job; an exit code where somebody stopped it, else 0."""
-    bar = Bar(rows=rows, form=options.log_format or "text")
-    conduct = Conduct(session, bar, lambda session: header(session, "a sample"))
+    bar = ProgressBar(rows=rows, form=options.log_format or "text")
+    conduct = SessionRunner(session, bar, lambda session: header(session, "a sample"))
     session.progress, session.heed = conduct.progress, never_show
     try:
         conduct.run()
-    except StoppedNow:
+    except ImmediateStop:
         return conduct.code or INTERRUPTED
     return conduct.code
 
 
-def _notes(order: Order, asked: Asked | None) -> Iterator[str]:
+def _notes(order: JobSpec, asked: SampleRun | None) -> Iterator[str]:
     """What else is to be said of a sample."""
     if asked is None:
         return
@@ -201,7 +201,7 @@ def _notes(order: Order, asked: Asked | None) -> Iterator[str]:
         yield f"the sample keeps its text for the job: `cortex forget {facts['job']}` once that is over"
 
 
-def _told_of(asked: Asked | None) -> dict[str, Any]:
+def _told_of(asked: SampleRun | None) -> dict[str, Any]:
     if asked is None:
         return {"sample": None}
     facts = asked.standing.facts
@@ -212,7 +212,7 @@ def _told_of(asked: Asked | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _room(order: Order, window: int) -> int:
+def _room(order: JobSpec, window: int) -> int:
     """M."""
     room, own = window - order.limits.output_tokens_max, order.limits.prompt_tokens_max
     return room if own is None else min(room, own)
@@ -226,7 +226,7 @@ def _too_large(rows: InputRows, terms: PlanTerms) -> int:
     return sum(estimate.tokens_least(size) > room for size in rows.sizes)
 
 
-def _result_bytes(order: Order, rows: InputRows, reply_bytes: int) -> int:
+def _result_bytes(order: JobSpec, rows: InputRows, reply_bytes: int) -> int:
     """About what the results come to, as lines of JSON: the replies, and of a table the rows that go with them."""
     if not isinstance(order.program, Table):
         return reply_bytes + 60 * len(rows.sizes)

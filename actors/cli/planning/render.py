@@ -9,7 +9,7 @@ import msgspec
 
 from actors.cli.jobs.rendering import size_text
 from actors.common.units import clock, span
-from actors.files.sources.row_source import Check
+from actors.files.sources.row_source import InputCheck
 from cortex.planning import BYTES_PER_TOKEN, JobPlan, PlanSample
 from cortex.values.display import simulated
 from cortex.values.limits import Route
@@ -19,12 +19,12 @@ from policies.estimates.price import PRICE_FORM, usd, usd_text
 from policies.estimates.transport_choice import BATCHES, MIXED, NOW, TransportLimits, TransportOption
 
 
-class Prospect(msgspec.Struct, frozen=True, kw_only=True):
+class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
     """All that a plan tells."""
 
     job: str
     route: Route
-    check: Check
+    check: InputCheck
     all_rows: int
     """Rows that can be sent."""
     known: int
@@ -54,7 +54,7 @@ class Prospect(msgspec.Struct, frozen=True, kw_only=True):
 # -- for people ----------------------------------------------------------------------------------------------------
 
 
-def said(of: Prospect) -> Iterator[str]:
+def said(of: PlanReport) -> Iterator[str]:
     """The lines."""
     for name, lines in (
         ("rows", _rows(of)), ("sample", _sample(of)), ("tokens", _tokens(of)), ("cost", _cost(of)), ("time", _time(of)),
@@ -65,7 +65,7 @@ def said(of: Prospect) -> Iterator[str]:
             yield f"{name if not place else '':<8}{line}"
 
 
-def _rows(of: Prospect) -> Iterator[str]:
+def _rows(of: PlanReport) -> Iterator[str]:
     check = of.check
     line = f"{of.all_rows:,} to ask"
     if check.refused:
@@ -79,7 +79,7 @@ def _rows(of: Prospect) -> Iterator[str]:
         yield f"{of.too_large:,} of them too large for a prompt: to fail unsent"
 
 
-def _sample(of: Prospect) -> Iterator[str]:
+def _sample(of: PlanReport) -> Iterator[str]:
     if of.sample is None:
         yield "none: how long replies are is assumed, not measured (--sample 100 asks so many rows)"
         return
@@ -94,12 +94,12 @@ def _sample(of: Prospect) -> Iterator[str]:
     yield f"{paid}{reused}: {of.plan.rows:,} rows are left"
 
 
-def _tokens(of: Prospect) -> Iterator[str]:
+def _tokens(of: PlanReport) -> Iterator[str]:
     for name, each in (("input", of.plan.input_tokens), ("output", of.plan.output_tokens)):
         yield f"{name:<7}{each.expected:,.0f} ({each.low:,.0f} to {each.high:,.0f})"
 
 
-def _cost(of: Prospect) -> Iterator[str]:
+def _cost(of: PlanReport) -> Iterator[str]:
     cost, worst = of.plan.cost, of.plan.worst_nusd
     if cost is None or worst is None:
         if simulated(of.route):
@@ -115,7 +115,7 @@ def _cost(of: Prospect) -> Iterator[str]:
         yield f"price: {of.route.price.source}"
 
 
-def _time(of: Prospect) -> Iterator[str]:
+def _time(of: PlanReport) -> Iterator[str]:
     found = of.plan.duration
     by = f", bound by {_BOUNDS[found.binds]}" if found.binds else ""
     assumed = "" if of.sample else "; how long an answer takes is assumed"
@@ -129,7 +129,7 @@ _BOUNDS = {
 }  # fmt: skip
 
 
-def _limits(of: Prospect) -> Iterator[str]:
+def _limits(of: PlanReport) -> Iterator[str]:
     for name, told, cap in _limited(of):
         parts = [f"{told.per_s * 60:,.0f} told by the provider"] if told is not None else []
         parts += [f"{cap:,g} set by hand"] if cap is not None else []
@@ -145,7 +145,7 @@ def _limits(of: Prospect) -> Iterator[str]:
         yield "the provider told none: one that shows only when it is met makes it longer"
 
 
-def _limited(of: Prospect) -> list[tuple[str, duration.BucketRate | None, float | None]]:
+def _limited(of: PlanReport) -> list[tuple[str, duration.BucketRate | None, float | None]]:
     limits, caps = of.limits, of.limits.caps
     return [
         (duration.REQUESTS, limits.requests, caps.requests_per_min),
@@ -154,7 +154,7 @@ def _limited(of: Prospect) -> list[tuple[str, duration.BucketRate | None, float 
     ]
 
 
-def _disk(of: Prospect) -> Iterator[str]:
+def _disk(of: PlanReport) -> Iterator[str]:
     about = f"about {size_text(of.plan.journal_bytes)} in {of.state}"
     if of.free_bytes is None:
         yield about
@@ -170,7 +170,7 @@ def _disk(of: Prospect) -> Iterator[str]:
 _NAMES = {NOW: "now", MIXED: "mixed", BATCHES: "--via batches"}
 
 
-def _routes(of: Prospect) -> Iterator[str]:
+def _routes(of: PlanReport) -> Iterator[str]:
     asked = _asked(of)
     for each in of.roads:
         cost = f"{_usd(each.cost_nusd.expected)}, " if each.cost_nusd is not None else ""
@@ -188,20 +188,20 @@ def _routes(of: Prospect) -> Iterator[str]:
         )
 
 
-def _now_part(of: Prospect) -> float:
+def _now_part(of: PlanReport) -> float:
     """Money that the first of the two jobs may take."""
     assert of.road is not None and of.plan.cost is not None
     return of.plan.cost.high * of.road.rows_now / max(of.plan.rows, 1)
 
 
-def _asked(of: Prospect) -> str:
+def _asked(of: PlanReport) -> str:
     wanted = of.road_wanted
     parts = [f"--max-cost {usd_text(wanted.max_cost_nusd)}"] if wanted.max_cost_nusd is not None else []
     parts += [f"the deadline, {clock(of.deadline_at_s)}"] if of.deadline_at_s is not None else []
     return " and ".join(parts)
 
 
-def _missed(of: Prospect, road: TransportOption) -> str:
+def _missed(of: PlanReport, road: TransportOption) -> str:
     parts = []
     if road.over_nusd > 0:
         parts.append(f"--max-cost by up to {_usd(road.over_nusd)}")
@@ -210,7 +210,7 @@ def _missed(of: Prospect, road: TransportOption) -> str:
     return " and ".join(parts)
 
 
-def _notes(of: Prospect) -> Iterator[str]:
+def _notes(of: PlanReport) -> Iterator[str]:
     if simulated(of.route):
         yield "the provider is simulated: its times and lengths say nothing of a real one"
     yield from of.notes
@@ -222,7 +222,7 @@ def _notes(of: Prospect) -> Iterator[str]:
         )
 
 
-def _begin(of: Prospect) -> Iterator[str]:
+def _begin(of: PlanReport) -> Iterator[str]:
     where = "" if of.output else ", and -o FILE for its results"
     yield f"give the same command with `batch` in place of `plan`{where}"
 
@@ -234,7 +234,7 @@ def _usd(nusd: float) -> str:
 # -- for programs --------------------------------------------------------------------------------------------------
 
 
-def as_json(of: Prospect) -> str:
+def as_json(of: PlanReport) -> str:
     """The one object of ``--json``. Money in USD, null where no price is known; what is assumed is called so."""
     plan, check = of.plan, of.check
     found: dict[str, Any] = {

@@ -20,11 +20,11 @@ from actors.programs.loader import fingerprint, load
 from actors.programs.saved import (
     FOLDER,
     TESTS_MAX,
-    Case,
-    Cost,
-    Crystal,
-    CrystalError,
-    Origin,
+    ProgramOrigin,
+    RecordedCase,
+    SavedProgram,
+    SavedProgramError,
+    WritingCost,
     case_of,
     cases,
     needed,
@@ -66,7 +66,7 @@ def save(job: str, name: str, folder: str, options: Options) -> int:
                     f"not saved: version {version} fails a recorded run of version {each.version} (job {each.job}):"
                     f" {wrong}; give another name"
                 )
-    kept = Crystal(
+    kept = SavedProgram(
         path.name.removesuffix(path.suffix), version, record.params["question"], returns, _origin(k), _cost(k, record),
         pieces,
     )  # fmt: skip
@@ -108,13 +108,13 @@ def approve(name: str, folder: str, options: Options) -> int:
     return COMPLETE
 
 
-def saved(where: str, folder: str) -> Crystal:
-    """The saved program that a user names: a file, or NAME, or NAME@VERSION. Raises ``CrystalError``."""
+def saved(where: str, folder: str) -> SavedProgram:
+    """The saved program that a user names: a file, or NAME, or NAME@VERSION. Raises ``SavedProgramError``."""
     name, at, version = where.partition("@")
     path = place_of(name, folder)
     kept = read(path)
     if at and version != str(kept.version):
-        raise CrystalError(f"{path} is version {kept.version}, not {version}: take that one from version control")
+        raise SavedProgramError(f"{path} is version {kept.version}, not {version}: take that one from version control")
     return kept
 
 
@@ -152,7 +152,7 @@ def _recorded(k: State, job: str) -> RecordedRun:
     return record
 
 
-def _wrong(kept: Crystal, tests: list[Case]) -> list[str]:
+def _wrong(kept: SavedProgram, tests: list[RecordedCase]) -> list[str]:
     with _sandbox() as sandbox:
         found = [(each, passes(sandbox, kept.pieces, kept.returns, each)) for each in tests]
     return [f"the run of version {each.version} (job {each.job}): {wrong}" for each, wrong in found if wrong]
@@ -167,19 +167,19 @@ def _sandbox() -> Iterator[Sandbox]:
         sandbox.close()
 
 
-def _origin(k: State) -> Origin:
-    return Origin(k.terms.job, k.terms.route.model, _today(), cortex.__version__)
+def _origin(k: State) -> ProgramOrigin:
+    return ProgramOrigin(k.terms.job, k.terms.route.model, _today(), cortex.__version__)
 
 
-def _cost(k: State, record: RecordedRun) -> Cost:
+def _cost(k: State, record: RecordedRun) -> WritingCost:
     facts = summary(k)
     tokens = facts["input_tokens"] + facts["cache_read_tokens"] + facts["cache_creation_tokens"]
-    return Cost(record.writing_calls, facts["calls"], tokens, facts["output_tokens"], facts["cost_usd"])
+    return WritingCost(record.writing_calls, facts["calls"], tokens, facts["output_tokens"], facts["cost_usd"])
 
 
 def _today() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
-def _lines(kept: Crystal) -> int:
+def _lines(kept: SavedProgram) -> int:
     return sum(piece.count("\n") + 1 for piece in kept.pieces)

@@ -16,10 +16,10 @@ from actors.cli.options.registry import parser_of
 from actors.cli.run.start import batch_order, checked, rows_source, run_order
 from actors.common.errors import CommandError
 from actors.jobs.sink_selection import refuse_form
-from actors.jobs.spec import Order
+from actors.jobs.spec import JobSpec
 from actors.programs import loader
 from actors.routing.model_spec import spread
-from actors.routing.routes import Wish, destination
+from actors.routing.routes import ModelSpec, destination
 
 _SOME_KEY = {"ANTHROPIC_API_KEY": "the-cluster-has-it"}
 """Routes and prices are the same under every key."""
@@ -85,7 +85,7 @@ def _is_imported(look: Any) -> bool:
     return True
 
 
-def _refuse_routes(order: Order) -> None:
+def _refuse_routes(order: JobSpec) -> None:
     """A model without a price under a cap, a road that it does not have, fallbacks that lead nowhere. Raises
     ``SetupError``."""
     wish = _without_key_files(spread(order.wish))
@@ -94,7 +94,7 @@ def _refuse_routes(order: Order) -> None:
         destination(wish, order.limits, _SOME_KEY).close()
 
 
-def _without_key_files(wish: Wish) -> Wish:
+def _without_key_files(wish: ModelSpec) -> ModelSpec:
     """The files of keys are on the head."""
     return msgspec.structs.replace(
         wish, api_key_file="", fallbacks=tuple(map(_without_key_files, wish.fallbacks)),

@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from actors.cli.options.job_file import TEXTS, Key
+from actors.cli.options.job_file import TEXTS, JobFileKey
 from actors.cli.options.options import Options, keys
 from actors.cluster.jobs_api import PACKAGE_BYTES_MAX
 from actors.cluster.shipping.bundle import packed
@@ -28,7 +28,7 @@ _OURS = frozenset({"cluster", "state", "job", "as_json", "verbose", "metrics_lis
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-class Package:
+class JobPackage:
     """Files by their paths, and the values of the job file among them."""
 
     def __init__(self) -> None:
@@ -65,9 +65,9 @@ class Package:
         return "".join(lines).encode()
 
 
-def package(given: Mapping[str, Any], options: Options, stdin: bytes = b"") -> Package:
+def package(given: Mapping[str, Any], options: Options, stdin: bytes = b"") -> JobPackage:
     """What travels of a command. ``given``: its own arguments. Raises ``CommandError``."""
-    made = Package()
+    made = JobPackage()
     for name, key in keys().items():
         value = given.get(name) if name in given else getattr(options, name, None)
         if name in _OURS or not value:
@@ -85,7 +85,7 @@ def package(given: Mapping[str, Any], options: Options, stdin: bytes = b"") -> P
     return made
 
 
-def _moved(made: Package, name: str, key: Key, value: Any, stdin: bytes) -> Any:
+def _moved(made: JobPackage, name: str, key: JobFileKey, value: Any, stdin: bytes) -> Any:
     """A value as it is over there; the files that it names are in the package."""
     if name == "input":
         return _file(made, "input", str(value), stdin)
@@ -105,14 +105,14 @@ def _moved(made: Package, name: str, key: Key, value: Any, stdin: bytes) -> Any:
     return value if key.kind is not str else str(value)
 
 
-def _parameter(made: Package, pair: str) -> str:
+def _parameter(made: JobPackage, pair: str) -> str:
     name, equals, value = pair.partition("=")
     if not value.startswith("@") or value.startswith("@@"):
         return pair
     return f"{name}{equals}@{_file(made, 'texts', value[1:])}"
 
 
-def _program(made: Package, where: str) -> str:
+def _program(made: JobPackage, where: str) -> str:
     file = where.partition("@")[0]
     if file.endswith(".toml"):
         return _file(made, "program", file) + where[len(file) :]
@@ -129,7 +129,7 @@ def _program(made: Package, where: str) -> str:
     return f"{Path(module).name}{colon}{name}" if module.endswith(".py") else where
 
 
-def _file(made: Package, folder: str, path: str, stdin: bytes = b"") -> str:
+def _file(made: JobPackage, folder: str, path: str, stdin: bytes = b"") -> str:
     """Take a file, or a whole folder, into the package; where it stands there."""
     if is_remote(path):
         return path
@@ -159,5 +159,3 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
 def _toml(value: Any) -> str:
     """A text, a number, a truth or a list of texts. JSON writes texts as TOML reads them, but for DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-

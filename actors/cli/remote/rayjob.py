@@ -43,7 +43,7 @@ _USER = 10001
 _LABELS = {"app.kubernetes.io/part-of": "cortex"}
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class RayJobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What a RayJob is made of."""
 
     name: str
@@ -103,7 +103,7 @@ def refuse_image(said_by: str, image: str) -> None:
         raise ValueError(f"{said_by} {image}: latest is another image tomorrow: give a tag or a digest")
 
 
-def objects(wanted: Wanted) -> list[dict[str, Any]]:
+def objects(wanted: RayJobSpec) -> list[dict[str, Any]]:
     """The RayJob, behind what it needs besides. Raises ``ValueError``, one line, for what KubeRay refuses."""
     made = [_rayjob(wanted)]
     if wanted.own is not None and wanted.files:
@@ -112,7 +112,7 @@ def objects(wanted: Wanted) -> list[dict[str, Any]]:
     return made
 
 
-def _rayjob(wanted: Wanted) -> dict[str, Any]:
+def _rayjob(wanted: RayJobSpec) -> dict[str, Any]:
     if wanted.queue and wanted.own is None:
         raise ValueError("--queue: Kueue suspends whole clusters: give the job one of its own, --cluster-of FILE")
     labels = dict(_LABELS)
@@ -135,7 +135,7 @@ def _rayjob(wanted: Wanted) -> dict[str, Any]:
     return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": metadata, "spec": spec}
 
 
-def _submitter(wanted: Wanted, labels: dict[str, str]) -> dict[str, Any]:
+def _submitter(wanted: RayJobSpec, labels: dict[str, str]) -> dict[str, Any]:
     """The pod that hands the job over and shows what it says; KubeRay puts the command and the token in."""
     return {
         "metadata": {"labels": labels | {"app.kubernetes.io/component": "submitter"}},
@@ -179,7 +179,7 @@ def _put_image(spec: Mapping[str, Any], image: str) -> None:
                 container["image"] = image
 
 
-def _own(wanted: Wanted) -> dict[str, Any]:
+def _own(wanted: RayJobSpec) -> dict[str, Any]:
     """The cluster that a job gets for itself, with its files on the head."""
     spec = copy.deepcopy(dict(wanted.own or {}))
     _put_image(spec, wanted.image)

@@ -20,7 +20,16 @@ from actors.cli.options.errors import COMPLETE, say
 from actors.cli.options.job_file import SOURCES, TEXTS, JobFile, read
 from actors.cli.options.options import keys
 from actors.cli.remote.job_file_check import refuse_as_begun
-from actors.cli.remote.rayjob import CLUSTER, NAMESPACE, Wanted, image_of, job_name, objects, refuse_image, refuse_place
+from actors.cli.remote.rayjob import (
+    CLUSTER,
+    NAMESPACE,
+    RayJobSpec,
+    image_of,
+    job_name,
+    objects,
+    refuse_image,
+    refuse_place,
+)
 from actors.common.errors import CommandError
 
 FILES = "/var/lib/cortex/files"
@@ -32,7 +41,7 @@ TEXTS_MAX_BYTES = 1_000_000
 """A ConfigMap has 1 MiB at most."""
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class RayJobTarget(msgspec.Struct, frozen=True, kw_only=True):
     """Where a RayJob goes, as the command line has it. Empty: nothing was said."""
 
     cluster: str = ""
@@ -43,7 +52,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     files: str = FILES
 
 
-def render(path: str, to: Place) -> int:
+def render(path: str, to: RayJobTarget) -> int:
     """``cortex k8s render``; the exit code. Raises ``CommandError``, or what ``batch`` raises before it begins."""
     known = keys()
     found = read(path, known)
@@ -59,7 +68,7 @@ def render(path: str, to: Place) -> int:
         refuse_image("--image" if to.image or own is None else f"{to.cluster_of}: image", said)
         command = _command(found)
         made = objects(
-            Wanted(
+            RayJobSpec(
                 name=name, entrypoint=_entrypoint(command, f"{there}/{Path(path).name}", name), image=said,
                 namespace=to.namespace, cluster=to.cluster or CLUSTER, own=own, queue=to.queue, folder=there,
                 files=_texts(found, folder, beside) if own is not None else {},
@@ -139,7 +148,9 @@ def _texts(found: JobFile, folder: Path, beside: list[str]) -> dict[str, str]:
         value = found.values.get(key, [])
         for each in value if isinstance(value, list) else [value]:
             if _inside(str(each), folder):
-                raise CommandError(f"{found.origin(key)}: a cluster of the job's own keeps no file: give {key} as s3://…")
+                raise CommandError(
+                    f"{found.origin(key)}: a cluster of the job's own keeps no file: give {key} as s3://…"
+                )
     texts = {}
     for name in beside:
         try:

@@ -23,11 +23,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from actors.cli.options.errors import FAILED, PARTIAL, Stopped, say
+from actors.cli.options.errors import FAILED, PARTIAL, Interrupted, say
 from actors.cli.options.options import Options
-from actors.cli.remote.package import JOB_FILE, Package, package
+from actors.cli.remote.package import JOB_FILE, JobPackage, package
 from actors.cli.run.execute import answer_text
-from actors.cluster.jobs_api import JobsApi, Submission, Unanswered
+from actors.cluster.jobs_api import JobsApi, JobSubmission, NoResponse
 from actors.common.errors import CommandError
 from actors.files.paths import is_remote
 from actors.ports.runtime import ClusterError
@@ -75,7 +75,7 @@ def carry_out(command: str, given: Mapping[str, Any], options: Options) -> int:
     output = str(given.get("output") or "")
     stdin = sys.stdin.buffer.read() if "-" in (given.get("input"), *(given.get("inputs") or ())) else b""
     fresh = command in ("batch", "run")
-    made = package(given, options, stdin) if fresh else Package()
+    made = package(given, options, stdin) if fresh else JobPackage()
     if fresh and options.no_keep_text and not is_remote(output):
         raise CommandError("--no-keep-text: results would pass through the head's logs: give -o s3://…")
     job = str(given.get("job") or options.job or _named(command, given, made))
@@ -89,7 +89,7 @@ def carry_out(command: str, given: Mapping[str, Any], options: Options) -> int:
     _see_output(output, kept, here, before, options)
     running = before is not None and not before.over
     name = name if running else _next(name, job, before)
-    following = _Following(api, name, job, output, options)
+    following = _SubmissionFollower(api, name, job, output, options)
     if not running:
         line = _line(command, job, output, options, given, made)
         if fresh:
@@ -104,14 +104,14 @@ def _kept(output: str) -> bool:
     return output not in ("", "-") and not is_remote(output)
 
 
-def _named(command: str, given: Mapping[str, Any], made: Package) -> str:
+def _named(command: str, given: Mapping[str, Any], made: JobPackage) -> str:
     about = str(given.get("input") or given.get("program") or "")
     stem = re.sub(r"[^A-Za-z0-9]+", "-", Path(about.partition(":")[0]).name.partition(".")[0]).strip("-")[:40]
     digest = sha256((made.digest() + str(given.get("output"))).encode()).hexdigest()[:8]
     return "-".join(filter(None, (command, stem, digest)))
 
 
-def _last(api: JobsApi, job: str) -> tuple[str, Submission | None]:
+def _last(api: JobsApi, job: str) -> tuple[str, JobSubmission | None]:
     """The newest submission of a job: Ray takes no id twice."""
     name, found, number = job, api.submission(job), 2
     while found is not None and (later := api.submission(f"{job}.{number}")) is not None:
@@ -119,13 +119,13 @@ def _last(api: JobsApi, job: str) -> tuple[str, Submission | None]:
     return name, found
 
 
-def _next(name: str, job: str, before: Submission | None) -> str:
+def _next(name: str, job: str, before: JobSubmission | None) -> str:
     if before is None:
         return job
     return f"{job}.{int(name.rpartition('.')[2]) + 1 if name != job else 2}"
 
 
-def _see_output(output: str, kept: bool, here: str, before: Submission | None, options: Options) -> None:
+def _see_output(output: str, kept: bool, here: str, before: JobSubmission | None, options: Options) -> None:
     if not kept:
         return
     folder = Path(output).resolve().parent
@@ -141,7 +141,7 @@ def _there(job: str, output: str) -> str:
     return f'"$O/{job}{"".join(Path(output).suffixes) if output != "-" else ".jsonl"}"'
 
 
-def _line(command: str, job: str, output: str, options: Options, given: Mapping[str, Any], made: Package) -> str:
+def _line(command: str, job: str, output: str, options: Options, given: Mapping[str, Any], made: JobPackage) -> str:
     """The command for the shell of the head."""
     words = ["cortex", command]
     if command in ("batch", "run"):
@@ -175,7 +175,7 @@ def _deaf() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class _Following:
+class _SubmissionFollower:
     """One submission, followed to its end; what it leaves is brought here."""
 
     def __init__(self, api: JobsApi, name: str, job: str, output: str, options: Options) -> None:
@@ -205,7 +205,7 @@ class _Following:
             first, tried = not tried, True
             try:
                 self._api.submit(name, line, made, metadata)
-            except Unanswered:
+            except NoResponse:
                 raise
             except ClusterError as error:
                 if first and not self._begun:
@@ -256,7 +256,7 @@ class _Following:
             print(answer_text(facts["answer"]), flush=True)
         return self._stopped or (ended.code if ended.code is not None else FAILED)
 
-    def _patiently(self) -> Submission | None:
+    def _patiently(self) -> JobSubmission | None:
         drain: tuple[str, str] | None = None
         while True:
             try:
@@ -264,7 +264,7 @@ class _Following:
                     self.submit(*drain)
                     drain = None
                 return self._watch()
-            except Stopped as stopped:
+            except Interrupted as stopped:
                 if self._stopped:
                     return None
                 self._stopped = stopped.code
@@ -274,7 +274,7 @@ class _Following:
                     self._api.submit(*drain)
                     drain = None
 
-    def _watch(self) -> Submission | None:
+    def _watch(self) -> JobSubmission | None:
         while True:
             found = self._asked(lambda: self._api.submission(self._name))
             self._show(self._asked(lambda: self._api.logs(self._name)), found is None or found.over)
@@ -298,7 +298,7 @@ class _Following:
             return facts if isinstance(facts, dict) else None
         return None
 
-    def _broken(self, ended: Submission) -> int:
+    def _broken(self, ended: JobSubmission) -> int:
         """It said no summary: it was refused, which it has told itself, or never came to be."""
         if ended.code == 127:
             said = f"the head of {self._api.address} finds no `cortex`: install it there, on the PATH of Ray"

@@ -8,21 +8,21 @@ from typing import Any
 
 import msgspec
 
-from actors.api.progress_bar import Bar
+from actors.api.progress_bar import ProgressBar
 from actors.api.session import Session
 from actors.cli.jobs.job_state import forget_spool, standing_of
-from actors.cli.jobs.rendering import OVER, Standing, headline, last_failed, why
+from actors.cli.jobs.rendering import OVER, JobStatus, headline, last_failed, why
 from actors.cli.jobs.settings import notify_of, share_of
 from actors.cli.options.errors import PARTIAL, never_show, say, told
 from actors.cli.options.options import Options
-from actors.cli.run.terminal import Conduct, StoppedNow
+from actors.cli.run.terminal import ImmediateStop, SessionRunner
 from actors.files.errors import SinkError
 from actors.journal.journal import StoreError
 from actors.observability.logs.formatting import begin
-from actors.routing.routes import Destination
+from actors.routing.routes import ResolvedRoute
 
 
-class Work(msgspec.Struct, kw_only=True):
+class PreparedRun(msgspec.Struct, kw_only=True):
     """What is to be carried out, and what must be let go of afterwards."""
 
     session: Session
@@ -37,21 +37,21 @@ class Work(msgspec.Struct, kw_only=True):
     """Whether its journal had no turn before."""
 
 
-def carry_out(work: Work) -> int:
+def carry_out(work: PreparedRun) -> int:
     """Run it; the exit code. Raises what is wrong before anything was sent."""
     share_of(work.options)
     notify = notify_of(work.options)
     session, said = work.session, ""
     write_logs(work.options)
-    bar = Bar(rows=work.rows or None, form=work.options.log_format or "text")
-    conduct = Conduct(session, bar, lambda session: header(session, work.note))
+    bar = ProgressBar(rows=work.rows or None, form=work.options.log_format or "text")
+    conduct = SessionRunner(session, bar, lambda session: header(session, work.note))
     ended = None
     session.progress, session.heed = conduct.progress, never_show
     session.endpoint.said = work.options.metrics_listen
     session.notify = notify
     try:
         ended = conduct.run()
-    except StoppedNow:
+    except ImmediateStop:
         pass
     except Exception as error:
         known = told(error)
@@ -68,7 +68,7 @@ def carry_out(work: Work) -> int:
                 except OSError:
                     pass
     if ended is not None:
-        standing = Standing(facts=ended.facts, state=session.folder.address, answer=ended.answer)
+        standing = JobStatus(facts=ended.facts, state=session.folder.address, answer=ended.answer)
         standing.rows, standing.unreadable = work.rows, work.unreadable
         standing.asks_again = session.order.program.asks_again and session.order.keeps_text
     else:
@@ -95,7 +95,9 @@ def _not_begun(job: str, said: str) -> str:
 
 
 def write_logs(options: Options) -> None:
-    """Logs of this process go to standard error; those of actors that it starts are alike. Raises ``LogError``."""
+    """Logs of this process go to standard error; those of actors that it starts are alike. Raises
+    ``LogSettingsError``.
+    """
     begin(options.log_format, options.log_level)
     for name in ("log_format", "log_level"):
         if said := getattr(options, name):
@@ -119,7 +121,7 @@ def header(session: Session, note: str) -> str:
     return said
 
 
-def _models(found: Destination | None) -> str:
+def _models(found: ResolvedRoute | None) -> str:
     """The job's own model, and those of roles that have another."""
     if found is None:
         return "?"
@@ -127,7 +129,7 @@ def _models(found: Destination | None) -> str:
     return ", ".join([found.route.model, *others])
 
 
-def report(standing: Standing, options: Options, said: str = "") -> int:
+def report(standing: JobStatus, options: Options, said: str = "") -> int:
     """Tell people, then programs, how a job ended; the exit code that belongs to it."""
     output = standing.facts["output"]
     say(headline(standing))
@@ -145,7 +147,7 @@ def report(standing: Standing, options: Options, said: str = "") -> int:
     return standing.code(share_of(options), options.accept_partial)
 
 
-def _last_failed(standing: Standing) -> str:
+def _last_failed(standing: JobStatus) -> str:
     """What went wrong: the row that failed last; or, in a program that has no rows, what failed it."""
     said = standing.facts["failed_said"]
     if said in standing.facts["why"]:
@@ -158,7 +160,7 @@ def _last_failed(standing: Standing) -> str:
 BUDGET_WHY = "over_budget: the budget "
 
 
-def _raised(standing: Standing) -> str:
+def _raised(standing: JobStatus) -> str:
     """What must be given besides, so that a job stopped by its own cap or deadline can go on; or by a shared budget."""
     said = standing.facts["why"]
     if said.startswith("deadline"):
@@ -168,7 +170,7 @@ def _raised(standing: Standing) -> str:
     return " --max-cost USD (or --max-job-tokens N), higher" if said.startswith("over_budget") else ""
 
 
-def show_answer(standing: Standing, options: Options) -> None:
+def show_answer(standing: JobStatus, options: Options) -> None:
     """The object of ``--json``, or the answer where there is no file that holds the results."""
     output = standing.facts["output"]
     if options.as_json:

@@ -16,7 +16,7 @@ from actors.cli.jobs.settings import changed_wish, cluster_of, folder_of, limits
 from actors.cli.options.api_keys import taken_environ
 from actors.cli.options.errors import say
 from actors.cli.options.options import Options
-from actors.cli.run.execute import Work, carry_out, report
+from actors.cli.run.execute import PreparedRun, carry_out, report
 from actors.cli.run.sinks import check_output, complete_output, own_sink, sink_of
 from actors.cli.run.start import BATCH, BEGINS_ANEW, LINES, rows_source, tell_problems
 from actors.cli.run.wait_for_job import in_turn
@@ -26,10 +26,10 @@ from actors.files.errors import SourceError
 from actors.files.sources.line_source import LineSource
 from actors.history.catalog import last_places, last_state
 from actors.jobs.sink_selection import TABLE
-from actors.jobs.spec import Order, whole
-from actors.journal.journal import Folder
+from actors.jobs.spec import JobSpec, whole
+from actors.journal.journal import StateFolder
 from actors.maintenance import offline_edits
-from actors.maintenance.retry_rows import Rows
+from actors.maintenance.retry_rows import RetriedRows
 from actors.planning.inputs import SAMPLE
 from actors.programs import loader
 from actors.routing.routes import remembered
@@ -79,11 +79,11 @@ def go_on(job: str, options: Options, *, attaching: bool, copy: str = "", decide
     return code
 
 
-def _copying(folder: Folder, job: str, copy: str, options: Options) -> Any:
+def _copying(folder: StateFolder, job: str, copy: str, options: Options) -> Any:
     return sink_of(folder, job, copy, options.overwrite)
 
 
-def _over(folder: Folder, job: str, k: State, options: Options) -> int:
+def _over(folder: StateFolder, job: str, k: State, options: Options) -> int:
     """A job that has ended for good: its results file is made whole, nothing is asked."""
     standing = standing_of(folder, job, k)
     say(f"job {job} is already {k.outcome}: nothing is left to do{put_right(k)}")
@@ -98,7 +98,7 @@ def put_right(k: State) -> str:
     return ". Put right what it says and give the command that began it again: what was answered is not paid again"
 
 
-def _resumed(folder: Folder, job: str, k: State, options: Options, attaching: bool, decided: Decided) -> int:
+def _resumed(folder: StateFolder, job: str, k: State, options: Options, attaching: bool, decided: Decided) -> int:
     _refuse_undoubted(k, decided)
     order = order_of(folder, job, k, options, "attach" if attaching else "resume", attaching)
     order.decided = decided
@@ -110,14 +110,14 @@ def _resumed(folder: Folder, job: str, k: State, options: Options, attaching: bo
     note = "nobody runs it now, so it is resumed" if attaching else "resumed"
     if _anew(k):
         note += f"; {BEGINS_ANEW}"
-    work = Work(session=session, options=options, source=source, sink=sink, note=note)
+    work = PreparedRun(session=session, options=options, source=source, sink=sink, note=note)
     work.rows, work.unreadable = number(order.places, "rows"), number(order.places, "unreadable")
     return carry_out(work)
 
 
 def order_of(
-    folder: Folder, job: str, k: State, options: Options, command: str = "resume", attaching: bool = False
-) -> Order:  # fmt: skip
+    folder: StateFolder, job: str, k: State, options: Options, command: str = "resume", attaching: bool = False
+) -> JobSpec:  # fmt: skip
     """A job as its journal has it, with what is to be different from now on. Raises ``CommandError``."""
     terms = k.terms
     places = last_places(folder, job, terms)
@@ -136,7 +136,7 @@ def order_of(
     places |= shared_at(options)
     places[CONFIG] = merged(places.get(CONFIG, ""), said_in(options, command))
     program, shards = unsharded(loader.load(terms.program, terms.params_json))
-    return Order(
+    return JobSpec(
         program=program, shards=shards, wish=changed_wish(options, wish),
         limits=limits, job=job, state=folder.address,
         cluster=cluster_of(options, places.get("cluster", "auto")), input=places.get("input", ""),
@@ -162,13 +162,13 @@ def _refuse_undoubted(k: State, decided: Decided) -> None:
             raise CommandError(f"job {k.terms.job} has no message batch {each} in doubt; {known}")
 
 
-def _source(folder: Folder, order: Order, k: State) -> Any:
+def _source(folder: StateFolder, order: JobSpec, k: State) -> Any:
     """The job's rows, checked again: what has changed since is noticed before anything is sent."""
     kind = order.places.get("kind")
     if not (k.terms.streams or order.shards > 1):
         return None
     if k.edition and not _anew(k):
-        return Rows(folder, order.named())
+        return RetriedRows(folder, order.named())
     if kind in (BATCH, TABLE):
         source: Any = rows_source(folder, order)
     elif kind == SAMPLE:

@@ -13,7 +13,7 @@ from actors.cli.jobs.job_state import number
 from actors.cli.jobs.settings import folder_of, share_of
 from actors.cli.options.api_keys import taken_environ
 from actors.cli.options.options import Options
-from actors.cli.run.execute import Work, carry_out
+from actors.cli.run.execute import PreparedRun, carry_out
 from actors.cli.run.resume import order_of, put_right
 from actors.cli.run.sinks import own_sink
 from actors.cli.run.start import body_model
@@ -24,7 +24,7 @@ from actors.files.sinks.table_sink import TableSink
 from actors.history.catalog import in_use, last_state
 from actors.jobs.spec import who
 from actors.maintenance import offline_edits
-from actors.maintenance.retry_rows import Rows, reopening
+from actors.maintenance.retry_rows import RetriedRows, reopening
 from actors.programs import loader
 from cortex.programs.shards import Shards
 from cortex.state.events import RowsReopened
@@ -54,9 +54,9 @@ def retry(job: str, kinds: Sequence[str], options: Options) -> int:
     order.reopened = _kept(event, k, sink)
     if sink is not None and sink.cuts_back:
         _refuse_changed(sink, k)
-    rows = Rows(folder, job)
+    rows = RetriedRows(folder, job)
     session = Session(order, taken_environ(), source=rows, sink=sink)
-    work = Work(session=session, options=options, source=rows, sink=sink, note=_note(event))
+    work = PreparedRun(session=session, options=options, source=rows, sink=sink, note=_note(event))
     work.rows, work.unreadable = number(order.places, "rows"), number(order.places, "unreadable")
     return carry_out(work)
 

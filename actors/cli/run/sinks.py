@@ -11,13 +11,13 @@ from actors.files.sinks.jsonl_sink import FileSink
 from actors.files.sinks.table_sink import TableSink
 from actors.history.catalog import last_terms
 from actors.jobs.sink_selection import results_sink
-from actors.jobs.spec import Order
-from actors.journal.journal import Folder, TextGone
+from actors.jobs.spec import JobSpec
+from actors.journal.journal import StateFolder, TextRedacted
 from actors.programs import loader
 
 
 def complete_output(
-    folder: Folder, job: str, facts: dict[str, Any], places: dict[str, str], program: str, overwrite: bool
+    folder: StateFolder, job: str, facts: dict[str, Any], places: dict[str, str], program: str, overwrite: bool
 ) -> None:
     """See that the results file of a job that is over is whole; what is missing is written from the journal."""
     from actors.maintenance.offline_edits import copy_results
@@ -33,7 +33,7 @@ def complete_output(
     say(f"{path} is not whole: written again from the journal")
     try:
         copy_results(folder, job, sink, rows, size_bytes, own=True)
-    except TextGone:
+    except TextRedacted:
         sink.forget()
         said = f"{path} is not as job {job} left it, which keeps no text: what is missing is nowhere else"
         raise SinkError(said) from None
@@ -46,13 +46,13 @@ def _whole(sink: FileSink | TableSink, path: str, rows: int, size_bytes: int) ->
     return Path(path).exists() and Path(path).stat().st_size == size_bytes
 
 
-def own_sink(folder: Folder, order: Order, overwrite: bool = False) -> FileSink | TableSink | None:
+def own_sink(folder: StateFolder, order: JobSpec, overwrite: bool = False) -> FileSink | TableSink | None:
     """Where the results of an order go; None where nobody asked for them."""
     program = loader.place_of(type(order.program))
     return results_sink(folder, order.named(), order.output, order.input, overwrite, order.places, program, own=True)
 
 
-def sink_of(folder: Folder, job: str, output: str, overwrite: bool = False) -> FileSink | TableSink | None:
+def sink_of(folder: StateFolder, job: str, output: str, overwrite: bool = False) -> FileSink | TableSink | None:
     """Where a copy of a job's results goes; None where nobody asked for one."""
     terms = last_terms(folder, job)
     if terms is None:
@@ -60,9 +60,7 @@ def sink_of(folder: Folder, job: str, output: str, overwrite: bool = False) -> F
     return results_sink(folder, job, output, "", overwrite, terms.places, terms.program, own=False)
 
 
-def check_output(
-    sink: FileSink | TableSink, output: str, may_exist: bool, goes_on: bool = False
-) -> None:
+def check_output(sink: FileSink | TableSink, output: str, may_exist: bool, goes_on: bool = False) -> None:
     """Refuse an output before anything is asked, rather than after; ``goes_on``: this job has not come to its end, and
     has written there before. Raises ``SinkError``."""
     sink.check()

@@ -35,7 +35,7 @@ from actors.cli.jobs.texts import files_of
 from actors.cli.options.api_keys import taken_environ
 from actors.cli.options.errors import say
 from actors.cli.options.options import Options
-from actors.cli.run.execute import Work, carry_out, report
+from actors.cli.run.execute import PreparedRun, carry_out, report
 from actors.cli.run.sinks import check_output, complete_output, own_sink
 from actors.cli.run.tables import program_of, table_source
 from actors.cli.run.wait_for_job import in_turn
@@ -44,16 +44,16 @@ from actors.files.line_reader import keep
 from actors.files.paths import digest_of, is_remote
 from actors.files.sinks.jsonl_sink import FileSink
 from actors.files.sources.line_source import LineSource
-from actors.files.sources.row_source import BatchSource, Check
+from actors.files.sources.row_source import BatchSource, InputCheck
 from actors.files.sources.table_source import TableSource
 from actors.history.catalog import last_places, last_state, last_terms
 from actors.jobs.sink_selection import TABLE, is_table, note_columns
-from actors.jobs.spec import CONTENT, Order, whole
-from actors.journal.journal import Folder
-from actors.maintenance.retry_rows import Rows
+from actors.jobs.spec import CONTENT, JobSpec, whole
+from actors.journal.journal import StateFolder
+from actors.maintenance.retry_rows import RetriedRows
 from actors.planning.inputs import sample_order
 from actors.programs import loader
-from actors.routing.routes import Wish, remember, remembered
+from actors.routing.routes import ModelSpec, remember, remembered
 from cortex.flows.program import Flow
 from cortex.programs.shards import unsharded
 from cortex.programs.table import Table
@@ -84,7 +84,7 @@ def batch(path: str, output: str, options: Options, sample: int = 0) -> int:
         return _begun(order, options, folder, source, check)
 
 
-def checked(order: Order, options: Options, source: BatchSource | TableSource) -> Check:
+def checked(order: JobSpec, options: Options, source: BatchSource | TableSource) -> InputCheck:
     """Check the whole input, tell what is wrong with it, and note what only it says: columns, the model."""
     check = source.check()
     tell_problems(order.input, check)
@@ -93,7 +93,9 @@ def checked(order: Order, options: Options, source: BatchSource | TableSource) -
     return check
 
 
-def batch_order(path: str, output: str, options: Options, folder: Folder | None = None) -> tuple[Folder, Order]:
+def batch_order(
+    path: str, output: str, options: Options, folder: StateFolder | None = None
+) -> tuple[StateFolder, JobSpec]:
     """What ``cortex batch`` asks for, before the input was looked at. ``folder``: where nothing is begun, so that none
     is made ready. Raises ``CommandError``."""
     folder, limits = _prepared(options, folder)
@@ -102,11 +104,11 @@ def batch_order(path: str, output: str, options: Options, folder: Folder | None 
     places = {"kind": BATCH, "rows_model": rows_model, "output_tokens_max": str(options.max_output_tokens or "")}
     if options.prompt:
         places = {"kind": TABLE} | ({} if options.id else {"numbered": "1"})
-    order = Order(
+    order = JobSpec(
         program=program, limits=limits, job=options.job, state=folder.address, cluster=cluster_of(options),
         input=path, output=output, fresh=options.fresh,
         places={CONFIG: said_in(options), **shared_at(options), **places},
-        wish=Wish(model=options.model, base_url=base_url_of(options)), keeps_text=not options.no_keep_text,
+        wish=ModelSpec(model=options.model, base_url=base_url_of(options)), keeps_text=not options.no_keep_text,
         labels=labels_of(options), shards=shards_of(options),
     )  # fmt: skip
     if not order.keeps_text and not is_table(output) and (output == "-" or not FileSink(output).cuts_back):
@@ -127,8 +129,8 @@ def run(where: str, inputs: list[str], output: str, pairs: list[str], options: O
 
 
 def run_order(
-    where: str, inputs: list[str], output: str, pairs: list[str], options: Options, folder: Folder | None = None
-) -> tuple[Folder, Order]:  # fmt: skip
+    where: str, inputs: list[str], output: str, pairs: list[str], options: Options, folder: StateFolder | None = None
+) -> tuple[StateFolder, JobSpec]:  # fmt: skip
     """What ``cortex run`` asks for, before the input was looked at; see ``batch_order``. Raises ``CommandError``."""
     if where == BATCH:
         raise CommandError("`cortex batch INPUT -o OUTPUT` runs this program")
@@ -141,7 +143,7 @@ def run_order(
     lines = bool(inputs) and not program.files
     if lines and len(inputs) > 1:
         raise CommandError(f"{where} reads its rows from one file, not from {len(inputs)}: join them first")
-    order = Order(
+    order = JobSpec(
         program=program, wish=wish_of(options, options.model), limits=limits, job=options.job,
         state=folder.address, cluster=cluster_of(options), input=inputs[0] if inputs else "", output=output,
         fresh=options.fresh,
@@ -163,7 +165,9 @@ def _program(where: str, inputs: list[str], pairs: list[str]) -> Program:
 
 
 def told(where: str) -> str:
-    """What a program is and takes, for ``cortex run PROGRAM --help``. Raises ``CommandError``, or ``CrystalError``."""
+    """What a program is and takes, for ``cortex run PROGRAM --help``. Raises ``CommandError``, or
+    ``SavedProgramError``.
+    """
     if where.partition("@")[0].endswith(SAVED):
         from actors.cli.programs.saved import told_of_saved
 
@@ -171,7 +175,7 @@ def told(where: str) -> str:
     return told_of(program_named(where))
 
 
-def _prepared(options: Options, folder: Folder | None) -> tuple[Folder, Limits]:
+def _prepared(options: Options, folder: StateFolder | None) -> tuple[StateFolder, Limits]:
     share_of(options)
     fallbacks_of(options)
     roles_of(options)
@@ -193,13 +197,13 @@ def body_model(model: str) -> str:
     return LOCAL_MODEL_NAME
 
 
-def rows_source(folder: Folder, order: Order, stdin: io.BytesIO | None = None) -> BatchSource | TableSource:
+def rows_source(folder: StateFolder, order: JobSpec, stdin: io.BytesIO | None = None) -> BatchSource | TableSource:
     """The rows that ``cortex batch`` reads: a table's, or whole requests."""
     made = table_source if order.places["kind"] == TABLE else batch_source
     return made(folder, order, stdin)
 
 
-def batch_source(folder: Folder, order: Order, stdin: io.BytesIO | None = None) -> BatchSource:
+def batch_source(folder: StateFolder, order: JobSpec, stdin: io.BytesIO | None = None) -> BatchSource:
     """The rows of a batch, as the order's places have them."""
     tokens = order.places["output_tokens_max"]
     others = order.wish.model in ("local", "sim") or bool(order.wish.base_url)
@@ -210,7 +214,7 @@ def batch_source(folder: Folder, order: Order, stdin: io.BytesIO | None = None) 
     )  # fmt: skip
 
 
-def given_input(folder: Folder, order: Order) -> io.BytesIO | None:
+def given_input(folder: StateFolder, order: JobSpec) -> io.BytesIO | None:
     """Keep what comes on standard input first: without ``--job`` its content is a part of the job's name.
 
     Returns the stream to read besides what is kept: an empty one, since nothing more will come.
@@ -227,7 +231,7 @@ def given_input(folder: Folder, order: Order) -> io.BytesIO | None:
     return io.BytesIO()
 
 
-def tell_problems(path: str, check: Check) -> None:
+def tell_problems(path: str, check: InputCheck) -> None:
     """What is wrong with the input, line by line, ten at most; the rest is done all the same."""
     if not check.problems:
         return
@@ -247,7 +251,7 @@ def tell_problems(path: str, check: Check) -> None:
         say(f"{name}: and {check.problems_more:,} more {check.noun}s like these")
 
 
-def _one_model(check: Check) -> str:
+def _one_model(check: InputCheck) -> str:
     if len(check.models) > 1:
         named = ", ".join(check.models[:5]) + (", ..." if len(check.models) > 5 else "")
         raise CommandError(f"the rows name several models ({named}): a job asks one: give --model NAME, or split them")
@@ -257,7 +261,7 @@ def _one_model(check: Check) -> str:
 # -- the job -------------------------------------------------------------------------------------------------------
 
 
-def _begun(order: Order, options: Options, folder: Folder, source: Any, check: Check | None) -> int:
+def _begun(order: JobSpec, options: Options, folder: StateFolder, source: Any, check: InputCheck | None) -> int:
     """Begin the job, or go on with it, or say that it is over."""
     job = order.named()
     if "~" in job:
@@ -279,7 +283,7 @@ def _begun(order: Order, options: Options, folder: Folder, source: Any, check: C
         if code is not None:
             return code
         if source is not None:
-            source = Rows(folder, job, source)
+            source = RetriedRows(folder, job, source)
             order.wish = _as_retried(order, before, folder)
     sink = own_sink(folder, order, options.overwrite)
     if sink is not None:
@@ -288,13 +292,13 @@ def _begun(order: Order, options: Options, folder: Folder, source: Any, check: C
         check_output(sink, order.output, own or options.overwrite, goes_on)
     session = Session(order, taken_environ(), source=source, sink=sink)
     note = "" if before is None or order.fresh else GOES_ON if _same(order, before) else BEGINS_ANEW
-    work = Work(session=session, options=options, source=source, sink=sink, note=note, new=before is None)
+    work = PreparedRun(session=session, options=options, source=source, sink=sink, note=note, new=before is None)
     if check is not None:
         work.rows, work.unreadable = check.rows, check.unreadable
     return carry_out(work)
 
 
-def keep_shards(order: Order, options: Options, before: JobTerms) -> None:
+def keep_shards(order: JobSpec, options: Options, before: JobTerms) -> None:
     """Which rows are whose is settled when a job begins."""
     order.shards = unsharded(loader.load(before.program, before.params_json))[1]
     if options.shards and options.shards != order.shards:
@@ -302,7 +306,7 @@ def keep_shards(order: Order, options: Options, before: JobTerms) -> None:
         say(f"{said} (--fresh begins it anew)")
 
 
-def refuse_other_places(order: Order, before: JobTerms, job: str) -> None:
+def refuse_other_places(order: JobSpec, before: JobTerms, job: str) -> None:
     """The same job runs the same program, reads the same input and writes to the same output."""
     then, now = before.places, order.places
     if before.program != loader.place_of(type(order.runs())):
@@ -317,7 +321,7 @@ def refuse_other_places(order: Order, before: JobTerms, job: str) -> None:
         raise CommandError(f"job {job} writes to {was}: give another --job, or `cortex results {job} -o FILE`")
 
 
-def _refuse_losing(order: Order, options: Options, before: JobTerms, outcome: str) -> None:
+def _refuse_losing(order: JobSpec, options: Options, before: JobTerms, outcome: str) -> None:
     """What a complete job has written is not written over because the same name now asks another model."""
     then, now = remembered(before.places), order.wish
     same = (then.model, then.provider, then.base_url) == (now.model, now.provider, now.base_url)
@@ -330,7 +334,7 @@ def _refuse_losing(order: Order, options: Options, before: JobTerms, outcome: st
         )
 
 
-def _already_over(order: Order, options: Options, folder: Folder, before: JobTerms, job: str) -> int | None:
+def _already_over(order: JobSpec, options: Options, folder: StateFolder, before: JobTerms, job: str) -> int | None:
     """The exit code of a job that has ended for good, and asks the same; None where there is something to do."""
     if not _same(order, before):
         return None
@@ -345,14 +349,14 @@ def _already_over(order: Order, options: Options, folder: Folder, before: JobTer
     return report(standing, options)
 
 
-def _same(order: Order, before: JobTerms) -> bool:
+def _same(order: JobSpec, before: JobTerms) -> bool:
     """Whether a job asks what it asked before: the same program with the same parameters, of the same model."""
     where, params = loader.place_of(type(order.runs())), params_of(order.runs())
     unchanged = before.fingerprint == loader.fingerprint(where, params)
     return unchanged and before.places.get("wish") == remember(order.wish)
 
 
-def _as_retried(order: Order, before: JobTerms, folder: Folder) -> Wish:
+def _as_retried(order: JobSpec, before: JobTerms, folder: StateFolder) -> ModelSpec:
     """The same command goes on with a retry that was interrupted, also where that asks another model."""
     if not _same(order, before):
         return order.wish
@@ -360,7 +364,7 @@ def _as_retried(order: Order, before: JobTerms, folder: Folder) -> Wish:
     return msgspec.structs.replace(order.wish, model=model)
 
 
-def refuse_paying_again(order: Order, before: JobTerms) -> None:
+def refuse_paying_again(order: JobSpec, before: JobTerms) -> None:
     """A job that keeps no text remembers nothing; and what a job keeps it cannot lose by going on."""
     job = order.named()
     if before.keeps_text and not order.keeps_text:

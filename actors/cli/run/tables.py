@@ -13,8 +13,8 @@ from actors.common.errors import CommandError
 from actors.files.sources.table_source import TableSource
 from actors.files.table_reader import CSV, PARQUET, form_of
 from actors.jobs.sink_selection import FOREIGN
-from actors.jobs.spec import Order
-from actors.journal.journal import Folder
+from actors.jobs.spec import JobSpec
+from actors.journal.journal import StateFolder
 from actors.programs.schemas import schema_text
 from cortex.programs.batch import Batch
 from cortex.programs.table import FORMS, REQUEST_ID, ROW, Table
@@ -85,7 +85,7 @@ def _refuse_without_prompt(options: Options, path: str) -> None:
             raise CommandError(f"{flag} is for tables: give --prompt too (requests hold their own)")
 
 
-def table_source(folder: Folder, order: Order, stdin: io.BytesIO | None = None) -> TableSource:
+def table_source(folder: StateFolder, order: JobSpec, stdin: io.BytesIO | None = None) -> TableSource:
     """The rows of a table, as the order's program asks for them."""
     program = order.program
     assert isinstance(program, Table)
@@ -94,5 +94,3 @@ def table_source(folder: Folder, order: Order, stdin: io.BytesIO | None = None) 
         with_input=program.with_input, taken=program.columns(), whole_types=form_of(order.output) == PARQUET,
         spool=spool_of(folder, order.named()), stdin=stdin,
     )  # fmt: skip
-
-

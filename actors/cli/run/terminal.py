@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from actors.api.client import new_loop
-from actors.api.progress_bar import Bar
-from actors.api.session import Ended, Session
+from actors.api.progress_bar import ProgressBar
+from actors.api.session import RunOutcome, Session
 from actors.cli.options.errors import INTERRUPTED, TERMINATED, say
 from actors.common.gc_tuning import settle
 from actors.jobs.spec import who
@@ -20,27 +20,27 @@ from actors.jobs.spec import who
 _CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
 
 
-class StoppedNow(Exception):
+class ImmediateStop(Exception):
     """The user did not want to wait for the calls in flight. The job can be resumed."""
 
 
-class Conduct:
+class SessionRunner:
     """Runs a session. ``code`` is 130 or 143 once a signal has come, else 0."""
 
-    def __init__(self, session: Session, bar: Bar, header: Callable[[Session], str]) -> None:
+    def __init__(self, session: Session, bar: ProgressBar, header: Callable[[Session], str]) -> None:
         self._session = session
         self._bar = bar
         self._header = header
         self._began = False
         self._signals = 0
         self._stopping: asyncio.Task[None] | None = None
-        self._work: asyncio.Task[Ended] | None = None
+        self._work: asyncio.Task[RunOutcome] | None = None
         self.code = 0
         self._held: list[str] = []
         session.log = self._log
 
-    def run(self) -> Ended:
-        """Run to the end. Raises ``StoppedNow``, and what the session raises."""
+    def run(self) -> RunOutcome:
+        """Run to the end. Raises ``ImmediateStop``, and what the session raises."""
         settle()
         hook, sys.breakpointhook = sys.breakpointhook, self._breakpoint
         try:
@@ -75,7 +75,7 @@ class Conduct:
         else:
             self._held.append(line)
 
-    async def _run(self) -> Ended:
+    async def _run(self) -> RunOutcome:
         loop = asyncio.get_running_loop()
         for number in _CODES:
             loop.add_signal_handler(number, self._signalled, number)
@@ -83,7 +83,7 @@ class Conduct:
         try:
             return await self._work
         except asyncio.CancelledError:
-            raise StoppedNow from None
+            raise ImmediateStop from None
         finally:
             for number in _CODES:
                 loop.remove_signal_handler(number)

@@ -12,12 +12,12 @@ from actors.cli.run.execute import report
 from actors.cli.run.sinks import complete_output
 from actors.common.errors import CommandError
 from actors.history.catalog import forgotten, in_use, last_state
-from actors.journal.journal import Folder
+from actors.journal.journal import StateFolder
 
 _LOOK_S = 0.2
 
 
-def in_turn(folder: Folder, job: str, options: Options) -> int | None:
+def in_turn(folder: StateFolder, job: str, options: Options) -> int | None:
     """The exit code where another run was waited for, and ended its job; None where the job is ours to go on with.
 
     The results file is made whole on this machine, too. A run that was killed left its job to whoever waits. Raises

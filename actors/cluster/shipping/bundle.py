@@ -33,7 +33,7 @@ FILE_BYTES_MAX = 1_000_000
 TEXTS = (".py", ".pyi", ".txt", ".md", ".json", ".toml", ".yaml", ".yml", ".jinja", ".j2", ".csv", ".prompt")
 
 
-class Luggage(msgspec.Struct, array_like=True, frozen=True):
+class ProgramBundle(msgspec.Struct, array_like=True, frozen=True):
     """Files as they travel."""
 
     root: str = ""
@@ -54,12 +54,12 @@ class Luggage(msgspec.Struct, array_like=True, frozen=True):
         return f"its files below {self.root} have {whole:,} bytes, and at most {BYTES_MAX:,} travel"
 
 
-def packed(type_: type[Program]) -> Luggage:
+def packed(type_: type[Program]) -> ProgramBundle:
     """The files that hold a program, or that a notebook's imports. Of more than can travel, none does."""
     own = sys.modules.get(type_.__module__)
     main = _file_of(own)
     if own is None or (main is None and own.__name__ != "__main__") or (main is not None and not _is_authors(main)):
-        return Luggage()
+        return ProgramBundle()
     root = _root(own.__name__, main) if main is not None else Path.cwd().resolve()
     files, left = {}, {}
     for path in _wanted(root, main):
@@ -72,10 +72,10 @@ def packed(type_: type[Program]) -> Luggage:
         left |= {name: _told(content) for name, content in files.items()}
         files = {}
     modules = tuple(sorted({_module(name) for name in (*files, *left) if name.endswith(".py")}))
-    return Luggage(str(root), files, modules, left)
+    return ProgramBundle(str(root), files, modules, left)
 
 
-def unpacked(luggage: Luggage) -> dict[str, str]:
+def unpacked(luggage: ProgramBundle) -> dict[str, str]:
     """Where each file stands here, by where it stood; empty where this machine has the same under the same paths.
 
     Raises ``ClusterError`` where this machine lacks what was too large to travel.

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from actors.cluster.shipping.bundle import Luggage, packed, unpacked
+from actors.cluster.shipping.bundle import ProgramBundle, packed, unpacked
 from actors.ports.runtime import ClusterError
 from actors.programs import loader
 from cortex.state.program import Program
@@ -29,7 +29,7 @@ _OPTIONS = (
 )  # fmt: skip
 
 
-class Parcel(msgspec.Struct, array_like=True):
+class ExportedProgram(msgspec.Struct, array_like=True):
     """A program as it travels."""
 
     paths: tuple[str, ...]
@@ -41,14 +41,14 @@ class Parcel(msgspec.Struct, array_like=True):
     """The class itself, pickled by value, where it was defined at a prompt or inside a function."""
     sources: dict[str, str] = msgspec.field(default_factory=dict)
     """Source texts of the classes in it, by qualified name: what tells whether a program has changed."""
-    luggage: Luggage = Luggage()
+    luggage: ProgramBundle = ProgramBundle()
     """The files that hold it, where files do."""
 
 
 def pack(where: str, paths: tuple[str, ...], pickler: type[Any]) -> bytes:
     """A program for others. ``pickler``: cloudpickle's. Raises ``ClusterError`` for one that cannot travel."""
     type_ = loader.find(where)
-    parcel = Parcel(paths, loader.fingerprint(where, b""), loader.place_of(type_))
+    parcel = ExportedProgram(paths, loader.fingerprint(where, b""), loader.place_of(type_))
     if _by_value(type_):
         try:
             parcel.code, inside = _pickled(type_, pickler)
@@ -64,7 +64,7 @@ def pack(where: str, paths: tuple[str, ...], pickler: type[Any]) -> bytes:
 
 def unpack(where: str, packed: bytes) -> None:
     """Make a program findable here under its place, in place of what was there before."""
-    parcel = msgspec.msgpack.decode(packed, type=Parcel)
+    parcel = msgspec.msgpack.decode(packed, type=ExportedProgram)
     sys.path.extend(path for path in parcel.paths if path not in sys.path)
     loader.forget(where)
     moved = unpacked(parcel.luggage)

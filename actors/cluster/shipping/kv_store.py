@@ -11,7 +11,7 @@ from cortex.programs import READY
 from cortex.state.program import Program
 
 
-class Shelf:
+class ClusterStore:
     """``kv`` is the cluster's key-value store; ``job`` the job whose actor asks; ``pickler`` packs code of a notebook.
 
     A driver has its programs at hand (``own``) and learns none from there.
@@ -66,7 +66,7 @@ class Shelf:
 class Shelved:
     """What a runtime tells of programs."""
 
-    _shelf: Shelf
+    _shelf: ClusterStore
 
     def share_program(self, where: str, job: str = "") -> None:
         """Let a job's actors find a program of this process."""
@@ -81,7 +81,7 @@ class Shelved:
         return self._shelf.fingerprint(where, params_json)
 
 
-class Notes:
+class ClusterNotes:
     """A few words that outlive every actor; ``kv`` is the cluster's key-value store."""
 
     def __init__(self, kv: Any) -> None:

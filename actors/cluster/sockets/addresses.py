@@ -30,7 +30,7 @@ _CREDENTIALS = struct.Struct("iII")
 """Process, user and group of the other end: ``struct ucred`` of unix(7)."""
 
 
-class Sockets:
+class SocketAddresses:
     """The sockets of one node's actors, in the folder of Ray's session there; ``node`` is Ray's name for it."""
 
     def __init__(self, session: str, node: str) -> None:
@@ -66,9 +66,9 @@ class Sockets:
         return made
 
 
-def sockets_of(node: Any, name: str) -> Sockets | None:
+def sockets_of(node: Any, name: str) -> SocketAddresses | None:
     """Those of the node that this process lives on, by what Ray has of it here; None where there can be none."""
-    return Sockets(node.get_session_dir_path(), name) if node is not None and sys.platform == "linux" else None
+    return SocketAddresses(node.get_session_dir_path(), name) if node is not None and sys.platform == "linux" else None
 
 
 def is_ours(transport: asyncio.Transport) -> bool:
@@ -106,7 +106,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_without_sockets)
 
 
-class Letters(asyncio.Protocol):
+class FramedSocket(asyncio.Protocol):
     """Letters one after the other, both ways, each with its length and a number before it."""
 
     transport: Any

@@ -1,7 +1,7 @@
 """Lines to the sockets of other actors on the same node.
 
-A line that breaks off is an actor that is ``Away``: it may have heard what was asked, or not, as with Ray. Whoever asks
-it next asks by Ray, which knows what became of it, until it is found at its socket again.
+A line that breaks off is an actor that is ``PeerUnavailable``: it may have heard what was asked, or not, as with Ray.
+Whoever asks it next asks by Ray, which knows what became of it, until it is found at its socket again.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from actors.cluster.sockets.addresses import Letters, Sockets
+from actors.cluster.sockets.addresses import FramedSocket, SocketAddresses
 from actors.cluster.sockets.serialization import cause_of, opened, sealed
 from actors.cluster.sockets.server import RAISED
-from actors.ports.runtime import Away
+from actors.ports.runtime import PeerUnavailable
 
 AGAIN_S = 1.0
 """How long after one look for an actor's socket the next one is worth it."""
@@ -29,10 +29,10 @@ LOOKED_MAX = 1_000
 Background = Callable[[Coroutine[Any, Any, None]], None]
 
 
-class Line(Letters):
+class SocketConnection(FramedSocket):
     """To one actor, in one event loop. ``lost`` hears of its end."""
 
-    def __init__(self, name: str, lost: Callable[[Line], None]) -> None:
+    def __init__(self, name: str, lost: Callable[[SocketConnection], None]) -> None:
         super().__init__()
         self.name = name
         self._lost = lost
@@ -52,7 +52,7 @@ class Line(Letters):
         return self._broken or self.loop.is_closed()
 
     async def ask(self, method: str, args: tuple[Any, ...]) -> Any:
-        """Call and wait. Raises ``Away`` where the line breaks off, or what the method raised."""
+        """Call and wait. Raises ``PeerUnavailable`` where the line breaks off, or what the method raised."""
         letter = sealed((method, args))
         number = self._number = self._number + 1
         asked = self._asked[number] = self.loop.create_future()
@@ -84,20 +84,20 @@ class Line(Letters):
         self.transport.close()
         for asked in self._asked.values():
             if not asked.done():
-                asked.set_exception(Away(self.name))
+                asked.set_exception(PeerUnavailable(self.name))
         self._lost(self)
 
 
-class Lines:
+class SocketConnections:
     """Those that one process has. ``sockets`` is None where it is on no node: then there are none."""
 
-    def __init__(self, sockets: Sockets | None, background: Background) -> None:
+    def __init__(self, sockets: SocketAddresses | None, background: Background) -> None:
         self.sockets = sockets
         self._background = background
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, SocketConnection] = {}
         self._looked_s: dict[str, float] = {}
 
-    def to(self, name: str) -> Line | None:
+    def to(self, name: str) -> SocketConnection | None:
         """The line to this actor, if there is one. Else it is looked for meanwhile, now and then."""
         line = self._lines.get(name)
         if line is not None and line.over:  # its loop has ended, and could not tell
@@ -107,7 +107,7 @@ class Lines:
             self._look(name, self.sockets)
         return line if line is not None and line.serves else None
 
-    def _look(self, name: str, sockets: Sockets) -> None:
+    def _look(self, name: str, sockets: SocketAddresses) -> None:
         now_s = time.monotonic()
         if now_s - self._looked_s.get(name, -AGAIN_S) >= AGAIN_S:
             if len(self._looked_s) >= LOOKED_MAX:
@@ -120,7 +120,7 @@ class Lines:
     async def _connect(self, name: str, path: str) -> None:
         with contextlib.suppress(OSError):  # whoever was there is dead
             loop = asyncio.get_running_loop()
-            _, line = await loop.create_unix_connection(lambda: Line(name, self._lost), path)
+            _, line = await loop.create_unix_connection(lambda: SocketConnection(name, self._lost), path)
             if line.over:
                 return
             if name in self._lines or self.sockets is None:
@@ -128,7 +128,7 @@ class Lines:
             else:
                 self._lines[name] = line
 
-    def _lost(self, line: Line) -> None:
+    def _lost(self, line: SocketConnection) -> None:
         if self._lines.get(line.name) is line:
             del self._lines[line.name]
 

@@ -10,7 +10,7 @@ import asyncio
 import pickle
 from typing import Any
 
-from actors.ports.runtime import Away
+from actors.ports.runtime import PeerUnavailable
 
 OPEN = frozenset({"hello"})
 """What is asked and answered without a seal: other releases, which seal otherwise, understand that."""
@@ -28,7 +28,7 @@ def opened(letter: bytes) -> Any:
 
 def cause_of(error: BaseException, name: str) -> BaseException:
     """What an actor raised. One that ends cancels what it was doing: then it is away, and nobody here is cancelled."""
-    return Away(name) if isinstance(error, asyncio.CancelledError) else error
+    return PeerUnavailable(name) if isinstance(error, asyncio.CancelledError) else error
 
 
 async def post(handle: Any, method: str, args: tuple[Any, ...]) -> Any:

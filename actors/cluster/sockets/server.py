@@ -9,7 +9,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from actors.cluster.sockets.addresses import Letters, Sockets, forget, keep_from_children
+from actors.cluster.sockets.addresses import FramedSocket, SocketAddresses, forget, keep_from_children
 from actors.cluster.sockets.serialization import opened, sealed
 
 ANSWERED, RAISED = b"\0", b"\1"
@@ -21,10 +21,10 @@ Heard = Callable[[str, tuple[Any, ...]], Awaitable[Any]]
 _log = logging.getLogger("cortex.socket")
 
 
-class Listener:
+class SocketServer:
     """Of one actor. Where there can be none, it is asked by Ray."""
 
-    def __init__(self, sockets: Sockets, name: str, heard: Heard) -> None:
+    def __init__(self, sockets: SocketAddresses, name: str, heard: Heard) -> None:
         self._sockets = sockets
         self._path = sockets.path(name)
         self._heard = heard
@@ -47,7 +47,9 @@ class Listener:
             self._descriptor = listening.fileno()
             keep_from_children(self._descriptor)
             loop = asyncio.get_running_loop()
-            self._server = await loop.create_unix_server(lambda: _Asker(self._heard, self._tasks), sock=listening)
+            self._server = await loop.create_unix_server(
+                lambda: _ServerConnection(self._heard, self._tasks), sock=listening
+            )
             self._inode = os.stat(bound_at).st_ino
             os.rename(bound_at, self._path)
         except OSError as error:
@@ -72,7 +74,7 @@ class Listener:
             server.close()
 
 
-class _Asker(Letters):
+class _ServerConnection(FramedSocket):
     """Whoever has come, as the actor sees it."""
 
     def __init__(self, heard: Heard, tasks: set[asyncio.Task[None]]) -> None:

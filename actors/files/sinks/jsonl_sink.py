@@ -30,7 +30,7 @@ _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class _Place(Protocol):
+class _Target(Protocol):
     """Bytes go there."""
 
     def put(self, some: bytes) -> None: ...
@@ -61,7 +61,7 @@ class FileSink:
         self._fsync = fsync
         self._packs = path.lower().endswith(".gz")
         self._member: zlib._Compress | None = None
-        self._place: _Place | None = None
+        self._place: _Target | None = None
         self._rows = self._size_bytes = 0
         self._flushed = (0, 0)
 
@@ -117,7 +117,7 @@ class FileSink:
             raise SinkError(f"{self.name} exists: give --overwrite to write over it, or name another output") from None
         except (OSError, ValueError) as error:
             raise SinkError(f"{self.name} cannot be written: {why(error)}") from None
-        disk = _Disk(fd, self._fsync, Path(self._path).parent)
+        disk = _FileTarget(fd, self._fsync, Path(self._path).parent)
         try:
             if not _locked(fd):
                 raise SinkError(f"{self.name} is being written by another run: name another output")
@@ -194,7 +194,7 @@ class FileSink:
             raise self._failed(error) from None
         self._size_bytes += len(some)
 
-    def _opened(self) -> _Place:
+    def _opened(self) -> _Target:
         if self._place is None:
             raise SinkError(f"{self.name} is not open")
         return self._place
@@ -219,7 +219,7 @@ class StdoutSink(FileSink):
         super().__init__("-")
 
 
-class _Disk:
+class _FileTarget:
     """A regular file."""
 
     def __init__(self, fd: int, fsync: Callable[[int], None], folder: Path) -> None:
@@ -250,7 +250,7 @@ class _Disk:
         os.close(self._fd)
 
 
-class _Stream:
+class _StreamTarget:
     """Standard output, a pipe or a device."""
 
     def __init__(self, stream: BinaryIO, lent: bool) -> None:
@@ -317,21 +317,21 @@ def _mode(path: str) -> int | None:
         return None
 
 
-def _opened_stream(path: str) -> _Stream:
+def _opened_stream(path: str) -> _StreamTarget:
     try:
-        return _Stream(open(path, "wb"), lent=False)
+        return _StreamTarget(open(path, "wb"), lent=False)
     except OSError as error:
         raise SinkError(f"{path} cannot be written: {why(error)}") from None
 
 
-def _standard_output() -> _Stream:
+def _standard_output() -> _StreamTarget:
     if sys.stdout is None:
         raise SinkError("standard output is closed: give -o FILE")
     if isinstance(stream := getattr(sys.stdout, "buffer", None), io.BufferedIOBase):
         sys.stdout.flush()
-        return _Stream(cast(BinaryIO, stream), lent=True)
+        return _StreamTarget(cast(BinaryIO, stream), lent=True)
     # It may take text alone (a notebook's), or write less than all (python -u): the file descriptor does neither.
-    return _Stream(open(1, "wb", closefd=False), lent=False)
+    return _StreamTarget(open(1, "wb", closefd=False), lent=False)
 
 
 def why(error: Exception) -> str:

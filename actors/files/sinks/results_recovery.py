@@ -14,7 +14,7 @@ GZIP_BITS: Final = 31
 """zlib's way to say: with the header and the trailer of gzip (zlib.h, deflateInit2)."""
 
 
-class _Found(msgspec.Struct):
+class _CompleteRows(msgspec.Struct):
     """Whole rows from the beginning on, the bytes that they take, and whether what follows is a torn one."""
 
     rows: int = 0
@@ -39,9 +39,9 @@ def held(fd: int, rows: int, size_bytes: int, packed: bool) -> tuple[int, int] |
     return (found.rows, found.size_bytes) if found.torn else (0, 0)
 
 
-def _lines(fd: int, end: int, short: bool) -> _Found:
+def _lines(fd: int, end: int, short: bool) -> _CompleteRows:
     """Lines that are whole. A NUL is what a crash leaves where a block was never written: JSON has none."""
-    found = _Found()
+    found = _CompleteRows()
     at = 0
     while at < end and (some := os.pread(fd, min(READ_BYTES, end - at), at)):
         if (hole := some.find(b"\0")) >= 0:
@@ -66,9 +66,9 @@ def _is_json(fd: int, start: int, end: int) -> bool:
     return True
 
 
-def _members(fd: int, end: int, short: bool) -> _Found:
+def _members(fd: int, end: int, short: bool) -> _CompleteRows:
     """Members that are whole, by the length and checksum that each ends in."""
-    found = _Found()
+    found = _CompleteRows()
     at = 0
     while at < end:
         rows = _member(fd, at, end)

@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from actors.files.errors import SourceError
-from actors.files.line_reader import InputFile, Lines
-from actors.files.sources.row_source import Check, Window
+from actors.files.line_reader import InputFile, LineReader
+from actors.files.sources.row_source import InputCheck, SourceWindow
 from cortex.state.events import Row
 
 WINDOW_BYTES_MAX: Final = 8_000_000
@@ -28,11 +28,11 @@ class LineSource:
 
     def __init__(self, path: str, *, spool: Path) -> None:
         self._file = InputFile(path, spool)
-        self._lines: Lines | None = None
+        self._lines: LineReader | None = None
         self._number = 0
         self._stamp = (0, 0)
 
-    def check(self, objects: bool = False) -> Check:
+    def check(self, objects: bool = False) -> InputCheck:
         """Read all of it. Raises ``SourceError`` where it is not there, not readable or empty; or where rows should be
         ``objects`` and none is: then it is another file that was meant.
         """
@@ -48,7 +48,7 @@ class LineSource:
             raise SourceError(f"{self._file.name} is empty: give it one row a line")
         if objects:
             raise SourceError(f"{self._file.name} holds no row: give a JSON object a line, its fields the parameters")
-        return Check(
+        return InputCheck(
             rows=rows, refused=0, problems=(), problems_more=0, unreadable=0, size_bytes=lines.position,
             digest=digest.hexdigest(),
         )  # fmt: skip
@@ -63,12 +63,10 @@ class LineSource:
         if self._lines.position != position:
             raise SourceError(f"{self._file.name} has changed since this job began: start another job")
 
-    def read(self, rows_max: int) -> Window:
+    def read(self, rows_max: int) -> SourceWindow:
         """The next rows. Raises ``SourceError`` where the file has been written to meanwhile."""
         if self._file.stamp() != self._stamp:
-            raise SourceError(
-                f"{self._file.name} has changed since it was checked: let it rest, then start again"
-            )
+            raise SourceError(f"{self._file.name} has changed since it was checked: let it rest, then start again")
         if self._lines is None:
             self.seek(0)
         lines = self._lines
@@ -82,7 +80,7 @@ class LineSource:
             size += len(line)
             if not line.isspace():
                 rows.append(Row(str(lines.number), line.rstrip(b"\r\n")))
-        return Window(tuple(rows), lines.position, lines.at_end())
+        return SourceWindow(tuple(rows), lines.position, lines.at_end())
 
     def close(self) -> None:
         """Let go of the file."""

@@ -17,14 +17,14 @@ from typing import Any, BinaryIO, Final, Protocol
 
 import msgspec
 
-from actors.files.batch_request import BadLine, RowRules
-from actors.files.duplicates import SUSPECTS_MAX, Firsts, Hashes, TooManyDoubled
+from actors.files.batch_request import InvalidRow, RowRules
+from actors.files.duplicates import SUSPECTS_MAX, FirstOccurrences, HashBuckets, TooManyDuplicates
 from actors.files.errors import SourceError
 from actors.files.format_hints import HEAD_BYTES, wrong_file, wrong_form
-from actors.files.line_reader import InputFile, Lines
+from actors.files.line_reader import InputFile, LineReader
 from cortex.state.events import Row
 
-__all__ = ["BatchSource", "Check", "Problem", "RowSource", "SourceError", "Window"]
+__all__ = ["BatchSource", "InputCheck", "InputProblem", "RowSource", "SourceError", "SourceWindow"]
 
 PROBLEMS_MAX: Final = 10
 MODELS_MAX: Final = 100
@@ -34,7 +34,7 @@ WINDOW_BYTES_MAX: Final = 8_000_000
 BOM: Final = b"\xef\xbb\xbf"
 
 
-class Window(msgspec.Struct, frozen=True):
+class SourceWindow(msgspec.Struct, frozen=True):
     """Some rows of a source, in its order."""
 
     rows: tuple[Row, ...]
@@ -43,21 +43,21 @@ class Window(msgspec.Struct, frozen=True):
     ended: bool
 
 
-class Problem(msgspec.Struct, frozen=True):
+class InputProblem(msgspec.Struct, frozen=True):
     """A bad line of the input: its number, from 1 on, and one clear line that says what is wrong and the way out."""
 
     line: int
     said: str
 
 
-class Check(msgspec.Struct, frozen=True):
+class InputCheck(msgspec.Struct, frozen=True):
     """What the whole input holds."""
 
     rows: int
     """Rows that `read` will give: every one of them gets a result line."""
     refused: int
     """Of these, rows that are not sent: their result line says why."""
-    problems: tuple[Problem, ...]
+    problems: tuple[InputProblem, ...]
     """The first ten bad lines, refused and unreadable."""
     problems_more: int
     unreadable: int
@@ -69,10 +69,10 @@ class Check(msgspec.Struct, frozen=True):
     models: tuple[str, ...] = ()
     """The models that its rows ask, as they first appear; at most a hundred."""
     noun: str = "line"
-    """What ``Problem.line`` counts."""
+    """What ``InputProblem.line`` counts."""
 
 
-class Reading(Protocol):
+class InputReader(Protocol):
     """One reading of an input, a piece at a time."""
 
     position: int
@@ -87,7 +87,7 @@ class Reading(Protocol):
         """Whether none is left."""
 
 
-class Readable(Protocol):
+class RereadableInput(Protocol):
     """An input that can be read from any of its positions, as often as need be."""
 
     name: str
@@ -98,7 +98,7 @@ class Readable(Protocol):
     def stamp(self) -> tuple[int, ...]:
         """Changes whenever somebody writes into it."""
 
-    def reading(self, position: int = 0, digest: Any = None) -> Reading:
+    def reading(self, position: int = 0, digest: Any = None) -> InputReader:
         """Read it from a position on; ``digest`` is fed all that is read, from the beginning on."""
 
     def digest(self) -> str:
@@ -108,7 +108,7 @@ class Readable(Protocol):
         """Let go of it."""
 
 
-class Notice(Protocol):
+class RowObserver(Protocol):
     """Who is told of each row that the check finds fit to be sent."""
 
     def begin(self) -> None:
@@ -119,29 +119,29 @@ class Notice(Protocol):
 
 
 class RowSource(ABC):
-    """Rows of an input: ``judge`` makes a row of a piece, or raises ``BadLine``."""
+    """Rows of an input: ``judge`` makes a row of a piece, or raises ``InvalidRow``."""
 
     noun = "line"
     wants = "request"
     named = "custom_id"
     """What two rows may not share."""
 
-    def __init__(self, file: Readable) -> None:
+    def __init__(self, file: RereadableInput) -> None:
         self._file = file
-        self._checked: Check | None = None
+        self._checked: InputCheck | None = None
         self._doubled: array[int] = array("Q")
         self._stamp: tuple[int, ...] = ()
-        self._reading: Reading | None = None
-        self.notice: Notice | None = None
+        self._reading: InputReader | None = None
+        self.notice: RowObserver | None = None
         """Told of the rows while they are checked."""
 
     # -- what a kind of source says ----------------------------------------------------------------------------------
 
     @abstractmethod
     def judge(self, piece: Any, number: int) -> Row | None:
-        """The row in this piece; None where it is blank. Raises `BadLine`."""
+        """The row in this piece; None where it is blank. Raises `InvalidRow`."""
 
-    def begin(self, reading: Reading) -> None:  # noqa: B027 - most look at nothing
+    def begin(self, reading: InputReader) -> None:  # noqa: B027 - most look at nothing
         """A whole reading begins: raises `SourceError` where what comes is surely something else."""
 
     def asks(self, row: Row) -> str | None:
@@ -153,7 +153,7 @@ class RowSource(ABC):
         said = "holds nothing but blank lines" if position else "is empty"
         return f"{said}: give it one {self.wants} a {self.noun}"
 
-    def unusable(self, survey: Survey) -> str:
+    def unusable(self, survey: InputSurvey) -> str:
         """Why none of it can be used, where no row of it can be sent; empty where that is all that can be said."""
         return ""
 
@@ -163,15 +163,15 @@ class RowSource(ABC):
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def check(self) -> Check:
+    def check(self) -> InputCheck:
         """Read all of it. Raises `SourceError` where there is no sense in going on: not there, not readable, empty,
         of another form, without a single row."""
         if self._checked is None:
             self._file.open()
             self._stamp = self._file.stamp()
-            survey = Survey(self, self._file, None)
+            survey = InputSurvey(self, self._file, None)
             if suspects := survey.suspects():
-                survey = Survey(self, self._file, Firsts(suspects))
+                survey = InputSurvey(self, self._file, FirstOccurrences(suspects))
             self._checked, self._doubled = survey.result(), survey.doubled
         return self._checked
 
@@ -183,7 +183,7 @@ class RowSource(ABC):
         self.check()
         self._reading = self._file.reading(position)
 
-    def read(self, rows_max: int) -> Window:
+    def read(self, rows_max: int) -> SourceWindow:
         """The next rows, at most so many, fewer where they are long. Pieces that can be no row are passed over.
 
         Raises as `check` and `seek` do, and where the input has changed since it was checked.
@@ -205,15 +205,15 @@ class RowSource(ABC):
                 size += len(piece)
             try:
                 row = self.judge(piece, reading.number)
-            except BadLine:
+            except InvalidRow:
                 continue
             if row is not None:
                 rows.append(row)
                 if type(piece) is not bytes:
                     size += len(row.body)
-        return Window(tuple(rows), reading.position, reading.at_end())
+        return SourceWindow(tuple(rows), reading.position, reading.at_end())
 
-    def _current(self) -> Reading:
+    def _current(self) -> InputReader:
         """The reading that is under way, of a file that is still as it was when it was checked."""
         if self._file.stamp() != self._stamp:
             stamp = self._file.stamp()
@@ -255,15 +255,15 @@ class BatchSource(RowSource):
         self._rules = RowRules(model=model, output_tokens_max=output_tokens_max, also_known=also_known, capped=capped)
 
     def judge(self, piece: Any, number: int) -> Row | None:
-        """The row in this line; None where it is blank. Raises `BadLine`."""
+        """The row in this line; None where it is blank. Raises `InvalidRow`."""
         line: bytes = piece.removeprefix(BOM)  # at the beginning, and wherever one file was appended to another
         if line.isspace() or not line:
             return None
         return self._rules.read(line)
 
-    def begin(self, reading: Reading) -> None:
+    def begin(self, reading: InputReader) -> None:
         """Refuse what is no text in UTF-8."""
-        assert isinstance(reading, Lines)
+        assert isinstance(reading, LineReader)
         if said := wrong_file(reading.head()):
             raise SourceError(f"{self._file.name} {said}")
 
@@ -275,7 +275,7 @@ class BatchSource(RowSource):
         """The one that was given, else those of the rows."""
         return (self._rules.model,) if self._rules.model is not None else found
 
-    def unusable(self, survey: Survey) -> str:
+    def unusable(self, survey: InputSurvey) -> str:
         """What its form is, where that can be told."""
         return wrong_form(survey.first_bad.removeprefix(BOM)[:HEAD_BYTES])
 
@@ -285,15 +285,15 @@ def new_digest() -> hashlib.blake2b:
     return hashlib.blake2b(digest_size=16)
 
 
-class Survey:
+class InputSurvey:
     """One reading of the whole input: the first looks for names that may stand twice, a second knows which do."""
 
-    def __init__(self, source: RowSource, file: Readable, firsts: Firsts | None) -> None:
+    def __init__(self, source: RowSource, file: RereadableInput, firsts: FirstOccurrences | None) -> None:
         self._source = source
         self._file = file
         self._firsts = firsts
-        self._hashes = Hashes()
-        self._problems: list[Problem] = []
+        self._hashes = HashBuckets()
+        self._problems: list[InputProblem] = []
         self.first_bad: Any = b""
         self._models: dict[str, None] = {}
         self._rows = self._refused = self._unreadable = 0
@@ -325,8 +325,8 @@ class Survey:
                 elif first := firsts.line_of_first(row.key, reading.number):
                     self.doubled.append(start)
                     said = f"{source.named} {_named(row.key)} stands on {source.noun} {first} already: give another"
-                    raise BadLine(said)
-            except BadLine as bad:
+                    raise InvalidRow(said)
+            except InvalidRow as bad:
                 self._unreadable += 1
                 self._tell(piece, str(bad))
                 continue
@@ -343,10 +343,10 @@ class Survey:
     def _tell(self, piece: Any, said: str) -> None:
         self.first_bad = self.first_bad or piece
         if len(self._problems) < PROBLEMS_MAX:
-            self._problems.append(Problem(self._reading.number, said))
+            self._problems.append(InputProblem(self._reading.number, said))
 
     @property
-    def first_problem(self) -> Problem:
+    def first_problem(self) -> InputProblem:
         """The first bad piece, of an input that has any."""
         return self._problems[0]
 
@@ -354,11 +354,11 @@ class Survey:
         """Hashes of the names that may stand twice."""
         try:
             return self._hashes.repeated()
-        except TooManyDoubled:
+        except TooManyDuplicates:
             more = f"more than {SUSPECTS_MAX:,} {self._source.named}s"
             raise SourceError(f"{self._file.name}: {more} stand twice: give each row one of its own") from None
 
-    def result(self) -> Check:
+    def result(self) -> InputCheck:
         """What was found. Raises `SourceError` where none of it can be used."""
         name = self._file.name
         if not self._rows + self._unreadable:
@@ -373,7 +373,7 @@ class Survey:
         if (twice := len(self.doubled)) > 3 * self._rows:  # no slip of a few: it does not name them
             said = f"{self._source.noun}s have the {self._source.named} of one before"
             raise SourceError(f"{name}: {twice:,} {said}: it must tell rows apart")
-        return Check(
+        return InputCheck(
             rows=self._rows,
             refused=self._refused,
             problems=tuple(self._problems),

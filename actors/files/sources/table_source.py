@@ -10,10 +10,10 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from actors.files.batch_request import CUSTOM_ID_CHARACTERS_MAX, BadLine, decoded
+from actors.files.batch_request import CUSTOM_ID_CHARACTERS_MAX, InvalidRow, decoded
 from actors.files.errors import SourceError
-from actors.files.sources.row_source import Check, Reading, RowSource, Survey
-from actors.files.table_reader import CSV, JSONL, PARQUET, Bad, TableFile
+from actors.files.sources.row_source import InputCheck, InputReader, InputSurvey, RowSource
+from actors.files.table_reader import CSV, JSONL, PARQUET, BadRecord, TableFile
 from cortex.state.events import Row
 from cortex.values.template import Template, shown
 
@@ -73,13 +73,13 @@ class TableSource(RowSource):
 
     # -- the check ---------------------------------------------------------------------------------------------------
 
-    def begin(self, reading: Reading) -> None:
+    def begin(self, reading: InputReader) -> None:
         """The columns that are needed must be there. Raises ``SourceError``."""
         self._kinds = {}
         if self._table.columns is not None:
             self._require(self._table.columns)
 
-    def check(self) -> Check:
+    def check(self) -> InputCheck:
         """As ``RowSource.check``; of JSON Lines the columns are known when all lines are."""
         new = self._checked is None
         check = super().check()
@@ -151,7 +151,7 @@ class TableSource(RowSource):
             return "is empty: it has columns and no row"
         return super().empty(position)
 
-    def unusable(self, survey: Survey) -> str:
+    def unusable(self, survey: InputSurvey) -> str:
         """Why no row of it can be asked."""
         first = survey.first_problem
         bad = survey.first_bad
@@ -176,7 +176,7 @@ class TableSource(RowSource):
             raise SourceError(f"{self._table.name} is not as it was read before: put it back, or start another job")
 
     def judge(self, piece: Any, number: int) -> Row | None:
-        """The row in this piece. Raises ``BadLine``."""
+        """The row in this piece. Raises ``InvalidRow``."""
         at, found = piece
         if type(found) is list:
             assert self._keep is not None
@@ -206,10 +206,10 @@ class TableSource(RowSource):
         if type(found) is bytes:
             found = decoded(found)
             if type(found) is not dict:
-                raise BadLine("is no object: a row is {\"column\": value, …}")
+                raise InvalidRow('is no object: a row is {"column": value, …}')
             self._see(found, number)
-        elif type(found) is Bad:
-            raise BadLine(found.said)
+        elif type(found) is BadRecord:
+            raise InvalidRow(found.said)
         if self._with_input:
             return dict(found)
         return {name: found.get(name) for name in self._wanted}
@@ -232,9 +232,9 @@ class TableSource(RowSource):
     def _key(self, value: Any) -> str:
         """What a row is known by whose id is no text, or a blank one."""
         if value is None or type(value) is str:
-            raise BadLine(f"has no {self._id}: give each row one, or leave --id out to have them numbered")
+            raise InvalidRow(f"has no {self._id}: give each row one, or leave --id out to have them numbered")
         if type(value) is not int:
-            raise BadLine(f"{self._id} is {shown(value)[:40]}: an id is text or a whole number")
+            raise InvalidRow(f"{self._id} is {shown(value)[:40]}: an id is text or a whole number")
         return str(value)
 
 

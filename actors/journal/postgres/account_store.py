@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from actors.journal.postgres.folder import DatabaseFolder
+from actors.journal.postgres.folder import DatabaseStateFolder
 from policies.limits import tenancy
 from policies.limits.limit import PoolCaps
 
@@ -15,12 +15,12 @@ _KIND = "account"
 _decoder = msgspec.msgpack.Decoder(tenancy.SharedAccount)
 
 
-class Accounts:
+class DatabaseAccounts:
     """The accounts that stand in a database."""
 
     def __init__(self, address: str) -> None:
         """Raises ``StoreError`` for an address that cannot be one."""
-        self.folder = DatabaseFolder(address)
+        self.folder = DatabaseStateFolder(address)
         self._register = self.folder.register(_KIND)
 
     def prepare(self) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 
 from actors.common.findings import Finding, ok, warning, wrong
-from actors.journal.postgres.connection import Link
+from actors.journal.postgres.connection import DatabaseConnection
 from actors.journal.postgres.dsn import conninfo_of
 from actors.journal.postgres.migrations import version
 
@@ -24,7 +24,7 @@ SELECT current_setting('server_version'), coalesce(current_schema(), ''), curren
 
 def state(address: str) -> Iterator[Finding]:
     """Look at the database. Nothing that is made in it stays. Raises ``StoreError``."""
-    link = Link(conninfo_of(address, os.environ), address)
+    link = DatabaseConnection(conninfo_of(address, os.environ), address)
     release, schema, fsync, tls, near, may, standby = link.rows(_ABOUT)[0]
     there = version(link)
     commit_s = _commit_s(link)
@@ -52,7 +52,7 @@ def room(address: str) -> Iterator[Finding]:
     return iter(())
 
 
-def _commit_s(link: Link) -> float:
+def _commit_s(link: DatabaseConnection) -> float:
     """The median of some commits, which leave nothing."""
     took = []
     for _ in range(_COMMITS):

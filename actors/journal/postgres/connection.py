@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from actors.journal.journal import StoreError, Unreachable
+from actors.journal.journal import DatabaseUnreachable, StoreError
 from actors.journal.postgres.errors import plain
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ several times. The one that was left last is taken first."""
 _idle_alone = threading.Lock()
 
 
-class Link:
+class DatabaseConnection:
     """``conninfo``: as libpq takes it; ``address``: as people are told it. ``begin`` is run on each new connection,
     which is then not shared."""
 
@@ -96,12 +96,12 @@ class Link:
         if self._connection is not None:
             return self._connection
         if self._pinned:
-            raise Unreachable(f"the database {self.address} was away in the middle of a reading")
+            raise DatabaseUnreachable(f"the database {self.address} was away in the middle of a reading")
         if self._begin is None and (idle := _taken(self._conninfo)) is not None:
             self._connection = idle
             return idle
         if self._away is not None and time.monotonic() < self._away[0]:
-            raise Unreachable(self._away[1])
+            raise DatabaseUnreachable(self._away[1])
         try:
             made = psycopg.connect(self._conninfo, autocommit=True)
             made.execute(_ABOUT_US)
@@ -109,7 +109,7 @@ class Link:
                 self._begin(made)
         except psycopg.Error as error:
             wrong = plain(error, self.address, self._conninfo in _known)
-            if isinstance(wrong, Unreachable):
+            if isinstance(wrong, DatabaseUnreachable):
                 self._away = (time.monotonic() + AGAIN_S, str(wrong))
             raise wrong from None
         self._connection, self._away = made, None

@@ -7,7 +7,7 @@ import re
 
 import psycopg
 
-from actors.journal.journal import DiskFull, StoreError, Unreachable
+from actors.journal.journal import DatabaseUnreachable, DiskFull, StoreError
 
 _HINTS = (
     ("no password supplied", "give a password in PGPASSWORD, ~/.pgpass or the file that PGPASSFILE names"),
@@ -42,7 +42,7 @@ def plain(error: psycopg.Error, address: str, known: bool) -> StoreError:
     if state in _FULL:
         return DiskFull(f"the disk of the database {address} is full ({said}): make room, then resume")
     if known and (lost or state in _PASSING):
-        return Unreachable(f"the database {address} does not answer: {said}")
+        return DatabaseUnreachable(f"the database {address} does not answer: {said}")
     if state in _NO_RIGHT:
         hint = "grant that user the right to create tables in a schema of its search_path, or give another user"
     return StoreError(f"cannot use the database {address}: {said}" + (f"; {hint}" if hint else ""))

@@ -14,14 +14,14 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from actors.journal.journal import Folder, Journal, NoSuchJob, StoreError, checked_name
-from actors.journal.postgres.connection import Link, ran
+from actors.journal.journal import Journal, NoSuchJob, StateFolder, StoreError, checked_name
+from actors.journal.postgres.connection import DatabaseConnection, ran
 from actors.journal.postgres.dsn import conninfo_of, own_folder
 from actors.journal.postgres.job_lock import hold, is_held, key_of
-from actors.journal.postgres.key_values import TableRegister
+from actors.journal.postgres.key_values import DatabaseKeyValues
 from actors.journal.postgres.migrations import bring_up, is_there
-from actors.journal.postgres.reply_index import TableIndex
-from actors.journal.postgres.storage import TableStorage, made, size_bytes
+from actors.journal.postgres.reply_index import DatabaseReplyIndex
+from actors.journal.postgres.storage import DatabaseStorage, made, size_bytes
 
 if TYPE_CHECKING:  # where it is missing, it is said in one line
     from psycopg import Connection
@@ -34,8 +34,8 @@ _ASK_AT_ONCE = 10_000
 _NOTE = "SELECT value FROM cortex_notes WHERE kind = %s AND name = %s"
 
 
-class DatabaseFolder(Folder):
-    """As ``Folder`` has it."""
+class DatabaseStateFolder(StateFolder):
+    """As ``StateFolder`` has it."""
 
     remote = True
 
@@ -43,12 +43,12 @@ class DatabaseFolder(Folder):
         self.address = str(address)
         self._conninfo = conninfo_of(self.address, os.environ)
         self.path = own_folder(self.address, os.environ)
-        self._link = Link(self._conninfo, self.address)
+        self._link = DatabaseConnection(self._conninfo, self.address)
         weakref.finalize(self, self._link.close)
         self._schema = ""
         self._there = False
 
-    def prepare(self) -> DatabaseFolder:
+    def prepare(self) -> DatabaseStateFolder:
         """Make the tables, or bring those of an older release to this one's. Raises ``StoreError``."""
         bring_up(self._link, self._conninfo)
         try:
@@ -73,7 +73,7 @@ class DatabaseFolder(Folder):
             raise NoSuchJob(f"no job {job!r} in {self.address}; `cortex jobs` lists what is there")
         if create:
             made(self._link, job)
-        storage = TableStorage(Link(self._conninfo, self.address), job)
+        storage = DatabaseStorage(DatabaseConnection(self._conninfo, self.address), job)
         try:
             return Journal(storage, folder=self, forgotten_too=forgotten_too)
         except BaseException:
@@ -86,7 +86,7 @@ class DatabaseFolder(Folder):
         name = _MAKING + checked_name(job)
         self._remove(name)
         made(self._link, name)
-        new = Journal(TableStorage(Link(self._conninfo, self.address), job, name), folder=self)
+        new = Journal(DatabaseStorage(DatabaseConnection(self._conninfo, self.address), job, name), folder=self)
         try:
             yield new
             self._link.count("UPDATE cortex_jobs SET name = %s WHERE name = %s", (job, name))
@@ -159,9 +159,9 @@ class DatabaseFolder(Folder):
 
     # -- replies ---------------------------------------------------------------------------------------------------
 
-    def index(self) -> TableIndex:
+    def index(self) -> DatabaseReplyIndex:
         """The index of remembered replies."""
-        return TableIndex(Link(self._conninfo, self.address))
+        return DatabaseReplyIndex(DatabaseConnection(self._conninfo, self.address))
 
     def whose(self, question: bytes) -> tuple[str, int]:
         """Who has paid for a reply."""
@@ -189,9 +189,9 @@ class DatabaseFolder(Folder):
 
     # -- what all jobs share -------------------------------------------------------------------------------------------
 
-    def register(self, kind: str) -> TableRegister:
+    def register(self, kind: str) -> DatabaseKeyValues:
         """Rows of the table of notes."""
-        return TableRegister(kind, lambda: Link(self._conninfo, self.address), self._ready)
+        return DatabaseKeyValues(kind, lambda: DatabaseConnection(self._conninfo, self.address), self._ready)
 
     def add_line(self, kind: str, line: bytes) -> None:
         """A row of the table of notes; once, however often it is sent."""

@@ -16,8 +16,8 @@ from typing import Any
 
 import psycopg
 
-from actors.journal.journal import Held, StoreError
-from actors.journal.postgres.connection import Link
+from actors.journal.journal import JobHeld, StoreError
+from actors.journal.postgres.connection import DatabaseConnection
 
 BEAT_S = 5.0
 """How often the holder looks whether it still has it."""
@@ -38,7 +38,7 @@ def key_of(schema: str, job: str) -> int:
 
 @contextlib.contextmanager
 def hold(conninfo: str, address: str, key: int) -> Iterator[None]:
-    """Hold it as long as the block runs. Raises ``Held``, or ``StoreError``."""
+    """Hold it as long as the block runs. Raises ``JobHeld``, or ``StoreError``."""
     first, ours = True, False
 
     def take(connection: psycopg.Connection[Any]) -> None:
@@ -52,9 +52,9 @@ def hold(conninfo: str, address: str, key: int) -> Iterator[None]:
             time.sleep(_TRY_AGAIN_S if first else 0)
         if first:
             connection.close()
-            raise Held
+            raise JobHeld
 
-    link = Link(conninfo, address, begin=take)
+    link = DatabaseConnection(conninfo, address, begin=take)
     link.rows("SELECT 1")
     first = False
     over = threading.Event()
@@ -77,6 +77,6 @@ def hold(conninfo: str, address: str, key: int) -> Iterator[None]:
         link.close("SELECT pg_advisory_unlock_all()")
 
 
-def is_held(link: Link, key: int) -> bool:
+def is_held(link: DatabaseConnection, key: int) -> bool:
     """Whether somebody holds it now."""
     return bool(link.rows(_HELD, ((key >> 32) & 0xFFFFFFFF, key & 0xFFFFFFFF)))

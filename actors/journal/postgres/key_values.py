@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from actors.journal.postgres.connection import Link, ran
+from actors.journal.postgres.connection import DatabaseConnection, ran
 
 T = TypeVar("T")
 
@@ -22,10 +22,10 @@ _PUT = (
 _DROP = "DELETE FROM cortex_notes WHERE kind = %s AND name = %s"
 
 
-class TableRegister:
-    """As ``Register`` has it. ``linked`` makes a connection for a while; ``ready``: whether the tables are there."""
+class DatabaseKeyValues:
+    """As ``KeyValues`` has it. ``linked`` makes a connection for a while; ``ready``: whether the tables are there."""
 
-    def __init__(self, kind: str, linked: Callable[[], Link], ready: Callable[[], bool]) -> None:
+    def __init__(self, kind: str, linked: Callable[[], DatabaseConnection], ready: Callable[[], bool]) -> None:
         self._kind, self._linked, self._ready = kind, linked, ready
 
     def read(self) -> dict[str, bytes]:

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 
 from actors.journal.journal import StoreError
-from actors.journal.postgres.connection import Link
+from actors.journal.postgres.connection import DatabaseConnection
 from actors.journal.postgres.errors import plain
 
 VERSION = 1
@@ -22,7 +22,7 @@ _one_at_a_time = threading.Lock()  # Alembic keeps what it works on in its modul
 _LOCK = 0x636F72746578  # "cortex": two that begin at once make the tables once
 
 
-def version(link: Link) -> int:
+def version(link: DatabaseConnection) -> int:
     """The schema that is there; 0: none yet. Raises ``StoreError``, also for one of a newer release."""
     if not link.rows("SELECT to_regclass(%s)::text", (TABLE,))[0][0]:
         return 0
@@ -36,7 +36,7 @@ def version(link: Link) -> int:
     return found
 
 
-def is_there(link: Link) -> bool:
+def is_there(link: DatabaseConnection) -> bool:
     """Whether there are tables, as this release has them. Raises ``StoreError`` for those of another one."""
     found = version(link)
     if 0 < found < VERSION:
@@ -47,7 +47,7 @@ def is_there(link: Link) -> bool:
     return found == VERSION
 
 
-def bring_up(link: Link, conninfo: str) -> None:
+def bring_up(link: DatabaseConnection, conninfo: str) -> None:
     """Make the tables, or bring them to this release's. Raises ``StoreError``."""
     if version(link) == VERSION:
         return

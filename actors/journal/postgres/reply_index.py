@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from actors.journal.postgres.connection import Link
+from actors.journal.postgres.connection import DatabaseConnection
 
 _PUT = """
 INSERT INTO cortex_replies (hash, job, seq, position)
@@ -15,10 +15,10 @@ ON CONFLICT (hash) DO UPDATE SET job = excluded.job, seq = excluded.seq, positio
 _INDEXED = "INSERT INTO cortex_indexed (job, seq) VALUES (%s, %s) ON CONFLICT (job) DO UPDATE SET seq = excluded.seq"
 
 
-class TableIndex:
-    """As ``Index`` has it."""
+class DatabaseReplyIndex:
+    """As ``ReplyIndex`` has it."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: DatabaseConnection) -> None:
         self._link = link
 
     def seq_of(self, job: str) -> int:

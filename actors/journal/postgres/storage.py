@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from actors.journal.journal import Fenced, NoSuchJob, StoreError
-from actors.journal.postgres.connection import Link
+from actors.journal.postgres.connection import DatabaseConnection
 from cortex.journal.snapshots import HEAD_BYTES, PieceSpan
 
 PAGE_BYTES = 4_000_000
@@ -77,17 +77,17 @@ def _piece(generation: int, number: int) -> str:
     return f"{_PIECE}{generation:010d} {number:010d}"
 
 
-def made(link: Link, name: str) -> None:
+def made(link: DatabaseConnection, name: str) -> None:
     """Have a job of this name there."""
     link.count("INSERT INTO cortex_jobs (name) VALUES (%s) ON CONFLICT DO NOTHING", (name,))
 
 
-class TableStorage:
+class DatabaseStorage:
     """As ``Storage`` has it. ``name``: under which it stands, where that is not the job's."""
 
     remote = True
 
-    def __init__(self, link: Link, job: str, name: str = "") -> None:
+    def __init__(self, link: DatabaseConnection, job: str, name: str = "") -> None:
         """Raises ``NoSuchJob``."""
         self.job = job
         self._link = link
@@ -289,7 +289,7 @@ class TableStorage:
         return size_bytes(self._link, self.job)
 
 
-def size_bytes(link: Link, job: str) -> int:
+def size_bytes(link: DatabaseConnection, job: str) -> int:
     """Bytes of a job's turns and snapshots, as they were given."""
     rows = link.rows(
         "SELECT size + coalesce((SELECT sum(octet_length(blob)) FROM cortex_snapshots WHERE job = id), 0)::bigint + "

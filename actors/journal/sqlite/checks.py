@@ -14,7 +14,7 @@ from pathlib import Path
 
 from actors.common.file_systems import NETWORK_FILE_SYSTEMS, file_system
 from actors.common.findings import Finding, ok, warning, wrong
-from actors.journal.journal import Folder, StoreError
+from actors.journal.journal import StateFolder, StoreError
 from cortex.journal import codec
 
 ROW_BYTES = 600
@@ -29,7 +29,7 @@ _COMMITS = 5
 
 def state(address: str) -> Iterator[Finding]:
     """Whether it is writable, on no network file system, for its owner alone, and good for a write-ahead log."""
-    path = Folder(address).path
+    path = StateFolder(address).path
     kind = file_system(path)
     if kind in NETWORK_FILE_SYSTEMS:
         said = f"{path} is on a network file system ({kind}), where a journal is not safe"
@@ -101,7 +101,7 @@ def _commits(there: Path, path: Path, kind: str) -> Iterator[Finding]:
 
 def room(address: str) -> Iterator[Finding]:
     """Room on the disk of the state folder, in bytes, in rows and in files."""
-    path = Folder(address).path
+    path = StateFolder(address).path
     there = _nearest(path)
     free = shutil.disk_usage(there).free
     row_bytes, measured = _row_bytes(path)
@@ -137,7 +137,7 @@ def _row_bytes(path: Path) -> tuple[int, bool]:
     places = sorted((path / "jobs").glob("*.sqlite"), key=lambda place: -place.stat().st_size)
     for place in places[:1]:
         with contextlib.suppress(StoreError, ValueError, OSError):
-            source = Folder(path).journal(place.stem)
+            source = StateFolder(path).journal(place.stem)
             try:
                 blob = source.account(source.seq)
                 goals = codec.decode_account(blob).next_goal - 1 if blob else 0

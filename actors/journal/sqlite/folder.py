@@ -12,25 +12,25 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from actors.common.file_systems import NETWORK_FILE_SYSTEMS, file_system
-from actors.journal.journal import Folder, Journal, StoreError
+from actors.journal.journal import Journal, StateFolder, StoreError
 from actors.journal.sqlite.backup import backup
 from actors.journal.sqlite.job_lock import hold, is_held
-from actors.journal.sqlite.key_values import FileRegister
-from actors.journal.sqlite.reply_index import FileIndex, anything, known, unremember, whose
+from actors.journal.sqlite.key_values import FileKeyValues
+from actors.journal.sqlite.reply_index import FileReplyIndex, anything, known, unremember, whose
 from actors.journal.sqlite.storage import FileStorage
 
 BESIDE = (".sqlite-wal", ".sqlite-shm", ".control", ".lock")
 """What may stand beside a journal, ``NAME.sqlite``; the lock goes last."""
 
 
-class FileFolder(Folder):
-    """As ``Folder`` has it."""
+class FileStateFolder(StateFolder):
+    """As ``StateFolder`` has it."""
 
     def __init__(self, address: str | Path) -> None:
         self.path = Path(os.path.realpath(os.path.expanduser(address)))
         self.address = str(self.path)
 
-    def prepare(self) -> FileFolder:
+    def prepare(self) -> FileStateFolder:
         """Make the folder, with modes for its owner alone. Raises ``StoreError`` where it cannot serve."""
         kind = file_system(self.path)
         if kind in NETWORK_FILE_SYSTEMS:
@@ -142,9 +142,9 @@ class FileFolder(Folder):
 
     # -- replies ---------------------------------------------------------------------------------------------------
 
-    def index(self) -> FileIndex:
+    def index(self) -> FileReplyIndex:
         """The index of remembered replies."""
-        return FileIndex(self._replies)
+        return FileReplyIndex(self._replies)
 
     def whose(self, question: bytes) -> tuple[str, int]:
         """Who has paid for a reply."""
@@ -249,9 +249,9 @@ class FileFolder(Folder):
 
     # -- what all jobs share -------------------------------------------------------------------------------------------
 
-    def register(self, kind: str) -> FileRegister:
+    def register(self, kind: str) -> FileKeyValues:
         """A file of its own."""
-        return FileRegister(self.path / f"{kind}.sqlite")
+        return FileKeyValues(self.path / f"{kind}.sqlite")
 
     def add_line(self, kind: str, line: bytes) -> None:
         """One more line of a file."""

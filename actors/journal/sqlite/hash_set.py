@@ -9,7 +9,7 @@ _HEAD, _TAIL = 2, 10
 """Hashes with the same first two bytes stand together, eight bytes of each: at a million there are fifteen of them."""
 
 
-class Hashes:
+class HashSet:
     """A set of hashes of ten bytes and more, each byte as likely as another: 24 MB for a million, 75 MB for four.
 
     It misses none. That it has one which was never added is as likely as that eight bytes are the same by chance.

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from actors.journal.journal import Held, StoreError
+from actors.journal.journal import JobHeld, StoreError
 
 _TRIES = 20
 _TRY_AGAIN_S = 0.01  # somebody who only looks holds the lock for microseconds
@@ -23,7 +23,9 @@ _TRY_AGAIN_S = 0.01  # somebody who only looks holds the lock for microseconds
 
 @contextlib.contextmanager
 def hold(path: Path) -> Iterator[None]:
-    """Hold a job for as long as the block runs. Raises ``Held``, or ``StoreError`` where the folder allows no file."""
+    """Hold a job for as long as the block runs. Raises ``JobHeld``, or ``StoreError`` where the folder allows no
+    file.
+    """
     try:
         handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -44,7 +46,7 @@ def _lock(handle: int) -> None:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 return  # a file system without such locks: the epoch in the journal still keeps writers apart
             if tried == _TRIES:
-                raise Held from None
+                raise JobHeld from None
         time.sleep(_TRY_AGAIN_S)
 
 

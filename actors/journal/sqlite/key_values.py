@@ -17,8 +17,8 @@ from actors.journal.sqlite.wal import BUSY_S, write_ahead
 T = TypeVar("T")
 
 
-class FileRegister:
-    """As ``Register`` has it. The file, its table has its name, is there once something was put into it."""
+class FileKeyValues:
+    """As ``KeyValues`` has it. The file, its table has its name, is there once something was put into it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

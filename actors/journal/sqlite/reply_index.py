@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from actors.journal.journal import DiskFull, StoreError
-from actors.journal.sqlite.hash_set import Hashes
+from actors.journal.sqlite.hash_set import HashSet
 from actors.journal.sqlite.storage import FULL
 from actors.journal.sqlite.wal import BUSY_S, write_ahead
 
@@ -52,13 +52,13 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[tuple[bytes, int, int]]).decode
 
 
-class FileIndex:
-    """As ``Index`` has it."""
+class FileReplyIndex:
+    """As ``ReplyIndex`` has it."""
 
     def __init__(self, path: Path, db: sqlite3.Connection | None = None) -> None:
         """``db``: where it stands if not in a file at ``path``. Raises ``StoreError``."""
         self._looks = False
-        self._known = Hashes()
+        self._known = HashSet()
         """What is unsorted, as long as ``_knows_all``."""
         self._last = self._left = 0
         """The number of the last row of that; how often rows had left by then."""
@@ -90,7 +90,8 @@ class FileIndex:
             numbers = [
                 db.execute(
                     "INSERT INTO unsorted (job, replies) VALUES (?, ?)", (job, _encode(rows[at : at + PUT_AT_ONCE]))
-                ).lastrowid or 0
+                ).lastrowid
+                or 0
                 for at in range(0, len(rows), PUT_AT_ONCE)
             ]
             db.execute("INSERT OR REPLACE INTO indexed VALUES (?, ?)", (job, seq))
@@ -111,7 +112,7 @@ class FileIndex:
 
     def _sort_in(self) -> None:
         """Some of what was put down unsorted, by whomever. The rest follows at the next looks; none of it is known."""
-        self._known, self._last, self._any_sorted = Hashes(), 0, True
+        self._known, self._last, self._any_sorted = HashSet(), 0, True
         self._left = _times_left(self._db)
         if self._db.execute("SELECT 1 FROM unsorted LIMIT 1").fetchone() is None:
             return

@@ -81,7 +81,7 @@ _CLOUDS: Final = {"bedrock": "aws.bedrock", "vertex": "gcp.vertex_ai", "foundry"
 """By the scheme of a route's endpoint. Where it has an address of its own, that follows a plus sign."""
 
 
-class Told(NamedTuple):
+class SpanText(NamedTuple):
     """A span in the words of the conventions."""
 
     trace_id: int
@@ -99,7 +99,7 @@ class Told(NamedTuple):
     """Whether its parent was written by another process."""
 
 
-class Job(NamedTuple):
+class JobAttributes(NamedTuple):
     """What all spans of a job have in common."""
 
     ids: SpanIds
@@ -114,11 +114,11 @@ class Job(NamedTuple):
         return self.ids.trace_id(trace)
 
 
-def job_of(name: str, ids: SpanIds, labels: tuple[tuple[str, str], ...] = (), traceparent: str = "") -> Job:
+def job_of(name: str, ids: SpanIds, labels: tuple[tuple[str, str], ...] = (), traceparent: str = "") -> JobAttributes:
     """A job as its spans tell of it. ``labels``: its user's, by name."""
     common: Attributes = [(JOB, name), (SESSION, name.partition("~")[0])]
     common += [(f"cortex.label.{key}", value) for key, value in labels]
-    return Job(ids, common, parsed_traceparent(traceparent))
+    return JobAttributes(ids, common, parsed_traceparent(traceparent))
 
 
 def parsed_traceparent(header: str) -> tuple[int, int] | None:
@@ -157,7 +157,7 @@ def server_of(endpoint: str) -> Sequence[tuple[str, Value]]:
     return found
 
 
-def told(span: Span, job: Job) -> Told:
+def told(span: Span, job: JobAttributes) -> SpanText:
     """A span in the convention's words."""
     ids, facts = job.ids, span.facts
     name, kind, attributes = _SAID[span.what](span, facts)
@@ -168,7 +168,7 @@ def told(span: Span, job: Job) -> Told:
     if job.launched_by is not None and span.what is SpanKind.JOB:
         parent_id, remote = job.launched_by[1], True
     links = tuple([(job.trace_id(trace), ids.span_id(key)) for trace, key in span.links]) if span.links else ()
-    return Told(
+    return SpanText(
         job.trace_id(span.trace), ids.span_id(span.key), parent_id, name, kind, int(span.begin_s * 1e9),
         int(span.end_s * 1e9), bool(span.failed), attributes, links, remote,
     )  # fmt: skip

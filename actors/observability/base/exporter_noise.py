@@ -9,14 +9,14 @@ THREAD: Final = "cortex-telemetry"
 """How the names of our own exporting threads begin."""
 
 
-class _NotOurs(logging.Filter):
+class _ForeignRecords(logging.Filter):
     """What others do with the same exporters is none of our business."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not (record.threadName or "").startswith(THREAD)
 
 
-_filter = _NotOurs()
+_filter = _ForeignRecords()
 
 
 def hush(*names: str) -> None:

@@ -54,7 +54,7 @@ def before_grpc() -> None:
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
-class Signal(msgspec.Struct, frozen=True, kw_only=True):
+class SignalSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where one kind of telemetry goes."""
 
     exporters: tuple[str, ...] = ()
@@ -73,12 +73,12 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
         return [("told", repr(self))]
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the environment says of telemetry. Encodes with msgspec, for a call to another process."""
 
-    traces: Signal = Signal()
-    metrics: Signal = Signal()
-    logs: Signal = Signal()
+    traces: SignalSettings = SignalSettings()
+    metrics: SignalSettings = SignalSettings()
+    logs: SignalSettings = SignalSettings()
     service: str = "cortex"
     resource: tuple[tuple[str, str], ...] = ()
     """Attributes of whatever this process tells, besides its service's name; they serve as a job's labels too."""
@@ -98,9 +98,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What was not understood, a line each; it was taken as if it had not been said."""
 
     @classmethod
-    def from_environ(cls, environ: Mapping[str, str]) -> Settings:
+    def from_environ(cls, environ: Mapping[str, str]) -> TelemetrySettings:
         """What these variables say. Never raises: as the standard has it, what is not understood is complained of."""
-        read = _Reader(environ)
+        read = _VariableReader(environ)
         disabled = read.flag("OTEL_SDK_DISABLED")
         sampler = read.one_of("OTEL_TRACES_SAMPLER", SAMPLERS)
         resource = dict(read.pairs("OTEL_RESOURCE_ATTRIBUTES"))
@@ -121,7 +121,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             complaints=tuple(read.complaints),
         )
 
-    def with_headers(self, headers: Mapping[str, tuple[tuple[str, str], ...]]) -> Settings:
+    def with_headers(self, headers: Mapping[str, tuple[tuple[str, str], ...]]) -> TelemetrySettings:
         """The same, with headers by signal that came in a call."""
         changed = {name: msgspec.structs.replace(getattr(self, name), headers=headers[name]) for name in headers}
         return msgspec.structs.replace(self, **changed)
@@ -131,7 +131,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return {name: found for name in SIGNALS if (found := getattr(self, name).headers)}
 
 
-def _signal(read: _Reader, name: str) -> Signal:
+def _signal(read: _VariableReader, name: str) -> SignalSettings:
     upper = name.upper()
 
     def either(what: str) -> str:
@@ -154,21 +154,21 @@ def _signal(read: _Reader, name: str) -> Signal:
     headers = read.pairs(header_name) if read.text(header_name) else read.pairs(HEADERS[0])
     timeout_ms = f"OTEL_EXPORTER_OTLP_{upper}_TIMEOUT"
     timeout_ms = timeout_ms if read.text(timeout_ms) else "OTEL_EXPORTER_OTLP_TIMEOUT"
-    return Signal(
+    return SignalSettings(
         exporters=tuple(each for each in exporters if each in _EXPORTERS - {"none"}),
         endpoint=own or endpoint, protocol=protocol, headers=tuple((key.lower(), value) for key, value in headers),
         timeout_s=read.number(timeout_ms, 1000 * TIMEOUT_S, 1, 1e9) / 1000,
     )  # fmt: skip
 
 
-def _captures(read: _Reader) -> bool:
+def _captures(read: _VariableReader) -> bool:
     said = read.text(_CAPTURE).lower()
     if said not in _CAPTURED:
         read.complain(f"{_CAPTURE} is {said!r}: give NO_CONTENT or SPAN_ONLY")
     return _CAPTURED.get(said, False)
 
 
-class _Reader:
+class _VariableReader:
     """Reads variables; complains of a bad one by name, and never shows what a header holds."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:

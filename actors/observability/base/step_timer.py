@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from actors.ports.telemetry import Took
+from actors.ports.telemetry import TurnTimings
 from cortex.loop.step import step
 from cortex.state import commands, events
 from cortex.state.program import Program
@@ -18,7 +18,7 @@ from cortex.state.state import State
 _FOLDED = (events.Answered, events.ReplyRecalled, events.Observed, events.ChildJobEnded, events.AnswerGiven)
 
 
-class Stopwatch:
+class StepTimer:
     """Of one channel. ``clock``: seconds that never go back."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -37,7 +37,7 @@ class Stopwatch:
     def step(self, k: State, program: Program, turn: events.Turn, left: bool) -> commands.StepCommands:
         """Take the turn; ``left``: not all that was there is taken."""
         if program is not self._program:
-            self._program, self._timed = program, cast(Program, _Timed(program, self, self._clock))
+            self._program, self._timed = program, cast(Program, _TimedProgram(program, self, self._clock))
         self._began_s = now_s = self._clock()
         if not self._waiting:
             self._since_s = now_s
@@ -47,9 +47,9 @@ class Stopwatch:
         self._stepped_s = self._clock()
         return out
 
-    def over(self, turn: events.Turn) -> Took:
+    def over(self, turn: events.Turn) -> TurnTimings:
         """It is on disk."""
-        now_s, took = self._clock(), Took()
+        now_s, took = self._clock(), TurnTimings()
         took.at_s = turn.at_s
         took.step_s, took.commit_s = self._stepped_s - self._began_s, now_s - self._stepped_s
         took.waited_s = now_s - self._taken_since_s
@@ -62,10 +62,10 @@ class Stopwatch:
         return took
 
 
-class _Timed:
+class _TimedProgram:
     """A program that notes when it is first asked. All else is as the program has it."""
 
-    def __init__(self, program: Program, watch: Stopwatch, clock: Callable[[], float]) -> None:
+    def __init__(self, program: Program, watch: StepTimer, clock: Callable[[], float]) -> None:
         self._program, self._watch, self._clock = program, watch, clock
         for name in vars(Program):  # found without a detour, since they are asked for all the time
             if not name.startswith("_") and name not in ("select", "satisfied"):

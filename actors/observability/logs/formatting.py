@@ -16,7 +16,7 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
-from actors.common.errors import ClearError
+from actors.common.errors import UserError
 from actors.providers.credentials.credential import Credential
 
 OURS: Final = "cortex"
@@ -27,11 +27,11 @@ FIELDS: Final = "fields"
 _MARK: Final = "cortex_handler"
 
 
-class LogError(ClearError):
+class LogSettingsError(UserError):
     """No such format, no such level."""
 
 
-class Redaction:
+class SecretRedaction:
     """Takes keys out of a line: those that it knows, and all that look like one."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Redaction:
         return line
 
 
-redaction = Redaction()
+redaction = SecretRedaction()
 """Of this process."""
 logging.getLogger(OURS).addHandler(logging.NullHandler())  # a program that uses us as a library says what it wants
 
@@ -57,7 +57,7 @@ def said(message: str, **fields: Any) -> dict[str, Any]:
     return {"msg": message, "extra": {FIELDS: {name: each for name, each in fields.items() if each not in ("", None)}}}
 
 
-class Form(logging.Formatter):
+class LogFormatter(logging.Formatter):
     """Writes records. ``always``: fields of every record of this process: actor, node."""
 
     def __init__(self, form: str, always: Mapping[str, str] | None = None) -> None:
@@ -84,7 +84,7 @@ def text_of(found: Mapping[str, Any]) -> str:
 def line_of(message: str, logger: str, level: int = logging.INFO) -> str:
     """One JSON object."""
     record = logging.LogRecord(logger, level, "", 0, "%s", (message,), None)
-    return Form("json").format(record)
+    return LogFormatter("json").format(record)
 
 
 def facts(record: logging.LogRecord, always: Mapping[str, str]) -> dict[str, Any]:
@@ -104,17 +104,17 @@ def facts(record: logging.LogRecord, always: Mapping[str, str]) -> dict[str, Any
 def checked(form: str, level: str, terminal: bool) -> tuple[str, int]:
     """The format and the level that are meant; where nothing was said, what fits where the lines go.
 
-    Raises ``LogError``.
+    Raises ``LogSettingsError``.
     """
     if form and form not in FORMS:
-        raise LogError(f"--log-format {form}: give {' or '.join(FORMS)}")
+        raise LogSettingsError(f"--log-format {form}: give {' or '.join(FORMS)}")
     if level and level.lower() not in LEVELS:
-        raise LogError(f"--log-level {level}: give {', '.join(LEVELS)}")
+        raise LogSettingsError(f"--log-level {level}: give {', '.join(LEVELS)}")
     level = level.lower() or ("info" if form == "json" else "warning")
     return form or ("text" if terminal else "json"), logging.getLevelNamesMapping()[level.upper()]
 
 
-class _Standard(logging.StreamHandler[TextIO]):
+class _StderrHandler(logging.StreamHandler[TextIO]):
     """Standard error as it is when a line is written: a live bar takes its place, and shows lines above itself."""
 
     def __init__(self) -> None:
@@ -127,10 +127,10 @@ class _Standard(logging.StreamHandler[TextIO]):
 
 def begin(form: str, level: str, always: Mapping[str, str] | None = None, stream: TextIO | None = None) -> None:
     """Have this process write its logs. Called by the command line and by actors' processes alone: in a program that
-    uses us as a library the logs are its own affair. Raises ``LogError``."""
+    uses us as a library the logs are its own affair. Raises ``LogSettingsError``."""
     form, number = checked(form, level, (stream or sys.stderr).isatty())
-    handler = logging.StreamHandler(stream) if stream is not None else _Standard()
-    handler.setFormatter(Form(form, always))
+    handler = logging.StreamHandler(stream) if stream is not None else _StderrHandler()
+    handler.setFormatter(LogFormatter(form, always))
     handler.setLevel(number)
     setattr(handler, _MARK, True)
     others, ours = logging.getLogger(), logging.getLogger(OURS)
@@ -147,7 +147,7 @@ def begin(form: str, level: str, always: Mapping[str, str] | None = None, stream
 def form_here() -> str:
     """In which form this process writes its logs; empty where it does not."""
     for handler in logging.getLogger(OURS).handlers:
-        if hasattr(handler, _MARK) and isinstance(handler.formatter, Form):
+        if hasattr(handler, _MARK) and isinstance(handler.formatter, LogFormatter):
             return handler.formatter.form
     return ""
 
@@ -157,5 +157,5 @@ def begin_of_actor(name: str, node: str, environ: Mapping[str, str]) -> None:
     try:
         begin(environ.get("CORTEX_LOG_FORMAT") or "json", environ.get("CORTEX_LOG_LEVEL") or "info",
               {"actor": name, "node": node})  # fmt: skip
-    except LogError:
+    except LogSettingsError:
         begin("json", "info", {"actor": name, "node": node})

@@ -11,7 +11,7 @@ import msgspec
 
 from actors.jobs.wait_reasons import named, stands_still
 from actors.monitoring.stall_detector import TOLD_AFTER_S
-from actors.observability.base.settings import Settings
+from actors.observability.base.settings import TelemetrySettings
 from actors.observability.logs.formatting import said
 from actors.observability.metrics.job_meter import Sampled, nobody
 from cortex.scheduler import protocol
@@ -240,7 +240,7 @@ class ClusterLog:
             self._limits[name] = now
 
 
-class Logs:
+class LogTelemetry:
     """The part of a process's telemetry that writes its logs."""
 
     def __init__(self, sampled: Sampled = nobody) -> None:
@@ -254,7 +254,7 @@ class Logs:
         """Somebody to write of the cluster."""
         return ClusterLog(state)
 
-    def take(self, settings: Settings) -> None:
+    def take(self, settings: TelemetrySettings) -> None:
         """Nothing is sent from here."""
 
     def close(self) -> None:

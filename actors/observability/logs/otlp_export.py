@@ -16,7 +16,7 @@ from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExporter, LogRecordExportResult
 from opentelemetry.sdk.resources import Resource
 
-from actors.observability.base.settings import GRPC, Settings, Signal, before_grpc
+from actors.observability.base.settings import GRPC, SignalSettings, TelemetrySettings, before_grpc
 from actors.observability.logs.formatting import FIELDS, OURS, facts, redaction
 from actors.providers.credentials.credential import without_password
 from cortex import __version__
@@ -31,7 +31,7 @@ _SILENT: Final = "cortex.observing"
 """What we say of telemetry itself is not sent by it."""
 
 
-def exporter_of(signal: Signal) -> LogRecordExporter:
+def exporter_of(signal: SignalSettings) -> LogRecordExporter:
     """The SDK's own exporter."""
     given: dict[str, Any] = {"endpoint": signal.endpoint, "headers": dict(signal.headers), "timeout": signal.timeout_s}
     if signal.protocol == GRPC:
@@ -44,7 +44,7 @@ def exporter_of(signal: Signal) -> LogRecordExporter:
     return Http(**given)
 
 
-class _Once(LogRecordExporter):
+class _OutageExporter(LogRecordExporter):
     """Says once that the collector does not answer, in place of the exporter's own lines with every try."""
 
     def __init__(self, make: Callable[[], LogRecordExporter], where: str) -> None:
@@ -82,15 +82,17 @@ class _Once(LogRecordExporter):
             self._exporter.shutdown()  # type: ignore[no-untyped-call]
 
 
-class Sending(logging.Handler):
+class OtlpLogHandler(logging.Handler):
     """Turns records into OpenTelemetry's. ``always``: fields of every record of this process."""
 
-    def __init__(self, settings: Settings, make: Callable[[], LogRecordExporter], always: dict[str, str]) -> None:
+    def __init__(
+        self, settings: TelemetrySettings, make: Callable[[], LogRecordExporter], always: dict[str, str]
+    ) -> None:
         super().__init__()
         resource = Resource.create({**dict(settings.resource), "service.name": settings.service})
         self._provider = LoggerProvider(resource=resource, shutdown_on_exit=False)
         where = without_password(settings.logs.endpoint)
-        self._provider.add_log_record_processor(BatchLogRecordProcessor(_Once(make, where)))
+        self._provider.add_log_record_processor(BatchLogRecordProcessor(_OutageExporter(make, where)))
         self._logger = self._provider.get_logger(OURS, __version__)
         self._always = always
 
@@ -131,9 +133,9 @@ def _named(name: str) -> str:
 class LogExports:
     """The part of a process's telemetry that sends its logs."""
 
-    def __init__(self, settings: Settings, always: dict[str, str]) -> None:
+    def __init__(self, settings: TelemetrySettings, always: dict[str, str]) -> None:
         self._settings = settings
-        self._handler = Sending(settings, lambda: exporter_of(self._settings.logs), always)
+        self._handler = OtlpLogHandler(settings, lambda: exporter_of(self._settings.logs), always)
         ours = logging.getLogger(OURS)
         ours.addHandler(self._handler)
         ours.setLevel(min(ours.level or logging.WARNING, logging.INFO))
@@ -146,7 +148,7 @@ class LogExports:
         """So for the cluster."""
         return
 
-    def take(self, settings: Settings) -> None:
+    def take(self, settings: TelemetrySettings) -> None:
         """The same settings, with headers."""
         self._settings = settings
 

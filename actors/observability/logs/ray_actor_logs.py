@@ -18,7 +18,7 @@ LINES_MAX = 20
 _LOUD = frozenset({"warning", "error", "critical"})
 
 
-class ActorLogs:
+class ActorLogReader:
     """Reads on in the files of a folder. ``form``: ``json``, else lines for people."""
 
     def __init__(self, folder: str, form: str) -> None:
@@ -68,7 +68,7 @@ async def shown(folder: str) -> AsyncIterator[None]:
     if not folder or not form_here():
         yield
         return
-    task = asyncio.create_task(ActorLogs(folder, form_here()).run())
+    task = asyncio.create_task(ActorLogReader(folder, form_here()).run())
     try:
         yield
     finally:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from actors.observability.metrics.instruments import INSTRUMENTS, JOB, OVERFLOW
-from actors.observability.metrics.samples import Labels, Point, Readings, Spread, spread
+from actors.observability.metrics.samples import HistogramSample, Labels, MetricSamples, NumberSample, spread
 
 SERIES_MAX = 1_000
 """Of one process, as Prometheus counts them: a histogram is one for each bucket, and two more."""
@@ -19,7 +19,7 @@ _TOGETHER: Labels = ((OVERFLOW, "true"),)
 _Key = tuple[str, Labels]
 
 
-class Ceiling:
+class CardinalityLimit:
     """Holds readings of one process below a bound. Not thread safe."""
 
     def __init__(self, series_max: int = SERIES_MAX) -> None:
@@ -29,19 +29,19 @@ class Ceiling:
         self._used = {False: 0, True: 0}
         """By the jobs' own, and by the cluster's."""
         self._past: dict[str, float] = {}
-        self._past_spreads: dict[str, Spread] = {}
-        self._hidden: dict[_Key, Point | Spread] = {}
+        self._past_spreads: dict[str, HistogramSample] = {}
+        self._hidden: dict[_Key, NumberSample | HistogramSample] = {}
         """What is told together, as it was last."""
 
-    def under(self, readings: Readings) -> Readings:
+    def under(self, readings: MetricSamples) -> MetricSamples:
         """The same, with no more series than the bound. Histograms come last: a job too many loses these first. What
         is told of the cluster takes no more than half."""
-        every: list[Point | Spread] = [*readings.points, *readings.spreads]
+        every: list[NumberSample | HistogramSample] = [*readings.points, *readings.spreads]
         now = {(each.name, each.labels): each for each in every}
         for key in [key for key in self._shown if key not in now]:
             self._used[_of_cluster(key)] -= self._shown.pop(key)
-        shown: list[Point | Spread] = []
-        hidden: dict[_Key, Point | Spread] = {}
+        shown: list[NumberSample | HistogramSample] = []
+        hidden: dict[_Key, NumberSample | HistogramSample] = {}
         for key in sorted(now, key=_rank):
             if key in self._shown or (key not in self._hidden and self._fits(key)):
                 shown.append(now[key])
@@ -52,9 +52,9 @@ class Ceiling:
                 self._keep(last)
         self._hidden = hidden
         points, spreads = self._together()
-        return Readings(
-            readings.began_s, [*(each for each in shown if isinstance(each, Point)), *points],
-            [*(each for each in shown if isinstance(each, Spread)), *spreads], readings.since_s,
+        return MetricSamples(
+            readings.began_s, [*(each for each in shown if isinstance(each, NumberSample)), *points],
+            [*(each for each in shown if isinstance(each, HistogramSample)), *spreads], readings.since_s,
         )  # fmt: skip
 
     def _fits(self, key: _Key) -> bool:
@@ -66,25 +66,25 @@ class Ceiling:
         self._used[cluster] += weight
         return True
 
-    def _keep(self, last: Point | Spread) -> None:
-        if isinstance(last, Spread):
+    def _keep(self, last: NumberSample | HistogramSample) -> None:
+        if isinstance(last, HistogramSample):
             _add(self._past_spreads, (last,))
         elif INSTRUMENTS[last.name].kind == "counter":
             self._past[last.name] = self._past.get(last.name, 0) + last.value
 
-    def _together(self) -> tuple[list[Point], list[Spread]]:
+    def _together(self) -> tuple[list[NumberSample], list[HistogramSample]]:
         sums = dict(self._past)
-        spreads: dict[str, Spread] = {}
+        spreads: dict[str, HistogramSample] = {}
         _add(spreads, self._past_spreads.values())
         for each in self._hidden.values():
-            if isinstance(each, Spread):
+            if isinstance(each, HistogramSample):
                 _add(spreads, (each,))
             elif _adds_up(each.name):
                 sums[each.name] = sums.get(each.name, 0) + each.value
-        return [Point(name, _TOGETHER, value) for name, value in sums.items()], list(spreads.values())
+        return [NumberSample(name, _TOGETHER, value) for name, value in sums.items()], list(spreads.values())
 
 
-def _add(into: dict[str, Spread], more: Iterable[Spread]) -> None:
+def _add(into: dict[str, HistogramSample], more: Iterable[HistogramSample]) -> None:
     for each in more:
         own = into.get(each.name)
         if own is None:

@@ -7,38 +7,38 @@ from collections.abc import Iterator
 from typing import Final
 
 from actors.observability.metrics.instruments import POOL, ROLE, STATE, SUBJECT, SUBJECT_KIND
-from actors.observability.metrics.samples import Labels, Point
+from actors.observability.metrics.samples import Labels, NumberSample
 from cortex.scheduler.state import SchedulerState
 from policies.failures.breaker import Breaker, BreakerState
 
 _LEVEL: Final = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN: 2}
 
 
-def of_cluster(state: SchedulerState) -> Iterator[Point]:
+def of_cluster(state: SchedulerState) -> Iterator[NumberSample]:
     """Its counters and gauges: as many as it has pools, routes, tools and nodes."""
-    yield Point("cortex.jobs", (), len(state.jobs))
-    yield Point("cortex.channels.orphaned", (), sum(job.expired or job.dead for job in state.jobs.values()))
+    yield NumberSample("cortex.jobs", (), len(state.jobs))
+    yield NumberSample("cortex.channels.orphaned", (), sum(job.expired or job.dead for job in state.jobs.values()))
     for name, pool in state.pools.items():
         own = ((POOL, name),)
-        yield Point("cortex.pool.limit", own, pool.allowed.concurrency)
-        yield Point("cortex.pool.in_flight", own, pool.in_flight)
-        yield Point("cortex.pool.granted", own, pool.granted)
-        yield Point("cortex.pool.wanted", own, pool.wanted)
+        yield NumberSample("cortex.pool.limit", own, pool.allowed.concurrency)
+        yield NumberSample("cortex.pool.in_flight", own, pool.in_flight)
+        yield NumberSample("cortex.pool.granted", own, pool.granted)
+        yield NumberSample("cortex.pool.wanted", own, pool.wanted)
     for kind, subjects in (("route", state.routes), ("tool", state.tools), ("node", state.nodes)):
         for name, subject in subjects.items():
             yield from _of_breaker(((SUBJECT, name), (SUBJECT_KIND, kind)), subject.breaker)
     for role, count in state.restarts.items():
-        yield Point("cortex.restarts", ((ROLE, role),), count)
+        yield NumberSample("cortex.restarts", ((ROLE, role),), count)
     for role, count in state.kills.items():
-        yield Point("cortex.kills", ((ROLE, role),), count)
+        yield NumberSample("cortex.kills", ((ROLE, role),), count)
     for (role, phase), count in Counter((one.role, one.state) for one in state.members.values()).items():
-        yield Point("cortex.members", ((ROLE, role), (STATE, phase)), count)
+        yield NumberSample("cortex.members", ((ROLE, role), (STATE, phase)), count)
     nodes = Counter("drained" if node.drained else "up" if node.alive else "down" for node in state.nodes.values())
     for phase, count in nodes.items():
-        yield Point("cortex.nodes", ((STATE, phase),), count)
+        yield NumberSample("cortex.nodes", ((STATE, phase),), count)
 
 
-def _of_breaker(own: Labels, breaker: Breaker) -> Iterator[Point]:
-    yield Point("cortex.breaker.state", own, _LEVEL[breaker.state])
-    yield Point("cortex.breaker.opened", own, breaker.opened)
-    yield Point("cortex.probes", own, breaker.probed)
+def _of_breaker(own: Labels, breaker: Breaker) -> Iterator[NumberSample]:
+    yield NumberSample("cortex.breaker.state", own, _LEVEL[breaker.state])
+    yield NumberSample("cortex.breaker.opened", own, breaker.opened)
+    yield NumberSample("cortex.probes", own, breaker.probed)

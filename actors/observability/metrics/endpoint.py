@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from actors.ports.runtime import Runtime
 
 if TYPE_CHECKING:
-    from actors.observability.metrics.scrape_server import Scraped
+    from actors.observability.metrics.scrape_server import ScrapeServer
 
 
-class Endpoint:
+class MetricsEndpoint:
     """As long as its block lasts. ``said``: HOST:PORT; empty: as the standard variables say, mostly nowhere."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -19,22 +19,22 @@ class Endpoint:
         self.where = ""
         """Its address, once it is open."""
         self._environ = environ
-        self._scraped: Scraped | None = None
+        self._scraped: ScrapeServer | None = None
 
     @property
     def is_open(self) -> bool:
         """Whether anybody may read."""
         return self._scraped is not None
 
-    async def __aenter__(self) -> Endpoint:
+    async def __aenter__(self) -> MetricsEndpoint:
         """Raises ``ListenError``."""
         said = self.said or _standard(self._environ)
         if said:
-            from actors.observability.base.settings import Settings
-            from actors.observability.metrics.scrape_server import Scraped
+            from actors.observability.base.settings import TelemetrySettings
+            from actors.observability.metrics.scrape_server import ScrapeServer
 
-            settings = Settings.from_environ(self._environ)
-            scraped = Scraped(said, {**dict(settings.resource), "service.name": settings.service})
+            settings = TelemetrySettings.from_environ(self._environ)
+            scraped = ScrapeServer(said, {**dict(settings.resource), "service.name": settings.service})
             self.where = await scraped.open()
             self._scraped = scraped
         return self

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
-from actors.journal.journal import Folder, StoreError
+from actors.journal.journal import StateFolder, StoreError
 from actors.observability.base.conventions import (  # fmt: skip
     CHAT,
     OPERATION,
@@ -26,8 +26,8 @@ from actors.observability.base.conventions import (  # fmt: skip
 )
 from actors.observability.metrics.instruments import JOB, PHASE
 from actors.observability.metrics.job_samples import of_job
-from actors.observability.metrics.samples import Exemplar, Labels, Point, Spread, spread
-from actors.ports.telemetry import Took
+from actors.observability.metrics.samples import Exemplar, HistogramSample, Labels, NumberSample, spread
+from actors.ports.telemetry import TurnTimings
 from cortex.state import commands, events
 from cortex.state.state import State, flight_key
 from cortex.values.limits import JobTerms
@@ -50,7 +50,7 @@ def nobody(k: State, event: Ended) -> None:
     return
 
 
-class _Ends:
+class _AttemptOutcomes:
     """Attempts that ended alike: at one route, answered or failed in one way."""
 
     __slots__ = ("duration", "inputs", "outputs", "seconds", "tokens_in", "tokens_out")
@@ -72,7 +72,7 @@ class _Ends:
         if len(self.outputs) > GATHERED_MAX:
             self.spreads()
 
-    def spreads(self) -> list[Spread]:
+    def spreads(self) -> list[HistogramSample]:
         """Its histograms, all counted."""
         for values, into in (
             (self.seconds, self.duration), (self.inputs, self.tokens_in), (self.outputs, self.tokens_out)
@@ -92,15 +92,15 @@ class JobMeter:
     ) -> None:  # fmt: skip
         self.job = job
         self._own: Labels = ((JOB, job),)
-        self._folder = Folder(folder)
+        self._folder = StateFolder(folder)
         self._now_s, self._gone, self._sampled = now_s, gone, sampled
         self._k: State | None = None
         self._terms: JobTerms | None = None
         self._routes: list[Labels] = []
         self._places: dict[int, int] | None = None
         """By attempt: the route that it went to, in a job that has several."""
-        self._ends: dict[tuple[int, str], _Ends] = {}
-        self._phases: dict[str, Spread] = {}
+        self._ends: dict[tuple[int, str], _AttemptOutcomes] = {}
+        self._phases: dict[str, HistogramSample] = {}
         self._lags: deque[tuple[float, float]] = deque()
         self._progressed_s = 0.0
 
@@ -130,7 +130,7 @@ class JobMeter:
                 if type(command) is commands.Call:
                     self._places[flight_key(command.goal, command.attempt)] = command.route
 
-    def took(self, took: Took) -> None:
+    def took(self, took: TurnTimings) -> None:
         """How long the parts of a turn took."""
         for phase, seconds in (
             ("step", took.step_s), ("commit", took.commit_s), ("absorb", took.absorb_s), ("select", took.select_s),
@@ -158,23 +158,25 @@ class JobMeter:
         """Since when its counters count."""
         return self._k.began_at_s if self._k is not None else 0.0
 
-    def points(self) -> Iterator[Point]:
+    def points(self) -> Iterator[NumberSample]:
         """Its counters and gauges."""
         if self._k is None:
             return
         yield from of_job(self._k)
-        yield Point("cortex.job.progressed", self._own, self._progressed_s)
+        yield NumberSample("cortex.job.progressed", self._own, self._progressed_s)
         recent_s = self._now_s() - LAG_S
-        yield Point("cortex.journal.lag", self._own, next((lag for at_s, lag in self._lags if at_s >= recent_s), 0.0))
+        yield NumberSample(
+            "cortex.journal.lag", self._own, next((lag for at_s, lag in self._lags if at_s >= recent_s), 0.0)
+        )
         try:
-            yield Point("cortex.journal.size", self._own, self._folder.size_bytes(self.job))
+            yield NumberSample("cortex.journal.size", self._own, self._folder.size_bytes(self.job))
             free = self._folder.free_bytes()
         except StoreError:  # it is away, or stands in no file
             return
         if free is not None:
-            yield Point("cortex.disk.free", self._own, free)
+            yield NumberSample("cortex.disk.free", self._own, free)
 
-    def spreads(self) -> Iterator[Spread]:
+    def spreads(self) -> Iterator[HistogramSample]:
         """Its histograms."""
         for ends in self._ends.values():
             yield from ends.spreads()
@@ -215,10 +217,10 @@ class JobMeter:
             ends.duration.add(event.elapsed_s)
             self._show(ends.duration, event, at_s)
 
-    def _of(self, place: int, kind: str) -> _Ends:
+    def _of(self, place: int, kind: str) -> _AttemptOutcomes:
         found = self._ends.get((place, kind))
         if found is None:
-            found = self._ends[place, kind] = _Ends((*self._own, *self._routes[place]), kind)
+            found = self._ends[place, kind] = _AttemptOutcomes((*self._own, *self._routes[place]), kind)
         return found
 
     def _place(self, event: Ended) -> int:
@@ -226,7 +228,7 @@ class JobMeter:
         place = self._places.pop(flight_key(event.goal, event.attempt), 0)
         return place if place < len(self._routes) else 0
 
-    def _show(self, into: Spread, event: Ended, at_s: float) -> None:
+    def _show(self, into: HistogramSample, event: Ended, at_s: float) -> None:
         """Have this attempt stand for its bucket, if its trace is kept and no other was shown a moment ago."""
         if self._sampled is nobody or not event.elapsed_s:
             return

@@ -6,19 +6,19 @@ from collections.abc import Iterator
 
 from actors.observability.metrics.instruments import CERTAINTY as CERTAINTY
 from actors.observability.metrics.instruments import JOB, KIND, LABEL, LABEL_VALUE, OUTCOME, TOKEN_TYPE
-from actors.observability.metrics.samples import Point
+from actors.observability.metrics.samples import NumberSample
 from cortex.state.state import State
 from policies.estimates.price import usd
 
 
-def of_job(k: State) -> Iterator[Point]:
+def of_job(k: State) -> Iterator[NumberSample]:
     """Its counters and gauges. Cheap: nothing here grows with the job."""
     own = ((JOB, k.terms.job),)
     tally, ledger, limits = k.tally, k.ledger, k.terms.limits
 
-    def by(name: str, attribute: str, values: dict[str, int]) -> Iterator[Point]:
+    def by(name: str, attribute: str, values: dict[str, int]) -> Iterator[NumberSample]:
         for value, count in values.items():
-            yield Point(name, (*own, (attribute, value)), count)
+            yield NumberSample(name, (*own, (attribute, value)), count)
 
     yield from by(
         "cortex.calls", OUTCOME,
@@ -48,9 +48,9 @@ def of_job(k: State) -> Iterator[Point]:
     }  # fmt: skip
     for name, value in plain.items():
         if value is not None:
-            yield Point(name, own, value)
+            yield NumberSample(name, own, value)
     for label, text in k.terms.labels.items():  # a series each, to be joined by the job: not as often as all the others
-        yield Point("cortex.job.label", (*own, (LABEL, label), (LABEL_VALUE, text)), 1)
+        yield NumberSample("cortex.job.label", (*own, (LABEL, label), (LABEL_VALUE, text)), 1)
 
 
 def rows_expected(k: State) -> int:

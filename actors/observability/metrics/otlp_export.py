@@ -33,9 +33,9 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from actors.observability.base.exporter_noise import THREAD, hush
-from actors.observability.base.settings import GRPC, Settings, Signal, before_grpc
+from actors.observability.base.settings import GRPC, SignalSettings, TelemetrySettings, before_grpc
 from actors.observability.metrics.instruments import INSTRUMENTS, JOB, Instrument
-from actors.observability.metrics.samples import Labels, Point, Readings, Spread
+from actors.observability.metrics.samples import HistogramSample, Labels, MetricSamples, NumberSample
 from actors.providers.credentials.credential import without_password
 from cortex import __version__
 
@@ -49,7 +49,7 @@ _EXPORTER_LOGS = (
 )  # fmt: skip
 
 
-def exporter_of(signal: Signal, name: str) -> MetricExporter:
+def exporter_of(signal: SignalSettings, name: str) -> MetricExporter:
     """The exporter of this name, ``otlp`` or ``console``."""
     if name == "console":
         from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
@@ -67,7 +67,7 @@ def exporter_of(signal: Signal, name: str) -> MetricExporter:
     return Http(**given)
 
 
-class Exports:
+class MetricExports:
     """Sends readings every so often, from a thread of its own: whoever is slow there holds up nobody here.
 
     ``make`` gives the exporter when there is something to send; ``read`` gives None where nothing can be read at the
@@ -75,7 +75,8 @@ class Exports:
     """
 
     def __init__(
-        self, make: Callable[[], MetricExporter], read: Callable[[], Readings | None], settings: Settings, where: str,
+        self, make: Callable[[], MetricExporter], read: Callable[[], MetricSamples | None], settings: TelemetrySettings,
+        where: str,
         interval_s: float, delta: bool = False,
     ) -> None:  # fmt: skip
         self._make, self._read, self._where, self._interval_s = make, read, where, interval_s
@@ -129,8 +130,8 @@ class Exports:
 
 
 def exports_of(
-    now: Callable[[], Settings], read: Callable[[], Readings | None], environ: Mapping[str, str]
-) -> list[Exports]:  # fmt: skip
+    now: Callable[[], TelemetrySettings], read: Callable[[], MetricSamples | None], environ: Mapping[str, str]
+) -> list[MetricExports]:  # fmt: skip
     """One for each exporter that the settings name, made when it is first used: headers may come until then."""
     made, settings = [], now()
     for name in settings.metrics.exporters:
@@ -140,11 +141,11 @@ def exports_of(
             interval_s = (float(said) if said.isdecimal() and int(said) else INTERVAL_MS) / 1000
             delta = environ.get("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "").lower() == "delta"
             make = partial(_exporter_of_now, now, name)
-            made.append(Exports(make, read, settings, where, interval_s, delta))
+            made.append(MetricExports(make, read, settings, where, interval_s, delta))
     return made
 
 
-def _exporter_of_now(now: Callable[[], Settings], name: str) -> MetricExporter:
+def _exporter_of_now(now: Callable[[], TelemetrySettings], name: str) -> MetricExporter:
     return exporter_of(now().metrics, name)
 
 
@@ -152,56 +153,58 @@ class _Delta:
     """Cumulative readings as what has come since the last ones."""
 
     def __init__(self) -> None:
-        self._before: dict[tuple[str, Labels], Point | Spread] = {}
+        self._before: dict[tuple[str, Labels], NumberSample | HistogramSample] = {}
         self._at_s = 0.0
 
-    def since(self, now: Readings) -> Readings:
+    def since(self, now: MetricSamples) -> MetricSamples:
         """Counters and histograms since then; all else as it is."""
         points = [self._point(each) if INSTRUMENTS[each.name].kind == "counter" else each for each in now.points]
         spreads = [self._spread(each) for each in now.spreads]
-        every: list[Point | Spread] = [*now.points, *_copied(now.spreads)]
+        every: list[NumberSample | HistogramSample] = [*now.points, *_copied(now.spreads)]
         self._before = {(each.name, each.labels): each for each in every}
-        found = Readings(self._at_s or now.began_s, points, spreads)
+        found = MetricSamples(self._at_s or now.began_s, points, spreads)
         self._at_s = time.time()
         return found
 
-    def _point(self, now: Point) -> Point:
+    def _point(self, now: NumberSample) -> NumberSample:
         before = self._before.get((now.name, now.labels))
-        value = now.value - before.value if isinstance(before, Point) and before.value <= now.value else now.value
-        return Point(now.name, now.labels, value)
+        value = (
+            now.value - before.value if isinstance(before, NumberSample) and before.value <= now.value else now.value
+        )
+        return NumberSample(now.name, now.labels, value)
 
-    def _spread(self, now: Spread) -> Spread:
+    def _spread(self, now: HistogramSample) -> HistogramSample:
         before = self._before.get((now.name, now.labels))
-        if not isinstance(before, Spread) or before.count > now.count:
+        if not isinstance(before, HistogramSample) or before.count > now.count:
             return now
         counts = [count - then for count, then in zip(now.counts, before.counts, strict=True)]
-        return Spread(now.name, now.labels, counts, now.total - before.total, now.exemplars)
+        return HistogramSample(now.name, now.labels, counts, now.total - before.total, now.exemplars)
 
 
-def _copied(spreads: list[Spread]) -> list[Spread]:
-    return [Spread(each.name, each.labels, list(each.counts), each.total) for each in spreads]
+def _copied(spreads: list[HistogramSample]) -> list[HistogramSample]:
+    return [HistogramSample(each.name, each.labels, list(each.counts), each.total) for each in spreads]
 
 
-def otlp(readings: Readings, resource: Resource, at_s: float, delta: bool = False) -> MetricsData:
+def otlp(readings: MetricSamples, resource: Resource, at_s: float, delta: bool = False) -> MetricsData:
     """The readings in the SDK's data model."""
-    points: dict[str, list[Point]] = {}
+    points: dict[str, list[NumberSample]] = {}
     for point in readings.points:
         points.setdefault(point.name, []).append(point)
-    spreads: dict[str, list[Spread]] = {}
+    spreads: dict[str, list[HistogramSample]] = {}
     for each in readings.spreads:
         spreads.setdefault(each.name, []).append(each)
-    made = _Making(readings, at_s, AggregationTemporality.DELTA if delta else AggregationTemporality.CUMULATIVE)
+    made = _MetricBuilder(readings, at_s, AggregationTemporality.DELTA if delta else AggregationTemporality.CUMULATIVE)
     metrics = [made.numbers(INSTRUMENTS[name], some) for name, some in points.items()]
     metrics += [made.histogram(INSTRUMENTS[name], some) for name, some in spreads.items()]
     scope = ScopeMetrics(InstrumentationScope("cortex", __version__), metrics, "")
     return MetricsData([ResourceMetrics(resource, [scope], "")])
 
 
-class _Making:
-    def __init__(self, readings: Readings, at_s: float, temporality: AggregationTemporality) -> None:
+class _MetricBuilder:
+    def __init__(self, readings: MetricSamples, at_s: float, temporality: AggregationTemporality) -> None:
         self._readings, self._at_ns, self._temporality = readings, _ns(at_s), temporality
 
-    def numbers(self, instrument: Instrument, points: list[Point]) -> Metric:
+    def numbers(self, instrument: Instrument, points: list[NumberSample]) -> Metric:
         """A counter or a gauge."""
         some = [
             NumberDataPoint(dict(each.labels), self._since(each.labels), self._at_ns, each.value) for each in points
@@ -215,7 +218,7 @@ class _Making:
             found = Gauge(some)
         return Metric(instrument.name, instrument.told, instrument.unit, found)
 
-    def histogram(self, instrument: Instrument, spreads: list[Spread]) -> Metric:
+    def histogram(self, instrument: Instrument, spreads: list[HistogramSample]) -> Metric:
         """A histogram. The least and the greatest are not known."""
         began_ns = _ns(self._readings.began_s)
         some = [
@@ -235,7 +238,7 @@ class _Making:
         return _ns(self._readings.since_s.get(job, self._readings.began_s))
 
 
-def _exemplars(each: Spread) -> list[Shown]:
+def _exemplars(each: HistogramSample) -> list[Shown]:
     return [
         Shown({}, kept.value, _ns(kept.at_s), int(kept.span_id, 16), int(kept.trace_id, 16))
         for kept in each.exemplars.values()

@@ -14,34 +14,34 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar as Shown
 
 from actors.observability.metrics.instruments import INSTRUMENTS, Instrument, prometheus_name
-from actors.observability.metrics.samples import Labels, Point, Readings, Spread
+from actors.observability.metrics.samples import HistogramSample, Labels, MetricSamples, NumberSample
 
 
-def page(readings: Readings, resource: Mapping[str, str], accept: str) -> tuple[bytes, str]:
+def page(readings: MetricSamples, resource: Mapping[str, str], accept: str) -> tuple[bytes, str]:
     """The answer to a scrape, and its content type."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Given(readings, resource))
+    registry.register(_SamplesCollector(readings, resource))
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type
 
 
-class _Given(Collector):
-    def __init__(self, readings: Readings, resource: Mapping[str, str]) -> None:
+class _SamplesCollector(Collector):
+    def __init__(self, readings: MetricSamples, resource: Mapping[str, str]) -> None:
         self._readings, self._resource = readings, resource
 
     def collect(self) -> Iterator[Metric]:
         return families(self._readings, self._resource)
 
 
-def families(readings: Readings, resource: Mapping[str, str]) -> Iterator[Metric]:
+def families(readings: MetricSamples, resource: Mapping[str, str]) -> Iterator[Metric]:
     """The readings, instrument by instrument, each under the name that OpenTelemetry's own exporter gives it."""
     if resource:
         labels = {prometheus_name(name): value for name, value in resource.items()}
         yield InfoMetricFamily("target", "Target metadata", value=labels)
-    points: dict[str, list[Point]] = {}
+    points: dict[str, list[NumberSample]] = {}
     for point in readings.points:
         points.setdefault(point.name, []).append(point)
-    spreads: dict[str, list[Spread]] = {}
+    spreads: dict[str, list[HistogramSample]] = {}
     for each in readings.spreads:
         spreads.setdefault(each.name, []).append(each)
     for name, instrument in INSTRUMENTS.items():
@@ -51,7 +51,7 @@ def families(readings: Readings, resource: Mapping[str, str]) -> Iterator[Metric
             yield _histogram(instrument, spreads[name])
 
 
-def _numbers(instrument: Instrument, points: list[Point]) -> Metric:
+def _numbers(instrument: Instrument, points: list[NumberSample]) -> Metric:
     counter = instrument.kind == "counter"
     made = CounterMetricFamily if counter else GaugeMetricFamily
     family = made(instrument.prometheus, instrument.told)
@@ -61,7 +61,7 @@ def _numbers(instrument: Instrument, points: list[Point]) -> Metric:
     return family
 
 
-def _histogram(instrument: Instrument, spreads: Iterable[Spread]) -> Metric:
+def _histogram(instrument: Instrument, spreads: Iterable[HistogramSample]) -> Metric:
     family = HistogramMetricFamily(instrument.prometheus, instrument.told)
     for each in spreads:
         labels, name = _labels(each.labels), instrument.prometheus

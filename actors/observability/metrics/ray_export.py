@@ -16,7 +16,7 @@ from typing import Any
 
 from actors.observability.metrics.instruments import INSTRUMENTS, prometheus_name
 from actors.observability.metrics.registry import decoded
-from actors.observability.metrics.samples import Labels, Readings
+from actors.observability.metrics.samples import Labels, MetricSamples
 
 SET_S = 4.0
 """Ray reports what was set in the last ten seconds, and no more."""
@@ -52,7 +52,7 @@ class RayGauges:
             gauge.set(value, tags=tags)
 
 
-def numbers(readings: Readings) -> Iterator[tuple[str, str, Labels, float]]:
+def numbers(readings: MetricSamples) -> Iterator[tuple[str, str, Labels, float]]:
     """Name, meaning, labels and value of each series that Prometheus would have of them."""
     for point in readings.points:
         instrument = INSTRUMENTS[point.name]

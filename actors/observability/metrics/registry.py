@@ -11,12 +11,12 @@ from typing import Protocol
 
 import msgspec
 
-from actors.observability.base.settings import Settings
-from actors.observability.metrics.cardinality_limit import SERIES_MAX, Ceiling
+from actors.observability.base.settings import TelemetrySettings
+from actors.observability.metrics.cardinality_limit import SERIES_MAX, CardinalityLimit
 from actors.observability.metrics.cluster_samples import of_cluster
 from actors.observability.metrics.job_meter import JobMeter, Sampled, nobody
-from actors.observability.metrics.samples import Readings
-from actors.ports.telemetry import Oversight
+from actors.observability.metrics.samples import MetricSamples
+from actors.ports.telemetry import ClusterObserver
 from cortex.scheduler.state import SchedulerState
 
 READ_S = 5.0
@@ -25,16 +25,16 @@ LAST_KEPT = 100
 """Jobs that have ended and were not read since, of which the last readings are kept."""
 
 
-class Exporting(Protocol):
+class MetricExporter(Protocol):
     """Somebody who reads now and then, from a thread of its own."""
 
     def close(self) -> None:
         """Read once more, and end."""
 
 
-_USUAL = Settings()
+_USUAL = TelemetrySettings()
 
-MakeExports = Callable[[Callable[[], Readings | None], Callable[[], Settings]], list[Exporting]]
+MakeExports = Callable[[Callable[[], MetricSamples | None], Callable[[], TelemetrySettings]], list[MetricExporter]]
 """Begins exports: given how to read, and what the settings are by then."""
 
 
@@ -42,19 +42,20 @@ class Metrics:
     """A part of a process's telemetry. Read on the event loop that its jobs live on; ``now_s``: since 1970."""
 
     def __init__(
-        self, settings: Settings = _USUAL, now_s: Callable[[], float] = time.time, series_max: int = SERIES_MAX,
+        self, settings: TelemetrySettings = _USUAL, now_s: Callable[[], float] = time.time,
+        series_max: int = SERIES_MAX,
         sampled: Sampled = nobody, exports: MakeExports = lambda read, settings: [],
     ) -> None:  # fmt: skip
         self._settings = settings
         self._now_s = now_s
         self._make_exports = exports
-        self._exports: list[Exporting] | None = None
+        self._exports: list[MetricExporter] | None = None
         self._began_s = now_s()
         self._sampled = sampled
-        self._ceiling = Ceiling(series_max)
-        self._exported = Ceiling(series_max)
+        self._ceiling = CardinalityLimit(series_max)
+        self._exported = CardinalityLimit(series_max)
         self._meters: dict[str, JobMeter] = {}
-        self._last: dict[str, Readings] = {}
+        self._last: dict[str, MetricSamples] = {}
         """What ended jobs came to, until that was exported once more."""
         self._cluster: SchedulerState | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -66,13 +67,13 @@ class Metrics:
         self._last.pop(job, None)
         return meter
 
-    def oversee(self, state: SchedulerState) -> Oversight | None:
+    def oversee(self, state: SchedulerState) -> ClusterObserver | None:
         """The cortex is here: its state is read with the rest."""
         self._found_loop()
         self._cluster = state
         return None
 
-    def take(self, settings: Settings) -> None:
+    def take(self, settings: TelemetrySettings) -> None:
         """The same settings, with headers: nothing is exported before its first interval is over."""
         self._settings = settings
 
@@ -81,9 +82,9 @@ class Metrics:
         for each in self._exports or ():
             each.close()
 
-    def read(self, for_good: bool = False) -> Readings:
+    def read(self, for_good: bool = False) -> MetricSamples:
         """Everything, as it is now, within the bound on series."""
-        found = Readings(self._began_s)
+        found = MetricSamples(self._began_s)
         if self._cluster is not None:
             found.points += of_cluster(self._cluster)
         for meter in self._meters.values():
@@ -98,12 +99,12 @@ class Metrics:
                 found.since_s[job] = each.began_s
         return (self._exported if for_good else self._ceiling).under(found)
 
-    def read_elsewhere(self) -> Readings | None:
+    def read_elsewhere(self) -> MetricSamples | None:
         """The same, for good and from another thread; None where the event loop does not answer."""
         loop = self._loop
         if loop is None:
             return self.read(for_good=True)
-        told: Future[Readings] = Future()
+        told: Future[MetricSamples] = Future()
         try:
             loop.call_soon_threadsafe(self._read_for, told)  # a coroutine would never be awaited where the loop ends
         except RuntimeError:  # it is closed: nothing changes any more
@@ -118,7 +119,7 @@ class Metrics:
         """What ``read`` gives, for a message."""
         return msgspec.msgpack.encode(self.read())
 
-    def _read_for(self, told: Future[Readings]) -> None:
+    def _read_for(self, told: Future[MetricSamples]) -> None:
         """On the event loop; what is told once is told for good, so nothing is read for somebody who has gone."""
         if told.set_running_or_notify_cancel():
             try:
@@ -137,12 +138,12 @@ class Metrics:
             return
         del self._meters[meter.job]
         if self._exports and len(self._last) < LAST_KEPT:
-            self._last[meter.job] = Readings(meter.began_s, list(meter.points()), list(meter.spreads()))
+            self._last[meter.job] = MetricSamples(meter.began_s, list(meter.points()), list(meter.spreads()))
 
 
-def decoded(blob: bytes) -> Readings | None:
+def decoded(blob: bytes) -> MetricSamples | None:
     """Readings that came in a message; None where nobody counts there."""
     return _decoder.decode(blob) if blob else None
 
 
-_decoder = msgspec.msgpack.Decoder(Readings)
+_decoder = msgspec.msgpack.Decoder(MetricSamples)

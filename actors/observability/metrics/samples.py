@@ -13,7 +13,7 @@ Labels = tuple[tuple[str, str], ...]
 """Attributes and their values, in a fixed order."""
 
 
-class Point(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class NumberSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One number."""
 
     name: str
@@ -30,7 +30,7 @@ class Exemplar(msgspec.Struct, frozen=True, array_like=True, gc=False):
     span_id: str
 
 
-class Spread(msgspec.Struct, array_like=True):
+class HistogramSample(msgspec.Struct, array_like=True):
     """One histogram: counts by bucket, the last of them unbounded."""
 
     name: str
@@ -72,27 +72,27 @@ class Spread(msgspec.Struct, array_like=True):
         self.counts[-1] += len(values) - before
 
 
-def spread(name: str, labels: Labels) -> Spread:
+def spread(name: str, labels: Labels) -> HistogramSample:
     """An empty one."""
-    return Spread(name, labels, [0] * (len(INSTRUMENTS[name].bounds) + 1))
+    return HistogramSample(name, labels, [0] * (len(INSTRUMENTS[name].bounds) + 1))
 
 
-class Readings(msgspec.Struct, array_like=True):
+class MetricSamples(msgspec.Struct, array_like=True):
     """All of them."""
 
     began_s: float
     """Since when it is counted here, Unix time."""
-    points: list[Point] = msgspec.field(default_factory=list)
-    spreads: list[Spread] = msgspec.field(default_factory=list)
+    points: list[NumberSample] = msgspec.field(default_factory=list)
+    spreads: list[HistogramSample] = msgspec.field(default_factory=list)
     since_s: dict[str, float] = msgspec.field(default_factory=dict)
     """By job: since when its own counters count, which outlive its channel."""
 
 
-def together(all_of: Iterable[Readings]) -> Readings:
+def together(all_of: Iterable[MetricSamples]) -> MetricSamples:
     """Those of several processes as one; of two of the same name and labels the first counts."""
     found = list(all_of)
-    points: dict[tuple[str, Labels], Point] = {}
-    spreads: dict[tuple[str, Labels], Spread] = {}
+    points: dict[tuple[str, Labels], NumberSample] = {}
+    spreads: dict[tuple[str, Labels], HistogramSample] = {}
     for each in found:
         for point in each.points:
             points.setdefault((point.name, point.labels), point)
@@ -100,4 +100,4 @@ def together(all_of: Iterable[Readings]) -> Readings:
             spreads.setdefault((one.name, one.labels), one)
     began_s = min((each.began_s for each in found), default=0.0)
     since_s = {job: at_s for each in reversed(found) for job, at_s in each.since_s.items()}
-    return Readings(began_s, list(points.values()), list(spreads.values()), since_s)
+    return MetricSamples(began_s, list(points.values()), list(spreads.values()), since_s)

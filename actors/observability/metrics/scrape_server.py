@@ -8,21 +8,21 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
-from actors.common.errors import ClearError
-from actors.observability.metrics.cardinality_limit import Ceiling
+from actors.common.errors import UserError
+from actors.observability.metrics.cardinality_limit import CardinalityLimit
 from actors.observability.metrics.prometheus_text import page
 from actors.observability.metrics.registry import decoded
-from actors.observability.metrics.samples import Readings, together
+from actors.observability.metrics.samples import MetricSamples, together
 from actors.ports.runtime import Runtime
 
 ANSWER_S = 5.0
 """How long a scrape waits for an actor; who does not answer by then is left out. Prometheus waits for 10 s."""
 
 _log = logging.getLogger("cortex.observing.metrics")
-Ask = Callable[[], Awaitable[list[Readings]]]
+Ask = Callable[[], Awaitable[list[MetricSamples]]]
 
 
-class ListenError(ClearError):
+class ListenError(UserError):
     """Nobody can listen there."""
 
 
@@ -34,14 +34,14 @@ def place_of(said: str) -> tuple[str, int]:
     return host.strip("[]") if colon else "127.0.0.1", int(port)
 
 
-class Scraped:
+class ScrapeServer:
     """One page, at ``/metrics``, as long as a run goes on."""
 
     def __init__(self, said: str, resource: Mapping[str, str]) -> None:
         self._said, self._resource = said, resource
         self._host, self._port = place_of(said)
         self._ask: Ask | None = None
-        self._ceiling = Ceiling()
+        self._ceiling = CardinalityLimit()
         self._runner: web.AppRunner | None = None
 
     async def open(self) -> str:
@@ -84,7 +84,7 @@ class Scraped:
 def asking(runtime: Runtime, job: str) -> Ask:
     """What all who work for a job know: here, or each in its own process."""
 
-    async def of(name: str) -> Readings | None:
+    async def of(name: str) -> MetricSamples | None:
         try:
             async with asyncio.timeout(ANSWER_S):
                 return decoded(await runtime.peer(name).ask("metrics"))
@@ -92,7 +92,7 @@ def asking(runtime: Runtime, job: str) -> Ask:
             _log.debug("%s tells nothing: %s", name, type(error).__name__)
             return None
 
-    async def ask() -> list[Readings]:
+    async def ask() -> list[MetricSamples]:
         here = decoded(runtime.telemetry.readings())
         if here is not None:
             return [here]

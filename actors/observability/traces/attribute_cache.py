@@ -20,7 +20,7 @@ class _Length(dict[int, bytes]):
         return said
 
 
-class Number(dict[int, bytes]):
+class NumberAttribute(dict[int, bytes]):
     """An attribute that is a number, of this name. ``optional``: 0 says nothing."""
 
     def __init__(self, name: str, optional: bool = False) -> None:
@@ -40,7 +40,7 @@ class Number(dict[int, bytes]):
         return said
 
 
-class Text:
+class TextAttribute:
     """An attribute that is a text, of this name."""
 
     def __init__(self, name: str) -> None:

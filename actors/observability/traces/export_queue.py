@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from actors.observability.traces.exporters import Batch, Exporter, NoExporter
+from actors.observability.traces.exporters import ExporterError, SpanBatch, SpanExporter
 
 CLOSE_S = 3.0
 """How long the end of a process waits for what is queued."""
@@ -25,7 +25,7 @@ SPAN_BYTES = 600
 _log = logging.getLogger("cortex.traces")
 
 
-class Parcel(NamedTuple):
+class EncodedSpans(NamedTuple):
     """Spans that left the fold together, encoded."""
 
     job: str
@@ -38,22 +38,22 @@ class Parcel(NamedTuple):
     """Told when they are out, or were let go: nobody need tell them again."""
 
 
-class Outbox:
+class ExportQueue:
     """``make`` makes the exporters, in the thread, once there is something to export."""
 
     def __init__(
-        self, make: Callable[[], list[Exporter]], *, batch_spans: int, queue_spans: int, delay_s: float
+        self, make: Callable[[], list[SpanExporter]], *, batch_spans: int, queue_spans: int, delay_s: float
     ) -> None:
         self._make = make
         self._batch_spans, self._delay_s = batch_spans, delay_s
         self._size_max = queue_spans * SPAN_BYTES
-        self._queue: deque[Parcel] = deque()
+        self._queue: deque[EncodedSpans] = deque()
         self._size = 0
         self._spans = 0
         self._change = threading.Condition()
         self._thread: threading.Thread | None = None
         self._hurry = self._closing = self._busy = False
-        self._exporters: list[Exporter] | None = None
+        self._exporters: list[SpanExporter] | None = None
         self._down: dict[str, bool] = {}
         self.let_go = 0
         """Spans that were dropped, for want of room or since nobody took them."""
@@ -67,7 +67,7 @@ class Outbox:
         """So many spans are let go."""
         self.let_go += count
 
-    def put(self, parcel: Parcel) -> bool:
+    def put(self, parcel: EncodedSpans) -> bool:
         """Have these go out before long. Returns at once; false where there is no room for them."""
         with self._change:
             if self._closing or self._size + parcel.size_bytes > self._size_max:
@@ -140,8 +140,8 @@ class Outbox:
         for exporter in self._exporters or ():
             exporter.close()
 
-    def _taken(self) -> list[Parcel]:
-        taken: list[Parcel] = []
+    def _taken(self) -> list[EncodedSpans]:
+        taken: list[EncodedSpans] = []
         count = 0
         while self._queue and (not taken or count + self._queue[0].spans <= self._batch_spans):
             parcel = self._queue.popleft()
@@ -151,11 +151,11 @@ class Outbox:
         self._spans -= count
         return taken
 
-    def _export(self, taken: list[Parcel]) -> None:
+    def _export(self, taken: list[EncodedSpans]) -> None:
         if self._exporters is None:
             try:
                 self._exporters = self._make()
-            except NoExporter as error:
+            except ExporterError as error:
                 self._exporters = []
                 _log.warning("traces go nowhere: %s", error)
         if self._exporters:
@@ -165,7 +165,7 @@ class Outbox:
         for parcel in taken:
             parcel.done()
 
-    def _delivered(self, exporter: Exporter, batches: list[Batch], count: int) -> None:
+    def _delivered(self, exporter: SpanExporter, batches: list[SpanBatch], count: int) -> None:
         said = exporter.export(batches)
         was_down = self._down.get(exporter.name, False)
         self._down[exporter.name] = bool(said)
@@ -180,14 +180,14 @@ class Outbox:
             )
 
 
-def _joined(taken: list[Parcel]) -> list[Batch]:
+def _joined(taken: list[EncodedSpans]) -> list[SpanBatch]:
     """Neighbours of one job as one: they make one line of a file."""
-    joined: list[Batch] = []
+    joined: list[SpanBatch] = []
     for parcel in taken:
         last = joined[-1] if joined else None
         if last is not None and (last.job, last.folder) == (parcel.job, parcel.folder):
             last.wire.extend(parcel.wire)
             last.lines.extend(parcel.lines)
         else:
-            joined.append(Batch(parcel.job, parcel.folder, list(parcel.wire), list(parcel.lines)))
+            joined.append(SpanBatch(parcel.job, parcel.folder, list(parcel.wire), list(parcel.lines)))
     return joined

@@ -12,9 +12,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from actors.common.errors import ClearError
-from actors.observability.base.settings import FILE, GRPC, Signal, before_grpc
-from actors.observability.traces.otlp_encoding import Encoder
+from actors.common.errors import UserError
+from actors.observability.base.settings import FILE, GRPC, SignalSettings, before_grpc
+from actors.observability.traces.otlp_encoding import OtlpEncoder
 from actors.providers.credentials.credential import without_password
 
 FILE_BYTES_MAX = 32_000_000
@@ -26,11 +26,11 @@ OLDER = ".1.jsonl"
 EXTRA = "pip install 'cortex-bounded-calls[otlp-grpc]'"
 
 
-class NoExporter(ClearError):
+class ExporterError(UserError):
     """Spans cannot go where they were to go. The message is one clear line."""
 
 
-class Batch(NamedTuple):
+class SpanBatch(NamedTuple):
     """Spans of one job, encoded already: for the wire, and for a file, as far as there is need of either."""
 
     job: str
@@ -39,32 +39,32 @@ class Batch(NamedTuple):
     lines: list[bytes]
 
 
-class Exporter(Protocol):
+class SpanExporter(Protocol):
     """One place that spans go to. Called by one thread."""
 
     name: str
 
-    def export(self, batches: Sequence[Batch]) -> str:
+    def export(self, batches: Sequence[SpanBatch]) -> str:
         """Deliver them. Empty where that went well, else why not, in a line. May take as long as its timeout."""
 
     def close(self) -> None:
         """No more will come."""
 
 
-def exporters(signal: Signal, encoder: Encoder) -> list[Exporter]:
-    """Those that the settings name. Raises ``NoExporter`` where one lacks its package."""
-    made: list[Exporter] = []
+def exporters(signal: SignalSettings, encoder: OtlpEncoder) -> list[SpanExporter]:
+    """Those that the settings name. Raises ``ExporterError`` where one lacks its package."""
+    made: list[SpanExporter] = []
     for name in signal.exporters:
         if name == FILE:
-            made.append(Files(encoder))
+            made.append(FileExporter(encoder))
         elif name == "console":
-            made.append(Console(encoder))
+            made.append(ConsoleExporter(encoder))
         elif name == "otlp":
-            made.append(Collector(signal, encoder))
+            made.append(CollectorExporter(signal, encoder))
     return made
 
 
-def prepare(signal: Signal) -> None:
+def prepare(signal: SignalSettings) -> None:
     """Import what sends, before there is anything to send: it takes a tenth of a second, and calls that are under way
     would have to wait for it."""
     if "otlp" in signal.exporters:
@@ -72,15 +72,15 @@ def prepare(signal: Signal) -> None:
             import_module(f"opentelemetry.exporter.otlp.proto.{signal.protocol.partition('/')[0]}.trace_exporter")
 
 
-class Console:
+class ConsoleExporter:
     """Lines on standard error: standard output is for results."""
 
     name = "console"
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: OtlpEncoder) -> None:
         self._encoder = encoder
 
-    def export(self, batches: Sequence[Batch]) -> str:
+    def export(self, batches: Sequence[SpanBatch]) -> str:
         """Print them."""
         for batch in batches:
             sys.stderr.write(self._encoder.line(batch.lines).decode())
@@ -101,15 +101,15 @@ def traces_of(folder: str | Path, job: str) -> list[Path]:
     return [path, path.with_suffix(OLDER)]
 
 
-class Files:
+class FileExporter:
     """A file a job, below the state folder, for its user alone. When it is full it makes room for another."""
 
     name = FILE
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: OtlpEncoder) -> None:
         self._encoder = encoder
 
-    def export(self, batches: Sequence[Batch]) -> str:
+    def export(self, batches: Sequence[SpanBatch]) -> str:
         """Append them, a line a batch."""
         try:
             for batch in batches:
@@ -135,18 +135,18 @@ class Files:
         """Nothing is held open."""
 
 
-class Collector:
+class CollectorExporter:
     """OTLP, by the exporters of OpenTelemetry: their retries, their TLS; the bytes are ours."""
 
-    def __init__(self, signal: Signal, encoder: Encoder) -> None:
+    def __init__(self, signal: SignalSettings, encoder: OtlpEncoder) -> None:
         self.name = without_password(signal.endpoint)
         self._encoder = encoder
         self._headers = tuple(value for _, value in signal.headers)
-        self._heard = _Heard()
+        self._heard = _ExporterLogFilter()
         self._send, self._close = (_over_grpc if signal.protocol == GRPC else _over_http)(signal)
         self._heard.listen()
 
-    def export(self, batches: Sequence[Batch]) -> str:
+    def export(self, batches: Sequence[SpanBatch]) -> str:
         """One request, or several where it would be too large."""
         blobs: list[bytes] = []
         size, said = 0, ""
@@ -178,7 +178,7 @@ class Collector:
         self._heard.forget()
 
 
-class _Heard(logging.Filter):
+class _ExporterLogFilter(logging.Filter):
     """What OpenTelemetry's exporters log in our thread: it is said once, by us, and not with every export."""
 
     def __init__(self) -> None:
@@ -209,11 +209,13 @@ class _Heard(logging.Filter):
 Send = Callable[[bytes], bool]
 
 
-def _over_http(signal: Signal) -> tuple[Send, Callable[[], None]]:
+def _over_http(signal: SignalSettings) -> tuple[Send, Callable[[], None]]:
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     except ImportError as error:
-        raise NoExporter(f"OTLP over HTTP lacks a package ({error.name}): install cortex-bounded-calls again") from None
+        raise ExporterError(
+            f"OTLP over HTTP lacks a package ({error.name}): install cortex-bounded-calls again"
+        ) from None
     exporter = OTLPSpanExporter(signal.endpoint, headers=dict(signal.headers), timeout=signal.timeout_s)
 
     def send(request: bytes) -> bool:
@@ -222,12 +224,12 @@ def _over_http(signal: Signal) -> tuple[Send, Callable[[], None]]:
     return send, exporter.shutdown
 
 
-def _over_grpc(signal: Signal) -> tuple[Send, Callable[[], None]]:
+def _over_grpc(signal: SignalSettings) -> tuple[Send, Callable[[], None]]:
     before_grpc()
     try:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
     except ImportError:
-        raise NoExporter(f"OTLP over gRPC needs an extra: {EXTRA}") from None
+        raise ExporterError(f"OTLP over gRPC needs an extra: {EXTRA}") from None
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
     from opentelemetry.sdk.trace.export import SpanExportResult
 

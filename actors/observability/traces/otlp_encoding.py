@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from actors.observability.base.conventions import Attributes, Told, Value
+from actors.observability.base.conventions import Attributes, SpanText, Value
 from cortex import __version__
 
 SCOPE = "cortex"
@@ -76,7 +76,7 @@ def link(trace_id: int, span_id: int) -> bytes:
     )
 
 
-class Encoder:
+class OtlpEncoder:
     """Requests to a collector, and lines of a file. ``resource``: attributes of the process that tells."""
 
     def __init__(self, resource: Attributes) -> None:
@@ -90,7 +90,7 @@ class Encoder:
             b'{"resourceSpans":[{"resource":' + _json(said) + b',"scopeSpans":[{"scope":' + _json(scope) + b',"spans":['
         )
 
-    def span(self, told: Told) -> bytes:
+    def span(self, told: SpanText) -> bytes:
         """A span, as a field of its ``ScopeSpans``."""
         trace_id, span_id, parent_id, _, _, begin_ns, end_ns, *_ = told
         said = [
@@ -101,7 +101,7 @@ class Encoder:
         said += [link(trace, span) for trace, span in told.links]
         return field(b"\x12", b"".join(said))
 
-    def common(self, told: Told) -> bytes:
+    def common(self, told: SpanText) -> bytes:
         """What others may say, too: of a span all but ids, times and links."""
         known, name = self._known, told.name
         said = [
@@ -123,7 +123,7 @@ class Encoder:
         # put together at once: each copy of a megabyte would keep the interpreter for a millisecond
         return b"".join((b"\x0a", varint(whole), self._resource, before, self._scope, *spans))
 
-    def json(self, told: Told) -> bytes:
+    def json(self, told: SpanText) -> bytes:
         """A span as OTLP's JSON has it: ids in hex, times as text."""
         known = self._known_json
         trace_id, span_id, parent_id, name, kind, begin_ns, end_ns, failed, attributes, links, remote = told

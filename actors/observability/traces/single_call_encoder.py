@@ -23,11 +23,11 @@ from actors.observability.base.conventions import (
     SAMPLE,
     VARYING,
     WAITED,
-    Job,
+    JobAttributes,
     told,
 )
-from actors.observability.traces.attribute_cache import FORMS_MAX, Number, Text, begun
-from actors.observability.traces.otlp_encoding import Encoder, attribute, field, link, varint
+from actors.observability.traces.attribute_cache import FORMS_MAX, NumberAttribute, TextAttribute, begun
+from actors.observability.traces.otlp_encoding import OtlpEncoder, attribute, field, link, varint
 from cortex.tracing.call_records import PendingSingleCall, SingleCall, spread
 from cortex.tracing.spans import ODD, Span, SpanKind, SpanLink
 
@@ -88,20 +88,23 @@ class _Goals(dict[int, tuple[bytes, bytes]]):
         return said
 
 
-class Singles:
+class SingleCallEncoder:
     """Encodes those of one job."""
 
-    def __init__(self, encoder: Encoder, job: Job) -> None:
+    def __init__(self, encoder: OtlpEncoder, job: JobAttributes) -> None:
         self._encoder, self._job = encoder, job
         self._low, self._span = job.ids.low, job.ids.span
         self._trace = b"\x0a\x10" + job.ids.high.to_bytes(8, "big")
         self._forms: dict[tuple[object, ...], _Form] = {}
-        self._goals, self._goal = _Goals(), Number(GOAL_ID)
-        self._input, self._output = Number(INPUT_TOKENS), Number(OUTPUT_TOKENS)
-        self._cache_read, self._cache_creation = Number(CACHE_READ_TOKENS, True), Number(CACHE_CREATION_TOKENS, True)
-        self._max_tokens = Number(REQUEST_MAX_TOKENS, True)
-        self._sample, self._row = Text(SAMPLE), Text(ROW_KEY)
-        self._before_waited = Number(ATTEMPT)[1] + field(b"\x4a", attribute(WAITED, 0.0))[:-8]
+        self._goals, self._goal = _Goals(), NumberAttribute(GOAL_ID)
+        self._input, self._output = NumberAttribute(INPUT_TOKENS), NumberAttribute(OUTPUT_TOKENS)
+        self._cache_read, self._cache_creation = (
+            NumberAttribute(CACHE_READ_TOKENS, True),
+            NumberAttribute(CACHE_CREATION_TOKENS, True),
+        )
+        self._max_tokens = NumberAttribute(REQUEST_MAX_TOKENS, True)
+        self._sample, self._row = TextAttribute(SAMPLE), TextAttribute(ROW_KEY)
+        self._before_waited = NumberAttribute(ATTEMPT)[1] + field(b"\x4a", attribute(WAITED, 0.0))[:-8]
         self._attempt = Struct(f"<BQBQ{len(self._before_waited)}sd").pack
         self._moments = (0.0, 0.0, 0.0)
         self._said_moments = (b"", b"", b"", b"")

@@ -25,13 +25,13 @@ from actors.observability.base.conventions import (
     SAMPLE,
     VARYING,
     WAITED,
-    Job,
+    JobAttributes,
     told,
     waited_s,
 )
-from actors.observability.traces.attribute_cache import FORMS_MAX, Number, Text, begun
-from actors.observability.traces.otlp_encoding import Encoder, attribute, field, link
-from actors.observability.traces.single_call_encoder import Singles
+from actors.observability.traces.attribute_cache import FORMS_MAX, NumberAttribute, TextAttribute, begun
+from actors.observability.traces.otlp_encoding import OtlpEncoder, attribute, field, link
+from actors.observability.traces.single_call_encoder import SingleCallEncoder
 from cortex.tracing.call_records import CallRecord, ExchangeRecord, SingleCall, Whole, spread
 from cortex.tracing.spans import ODD, Span, SpanKind, goal_of
 from cortex.values.reply import Usage
@@ -73,10 +73,10 @@ class _Form(NamedTuple):
     """Of the call's own span."""
 
 
-class Wire:
+class SpanEncoder:
     """Encodes what the fold lets out of one job."""
 
-    def __init__(self, encoder: Encoder, job: Job) -> None:
+    def __init__(self, encoder: OtlpEncoder, job: JobAttributes) -> None:
         self._encoder = encoder
         self.job = job
         ids = job.ids
@@ -86,14 +86,17 @@ class Wire:
         self._forms: dict[tuple[object, ...], _Form] = {}
         self._goals: dict[tuple[str, str], bytes] = {}
         self._links: dict[object, bytes] = {}
-        self._goal = Number(GOAL_ID)
-        self._input, self._output = Number(INPUT_TOKENS), Number(OUTPUT_TOKENS)
-        self._cache_read, self._cache_creation = Number(CACHE_READ_TOKENS, True), Number(CACHE_CREATION_TOKENS, True)
-        self._max_tokens = Number(REQUEST_MAX_TOKENS, True)
-        self._sample, self._row = Text(SAMPLE), Text(ROW_KEY)
-        self._one = Number(ATTEMPT)[1][:-1]
+        self._goal = NumberAttribute(GOAL_ID)
+        self._input, self._output = NumberAttribute(INPUT_TOKENS), NumberAttribute(OUTPUT_TOKENS)
+        self._cache_read, self._cache_creation = (
+            NumberAttribute(CACHE_READ_TOKENS, True),
+            NumberAttribute(CACHE_CREATION_TOKENS, True),
+        )
+        self._max_tokens = NumberAttribute(REQUEST_MAX_TOKENS, True)
+        self._sample, self._row = TextAttribute(SAMPLE), TextAttribute(ROW_KEY)
+        self._one = NumberAttribute(ATTEMPT)[1][:-1]
         self._waited = field(b"\x4a", attribute(WAITED, 0.0))[:-8]
-        self._singles = Singles(encoder, job)
+        self._singles = SingleCallEncoder(encoder, job)
 
     def spans(self, records: Iterable[Whole]) -> list[bytes]:
         """Each as a field of a ``ScopeSpans``, or as several."""

@@ -10,13 +10,13 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec.structs import replace
 
-from actors.journal.journal import Folder, Journal
+from actors.journal.journal import Journal, StateFolder
 from actors.observability.base.conventions import Attributes, job_of, told
-from actors.observability.base.settings import FILE, Settings
-from actors.observability.traces.export_queue import Outbox, Parcel
-from actors.observability.traces.exporters import Exporter, exporters, prepare
-from actors.observability.traces.otlp_encoding import Encoder
-from actors.observability.traces.span_encoder import Wire
+from actors.observability.base.settings import FILE, TelemetrySettings
+from actors.observability.traces.export_queue import EncodedSpans, ExportQueue
+from actors.observability.traces.exporters import SpanExporter, exporters, prepare
+from actors.observability.traces.otlp_encoding import OtlpEncoder
+from actors.observability.traces.span_encoder import SpanEncoder
 from actors.ports.telemetry import TRACEPARENT
 from cortex import __version__
 from cortex.scheduler.state import SchedulerState
@@ -41,7 +41,7 @@ _state_decoder = msgspec.msgpack.Decoder(tuple[int, TraceState])
 _rules_decoder = msgspec.msgpack.Decoder(list[tuple[int, TraceSampling]])
 
 
-def sampling(settings: Settings) -> TraceSampling | None:
+def sampling(settings: TelemetrySettings) -> TraceSampling | None:
     """What is kept; None where nothing is. Where nobody chose a sampler, a share and what is worth seeing."""
     kind = settings.sampler.removeprefix("parentbased_")
     if not kind:
@@ -51,7 +51,7 @@ def sampling(settings: Settings) -> TraceSampling | None:
     return share(1.0 if kind == "always_on" else settings.ratio)
 
 
-def resource(settings: Settings, node: str = "") -> Attributes:
+def resource(settings: TelemetrySettings, node: str = "") -> Attributes:
     """Who tells: this process, and what its user says of it. ``node``: where it is, as its logs say too."""
     said: Attributes = [
         ("service.name", settings.service), ("service.version", __version__), ("telemetry.sdk.name", "opentelemetry"),
@@ -69,32 +69,34 @@ def _sdk_version() -> str:
     return found
 
 
-class Traces:
+class TraceTelemetry:
     """The part of a process's telemetry that tells of traces."""
 
-    def __init__(self, settings: Settings, node: str = "") -> None:
+    def __init__(self, settings: TelemetrySettings, node: str = "") -> None:
         self._settings = settings
         self._rule = sampling(settings)
-        self._encoder = Encoder(resource(settings, node))
-        self._outbox = Outbox(
+        self._encoder = OtlpEncoder(resource(settings, node))
+        self._outbox = ExportQueue(
             self._exporters, batch_spans=settings.batch_spans, queue_spans=settings.queue_spans,
             delay_s=settings.delay_s,
         )  # fmt: skip
-        self._watches: WeakValueDictionary[str, TraceWatch] = WeakValueDictionary()
+        self._watches: WeakValueDictionary[str, TraceObserver] = WeakValueDictionary()
 
-    def _exporters(self) -> list[Exporter]:
+    def _exporters(self) -> list[SpanExporter]:
         return exporters(self._settings.traces, self._encoder)
 
-    def take(self, settings: Settings) -> None:
+    def take(self, settings: TelemetrySettings) -> None:
         """The same settings, with headers."""
         self._settings = settings
 
-    def watch(self, job: str, folder: str) -> TraceWatch | None:
+    def watch(self, job: str, folder: str) -> TraceObserver | None:
         """Looks on at a job; None where nothing is kept."""
         if self._rule is None or not self._settings.traces.exporters:
             return None
         prepare(self._settings.traces)
-        watch = TraceWatch(job, str(Folder(folder).path), self._rule, self._settings, self._outbox, self._encoder)
+        watch = TraceObserver(
+            job, str(StateFolder(folder).path), self._rule, self._settings, self._outbox, self._encoder
+        )
         self._watches[job] = watch
         return watch
 
@@ -111,11 +113,12 @@ class Traces:
         self._outbox.close()
 
 
-class TraceWatch:
+class TraceObserver:
     """Looks on at one job, and remembers beside its journal what it must know to go on after a kill."""
 
     def __init__(
-        self, job: str, folder: str, rule: TraceSampling, settings: Settings, outbox: Outbox, encoder: Encoder
+        self, job: str, folder: str, rule: TraceSampling, settings: TelemetrySettings, outbox: ExportQueue,
+        encoder: OtlpEncoder
     ) -> None:  # fmt: skip
         self._job, self._folder = job, folder
         self._rule, self._captures = rule, settings.captures
@@ -127,7 +130,7 @@ class TraceWatch:
         self._writes = bool({FILE, "console"}.intersection(settings.traces.exporters))
         self._journal: Journal | None = None
         self._tracer: Tracer | None = None
-        self._wire: Wire
+        self._wire: SpanEncoder
         self._told = 0
         """Up to this turn all spans were out when the job was taken up."""
         self._seq = 0
@@ -248,7 +251,7 @@ class TraceWatch:
             assert self._tracer is not None
             labels = tuple(k.terms.labels.items())
             about = job_of(self._job, self._tracer.ids, labels, k.terms.places.get(TRACEPARENT, ""))
-            self._wire = Wire(self._encoder, about)
+            self._wire = SpanEncoder(self._encoder, about)
         spans = count(records)
         if self._outbox.full:
             self._outbox.lose(spans)
@@ -256,7 +259,7 @@ class TraceWatch:
         wire = self._wire.spans(records) if self._sends else []
         lines = [self._encoder.json(told(span, self._wire.job)) for span in spread(records)] if self._writes else []
         seq, size = self._seq, sum(map(len, wire)) + sum(map(len, lines))
-        parcel = Parcel(self._job, self._folder, spans, wire, lines, size, lambda: self._out(seq))
+        parcel = EncodedSpans(self._job, self._folder, spans, wire, lines, size, lambda: self._out(seq))
         if self._outbox.put(parcel):
             self._put_last = seq
 

@@ -21,7 +21,14 @@ from typing import Any, Final
 
 import msgspec
 
-from actors.providers.credentials.credential import Credential, CredentialError, Platform, checked_url, key_in, sendable
+from actors.providers.credentials.credential import (
+    CloudPlatform,
+    Credential,
+    CredentialError,
+    checked_url,
+    key_in,
+    sendable,
+)
 
 ANTHROPIC: Final = "anthropic"
 BEDROCK: Final = "bedrock"
@@ -55,7 +62,7 @@ BEARER: Final = "AWS_BEARER_TOKEN_BEDROCK"
 FOUNDRY_KEY: Final = "ANTHROPIC_FOUNDRY_API_KEY"
 
 
-class Whereabouts(msgspec.Struct, frozen=True, kw_only=True):
+class ProviderLocation(msgspec.Struct, frozen=True, kw_only=True):
     """What the user said of a provider: its name, and what is needed to find it. Holds no secret."""
 
     provider: str = ANTHROPIC
@@ -86,7 +93,7 @@ def load(provider: str) -> None:
             importlib.import_module(name)
 
 
-def credential_of(said: Whereabouts, environ: Mapping[str, str]) -> Credential:
+def credential_of(said: ProviderLocation, environ: Mapping[str, str]) -> Credential:
     """What opens a cloud's door, and where it is. Raises CredentialError: one line that says what is missing."""
     if line := missing_extra(said.provider):
         raise CredentialError(line)
@@ -100,7 +107,7 @@ def credential_of(said: Whereabouts, environ: Mapping[str, str]) -> Credential:
     return found
 
 
-def _bedrock(said: Whereabouts, base_url: str, environ: Mapping[str, str]) -> Credential:
+def _bedrock(said: ProviderLocation, base_url: str, environ: Mapping[str, str]) -> Credential:
     names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     key, profile = _key(said, environ, BEARER), environ.get("AWS_PROFILE", "").strip()
     access, secret, token = (sendable(name, environ.get(name, "")) for name in names)
@@ -114,7 +121,7 @@ def _bedrock(said: Whereabouts, base_url: str, environ: Mapping[str, str]) -> Cr
         raise _lacks(BEDROCK, "region", "us-east-1", "AWS_REGION")
     return Credential.on_road(
         environ, api_key=key, key_file=said.key_file, base_url=base_url,
-        platform=Platform(
+        platform=CloudPlatform(
             name=BEDROCK, region=region, profile="" if key or access else profile, aws_access_key=access,
             aws_secret_key=secret, aws_session_token=token,
         ),
@@ -130,7 +137,7 @@ def _region_of_profile(profile: str) -> str:
     return ""
 
 
-def _vertex(said: Whereabouts, base_url: str, environ: Mapping[str, str]) -> Credential:
+def _vertex(said: ProviderLocation, base_url: str, environ: Mapping[str, str]) -> Credential:
     if said.key_file:
         raise CredentialError(
             f"--api-key-file: {VERTEX} takes Google's credentials, no key: leave it out, and {OPENS[VERTEX]}"
@@ -144,11 +151,11 @@ def _vertex(said: Whereabouts, base_url: str, environ: Mapping[str, str]) -> Cre
     account = environ.get("GOOGLE_APPLICATION_CREDENTIALS", "").strip()
     if account and not os.path.isfile(os.path.expanduser(account)):
         raise CredentialError(f"GOOGLE_APPLICATION_CREDENTIALS: {account}: no such file")
-    platform = Platform(name=VERTEX, region=region, project=project)
+    platform = CloudPlatform(name=VERTEX, region=region, project=project)
     return Credential.on_road(environ, base_url=base_url, platform=platform)
 
 
-def _foundry(said: Whereabouts, base_url: str, environ: Mapping[str, str]) -> Credential:
+def _foundry(said: ProviderLocation, base_url: str, environ: Mapping[str, str]) -> Credential:
     resource = said.resource or ("" if base_url else environ.get("ANTHROPIC_FOUNDRY_RESOURCE", "").strip())
     if resource and base_url:
         raise CredentialError(
@@ -159,7 +166,7 @@ def _foundry(said: Whereabouts, base_url: str, environ: Mapping[str, str]) -> Cr
     key = _key(said, environ, FOUNDRY_KEY)
     if not key:
         raise CredentialError(f"--provider {FOUNDRY}: no key: {OPENS[FOUNDRY]}")
-    platform = Platform(name=FOUNDRY, resource=resource)
+    platform = CloudPlatform(name=FOUNDRY, resource=resource)
     return Credential.on_road(environ, api_key=key, key_file=said.key_file, base_url=base_url, platform=platform)
 
 
@@ -173,7 +180,7 @@ def _first(environ: Mapping[str, str], *names: str) -> str:
     return next((value for name in names if (value := environ.get(name, "").strip())), "")
 
 
-def _key(said: Whereabouts, environ: Mapping[str, str], variable: str) -> str:
+def _key(said: ProviderLocation, environ: Mapping[str, str], variable: str) -> str:
     """The key in the file that the user named, else in the variable that the SDK reads."""
     return key_in(said.key_file) if said.key_file else sendable(variable, environ.get(variable, ""))
 

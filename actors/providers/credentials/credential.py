@@ -57,7 +57,7 @@ class CredentialError(ValueError):
     """A key or header that cannot be sent. One line; names the variable, never its value."""
 
 
-class Platform(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
+class CloudPlatform(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     """The cloud that serves the model, see ``actors.providers.credentials.clouds``. Never prints its secrets."""
 
     name: str
@@ -82,7 +82,7 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tru
         return [("endpoint", self.endpoint)]
 
 
-class Prepared(msgspec.Struct, frozen=True, array_like=True):
+class RequestAuth(msgspec.Struct, frozen=True, array_like=True):
     """What goes with each request to the provider, as the SDK says. Holds the key: never prints anything."""
 
     requests: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = ()
@@ -114,7 +114,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
     ca_file: str = ""
     """Path of a PEM file that replaces the system's trusted certificates (`SSL_CERT_FILE`)."""
     ca_dir: str = ""
-    platform: Platform | None = None
+    platform: CloudPlatform | None = None
     """The cloud that serves the model; None for the provider itself, and whoever else speaks its Messages API."""
 
     @classmethod
@@ -141,7 +141,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def on_road(
         cls, environ: Mapping[str, str], *, api_key: str = "", key_file: str = "", auth_token: str = "",
-        base_url: str = "", platform: Platform | None = None,
+        base_url: str = "", platform: CloudPlatform | None = None,
     ) -> Credential:  # fmt: skip
         """These, and what the environment says of the way there and of what is to be sent along.
 

@@ -15,7 +15,7 @@ from actors.providers.credentials.credential import Credential
 from policies.failures.failure import Failure, FailureKind
 
 
-class Renewal:
+class CredentialReload:
     """``take`` puts a renewed credential to use on the roads that are open."""
 
     def __init__(self, credential: Credential, take: Callable[[Credential], Awaitable[None]]) -> None:

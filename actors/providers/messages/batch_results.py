@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from actors.providers.messages.response import read_reply
-from actors.providers.transport.body import Unreadable
+from actors.providers.transport.body import UnreadableResponse
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind, classify, status_of
 
@@ -62,7 +62,7 @@ def _outcome(result: _Result) -> Reply | Failure:
     if result.type == "succeeded":
         try:
             return read_reply(bytes(result.message))
-        except Unreadable as error:
+        except UnreadableResponse as error:
             return Failure(FailureKind.TRANSIENT, str(error), 200)
     if result.type == "expired":
         return Failure(FailureKind.OVERLOADED, _EXPIRED, 529, "expired")

@@ -19,12 +19,12 @@ import msgspec
 from multidict import CIMultiDict
 from yarl import URL
 
-from actors.ports.message_batches import Row, Standing
-from actors.providers.credentials.reload import Renewal
+from actors.ports.message_batches import BatchRequest, BatchStatus
+from actors.providers.credentials.reload import CredentialReload
 from actors.providers.messages import errors
 from actors.providers.messages.batch_results import read_result
-from actors.providers.transport.aiohttp_transport import Template
-from actors.providers.transport.body import BODY_BYTES_MAX, Unreadable, bounded
+from actors.providers.transport.aiohttp_transport import RequestTemplate
+from actors.providers.transport.body import BODY_BYTES_MAX, UnreadableResponse, bounded
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 
@@ -39,11 +39,11 @@ class _NoName(ValueError):
     """What cannot be the id of a message batch, and must not become part of an address."""
 
 
-class BatchRoad:
+class BatchTransport:
     """Sends requests to the provider's batches by template. Belongs to the event loop it was made in."""
 
     def __init__(
-        self, template: Template, *, context: Any, proxy: str | None, connect_s: float, silence_s: float
+        self, template: RequestTemplate, *, context: Any, proxy: str | None, connect_s: float, silence_s: float
     ) -> None:
         self.take(template)
         self._proxy = proxy
@@ -52,7 +52,7 @@ class BatchRoad:
         connector = aiohttp.TCPConnector(limit=8, ssl=True if context is None else context)
         self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
 
-    def take(self, template: Template) -> None:
+    def take(self, template: RequestTemplate) -> None:
         """Send by this one from now on."""
         self._url = template.url
         self._headers = template.headers
@@ -81,12 +81,14 @@ class BatchRoad:
 class ProviderBatches:
     """``Batches`` of a provider. ``open`` prepares the road when it is first needed."""
 
-    def __init__(self, open_: Callable[[], Awaitable[BatchRoad]], keys: Renewal, timeout_s: float) -> None:
+    def __init__(
+        self, open_: Callable[[], Awaitable[BatchTransport]], keys: CredentialReload, timeout_s: float
+    ) -> None:
         self._open = open_
         self._keys = keys
         self._redact = keys.redact
         self._timeout_s = timeout_s
-        self.road: BatchRoad | None = None
+        self.road: BatchTransport | None = None
         self._opening = asyncio.Lock()
 
     async def close(self) -> None:
@@ -95,18 +97,18 @@ class ProviderBatches:
         if road is not None:
             await road.close()
 
-    async def submit(self, rows: Sequence[Row], timeout_s: float) -> str | Failure:
+    async def submit(self, rows: Sequence[BatchRequest], timeout_s: float) -> str | Failure:
         """Make a batch of these."""
         body = msgspec.json.encode({"requests": [_Request(row.custom_id, msgspec.Raw(row.body)) for row in rows]})
         said = await self._asked("POST", body=body, timeout_s=timeout_s)
         if isinstance(said, Failure):
             return said
         standing = self._read(said)
-        return standing.name if isinstance(standing, Standing) else standing
+        return standing.name if isinstance(standing, BatchStatus) else standing
 
-    async def listed(self, since: str, not_before_s: float, batches_max: int) -> list[Standing] | Failure:
+    async def listed(self, since: str, not_before_s: float, batches_max: int) -> list[BatchStatus] | Failure:
         """Page after page, as far as was asked."""
-        found: list[Standing] = []
+        found: list[BatchStatus] = []
         after = ""
         while len(found) < batches_max:
             size = min(PAGE, batches_max - len(found))
@@ -128,7 +130,7 @@ class ProviderBatches:
             after = standings[-1].name
         return found
 
-    async def look(self, name: str) -> Standing | Failure:
+    async def look(self, name: str) -> BatchStatus | Failure:
         """How a batch stands."""
         said = await self._asked("GET", name)
         return said if isinstance(said, Failure) else self._read(said)
@@ -166,7 +168,7 @@ class ProviderBatches:
 
     # -- one exchange ----------------------------------------------------------------------------------------------
 
-    async def _ready(self) -> BatchRoad:
+    async def _ready(self) -> BatchTransport:
         async with self._opening:  # several may be the first, and each road holds connections
             if self.road is None:
                 self.road = await self._open()
@@ -195,11 +197,11 @@ class ProviderBatches:
 
     async def _refused(self, answer: aiohttp.ClientResponse) -> Failure:
         said = b""
-        with contextlib.suppress(aiohttp.ClientError, TimeoutError, Unreadable):
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError, UnreadableResponse):
             said = b"".join([chunk async for chunk in bounded(answer.content.iter_any())])
         return errors.of_answer(answer.status, answer.headers, said, self._redact)
 
-    def _read(self, said: bytes) -> Standing | Failure:
+    def _read(self, said: bytes) -> BatchStatus | Failure:
         try:
             return msgspec.json.decode(said, type=_Batch).standing()
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
@@ -220,11 +222,11 @@ class _Batch(msgspec.Struct):
     request_counts: dict[str, int]
     created_at: str
 
-    def standing(self) -> Standing:
+    def standing(self) -> BatchStatus:
         """Raises ValueError for what is no id, or no time."""
         _path(self.id)
         created_at_s = datetime.fromisoformat(self.created_at).timestamp()
-        return Standing(self.id, self.processing_status == "ended", sum(self.request_counts.values()), created_at_s)
+        return BatchStatus(self.id, self.processing_status == "ended", sum(self.request_counts.values()), created_at_s)
 
 
 class _Page(msgspec.Struct):
@@ -247,5 +249,5 @@ async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         for line in whole:
             yield line
         if len(rest) > BODY_BYTES_MAX:
-            raise Unreadable(f"a line of results is longer than {BODY_BYTES_MAX} bytes")
+            raise UnreadableResponse(f"a line of results is longer than {BODY_BYTES_MAX} bytes")
     yield rest

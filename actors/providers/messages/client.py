@@ -22,17 +22,17 @@ import aiohttp
 import msgspec
 
 from actors.providers.credentials import clouds
-from actors.providers.credentials.credential import DEFAULT_BASE_URL, Credential, Prepared, checked_url
-from actors.providers.credentials.reload import Renewal
+from actors.providers.credentials.credential import DEFAULT_BASE_URL, Credential, RequestAuth, checked_url
+from actors.providers.credentials.reload import CredentialReload
 from actors.providers.messages import errors, sdk_template
-from actors.providers.messages.batches import BATCHES, BatchRoad, ProviderBatches
+from actors.providers.messages.batches import BATCHES, BatchTransport, ProviderBatches
 from actors.providers.messages.proxy_tls import proxy_for, ssl_context
 from actors.providers.messages.rate_limit_headers import rate_limits, tells_limits
 from actors.providers.messages.response import read_reply
-from actors.providers.messages.sdk_transport import EVENT_STREAM, SdkRoad
+from actors.providers.messages.sdk_transport import EVENT_STREAM, SdkTransport
 from actors.providers.messages.sse import StreamAssembler, StreamError, asking_to_stream
-from actors.providers.transport.aiohttp_transport import Answer, DirectRoad, Road, Template
-from actors.providers.transport.body import Unreadable
+from actors.providers.transport.aiohttp_transport import AiohttpTransport, RequestTemplate, Response, Transport
+from actors.providers.transport.body import UnreadableResponse
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 from policies.failures.timeout import TimeoutPolicy, silence_max_s
@@ -54,7 +54,7 @@ COUNTED_FIELDS: Final = frozenset(
     """messages model cache_control output_config speed system thinking tool_choice tools""".split()
 )
 
-NOTHING: Final = Prepared()
+NOTHING: Final = RequestAuth()
 _LOOK_BYTES_MAX: Final = 1 << 20
 _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -83,7 +83,7 @@ class AnthropicModel:
         stream_above_tokens: int = STREAM_ABOVE_TOKENS,
         through_sdk: bool = False,
         open_telemetry: Any = False,
-        prepared: Prepared = NOTHING,
+        prepared: RequestAuth = NOTHING,
     ) -> None:
         if base_url:
             credential = msgspec.structs.replace(credential, base_url=checked_url("the base URL", base_url))
@@ -96,10 +96,10 @@ class AnthropicModel:
         self._stream_above_tokens = stream_above_tokens
         self._through_sdk = through_sdk
         self._open_telemetry = open_telemetry
-        self._keys = Renewal(credential, self._take_key)
+        self._keys = CredentialReload(credential, self._take_key)
         self._prepared = credential, prepared
         self._redact = self._keys.redact
-        self._road: Road | None = None
+        self._road: Transport | None = None
         self._opening = asyncio.Lock()
         self._closed = False
         self._limit_headers: Mapping[str, str] | None = None
@@ -172,7 +172,7 @@ class AnthropicModel:
                     unknown_model = failure.kind is FailureKind.BLOCKED
                     self._counter_missing = answer.status in (404, 405, 501) and not unknown_model
                     return None
-                return msgspec.json.decode(said, type=_Counted).input_tokens
+                return msgspec.json.decode(said, type=_TokenCount).input_tokens
         except Exception:  # a count is a service, its absence no failure
             return None
 
@@ -219,7 +219,7 @@ class AnthropicModel:
             await road.close()
         await self.batches.close()
 
-    async def _take(self, answer: Answer, progress: Callable[[int], None] | None) -> Reply | Failure:
+    async def _take(self, answer: Response, progress: Callable[[int], None] | None) -> Reply | Failure:
         """The reply in an answer, or the failure that it is."""
         status, headers = answer.status, answer.headers
         if tells_limits(headers):
@@ -227,7 +227,7 @@ class AnthropicModel:
         if not 200 <= status < 300:
             try:
                 said = await answer.read()
-            except (aiohttp.ClientError, TimeoutError, Unreadable):
+            except (aiohttp.ClientError, TimeoutError, UnreadableResponse):
                 said = b""  # an explanation cut short leaves the status, and that says enough
             return errors.of_answer(status, headers, said, self._redact)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -239,16 +239,16 @@ class AnthropicModel:
                 if progress is not None:
                     progress(len(whole))
                 return self._read_whole(whole, answer)
-            raise Unreadable(f"the answer is of type {kind[:80] or 'unknown'}, not JSON")
+            raise UnreadableResponse(f"the answer is of type {kind[:80] or 'unknown'}, not JSON")
         except StreamError as error:
             return errors.of_stream_error(error, status, headers, self._redact)
-        except Unreadable as error:
+        except UnreadableResponse as error:
             return errors.unreadable(str(error), status, self._redact)
 
-    def _read_whole(self, whole: bytes, answer: Answer) -> Reply | Failure:
+    def _read_whole(self, whole: bytes, answer: Response) -> Reply | Failure:
         try:
             return read_reply(whole)
-        except Unreadable:
+        except UnreadableResponse:
             if whole.lstrip().startswith(b"{") and errors.names_error(whole):  # a gateway's "200, but"
                 return errors.of_answer(answer.status, answer.headers, whole, self._redact)
             raise
@@ -258,7 +258,7 @@ class AnthropicModel:
         with contextlib.suppress(Exception):
             await self._open()
 
-    async def _open(self) -> Road:
+    async def _open(self) -> Transport:
         async with self._opening:
             if self._closed:
                 raise errors.ModelClosed
@@ -266,7 +266,7 @@ class AnthropicModel:
                 self._road = await self._made_road()
             return self._road
 
-    async def _batch_road(self) -> BatchRoad:
+    async def _batch_road(self) -> BatchTransport:
         if self._closed:
             raise errors.ModelClosed
         if (template := self._told().get(BATCHES)) is not None:
@@ -275,16 +275,16 @@ class AnthropicModel:
             sdk, context, proxy = await self._way()
             template = (await self._templates(sdk, (BATCHES,)))[BATCHES]
         connect_s, silence_s = self._timeouts.connect_s, self._timeouts.first_byte_s
-        return BatchRoad(template, context=context, proxy=proxy, connect_s=connect_s, silence_s=silence_s)
+        return BatchTransport(template, context=context, proxy=proxy, connect_s=connect_s, silence_s=silence_s)
 
-    async def prepared(self) -> Prepared:
+    async def prepared(self) -> RequestAuth:
         """What is sent with each request, for models of the same credential elsewhere. Empty where the SDK is to be
         asked for each of them."""
         if self._through_sdk or self._platform:
             return NOTHING
         return await self._asked(await asyncio.to_thread(_import_sdk), (MESSAGES, COUNT_TOKENS, BATCHES))
 
-    def _told(self) -> Mapping[str, Template]:
+    def _told(self) -> Mapping[str, RequestTemplate]:
         """What another model told, where that still holds: by path, what is sent. Empty: the SDK is to be asked."""
         credential, prepared = self._prepared
         holds = credential is self._keys.credential and not self._through_sdk and not self._platform
@@ -318,14 +318,14 @@ class AnthropicModel:
         sdk = await asyncio.to_thread(_import_sdk)
         async with self._opening:
             road = self._road
-            if isinstance(road, SdkRoad):
+            if isinstance(road, SdkTransport):
                 road.client.api_key = credential.api_key
-            elif isinstance(road, DirectRoad):
+            elif isinstance(road, AiohttpTransport):
                 await road.take(await self._templates(sdk, (MESSAGES, COUNT_TOKENS), credential))
             if self.batches.road is not None:
                 self.batches.road.take((await self._templates(sdk, (BATCHES,), credential))[BATCHES])
 
-    async def _made_road(self) -> Road:
+    async def _made_road(self) -> Transport:
         if told := self._told():
             return await self._direct(told, *await self._wire())
         sdk, context, proxy = await self._way()
@@ -340,13 +340,13 @@ class AnthropicModel:
                 follow_redirects=False,  # a redirect could carry custom headers to another host
             )
             client = self._client(sdk, http_client)
-            return SdkRoad(client, sdk, connect_s=self._timeouts.connect_s, made_there=bool(self._platform))
+            return SdkTransport(client, sdk, connect_s=self._timeouts.connect_s, made_there=bool(self._platform))
         return await self._direct(await self._templates(sdk, (MESSAGES, COUNT_TOKENS)), context, proxy)
 
     async def _direct(
-        self, templates: Mapping[str, Template], context: ssl.SSLContext | None, proxy: str | None
-    ) -> DirectRoad:
-        road = DirectRoad(
+        self, templates: Mapping[str, RequestTemplate], context: ssl.SSLContext | None, proxy: str | None
+    ) -> AiohttpTransport:
+        road = AiohttpTransport(
             connections_max=self.concurrency, context=context, proxy=proxy, connect_s=self._timeouts.connect_s
         )
         await road.take(templates)
@@ -361,12 +361,12 @@ class AnthropicModel:
 
     async def _asked(
         self, sdk: ModuleType, paths: tuple[str, ...], credential: Credential | None = None
-    ) -> Prepared:
+    ) -> RequestAuth:
         return await sdk_template.asked(lambda nowhere: self._client(sdk, nowhere, credential), paths)
 
     async def _templates(
         self, sdk: ModuleType, paths: tuple[str, ...], credential: Credential | None = None
-    ) -> Mapping[str, Template]:
+    ) -> Mapping[str, RequestTemplate]:
         """What the SDK would send to each path: it is asked to, and a transport that goes nowhere looks on."""
         return sdk_template.templates_of(await self._asked(sdk, paths, credential))
 
@@ -376,11 +376,11 @@ def _nowhere(request: httpx2.Request) -> httpx2.Response:
     raise AssertionError(f"{request.url} was to be looked at, not asked")
 
 
-class _Counted(msgspec.Struct):
+class _TokenCount(msgspec.Struct):
     input_tokens: int
 
 
-async def _assembled(answer: Answer, progress: Callable[[int], None] | None) -> bytes:
+async def _assembled(answer: Response, progress: Callable[[int], None] | None) -> bytes:
     assembler = StreamAssembler()
     total = 0
     async for chunk in answer.chunks():

@@ -27,7 +27,7 @@ class ConfigurationFault(Exception):
     """The road to the provider cannot be opened as it is set: a certificate file, a proxy, an address."""
 
 
-class Unprepared(Exception):
+class RequestUnprepared(Exception):
     """The SDK's client could not make a request: no credentials, or none that can be renewed. Its cause says why."""
 
 
@@ -71,7 +71,7 @@ def of_exception(error: BaseException, redact: Redactor, opens: str = "") -> Fai
     `sent` is False only where the request certainly never left: no connection, no tunnel, no handshake. `opens` says
     what to do where the SDK finds no credentials.
     """
-    if isinstance(error, Unprepared) and error.__cause__ is not None:
+    if isinstance(error, RequestUnprepared) and error.__cause__ is not None:
         return _unprepared(error.__cause__, redact, opens)
     cause = _root(error)
     text = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__

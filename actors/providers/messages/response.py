@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from actors.providers.transport.body import Unreadable
+from actors.providers.transport.body import UnreadableResponse
 from cortex.values.reply import Reply, Usage
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -54,12 +54,12 @@ def read_reply(body: bytes) -> Reply:
         if not body.isascii():
             body.decode()  # fields that are not looked at above are not checked above
     except msgspec.ValidationError as error:
-        raise Unreadable(f"the answer is no message: {error}") from None
+        raise UnreadableResponse(f"the answer is no message: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unreadable(f"the answer is no JSON: {error}") from None
+        raise UnreadableResponse(f"the answer is no JSON: {error}") from None
     for block in message.content:
         if block.type == "text" and block.text is None:
-            raise Unreadable("the answer is no message: a text block holds no text")
+            raise UnreadableResponse("the answer is no message: a text block holds no text")
     if b"\n" in body or b"\r" in body:
         body = msgspec.json.format(body, indent=-1)
     usage = message.usage
@@ -83,5 +83,3 @@ def _for_an_hour(written: msgspec.Raw) -> int:
         return _WRITTEN.decode(written).ephemeral_1h_input_tokens or 0
     except msgspec.DecodeError:
         return 0
-
-

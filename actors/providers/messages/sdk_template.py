@@ -11,8 +11,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from actors.providers.credentials import clouds
-from actors.providers.credentials.credential import Credential, Prepared
-from actors.providers.transport.aiohttp_transport import Template
+from actors.providers.credentials.credential import Credential, RequestAuth
+from actors.providers.transport.aiohttp_transport import RequestTemplate
 from policies.failures.timeout import TimeoutPolicy
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def client_of(
     return client
 
 
-async def asked(made: Callable[[httpx2.AsyncClient], Any], paths: tuple[str, ...]) -> Prepared:
+async def asked(made: Callable[[httpx2.AsyncClient], Any], paths: tuple[str, ...]) -> RequestAuth:
     """What a client, ``made`` over the transport that it is given, would send to each path."""
     import httpx2
 
@@ -61,12 +61,12 @@ async def asked(made: Callable[[httpx2.AsyncClient], Any], paths: tuple[str, ...
         client = made(nowhere)
         for path in paths:
             await client.post(path, content=b"{}", cast_to=httpx2.Response)
-    return Prepared(tuple(
+    return RequestAuth(tuple(
         (path, str(request.url), tuple(request.headers.multi_items()))
         for path, request in zip(paths, seen, strict=True)
     ))  # fmt: skip
 
 
-def templates_of(prepared: Prepared) -> Mapping[str, Template]:
+def templates_of(prepared: RequestAuth) -> Mapping[str, RequestTemplate]:
     """The same, to send by."""
-    return {path: Template(url, list(headers)) for path, url, headers in prepared.requests}
+    return {path: RequestTemplate(url, list(headers)) for path, url, headers in prepared.requests}

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from actors.ports.model import TRACEPARENT
-from actors.providers.messages.errors import Unprepared
-from actors.providers.transport.aiohttp_transport import Answer, Exchange
+from actors.providers.messages.errors import RequestUnprepared
+from actors.providers.transport.aiohttp_transport import Exchange, Response
 from actors.providers.transport.body import bounded
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ EVENT_STREAM: Final = "application/vnd.amazon.eventstream"
 """How AWS streams: events in frames of their own, which the SDK reads."""
 
 
-class SdkRoad:
+class SdkTransport:
     """Every request through the SDK's client, its body as it is; with ``made_there`` as fields, of which the client for
     a cloud makes what that wants: another path, another body, a signature."""
 
@@ -60,11 +60,11 @@ class _SdkExchange:
         self._deadline = asyncio.timeout(timeout_s)
         self._response: Any = None
 
-    async def __aenter__(self) -> Answer:
+    async def __aenter__(self) -> Response:
         import httpx2
 
         timeout = httpx2.Timeout(self._silence_s, connect=self._connect_s, pool=self._connect_s)
-        # A stream's connection is not used again: see `DirectRoad`.
+        # A stream's connection is not used again: see `AiohttpTransport`.
         headers = {} if self._silence_s is None else {"Connection": "close"}
         if trace := TRACEPARENT.get():
             headers["traceparent"] = trace
@@ -84,8 +84,8 @@ class _SdkExchange:
             await self._deadline.__aexit__(type(error), error, error.__traceback__)
             if isinstance(error, self._sdk.APIError | TimeoutError) or not isinstance(error, Exception):
                 raise
-            raise Unprepared from error  # what goes wrong while it is sent comes as an error of the SDK's own
-        return _SdkAnswer(self._response, self._client)
+            raise RequestUnprepared from error  # what goes wrong while it is sent comes as an error of the SDK's own
+        return _SdkResponse(self._response, self._client)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -97,7 +97,7 @@ class _SdkExchange:
             await self._deadline.__aexit__(kind, error, trace)
 
 
-class _SdkAnswer:
+class _SdkResponse:
     def __init__(self, response: httpx2.Response, client: Any) -> None:
         self._response = response
         self._client = client

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from actors.providers.transport.body import Unreadable
+from actors.providers.transport.body import UnreadableResponse
 
 
 def asking_to_stream(body: bytes) -> bytes:
@@ -56,7 +56,7 @@ class StreamAssembler:
     def message(self) -> bytes:
         """The whole message as JSON. Raises Unreadable where the stream ended before it."""
         if not self.done or self._message is None:
-            raise Unreadable("the stream was cut before the message was whole")
+            raise UnreadableResponse("the stream was cut before the message was whole")
         for (index, field), pieces in self._pieces.items():
             self._blocks[index][field] = "".join(pieces)
         for index, parts in self._inputs.items():
@@ -84,7 +84,7 @@ class StreamAssembler:
             elif kind == "error":
                 raise StreamError(event.get("error"))
         except (msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise Unreadable(f"the stream holds an event that cannot be read: {type(error).__name__}") from None
+            raise UnreadableResponse(f"the stream holds an event that cannot be read: {type(error).__name__}") from None
 
     def _grow(self, index: int, delta: dict[str, Any]) -> None:
         block = self._blocks[index]

@@ -22,13 +22,13 @@ from actors.ports.model import TRACEPARENT
 from actors.providers.transport.body import BODY_BYTES_MAX, bounded
 from actors.providers.transport.connection_pool import ConnectionPool
 from actors.providers.transport.content_encoding import ACCEPTED
-from actors.providers.transport.prebuilt_request import Head, PreparedExchange, head_of
+from actors.providers.transport.prebuilt_request import PrebuiltExchange, RequestHead, head_of
 
 # These belong to one request, or to what this side of the wire can do: aiohttp sets them.
 _NOT_KEPT: Final = frozenset({"host", "content-length", "connection", "transfer-encoding", "accept-encoding"})
 
 
-class Answer(Protocol):
+class Response(Protocol):
     """An answer whose body is still to be read."""
 
     @property
@@ -49,13 +49,13 @@ class Answer(Protocol):
 class Exchange(Protocol):
     """One request on its way; leaving the block gives the connection back, or closes it when the body was not read."""
 
-    async def __aenter__(self) -> Answer: ...
+    async def __aenter__(self) -> Response: ...
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
 
-class Road(Protocol):
+class Transport(Protocol):
     """A way to send prepared bytes to a path of the provider's."""
 
     def send(self, path: str, body: bytes, *, timeout_s: float, silence_s: float | None) -> Exchange:
@@ -65,7 +65,7 @@ class Road(Protocol):
         """Close every connection."""
 
 
-class Template:
+class RequestTemplate:
     """Where a request goes and with which headers, as the SDK built them. Holds the key: never shown."""
 
     __slots__ = ("headers", "url")
@@ -77,7 +77,7 @@ class Template:
         self.headers = CIMultiDictProxy(kept)
 
 
-class DirectRoad:
+class AiohttpTransport:
     """Sends bodies by template. Belongs to the event loop it was made in."""
 
     def __init__(
@@ -88,8 +88,8 @@ class DirectRoad:
         proxy: str | None,
         connect_s: float,
     ) -> None:
-        self._templates: Mapping[str, Template] = {}
-        self._heads: dict[str, Head] = {}
+        self._templates: Mapping[str, RequestTemplate] = {}
+        self._heads: dict[str, RequestHead] = {}
         """Of those that need no session: none where a proxy wants a word of its own."""
         self._proxy = proxy
         self._connect_s = connect_s
@@ -107,9 +107,9 @@ class DirectRoad:
         # connection more is nothing beside a reply that is long enough to be streamed.
         self._session_of_streams = session(connector(connections_max, one_request_each=True))
 
-    async def take(self, templates: Mapping[str, Template]) -> None:
+    async def take(self, templates: Mapping[str, RequestTemplate]) -> None:
         """Send by these from now on; requests under way go on with theirs."""
-        heads: dict[str, Head] = {}
+        heads: dict[str, RequestHead] = {}
         if self._proxy is None:
             for path, template in templates.items():
                 head = await head_of(self._session, template.url, template.headers, self._connect_s)
@@ -120,13 +120,13 @@ class DirectRoad:
     def send(self, path: str, body: bytes, *, timeout_s: float, silence_s: float | None) -> Exchange:
         """`timeout_s` bounds the whole exchange; `silence_s`, given for a stream, the time without a byte."""
         if silence_s is None and (head := self._heads.get(path)) is not None:
-            return PreparedExchange(self._pool, head, body, TRACEPARENT.get(), timeout_s)
+            return PrebuiltExchange(self._pool, head, body, TRACEPARENT.get(), timeout_s)
         template = self._templates[path]
         session = self._session if silence_s is None else self._session_of_streams
         headers: Mapping[str, str] = template.headers
         if trace := TRACEPARENT.get():
             headers = CIMultiDict(template.headers, traceparent=trace)
-        return _DirectExchange(
+        return _AiohttpExchange(
             session.post(
                 template.url,
                 data=body,
@@ -145,14 +145,14 @@ class DirectRoad:
                 all_of_them.push_async_callback(each.close)
 
 
-class _DirectExchange:
+class _AiohttpExchange:
     __slots__ = ("_request",)
 
     def __init__(self, request: aiohttp.client._RequestContextManager) -> None:
         self._request = request
 
-    async def __aenter__(self) -> Answer:
-        return _DirectAnswer(await self._request.__aenter__())
+    async def __aenter__(self) -> Response:
+        return _AiohttpResponse(await self._request.__aenter__())
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -160,7 +160,7 @@ class _DirectExchange:
         await self._request.__aexit__(kind, error, trace)
 
 
-class _DirectAnswer:
+class _AiohttpResponse:
     __slots__ = ("_response", "headers", "status")
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:

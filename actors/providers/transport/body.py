@@ -9,7 +9,7 @@ BODY_BYTES_MAX: Final = 64 * 1024 * 1024
 """No message is near this; what is longer is a server gone wrong, and is not held in memory."""
 
 
-class Unreadable(ValueError):
+class UnreadableResponse(ValueError):
     """These bytes are no complete message. One line that says why."""
 
 
@@ -19,5 +19,5 @@ async def bounded(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     async for chunk in chunks:
         total += len(chunk)
         if total > BODY_BYTES_MAX:
-            raise Unreadable(f"the answer is longer than {BODY_BYTES_MAX} bytes")
+            raise UnreadableResponse(f"the answer is longer than {BODY_BYTES_MAX} bytes")
         yield chunk

@@ -14,7 +14,7 @@ import aiohttp
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from multidict import CIMultiDict
 
-from actors.providers.transport.body import BODY_BYTES_MAX, Unreadable
+from actors.providers.transport.body import BODY_BYTES_MAX, UnreadableResponse
 
 if TYPE_CHECKING:
     from aiohttp.connector import Connection
@@ -33,7 +33,7 @@ _WORDS: Final = 100
 class HttpConnection(asyncio.Protocol):
     """Asks one thing at a time: `ask`, `read` or `more` until `whole`, and then `ask` again where it `keeps`.
 
-    Raises aiohttp's errors, `Unreadable` for an answer that has no end, and what `fail` is given.
+    Raises aiohttp's errors, `UnreadableResponse` for an answer that has no end, and what `fail` is given.
     """
 
     __slots__ = (
@@ -122,7 +122,7 @@ class HttpConnection(asyncio.Protocol):
         parts = self.parts
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         if len(body) > BODY_BYTES_MAX:
-            raise Unreadable(f"the answer is longer than {BODY_BYTES_MAX} bytes")
+            raise UnreadableResponse(f"the answer is longer than {BODY_BYTES_MAX} bytes")
         return body
 
     def rest(self, now_s: float) -> None:
@@ -165,7 +165,7 @@ class HttpConnection(asyncio.Protocol):
             return
         self._came += len(data)
         if self._came > len(data) + (BODY_BYTES_MAX if self.status else HEAD_BYTES_MAX):
-            self.fail(Unreadable(f"the answer is longer than {BODY_BYTES_MAX} bytes, or its head has no end"))
+            self.fail(UnreadableResponse(f"the answer is longer than {BODY_BYTES_MAX} bytes, or its head has no end"))
             return
         try:
             self._parser.feed_data(data)

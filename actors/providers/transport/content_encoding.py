@@ -7,7 +7,7 @@ from typing import Final
 
 import aiohttp
 
-from actors.providers.transport.body import BODY_BYTES_MAX, Unreadable
+from actors.providers.transport.body import BODY_BYTES_MAX, UnreadableResponse
 
 ACCEPTED: Final = "gzip, deflate"
 """What a request says that its answer may be."""
@@ -34,7 +34,7 @@ def decoded(body: bytes, encoding: str) -> bytes:
     left = BODY_BYTES_MAX
     while body:
         if len(parts) == _MEMBERS_MAX:
-            raise Unreadable(f"the answer is in more than {_MEMBERS_MAX} pieces of {name}")
+            raise UnreadableResponse(f"the answer is in more than {_MEMBERS_MAX} pieces of {name}")
         member = zlib.decompressobj(bits)
         try:
             parts.append(member.decompress(body, left + 1))
@@ -42,7 +42,7 @@ def decoded(body: bytes, encoding: str) -> bytes:
             raise aiohttp.ClientPayloadError(f"the answer is no {name}: {error}") from None
         left -= len(parts[-1])
         if left < 0:
-            raise Unreadable(f"the answer is longer than {BODY_BYTES_MAX} bytes")
+            raise UnreadableResponse(f"the answer is longer than {BODY_BYTES_MAX} bytes")
         if not member.eof:
             raise aiohttp.ClientPayloadError(f"the answer's {name} is cut")
         body = member.unused_data

@@ -33,7 +33,7 @@ _KERNEL_BYTES: Final = 1 << 16
 _log = logging.getLogger("cortex.client")
 
 
-class Head:
+class RequestHead:
     """All of a request but its body, and where it goes. Holds the key: never shown."""
 
     __slots__ = ("after", "before", "connect_s", "request")
@@ -57,7 +57,7 @@ class Head:
         return b"%b\r\nContent-Length: %d\r\n%b%b\r\n%b" % (self.before, len(body), self.after, trace, body)
 
 
-class _Looked(asyncio.Transport):
+class _RecordingTransport(asyncio.Transport):
     """Stands for a connection, and keeps what is written."""
 
     def __init__(self) -> None:
@@ -73,20 +73,20 @@ class _Looked(asyncio.Transport):
 
 async def head_of(
     session: aiohttp.ClientSession, url: URL, headers: Mapping[str, str], connect_s: float
-) -> Head | None:  # fmt: skip
+) -> RequestHead | None:  # fmt: skip
     """What aiohttp would send of a POST with these headers; None where this aiohttp is put together in another way, or
     refuses: then all goes by the session, which says why."""
     try:
         from aiohttp.http import StreamWriter
 
-        loop, looked = asyncio.get_running_loop(), _Looked()
+        loop, looked = asyncio.get_running_loop(), _RecordingTransport()
         request = aiohttp.ClientRequest(
             "POST", url, headers=headers, data=b"0", loop=loop, response_class=aiohttp.ClientResponse, session=session
         )
         writer = StreamWriter(looked, loop)  # type: ignore[arg-type]
         await writer.write_headers(f"POST {request.url.raw_path_qs} HTTP/1.1", request.headers)
         writer.send_headers()
-        head = Head(request, looked.written, connect_s)
+        head = RequestHead(request, looked.written, connect_s)
         _rehearsed(session.connector, head)
         return head
     except Exception as error:  # whatever another aiohttp raises
@@ -94,7 +94,7 @@ async def head_of(
         return None
 
 
-def _rehearsed(connector: Any, head: Head) -> None:
+def _rehearsed(connector: Any, head: RequestHead) -> None:
     """A connection is asked for, and taken over, as this aiohttp knows it: what is other than it was is seen before
     anything is paid. Raises whatever comes of that."""
     from aiohttp.client_proto import ResponseHandler
@@ -102,7 +102,7 @@ def _rehearsed(connector: Any, head: Head) -> None:
 
     inspect.signature(connector.connect).bind(head.request, [], aiohttp.ClientTimeout())
     theirs = ResponseHandler(asyncio.get_running_loop())
-    theirs.connection_made(_Looked())
+    theirs.connection_made(_RecordingTransport())
     known = all(hasattr(Connection, name) for name in ("protocol", "transport", "close"))
     if not known or theirs.should_close is not False or theirs.closed is None:
         raise TypeError("a connection is put together in another way")
@@ -111,20 +111,20 @@ def _rehearsed(connector: Any, head: Head) -> None:
         raise TypeError("a connection is closed in another way")
 
 
-class PreparedExchange:
+class PrebuiltExchange:
     """One such request on its way; leaving the block gives the connection back, or closes it when the body was not
     read, or the request not taken whole. Raises aiohttp's errors, as a session does."""
 
     __slots__ = ("_connection", "_head", "_long", "_pool", "_request", "_timeout_s", "_timer")
 
-    def __init__(self, pool: ConnectionPool, head: Head, body: bytes, trace: str, timeout_s: float) -> None:
+    def __init__(self, pool: ConnectionPool, head: RequestHead, body: bytes, trace: str, timeout_s: float) -> None:
         """``timeout_s`` bounds the exchange. Raises ``ValueError`` for a trace that would be more than one header."""
         self._pool, self._head, self._timeout_s = pool, head, timeout_s
         self._request = head.with_body(body, trace)
         self._long = len(self._request) >= _KERNEL_BYTES
         self._connection: HttpConnection | None = None
 
-    async def __aenter__(self) -> PreparedAnswer:
+    async def __aenter__(self) -> PrebuiltResponse:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._timeout_s
         connection = self._connection = self._pool.lend_rested() or await self._lent()
@@ -135,7 +135,7 @@ class PreparedExchange:
         except BaseException:
             self._leave(keep=False)
             raise
-        return PreparedAnswer(connection)
+        return PrebuiltResponse(connection)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -163,7 +163,7 @@ class PreparedExchange:
             self._pool.drop(connection)
 
 
-class PreparedAnswer:
+class PrebuiltResponse:
     """The answer to such a request, until its block is left."""
 
     __slots__ = ("_connection", "headers", "status")

@@ -11,8 +11,8 @@ import msgspec
 
 from actors.simulator import random_draws
 from actors.simulator.api import wire
-from actors.simulator.api.provider import Provider
-from actors.simulator.faults import Refusal
+from actors.simulator.api.provider import SimulatedProvider
+from actors.simulator.faults import ErrorResponse
 from actors.simulator.request import BadRequest
 from actors.simulator.token_buckets import rfc3339
 
@@ -31,10 +31,10 @@ class NoSuchBatch(LookupError):
     """No batch of this name, or not any more."""
 
 
-class QueueFull(Exception):
+class BatchQueueFull(Exception):
     """The account has too many requests in batches already."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: ErrorResponse) -> None:
         super().__init__(refusal.message)
         self.refusal = refusal
 
@@ -48,7 +48,7 @@ class _Create(msgspec.Struct):
     requests: list[_Row]
 
 
-class Batch(msgspec.Struct, kw_only=True):
+class SimulatedBatch(msgspec.Struct, kw_only=True):
     """One message batch and what has been made of it."""
 
     name: str
@@ -82,16 +82,16 @@ class Batch(msgspec.Struct, kw_only=True):
         }
 
 
-class Batches:
+class SimulatedBatchStore:
     """The message batches of one simulated provider."""
 
-    def __init__(self, provider: Provider) -> None:
+    def __init__(self, provider: SimulatedProvider) -> None:
         self._provider = provider
-        self._all: dict[str, Batch] = {}
+        self._all: dict[str, SimulatedBatch] = {}
         self._created = 0
 
-    def create(self, body: bytes, now_s: float) -> Batch:
-        """A new batch of the requests in this body. Raises ``BadRequest``, ``QueueFull``."""
+    def create(self, body: bytes, now_s: float) -> SimulatedBatch:
+        """A new batch of the requests in this body. Raises ``BadRequest``, ``BatchQueueFull``."""
         try:
             rows = msgspec.json.decode(body, type=_Create).requests
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -113,7 +113,7 @@ class Batches:
         name = random_draws.name("msgbatch_sim", settings.seed, named, number)
         counts = dict.fromkeys(_COUNTS, 0) | {"processing": len(rows)}
         rows = _shuffled(rows, named)
-        batch = Batch(
+        batch = SimulatedBatch(
             name=name, number=number, created_s=now_s, ends_s=now_s + takes_s, rows=rows, counts=counts,
             requests=len(rows),
         )  # fmt: skip
@@ -124,13 +124,13 @@ class Batches:
         return batch
 
     def _see_room(self, requests: int) -> None:
-        """The account's queue takes so many more. Raises ``QueueFull``."""
+        """The account's queue takes so many more. Raises ``BatchQueueFull``."""
         most = self._provider.settings.batch_queue
         waiting = sum(len(batch.rows) for batch in self._all.values())
         if most is not None and waiting + requests > most:
             said = f"Your account has hit a rate limit: at most {most} requests may wait in message batches"
             wait_s = self._provider.settings.throttled_retry_after_s
-            raise QueueFull(Refusal(429, "rate_limit_error", said, retry_after_s=wait_s))
+            raise BatchQueueFull(ErrorResponse(429, "rate_limit_error", said, retry_after_s=wait_s))
 
     def _forget(self) -> None:
         while len(self._all) >= BATCHES_MAX:
@@ -139,14 +139,14 @@ class Batches:
                 raise BadRequest(f"at most {BATCHES_MAX} batches may be in progress")
             del self._all[oldest]
 
-    def get(self, name: str) -> Batch:
+    def get(self, name: str) -> SimulatedBatch:
         """The batch of this name. Raises ``NoSuchBatch``."""
         try:
             return self._all[name]
         except KeyError:
             raise NoSuchBatch(name) from None
 
-    def page(self, limit: int, before: str | None, after: str | None) -> tuple[list[Batch], bool]:
+    def page(self, limit: int, before: str | None, after: str | None) -> tuple[list[SimulatedBatch], bool]:
         """Batches, the newest first, and whether there are more in that direction."""
         newest = list(reversed(self._all.values()))
         names = [batch.name for batch in newest]
@@ -165,14 +165,14 @@ class Batches:
             raise BadRequest(f"Message Batch {name} is still processing; cancel it and wait until it has ended")
         del self._all[name]
 
-    def cancel(self, name: str, now_s: float) -> Batch:
+    def cancel(self, name: str, now_s: float) -> SimulatedBatch:
         """Ask a batch to stop; it ends with the next step. One that has ended stays as it is."""
         batch = self.get(name)
         if batch.ended_s is None and batch.cancelled_s is None:
             batch.cancelled_s = now_s
         return batch
 
-    def advance(self, batch: Batch, now_s: float, rows_max: int) -> bool:
+    def advance(self, batch: SimulatedBatch, now_s: float, rows_max: int) -> bool:
         """Work off what is due by now, at most ``rows_max`` rows. True: there is more due at once."""
         if batch.ended_s is not None:
             return False
@@ -191,12 +191,12 @@ class Batches:
             batch.rows = []
         return False
 
-    def _due(self, batch: Batch, now_s: float) -> int:
+    def _due(self, batch: SimulatedBatch, now_s: float) -> int:
         if now_s >= batch.ends_s:
             return len(batch.rows)
         return int(len(batch.rows) * (now_s - batch.created_s) / (batch.ends_s - batch.created_s))
 
-    def _result(self, row: _Row, batch: Batch, now_s: float) -> bytes:
+    def _result(self, row: _Row, batch: SimulatedBatch, now_s: float) -> bytes:
         settings = self._provider.settings
         if settings.batch_expired:
             named = random_draws.identity(row.custom_id.encode())
@@ -210,13 +210,13 @@ class Batches:
         return _line(row, batch, "succeeded", {"message": outcome.message("batch")})
 
 
-def _in_a_batch(refusal: Refusal) -> Refusal:
+def _in_a_batch(refusal: ErrorResponse) -> ErrorResponse:
     """A result line has no status and no type for a request too large: it says invalid_request_error."""
     known = refusal.error_type != "request_too_large"
     return refusal if known else msgspec.structs.replace(refusal, error_type="invalid_request_error")
 
 
-def _line(row: _Row, batch: Batch, kind: str, more: dict[str, Any]) -> bytes:
+def _line(row: _Row, batch: SimulatedBatch, kind: str, more: dict[str, Any]) -> bytes:
     batch.counts["processing"] -= 1
     batch.counts[kind] += 1
     return wire.encoded({"custom_id": row.custom_id, "result": {"type": kind} | more})

@@ -10,24 +10,24 @@ import msgspec
 
 from actors.simulator import random_draws
 from actors.simulator.api import wire
-from actors.simulator.api.reasoner import Answer, Reasoner
-from actors.simulator.counters import Memory, Tally
-from actors.simulator.faults import CREDIT, Fault, Refusal, drawn, filled
+from actors.simulator.api.reasoner import Reasoner, SimulatedAnswer
+from actors.simulator.counters import IdentityCounter, ProviderCounters
+from actors.simulator.faults import CREDIT, ErrorResponse, SimulatedFault, drawn, filled
 from actors.simulator.reasoning.skills import SKILLS, Skill
-from actors.simulator.request import Ask, BadRequest, read
+from actors.simulator.request import BadRequest, ParsedRequest, read
 from actors.simulator.settings import SimulatorSettings, changed
-from actors.simulator.token_buckets import Buckets, Credit, next_month
+from actors.simulator.token_buckets import AccountBuckets, AccountCredit, next_month
 
 NUSD_PER_USD = 1_000_000_000
 
 
-class Outcome(msgspec.Struct, gc=False):
+class RequestOutcome(msgspec.Struct, gc=False):
     """What becomes of one request."""
 
-    ask: Ask | None
-    refusal: Refusal | None
-    answer: Answer | None
-    fault: Fault | None
+    ask: ParsedRequest | None
+    refusal: ErrorResponse | None
+    answer: SimulatedAnswer | None
+    fault: SimulatedFault | None
     """What goes wrong on the way, if anything; one of form ``status`` has become ``refusal``."""
     latency_s: float
     """From the request to the whole answer, seconds."""
@@ -43,7 +43,7 @@ class Outcome(msgspec.Struct, gc=False):
         return wire.message(self.answer, self.ask, self.message_id, tier)
 
 
-class Provider:
+class SimulatedProvider:
     """Decides and counts. One for each simulated provider, used from one thread."""
 
     def __init__(
@@ -51,12 +51,12 @@ class Provider:
     ) -> None:
         """``skills`` are the reasoner's; the settings' defaults answer at once, without faults or limits."""
         self.settings = settings or SimulatorSettings()
-        self.tally = Tally()
+        self.tally = ProviderCounters()
         self._skills = skills
-        self._bodies = Memory(self.settings.remembered_max)
-        self._texts = Memory(self.settings.remembered_max)
-        self._users = Memory(self.settings.remembered_max)
-        self._last: tuple[bytes, Ask] | None = None
+        self._bodies = IdentityCounter(self.settings.remembered_max)
+        self._texts = IdentityCounter(self.settings.remembered_max)
+        self._users = IdentityCounter(self.settings.remembered_max)
+        self._last: tuple[bytes, ParsedRequest] | None = None
         """The request that was read last: samples of one question follow each other."""
         self._reasoner = self._new_reasoner()
         self._buckets = self._new_buckets()
@@ -65,12 +65,12 @@ class Provider:
     def _new_reasoner(self) -> Reasoner:
         return Reasoner(self.settings.seed, self.settings.error, self._skills)
 
-    def _new_buckets(self) -> Buckets:
-        return Buckets(self.settings)
+    def _new_buckets(self) -> AccountBuckets:
+        return AccountBuckets(self.settings)
 
-    def _new_credit(self) -> Credit:
+    def _new_credit(self) -> AccountCredit:
         usd = self.settings.credit_usd
-        return Credit(self.settings.credit_calls, None if usd is None else round(usd * NUSD_PER_USD))
+        return AccountCredit(self.settings.credit_calls, None if usd is None else round(usd * NUSD_PER_USD))
 
     def change(self, changes: dict[str, Any]) -> SimulatorSettings:
         """Change settings from now on. Limits named start full, credit named is what is left.
@@ -88,7 +88,7 @@ class Provider:
 
     # ------------------------------------------------------------------------------------- one request
 
-    def decide(self, body: bytes, now_s: float, batched: bool = False) -> Outcome:
+    def decide(self, body: bytes, now_s: float, batched: bool = False) -> RequestOutcome:
         """What becomes of this request. ``now_s``: seconds since the epoch. ``batched``: within a message batch,
         where neither limits nor faults of the connection apply."""
         tally, settings = self.tally, self.settings
@@ -97,7 +97,7 @@ class Provider:
             ask = self._read(body)
         except BadRequest as error:
             tally.bad_requests += 1
-            return _refused(None, Refusal(400, "invalid_request_error", str(error)))
+            return _refused(None, ErrorResponse(400, "invalid_request_error", str(error)))
         tally.named(ask.model)
         if ask.input_tokens > tally.largest_prompt_tokens:
             tally.largest_prompt_tokens = ask.input_tokens
@@ -126,22 +126,22 @@ class Provider:
             return _refused(ask, refusal, first_s, fault)
         return self._worked_out(ask, seen, first_s, fault)
 
-    def _read(self, body: bytes) -> Ask:
+    def _read(self, body: bytes) -> ParsedRequest:
         """The request. Raises ``BadRequest``."""
         last = self._last
         if last is None or last[0] != body:
             last = self._last = (body, read(body))
         return last[1]
 
-    def _refusal(self, ask: Ask, now_s: float, batched: bool) -> Refusal | None:
+    def _refusal(self, ask: ParsedRequest, now_s: float, batched: bool) -> ErrorResponse | None:
         """What the account, the model's name or a bound says against this request."""
         settings, tally = self.settings, self.tally
         if settings.models and ask.model not in settings.models:
-            return Refusal(404, "not_found_error", f"model: {ask.model}")
+            return ErrorResponse(404, "not_found_error", f"model: {ask.model}")
         window = settings.context_window
         if ask.input_tokens + ask.max_tokens > window:
             tally.prompts_too_long += 1
-            return Refusal(400, "invalid_request_error", _too_long(ask, window))
+            return ErrorResponse(400, "invalid_request_error", _too_long(ask, window))
         if self._credit.refused():
             tally.refused_credit += 1
             return CREDIT
@@ -150,15 +150,17 @@ class Provider:
             tally.throttled_by_limit += 1
         return limited
 
-    def _worked_out(self, ask: Ask, seen: int, first_s: float, fault: Fault | None) -> Outcome:
+    def _worked_out(
+        self, ask: ParsedRequest, seen: int, first_s: float, fault: SimulatedFault | None
+    ) -> RequestOutcome:
         """The answer, and what it cost. A connection that is reset before the work has cost nothing."""
         seed, tally = self.settings.seed, self.tally
         if fault is not None and not fault.worked:
-            return Outcome(ask, None, None, fault, first_s, first_s, "", 0.0)
+            return RequestOutcome(ask, None, None, fault, first_s, first_s, "", 0.0)
         answer = self._reasoner.answer(ask, self._texts.see(ask.text_id))
         if fault is not None and fault.form == "message":
             reason = "refusal" if fault.name == "refusal" else "end_turn"
-            answer = Answer("", 1, reason, None, answer.skill, answer.erred)
+            answer = SimulatedAnswer("", 1, reason, None, answer.skill, answer.erred)
         tally.worked += 1
         tally.input_tokens += ask.input_tokens
         tally.output_tokens += answer.output_tokens
@@ -166,7 +168,7 @@ class Provider:
         tally.skills[answer.skill] += 1
         self._buckets.made(answer.output_tokens)
         self._credit.spend(0 if self._credit.nusd is None else self._price_nusd(ask, answer))
-        return Outcome(
+        return RequestOutcome(
             ask=ask,
             refusal=None,
             answer=answer,
@@ -177,7 +179,7 @@ class Provider:
             cut_at=0.0 if fault is None else 0.1 + 0.8 * random_draws.draw(seed, ask.body_id, seen, random_draws.CUT),
         )
 
-    def _price_nusd(self, ask: Ask, answer: Answer) -> int:
+    def _price_nusd(self, ask: ParsedRequest, answer: SimulatedAnswer) -> int:
         settings = self.settings
         usd_by_million = (
             ask.input_tokens * settings.usd_per_mtok_input + answer.output_tokens * settings.usd_per_mtok_output
@@ -209,7 +211,7 @@ class Provider:
         """The face is done with the request, whatever became of it."""
         self.tally.in_flight -= 1
 
-    def delivered(self, ask: Ask) -> None:
+    def delivered(self, ask: ParsedRequest) -> None:
         """The whole answer was handed over."""
         tally = self.tally
         tally.complete_answers += 1
@@ -240,11 +242,13 @@ def _user(user_id: str) -> int:
     return random_draws.identity(user_id.encode("utf-8", "replace"))
 
 
-def _refused(ask: Ask | None, refusal: Refusal, latency_s: float = 0.0, fault: Fault | None = None) -> Outcome:
-    return Outcome(ask, refusal, None, fault, latency_s, latency_s, "", 0.0)
+def _refused(
+    ask: ParsedRequest | None, refusal: ErrorResponse, latency_s: float = 0.0, fault: SimulatedFault | None = None
+) -> RequestOutcome:
+    return RequestOutcome(ask, refusal, None, fault, latency_s, latency_s, "", 0.0)
 
 
-def _too_long(ask: Ask, window: int) -> str:
+def _too_long(ask: ParsedRequest, window: int) -> str:
     if ask.input_tokens > window:
         return f"prompt is too long: {ask.input_tokens} tokens > {window} maximum"
     return (

@@ -29,12 +29,12 @@ from typing import Any, Final
 import msgspec
 
 from actors.simulator import random_draws, tokenizer
-from actors.simulator.conversation import Scene
-from actors.simulator.reasoning.prompt_reader import Reading
+from actors.simulator.conversation import TurnContext
+from actors.simulator.reasoning.prompt_reader import ParsedPrompt
 from actors.simulator.reasoning.schema_text import inlined, spoken
 from actors.simulator.reasoning.skills import SKILLS, Skill, Thought
-from actors.simulator.reasoning.skills.tool_steps import Intent, act
-from actors.simulator.request import Ask
+from actors.simulator.reasoning.skills.tool_steps import PlannedStep, act
+from actors.simulator.request import ParsedRequest
 
 LOAD: Final = 0.0005
 LOAD_PER_KTOKEN: Final = 0.003
@@ -50,7 +50,7 @@ _NAME = re.compile(r"[^\W\d]\w*")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"()[]{}"))
 
 
-class Answer(msgspec.Struct, frozen=True, gc=False):
+class SimulatedAnswer(msgspec.Struct, frozen=True, gc=False):
     """What the reasoner says, cut to the bounds of the request."""
 
     text: str
@@ -105,21 +105,21 @@ class Reasoner:
         self._seed = seed
         self._error = error
         self._skills = skills
-        self._last: tuple[int, object, Reading, str, Thought] | None = None
+        self._last: tuple[int, object, ParsedPrompt, str, Thought] | None = None
         """The text that was thought about last: its samples are asked for one after another."""
-        self._right: tuple[Ask, Answer] | None = None
+        self._right: tuple[ParsedRequest, SimulatedAnswer] | None = None
         """The right answer to the request that was answered last."""
 
-    def answer(self, ask: Ask, seen: int) -> Answer:
+    def answer(self, ask: ParsedRequest, seen: int) -> SimulatedAnswer:
         """The answer to a request whose text was seen ``seen`` times before."""
         if ask.max_tokens == 0:  # the provider then only warms its prompt cache
-            return Answer("", 0, "max_tokens", None, "", False)
+            return SimulatedAnswer("", 0, "max_tokens", None, "", False)
         if ask.scene is not None and (intent := act(ask.scene)) is not None:
             return self._acted(ask, ask.scene, intent, seen)
         last = self._last
         if last is None or last[0] != ask.text_id or last[1] != ask.schema:
             text, schema = (ask.text, ask.schema) if ask.schema is not None else spoken(ask.text)
-            reading = Reading(text, ask.system, schema if schema is None else inlined(schema))
+            reading = ParsedPrompt(text, ask.system, schema if schema is None else inlined(schema))
             last = self._last = (ask.text_id, ask.schema, reading, *self._thought(reading))
         _, _, reading, skill, thought = last
         share = error_share(ask.text, ask.input_tokens) if self._error is None else self._error
@@ -130,7 +130,7 @@ class Reasoner:
             right = self._right = ask, self._bounded(thought.right, ask, skill, False)
         return right[1]
 
-    def _acted(self, ask: Ask, scene: Scene, intent: Intent, seen: int) -> Answer:
+    def _acted(self, ask: ParsedRequest, scene: TurnContext, intent: PlannedStep, seen: int) -> SimulatedAnswer:
         """The next turn of a conversation with tools."""
         share = error_share(ask.text, ask.input_tokens, len(scene.offers)) if self._error is None else self._error
         erred = share > 0 and random_draws.draw(self._seed, ask.text_id, seen, random_draws.ERROR) < share
@@ -145,17 +145,17 @@ class Reasoner:
             return self._bounded(deed.text, ask, "acts", erred)
         tokens = tokenizer.count(deed.name) + tokenizer.count(msgspec.json.encode(deed.given))
         if tokens > ask.max_tokens:
-            return Answer("", ask.max_tokens, "max_tokens", None, "acts", erred, deed.name)
-        return Answer("", tokens, "tool_use", None, "acts", erred, deed.name, deed.given)
+            return SimulatedAnswer("", ask.max_tokens, "max_tokens", None, "acts", erred, deed.name)
+        return SimulatedAnswer("", tokens, "tool_use", None, "acts", erred, deed.name, deed.given)
 
-    def _thought(self, reading: Reading) -> tuple[str, Thought]:
+    def _thought(self, reading: ParsedPrompt) -> tuple[str, Thought]:
         for name, skill in self._skills:
             thought = skill(reading)
             if thought is not None:
                 return name, thought
         return "", Thought(reading.text[:200])
 
-    def _mistaken(self, thought: Thought, reading: Reading, ask: Ask, seen: int) -> str:
+    def _mistaken(self, thought: Thought, reading: ParsedPrompt, ask: ParsedRequest, seen: int) -> str:
         at = random_draws.draw(self._seed, ask.text_id, seen, random_draws.FORM)
         wrong = [each for each in thought.wrong if each != thought.right]
         if thought.rambling != "" and not ask.tool and (at < FORM_SHARE or not wrong):
@@ -164,7 +164,7 @@ class Reasoner:
             return thought.right
         return wrong[int(random_draws.draw(self._seed, ask.text_id, seen, random_draws.CHOICE) * len(wrong))]
 
-    def _bounded(self, said: str, ask: Ask, skill: str, erred: bool) -> Answer:
+    def _bounded(self, said: str, ask: ParsedRequest, skill: str, erred: bool) -> SimulatedAnswer:
         if ask.prefill and said.startswith(ask.prefill):
             said = said[len(ask.prefill) :]
         reason: str = "tool_use" if ask.tool else "end_turn"
@@ -177,4 +177,4 @@ class Reasoner:
         if tokens > ask.max_tokens:
             said, reason, stopped_by = tokenizer.cut(said, ask.max_tokens), "max_tokens", None
             tokens = ask.max_tokens
-        return Answer(said, max(1, tokens), reason, stopped_by, skill, erred)
+        return SimulatedAnswer(said, max(1, tokens), reason, stopped_by, skill, erred)

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 
 from actors.simulator import tokenizer
-from actors.simulator.api.reasoner import Answer
-from actors.simulator.faults import Refusal
-from actors.simulator.request import Ask
+from actors.simulator.api.reasoner import SimulatedAnswer
+from actors.simulator.faults import ErrorResponse
+from actors.simulator.request import ParsedRequest
 
 STREAM_TOKENS = 8
 """Tokens that one event of a stream carries."""
@@ -21,7 +21,7 @@ def request_id(number: int, seed: int) -> str:
     return f"req_sim{seed:04x}{number:010x}"
 
 
-def content(answer: Answer, ask: Ask, message_id: str) -> list[dict[str, Any]]:
+def content(answer: SimulatedAnswer, ask: ParsedRequest, message_id: str) -> list[dict[str, Any]]:
     """The content blocks of a message; of an empty answer, none."""
     name = f"toolu_{message_id.removeprefix('msg_')}"
     if answer.tool:
@@ -35,7 +35,7 @@ def content(answer: Answer, ask: Ask, message_id: str) -> list[dict[str, Any]]:
     return [{"type": "text", "text": answer.text}] if answer.text else []
 
 
-def message(answer: Answer, ask: Ask, message_id: str, tier: str = "standard") -> dict[str, Any]:
+def message(answer: SimulatedAnswer, ask: ParsedRequest, message_id: str, tier: str = "standard") -> dict[str, Any]:
     """The whole message, as plain values."""
     refused = answer.stop_reason == "refusal"
     told: dict[str, Any] = {
@@ -64,7 +64,7 @@ def encoded(plain: Any) -> bytes:
     return _encode(plain)
 
 
-def error(refusal: Refusal, request: str | None) -> dict[str, Any]:
+def error(refusal: ErrorResponse, request: str | None) -> dict[str, Any]:
     """The body of an error response."""
     told: dict[str, Any] = {"type": refusal.error_type, "message": refusal.message}
     if refusal.error_code:

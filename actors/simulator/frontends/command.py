@@ -14,7 +14,7 @@ LOOPBACK: Final = "127.0.0.1"
 PORT_MAX: Final = 65_535
 
 
-class CannotListen(OSError):
+class ListenFailed(OSError):
     """The address is not to be had. One line that says why."""
 
 
@@ -32,10 +32,10 @@ def simulate(
     """Serve until SIGTERM or SIGINT, then close cleanly and return 0. Must run in the main thread.
 
     ``ready`` is given the URL as soon as connections are taken. Port 0 is any free one. Anybody who reaches the address
-    may use it and change its settings, so it is the loopback one unless another is asked for. Raises ``CannotListen``.
+    may use it and change its settings, so it is the loopback one unless another is asked for. Raises ``ListenFailed``.
     """
     if not 0 <= port <= PORT_MAX:  # uvloop would take it modulo 65536
-        raise CannotListen(f"cannot listen on {host} port {port}: a port is a number from 0 to {PORT_MAX}")
+        raise ListenFailed(f"cannot listen on {host} port {port}: a port is a number from 0 to {PORT_MAX}")
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_until_stopped(settings, host, port, ready))
     return 0
@@ -63,7 +63,7 @@ async def _until_stopped(
         server = await serve(settings, host, port)
     except OSError as error:
         reason = (error.strerror or str(error)).strip()
-        raise CannotListen(f"cannot listen on {host} port {port}: {reason}") from None
+        raise ListenFailed(f"cannot listen on {host} port {port}: {reason}") from None
     gc.freeze()  # what is alive now lives as long as the server: no collection needs to look at it again
     try:
         ready(server.url)

@@ -17,10 +17,10 @@ from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler
 
 from actors.simulator.api import wire
-from actors.simulator.api.provider import Provider
-from actors.simulator.faults import Refusal
+from actors.simulator.api.provider import SimulatedProvider
+from actors.simulator.faults import ErrorResponse
 from actors.simulator.frontends.http_batches import BatchRoutes
-from actors.simulator.frontends.http_delivery import Delivery, Whole
+from actors.simulator.frontends.http_delivery import ResponseDelivery, TrackedResponse
 from actors.simulator.reasoning.skills import SKILLS, Skill
 from actors.simulator.request import BadRequest, checked_for_counting
 from actors.simulator.settings import SettingsError, SimulatorSettings
@@ -32,21 +32,21 @@ CONNECTIONS_WAITING_MAX: Final = 4_096
 CLOSING_GRACE_S: Final = 0.1
 """How long an answer under way may take to end when the server closes."""
 
-_NO_KEY = Refusal(401, "authentication_error", "x-api-key header is required")
-_WRONG_KEY = Refusal(401, "authentication_error", "invalid x-api-key")
-_NO_VERSION = Refusal(400, "invalid_request_error", "anthropic-version: header is required")
-_TOO_LARGE = Refusal(413, "request_too_large", "Request exceeds the maximum size")
-_NOT_FOUND = Refusal(404, "not_found_error", "Not Found")
-_WRONG_METHOD = Refusal(405, "invalid_request_error", "Method Not Allowed")
+_NO_KEY = ErrorResponse(401, "authentication_error", "x-api-key header is required")
+_WRONG_KEY = ErrorResponse(401, "authentication_error", "invalid x-api-key")
+_NO_VERSION = ErrorResponse(400, "invalid_request_error", "anthropic-version: header is required")
+_TOO_LARGE = ErrorResponse(413, "request_too_large", "Request exceeds the maximum size")
+_NOT_FOUND = ErrorResponse(404, "not_found_error", "Not Found")
+_WRONG_METHOD = ErrorResponse(405, "invalid_request_error", "Method Not Allowed")
 _MODEL_BORN: Final = "2026-01-01T00:00:00Z"
 
 Route = Callable[[web.BaseRequest, bytes], Awaitable[web.StreamResponse]]
 
 
-class Face:
+class HttpApp:
     """Answers HTTP requests for one simulated provider."""
 
-    def __init__(self, provider: Provider) -> None:
+    def __init__(self, provider: SimulatedProvider) -> None:
         self.provider = provider
         self.batches = BatchRoutes(provider, self.told, self.refused)
         self._requests = 0
@@ -69,16 +69,16 @@ class Face:
 
     def told(self, plain: Any) -> web.StreamResponse:
         """A good response with this value as JSON."""
-        return Whole(wire.encoded(plain), self.headers(), None, 200)
+        return TrackedResponse(wire.encoded(plain), self.headers(), None, 200)
 
-    def refused(self, refusal: Refusal, limits: dict[str, str] | None = None) -> web.StreamResponse:
+    def refused(self, refusal: ErrorResponse, limits: dict[str, str] | None = None) -> web.StreamResponse:
         """An error response."""
         headers = self.headers()
         if limits:
             headers |= limits
         if refusal.retry_after_s is not None:
             headers["retry-after"] = str(refusal.retry_after_s)
-        return Whole(wire.encoded(wire.error(refusal, headers["request-id"])), headers, None, refusal.status)
+        return TrackedResponse(wire.encoded(wire.error(refusal, headers["request-id"])), headers, None, refusal.status)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
@@ -108,7 +108,7 @@ class Face:
             return self.refused(_TOO_LARGE)
         return await route(request, body)
 
-    def _gate(self, request: web.BaseRequest) -> Refusal | None:
+    def _gate(self, request: web.BaseRequest) -> ErrorResponse | None:
         """A key there must be, in either of the two headers, and the version of the interface."""
         headers = request.headers
         key = headers.get("x-api-key", "")
@@ -131,7 +131,7 @@ class Face:
                 if outcome.latency_s > 0:
                     await asyncio.sleep(outcome.latency_s)
                 return self.refused(outcome.refusal, limits)
-            return await Delivery(provider, request, outcome, self.headers() | limits).run()
+            return await ResponseDelivery(provider, request, outcome, self.headers() | limits).run()
         finally:
             provider.ended()
 
@@ -139,7 +139,7 @@ class Face:
         try:
             return self.told({"input_tokens": self.provider.count_tokens(checked_for_counting(body))})
         except BadRequest as error:
-            return self.refused(Refusal(400, "invalid_request_error", str(error)))
+            return self.refused(ErrorResponse(400, "invalid_request_error", str(error)))
 
     def _known_models(self) -> tuple[str, ...]:
         return self.provider.settings.models or ("sim",)
@@ -157,7 +157,7 @@ class Face:
     async def _model(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
         name = request.rel_url.path.removeprefix("/v1/models/")
         if name not in self._known_models():
-            return self.refused(Refusal(404, "not_found_error", f"model: {name}"))
+            return self.refused(ErrorResponse(404, "not_found_error", f"model: {name}"))
         return self.told(self._model_info(name))
 
     async def _stats(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
@@ -175,17 +175,17 @@ class Face:
             changes = msgspec.json.decode(body, type=dict[str, Any])
             return self.told(self.provider.change(changes).public())
         except (msgspec.DecodeError, SettingsError) as error:
-            return self.refused(Refusal(400, "invalid_request_error", str(error)))
+            return self.refused(ErrorResponse(400, "invalid_request_error", str(error)))
 
 
-class Server:
+class SimulatorServer:
     """A running simulated provider. ``url`` is what a client takes as its base URL."""
 
-    def __init__(self, provider: Provider, host: str = "127.0.0.1") -> None:
+    def __init__(self, provider: SimulatedProvider, host: str = "127.0.0.1") -> None:
         self.provider = provider
         self.url = ""
         self._host = host
-        self._face = Face(provider)
+        self._face = HttpApp(provider)
         self._runner: web.ServerRunner | None = None
 
     async def start(self, port: int = 0) -> None:
@@ -216,9 +216,9 @@ async def serve(
     host: str = "127.0.0.1",
     port: int = 0,
     skills: tuple[tuple[str, Skill], ...] = SKILLS,
-) -> Server:
+) -> SimulatorServer:
     """Start a simulated provider on the running event loop. Raises ``OSError`` where the address is not to be had."""
-    server = Server(Provider(settings, skills), host)
+    server = SimulatorServer(SimulatedProvider(settings, skills), host)
     await server.start(port)
     return server
 

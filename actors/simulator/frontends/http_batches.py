@@ -7,9 +7,16 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from actors.simulator.api.batches import LIST_DEFAULT, LIST_MAX, Batch, Batches, NoSuchBatch, QueueFull
-from actors.simulator.api.provider import Provider
-from actors.simulator.faults import CREDIT, Refusal
+from actors.simulator.api.batches import (
+    LIST_DEFAULT,
+    LIST_MAX,
+    BatchQueueFull,
+    NoSuchBatch,
+    SimulatedBatch,
+    SimulatedBatchStore,
+)
+from actors.simulator.api.provider import SimulatedProvider
+from actors.simulator.faults import CREDIT, ErrorResponse
 from actors.simulator.request import BadRequest
 
 PATH: Final = "/v1/messages/batches"
@@ -25,13 +32,13 @@ class BatchRoutes:
 
     def __init__(
         self,
-        provider: Provider,
+        provider: SimulatedProvider,
         told: Callable[[Any], web.StreamResponse],
-        refused: Callable[[Refusal], web.StreamResponse],
+        refused: Callable[[ErrorResponse], web.StreamResponse],
     ) -> None:
         """``told`` and ``refused`` make responses of a plain value and of a refusal."""
         self._provider = provider
-        self._batches = Batches(provider)
+        self._batches = SimulatedBatchStore(provider)
         self._told = told
         self._refused = refused
         self._workers: set[asyncio.Task[None]] = set()
@@ -63,13 +70,13 @@ class BatchRoutes:
         try:
             return action(request, body, name)
         except NoSuchBatch as missing:
-            return self._refused(Refusal(404, "not_found_error", f"Message Batch {missing} not found"))
-        except QueueFull as full:
+            return self._refused(ErrorResponse(404, "not_found_error", f"Message Batch {missing} not found"))
+        except BatchQueueFull as full:
             return self._refused(full.refusal)
         except BadRequest as error:
-            return self._refused(Refusal(400, "invalid_request_error", str(error)))
+            return self._refused(ErrorResponse(400, "invalid_request_error", str(error)))
 
-    def _plain(self, batch: Batch, request: web.BaseRequest) -> dict[str, Any]:
+    def _plain(self, batch: SimulatedBatch, request: web.BaseRequest) -> dict[str, Any]:
         return batch.plain(f"{request.scheme}://{request.host}")
 
     def _create(self, request: web.BaseRequest, body: bytes, name: str) -> web.StreamResponse:
@@ -81,7 +88,7 @@ class BatchRoutes:
         worker.add_done_callback(self._workers.discard)
         return self._told(self._plain(batch, request))
 
-    async def _work(self, batch: Batch) -> None:
+    async def _work(self, batch: SimulatedBatch) -> None:
         while batch.ended_s is None:
             more = self._batches.advance(batch, time.time(), ROWS_AT_ONCE)
             await asyncio.sleep(0 if more else STEP_S)

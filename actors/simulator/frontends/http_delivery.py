@@ -9,7 +9,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from actors.simulator.api import wire
-from actors.simulator.api.provider import Outcome, Provider
+from actors.simulator.api.provider import RequestOutcome, SimulatedProvider
 
 DRIPS: Final = 20
 """In how many pieces a slow drip gives its answer."""
@@ -17,7 +17,7 @@ _RESET_NOW = struct.pack("ii", 1, 0)  # linger on, for no time: closing sends a 
 _WEB_PAGE = b"<!doctype html><html><head><title>Gateway</title></head><body><h1>One moment, please</h1></body></html>"
 
 
-class Whole(web.Response):
+class TrackedResponse(web.Response):
     """A response that tells when its last byte was handed to the connection."""
 
     def __init__(self, body: bytes, headers: dict[str, str], written: Callable[[], None] | None, status: int) -> None:
@@ -32,10 +32,12 @@ class Whole(web.Response):
             told()
 
 
-class Delivery:
+class ResponseDelivery:
     """Delivers one outcome that has an answer or a fault, and reports to the provider what arrived whole."""
 
-    def __init__(self, provider: Provider, request: web.BaseRequest, outcome: Outcome, headers: dict[str, str]) -> None:
+    def __init__(
+        self, provider: SimulatedProvider, request: web.BaseRequest, outcome: RequestOutcome, headers: dict[str, str]
+    ) -> None:
         self._provider = provider
         self._request = request
         self._outcome = outcome
@@ -62,15 +64,15 @@ class Delivery:
             await asyncio.sleep(outcome.latency_s)
         if form == "wrong_type":
             page = {**self._headers, "content-type": "text/html; charset=utf-8"}
-            return Whole(_WEB_PAGE, page, None, 200)
+            return TrackedResponse(_WEB_PAGE, page, None, 200)
         body = wire.encoded(outcome.message())
         if form == "truncated":
             return await self._truncated(body)
         if form == "invalid_json":
-            return Whole(body[: self._cut(body)] + b"\x00<cut>", self._headers, None, 200)
+            return TrackedResponse(body[: self._cut(body)] + b"\x00<cut>", self._headers, None, 200)
         if form == "slow_drip":
             return await self._drip(body)
-        return Whole(body, self._headers, self._delivered, 200)
+        return TrackedResponse(body, self._headers, self._delivered, 200)
 
     def _cut(self, body: bytes) -> int:
         return max(1, int(len(body) * self._outcome.cut_at))

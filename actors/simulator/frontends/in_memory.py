@@ -8,8 +8,8 @@ from typing import Final
 
 from actors.providers.messages.rate_limit_headers import rate_limits
 from actors.simulator.api import wire
-from actors.simulator.api.provider import Outcome, Provider
-from actors.simulator.faults import Refusal
+from actors.simulator.api.provider import RequestOutcome, SimulatedProvider
+from actors.simulator.faults import ErrorResponse
 from actors.simulator.frontends.in_memory_batches import SimulatedBatches
 from actors.simulator.reasoning.skills import SKILLS, Skill
 from actors.simulator.request import BadRequest
@@ -41,7 +41,7 @@ class SimulatedModel:
     ) -> None:
         """``clock`` gives seconds since the epoch, for rate limits; a test hands in its own."""
         self.settings = settings or SimulatorSettings()
-        self.provider = Provider(self.settings, skills)
+        self.provider = SimulatedProvider(self.settings, skills)
         self.endpoint = f"sim:{self.settings.answers_hash()}"
         self.rate: RateLimits | None = None
         """The rate limits as the last answer told them; None without limits."""
@@ -79,13 +79,13 @@ class SimulatedModel:
         finally:
             provider.ended()
 
-    def _wait_s(self, outcome: Outcome) -> float:
+    def _wait_s(self, outcome: RequestOutcome) -> float:
         form = outcome.fault.form if outcome.fault and outcome.refusal is None else ""
         if form == "hang":
             return max(self.settings.hang_s, outcome.latency_s)
         return outcome.latency_s + (self.settings.drip_s if form == "slow_drip" else 0.0)
 
-    def _told(self, outcome: Outcome, progress: Callable[[int], None] | None) -> Reply | Failure:
+    def _told(self, outcome: RequestOutcome, progress: Callable[[int], None] | None) -> Reply | Failure:
         if outcome.refusal is not None:
             return failure_of(outcome.refusal)
         assert outcome.ask is not None
@@ -112,7 +112,7 @@ class SimulatedModel:
         """Nothing is held."""
 
 
-def failure_of(refusal: Refusal) -> Failure:
+def failure_of(refusal: ErrorResponse) -> Failure:
     """The failure that an error response of the provider is."""
     return Failure(
         kind=classify(refusal.status, refusal.error_type, refusal.message, refusal.error_code),

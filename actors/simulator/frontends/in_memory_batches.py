@@ -8,16 +8,16 @@ from typing import Final
 
 import msgspec
 
-from actors.ports.message_batches import Row, Standing
+from actors.ports.message_batches import BatchRequest, BatchStatus
 from actors.providers.messages.batch_results import read_result
-from actors.simulator.api.batches import Batch, Batches, NoSuchBatch, QueueFull
-from actors.simulator.api.provider import Provider
-from actors.simulator.faults import CREDIT, Refusal
+from actors.simulator.api.batches import BatchQueueFull, NoSuchBatch, SimulatedBatch, SimulatedBatchStore
+from actors.simulator.api.provider import SimulatedProvider
+from actors.simulator.faults import CREDIT, ErrorResponse
 from actors.simulator.request import BadRequest
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 
-FailureOf = Callable[[Refusal], Failure]
+FailureOf = Callable[[ErrorResponse], Failure]
 
 
 class _Request(msgspec.Struct, gc=False):
@@ -26,36 +26,38 @@ class _Request(msgspec.Struct, gc=False):
 
 
 class SimulatedBatches:
-    """``actors.ports.message_batches.Batches`` of a provider in this process. ``clock`` gives seconds since 1970."""
+    """``actors.ports.message_batches.MessageBatches`` of a provider in this process. ``clock`` gives seconds since
+    1970.
+    """
 
-    def __init__(self, provider: Provider, clock: Callable[[], float], failure_of: FailureOf) -> None:
+    def __init__(self, provider: SimulatedProvider, clock: Callable[[], float], failure_of: FailureOf) -> None:
         self._provider = provider
-        self._batches = Batches(provider)
+        self._batches = SimulatedBatchStore(provider)
         self._clock = clock
         self._failure_of = failure_of
 
-    async def submit(self, rows: Sequence[Row], timeout_s: float) -> str | Failure:
+    async def submit(self, rows: Sequence[BatchRequest], timeout_s: float) -> str | Failure:
         """Make a batch of these."""
         if self._provider.out_of_credit:
             return self._failure_of(CREDIT)
         body = msgspec.json.encode({"requests": [_Request(row.custom_id, msgspec.Raw(row.body)) for row in rows]})
         try:
             return self._batches.create(body, self._clock()).name
-        except QueueFull as full:
+        except BatchQueueFull as full:
             return self._failure_of(full.refusal)
         except BadRequest as error:
-            return self._failure_of(Refusal(400, "invalid_request_error", str(error)))
+            return self._failure_of(ErrorResponse(400, "invalid_request_error", str(error)))
 
-    async def listed(self, since: str, not_before_s: float, batches_max: int) -> list[Standing] | Failure:
+    async def listed(self, since: str, not_before_s: float, batches_max: int) -> list[BatchStatus] | Failure:
         """The batches of this process, newest first."""
-        found: list[Standing] = []
+        found: list[BatchStatus] = []
         for batch in self._batches.page(batches_max, None, None)[0]:
             if batch.name == since or batch.created_s < not_before_s:
                 break
             found.append(self._standing(batch))
         return found
 
-    async def look(self, name: str) -> Standing | Failure:
+    async def look(self, name: str) -> BatchStatus | Failure:
         """How a batch stands. One that is unknown died with the process that simulated it: LOST, not refused."""
         try:
             return self._standing(self._batches.get(name))
@@ -86,10 +88,10 @@ class SimulatedBatches:
     async def close(self) -> None:
         """Nothing is held."""
 
-    def _standing(self, batch: Batch) -> Standing:
+    def _standing(self, batch: SimulatedBatch) -> BatchStatus:
         while self._batches.advance(batch, self._clock(), _ROWS_AT_ONCE):
             pass
-        return Standing(batch.name, batch.ended_s is not None, batch.requests, batch.created_s)
+        return BatchStatus(batch.name, batch.ended_s is not None, batch.requests, batch.created_s)
 
 
 _ROWS_AT_ONCE: Final = 1_000

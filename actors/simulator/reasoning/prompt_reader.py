@@ -35,7 +35,7 @@ _ROLES: Final = _QUESTION | _OPTIONS | _INSTRUCTION
 _NO_MATERIAL: Final = _ROLES | {"example", "examples"}
 
 
-class Part(NamedTuple):
+class PromptPart(NamedTuple):
     """A named piece of the request: a tag's content, or what follows a heading."""
 
     name: str
@@ -46,7 +46,7 @@ class Part(NamedTuple):
 _PARTED: Final = frozenset({"instruction", "low", "material", "options_text", "parts", "question"})
 
 
-class Reading:
+class ParsedPrompt:
     """One request as the reasoner understands it. Not changed once made; what it says is worked out when first asked
     for: its parts together, its words one by one."""
 
@@ -150,19 +150,19 @@ class Reading:
         return zlib.crc32(candidate.encode(), zlib.crc32(self.text.encode("utf-8", "replace")))
 
 
-class _Found(NamedTuple):
+class _FoundPart(NamedTuple):
     lead: list[str]
-    parts: list[Part]
+    parts: list[PromptPart]
 
 
-def _untagged(text: str, depth: int = 0) -> tuple[str, list[Part]]:
+def _untagged(text: str, depth: int = 0) -> tuple[str, list[PromptPart]]:
     """The text outside of tags, and the tags' contents; of tags within tags, the innermost."""
     if "</" not in text or depth == _TAG_DEPTH_MAX:
         return text, []
     closings: dict[str, list[int]] = {}
     for closing in _CLOSE.finditer(text):
         closings.setdefault(closing[1], []).append(closing.start())
-    parts: list[Part] = []
+    parts: list[PromptPart] = []
     outside: list[str] = []
     at = 0
     for opening in _OPEN.finditer(text):
@@ -175,11 +175,11 @@ def _untagged(text: str, depth: int = 0) -> tuple[str, list[Part]]:
         at = ends[nearest] + len(opening[1]) + 3
         name = opening[1].lower().replace("_", " ")
         inner = _untagged(content, depth + 1)[1] if name not in _QUESTION else []
-        parts.extend(inner or [Part(name, " ".join(_ATTRIBUTE.findall(opening[2] or "")), content)])
+        parts.extend(inner or [PromptPart(name, " ".join(_ATTRIBUTE.findall(opening[2] or "")), content)])
     return "\n".join([*outside, text[at:]]), parts
 
 
-def _fielded(frame: str) -> _Found:
+def _fielded(frame: str) -> _FoundPart:
     """The lines before any heading, and what each heading opens. A closing instruction belongs to the former."""
     lead: list[str] = []
     parts: list[list[Any]] = []
@@ -195,7 +195,7 @@ def _fielded(frame: str) -> _Found:
             lead.append(line)
         blank = not line.strip()
     _give_back(lead, parts)
-    return _Found(lead, [Part(name, title, "\n".join(text).strip()) for name, title, text in parts])
+    return _FoundPart(lead, [PromptPart(name, title, "\n".join(text).strip()) for name, title, text in parts])
 
 
 def _opens(name: str, line: str, parts: list[list[Any]], blank: bool) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from actors.simulator.reasoning.prompt_reader import Reading
+from actors.simulator.reasoning.prompt_reader import ParsedPrompt
 
 
 class Thought(NamedTuple):
@@ -19,5 +19,5 @@ class Thought(NamedTuple):
     rambling: str | None = None
 
 
-Skill = Callable[[Reading], Thought | None]
+Skill = Callable[[ParsedPrompt], Thought | None]
 """A pure function from a reading to an answer, or to None where the request asks for something else."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Final
 
-from actors.simulator.reasoning.prompt_reader import Reading
+from actors.simulator.reasoning.prompt_reader import ParsedPrompt
 from actors.simulator.reasoning.thought import Thought
 
 _EXPRESSION = r"([-+(]{0,20}\d[\d\s.,+\-*/^%()×÷]{0,200})"
@@ -32,7 +32,7 @@ _OPERATORS: Final[dict[type[ast.operator], Callable[[Fraction, Fraction], Fracti
 }
 
 
-def count(reading: Reading) -> Thought | None:
+def count(reading: ParsedPrompt) -> Thought | None:
     """The value of the expression that the question asks for."""
     asked = f"{reading.question}\n{reading.instruction}"
     if not any(sign in asked for sign in "+-*/^%×÷"):

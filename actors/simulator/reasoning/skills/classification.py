@@ -4,7 +4,7 @@ import functools
 import re
 from typing import Final, NamedTuple
 
-from actors.simulator.reasoning.prompt_reader import Reading
+from actors.simulator.reasoning.prompt_reader import ParsedPrompt
 from actors.simulator.reasoning.text import all_words, sentences, words
 from actors.simulator.reasoning.thought import Thought
 
@@ -52,7 +52,7 @@ UNSURE_SHARE: Final = 0.3
 OPTION_WORDS_MAX: Final = 6
 
 
-class Option(NamedTuple):
+class AnswerOption(NamedTuple):
     """An answer that the request allows, its name in lower case, and the words that speak for it."""
 
     name: str
@@ -60,41 +60,41 @@ class Option(NamedTuple):
     words: frozenset[str]
 
 
-class Options:
+class AnswerOptions:
     """The answers that a request allows: all of them, and whether they are yes, no and unsure in its own words."""
 
     __slots__ = ("all", "polar", "words")
 
-    def __init__(self, options: list[Option]) -> None:
+    def __init__(self, options: list[AnswerOption]) -> None:
         self.all = options if len(options) > 1 else []
         self.polar = polar(self.all)
         self.words: frozenset[str] = frozenset().union(*(each.words for each in self.all))
 
 
-def option(name: str, text: str = "") -> Option:
+def option(name: str, text: str = "") -> AnswerOption:
     """An allowed answer by its name and by what is said of it."""
     said = f"{name} {text}" if text else name
-    return Option(name, name.lower(), words(said) or all_words(said))
+    return AnswerOption(name, name.lower(), words(said) or all_words(said))
 
 
-def options_of(reading: Reading) -> Options:
+def options_of(reading: ParsedPrompt) -> AnswerOptions:
     """The answers that a request allows; of a request that names none, an empty set."""
     if reading.options_text:
         lines = [line for line in reading.options_text.split("\n") if line.strip()]
-        return Options(_listed(lines) if len(lines) > 1 else _inline(reading.options_text))
+        return AnswerOptions(_listed(lines) if len(lines) > 1 else _inline(reading.options_text))
     lettered = _lettered(reading.text)
     if lettered:
-        return Options(lettered)
+        return AnswerOptions(lettered)
     low = reading.low
     if not (" or " in low or "," in low or ":" in low or "/" in low or "|" in low or " or " in reading.question):
         return NO_OPTIONS  # what names several answers parts them by one of these
     lead, found = _named(reading.instruction, reading.question)
     listed = _bulleted(f"{reading.system}\n{reading.text}", lead) if lead else []
-    return Options(listed) if listed else found
+    return AnswerOptions(listed) if listed else found
 
 
 @functools.lru_cache(maxsize=256)
-def _named(instruction: str, question: str) -> tuple[str, Options]:
+def _named(instruction: str, question: str) -> tuple[str, AnswerOptions]:
     """The answers that an instruction names in a row; and its lead into a list below it, where there is one.
 
     Remembered for the last few instructions, since many calls share one.
@@ -105,27 +105,27 @@ def _named(instruction: str, question: str) -> tuple[str, Options]:
     if named and not lead:
         found = _inline(named[2])
         if len(found) > 1:
-            return "", Options(found)
+            return "", AnswerOptions(found)
     for pattern, parting in ((_AS, _PARTED), (_SAY, _OR), (_ONE_OF, _PARTED), (_IS_IT, _OR)):
         for match in pattern.finditer(asked):
             found = _inline(match[1]) if parting.search(match[1]) else []
             if len(found) > 1:
-                return lead, Options(found)
-    return lead, Options([])
+                return lead, AnswerOptions(found)
+    return lead, AnswerOptions([])
 
 
-def _described(text: str) -> Option:
+def _described(text: str) -> AnswerOption:
     described = _DESCRIBED.match(text)
     name = (described[1] if described else text).strip().strip("\"'`*[]<>").strip()
     return option(name, described[2] if described else "")
 
 
-def _listed(lines: list[str]) -> list[Option]:
+def _listed(lines: list[str]) -> list[AnswerOption]:
     found = [_described((match[1] if (match := _BULLET.match(line)) else line).strip()) for line in lines]
     return [each for each in found if each.name and len(each.name.split()) <= OPTION_WORDS_MAX]
 
 
-def _inline(text: str) -> list[Option]:
+def _inline(text: str) -> list[AnswerOption]:
     text = re.split(r"\.(?:\s|$)", text.strip(), maxsplit=1)[0].strip("[]{} ")
     names = [each.strip().strip("\"'`*").strip() for each in _SPLIT.split(text)]
     names = [re.sub(r"^(?:either|or|and)\s+", "", each) for each in names if each]
@@ -134,7 +134,7 @@ def _inline(text: str) -> list[Option]:
     return [option(each) for each in dict.fromkeys(names) if each]
 
 
-def _bulleted(text: str, after: str) -> list[Option]:
+def _bulleted(text: str, after: str) -> list[AnswerOption]:
     """The list lines that follow a lead such as "one of these labels:"."""
     at = text.find(after)
     lines: list[str] = []
@@ -146,17 +146,17 @@ def _bulleted(text: str, after: str) -> list[Option]:
     return _listed(lines)
 
 
-def _lettered(text: str) -> list[Option]:
+def _lettered(text: str) -> list[AnswerOption]:
     if not ("A)" in text or "A." in text or "A:" in text):
         return []
-    found: list[Option] = []
+    found: list[AnswerOption] = []
     for letter, said in _LETTERED.findall(text):
         if letter == chr(ord("A") + len(found)):
-            found.append(Option(letter, letter.lower(), words(said) or all_words(said)))
+            found.append(AnswerOption(letter, letter.lower(), words(said) or all_words(said)))
     return found if len(found) > 1 else []
 
 
-def spoken_share(reading: Reading, without: frozenset[str] = frozenset()) -> float:
+def spoken_share(reading: ParsedPrompt, without: frozenset[str] = frozenset()) -> float:
     """How much of the question the material speaks of: the share of its telling words; 0 where it has none."""
     asked = reading.question_words - without
     if not asked or not reading.material:
@@ -164,7 +164,7 @@ def spoken_share(reading: Reading, without: frozenset[str] = frozenset()) -> flo
     return len(asked & reading.material_words) / len(asked)
 
 
-def judged(reading: Reading, without: frozenset[str] = frozenset()) -> bool:
+def judged(reading: ParsedPrompt, without: frozenset[str] = frozenset()) -> bool:
     """Does the material speak of the question? Enough of its words, and two of them in one sentence."""
     if spoken_share(reading, without) < YES_SHARE:
         return False
@@ -173,7 +173,7 @@ def judged(reading: Reading, without: frozenset[str] = frozenset()) -> bool:
     return needed < 2 or any(len(asked & words(each)) >= needed for each in sentences(reading.material))
 
 
-def polar(options: list[Option]) -> tuple[str, str, str] | None:
+def polar(options: list[AnswerOption]) -> tuple[str, str, str] | None:
     """Yes, no and unsure, in the request's own words, where its options are such; unsure may be empty."""
     if len(options) > 3:
         return None
@@ -187,10 +187,10 @@ def polar(options: list[Option]) -> tuple[str, str, str] | None:
     return None
 
 
-NO_OPTIONS: Final = Options([])
+NO_OPTIONS: Final = AnswerOptions([])
 
 
-def chosen(reading: Reading, options: Options) -> str:
+def chosen(reading: ParsedPrompt, options: AnswerOptions) -> str:
     """The option that the material speaks for most."""
     if options.polar:
         yes, no, unsure = options.polar
@@ -214,7 +214,7 @@ def chosen(reading: Reading, options: Options) -> str:
     return found[0] if len(found) == 1 else max(found, key=reading.tie)
 
 
-def choose(reading: Reading) -> Thought | None:
+def choose(reading: ParsedPrompt) -> Thought | None:
     """One of the answers that the request allows."""
     options = options_of(reading)
     if not options.all:
@@ -223,7 +223,7 @@ def choose(reading: Reading) -> Thought | None:
     return Thought(right, tuple([each.name for each in options.all if each.name != right]))
 
 
-def rate(reading: Reading) -> Thought | None:
+def rate(reading: ParsedPrompt) -> Thought | None:
     """A number within the range that the request names: the share of the question that the material speaks of."""
     if not any(word in reading.low for word in _RATING_WORDS):
         return None

@@ -8,7 +8,7 @@ in the question that code can look for. Nothing is known of the material but wha
 import re
 from typing import Final
 
-from actors.simulator.reasoning.prompt_reader import Reading
+from actors.simulator.reasoning.prompt_reader import ParsedPrompt
 from actors.simulator.reasoning.skills.line_counts import counted
 from actors.simulator.reasoning.thought import Thought
 
@@ -45,7 +45,7 @@ print(len(parts), "parts,", len(notes), "of them say something")
 {end}"""
 
 
-def program(reading: Reading) -> Thought | None:
+def program(reading: ParsedPrompt) -> Thought | None:
     """The next piece, in the fence that the request shows."""
     said = f"{reading.system}\n{reading.text}" if "```" in reading.system or "```" in reading.text else ""
     many = _MANY.search(said)

@@ -6,7 +6,7 @@ Nothing is known of any atom beyond the text, nor of a name that is neither defi
 import re
 from typing import Final, NamedTuple
 
-from actors.simulator.reasoning.prompt_reader import Reading
+from actors.simulator.reasoning.prompt_reader import ParsedPrompt
 from actors.simulator.reasoning.thought import Thought
 
 _CURVATURES: Final = ("affine", "convex", "concave", "neither")
@@ -22,21 +22,23 @@ MISTAKEN: Final = {"convex": "concave", "concave": "neither", "neither": "convex
 _UP, _DOWN, _NEITHER_WAY = 1, -1, 0
 
 
-class Fact(NamedTuple):
+class ConvexityFact(NamedTuple):
     """What is known of a function."""
 
     curvature: str
     sign: str
 
 
-def compose(reading: Reading) -> Thought | None:
+def compose(reading: ParsedPrompt) -> Thought | None:
     """``curvature, sign`` of the name that the text asks about."""
     text = reading.text
     asked = _ASKED.search(text) if "curvature" in text else None
     if asked is None:
         return None
     atoms = {name: (curvature, ways, sign) for name, curvature, ways, sign in _ATOM.findall(text)}
-    facts = {name: Fact(curvature, sign) for name, curvature, sign in (*_NAMED.findall(text), *_FACT.findall(text))}
+    facts = {
+        name: ConvexityFact(curvature, sign) for name, curvature, sign in (*_NAMED.findall(text), *_FACT.findall(text))
+    }
     for name, expression in _DEFINED.findall(text):
         fact = _worked_out(expression, atoms, facts)
         if fact is not None:
@@ -47,9 +49,11 @@ def compose(reading: Reading) -> Thought | None:
     return Thought(", ".join(found), (f"{MISTAKEN[found.curvature]}, {found.sign}",))
 
 
-def _worked_out(expression: str, atoms: dict[str, tuple[str, str, str]], facts: dict[str, Fact]) -> Fact | None:
+def _worked_out(
+    expression: str, atoms: dict[str, tuple[str, str, str]], facts: dict[str, ConvexityFact]
+) -> ConvexityFact | None:
     """A nested expression from the inside out; None where it names what nobody has told of."""
-    open_: list[tuple[str, list[Fact]]] = [("", [])]
+    open_: list[tuple[str, list[ConvexityFact]]] = [("", [])]
     pieces = _PIECE.findall(expression)
     for piece, then in zip(pieces, [*pieces[1:], ""], strict=True):
         if then == "(" and piece in atoms:
@@ -64,15 +68,15 @@ def _worked_out(expression: str, atoms: dict[str, tuple[str, str, str]], facts: 
     return open_[0][1][0] if len(open_) == 1 and len(open_[0][1]) == 1 else None
 
 
-def _applied(curvature: str, ways: str, sign: str, arguments: list[Fact]) -> Fact:
+def _applied(curvature: str, ways: str, sign: str, arguments: list[ConvexityFact]) -> ConvexityFact:
     """An atom of its arguments."""
     convex = curvature in ("convex", "affine") and all(_fits(each, ways, "convex", "concave") for each in arguments)
     concave = curvature in ("concave", "affine") and all(_fits(each, ways, "concave", "convex") for each in arguments)
     made = "affine" if convex and concave else "convex" if convex else "concave" if concave else "neither"
-    return Fact(made, _sign(sign, [each.sign for each in arguments]))
+    return ConvexityFact(made, _sign(sign, [each.sign for each in arguments]))
 
 
-def _fits(argument: Fact, ways: str, going_up: str, going_down: str) -> bool:
+def _fits(argument: ConvexityFact, ways: str, going_up: str, going_down: str) -> bool:
     way = _way(ways, argument.sign)
     return argument.curvature == "affine" or argument.curvature == {_UP: going_up, _DOWN: going_down}.get(way)
 

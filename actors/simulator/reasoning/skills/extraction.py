@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Final
 
 from actors.simulator.reasoning.length_limits import WORDS_DEFAULT, items_max, sentences_max, within, words_max
-from actors.simulator.reasoning.prompt_reader import Reading
+from actors.simulator.reasoning.prompt_reader import ParsedPrompt
 from actors.simulator.reasoning.skills.classification import judged
 from actors.simulator.reasoning.text import word_count, words
 from actors.simulator.reasoning.thought import Thought
@@ -44,7 +44,7 @@ SENTENCE_WORDS_MAX: Final = 40
 """A longer sentence is cut: claims are short."""
 
 
-def _nothing(reading: Reading) -> str:
+def _nothing(reading: ParsedPrompt) -> str:
     """What the request wants said where the material does not speak of the question, if it does not; else empty."""
     low = reading.low
     if not ("if " in low or "when " in low or "where " in low):
@@ -53,13 +53,13 @@ def _nothing(reading: Reading) -> str:
     return match[1] if match and not judged(reading) else ""
 
 
-def claims_of(reading: Reading, items: int, words_each: int = SENTENCE_WORDS_MAX) -> list[str]:
+def claims_of(reading: ParsedPrompt, items: int, words_each: int = SENTENCE_WORDS_MAX) -> list[str]:
     """The sentences that answer most, in the order of the text, each cut to its limit."""
     kept = set(reading.ranked[:items])
     return [within(each, words_each) for each in reading.sentences if each in kept]
 
 
-def summary_of(reading: Reading, limit: int, most: int | None = None) -> str:
+def summary_of(reading: ParsedPrompt, limit: int, most: int | None = None) -> str:
     """The sentences that answer most, in the order of the text, together within ``limit`` words."""
     kept: list[str] = []
     left = limit
@@ -94,14 +94,14 @@ def _laid_out(lines: list[str], instruction: str, numbered: bool) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _lines(reading: Reading, lines: list[str], others: list[str], numbered: bool) -> Thought:
+def _lines(reading: ParsedPrompt, lines: list[str], others: list[str], numbered: bool) -> Thought:
     right = _laid_out(lines, reading.instruction, numbered)
     other = [*lines[:-1], *others[-1:]] if others else lines[:-1]
     wrong = (_laid_out(other, reading.instruction, numbered),) if other and other != lines else ()
     return Thought(right, wrong, " ".join(lines))
 
 
-def claims(reading: Reading) -> Thought | None:
+def claims(reading: ParsedPrompt) -> Thought | None:
     """The claims, facts or quotes that the question asks for, a line each."""
     if not _CLAIMS.search(reading.instruction):
         return None
@@ -114,7 +114,7 @@ def claims(reading: Reading) -> Thought | None:
     return _lines(reading, claims_of(reading, items, each), others, False)
 
 
-def plan(reading: Reading) -> Thought | None:
+def plan(reading: ParsedPrompt) -> Thought | None:
     """Numbered lines: the question's own clauses, then what in the material shares most with it."""
     if not _PLAN.search(reading.instruction):
         return None
@@ -126,7 +126,7 @@ def plan(reading: Reading) -> Thought | None:
     return _lines(reading, lines[:items], lines[items:], True) if lines else None
 
 
-def listing(reading: Reading) -> Thought | None:
+def listing(reading: ParsedPrompt) -> Thought | None:
     """Items of the material, a line each; keywords and topics where those are asked for."""
     if not any(word in reading.low for word in _LIST_WORDS) or not _LISTED.search(reading.instruction):
         return None
@@ -141,7 +141,7 @@ def listing(reading: Reading) -> Thought | None:
     return _lines(reading, lines, [], False) if lines else None
 
 
-def echo(reading: Reading) -> Thought | None:
+def echo(reading: ParsedPrompt) -> Thought | None:
     """What the request wants said word for word."""
     match = _ECHO.search(reading.text) if len(reading.text) < 1_000 else None
     if match is None:
@@ -150,7 +150,7 @@ def echo(reading: Reading) -> Thought | None:
     return Thought(said, (said.split()[0], said[:-1] or said), "")
 
 
-def extract(reading: Reading) -> Thought | None:
+def extract(reading: ParsedPrompt) -> Thought | None:
     """The sentences that share most with the question, within the limit that the instruction sets."""
     nothing = _nothing(reading)
     most = sentences_max(reading.instruction)

@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from actors.simulator.reasoning.prompt_reader import Reading
+from actors.simulator.reasoning.prompt_reader import ParsedPrompt
 from actors.simulator.reasoning.text import all_words, likeness, words
 from actors.simulator.reasoning.thought import Thought
 
@@ -13,14 +13,14 @@ NEAREST = 3
 """How many of the likest examples have a say, each by its likeness."""
 
 
-class Example(NamedTuple):
+class LabeledExample(NamedTuple):
     """What was given, and the label it got."""
 
     given: str
     label: str
 
 
-def by_example(reading: Reading) -> Thought | None:
+def by_example(reading: ParsedPrompt) -> Thought | None:
     """The label of the likest examples, where the prompt shows some and ends on an open one."""
     text = f"{reading.system}\n{reading.text}".rstrip()
     cue = _CUE.match(text, text.rfind("\n") + 1) if text.endswith(":") else None
@@ -48,10 +48,10 @@ def by_example(reading: Reading) -> Thought | None:
     return Thought(right, others, f"{right} {first}")  # a base model that runs on
 
 
-def _headed(text: str, name: str) -> tuple[list[Example], str]:
+def _headed(text: str, name: str) -> tuple[list[LabeledExample], str]:
     """Examples of the form "...given...\\nLabel: x", and what is given last."""
     lead = f"{name.strip().lower()}:"
-    shown: list[Example] = []
+    shown: list[LabeledExample] = []
     given: list[str] = []
     for line in text.split("\n"):
         plain = line.strip()
@@ -60,7 +60,7 @@ def _headed(text: str, name: str) -> tuple[list[Example], str]:
             continue
         label = plain[len(lead) :].strip()
         if label:
-            shown.append(Example(_last_block(given), label))
+            shown.append(LabeledExample(_last_block(given), label))
             given = []
     return shown, _last_block(given)
 
@@ -71,6 +71,6 @@ def _last_block(lines: list[str]) -> str:
     return blocks[-1] if blocks else ""
 
 
-def _arrows(text: str) -> tuple[list[Example], str]:
-    found = [Example(m[1], m[2].strip()) for line in text.split("\n") if (m := _ARROW.match(line.strip()))]
+def _arrows(text: str) -> tuple[list[LabeledExample], str]:
+    found = [LabeledExample(m[1], m[2].strip()) for line in text.split("\n") if (m := _ARROW.match(line.strip()))]
     return [each for each in found if each.label], found[-1].given if found else ""

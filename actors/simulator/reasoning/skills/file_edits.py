@@ -8,7 +8,7 @@ dealt with at once: a careful reader does no more in one sitting.
 import re
 from typing import Final
 
-from actors.simulator.reasoning.prompt_reader import Reading
+from actors.simulator.reasoning.prompt_reader import ParsedPrompt
 from actors.simulator.reasoning.skills.arithmetic import valued, written
 from actors.simulator.reasoning.thought import Thought
 
@@ -20,7 +20,7 @@ _FINDING: Final = re.compile(r"^([\w./-]+): (missing|wrong): (.+)$", re.MULTILIN
 _LIMIT: Final = re.compile(r"\bat most (\d+)\b")
 
 
-def edit(reading: Reading) -> Thought | None:
+def edit(reading: ParsedPrompt) -> Thought | None:
     """The edits for the first findings; that it is done, where there are none."""
     if _FORM not in reading.system and _FORM not in reading.text:
         return None
@@ -42,9 +42,7 @@ def _edits(findings: list[tuple[str, str, str]], off: int) -> str:
         if kind == "missing":
             missing.setdefault(path, []).append(right)
         else:
-            edits.append(
-                f'<replace path="{path}">\n<old>\n{line}\n</old>\n<new>\n{right}\n</new>\n</replace>'
-            )
+            edits.append(f'<replace path="{path}">\n<old>\n{line}\n</old>\n<new>\n{right}\n</new>\n</replace>')
     edits += [f'<append path="{path}">\n' + "\n".join(lines) + "\n</append>" for path, lines in missing.items()]
     return "\n\n".join(edits)
 

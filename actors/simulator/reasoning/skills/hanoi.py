@@ -6,7 +6,7 @@ Nothing is known of the puzzle beyond the text: without a strategy, the pegs or 
 import re
 from typing import Final
 
-from actors.simulator.reasoning.prompt_reader import Reading
+from actors.simulator.reasoning.prompt_reader import ParsedPrompt
 from actors.simulator.reasoning.thought import Thought
 
 _CYCLE: Final = re.compile(r"(\d+) -> (\d+) -> (\d+) -> \1")
@@ -16,7 +16,7 @@ _PEG: Final = re.compile(r"^peg (\d+):((?: \d+)*) *$", re.MULTILINE | re.IGNOREC
 _SMALLEST: Final = 1
 
 
-def move(reading: Reading) -> Thought | None:
+def move(reading: ParsedPrompt) -> Thought | None:
     """A move as ``move = [disk, from, to]``.
 
     Every mistaken reader makes the same mistake, the worst case where votes are counted: disk 1 to the wrong peg, or

@@ -3,7 +3,7 @@
 import re
 from typing import Final, NamedTuple
 
-from actors.simulator.reasoning.prompt_reader import Reading
+from actors.simulator.reasoning.prompt_reader import ParsedPrompt
 from actors.simulator.reasoning.text import words
 from actors.simulator.reasoning.thought import Thought
 
@@ -18,7 +18,7 @@ SHARE: Final = 0.5
 """A line with at least this share of the telling words, and two of them if there are two, is as the question says."""
 
 
-class Counted(NamedTuple):
+class CountQuestion(NamedTuple):
     """What a question wants counted: names that a line must hold as they stand, and words that tell."""
 
     names: tuple[str, ...]
@@ -31,17 +31,17 @@ class Counted(NamedTuple):
         return enough and all(name in line for name in self.names)
 
 
-def counted(question: str) -> Counted | None:
+def counted(question: str) -> CountQuestion | None:
     """What a question wants counted; None where it asks for something else."""
     found = _ASKED.search(question) if "ow many" in question else None
     if found is None:
         return None
     names = tuple(one or two for one, two in _NAME.findall(f"{found['what']} {found['said']}"))
     telling = words(_NAME.sub(" ", found["said"]))
-    return Counted(names, telling) if telling else None
+    return CountQuestion(names, telling) if telling else None
 
 
-def tally(reading: Reading) -> Thought | None:
+def tally(reading: ParsedPrompt) -> Thought | None:
     """The number of such lines."""
     if "ow many" not in reading.text and "ow many" not in reading.system:
         return None

@@ -6,9 +6,16 @@ from typing import Any, Final
 import msgspec
 
 from actors.simulator.reasoning.length_limits import items_max, words_max
-from actors.simulator.reasoning.prompt_reader import Reading
+from actors.simulator.reasoning.prompt_reader import ParsedPrompt
 from actors.simulator.reasoning.skills.arithmetic import count
-from actors.simulator.reasoning.skills.classification import Options, chosen, judged, option, options_of, spoken_share
+from actors.simulator.reasoning.skills.classification import (
+    AnswerOptions,
+    chosen,
+    judged,
+    option,
+    options_of,
+    spoken_share,
+)
 from actors.simulator.reasoning.skills.extraction import claims_of, keywords_of, summary_of
 from actors.simulator.reasoning.thought import Thought
 
@@ -31,7 +38,7 @@ _CHOICES: Final = frozenset(
 _PARTING: Final = frozenset({"and", "or", "with", "the", "a", "as", "an"})
 
 
-def structured(reading: Reading) -> Thought | None:
+def structured(reading: ParsedPrompt) -> Thought | None:
     """An answer in JSON, each key answered by what its type asks for."""
     schema = reading.schema
     if schema is None:
@@ -49,7 +56,7 @@ def _encoded(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _schema_of(reading: Reading) -> dict[str, Any] | None:
+def _schema_of(reading: ParsedPrompt) -> dict[str, Any] | None:
     """The object that the instruction describes, as a JSON schema."""
     asked = f"{reading.instruction}\n{reading.question}"
     pairs = dict(_PAIR.findall(asked))
@@ -96,7 +103,7 @@ def _number_between(span: re.Match[str] | None) -> dict[str, Any]:
     return {"type": kind, "minimum": float(span[1]), "maximum": float(span[2])}
 
 
-def _by_name(key: str, hint: str, reading: Reading) -> dict[str, Any]:
+def _by_name(key: str, hint: str, reading: ParsedPrompt) -> dict[str, Any]:
     """What a bare key stands for: by the hint in brackets behind it, else by its English."""
     if hint:
         if re.search(r"\b(?:list|array)\b", hint):
@@ -117,7 +124,7 @@ def _by_name(key: str, hint: str, reading: Reading) -> dict[str, Any]:
     return {"type": "string"}
 
 
-def filled(schema: dict[str, Any], reading: Reading, key: str, mistaken: bool) -> Any:
+def filled(schema: dict[str, Any], reading: ParsedPrompt, key: str, mistaken: bool) -> Any:
     """A value that meets a JSON schema (objects, arrays, enums, booleans, numbers, text), worked out of the text.
 
     ``mistaken`` gives a value of the same form that a wrong reader could give.
@@ -143,15 +150,15 @@ def filled(schema: dict[str, Any], reading: Reading, key: str, mistaken: bool) -
     return None if kind == "null" else _said(schema, reading, key, mistaken)
 
 
-def _one_of(allowed: list[Any], reading: Reading, mistaken: bool) -> Any:
+def _one_of(allowed: list[Any], reading: ParsedPrompt, mistaken: bool) -> Any:
     if len(allowed) < 2:
         return allowed[0]
-    right = chosen(reading, Options([option(str(each)) for each in allowed]))
+    right = chosen(reading, AnswerOptions([option(str(each)) for each in allowed]))
     others = [each for each in allowed if str(each) != right]
     return others[0] if mistaken and others else next(each for each in allowed if str(each) == right)
 
 
-def _several(schema: dict[str, Any], reading: Reading, key: str, mistaken: bool) -> list[Any]:
+def _several(schema: dict[str, Any], reading: ParsedPrompt, key: str, mistaken: bool) -> list[Any]:
     items = schema.get("items") or {"type": "string"}
     most = schema.get("maxItems") or items_max(reading.instruction)
     if items.get("type", "string") != "string" or items.get("enum"):
@@ -163,7 +170,7 @@ def _several(schema: dict[str, Any], reading: Reading, key: str, mistaken: bool)
     return found[:-1] if mistaken else found
 
 
-def _figure(schema: dict[str, Any], kind: str, reading: Reading, mistaken: bool) -> float | int:
+def _figure(schema: dict[str, Any], kind: str, reading: ParsedPrompt, mistaken: bool) -> float | int:
     least = float(schema.get("minimum", 0))
     most = float(schema.get("maximum", 1 if kind == "number" else 10))
     worked = count(reading)
@@ -176,7 +183,7 @@ def _figure(schema: dict[str, Any], kind: str, reading: Reading, mistaken: bool)
     return round(value) if kind == "integer" else round(value, 2)
 
 
-def _said(schema: dict[str, Any], reading: Reading, key: str, mistaken: bool) -> str:
+def _said(schema: dict[str, Any], reading: ParsedPrompt, key: str, mistaken: bool) -> str:
     if key.lower() in ("question", "query", "goal"):
         return reading.question
     worked = count(reading)

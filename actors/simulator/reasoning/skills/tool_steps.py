@@ -22,9 +22,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from actors.simulator.conversation import Offer, Scene, Use
-from actors.simulator.reasoning.prompt_reader import Reading
-from actors.simulator.reasoning.skills.classification import Options, chosen, option
+from actors.simulator.conversation import OfferedTool, PastToolUse, TurnContext
+from actors.simulator.reasoning.prompt_reader import ParsedPrompt
+from actors.simulator.reasoning.skills.classification import AnswerOptions, chosen, option
 
 _STEP: Final = re.compile(r"^\s*\d+\.\s+call (\w+)(?: with (.+?))?\s*$", re.MULTILINE | re.IGNORECASE)
 _UNTIL: Final = re.compile(r",? until it says \"([^\"]+)\"$", re.IGNORECASE)
@@ -41,7 +41,7 @@ FAILED_MAX: Final = 3
 _SHOWN: Final = 200
 
 
-class Deed(NamedTuple):
+class TurnAction(NamedTuple):
     """What is done in one turn: a tool is used, or a text said."""
 
     text: str = ""
@@ -49,12 +49,12 @@ class Deed(NamedTuple):
     given: dict[str, Any] = {}  # noqa: RUF012 - never changed
 
 
-class Intent(NamedTuple):
+class PlannedStep(NamedTuple):
     """The step held for right, how it could be wrong, and what is said where the form is missed."""
 
-    right: Deed
-    wrong: tuple[Deed, ...]
-    rambling: Deed
+    right: TurnAction
+    wrong: tuple[TurnAction, ...]
+    rambling: TurnAction
 
 
 class _Step(NamedTuple):
@@ -64,7 +64,7 @@ class _Step(NamedTuple):
     until: str
 
 
-def act(scene: Scene) -> Intent | None:
+def act(scene: TurnContext) -> PlannedStep | None:
     """The next turn; None where the task states no steps."""
     steps = [_step(name, said or "") for name, said in _STEP.findall(scene.task)]
     if not steps:
@@ -93,11 +93,11 @@ def _step(name: str, said: str) -> _Step:
 class _Rounds:
     """Steps that are to be done for each of some items."""
 
-    def __init__(self, scene: Scene, steps: list[_Step], items: list[str]) -> None:
+    def __init__(self, scene: TurnContext, steps: list[_Step], items: list[str]) -> None:
         self.scene, self.steps, self.items = scene, steps, items
         self.place = {item: at for at, item in enumerate(items)}
         self.names = {step.name for step in steps}
-        self.uses: dict[str, list[Use]] = {item: [] for item in items}
+        self.uses: dict[str, list[PastToolUse]] = {item: [] for item in items}
         last = -1
         for use in map(_unpacked, scene.uses):
             at = self.place.get(next((value for value in use.given.values() if _is(value, self.place)), ""), -1)
@@ -121,7 +121,7 @@ class _Rounds:
         ]
         return {item: said.strip() for text in texts for item, said in _LINE.findall(text) if item in self.place}
 
-    def intent(self) -> Intent:
+    def intent(self) -> PlannedStep:
         if self.scene.asked and _SO_FAR.search(self.scene.told[-1]):
             return self._so_far()
         at = self._next()
@@ -131,7 +131,9 @@ class _Rounds:
         step = self._due(item)
         assert step is not None
         right = self._deed(step, item)
-        return Intent(right, tuple(self._mistakes(at, step, right)), Deed(f"I will call {step.name} for {item} now."))
+        return PlannedStep(
+            right, tuple(self._mistakes(at, step, right)), TurnAction(f"I will call {step.name} for {item} now.")
+        )
 
     def _next(self) -> int | None:
         """The place of the item to go on with."""
@@ -154,19 +156,19 @@ class _Rounds:
             return None if len(mine) >= FAILED_MAX else step
         return None
 
-    def _deed(self, step: _Step, item: str) -> Deed:
+    def _deed(self, step: _Step, item: str) -> TurnAction:
         """A use of the step's tool for an item; where no such tool is offered, that is said."""
         offer = next((each for each in self.scene.offers if each.name == step.name), None)
         if offer is not None:
             wanted = [name for name in offer.properties if name in step.named or name in offer.required]
-            return Deed("", step.name, self._filled(offer, wanted, item))
+            return TurnAction("", step.name, self._filled(offer, wanted, item))
         for each in self.scene.offers:
             field = _multiplexed(each, step.name)
             if field:
-                return Deed("", each.name, {field: step.name, "arguments": self._filled(each, step.named, item)})
-        return Deed(f"There is no tool {step.name}.")
+                return TurnAction("", each.name, {field: step.name, "arguments": self._filled(each, step.named, item)})
+        return TurnAction(f"There is no tool {step.name}.")
 
-    def _filled(self, offer: Offer, names: Iterable[str], item: str) -> dict[str, Any]:
+    def _filled(self, offer: OfferedTool, names: Iterable[str], item: str) -> dict[str, Any]:
         """These arguments, for an item."""
         heard = [use.said for use in self.uses[item] if not use.failed] or self.texts.get(item, [])
         given: dict[str, Any] = {}
@@ -178,16 +180,16 @@ class _Rounds:
                 given[name] = item if name == "item" else (heard[-1] if heard else item)
         return given
 
-    def _mistakes(self, at: int, step: _Step, right: Deed) -> Iterator[Deed]:
+    def _mistakes(self, at: int, step: _Step, right: TurnAction) -> Iterator[TurnAction]:
         item = self.items[at]
         for offer in self.scene.offers:
             if offer.name != right.name:
-                yield Deed("", offer.name, self._filled(offer, offer.properties, item))
+                yield TurnAction("", offer.name, self._filled(offer, offer.properties, item))
                 continue
             field = _multiplexed(offer, step.name)
             for other in offer.allowed(field) if field else ():
                 if other != step.name:
-                    yield Deed("", offer.name, {**right.given, field: other})
+                    yield TurnAction("", offer.name, {**right.given, field: other})
             for given in self._wrong_arguments(offer, right.given["arguments"] if field else right.given, at):
                 yield right._replace(given={**right.given, "arguments": given} if field else given)
         if at + 1 < len(self.items):
@@ -196,7 +198,7 @@ class _Rounds:
             yield self._deed(self.steps[-1], self.items[at - 1])
         yield self._answered().right
 
-    def _wrong_arguments(self, offer: Offer, given: dict[str, Any], at: int) -> Iterator[dict[str, Any]]:
+    def _wrong_arguments(self, offer: OfferedTool, given: dict[str, Any], at: int) -> Iterator[dict[str, Any]]:
         """Another of what an argument may be; another item."""
         for name, value in given.items():
             others = [each for each in _allowed(offer, name) if each != value]
@@ -227,20 +229,26 @@ class _Rounds:
                 found += [each for name in named for each in _allowed(offer, name)]
         return list(dict.fromkeys(found))
 
-    def _answered(self) -> Intent:
+    def _answered(self) -> PlannedStep:
         """The end of it: how many of each, in the order in which the tools name them."""
         labels = self._labels()
         if not _COUNTS.search(self.scene.task):
             done = sum(1 for item in self.items if self._due(item) is None)
-            return Intent(Deed(f"done: {done}"), (Deed(f"done: {done + 1}"),), Deed("I am done with all of this."))
+            return PlannedStep(
+                TurnAction(f"done: {done}"),
+                (TurnAction(f"done: {done + 1}"),),
+                TurnAction("I am done with all of this."),
+            )
         counts = Counter(labels.values())
         names = self._allowed()
         right = _counted(names, counts)
         wrong = [_counted(names, counts + Counter({name: 1})) for name in names]
         wrong += [_counted(names, counts - Counter({name: 1})) for name in names if counts[name]]
-        return Intent(Deed(right), tuple(map(Deed, wrong)), Deed("I have dealt with all of the items."))
+        return PlannedStep(
+            TurnAction(right), tuple(map(TurnAction, wrong)), TurnAction("I have dealt with all of the items.")
+        )
 
-    def _so_far(self) -> Intent:
+    def _so_far(self) -> PlannedStep:
         """What is done so far, a line for each item."""
         labels = self._labels()
         done = [item for item in self.items if self._due(item) is None]
@@ -249,14 +257,16 @@ class _Rounds:
         wrong = ["\n".join(lines[:at] + lines[at + 1 :]) or "none" for at in range(len(lines))][-3:]
         if done and labels.get(done[-1]) in other:
             wrong.append("\n".join([*lines[:-1], f"{done[-1]}: {other[labels[done[-1]]]}"]))
-        return Intent(Deed("\n".join(lines) or "none"), tuple(map(Deed, wrong)), Deed("Most of it is done."))
+        return PlannedStep(
+            TurnAction("\n".join(lines) or "none"), tuple(map(TurnAction, wrong)), TurnAction("Most of it is done.")
+        )
 
 
 def _is(value: Any, known: dict[str, int]) -> bool:
     return isinstance(value, str) and value in known
 
 
-def _unpacked(use: Use) -> Use:
+def _unpacked(use: PastToolUse) -> PastToolUse:
     """A use of one tool through another that carries its name and arguments."""
     inner = use.given.get("arguments")
     if not isinstance(inner, dict):
@@ -265,14 +275,14 @@ def _unpacked(use: Use) -> Use:
     return use._replace(name=name, given=inner) if name else use
 
 
-def _multiplexed(offer: Offer | None, name: str) -> str:
+def _multiplexed(offer: OfferedTool | None, name: str) -> str:
     """The property by which this tool does others' work, where it names this one among them."""
     if offer is None or "arguments" not in offer.properties:
         return ""
     return next((key for key in offer.properties if name in offer.allowed(key)), "")
 
 
-def _allowed(offer: Offer, name: str) -> list[str]:
+def _allowed(offer: OfferedTool, name: str) -> list[str]:
     """What an argument may be, by the tool's schema or else by its description."""
     allowed = offer.allowed(name)
     if allowed:
@@ -283,8 +293,8 @@ def _allowed(offer: Offer, name: str) -> list[str]:
 
 def _judged(material: str, allowed: list[str]) -> str:
     """The one of these that the material speaks for: read as a question alone would be."""
-    reading = Reading(f"Classify the text as {' or '.join(allowed)}.\n\n<text>{material}</text>")
-    return chosen(reading, Options([option(each) for each in allowed]))
+    reading = ParsedPrompt(f"Classify the text as {' or '.join(allowed)}.\n\n<text>{material}</text>")
+    return chosen(reading, AnswerOptions([option(each) for each in allowed]))
 
 
 def _counted(names: Iterable[str], counts: Counter[str]) -> str:
@@ -294,18 +304,20 @@ def _counted(names: Iterable[str], counts: Counter[str]) -> str:
 # -- steps one after the other --------------------------------------------------------------------------------------
 
 
-def _in_turn(scene: Scene, steps: list[_Step]) -> Intent:
+def _in_turn(scene: TurnContext, steps: list[_Step]) -> PlannedStep:
     """Steps whose arguments are given: each once, or until its tool has said what it waits for."""
     at = 0
     for use in scene.uses:
         if at < len(steps) and use.name == steps[at].name and use.given == steps[at].given and not use.failed:
             at += not steps[at].until or steps[at].until in use.said
     last = next((use.said for use in reversed(scene.uses) if not use.failed), "")
-    end = Deed(last[:_SHOWN] or "done")
+    end = TurnAction(last[:_SHOWN] or "done")
     if at == len(steps):
-        return Intent(end, (Deed("done"),) if last else (), Deed("All of it is done now."))
+        return PlannedStep(end, (TurnAction("done"),) if last else (), TurnAction("All of it is done now."))
     step = steps[at]
     assert step.given is not None
-    wrong = [Deed("", other.name, other.given or {}) for other in steps if other is not step]
-    wrong += [Deed("", each.name, step.given) for each in scene.offers if each.name != step.name]
-    return Intent(Deed("", step.name, step.given), (*wrong, end), Deed(f"I will call {step.name} now."))
+    wrong = [TurnAction("", other.name, other.given or {}) for other in steps if other is not step]
+    wrong += [TurnAction("", each.name, step.given) for each in scene.offers if each.name != step.name]
+    return PlannedStep(
+        TurnAction("", step.name, step.given), (*wrong, end), TurnAction(f"I will call {step.name} now.")
+    )
