@@ -234,6 +234,16 @@ def taken_names() -> set[str]:
     return set(sys.stdlib_module_names) | dependencies((ROOT / "pyproject.toml").read_text())
 
 
+def twins(sources: Mapping[str, str]) -> list[str]:
+    """Public classes of one package that have the same name; ``sources`` by path."""
+    homes: dict[tuple[str, str], list[str]] = {}
+    for path, source in sorted(sources.items()):
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault((path.split("/")[0], node.name), []).append(path)
+    return [f"class {name}: {', '.join(paths)}" for (_, name), paths in homes.items() if len(paths) > 1]
+
+
 def words(module: str, source: str) -> list[str]:
     """Names of the module and of its classes that say nothing."""
     named = [module, *(node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef))]

@@ -205,6 +205,16 @@ def test_hiding_can_fail(name):
     assert structure.hiding("selection", structure.taken_names()) == []
 
 
+def test_no_public_class_name_stands_twice_in_a_package():
+    assert structure.twins({str(path.relative_to(ROOT)): path.read_text() for path in structure.sources(PACKAGES)}) == []
+
+
+def test_twins_can_fail():
+    sources = {"actors/a.py": "class Node: ...", "actors/b.py": "class Node: ...\nclass _Own: ...", "cortex/a.py": "class Node: ..."}
+    assert structure.twins(sources) == ["class Node: actors/a.py, actors/b.py"]
+    assert structure.twins({**sources, "actors/b.py": "class Edge: ...\nclass _Own: ..."}) == []
+
+
 def test_names_say_something():
     def check(path: Path) -> list[str]:
         return structure.words(path.stem, path.read_text())
