@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cortex.flows import CallFailed, Context, FlowError, Joined, flow
 from cortex.package_guard import hides
+
+# isort: split
+# The guard comes first: it names a package that hides ours before another import fails on it.
+
+from cortex.flows import CallFailed, Context, FlowError, Joined, flow
 from cortex.state.changes import (
     Abandon,
     Ask,
@@ -67,7 +71,7 @@ def __getattr__(name: str) -> Any:
                 return batch
             from actors.api.client import attach, run, submit
         except ModuleNotFoundError as error:
-            if error.name not in ("actors", "actors.api.client", "actors.api.tables"):
+            if error.name not in ("actors", "actors.api", "actors.api.client", "actors.api.tables"):
                 raise
             raise hides("actors", "a folder or file named actors") from None
         return {"run": run, "submit": submit, "attach": attach}[name]

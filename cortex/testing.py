@@ -31,7 +31,7 @@ def __getattr__(name: str) -> Any:
         try:
             from actors.fakes.scripted_models import Asked, NoReply, RecordedModel, ScriptedModel
         except ModuleNotFoundError as error:
-            if error.name not in ("actors", "actors.fakes.scripted_models"):
+            if error.name not in ("actors", "actors.fakes", "actors.fakes.scripted_models"):
                 raise
             raise hides("actors", "a folder or file named actors") from None
         found = (Asked, NoReply, RecordedModel, ScriptedModel)

@@ -203,7 +203,7 @@ class Session:
         if before is None or order.fresh or self._source is not None:
             return None
         where, params = loader.place_of(type(order.runs())), params_of(order.runs())
-        same = before.fingerprint == loader.fingerprint(where, params)
+        same = before.program == where and loader.is_unchanged(where, params, before.fingerprint)
         if not same or before.places.get("wish") != remember(order.wish) or self._own_objects():
             return None
         if last_state(self.folder, self.job).outcome != "complete":

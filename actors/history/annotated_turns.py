@@ -212,7 +212,7 @@ def _terms(opened: events.Turn) -> JobTerms:
 def _program(terms: JobTerms) -> tuple[Program | None, bool]:
     """The program, and whether it is byte for byte what it was."""
     try:
-        same = loader.fingerprint(terms.program, terms.params_json) == terms.fingerprint
+        same = loader.is_unchanged(terms.program, terms.params_json, terms.fingerprint)
         return loader.load(terms.program, terms.params_json), same
     except ValueError:
         return None, False

@@ -92,7 +92,7 @@ def program_of(terms: JobTerms, strict: bool = True) -> Program | None:
     try:
         if loader.is_ready(terms.program) and not strict:
             return loader.load(terms.program, terms.params_json)
-        same = loader.fingerprint(terms.program, terms.params_json) == terms.fingerprint
+        same = loader.is_unchanged(terms.program, terms.params_json, terms.fingerprint)
         return loader.load(terms.program, terms.params_json) if same else None
     except ValueError:
         return None

@@ -159,7 +159,7 @@ class _EventHistory:
         self._k: State = codec.open_job(terms)
         self._program: Program | None = None
         try:
-            same = loader.fingerprint(terms.program, terms.params_json) == terms.fingerprint
+            same = loader.is_unchanged(terms.program, terms.params_json, terms.fingerprint)
             self._program = loader.load(terms.program, terms.params_json) if same else None
         except ValueError:
             same = False

@@ -8,6 +8,8 @@ import msgspec
 
 from actors.common.errors import UserError
 from actors.common.process_owner import Owner
+from actors.programs import loader
+from actors.programs.released import fingerprint_then
 from cortex.goals.result_list import may_reopen
 from cortex.journal.codec import decode_account, encode_account
 from cortex.state import events
@@ -38,8 +40,16 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
 def changed(old: JobTerms, new: JobTerms) -> bool:
     """Whether the new run asks something else: another program, other parameters, release, endpoint or model, or other
     models for its roles."""
-    then, now = ((terms.fingerprint, _asked(terms.route), _cast(terms)) for terms in (old, new))
-    return then != now
+    same = new.fingerprint in (old.fingerprint, _fingerprint_now(old))
+    then, now = ((_asked(terms.route), _cast(terms)) for terms in (old, new))
+    return not same or then != now
+
+
+def _fingerprint_now(old: Terms) -> str:
+    """Return the fingerprint that a job of an earlier release would have, where its program still does the same."""
+    if old.fingerprint != fingerprint_then(old.program, old.params_json):
+        return old.fingerprint
+    return loader.fingerprint(old.program, old.params_json)
 
 
 def _asked(route: Route) -> tuple[str, str]:

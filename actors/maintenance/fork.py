@@ -96,7 +96,7 @@ def _program(before: JobTerms, wanted: ForkSpec) -> tuple[Program, JobTerms]:
     where = loader.place_of(loader.find(wanted.program)) if wanted.program else before.program
     program = loader.load(where, before.params_json)
     now = loader.fingerprint(where, before.params_json)
-    if now != before.fingerprint and not program.traced:
+    if not loader.is_unchanged(where, before.params_json, before.fingerprint) and not program.traced:
         raise ForkError(
             f"the program of {wanted.job} has changed since, and only a flow can be checked to have done the same: put "
             f"it back, or run it as it is now under another --job (no equal question is paid again)"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import io
 import sys
+import tokenize
 from collections.abc import Iterator
 from functools import lru_cache
 from hashlib import sha256
@@ -15,9 +17,13 @@ from typing import Any, Literal, get_origin
 import cortex
 from cortex.state.program import Program
 
+_READY = "cortex.programs."
+
 
 def fingerprint_of(type_: type[Program], params_json: bytes, cells: dict[str, bytes]) -> str:
     """24 hex digits. ``cells``: sources of classes that came from a notebook, by name.
+
+    Comments, docstrings and imports of a ready program (``cortex.programs``) do not count.
 
     A program is made of the module of its class, those of its bases, and whatever these import from beside them: a
     prompt kept in the file next to it counts, an installed library does not.
@@ -102,28 +108,61 @@ def modules_of(type_: type[Program]) -> set[str]:
 
 def _take(base: type, update: object, cells: dict[str, bytes], seen: set[str]) -> None:
     assert callable(update)
+    ready = base.__module__.startswith(_READY)
     text = source_of(base, cells)
-    update(text)
+    update(_code_of(text) if ready else text)
     module = sys.modules.get(base.__module__)
     if not _has_file(base) or module is None or base.__module__ in seen:
         return
     seen.add(base.__module__)
     for name in sorted(_beside(module, seen)):
-        update(Path(str(sys.modules[name].__file__)).read_bytes())
+        text = Path(str(sys.modules[name].__file__)).read_bytes()
+        update(_code_of(text) if ready else text)
+
+
+def _code_of(source: bytes) -> bytes:
+    """Return a source text without comments, docstrings, imports and blank lines.
+
+    Ranges are cut out of the text itself: what ``ast.unparse`` and ``tokenize`` print differs between Python versions.
+    """
+    text = source.decode()
+    lines = text.splitlines()
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    cuts = [(token.start, token.end) for token in tokens if token.type == tokenize.COMMENT]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.stmt) and (isinstance(node, (ast.Import, ast.ImportFrom)) or _is_prose(node)):
+            assert node.end_lineno is not None and node.end_col_offset is not None
+            start = len(lines[node.lineno - 1].encode()[: node.col_offset].decode())
+            end = len(lines[node.end_lineno - 1].encode()[: node.end_col_offset].decode())
+            cuts.append(((node.lineno, start), (node.end_lineno, end)))
+    for (first, start), (last, end) in sorted(cuts, reverse=True):
+        lines[first - 1 : last] = [lines[first - 1][:start] + lines[last - 1][end:], *[""] * (last - first)]
+    return "\n".join(line.rstrip() for line in lines if line.strip()).encode()
+
+
+def _is_prose(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 def _beside(module: ModuleType, seen: set[str]) -> set[str]:
-    """Names of the modules in the same folder that a module imports, and those that these import in turn."""
+    """Names of the modules that belong to a module and that it imports, and those that these import in turn."""
     found: set[str] = set()
     waiting = [module]
     while waiting:
         for name in _imported(waiting.pop()) - seen:
             other = sys.modules.get(name)
-            if other is not None and _folder(other) == _folder(module) is not None:
+            if other is not None and _belong_together(module, other):
                 seen.add(name)
                 found.add(name)
                 waiting.append(other)
     return found
+
+
+def _belong_together(module: ModuleType, other: ModuleType) -> bool:
+    """True for modules of one folder; the ready programs of ``cortex.programs`` have a folder of parts besides."""
+    if module.__name__.startswith(_READY) and other.__name__.startswith(_READY):
+        return True
+    return _folder(other) == _folder(module) is not None
 
 
 def _imported(module: ModuleType) -> set[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from actors.common.errors import UserError
 from actors.programs.fingerprint import fingerprint_of, modules_of, source_of
+from actors.programs.released import fingerprint_then
 from cortex.programs import READY
 from cortex.state.program import Program, build
 
@@ -216,6 +217,14 @@ def load(where: str, params_json: bytes) -> Program:
 def fingerprint(where: str, params_json: bytes) -> str:
     """Hash over a program: its source and what it is made of, its parameters and the release."""
     return fingerprint_of(find(where), params_json, _sources)
+
+
+def is_unchanged(where: str, params_json: bytes, before: str) -> bool:
+    """Return whether ``before``, a fingerprint from a journal, is that of the program as it is now.
+
+    Raises ``ValueError`` where the program is gone.
+    """
+    return before != "" and before in (fingerprint(where, params_json), fingerprint_then(where, params_json))
 
 
 def source(type_: type) -> bytes:

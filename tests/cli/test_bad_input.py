@@ -134,7 +134,7 @@ def test_options_that_make_no_sense(cortex, options, words):
 
 @pytest.mark.parametrize("option", ["--state", "--limits"])
 def test_a_database_without_its_extra(cortex, option, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith(("psycopg", "actors.journal.postgres."))]:
+    for name in [name for name in sys.modules if name.startswith(("psycopg", "actors.journal.postgres"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "psycopg", None)
     Path("in.jsonl").write_text(ONE)

@@ -11,8 +11,13 @@ import pytest
 
 import cortex
 from actors.programs import loader
-from actors.programs.fingerprint import fingerprint_of
+from actors.programs.fingerprint import _code_of, fingerprint_of
+from actors.programs.released import fingerprint_then
+from cortex import Program
+from cortex.programs.batch import Batch
 from cortex.programs.notes import Notes
+from cortex.programs.shards import Shards
+from cortex.programs.table import Table
 from tests.structure import ROOT
 
 PROGRAM = """
@@ -53,10 +58,28 @@ def test_the_prompts_of_a_ready_program_are_a_part_of_it(monkeypatch: pytest.Mon
     read = Path.read_bytes
 
     def changed(self: Path) -> bytes:
-        return read(self) + (b"#" if self.name == "notes_prompts.py" else b"")
+        return read(self) + (more if self.name == "notes_prompts.py" else b"")
 
     monkeypatch.setattr(Path, "read_bytes", changed)
+    more = b"\nMORE = 1\n"
     assert fingerprint_of(Notes, b"{}", {}) != first
+    more = b'\n\n"""Prose."""\n# A comment.\nimport json\n'
+    assert fingerprint_of(Notes, b"{}", {}) == first
+
+
+@pytest.mark.parametrize(("program", "module"), [(Batch, "batch"), (Table, "table"), (Shards, "shards")])
+def test_a_journal_of_release_0_1_0_knows_its_program_again(program: type[Program], module: str) -> None:
+    where = f"cortex.programs.{module}:{program.__name__}"
+    then = fingerprint_then(where, b"{}")
+    assert len(then) == 24 and then != fingerprint_of(program, b"{}", {})
+    assert loader.is_unchanged(where, b"{}", then)
+    assert not loader.is_unchanged(where, b'{"ordered":true}', then)
+    assert not loader.is_unchanged("cortex.programs.notes:Notes", b"{}", "")
+
+
+def test_prose_cut_from_a_source_leaves_its_code() -> None:
+    source = '"""Doc."""\nimport os  # why\n\nclass A:\n    """Doc é."""\n    x = "# kept"  # gone\n    """Field."""\n    def f(self): return 1\n'
+    assert _code_of(source.encode()) == b'class A:\n    x = "# kept"\n    def f(self): return 1'
 
 
 SCRIPT = """
@@ -68,7 +91,7 @@ async def asks(ctx, word: str = "x"):
 
 if __name__ == "__main__":
     import sys
-    from actors import programs
+    from actors.programs import loader as programs
     sys.stdout.write(programs.fingerprint(programs.place_of(asks), b"{}"))
 """
 

@@ -6,9 +6,8 @@ import asyncio
 
 import pytest
 
-from actors.providers.messages import response
 from actors.providers.messages.client import AnthropicModel
-from actors.providers.transport import aiohttp_transport, connection, content_encoding
+from actors.providers.transport import aiohttp_transport, body, connection, content_encoding
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 from policies.failures.timeout import TimeoutPolicy
@@ -166,7 +165,7 @@ async def test_an_unknown_host_means_not_sent(connect: Connect) -> None:
 
 
 async def test_an_endless_answer_is_not_held(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (connection, aiohttp_transport, content_encoding, response):
+    for module in (connection, aiohttp_transport, content_encoding, body):
         monkeypatch.setattr(module, "BODY_BYTES_MAX", 100)
     for answer in (http(MESSAGE), chunked(compact(MESSAGE), "application/json")):
         async with connect(always(answer)) as (_, model):

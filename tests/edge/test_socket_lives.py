@@ -87,7 +87,7 @@ async def test_a_process_that_is_forked_off_does_not_hold_a_line_that_its_parent
 ANOTHER = """
 import asyncio, os, sys
 from actors.cluster.sockets.server import Listener
-from actors.cluster.sockets import Sockets
+from actors.cluster.sockets.addresses import Sockets
 
 async def call(method, args):
     if method == "fork" and os.fork() == 0:

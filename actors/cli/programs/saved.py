@@ -16,7 +16,7 @@ from actors.common.errors import CommandError
 from actors.history.catalog import last_state
 from actors.jobs.spec import who
 from actors.jobs.summary import summary
-from actors.programs.loader import fingerprint, load
+from actors.programs.loader import is_unchanged, load
 from actors.programs.saved import (
     FOLDER,
     TESTS_MAX,
@@ -141,7 +141,7 @@ def _recorded(k: State, job: str) -> RecordedRun:
     program = load(k.terms.program, k.terms.params_json)
     if type(program) is not rlm:
         raise CommandError(f"job {job} is one of {k.terms.program}: only what rlm wrote can be saved")
-    if k.terms.fingerprint != fingerprint(k.terms.program, k.terms.params_json):
+    if not is_unchanged(k.terms.program, k.terms.params_json, k.terms.fingerprint):
         raise CommandError(f"job {job} was run by another release: run it again (what it paid for is remembered)")
     try:
         record = recorded(program, k)

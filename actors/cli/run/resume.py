@@ -146,7 +146,7 @@ def order_of(
 
 def _anew(k: State) -> bool:
     """Whether the program has changed since, so that the job begins anew."""
-    return loader.fingerprint(k.terms.program, k.terms.params_json) != k.terms.fingerprint
+    return not loader.is_unchanged(k.terms.program, k.terms.params_json, k.terms.fingerprint)
 
 
 def _refuse_undoubted(k: State, decided: Decided) -> None:

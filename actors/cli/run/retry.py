@@ -92,7 +92,7 @@ def _refuse_what_cannot(k: State, options: Options) -> None:
         raise CommandError(f"job {job} has rows that were never asked: {first}, then retry what failed")
     if options.model and (k.live or k.submissions):
         raise CommandError(f"job {job} still has {k.live:,} open rows: {first}, then retry with --model")
-    if loader.fingerprint(terms.program, terms.params_json) != terms.fingerprint:
+    if not loader.is_unchanged(terms.program, terms.params_json, terms.fingerprint):
         raise CommandError(
             f"the program of job {job} has changed since, or the release: cortex resume {job} begins it anew, from "
             "what it remembers, and asks what had failed again"

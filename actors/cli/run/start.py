@@ -352,7 +352,7 @@ def _already_over(order: JobSpec, options: Options, folder: StateFolder, before:
 def _same(order: JobSpec, before: JobTerms) -> bool:
     """Whether a job asks what it asked before: the same program with the same parameters, of the same model."""
     where, params = loader.place_of(type(order.runs())), params_of(order.runs())
-    unchanged = before.fingerprint == loader.fingerprint(where, params)
+    unchanged = loader.is_unchanged(where, params, before.fingerprint)
     return unchanged and before.places.get("wish") == remember(order.wish)
 
 
@@ -372,7 +372,7 @@ def refuse_paying_again(order: JobSpec, before: JobTerms) -> None:
         raise CommandError(f"job {job} has kept its text so far: {ways}")
     order.keeps_text = before.keeps_text
     where, params = loader.place_of(type(order.runs())), params_of(order.runs())
-    if not before.keeps_text and before.fingerprint != loader.fingerprint(where, params):
+    if not before.keeps_text and not loader.is_unchanged(where, params, before.fingerprint):
         raise CommandError(
             f"the program of job {job} has changed since, or the release, and it kept no text: all of it would be "
             "asked, and paid, again: give --fresh for that"
