@@ -45,7 +45,7 @@ def changed(old: JobTerms, new: JobTerms) -> bool:
     return not same or then != now
 
 
-def _fingerprint_now(old: Terms) -> str:
+def _fingerprint_now(old: JobTerms) -> str:
     """Return the fingerprint that a job of an earlier release would have, where its program still does the same."""
     if old.fingerprint != fingerprint_then(old.program, old.params_json):
         return old.fingerprint
