@@ -1,1 +1,1 @@
-"""Admission of a call: permits, budget slices, hedging, pauses."""
+"""Admission of calls: permits, budget slices, hedging, pauses."""

@@ -1,9 +1,8 @@
-"""What the budgets of a job's labels let it commit: slices that the job was lent, as a part of K.
+"""Budget slices: amounts that the budgets of a job's labels let it commit, as a part of K.
 
-Nobody but the job counts what it commits; what it was lent comes as an event. Each slice holds in its own window, a day
-or a month in UTC, for what is begun in it. A call that no slice has room for makes the job wait until it is lent more,
-or is told that no more is to be had: then it ends partial, or waits as long as its user has it wait for what is
-blocked.
+Only the job counts what it commits; what it was lent arrives as an event. Each slice holds in its own window, a day or
+a month in UTC, for attempts begun in it. A call without room in every slice makes the job wait until it is lent more,
+or is told that no more can be lent: then the job ends partial, or waits as long as its user allows (`blocked_wait_s`).
 """
 
 from __future__ import annotations
@@ -21,37 +20,37 @@ if TYPE_CHECKING:
 
 
 def unheard(k: State) -> bool:
-    """Whether nobody could be asked yet what the budgets of the job's labels let it commit."""
+    """Return True if the job has not received the budgets of its labels yet."""
     return k.purse is not None and NOTHING_YET in k.purse.slices
 
 
 def used_nusd(k: State, period: str) -> int:
-    """What the job has committed of what it began in this day, or month."""
+    """Return the amount that the job has committed in this period (in tokens for ``TOKENS``)."""
     if period in (JOB, TOKENS):
         return k.ledger.committed_tokens if period == TOKENS else k.ledger.committed_nusd
     return k.ledger.month_nusd if period == MONTH else k.ledger.day_nusd
 
 
 def open_nusd(k: State) -> int:
-    """What is reserved for calls that are under way, and most of which comes back soon: not in message batches."""
+    """Return the money reserved for calls in flight, most of which comes back soon; message batches are excluded."""
     return sum(flight.charge.nusd for flight in k.flights.values() if not flight.submission)
 
 
 def open_tokens(k: State) -> int:
-    """The same in tokens."""
+    """Return the tokens reserved for calls in flight; message batches are excluded."""
     return sum(flight.charge.tokens for flight in k.flights.values() if not flight.submission)
 
 
 def unbounded(k: State) -> bool:
-    """Whether no cap and no slice bounds what the job may commit."""
+    """Return True if no cap and no slice bounds what the job may commit."""
     limits = k.terms.limits
     return k.purse is None and limits.max_cost_nusd is None and limits.max_job_tokens is None
 
 
 def affords(k: State, charge: Charge, wanted: bool = False) -> bool:
-    """Whether one more attempt of this worst case stays within the job's own caps and within each slice.
+    """Return True if one more attempt with this worst case stays within the job's caps and within each slice.
 
-    ``wanted``: a call is held back if not, and the purse remembers what it lacks.
+    ``wanted``: if not, a call is held back, and the amount it lacks is recorded.
     """
     if unbounded(k):
         return True
@@ -78,7 +77,7 @@ def _fits(k: State, slice_: BudgetSlice, charge: Charge) -> bool:
 
 
 def lease(k: State, slices: tuple[BudgetSlice, ...], said: str, again_s: float) -> None:
-    """These slices take the place of those before."""
+    """Replace the slices of the job."""
     before, k.purse = k.purse, None
     if slices or said:
         now = k.purse = BudgetSlices(slices, said, again_s)
@@ -86,29 +85,29 @@ def lease(k: State, slices: tuple[BudgetSlice, ...], said: str, again_s: float) 
             now.lacks_nusd, now.lacks_tokens = before.lacks_nusd, before.lacks_tokens
         now.since_s = before.since_s if before is not None and before.said and said else k.at_s
     if not said:
-        k.wishes = True  # select may have more to ask than it could pay
+        k.wishes = True  # select may have more to ask than there was money for
 
 
 def void(k: State) -> None:
-    """A new incarnation of the channel knows of no slice: what the one before it was lent is worth nothing."""
+    """Set all slices to zero: a new incarnation of the channel cannot rely on what the old one was lent."""
     if k.purse is not None:
         k.purse.slices = tuple(msgspec.structs.replace(each, upto_nusd=0) for each in k.purse.slices)
 
 
 def try_again(k: State) -> None:
-    """Someone says to go on: perhaps a budget was raised."""
+    """Clear the refusal after a resume: a budget may have been raised."""
     if k.purse is not None:
         k.purse.said, k.purse.lacks_nusd = "", 0
 
 
 def waits(k: State) -> bool:
-    """Whether a call is held back that more of a budget lets go, now or when its window is over."""
+    """Return True if a call is held back that may go when more is lent, now or in the next window."""
     if k.purse is None or not (k.purse.lacks_nusd or k.purse.said):
         return False
     return not k.purse.said or k.at_s < wait_ends_s(k)
 
 
 def why(k: State) -> str:
-    """Why the next call could not be paid."""
+    """Return the reason why the next call could not be paid."""
     said = k.purse.said if k.purse is not None else ""
     return said or "the next call could pass the cap"

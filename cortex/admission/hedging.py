@@ -1,8 +1,8 @@
-"""Hedges: a call without an answer is asked a second time, and the first answer counts; the join ``any`` over two.
+"""Hedges: a call without an answer is sent a second time, and the first answer counts (a join ``any`` over two).
 
-Both are attempts at the same question, each with a permit and a reservation of its own, so caps and limits hold; the
-retry budget bounds how many, so that a slow hour does not double the load. The other attempt is abandoned when one has
-been answered, and counts as paid again where it was. One that fails leaves the goal to the other.
+Both are attempts at the same question, each with its own permit and reservation, so caps and limits hold; the retry
+budget bounds their number, so that a slow provider does not double the load. When one is answered the other is
+abandoned, and counts as paid again if it was answered too. If one fails, the goal waits for the other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from policies.failures.timeout import attempt_timeout_s
 
 
 def look(k: State, out: list[commands.Command]) -> None:
-    """Time has come to ``k.at_s``: what has waited long enough is asked again, as far as permits and money go."""
+    """Send again what has waited long enough at ``k.at_s``, as far as permits and money allow."""
     while k.unhedged:
         key, due_at_s = next(iter(k.unhedged.items()))
         if due_at_s > k.at_s:
@@ -77,7 +77,7 @@ def _ask_again(k: State, goal: Goal, flight: InFlightAttempt, out: list[commands
 
 
 def other_of(k: State, flight: InFlightAttempt) -> InFlightAttempt | None:
-    """The other attempt at the same question that is under way for the same goal, if there is one."""
+    """Return the other attempt in flight at the same question for the same goal, if any."""
     goal = k.goals.get(flight.goal)
     if goal is None or not goal.hedge or flight.attempt not in (goal.hedge, goal.tries):
         return None
@@ -87,7 +87,7 @@ def other_of(k: State, flight: InFlightAttempt) -> InFlightAttempt | None:
 
 
 def leave_to(k: State, other: InFlightAttempt, flight: InFlightAttempt) -> None:
-    """This attempt has failed; whoever awaits it awaits the other one from now on."""
+    """Let all goals that await this failed attempt await the other one."""
     goal = k.goals[flight.goal]
     goal.hedge = other.attempt if other.attempt != goal.tries else 0
     other.followers += flight.followers

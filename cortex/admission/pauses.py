@@ -1,9 +1,9 @@
-"""What blocks a route, and with it the job: the account, the key, the model, or a wait beyond the job's patience.
+"""Blocks and pauses: an unusable account, key or model, or a wait beyond the job's patience, blocks a route.
 
-No goal fails for it. While a route is blocked nothing is asked there but a probe that the cortex granted, or the one
-call with which a resumed job tries it; the first answer to one of these opens the route again. A job whose routes are
-all blocked is paused: it ends partial when its calls have come home, or waits, if its user wants that. Of a job whose
-roles have routes of their own the other lanes go on first (``cortex.calls.route_lanes``).
+No goal fails for it. On a blocked route only a probe granted by the scheduler is sent, or the one call with which a
+resumed job tests it; the first answer to one of these opens the route again. A job whose routes are all blocked is
+paused: it ends partial when its calls have ended, or waits, if its user wants that. If roles have routes of their own
+the other lanes continue first (``cortex.calls.route_lanes``).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _OF_THE_ACCOUNT = (FailureKind.BLOCKED, FailureKind.UNAUTHORISED)
 
 
 def block(k: State, flight: InFlightAttempt, failure: Failure) -> None:
-    """This attempt's failure was not its goal's fault: its route is blocked.
+    """Block the route of an attempt whose failure was not its goal's fault.
 
-    Attempts that were under way when the first one failed say the same once more, and nothing about a route that is
-    tried since.
+    Attempts that were in flight at the first such failure fail in the same way, and say nothing about a route that has
+    been tested since.
     """
     share = k.shares[flight.route]
     if share.blocked is None or flight.probe:
         share.blocked, share.trying = failure, False
         if share.starts > 0:
-            share.starts = 0  # leave for more probes is none for this
+            share.starts = 0  # further probes of the grant are void
     until_s = _until_s(k, failure)
     share.reset_s = max(share.reset_s, until_s)
-    if failure.kind not in _OF_THE_ACCOUNT:  # it is busy: then it means what it says
+    if failure.kind not in _OF_THE_ACCOUNT:  # the provider is busy: its Retry-After is respected
         share.hold_until_s = max(share.hold_until_s, until_s)
     if k.tell is not None:
         k.tell(flight.goal, "blocked", {"failure": failure, "place": flight.route, "reset_s": share.reset_s})
@@ -48,7 +48,7 @@ def _until_s(k: State, failure: Failure) -> float:
 
 
 def try_again(k: State) -> None:
-    """Someone says that what blocked the job is gone: each blocked route is tried with one call, before the rest."""
+    """Let each blocked route be tested with one call, before the rest, because a user resumed the job."""
     for place, share in enumerate(k.shares):
         if share.blocked is not None:
             _try(k, place, share)
@@ -56,15 +56,15 @@ def try_again(k: State) -> None:
 
 
 def look_at_time(k: State) -> None:
-    """The provider named the moment from which a blocked route is open again: it is tried then."""
+    """Let blocked routes be tested whose stated reset time has come."""
     for place, share in enumerate(k.shares):
         if share.blocked is not None and 0 < share.reset_s <= k.at_s:
             _try(k, place, share)
 
 
 def _try(k: State, place: int, share: RouteShare) -> None:
-    """One call finds out. Not on the road of message batches, where an answer may take a day: whether the account is
-    in order shows when a submission is taken, and one that is refused costs nothing.
+    """Allow one test call. Not for message batches, where an answer may take a day: a submission shows whether the
+    account is in order, and a refused submission costs nothing.
     """
     if share.reset_s >= share.hold_until_s:
         share.hold_until_s = 0.0
@@ -76,7 +76,7 @@ def _try(k: State, place: int, share: RouteShare) -> None:
 
 
 def waits(k: State) -> bool:
-    """Whether a paused job stays for its routes to open, rather than end."""
+    """Return True if a paused job waits for its routes to open, instead of ending."""
     limits = k.terms.limits
     return (
         k.paused is not None
@@ -86,6 +86,6 @@ def waits(k: State) -> bool:
 
 
 def alike(failure: Failure, count: int) -> Failure:
-    """The same refusal of many goals in a row, taken for what it must be."""
+    """Return the failure of a blocked account that the same refusal of `count` consecutive goals stands for."""
     said = f"the last {count} goals were all refused with: {failure.message}"
     return msgspec.structs.replace(failure, kind=FailureKind.BLOCKED, message=said, retry_after_s=None)

@@ -1,9 +1,9 @@
-"""A job's leave to make calls: what it may use of each of its routes, and what it uses; how many, and how fast.
+"""Permits: how many calls a job may make on each of its routes and how fast, and what it uses.
 
-Routes are named by their place in the terms: the job's own is 0, then its fallbacks, then those of its roles. They form
-lanes: the own route and its fallbacks are one, each route of a role another. A call goes to the first route of its lane
-that has a permit free and is not ahead of its pace. A job that its pace holds back is woken some calls at a time, never
-once a call.
+Routes are named by their index in the terms: the job's own is 0, then its fallbacks, then the routes of its roles. They
+form lanes: the own route and its fallbacks are one, each route of a role another. A call goes to the first route of its
+lane that has a free permit and is not ahead of its pace. A job held back by its pace is woken for several calls at a
+time, never for each call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def way(k: State, lane: int = 0) -> int:
-    """The first route of a lane, by preference, that may be asked now; -1: none."""
+    """Return the first route of a lane, by preference, that may be used now; -1: none."""
     if k.pace is not None and due_at_s(k.pace) > k.at_s:
         return -1
     if not lane and k.shares[0].free(k.at_s):
@@ -37,7 +37,7 @@ def way(k: State, lane: int = 0) -> int:
 
 
 def room(k: State) -> int:
-    """Calls that may be begun now: by permits, by what the user allows, and about as many as the pace lets through."""
+    """Return the number of calls that may begin now: by permits, by the user's concurrency, and about by the pace."""
     left = k.terms.limits.concurrency - len(k.flights)
     if k.pace is not None:
         left = min(left, _due(k, k.pace))
@@ -47,7 +47,7 @@ def room(k: State) -> int:
 
 
 def rooms(k: State, shares: Sequence[RouteShare]) -> int:
-    """Calls that may be begun now on these routes, as far as they go."""
+    """Return the number of calls that may begin now on these routes."""
     free = 0
     for share in shares:
         here = share.free(k.at_s)
@@ -56,7 +56,7 @@ def rooms(k: State, shares: Sequence[RouteShare]) -> int:
 
 
 def _due(k: State, pace: Pace) -> int:
-    """About how many calls a pace lets through now: at least one where any."""
+    """Number of calls, roughly, that a pace lets through now: at least 1 if any."""
     early_s = k.at_s - due_at_s(pace)
     if early_s < 0:
         return 0
@@ -74,7 +74,7 @@ _ANY = 1e9
 
 
 def begin(k: State, place: int, input_bound: int, output_max: int) -> tuple[float, float] | None:
-    """A call begins on this route. What was taken of the token rates for it, where there is a pace."""
+    """Begin a call on this route. Return the tokens charged to the pace for it, if there is one."""
     share = k.shares[place]
     share.in_flight += 1
     if share.blocked is not None:
@@ -94,9 +94,9 @@ def begin(k: State, place: int, input_bound: int, output_max: int) -> tuple[floa
 
 
 def came_back(k: State, flight: InFlightAttempt, usage: Usage | None, paid: bool = True) -> None:
-    """An attempt has ended: its permit is free again, and its pace is charged for what it weighed, where that is known.
+    """End an attempt: free its permit, and charge the pace for its real tokens, if they are known.
 
-    ``paid`` is false where the provider cannot have counted any token of it.
+    ``paid`` is False if the provider cannot have counted any token of it.
     """
     share = k.shares[flight.route]
     share.in_flight -= 1
@@ -121,7 +121,7 @@ def came_back(k: State, flight: InFlightAttempt, usage: Usage | None, paid: bool
 
 
 def failed_there(k: State, flight: InFlightAttempt, failure: Failure) -> None:
-    """An attempt has failed for what is wrong with its route, not with what it asked."""
+    """Note a failure that is the route's, not the request's."""
     share = k.shares[flight.route]
     if share.failing is None:
         share.failing_s = k.at_s
@@ -129,17 +129,17 @@ def failed_there(k: State, flight: InFlightAttempt, failure: Failure) -> None:
 
 
 def granted_pace(share: RouteShare, at_s: float, rates: tuple[float, float, float]) -> None:
-    """The rates of a new grant; 0 is no bound."""
+    """Set the rates of a new grant; 0: no bound."""
     share.pace = _with_rates(share.pace, at_s, rates)
 
 
 def own_pace(pace: Pace | None, at_s: float, limits: Limits) -> Pace | None:
-    """The rates that the job's user set."""
+    """Return the pace by the rates that the job's user set."""
     return _with_rates(pace, at_s, by_hand(limits))
 
 
 def by_hand(limits: Limits) -> tuple[float, float, float]:
-    """Requests, input and output tokens a second that the job's user allows; 0 is no bound."""
+    """Return the user's rates: requests, input tokens and output tokens per second; 0: no bound."""
     caps = (limits.requests_per_min, limits.input_tokens_per_min, limits.output_tokens_per_min)
     requests, input_tokens, output_tokens = ((cap or 0.0) / 60 for cap in caps)
     return requests, input_tokens, output_tokens
@@ -154,9 +154,10 @@ def _with_rates(pace: Pace | None, at_s: float, rates: tuple[float, float, float
 
 
 def reroute(k: State, fallbacks: tuple[Route, ...]) -> None:
-    """The job falls back elsewhere from now on. What it has of a route that stays, stays with that route.
+    """Change the job's fallbacks. The state of a route that stays is kept.
 
-    While an attempt is under way on a route that goes, nothing changes: its permit and its price belong there.
+    While an attempt is in flight on a route that is removed, nothing changes: its permit and its price belong to that
+    route.
     """
     now = msgspec.structs.replace(k.terms, fallbacks=fallbacks)
     before, after = _places(k.terms), _places(now)
@@ -178,18 +179,16 @@ def reroute(k: State, fallbacks: tuple[Route, ...]) -> None:
 
 
 def reroute_own(k: State, route: Route) -> None:
-    """The job asks another model from now on. Only where nothing is under way, nor open: what a share or an estimate
-    tells is of the route before."""
+    """Change the job's own model. Only while nothing is in flight or open: the share and the estimate belong to the old
+    one.
+    """
     k.terms = msgspec.structs.replace(k.terms, route=route)
     k.shares[0], k.estimate, k.paused, k.alike = RouteShare(), TokenEstimate(), None, 0
 
 
 def _places(terms: JobTerms) -> dict[tuple[int, str, str, str], int]:
-    """The places of the routes, by lane and what makes a route the same one, under another key too."""
+    """Route indices by lane and identity (endpoint, model, transport; the credential may differ)."""
     return {
         (terms.lane_at(place), route.endpoint, route.model, route.via): place
         for place, route in enumerate(terms.routes)
     }
-
-
-# -- time ------------------------------------------------------------------------------------------------------------

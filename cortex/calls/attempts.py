@@ -1,6 +1,6 @@
-"""The life of an attempt once it was asked: answered or broken, settled exactly once.
+"""Settlement of attempts: each is answered or broken, and settled exactly once.
 
-Every function here moves one flight of K and says, as data, what remains to be decided about its goal.
+Every function handles one flight of K and returns, as data, what remains to be decided about its goal.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _DRAW_BYTES = 6
 
 
 def drawn(call_id: str, attempt: int) -> float:
-    """A number in [0, 1) that belongs to this attempt: chance that replays."""
+    """Return a number in [0, 1) derived from this attempt's id: randomness that replays."""
     digest = blake2b(f"{call_id}/{attempt}".encode(), digest_size=_DRAW_BYTES).digest()
     return int.from_bytes(digest, "big") / (1 << (8 * _DRAW_BYTES))
 
 
 def answered(k: State, event: events.Answered, out: list[commands.Command]) -> list[Goal]:
-    """Settle a paid reply, and name the goals that shall absorb it: none where it comes again or too late.
+    """Settle a paid reply, and return the goals that absorb it: none if the reply came before or comes too late.
 
-    An attempt is settled once. One that was given up for lost may still be answered: then its real usage takes the
-    assumption's place, and whoever asks the same question now takes the reply.
+    An attempt is settled once. An attempt that was given up as lost may still be answered: then its real usage replaces
+    the assumed charge, and the goals that ask the same question now take the reply.
     """
     goal = k.goals.get(event.goal)
     flight = k.flights.pop(flight_key(event.goal, event.attempt), None)
@@ -67,7 +67,7 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
 
 
 def _late(k: State, goal: Goal | None, event: events.Answered, out: list[commands.Command]) -> list[Goal]:
-    """The same for a reply to an attempt that was given up for lost; or for one that nobody knows of any more."""
+    """Settle a reply to an attempt that was given up as lost, or count one to an unknown attempt as dropped."""
     missing = goal.assumed.pop(event.attempt, None) if goal is not None and goal.assumed else None
     if missing is None:
         k.tally.dropped += 1
@@ -75,7 +75,7 @@ def _late(k: State, goal: Goal | None, event: events.Answered, out: list[command
             k.tell(event.goal, "dropped", {"attempt": event.attempt})
         return []
     nusd = None
-    if missing.route >= 0:  # else it stays charged as was assumed
+    if missing.route >= 0:  # otherwise the assumed charge stays
         k.ledger.unassume(missing.charge)
         price = k.terms.routes[missing.route].price
         nusd = k.ledger.know(event.reply.usage, price, missing.charge.day)
@@ -87,7 +87,7 @@ def _late(k: State, goal: Goal | None, event: events.Answered, out: list[command
 
 
 def _count(k: State, waiting: list[Goal]) -> None:
-    """A reply was paid for, and these goals awaited it."""
+    """Count a paid reply that these goals awaited."""
     k.successes += 1
     if k.alike:
         k.alike = 0
@@ -98,7 +98,7 @@ def _count(k: State, waiting: list[Goal]) -> None:
 
 
 def _asking_again(k: State, question: bytes) -> tuple[int, ...]:
-    """The goals for which the same is being asked at this moment, by another attempt."""
+    """Goals for which another attempt is asking the same question now."""
     key = k.asking.get(question)
     if key is None:
         return ()
@@ -107,7 +107,7 @@ def _asking_again(k: State, question: bytes) -> tuple[int, ...]:
 
 
 def recalled(k: State, event: events.ReplyRecalled, out: list[commands.Command]) -> list[Goal]:
-    """Settle a call whose reply was remembered: nothing was sent, nothing is paid."""
+    """Settle a call whose reply was stored: nothing was sent, nothing is paid. Return the goals that absorb it."""
     goal = k.goals.get(event.goal)
     if goal is None:
         return []
@@ -133,19 +133,21 @@ def recalled(k: State, event: events.ReplyRecalled, out: list[commands.Command])
 
 
 def _awaiting(k: State, goal_ids: tuple[int, ...], question: bytes) -> list[Goal]:
-    """The goals among these that ask this now."""
+    """Goals among these that await an answer to this question."""
     return [goal for goal_id in dict.fromkeys(goal_ids) for goal in _asks(k.goals.get(goal_id), question)]
 
 
 def _asks(goal: Goal | None, question: bytes) -> list[Goal]:
-    """This goal, if it asks this now; one that waits to be asked again takes the reply just as gladly."""
+    """`[goal]` if it awaits this question (OPEN or ASKED; a goal that waits for its retry takes the reply too), else
+    `[]`.
+    """
     return [goal] if goal is not None and goal.question == question and goal.status <= ASKED else []
 
 
 def _take(k: State, goals: list[Goal], alone: bool, out: list[commands.Command]) -> None:
-    """These goals have their reply.
+    """Note that these goals have their reply.
 
-    An attempt that replaced the answered one is stopped, unless others await it; ``alone``: there was none.
+    An attempt that replaced the answered one is abandoned, unless other goals await it; ``alone``: there was none.
     """
     for goal in goals:
         if goal.status == OPEN:
@@ -161,20 +163,20 @@ def _take(k: State, goals: list[Goal], alone: bool, out: list[commands.Command])
 
 
 def no_longer_asking(k: State, flight: InFlightAttempt) -> None:
-    """Whoever asks the same from here on makes an attempt of its own."""
+    """Remove the flight from the index of questions: a later equal question makes its own attempt."""
     if k.asking.get(flight.hash) == flight_key(flight.goal, flight.attempt):
         del k.asking[flight.hash]
 
 
 class FinalFailure(msgspec.Struct, frozen=True):
-    """A goal whose call has failed for good, and how."""
+    """Goal whose call has failed for good, and the failure."""
 
     goal: Goal
     failure: Failure
 
 
 def broke(k: State, event: events.AttemptFailed) -> list[FinalFailure]:
-    """Settle an attempt that brought no reply. Its goals are tried again or held; those that are given up are named."""
+    """Settle an attempt without a reply. Its goals are tried again or held; goals to be given up are returned."""
     flight = k.flights.pop(flight_key(event.goal, event.attempt), None)
     if flight is None:
         return []
@@ -203,7 +205,7 @@ def broke(k: State, event: events.AttemptFailed) -> list[FinalFailure]:
             reopen(k, goal)
         return []
     if not asking and not _long_ago(k, flight):
-        _heed(k, failure, flight)  # nobody waits for it any more; what it says of its route is true all the same
+        _heed(k, failure, flight)  # no goal awaits it any more, but its failure still says something about its route
     verdicts: list[FinalFailure] = []
     for goal in asking:
         if goal is asking[0]:
@@ -216,7 +218,7 @@ def broke(k: State, event: events.AttemptFailed) -> list[FinalFailure]:
 
 
 def asked_by(k: State, flight: InFlightAttempt) -> list[Goal]:
-    """The goals that await this very attempt."""
+    """Return the goals that await this attempt."""
     if flight.abandoned:
         return []
     goals = _awaiting(k, (flight.goal, *flight.followers), flight.hash)
@@ -224,7 +226,7 @@ def asked_by(k: State, flight: InFlightAttempt) -> list[Goal]:
 
 
 def assume(k: State, flight: InFlightAttempt, awaited: bool) -> None:
-    """Nobody knows what this attempt cost: it stays charged in full, until its reply turns up after all."""
+    """Keep the full charge of an attempt with unknown cost as assumed, until its reply arrives after all."""
     k.ledger.assume(flight.charge)
     goal = k.goals.get(flight.goal)
     live = goal is not None and goal.status not in ENDED
@@ -235,7 +237,7 @@ def assume(k: State, flight: InFlightAttempt, awaited: bool) -> None:
 
 
 def _alike(k: State, head: Goal, given_up: bool, goal: Goal, failure: Failure) -> FinalFailure | None:
-    """A goal that shared the attempt of another fares as that one does."""
+    """Treat a goal that shared another goal's attempt in the same way as that goal."""
     rule = RULES[failure.kind].again
     if rule == "resample":
         return malformed(k, goal, failure.message)
@@ -249,7 +251,7 @@ def _alike(k: State, head: Goal, given_up: bool, goal: Goal, failure: Failure) -
 
 
 def _again(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> FinalFailure | None:
-    """What the failure's kind asks for: the one place where a retry is decided."""
+    """Apply the rule of the failure's kind. This is the only place where a retry is decided."""
     if failure.kind == FailureKind.OVER_BUDGET:
         k.paused, k.paused_at_s = failure, k.at_s
         reopen(k, goal)
@@ -258,7 +260,7 @@ def _again(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> F
         return None
     if failure.kind == FailureKind.CANCELLED and failure.error_type:
         return _cancelled_there(k, goal, failure, flight)
-    if failure.kind == FailureKind.CANCELLED:  # by nobody here: whoever made the call was told to end
+    if failure.kind == FailureKind.CANCELLED:  # not cancelled by this job: the branch was told to end
         failure = msgspec.structs.replace(failure, kind=FailureKind.LOST)
     rule = RULES[failure.kind].again
     if rule == "resample":
@@ -280,12 +282,12 @@ def _again(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> F
     if not decision.again:
         return FinalFailure(goal, failure)
     if failure.kind == FailureKind.LOST:
-        reopen(k, goal)  # it died with its actor: no reason to wait
+        reopen(k, goal)  # its actor died: no reason to wait
         return None
     _heed(k, failure, flight)
     if k.moved and not flight.route and RULES[failure.kind].breaker:
-        # It goes on elsewhere: neither its wait nor its retries are for that route to bear. They are few: those that
-        # were under way when the breaker opened, and then its probes.
+        # The goal continues on another route, so it needs no wait and no retry budget for this one. Such goals are few:
+        # those in flight when the breaker opened, and then its probes.
         reopen(k, goal)
         if k.tell is not None:
             k.tell(goal.id, "goes_elsewhere", {"place": flight.route})
@@ -301,7 +303,7 @@ def _again(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> F
 
 
 def _heed(k: State, failure: Failure, flight: InFlightAttempt) -> None:
-    """What the failure says of its route, though no goal is the worse for it."""
+    """Apply the failure's effects on its route (block, Retry-After), without charging a goal."""
     if RULES[failure.kind].again == "hold" or beyond_patience(k.terms.limits.retry, failure):
         block(k, flight, failure)
     elif failure.kind == FailureKind.THROTTLED and failure.retry_after_s is not None:
@@ -310,7 +312,7 @@ def _heed(k: State, failure: Failure, flight: InFlightAttempt) -> None:
 
 
 def _hold(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> FinalFailure | None:
-    """Not this goal's fault: its route is blocked, and the goal stays open."""
+    """Hold a goal that is not at fault: its route is blocked, and the goal stays open."""
     if not _long_ago(k, flight):
         block(k, flight, failure)
     reopen(k, goal)
@@ -318,7 +320,9 @@ def _hold(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> Fi
 
 
 def _cancelled_there(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> FinalFailure | None:
-    """Somebody cancelled its message batch at the provider, and meant it: it is sent again when somebody says so."""
+    """Pause after a person cancelled the goal's message batch at the provider: it is sent again when the job is
+    resumed.
+    """
     if not _long_ago(k, flight):
         k.paused, k.paused_at_s = failure, k.at_s
     reopen(k, goal)
@@ -326,13 +330,14 @@ def _cancelled_there(k: State, goal: Goal, failure: Failure, flight: InFlightAtt
 
 
 def _long_ago(k: State, flight: InFlightAttempt) -> bool:
-    """Whether it was submitted in an earlier run: what it says of the account has been seen to since."""
+    """True if the flight was submitted in an earlier run: its failure says nothing about the account now."""
     made = k.submissions.get(flight.submission)
     return made is not None and made.orphaned
 
 
 def _refused(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> FinalFailure | None:
-    """The provider refused this goal; the same words for many in a row are about the account, not the rows."""
+    """Give up a goal that the provider refused; many consecutive refusals with the same words mean a blocked account.
+    """
     if k.tell is not None:
         k.tell(goal.id, "refused", {"failure": failure, "alike": k.alike, "limits": k.terms.limits})
     if failure.kind == FailureKind.REJECTED:
@@ -344,7 +349,10 @@ def _refused(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) ->
 
 
 def malformed(k: State, goal: Goal, said: str) -> FinalFailure | None:
-    """A complete reply was refused: discard it and ask under the next number, so many times."""
+    """Discard a refused reply and reopen the goal with the next sample, `limits.resamples_max` times at most.
+
+    Returns a verdict if the goal is given up.
+    """
     goal.question = b""
     note_refused(goal, said)
     sample = _next_sample(k, goal)
@@ -360,7 +368,7 @@ def malformed(k: State, goal: Goal, said: str) -> FinalFailure | None:
 
 
 def _next_sample(k: State, goal: Goal) -> int:
-    """The next number of the goal's question, or of the election that it is a vote in; below zero: there is none."""
+    """Next sample of the goal's question, or of the election that it is a vote in; -1 if there is none."""
     if goal.kind == VOTE:
         return next_sample(k.elections[goal.parent])
     if goal.resamples > k.terms.limits.resamples_max or not goal.sample.isdecimal():
@@ -369,12 +377,15 @@ def _next_sample(k: State, goal: Goal) -> int:
 
 
 def too_large(k: State, goal: Goal, failure: Failure) -> FinalFailure | None:
-    """Back to select, which sees ``goal.too_large`` and must ask for less; what it cannot shrink is the end."""
-    if goal.kind == VOTE:  # all votes of its election are
+    """Return the goal to select, which sees ``goal.too_large`` and must ask for less; give up what cannot be shortened.
+
+    Returns a verdict if the goal is given up.
+    """
+    if goal.kind == VOTE:  # all votes of its election are too large
         return FinalFailure(goal, failure)
     goal.too_large += 1
     goal.question = b""
-    if failure.status >= 400:  # the provider says so, against our estimate
+    if failure.status >= 400:  # the provider contradicts the estimate
         k.estimate = k.estimate.tightened()
     if k.tell is not None:
         seen = {"failure": failure, "too_large": goal.too_large, "tightenings": k.estimate.tightenings}

@@ -1,8 +1,8 @@
-"""Warm-first fan-out: where prompts share a long prefix that the provider may cache, one goes ahead.
+"""Warm-first fan-out: of calls that share a long cacheable prompt prefix, one goes ahead.
 
 The prefix is the part of a request up to its last ``cache_control``, in the provider's order: tools, system, messages
-(https://docs.claude.com/en/docs/build-with-claude/prompt-caching). While the one that goes ahead has no answer the
-others wait for it, and cost no permit; then all follow, and read what it wrote. One that failed lets the next go ahead.
+(https://docs.claude.com/en/docs/build-with-claude/prompt-caching). While the first call has no answer the others wait
+for it, and use no permit; then all follow, and read the cache it wrote. If it fails, the next call goes ahead.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from cortex.goals.lifecycle import be_woken, offer, take_back
 from cortex.state.state import Goal, InFlightAttempt, PrefixState, State, Status
 
 CACHED_S = 300.0
-"""How long the provider keeps a prefix that nobody asks for."""
+"""Seconds for which the provider keeps a prefix without use."""
 PREFIX_BYTES_MIN = 4_096
-"""A shorter prefix is not cached: 1,024 tokens are the least, of four bytes or more."""
+"""Bytes of the shortest prefix considered: the provider caches 1,024 tokens or more, of four bytes or more each."""
 PATIENCE_S = 60.0
-"""How long a goal waits for the one ahead before it goes without."""
+"""Seconds for which a goal waits for the call ahead before it is asked anyway."""
 _KEPT_MAX = 1_024
+"""Number of prefixes above which cold ones are forgotten."""
 
 
 def prefix_of(place: int, body: bytes) -> bytes:
-    """The identity of a request's cacheable prefix on one route; empty where it has none, or a short one."""
+    """Return the identity of a request's cacheable prefix on one route; empty if it has none, or a short one."""
     try:
         request = msgspec.json.decode(body)
         blocks = _blocks(request)
@@ -42,7 +43,7 @@ def prefix_of(place: int, body: bytes) -> bytes:
 
 
 def _blocks(request: dict[str, Any]) -> list[Any]:
-    """All that can be marked, in the provider's order; who says a message belongs to its content."""
+    """All content that can be marked, in the provider's order; a message's role is part of its content."""
     blocks: list[Any] = []
     for part in (request.get("tools"), request.get("system")):
         blocks += part if isinstance(part, list) else [part]
@@ -54,12 +55,12 @@ def _blocks(request: dict[str, Any]) -> list[Any]:
 
 
 def goes(k: State, goal: Goal, prefix: bytes) -> bool:
-    """Whether this goal may be asked now: its prefix is warm, or it goes ahead. Else it waits for the one that does."""
+    """Return True if this goal may be asked now: its prefix is warm, or it goes ahead. Otherwise it waits."""
     warmth = k.warmths.get(prefix)
     if warmth is None or (not warmth.ahead and warmth.until_s <= k.at_s):
         return True
     if not warmth.ahead:
-        warmth.until_s = k.at_s + CACHED_S  # whoever reads it keeps it warm
+        warmth.until_s = k.at_s + CACHED_S  # each use keeps it warm
         return True
     if k.at_s >= warmth.until_s:
         return True
@@ -73,7 +74,7 @@ def goes(k: State, goal: Goal, prefix: bytes) -> bool:
 
 
 def ahead(k: State, prefix: bytes, key: int) -> bytes:
-    """This attempt goes ahead, where nobody does and the prefix is not warm. The prefix, if so."""
+    """Let this attempt go ahead if the prefix is cold and no other attempt does. Return the prefix, if so."""
     warmth = k.warmths.get(prefix)
     if warmth is not None and (warmth.ahead or warmth.until_s > k.at_s):
         return b""
@@ -85,7 +86,9 @@ def ahead(k: State, prefix: bytes, key: int) -> bytes:
 
 
 def came_home(k: State, flight: InFlightAttempt, warmed: bool) -> None:
-    """The one that went ahead has an answer, and the prefix is warm; or it failed, and the next one goes ahead."""
+    """Note the end of the attempt ahead: after an answer the prefix is warm; after a failure the next attempt goes
+    ahead.
+    """
     warmth = k.warmths.get(flight.prefix)
     if warmth is None or not warmth.ahead:
         return

@@ -1,8 +1,8 @@
-"""The fast path of answers: those of a turn that are plain, one after another.
+"""Fast path of answers: plain answers of a turn, one after another.
 
-Nearly every answer is plain: its goal was asked, awaits this very attempt and no other, and shares it with nobody. What
-such answers have in common is looked up once. For every other event ``loop`` has its general path, and for a plain
-answer that would come to the same K and the same commands (``tests/properties/test_fast_paths.py``).
+Nearly every answer is plain: its goal was asked, awaits exactly this attempt, and shares it with no other goal. What
+plain answers have in common is looked up once. For all other events ``cortex.loop.step`` has the general path, which
+would produce the same K and the same commands for a plain answer (``tests/properties/test_fast_paths.py``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from policies.estimates.tokens import TEACHES_BYTES_MIN
 
 
 def absorb_plainly(k: State, program: Program, happened: Iterator[Event], out: Out) -> Event | None:
-    """Fold these into K as long as they are plain answers, and return the first that is not; None where all were."""
+    """Fold plain answers into K, and return the first event that is not one; None if all were."""
     if not may_be_plain(k, program, out):
         return next(happened, None)
     flights, goals, shares, ledger, tally = k.flights, k.goals, k.shares, k.ledger, k.tally

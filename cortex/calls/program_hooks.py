@@ -1,4 +1,4 @@
-"""Running an author's code: what it yields is applied whole, what it raises fails one goal and never the loop."""
+"""Calls of a program's methods: their changes are applied whole, and their exceptions fail one goal, never the loop."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from policies.failures.failure import Failure, FailureKind
 Out = list[commands.Command]
 
 REFUSAL = "refusal"
-"""The stop reason of a message in which the model declined."""
+"""Stop reason of a message in which the model declined."""
 
 
 def fold(k: State, program: Program, goal: Goal, where: Literal["absorb", "absorbed"], value: Any, out: Out) -> None:
-    """Fold a value into K through the program's method of this name, which must say what becomes of the goal.
+    """Fold a value into K through the program's method of this name, which must decide the goal's next status.
 
-    The goal is asked at this moment; one that is not any more was ended by what came before in this turn.
+    A goal that is not ASKED any more was ended earlier in this turn; its value is ignored.
     """
     if goal.status != ASKED:
         return
@@ -39,26 +39,28 @@ def fold(k: State, program: Program, goal: Goal, where: Literal["absorb", "absor
 
 
 def fold_changes(k: State, program: Program, goal: Goal, where: str, changed: list[Change], out: Out) -> None:
-    """Make what that method yielded."""
+    """Apply the changes that the method yielded."""
     try:
         if k.finished and _too_late(changed):
-            reopen(k, goal)  # the job has ended, and nobody would run it: resumed, it is asked again, from memory
+            # the job has ended, and no worker would run it: after a resume the goal is asked again, from the stored
+            # reply
+            reopen(k, goal)
             return
         apply(k, changed, out, by=goal, program=program)
-    except Exception as error:  # what it yielded may be anything too
+    except Exception as error:  # a program may yield anything
         refuse(k, program, goal, where, error, out)
         return
     if goal.status == ASKED:
         if where == "absorb":
             faulty(k, program, goal, where, RuntimeError(f"it left the goal as it was: {goal.story()}"), out)
             return
-        reopen(k, goal)  # what a worker brought is in K: select goes on from there
+        reopen(k, goal)  # the worker's result is in K: select continues from there
     if k.faulty_in_row:
         k.faulty_in_row = 0
 
 
 def fold_plainly(k: State, program: Program, goal: Goal, reply: Reply, out: Out) -> None:
-    """``fold`` of a reply to a goal that was asked, where changes may be plain (``may_be_plain``)."""
+    """Fold a reply into K like ``fold``, on the fast path (``may_be_plain`` must hold)."""
     try:
         changed = list(program.absorb(k, goal, reply))
         done = apply_plainly(k, changed, out, goal, program)
@@ -67,14 +69,14 @@ def fold_plainly(k: State, program: Program, goal: Goal, reply: Reply, out: Out)
         return
     if not done:
         fold_changes(k, program, goal, "absorb", changed, out)
-    elif goal.status is ASKED:  # it added a goal, or a result, and said nothing of its own
+    elif goal.status is ASKED:  # it added a goal or a result, and did not decide its own status
         fold_changes(k, program, goal, "absorb", [], out)
     elif k.faulty_in_row:
         k.faulty_in_row = 0
 
 
 def refuse(k: State, program: Program, goal: Goal, where: str, error: Exception, out: Out) -> None:
-    """The value was not folded: the reply is refused, or the program's own code is at fault."""
+    """Handle a failed fold: the reply is malformed, or the program's own code is at fault."""
     if isinstance(error, Malformed):
         _malformed(k, program, goal, error, out)
     else:
@@ -82,7 +84,7 @@ def refuse(k: State, program: Program, goal: Goal, where: str, error: Exception,
 
 
 def fold_reply(k: State, program: Program, goal: Goal, reply: Reply, out: Out) -> None:
-    """Fold a reply into K. One in which the model declined is no answer, unless the program reads those too."""
+    """Fold a reply into K. A reply in which the model declined fails the goal, unless the program reads refusals."""
     if reply.stop_reason == REFUSAL and not program.reads_refusals and goal.status == Status.ASKED:
         k.tally.attempt_failed(FailureKind.REFUSED)
         give_up(k, program, goal, Failure(FailureKind.REFUSED, "the model declined"), out)
@@ -94,7 +96,7 @@ def fold_reply(k: State, program: Program, goal: Goal, reply: Reply, out: Out) -
 
 
 def fold_vote(k: State, program: Program, vote: Goal, reply: Reply, out: Out) -> None:
-    """Count a vote. The one that decides its election folds the winner's reply into K, for the goal voted on."""
+    """Count a vote. The deciding vote folds the winner's reply into K, for the goal voted on."""
     if vote.status != ASKED:
         return
     try:
@@ -108,7 +110,7 @@ def fold_vote(k: State, program: Program, vote: Goal, reply: Reply, out: Out) ->
             return
         goal, winner = decided
         if winner is None:
-            said = f"nobody was ahead after {int(goal.sample) + 1} samples"
+            said = f"no answer was ahead after {int(goal.sample) + 1} samples"
             give_up(k, program, goal, Failure(FailureKind.MALFORMED, said), out)
         elif may_be_plain(k, program, out) and goal.status is ASKED and not goal.question:
             fold_plainly(k, program, goal, winner, out)
@@ -124,15 +126,15 @@ def _malformed(k: State, program: Program, goal: Goal, error: Malformed, out: Ou
 
 
 def _too_late(changed: Sequence[Change]) -> bool:
-    """Whether these changes need a worker, or a child job, though the job has ended."""
+    """True if these changes need a worker or a child job."""
     return any(type(change) in ERRANDS for change in changed)
 
 
 def give_up(k: State, program: Program, goal: Goal, failure: Failure, out: Out) -> None:
-    """The goal's call has failed for good: the program says what that changes; by default the goal fails."""
+    """Fail the goal's call for good: the program decides what that changes; by default the goal fails."""
     if goal.status in ENDED:
         return
-    if goal.kind == VOTE:  # without it nobody can be ahead: what was voted on has failed
+    if goal.kind == VOTE:  # without this vote no candidate can win: the goal voted on has failed
         goal = voting.called_off(k, goal, out)
         if failure.kind == FailureKind.TOO_LARGE and attempts.too_large(k, goal, failure) is None:
             return
@@ -140,7 +142,7 @@ def give_up(k: State, program: Program, goal: Goal, failure: Failure, out: Out) 
         leave_errand(k, goal, out)
         reopen(k, goal)
     if goal.status == Status.OPEN:
-        asked(k, goal)  # so that a program may reopen it, whatever it was about
+        asked(k, goal)  # so that the program may reopen it, whatever it waited for
     k.tally.calls_failed += bool(goal.question)
     goal.failure = failure
     if k.tell is not None:
@@ -150,7 +152,7 @@ def give_up(k: State, program: Program, goal: Goal, failure: Failure, out: Out) 
         changed = list(program.failed(k, goal, failure))
         if not (k.finished and _too_late(changed)):
             apply(k, changed, out, by=goal, program=program)
-    except Exception as error:  # the last word of an author's code: nothing else is asked of it
+    except Exception as error:  # the last method of the program that is called for this goal
         if not fault:
             _count_fault(k, "failed", error)
         goal.failure = Failure(FailureKind.FAULTY, said("failed", error))
@@ -160,7 +162,7 @@ def give_up(k: State, program: Program, goal: Goal, failure: Failure, out: Out) 
 
 
 def faulty(k: State, program: Program, goal: Goal, where: str, error: Exception, out: Out) -> None:
-    """The program's own code raised: that goal fails with the story; many in a row stop the job."""
+    """Fail the goal because the program's own code raised; many consecutive faults stop the job."""
     if goal.status in ENDED:
         return
     _count_fault(k, where, error)
@@ -175,11 +177,11 @@ def _count_fault(k: State, where: str, error: Exception) -> None:
 
 
 def stop(k: State, why: str) -> None:
-    """The job cannot go on: it has failed, and says why."""
+    """End the job as failed, with the reason."""
     if not k.outcome:
         k.outcome, k.why = "failed", why
 
 
 def said(where: str, error: Exception) -> str:
-    """What the author reads."""
+    """Return the error text for the program's author."""
     return f"the program's {where} raised {type(error).__name__}: {error}"

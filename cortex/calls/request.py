@@ -1,4 +1,4 @@
-"""How a call is asked: rendered within M, under the ledger, over the first route that has a permit free."""
+"""Requests: a call is rendered within M, reserved in the ledger, and sent on the first route with a free permit."""
 
 from __future__ import annotations
 
@@ -30,19 +30,21 @@ from policies.estimates.tokens import FRAMING_TOKENS, body_tokens_bound, text_bo
 from policies.failures.timeout import attempt_timeout_s
 
 AS_GIVEN = "as given"
-"""The constructor's name of a request that the input brought whole: there is nothing to render, shorten or split."""
+"""Constructor's name of a request that the input gave whole: there is nothing to render, shorten or split."""
 
 
-_new_hash = blake2b(digest_size=16).copy  # takes half as long as making one
+_new_hash = blake2b(digest_size=16).copy  # copying takes half as long as creating
 
 
 def question_hash(endpoint: str, body: bytes, sample: str) -> bytes:
-    """The identity of a question: endpoint, model, prompt and parameters (all in the body), and sample. 16 bytes."""
+    """Return the identity of a question: endpoint, model, prompt and parameters (all in the body), and sample. 16
+    bytes.
+    """
     return _hashed(_head(endpoint, len(sample)), sample, body)
 
 
 def _head(endpoint: str, sample_length: int) -> str:
-    """What stands before the sample: with it no two questions run together into the same bytes."""
+    """Prefix of the hashed bytes: its lengths keep different questions from hashing the same bytes."""
     return f"{len(endpoint)} {sample_length} {endpoint}"
 
 
@@ -54,11 +56,11 @@ def _hashed(head: str, sample: str, body: bytes) -> bytes:
 
 
 def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]) -> bool:
-    """Send this goal's call, share one that asks the same at this moment (then True), or note that the ledger refuses.
+    """Send this goal's call, share an attempt that asks the same question now, or note that the ledger refuses.
 
-    It goes to the first route of its role's lane, by preference, that has a permit free. ``once`` says that no two
-    questions of the run are equal. Raises ``DoesNotFit`` where no prompt within M can be made of it, having changed
-    nothing.
+    Returns True if the goal needs no permit now: it shares an attempt, or waits for its prefix. The call goes to the
+    first route of its role's lane, by preference, that has a free permit. ``once`` says that no two questions of the
+    run are equal. Raises ``DoesNotFit`` if no prompt fits M, with nothing changed.
     """
     terms, limits = k.terms, k.terms.limits
     lane = terms.roles.get(wish.role, 0) if wish.role else 0
@@ -126,7 +128,7 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
 
 
 def _fits_there(k: State, bound: int, tokens_max: int, output_tokens_max: int) -> bool:
-    """Whether a request that was given whole may go to a fallback: one with a smaller window may not take it."""
+    """True if a whole request may go to a fallback: a fallback with a smaller window may not take it."""
     if bound <= tokens_max or tokens_max >= k.terms.prompt_tokens_max(output_tokens_max):
         return True
     k.elsewhere = True
@@ -150,14 +152,14 @@ def _asks_now(k: State, goal: Goal, sample: str, constructor: str, question: byt
 
 
 def _follows(k: State, goal: Goal, shared: InFlightAttempt) -> None:
-    """The goal takes the answer that another's attempt brings."""
+    """Let the goal take the answer of another goal's attempt."""
     shared.followers.append(goal.id)
     if k.tell is not None:
         k.tell(goal.id, "shares", {"goal": shared.goal, "attempt": shared.attempt, "sample": shared.sample})
 
 
 def _same_question(k: State, question: bytes) -> InFlightAttempt | None:
-    """The attempt that is asking this now; not one that was told to stop."""
+    """The attempt that is asking this question now and was not abandoned."""
     flight = k.flights.get(k.asking.get(question, -1))
     return None if flight is None or flight.abandoned else flight
 
@@ -166,11 +168,11 @@ def _same_question(k: State, question: bytes) -> InFlightAttempt | None:
 
 
 def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[commands.Command]) -> Ask | Vote | None:
-    """Send as many of these calls as are plain, and return the first that is not; None where all were sent.
+    """Send plain calls, and return the first call that is not plain; None if all were sent (fast path).
 
-    Plain is the first attempt at an open goal, over the job's own route, where nothing looks at each call. What these
-    have in common is looked up once, what they add up to is counted once. For all others ``ask`` is there, which would
-    come to the same K and the same command for these too (``tests/properties/test_fast_paths.py``).
+    Plain is the first attempt at an open goal on the job's own route, while nothing needs to see each call. What plain
+    calls have in common is looked up once, and totals are added once. All other calls go through ``ask``, which would
+    produce the same K and the same commands for these too (``tests/properties/test_fast_paths.py``).
     """
     terms, limits, model, share = k.terms, k.terms.limits, k.terms.route.model, k.shares[0]
     if not plain_way(k, share):
@@ -178,13 +180,13 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
     price, endpoint, at_s, generation = terms.route.price, terms.route.endpoint, k.at_s, share.generation
     goals, flights, asking, longest_s = k.goals, k.flights, k.asking, k.call_timeout_max_s
     capped, room = not budget_slices.unbounded(k), share.permits - share.in_flight
-    # what one bound of replies comes to
+    # by ``max_tokens``
     by_output: dict[int, tuple[int, TextFrame, dict[int, tuple[Charge, float]]]] = {}
-    hashes: dict[str, Any] = {}  # what questions of one sample have in common
+    hashes: dict[str, Any] = {}  # hash state common to questions of one sample
     sent, nusd, tokens, caching, looked_at = 0, 0, 0, False, b""
     other = None
     for wish in wishes:
-        other, goal = wish, wish.goal  # until it is sent
+        other, goal = wish, wish.goal  # returned unless it is sent
         try:
             if (
                 type(wish) is not Ask or sent >= room or goal.status is not OPEN or goal.tries or goal.question
@@ -213,10 +215,10 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
             if (not once and question in asking) or (capped and not _committed(k, charge)):
                 break
             set_asked(k, goal)
-        except Exception:  # an author's code, or what it made: ``ask`` raises it again, where it is heeded
+        except Exception:  # code or values of a program: ``ask`` raises the error again where it is handled
             break
         goal.tries, goal.question, goal.constructor = 1, question, constructor
-        if goal.sample is not sample:  # to set a field takes longer than to look at it
+        if goal.sample is not sample:  # reading a field is faster than setting it
             goal.sample = sample
         goal_id = goal.id
         key = goal_id << 20 | 1
@@ -242,20 +244,20 @@ _NO_CHARGE = Charge(0, 0)
 
 @lru_cache(maxsize=256)
 def _begun(endpoint: str, sample: str) -> Any:
-    """The hash of a question up to its body: questions of one endpoint and sample have that in common. To be copied."""
+    """Hash state up to the body, common to questions of one endpoint and sample. Copy before use."""
     begun = _new_hash()
     begun.update((_head(endpoint, len(sample)) + sample).encode())
     return begun
 
 
 def _weight(k: State, bound: int, input_max: int, output_max: int, caching: bool) -> tuple[Charge, float]:
-    """What a call of so many tokens may cost, and how long it may take: many calls of a turn weigh the same."""
+    """Charge and timeout of a call of this size: many calls of a turn have the same."""
     charge = worst_charge(k.terms.route.price, min(bound, input_max), output_max, caching, k.ledger.day)
     return charge, attempt_timeout_s(k.terms.limits.timeout, output_max, bound)
 
 
 def _committed(k: State, charge: Charge) -> bool:
-    """Set this aside, if caps and slices have room for it: each is looked at before the next is."""
+    """Reserve this charge if caps and slices allow it: each charge is checked before the next."""
     if not budget_slices.affords(k, charge, wanted=True):
         return False
     k.ledger.reserve(charge, 0)
@@ -263,8 +265,10 @@ def _committed(k: State, charge: Charge) -> bool:
 
 
 def plain_way(k: State, share: RouteShare) -> bool:
-    """Whether calls go out over the job's own route as they come: it is no probe, has no pace, and nothing set up for
-    the job looks at each of them."""
+    """Return True if the fast path may be used on the job's own route.
+
+    The route must be no probe and have no pace, and no feature of the job may need to see each call.
+    """
     limits = k.terms.limits
     return not (
         share.pace is not None or share.blocked is not None or share.starts >= 0 or share.hold_until_s > k.at_s
@@ -274,8 +278,10 @@ def plain_way(k: State, share: RouteShare) -> bool:
 
 
 def asked_as_given(k: State, goal: Goal, sample: str, body: bytes, output_max: int, at_s: float) -> InFlightAttempt:
-    """The goal becomes what ``ask_plainly`` would have made of it then, asked for the first time with this request; the
-    attempt, which is entered nowhere yet."""
+    """Set the goal as ``ask_plainly`` would have set it for its first attempt with this request; return the flight.
+
+    The flight is not entered into K yet.
+    """
     terms = k.terms
     output_max = output_max or terms.limits.output_tokens_max
     price, question = terms.route.price, question_hash(terms.route.endpoint, body, sample)
@@ -289,8 +295,11 @@ def asked_as_given(k: State, goal: Goal, sample: str, body: bytes, output_max: i
 def made_plainly(
     k: State, wish: Ask, output_tokens_max: int, tokens_max: int, frame: TextFrame
 ) -> tuple[bytes, str, int, int] | None:  # fmt: skip
-    """As ``rendered`` says it, of a request that was given whole, or of a prompt of texts alone that is proved to fit;
-    else None. ``frame``: as ``text_frame`` has it, of the job's own model."""
+    """Return the request as ``rendered`` does, for a whole request or a text-only prompt that provably fits; otherwise
+    None.
+
+    ``frame``: result of ``text_frame`` for the job's own model.
+    """
     prompt = wish.prompt
     if output_tokens_max <= 0 or tokens_max <= 0:
         return None
@@ -306,7 +315,7 @@ def made_plainly(
         return (body, prompt.constructor, size, len(body) + FRAMING_TOKENS) if fits else None
     system, user = prompt.both()
     separator = prompt.separator
-    if user.isascii() and system.isascii() and separator.isascii():  # as ``text`` puts it together
+    if user.isascii() and system.isascii() and separator.isascii():  # joined as in ``text``
         size = len(system) + len(separator) + len(user)
         bound = size + FRAMING_TOKENS
     else:
@@ -324,10 +333,10 @@ def made_plainly(
 def rendered(
     k: State, wish: Ask, output_tokens_max: int, tokens_max: int, lane: int
 ) -> tuple[bytes, str, int, int]:  # fmt: skip
-    """The request, its constructor's name, the UTF-8 bytes of its text, from which the estimate learns, and the most
-    tokens that it can be.
+    """Return the request, its constructor's name, the UTF-8 bytes of its text, and the most tokens that it can be.
 
-    A request that the input brought whole teaches nothing: nobody packs it, and its bytes are JSON as much as text.
+    The estimate learns from the bytes of the text. They are 0 for a request that the input gave whole: it is not
+    packed, and its bytes are JSON as much as text.
     """
     if output_tokens_max < 0:
         raise ValueError(f"output_tokens_max must be above zero, not {output_tokens_max}")
@@ -342,7 +351,8 @@ def rendered(
     parts_max = k.terms.limits.parts_max
     if k.tell is not None:
         k.tell(wish.goal.id, "rendering", {"prompt": prompt, "tokens_max": tokens_max, "parts_max": parts_max})
-    if len(prompt.parts) > parts_max or tokens_bound(text) > tokens_max:  # its bytes alone do not prove that it fits
+    # its size in bytes does not prove that it fits
+    if len(prompt.parts) > parts_max or tokens_bound(text) > tokens_max:
         prompt = prompt.fit(tokens_max, k.tokens, parts_max)
         text = prompt.text()
     model = k.terms.role_routes[lane - 1].model if lane else k.terms.route.model

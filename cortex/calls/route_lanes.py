@@ -1,10 +1,11 @@
-"""Lanes: what a job asks side by side. Its own route with its fallbacks is one, each route that roles have another.
+"""Lanes: groups of routes that a job uses independently of each other.
 
-Select names its calls best first, whatever their roles. A call whose lane has no permit free must not hold up those of
-the others: its goal is parked, and select is read on, so far in one turn. A parked goal is named no more until its
-lane has a permit for it; then it comes before all others. How many are parked is how many permits a lane wants.
+The job's own route with its fallbacks is one lane, each route of a role another. Select names its calls best first,
+whatever their roles. A call whose lane has no free permit must not hold up calls of other lanes: its goal is parked,
+and select is read on, up to `LOOK_MAX` waiting calls in one turn. A parked goal is not named again until its lane has a
+permit for it; then it comes before all others. The number of parked goals is the number of permits that a lane wants.
 
-A job whose roles have no routes of their own has one lane, and pays for none of this.
+A job whose roles have no routes of their own has one lane, and skips all of this.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from cortex.state.state import Goal, State, Status
 from policies.limits.fair_share import fair_shares
 
 LOOK_MAX = 1_024
-"""Calls without a permit that are looked at in one turn: the rest is looked at in the next, which follows at once."""
+"""Calls without a permit that are processed in one turn; the rest is processed in the next turn, which follows at
+once."""
 
 
 def gather(k: State, program: Program, asks: list[Ask | Vote], changed: list[Change]) -> list[Ask | Vote]:
-    """What the program wants now: as many calls as each lane has permits for, the changes beside them; and those calls
-    that must wait, which are returned."""
+    """Collect what the program wants now: calls up to the permits of each lane, and changes.
+
+    Appends to `asks` and `changed`; returns the calls that must wait for a permit.
+    """
     left, roles = room(k), k.terms.roles
     free = [rooms(k, [k.shares[place] for place in places]) for places in _lanes(k)]
     _call_up(k, [min(here, left) for here in free])
@@ -38,7 +42,7 @@ def gather(k: State, program: Program, asks: list[Ask | Vote], changed: list[Cha
         lane = roles.get(wish.role, 0)
         goal = k.goals.get(wish.goal.id)
         if goal is None or goal.status != Status.OPEN:
-            asks.append(wish)  # it is told so
+            asks.append(wish)  # rejected later, with its reason
         elif left > 0 and free[lane] > 0:
             left -= 1
             free[lane] -= 1
@@ -52,7 +56,7 @@ def gather(k: State, program: Program, asks: list[Ask | Vote], changed: list[Cha
 
 
 def park(k: State, waiting: Iterable[Ask | Vote]) -> None:
-    """The goals of these calls wait, in this order, until their lanes have permits for them."""
+    """Park the goals of these calls, in this order, until their lanes have permits for them."""
     any_new = False
     for wish in waiting:
         goal = k.goals.get(wish.goal.id)
@@ -67,12 +71,12 @@ def park(k: State, waiting: Iterable[Ask | Vote]) -> None:
 
 
 def _lanes(k: State) -> list[range]:
-    """The places of each lane's routes."""
+    """Route indices of each lane."""
     return [k.terms.lane_places(lane) for lane in range(1 + len(k.terms.role_routes))]
 
 
 def _call_up(k: State, free: list[int]) -> None:
-    """Have select see again what there are permits for."""
+    """Offer parked goals to select again, as many as there are permits for."""
     if not k.parked:
         return
     for goal_id in k.called:
@@ -86,14 +90,14 @@ def _call_up(k: State, free: list[int]) -> None:
             del k.parked[lane]
 
 
-# -- what each lane wants, for whoever asks for its permits ----------------------------------------------------------
+# -- demand of each lane, for the request for permits ----------------------------------------------------------------
 
 
 def demands(k: State) -> list[int]:
-    """Calls that each lane could have in flight now, were there permits; that of the job's own route first.
+    """Return the calls that each lane could have in flight now, given permits; lane 0 first.
 
-    Together they are what the user allows, but for one in each lane: a flow that goes back and forth between them need
-    not wait for its permit each time. Not more than is allowed is ever asked at once (``gather``).
+    Their sum is at most the user's concurrency, plus one for each lane: a flow that alternates between lanes need not
+    wait for its permit each time. ``gather`` never begins more than the concurrency.
     """
     if not k.terms.role_routes:
         return [k.demand()]
@@ -102,7 +106,7 @@ def demands(k: State) -> list[int]:
         return under_way
     more = [0] * len(under_way)
     if k.paused is not None:
-        if k.live and not k.flights:  # one, to find out
+        if k.live and not k.flights:  # one call, to test the block
             for lane in _blocked(k) or [0]:
                 more[lane] = 1
     else:
@@ -116,7 +120,7 @@ def demands(k: State) -> list[int]:
 
 
 def _named(k: State) -> Iterable[Goal]:
-    """Goals that wait for a permit, or for a moment at which they are asked (again)."""
+    """Goals that wait for a permit, or for the time at which they are asked (again)."""
     for ids in (*k.parked.values(), k.called):
         yield from map(k.goals.__getitem__, ids)
     for due_at_s, goal_id in k.delayed if k.resting else ():
@@ -126,7 +130,7 @@ def _named(k: State) -> Iterable[Goal]:
 
 
 def _blocked(k: State) -> list[int]:
-    """Lanes of which all routes are blocked."""
+    """Lanes whose routes are all blocked."""
     return [
         lane for lane, places in enumerate(_lanes(k))
         if all(k.shares[place].blocked is not None and not k.shares[place].trying for place in places)
@@ -134,8 +138,10 @@ def _blocked(k: State) -> list[int]:
 
 
 def see_pause(k: State) -> None:
-    """A blocked lane does not hold up the others: the job is paused when it has nothing left but what is for blocked
-    lanes, and no more when it has."""
+    """Pause the job if all that is left belongs to blocked lanes, and end the pause if something else is left.
+
+    A blocked lane alone does not hold up the others.
+    """
     if not k.terms.role_routes or k.outcome:
         return
     blocked = _blocked(k)

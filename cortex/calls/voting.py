@@ -1,10 +1,9 @@
-"""Votes: one question is asked again and again until an answer is ahead of every other by k.
+"""Votes: one question is asked repeatedly until an answer is ahead of every other by k.
 
-A vote is a goal of its own below the one that is voted on: it is asked, tried again, hedged and moved to a fallback
-like any other, and leaves memory once it is counted. A round asks for exactly the votes still needed and is tallied
-when all of them are in, in the order of their samples; so what arrives in which order changes nothing. A reply with a
-red flag is discarded, never repaired: its vote takes the next sample of the question. See
-``policies.decisions.voting``.
+A vote is a goal below the goal that is voted on: it is asked, retried, hedged and moved to a fallback like any other,
+and leaves memory once it is counted. A round asks for exactly the votes still needed and is tallied when all of them
+are in, in the order of their samples, so the order of arrival changes nothing. A reply with a red flag is discarded,
+never repaired: its vote takes the next sample of the question. See ``policies.decisions.voting``.
 """
 
 from __future__ import annotations
@@ -27,10 +26,9 @@ Out = list[commands.Command]
 
 
 def begin(k: State, goal: Goal, wish: Vote, out: Out) -> None:
-    """Open an election on this open goal's question; its first round is for select to ask.
+    """Open an election on this open goal's question; select asks its first round.
 
-    Raises ``DoesNotFit`` where no prompt within M can be made, or ``ValueError`` for bounds that make no sense, having
-    changed nothing.
+    Raises ``DoesNotFit`` if no prompt fits M, or ``ValueError`` for bounds that make no sense, with nothing changed.
     """
     if wish.k < 1 or wish.samples_max < 0:
         raise ValueError(f"k must be 1 or more, samples_max 0 or more; not {wish.k} and {wish.samples_max}")
@@ -76,7 +74,7 @@ def _next_round(k: State, goal: Goal, election: Election, needed: int, out: Out)
 
 
 def wanted(k: State, calls_max: int) -> list[Ask]:
-    """The calls of votes that are open, those that have been open longest first."""
+    """Return the calls of open votes, longest open first, ``calls_max`` at most."""
     asks: list[Ask] = []
     for vote in k.open(VOTE):
         if len(asks) == calls_max:
@@ -88,7 +86,8 @@ def wanted(k: State, calls_max: int) -> list[Ask]:
 
 
 def cast(k: State, program: Program, vote: Goal, reply: Reply, out: Out) -> tuple[Goal, Reply | None] | None:
-    """Count a reply. Where this decides it: the goal that was voted on and the winner's first reply, or no winner.
+    """Count a reply. If it decides the election, return the goal voted on and the winner's first reply (None: no
+    winner).
 
     Raises ``Malformed`` for a red flag, and whatever the program's ``ballot`` raises.
     """
@@ -134,7 +133,7 @@ def _count(election: Election, ballot: Ballot) -> None:
 
 
 def called_off(k: State, vote: Goal, out: Out) -> Goal:
-    """This vote cannot be had: the election is over without a winner. The goal that was voted on."""
+    """End the election of a vote that cannot be had, without a winner. Return the goal that was voted on."""
     goal = k.goals[vote.parent]
     leave_votes(k, goal, out)
     return goal

@@ -1,12 +1,12 @@
-"""The road of message batches, in K: calls are submitted many at a time, and come back over hours.
+"""Message batches in K: calls are submitted many at a time, and come back over hours.
 
     calls in hand -> Intended -> submit -> Submitted -> results, as they appear -> Collected
                         |           |
                         |           +-> Unsubmitted: surely not made; it goes again, or the job pauses
                         +- a crash -+-> Doubted: looked for among the provider's batches -> one of the two, or Stuck
 
-The intent is in the journal before anything leaves, so nothing is ever submitted that a successor does not know of; and
-while nobody knows what became of an intent its calls stay in flight, so none of them is submitted again.
+The intent is in the journal before the request is sent, so every submission is known to a successor of the channel; and
+while the outcome of an intent is unknown its calls stay in flight, so none of them is submitted again.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from policies.failures.failure import RULES, Failure, FailureKind
 from policies.failures.retry import backoff_s, lapsed, may_retry
 
 _LEAVES_K = frozenset({SubmissionStatus.OUT, SubmissionStatus.DOUBTED, SubmissionStatus.ASKING})
-"""What a job that stops need not wait for: the next run takes it up."""
+"""States that a stopping job need not wait for: the next run continues them."""
 
 
 def custom_id(k: State, flight: InFlightAttempt) -> str:
-    """What one attempt is called within its batch: 32 hex digits, of this run of the job and no other's."""
+    """Return the name of an attempt within its batch: 32 hex digits, unique to this run of the job."""
     named = f"{k.began_at_s!r}/{k.call_id(flight.goal, flight.sample)}/{flight.attempt}"
     return blake2b(named.encode(), digest_size=16).hexdigest()
 
@@ -40,9 +40,9 @@ def custom_id(k: State, flight: InFlightAttempt) -> str:
 
 
 def intended(k: State, event: events.SubmissionIntended, out: Out) -> None:
-    """Calls in hand shall go together. Those that are wanted still do; a job that stops takes them back."""
+    """Start a submission of calls in hand. Calls that are abandoned are left out; a stopping job takes all back."""
     if event.number < k.next_submission:
-        return  # the same message twice
+        return  # duplicate message
     k.next_submission = event.number + 1
     batched = [place for place, route in enumerate(k.terms.routes) if route.batched and place == event.route]
     flights = {key: k.flights[key] for key in event.keys if key in k.flights}
@@ -58,7 +58,7 @@ def intended(k: State, event: events.SubmissionIntended, out: Out) -> None:
 
 
 def submitted(k: State, event: events.SubmissionAccepted, out: Out) -> None:
-    """The provider has it, under this name."""
+    """Note that the provider has the submission, under this name."""
     made = k.submissions.get(event.number)
     if made is None or made.stand == SubmissionStatus.OUT:
         return
@@ -68,9 +68,9 @@ def submitted(k: State, event: events.SubmissionAccepted, out: Out) -> None:
 
 
 def unsubmitted(k: State, event: events.SubmissionRejected) -> None:
-    """The provider surely has it not: it goes again as the retry policy says, or the job pauses; no row fails.
+    """Handle a submission that the provider certainly does not have: retry it, or pause the job; no row fails.
 
-    Where the bodies are gone, or the job stops anyway, its calls are taken back and asked anew.
+    If the bodies are gone, or the job stops anyway, its calls are taken back and asked anew.
     """
     made = k.submissions.get(event.number)
     if made is None or (made.stand == SubmissionStatus.OUT and (event.who or event.failure.kind != FailureKind.LOST)):
@@ -78,7 +78,7 @@ def unsubmitted(k: State, event: events.SubmissionRejected) -> None:
     failure = event.failure
     if not event.who:
         k.tally.attempt_failed(failure.kind)
-    if event.who and made.name:  # it was there, and its results cannot be had: what it cost nobody will tell
+    if event.who and made.name:  # it existed, and its results cannot be had: its cost stays unknown
         del k.submissions[made.number]
         _give_up(k, [key for key in made.keys if key in k.flights])
         return
@@ -101,11 +101,13 @@ def unsubmitted(k: State, event: events.SubmissionRejected) -> None:
     wait_s = backoff_s(policy, made.tries, failure.kind, failure.retry_after_s, draw, decision.deferred)
     made.stand, made.failure, made.due_at_s = SubmissionStatus.RESTING, failure, k.at_s + wait_s
     share = k.shares[made.route]
-    share.hold_until_s = max(share.hold_until_s, made.due_at_s)  # another one would fare no better
+    share.hold_until_s = max(share.hold_until_s, made.due_at_s)  # another submission would fail too
 
 
 def _refused(made: Submission, failure: Failure) -> Failure:
-    """Why its route is blocked. What would be a row's own fault, were it alone, is nobody's here."""
+    """Failure that blocks the route. An error that would be the row's own fault in a single call is no row's fault
+    here.
+    """
     if RULES[failure.kind].again == "hold":
         return failure
     said = f"the provider does not take {made.story()}: {failure.message}"
@@ -113,7 +115,7 @@ def _refused(made: Submission, failure: Failure) -> Failure:
 
 
 def doubted(k: State, event: events.SubmissionUncertain, out: Out) -> None:
-    """Its request went out and no answer came that says what became of it. It is over, so only the list may lag."""
+    """Handle a submission whose request ended without a known outcome: only the provider's list may lag behind."""
     made = k.submissions.get(event.number)
     if made is None or made.stand != SubmissionStatus.INTENDED:
         return
@@ -123,14 +125,14 @@ def doubted(k: State, event: events.SubmissionUncertain, out: Out) -> None:
 
 
 def stuck(k: State, event: events.SubmissionUnreadable) -> None:
-    """Nothing more can be learnt of it without help: the job stops, resumable, and asks."""
+    """Pause the job, resumable, because a submission cannot be followed without a person's answer."""
     made = k.submissions.get(event.number)
     if made is None or made.stand not in _LEAVES_K:
         return
     made.stand, made.failure = SubmissionStatus.ASKING, event.failure
     k.paused_at_s = k.at_s
     if RULES[event.failure.kind].again == "hold":
-        k.paused = event.failure  # it is about the account: once that is in order, the next run goes on
+        k.paused = event.failure  # the cause is the account: once it is in order, the next run continues
         return
     job, number = k.terms.job, made.number
     said = f"what became of {made.story()} cannot be decided: {event.failure.message}. Look at the provider's batches; "
@@ -139,7 +141,9 @@ def stuck(k: State, event: events.SubmissionUnreadable) -> None:
 
 
 def collected(k: State, program: Program, event: events.ResultsCollected, out: Out) -> None:
-    """Its results were read to the end. A request without a line in them was perhaps paid for, and is asked again."""
+    """Finish a submission whose results were read to the end. A request without a result may be billed, and is asked
+    again.
+    """
     made = k.submissions.pop(event.number, None)
     if made is None:
         return
@@ -156,7 +160,7 @@ def collected(k: State, program: Program, event: events.ResultsCollected, out: O
 
 
 def wake(k: State, out: Out) -> None:
-    """Submissions that are due go again, without what nobody awaits any more."""
+    """Send submissions that are due again, without abandoned calls."""
     for made in list(k.submissions.values()):
         if made.stand == SubmissionStatus.RESTING and made.due_at_s <= k.at_s and not k.outcome:
             made.tries += 1
@@ -177,10 +181,10 @@ def _send(k: State, made: Submission, out: Out) -> None:
 
 
 def rejoin(k: State) -> set[int]:
-    """A new incarnation of the channel, without the bodies that the old one held in hand: the attempts that live on.
+    """Adapt to a new incarnation of the channel, without the bodies of the old one; return the attempts that live on.
 
-    What had no intent never left, and what was refused is not there: both are asked anew. What was intended may be
-    there. What is with the provider needs no channel.
+    Attempts without an intent were never sent, and refused ones are not with the provider: both are asked anew.
+    Intended submissions may be with the provider. Submissions that are with the provider need no channel.
     """
     for made in list(k.submissions.values()):
         if made.stand == SubmissionStatus.RESTING:
@@ -194,7 +198,7 @@ def rejoin(k: State) -> set[int]:
 
 
 def take_up(k: State, out: Out) -> None:
-    """Have every submission looked after, by a channel that does so for none yet."""
+    """Follow up on every submission, for a channel that follows none yet."""
     for made in k.submissions.values():
         if made.stand == SubmissionStatus.ASKING:
             made.stand = SubmissionStatus.OUT if made.name else SubmissionStatus.DOUBTED
@@ -205,7 +209,7 @@ def take_up(k: State, out: Out) -> None:
 
 
 def hold_back(k: State) -> None:
-    """The job stops or pauses: what has not left stays here."""
+    """Take back what has not been sent, because the job stops or pauses."""
     for made in [made for made in k.submissions.values() if made.stand == SubmissionStatus.RESTING]:
         _dissolve(k, made)
     if k.flights and any(route.batched for route in k.terms.routes):
@@ -213,17 +217,17 @@ def hold_back(k: State) -> None:
 
 
 def keeps_waiting(k: State, flight: InFlightAttempt) -> bool:
-    """Whether a job that stops or pauses must see this attempt home first: not one that the next run can take up."""
+    """Return True if a stopping job must wait for this attempt: the next run cannot continue it."""
     return not (flight.submission and k.submissions[flight.submission].stand in _LEAVES_K)
 
 
 def on_the_way(k: State) -> bool:
-    """Whether a submission may be under way at this moment: then a job cannot end, however it wants to."""
+    """Return True if a submission request may be in progress: then the job cannot end."""
     return any(made.stand == SubmissionStatus.INTENDED for made in k.submissions.values())
 
 
 def withdraw(k: State, out: Out) -> None:
-    """The job has ended for good: the provider shall not work off what nobody will read."""
+    """Cancel all batches at the provider, because the job has ended for good."""
     for made in k.submissions.values():
         if made.name:
             out.append(commands.CancelSubmission(made.number, made.route, made.name))
@@ -231,7 +235,7 @@ def withdraw(k: State, out: Out) -> None:
 
 
 def _in_hand(k: State) -> list[int]:
-    """Attempts of routes of message batches that belong to no submission yet."""
+    """Attempts on routes of message batches that belong to no submission yet."""
     batched = [route.batched for route in k.terms.routes]
     return [key for key, flight in k.flights.items() if batched[flight.route] and not flight.submission]
 
@@ -242,7 +246,7 @@ def _dissolve(k: State, made: Submission) -> None:
 
 
 def _give_up(k: State, keys: Iterable[int]) -> None:
-    """These attempts may have been paid for: they stay charged in full, and their goals are open again."""
+    """Give up attempts that may be billed: they stay charged in full, and their goals are open again."""
     for key in keys:
         flight = k.flights.pop(key)
         came_back(k, flight, None)
@@ -254,7 +258,8 @@ def _give_up(k: State, keys: Iterable[int]) -> None:
 
 
 def take_back(k: State, keys: Iterable[int]) -> None:
-    """These attempts never left: their permits and their money are free, and their goals are open again."""
+    """Take back attempts that were never sent: their permits and their money are free, and their goals are open again.
+    """
     for key in keys:
         flight = k.flights.pop(key)
         came_back(k, flight, None, paid=False)

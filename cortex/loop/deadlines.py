@@ -1,9 +1,9 @@
-"""Until when: the job's deadline, and those of goals.
+"""Deadlines of the job and of its goals.
 
-A goal fails, TIMED_OUT, when its deadline passes, whatever it waits for; what works for it is abandoned. A deadline
-that a program gave is a moment and stands. A timeout (``Limits.goal_timeout_s``) is a clock: it begins with the first
-attempt at a top goal, stands still while the job is paused, and begins anew when the job is resumed. At the job's own
-deadline nothing new is begun; what is under way comes home, and the job ends partial.
+A goal fails as TIMED_OUT when its deadline passes, whatever it waits for; its descendants are abandoned. A deadline set
+by a program is a fixed time. A timeout (``Limits.goal_timeout_s``) is a duration: it begins with the first attempt at a
+top goal, is stopped while the job is paused, and begins anew when the job is resumed. At the job's own deadline nothing
+new is begun; calls in flight end, and the job ends partial.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STALE_MIN = 64
 
 
 def look(k: State, program: Program, out: Out) -> None:
-    """Time has come to ``k.at_s``: goals whose deadline has passed fail."""
+    """Fail the goals whose deadline has passed at ``k.at_s``."""
     heap = k.deadlines
     while heap:
         due_at_s, goal_id = heap[0]
@@ -33,7 +33,7 @@ def look(k: State, program: Program, out: Out) -> None:
         if stale or goal is None:
             continue
         if due_at_s == goal.timeout_at_s and due_at_s != goal.deadline_at_s and k.paused is not None:
-            goal.timeout_at_s = NEVER  # its clock begins anew when it is asked again
+            goal.timeout_at_s = NEVER  # the timeout begins anew when the goal is asked again
             continue
         _time_out(k, program, goal, out)
     if len(heap) > _STALE_MIN + 4 * k.live:
@@ -46,7 +46,9 @@ def _stands(k: State, due_at_s: float, goal_id: int) -> bool:
 
 
 def _time_out(k: State, program: Program, goal: Goal, out: Out) -> None:
-    """The program has a word, as on any failure, and may resolve the goal with what there is; not keep it alive."""
+    """Fail a goal at its deadline. The program may resolve it with what there is, as after any failure, but not keep it
+    open.
+    """
     failure = Failure(FailureKind.TIMED_OUT, "the goal's deadline passed before it was met", sent=False)
     give_up(k, program, goal, failure, out)
     if goal.status not in ENDED:
@@ -55,7 +57,7 @@ def _time_out(k: State, program: Program, goal: Goal, out: Out) -> None:
 
 
 def begin_anew(k: State) -> None:
-    """The job is resumed: the time that it lay still is nobody's fault."""
+    """Restart the timeouts when the job is resumed: the time of the interruption does not count."""
     for goal in k.goals.values():
         if goal.timeout_at_s and goal.status not in ENDED:
             goal.timeout_at_s = NEVER

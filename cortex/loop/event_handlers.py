@@ -1,4 +1,4 @@
-"""What the other events do to K: everything that a turn may bring besides the answer to a call."""
+"""Handlers of all events except answers to calls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from policies.failures.failure import Failure, FailureKind
 
 
 def take(k: State, program: Program, event: events.Event, out: Out) -> None:
-    """Take one event into K."""
+    """Apply one event to K."""
     _TAKE[type(event)](k, program, event, out)
 
 
@@ -36,7 +36,7 @@ def _opened(k: State, program: Program, event: events.Opened, out: Out) -> None:
     k.pace = own_pace(None, k.at_s, k.terms.limits)
     k.next_goal = event.first_goal
     if event.carried is not None:
-        k.ledger = msgspec.structs.replace(event.carried)  # an event is never changed
+        k.ledger = msgspec.structs.replace(event.carried)  # a copy: events are immutable
     try:
         apply(k, list(program.begin(k)), out, by=None, program=program)
     except Exception as error:
@@ -45,10 +45,10 @@ def _opened(k: State, program: Program, event: events.Opened, out: Out) -> None:
 
 def _rejoined(k: State, program: Program, event: events.Rejoined, out: Out) -> None:
     if event.epoch <= k.epoch:
-        return  # the same message twice, or an incarnation that is over
+        return  # duplicate message, or an incarnation that has ended
     k.epoch = event.epoch
     for share in k.shares:
-        share.permits, share.starts = 0, -1  # the new incarnation asks for a lease of its own
+        share.permits, share.starts = 0, -1  # the new incarnation requests its own lease
     budget_slices.void(k)
     held = {flight_key(goal, attempt) for goal, attempt in event.held} | batch_submissions.rejoin(k)
     died = Failure(FailureKind.LOST, "its channel, branch or node died")
@@ -65,7 +65,7 @@ def _fed(k: State, program: Program, event: events.RowsRead, out: Out) -> None:
     if k.outcome not in ("", "partial") or k.stopping == "cancel":
         return
     if k.source_ended or event.start != k.position:
-        return  # the same window twice: its driver did not hear our answer, or another took over from it
+        return  # duplicate window: its driver did not receive the answer, or another driver took over
     k.position, k.source_ended = event.position, event.ended
     read, tally, plainly = program.read, k.tally, may_be_plain(k, program, out)
     for row in event.rows:
@@ -98,7 +98,7 @@ def _granted(k: State, program: Program, event: events.PermitsGranted, out: Out)
 
 
 def _see_way(k: State) -> None:
-    """Work that moves to a fallback does not sit out the waits that the route before it asked for."""
+    """Move work to a fallback without the waits that the route before it asked for."""
     own, *others = k.shares[: 1 + len(k.terms.fallbacks)]
     if own.permits and own.starts < 0:
         k.moved = False
@@ -153,7 +153,7 @@ def _limits_set(k: State, program: Program, event: events.LimitsSet, out: Out) -
         reroute(k, event.fallbacks)
     k.short = False
     if not k.outcome:
-        k.halted = ""  # where it still holds, it is said again
+        k.halted = ""  # set again if it still holds
         if k.paused is not None and k.paused.kind == FailureKind.OVER_BUDGET:
             k.paused = None
     k.pace = own_pace(k.pace, k.at_s, event.limits)
@@ -167,7 +167,7 @@ def _stopped(k: State, program: Program, event: events.Stopped, out: Out) -> Non
         return
     if event.how == "condemn":
         k.outcome, k.why = "partial", f"condemned: {event.story}"
-        return  # what is under way is not waited for: it may be what kills the channel
+        return  # calls in flight are not awaited: they may be what kills the channel
     k.outcome = k.why = ""
     k.finished = False
     k.stopping, k.stopped_by = event.how, event.who
@@ -195,7 +195,7 @@ def _resumed(k: State, program: Program, event: events.Resumed, out: Out) -> Non
 
 def _reopened(k: State, program: Program, event: events.RowsReopened, out: Out) -> None:
     if not result_list.may_reopen(k, event):
-        return  # the same message twice, or it comes too late
+        return  # duplicate or late message
     if event.route is not None and event.route != k.terms.route:
         reroute_own(k, event.route)
     k.outcome, k.why = "partial", f"retry: {len(event.keys)} rows that failed are to be asked again"
@@ -227,7 +227,7 @@ def _stuck(k: State, program: Program, event: events.SubmissionUnreadable, out: 
 def _made(k: State, program: Program, event: events.GoalMade, out: Out) -> None:
     goal = k.goals.get(event.goal)
     if k.differs or (goal is None and event.goal < k.next_goal):
-        return  # it has ended since, and left
+        return  # the goal has ended since, and left K
     if goal is None or goal.kind != event.kind or goal.value != event.value:
         k.differs = program.differs(event.kind, event.value, goal)
 
@@ -251,7 +251,7 @@ def _reported(k: State, program: Program, event: events.ShardReported, out: Out)
 
 
 def _ticked(k: State, program: Program, event: events.Ticked, out: Out) -> None:
-    """Time is in the turn; ``wake`` does what is due."""
+    """Do nothing: the time is in the turn, and ``wake`` acts on it."""
 
 
 _TAKE: dict[type, Callable[[State, Program, Any, Out], None]] = {

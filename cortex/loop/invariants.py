@@ -1,4 +1,4 @@
-"""``check``: every invariant of K, asserted in one pass. For tests, and for whoever doubts a journal."""
+"""Invariants of K, checked in one pass by ``check``; for tests, and to verify a journal."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from policies.decisions.voting import votes_needed
 
 
 class InvariantViolation(AssertionError):
-    """K is not what it must be. Says every invariant that does not hold."""
+    """K violates its invariants. The message lists every violation."""
 
 
 def check(k: State) -> None:
-    """Assert every invariant of K, in time linear in its size. Raises ``InvariantViolation`` with one line for each
-    that fails.
-    """
+    """Check every invariant of K, in time linear in its size. Raises ``Broken`` with one line for each violation."""
     told = [line for part in _PARTS for line in part(k)]
     if told:
         raise InvariantViolation("\n".join(told))
@@ -53,29 +51,29 @@ def _status(
     if task is not None and task.abandoned:
         task = None
     if offered != (goal.status == Status.OPEN and not delayed):
-        yield "an open goal is offered or delayed, or named and parked: one of these; and no other is"
+        yield "an open goal is offered, delayed or parked: exactly one of these; other goals are none of them"
     if goal.due_at_s > 0 and (goal.due_at_s, goal.id) not in woken:
-        yield "nothing will wake it"
+        yield "its due time is not in the heap of delayed goals"
     if goal.status == Status.ASKED and (goal.question, goal.id) not in awaited and goal.id not in k.elections:
-        yield "nobody makes its call"
+        yield "it is asked, and no attempt makes its call"
     waits = (goal.join is not None) + (task is not None) + (goal.expects is not None)
     if goal.status == Status.WAITING and waits != 1:
-        yield "it waits for one thing: a join, an errand, somebody's answer, or its program"
+        yield "a waiting goal waits for exactly one of: a join, an errand, an external answer, its program"
     if goal.expects and goal.id not in k.expected.get(goal.expects, ()):
-        yield "nobody can answer it"
+        yield "the external answer it waits for is not expected"
     if goal.ended > k.ended or (goal.ended and goal.status not in ENDED):
-        yield "only what has ended is numbered"
+        yield "it is numbered as ended and has not ended"
     if goal.status != Status.WAITING and waits:
-        yield "what it waits for outlived the wait"
+        yield "it does not wait and still has a join, an errand or an expected answer"
     for due_at_s in (goal.deadline_at_s, goal.timeout_at_s):
         if due_at_s > 0 and goal.status not in ENDED and (due_at_s, goal.id) not in timed:
-            yield "nothing will see its deadline"
+            yield "its deadline is not in the heap of deadlines"
     if goal.status in ENDED and (goal.question or goal.assumed or goal.due_at_s or goal.timeout_at_s):
         yield "it has ended and still awaits something"
     if goal.status == Status.RESOLVED and goal.failure is not None:
         yield "it is resolved and has a failure"
     if goal.status == Status.FAILED and goal.failure is None:
-        yield "it has failed and does not say why"
+        yield "it has failed without a failure"
 
 
 def _family(k: State, goal: Goal, served_by: int) -> Iterator[str]:
@@ -83,7 +81,7 @@ def _family(k: State, goal: Goal, served_by: int) -> Iterator[str]:
     if not len(children) == len(set(goal.children)) == len(goal.children) == served_by:
         yield f"{served_by} goals serve it, it names {goal.children}"
     if any(child.parent != goal.id or child.depth != goal.depth + 1 for child in children):
-        yield "a child does not know its parent"
+        yield "a child has another parent or a wrong depth"
     resolved = sum(child.status == Status.RESOLVED for child in children)
     failed = sum(child.status in (Status.FAILED, Status.ABANDONED) for child in children)
     if (resolved, failed) != (goal.children_resolved, goal.children_failed):
@@ -111,7 +109,7 @@ def _indices(k: State) -> Iterator[str]:
     for item in k.items.values():
         read = item.observation is None or item.observation.taken_at_s >= 0
         if read != (item.id in k.items_by_kind.get(item.kind, ())):
-            yield f"item {item.id} is listed when it was read, and not before"
+            yield f"item {item.id} must be listed if it was read, and only then"
         if not 0 < item.id < k.next_item or any(source not in k.items for source in item.sources):
             yield f"item {item.id} has sources {item.sources}, the next is {k.next_item}"
     for name, heap in (("delayed", k.delayed), ("deadlines", k.deadlines)):
@@ -125,7 +123,7 @@ def _indices(k: State) -> Iterator[str]:
         yield f"resting says {k.resting}, the goals {resting}"
     gone = [id_ for id_ in k.reading if id_ not in k.goals or k.goals[id_].status in ENDED]
     if gone:
-        yield f"goals {gone} have ended and are read for"
+        yield f"goals {gone} have ended and still wait for readings"
 
 
 def _flights(k: State) -> Iterator[str]:
@@ -147,11 +145,11 @@ def _flights(k: State) -> Iterator[str]:
     probing = Counter(flight.route for flight in k.flights.values() if flight.probe)
     for place, share in enumerate(k.shares):
         if share.in_flight != under_way[place]:
-            yield f"route {place} counts {share.in_flight} in flight, under way there are {under_way[place]}"
+            yield f"route {place} counts {share.in_flight} in flight, the flights are {under_way[place]}"
         if share.probing != probing[place]:
-            yield f"route {place} counts {share.probing} that find out, under way there are {probing[place]}"
+            yield f"route {place} counts {share.probing} probing, the probing flights are {probing[place]}"
         if share.trying and share.blocked is None:
-            yield f"route {place} is tried, and nothing blocks it"
+            yield f"route {place} is being tested and is not blocked"
         if share.permits < 0 or share.starts < -1:
             yield f"route {place} has {share.permits} permits, {share.starts} starts"
     for question, key in k.asking.items():
@@ -163,14 +161,14 @@ def _flights(k: State) -> Iterator[str]:
         if key != flight_key(task.goal, task.attempt) or (goal is not None and task.attempt > goal.tries):
             yield f"{name} is attempt {task.attempt}, under {key}"
         if not task.abandoned and (goal is None or k.errand_of(goal) is not task):
-            yield f"{name} is awaited by nobody"
+            yield f"{name} is not awaited by its goal"
         if task.abandoned and task.charge is None:
-            yield f"{name} is abandoned and no bill is due"
+            yield f"{name} is abandoned and is no child job"
         if task.item and task.item not in k.items:
             yield f"{name} reads item {task.item}, which is not in K"
     left = [key for key, flight in k.flights.items() if k.outcome != "partial" or not flight.submission]
     if k.finished and (left or any(task.due_at_s != HELD for task in k.errands.values())):
-        yield "the job has finished and something is under way"
+        yield "the job has finished with flights or errands in progress"
 
 
 def _elections(k: State) -> Iterator[str]:
@@ -181,12 +179,12 @@ def _elections(k: State) -> Iterator[str]:
     for goal_id, election in k.elections.items():
         goal = k.goals.get(goal_id)
         if goal is None or goal.status != Status.ASKED or goal.question:
-            yield f"goal {goal_id} is voted on and not asked, or asked besides"
+            yield f"goal {goal_id} is voted on and is not ASKED, or has a question of its own"
         votes = [k.goals[vote_id] for vote_id in election.votes if vote_id in k.goals]
         if not votes or len(votes) != len(election.votes):
             yield f"goal {goal_id} names votes {election.votes}"
         if any(vote.parent != goal_id or vote.kind != VOTE or vote.status > Status.ASKED for vote in votes):
-            yield f"a vote on goal {goal_id} is none, or has ended"
+            yield f"a vote on goal {goal_id} has another parent or kind, or has ended"
         samples = [int(vote.sample) for vote in votes] + [ballot.sample for ballot in election.came]
         if len(set(samples)) < len(samples) or max(samples, default=0) >= election.next_sample:
             yield f"votes on goal {goal_id} are samples {samples}, the next is {election.next_sample}"
@@ -202,7 +200,7 @@ def _submissions(k: State) -> Iterator[str]:
             yield f"submission {made.number} stands under {number}, the next is {k.next_submission}"
         strange = [key for key in made.keys if key in k.flights and k.flights[key].submission != number]
         if strange or not made.keys:
-            yield f"submission {number} names attempts {strange} of others, or none at all"
+            yield f"submission {number} names attempts {strange} of other submissions, or none"
         if (made.stand == SubmissionStatus.OUT) > bool(made.name) or (made.stand == SubmissionStatus.RESTING) != bool(
             made.due_at_s
         ):
@@ -250,7 +248,7 @@ def _results(k: State) -> Iterator[str]:
     if k.again and (list(k.again) != sorted(k.again) or turn != k.emitted or max(k.again) >= k.next_in_order):
         yield f"the results end at {k.emitted}, those of {list(k.again)[:5]} are missing, the next is {k.next_in_order}"
     if not k.failed_held.keys() <= k.held.keys():
-        yield f"results {sorted(k.failed_held)} are told of a failure, held are {sorted(k.held)}"
+        yield f"results {sorted(k.failed_held)} are marked as failed, held are {sorted(k.held)}"
     if bool(k.outcome) < k.finished or k.outcome not in ("", "complete", "partial", "failed", "cancelled"):
         yield f"outcome {k.outcome!r}, finished: {k.finished}"
     if k.stopping not in ("", "drain", "cancel"):
@@ -260,7 +258,8 @@ def _results(k: State) -> Iterator[str]:
 
 
 def _silent_failures(k: State, given: int) -> bool:
-    """A failed top goal is counted, and only some programs emit a line for it."""
+    """True for fewer results than ended top goals: a failed goal is counted, and only some programs emit a line for it.
+    """
     return given + len(k.held) < k.tally.succeeded + k.tally.failed
 
 

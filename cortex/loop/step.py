@@ -1,10 +1,10 @@
-"""A channel's ``step``: absorb what happened, see whether the goal is met, select what to ask next.
+"""Step of a channel: absorb what happened, check whether the goal is met, select what to ask next.
 
     step : (K, turn) -> commands
 
-This is the whole model. K is changed in place and only here; the commands may leave once the turn is in the journal.
-The same turns give the same K and the same commands, byte for byte: time is in the turn, chance is drawn from the
-call's id, and the order of everything is the journal's.
+K is changed in place and only by this function; the commands may leave once the turn is in the journal. The same turns
+give the same K and the same commands, byte for byte: time is part of the turn, randomness is derived from the call's
+id, and all order is the journal's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from policies.failures.failure import Failure, FailureKind
 
 
 def step(k: State, program: Program, turn: events.Turn) -> commands.StepCommands:
-    """Take one turn. Never raises for what a program does: its exceptions fail the goal they concern, as FAULTY."""
+    """Take one turn. Never raises for a program's errors: an exception fails the goal it concerns, as FAULTY."""
     out = commands.StepCommands()
     at_s = float(turn.at_s)
     if at_s > k.at_s:
@@ -83,17 +83,17 @@ def absorb(k: State, program: Program, event: events.Answered, out: Out) -> None
 
 
 MADE_MAX = 4_096
-"""Goals made in one turn that may each be found too large; a program that for ever makes others is stopped."""
+"""Goals made in one turn that may each be found too large; a program that makes goals forever is stopped."""
 
 
 def select(k: State, program: Program, turn: events.Turn, out: Out) -> None:
-    """Let the program choose until permits, money or its own wishes run out.
+    """Let the program choose calls until permits, money or its own wishes are used up.
 
-    What it yields is gathered while K stands still, then done. Symbolic changes may open new goals, so it is asked
-    again after them; a program that only ever changes and never asks is stopped by a bound.
+    What select yields is collected while K does not change, and then applied. Changes may open new goals, so select is
+    called again after them; a program that only changes and never asks is stopped by a bound.
     """
     rounds_max = k.terms.limits.selects_max
-    rounds_left = rounds_max + 4 * k.live  # a goal may be found too large three times, and then given up
+    rounds_left = rounds_max + 4 * k.live  # a goal may be found too large three times, and is then given up
     symbolic, paused, made_max = 0, k.paused, k.next_goal + MADE_MAX
     several = bool(k.terms.role_routes)
     while symbolic < rounds_max and rounds_left > 0:
@@ -138,7 +138,9 @@ _NO_NEWS = frozenset((events.PermitsGranted, events.ResultsWritten, events.GoalM
 
 
 def _brings_news(turn: events.Turn) -> bool:
-    """Whether a turn may have changed what select says. Were a grant news, a job that waits would want one more."""
+    """Return True if a turn may change what select yields. Grants are excluded: a waiting job would ask for one more
+    each.
+    """
     for batch in turn.batches:
         for event in batch:
             if type(event) not in _NO_NEWS:
@@ -147,13 +149,13 @@ def _brings_news(turn: events.Turn) -> bool:
 
 
 def _gather(k: State, program: Program, calls_max: int, asks: list[Ask | Vote], changed: list[Change]) -> bool:
-    """What the program wants now: up to ``calls_max`` calls, and the changes beside them. Whether it may want more."""
+    """Collect what the program wants now: up to ``calls_max`` calls, and changes. Return whether it may want more."""
     wishes = iter(program.select(k))
     while (left := calls_max - len(asks)) > 0:
         some = list(islice(wishes, left))
         if not some:
             return False
-        if _ASKS.issuperset(map(type, some)):  # nearly always
+        if _ASKS.issuperset(map(type, some)):  # the usual case
             asks += some  # type: ignore[arg-type]
             continue
         for wish in some:
@@ -165,16 +167,17 @@ _ASKS = frozenset({Ask, Vote})
 
 
 def _asked_at_once(changed: list[Change], asks: list[Ask | Vote]) -> bool:
-    """Whether all that was changed are new goals, each of them asked for in the same round."""
+    """Return True if all changes are new goals, each of them asked for in the same round."""
     asked = {wish.goal.id for wish in asks}
     return all(type(change) is Goal and change.id in asked for change in changed)
 
 
 def _ask_all(k: State, program: Program, asks: list[Ask | Vote], out: Out) -> bool:
-    """Send these calls, as far as the money goes. True where select should look again: permits are left over."""
+    """Send these calls as far as the money allows. Return True if select should be called again: permits are left over.
+    """
     moved, rest = False, iter(asks)
     while not (k.short or k.outcome) and (left := length_hint(rest)):
-        vote = type(asks[-left]) is Vote  # no call yet: its votes are
+        vote = type(asks[-left]) is Vote  # not a call itself: its votes are
         wish = next(rest) if vote else ask_plainly(k, rest, program.asks_once, out)
         if wish is None:
             break
@@ -184,7 +187,9 @@ def _ask_all(k: State, program: Program, asks: list[Ask | Vote], out: Out) -> bo
 
 
 def _ask(k: State, program: Program, wish: Ask | Vote, out: Out) -> bool:
-    """Send one call, or say why not. True where this goal needs no permit now, though it was open: its votes do."""
+    """Send one call, or record why not. Return True if the goal was open and needs no permit now, for example in a
+    vote.
+    """
     goal = k.goals.get(wish.goal.id)
     if goal is None or goal.status != OPEN:
         if not wish.goal.id:

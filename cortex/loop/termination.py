@@ -1,4 +1,4 @@
-"""When a job ends, and which kind of end it is."""
+"""End of a job: when it ends, and with which outcome."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from policies.failures.reset_time import said_time
 
 
 def satisfied(k: State, program: Program) -> bool:
-    """Whether the program says that its top goal is met. A cancelled job is not asked."""
+    """Return whether the program says that the job is done. False, without calling the program, for a cancelled job."""
     if k.stopping == "cancel":
         return False
     try:
@@ -31,7 +31,7 @@ def satisfied(k: State, program: Program) -> bool:
 
 
 def conclude(k: State, program: Program) -> None:
-    """Nothing is left to do: the job is complete, or has failed where its program says that it has no answer."""
+    """End a job with nothing left to do: complete, or failed if its program says that it has no answer."""
     try:
         k.why = program.unmet(k)
     except Exception as error:  # an author's code may raise anything
@@ -41,12 +41,12 @@ def conclude(k: State, program: Program) -> None:
 
 
 def may_begin(k: State) -> bool:
-    """Whether anything new may be asked: not in a job that stops, is past its deadline, or is paused for good."""
+    """Return True if new calls may begin: not in a job that stops, is past its deadline, or is paused for good."""
     return not k.closing and (k.paused is None or pauses.waits(k))
 
 
 def see_failures(k: State) -> None:
-    """Whether so many rows have failed that it is not worth going on. What the user said to go on after is forgiven."""
+    """Halt the job if too many rows have failed. Failures before the user's latest resume are forgiven."""
     limits, tally, failed = k.terms.limits, k.tally, k.tally.failed_for_good
     if k.halted or k.outcome or not failed:
         return
@@ -65,14 +65,14 @@ def see_failures(k: State) -> None:
 
 
 def go_on(k: State) -> None:
-    """Someone saw what had failed, and says to go on."""
+    """Continue a halted job, because its user has seen the failures and resumed it."""
     if k.halted:
         k.halted = ""
         k.forgiven = {"": k.tally.succeeded, **k.tally.failed_for_good}
 
 
 def see_end(k: State) -> None:
-    """Give a job in which nothing can happen any more its outcome: ``partial`` ones can be resumed."""
+    """Give the job its outcome if nothing can happen any more: a ``partial`` job can be resumed."""
     if k.outcome or (k.errands and any(map(_awaited(k), k.errands.values()))):
         return
     if k.closing or (k.paused is not None and not pauses.waits(k)):
@@ -84,7 +84,7 @@ def see_end(k: State) -> None:
     else:
         for flight in k.flights.values():
             if not flight.abandoned:
-                return  # the first, nearly always
+                return  # usually the first flight
     if k.stopping:
         k.outcome, k.why = ("cancelled" if k.stopping == "cancel" else "partial"), f"{k.stopping}: by {k.stopped_by}"
     elif k.halted:
@@ -95,9 +95,9 @@ def see_end(k: State) -> None:
         if not pauses.waits(k):
             k.outcome, k.why = "partial", f"{k.paused.kind}: {k.paused.message}"
     elif k.flights or k.errands or batch_submissions.on_the_way(k):
-        return  # what nobody waits for any more frees its permits and its money when it comes back
+        return  # abandoned work frees its permits and its money when it ends
     elif budget_slices.waits(k):
-        return  # for more of a budget
+        return  # waits for more of a budget
     elif k.short or budget_slice.rests(k):
         batch_submissions.hold_back(k)
         k.outcome, k.why = "partial", f"over_budget: {budget_slices.why(k)}"
@@ -106,7 +106,9 @@ def see_end(k: State) -> None:
 
 
 def _awaited(k: State) -> Callable[[ExternalRun], bool]:
-    """Errands without which the job does not end. A shard's rows are the job's: also one that was cancelled is."""
+    """Return a predicate for errands without which the job cannot end. A cancelled shard counts: its rows are the
+    job's.
+    """
     return lambda task: not ((task.abandoned and not task.is_shard) or (k.closing and task.due_at_s))
 
 
@@ -127,9 +129,9 @@ def _see_stuck(k: State) -> None:
 
 
 def finish(k: State, out: Out) -> None:
-    """Tell the world, and whoever still works for the job. What is under way stays charged in full.
+    """Announce the outcome, and stop all work of the job. Calls in flight stay charged in full.
 
-    What is in message batches goes on where the job may be resumed: its results can be had for weeks.
+    Message batches continue if the job may be resumed: their results stay available for weeks.
     """
     k.finished = True
     out_there = {}
@@ -162,7 +164,7 @@ def finish(k: State, out: Out) -> None:
             out.append((commands.SuspendChildJob if rests else commands.AbandonAttempt)(task.goal, task.attempt))
             reopen(k, k.goals[task.goal])
         if task.charge is not None and task.is_shard:
-            k.ledger.release(task.charge)  # what it was lent counts until it says what became of that
+            k.ledger.release(task.charge)  # its slices count until its final report
         elif task.charge is not None:
             k.ledger.assume(task.charge)
         del k.errands[key]

@@ -1,4 +1,4 @@
-"""What a goal waits for besides calls: tools on a worker, observations of a changing world, child jobs."""
+"""Tool runs on workers, observations of external state, and child jobs: what goals wait for besides calls."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from policies.failures.failure import RULES, Failure, FailureKind
 from policies.failures.retry import backoff_s, beyond_patience
 
 _UNKNOWN = frozenset({FailureKind.LOST, FailureKind.TIMED_OUT, FailureKind.TRANSIENT, FailureKind.CANCELLED})
-"""After one of these nobody knows whether the deed was done."""
+"""Failures after which it is unknown whether a tool had its effect."""
 
 
 def believed(k: State, goal: Goal, uses: tuple[Item, ...], out: Out) -> bool:
-    """Whether all that this goal's prompt was made of may be believed now; else what is stale is being read again.
+    """Return True if all items in this goal's prompt are valid now; otherwise start reading a stale one again.
 
-    A goal that needs several readings gets them one after the other. Those that were taken in since it began to wait
-    are believed together, in the turn that brings the last of them.
+    A goal that needs several readings gets them one after the other. Readings taken in since it began to wait are valid
+    together, in the turn that brings the last of them.
     """
     stale = [item for item in uses if not k.fresh(item)]
     since_s = k.reading.get(goal.id)
@@ -39,7 +39,7 @@ def believed(k: State, goal: Goal, uses: tuple[Item, ...], out: Out) -> bool:
     item = stale[0]
     seen = item.observation
     assert seen is not None
-    if not any(task.item == item.id for task in k.errands.values()):  # one reading serves all that ask meanwhile
+    if not any(task.item == item.id for task in k.errands.values()):  # one reading serves all goals that need it
         task = tool_errand(k, goal, seen.tool, seen.arguments, item=item.id, repeatable=True)
         errand(k, goal, task, out)
     return False
@@ -50,7 +50,7 @@ def _taken_at_s(item: Item) -> float:
 
 
 def observed(k: State, event: events.Observed) -> tuple[Goal, Any] | FinalFailure | None:
-    """Settle a tool run: the goal and the value that its program shall take in, or that it failed for good."""
+    """Settle a tool run: return the goal and the value for its program, or the final failure."""
     task = _under_way(k, event.goal, event.attempt, commands.StartToolRun)
     if task is None:
         return None
@@ -72,7 +72,7 @@ def observed(k: State, event: events.Observed) -> tuple[Goal, Any] | FinalFailur
 
 
 def returned(k: State, event: events.ChildJobEnded) -> tuple[Goal, Any] | FinalFailure | None:
-    """Settle a child job: its money is the parent's, its answer the goal's."""
+    """Settle a child job: its cost is the parent's, its answer the goal's."""
     task = _under_way(k, event.goal, event.attempt, commands.LaunchChildJob)
     if task is None:
         return None
@@ -99,15 +99,16 @@ def returned(k: State, event: events.ChildJobEnded) -> tuple[Goal, Any] | FinalF
     held = not task.own_cap if over_budget else event.partial or RULES[failure.kind].again == "hold"
     if not held:
         return FinalFailure(goal, failure)
-    reopen(k, goal)  # the child can be resumed: it will be spawned, and joined by its name, again
-    as_meant = task.resting or k.closing or failure.kind == FailureKind.TIMED_OUT  # by this job's own deadline
+    reopen(k, goal)  # the child can be resumed: it will be spawned again, and joined by its name
+    # stopped as intended, or by this job's own deadline
+    as_meant = task.resting or k.closing or failure.kind == FailureKind.TIMED_OUT
     if not (as_meant or (over_budget and more_than(k, goal, task.charge))):
         k.paused, k.paused_at_s = failure, k.at_s
     return None
 
 
 def _shard_returned(k: State, event: events.ChildJobEnded, task: ExternalRun) -> tuple[Goal, Any] | FinalFailure | None:
-    """Settle a shard: what it came to is the whole's. One that stopped rests with the job, until that goes on."""
+    """Settle a shard: its results belong to the whole. A stopped shard rests with the job until the job continues."""
     if event.report is not None:
         shards.take(k, event.goal, event.report)
     goal, failure = k.goals.get(event.goal), event.failure
@@ -124,7 +125,9 @@ def _shard_returned(k: State, event: events.ChildJobEnded, task: ExternalRun) ->
 
 
 def rest(k: State, out: Out) -> None:
-    """This job begins nothing any more: its child jobs finish what they have in flight, and rest until it goes on."""
+    """Let child jobs finish their calls in flight and rest, because this job begins nothing new; all are resumed
+    together.
+    """
     for task in k.errands.values():
         if isinstance(task.command, commands.LaunchChildJob) and not (task.resting or task.abandoned or task.due_at_s):
             task.resting = True
@@ -132,16 +135,17 @@ def rest(k: State, out: Out) -> None:
 
 
 def go_on(k: State, out: Out) -> None:
-    """The job may begin something again: what it held back is sent."""
+    """Send the errands that were held back, because the job may begin work again."""
     for task in [task for task in k.errands.values() if task.due_at_s == HELD]:
         if not k.closing:
             send(k, k.goals[task.goal], task, out)
 
 
 def lost(k: State, held: Collection[int], out: Out) -> list[FinalFailure]:
-    """The actors that ran the errands may be gone. What may run again does; what may not fails its goal.
+    """Handle the possible loss of the actors that ran the errands: repeatable runs are repeated, others fail their
+    goal.
 
-    A child job is joined by its name. Of one that nobody waits for, the slice stays charged in full.
+    A child job is joined by its name. The slice of an abandoned child stays charged in full.
     """
     verdicts = []
     for task in list(k.errands.values()):
@@ -150,7 +154,7 @@ def lost(k: State, held: Collection[int], out: Out) -> list[FinalFailure]:
         if isinstance(task.command, commands.LaunchChildJob):
             if not task.abandoned or task.is_shard:
                 out.append(task.command)
-                task.resting = False  # whoever joins it has it go on
+                task.resting = False  # joining a child lets it continue
                 if task.abandoned:
                     out.append(commands.AbandonAttempt(task.goal, task.attempt))
                 continue
@@ -181,7 +185,7 @@ def _over(k: State, task: ExternalRun) -> None:
 
 
 def _failed(k: State, goal: Goal, task: ExternalRun, failure: Failure) -> FinalFailure | None:
-    """A reading that failed is tried again as the retry policy says; a deed only where it may be repeated."""
+    """Retry a failed reading as the retry policy says; a tool run only if it is repeatable."""
     policy = k.terms.limits.retry
     task.broken += 1
     k.tally.attempt_failed(failure.kind)
@@ -205,6 +209,6 @@ def _effect_unknown(failure: Failure) -> Failure:
 
 
 def take_in(k: State, goal: Goal) -> None:
-    """The goal's result is being taken in, as a reply would be."""
+    """Prepare the goal to take its result in, as for a reply."""
     reopen(k, goal)
     asked(k, goal)

@@ -377,7 +377,7 @@ def _two(k: State) -> None:
 BREAKS: dict[str, tuple[Any, str]] = {
     "under another number": (lambda k: k.submissions.update({7: k.submissions.pop(1)}), "stands under 7"),
     "an attempt twice": (_two, "were submitted twice"),
-    "without attempts": (lambda k: setattr(k.submissions[1], "keys", []), "or none at all"),
+    "without attempts": (lambda k: setattr(k.submissions[1], "keys", []), "of other submissions, or none"),
     "out without a name": (lambda k: setattr(k.submissions[1], "name", ""), "is out, batch ''"),
     "due and not resting": (lambda k: setattr(k.submissions[1], "due_at_s", 5.0), "due at 5.0"),
     "gone, and its attempts are not": (lambda k: k.submissions.clear(), "belongs to no submission 1"),

@@ -137,7 +137,7 @@ def test_an_election_without_a_winner_has_an_end():
     vote(stage, "a", "b")
     vote(stage, "a", "b")
     assert stage.goal(1).status == Status.FAILED
-    assert stage.goal(1).failure.message == "nobody was ahead after 4 samples"
+    assert stage.goal(1).failure.message == "no answer was ahead after 4 samples"
 
 
 def test_a_vote_that_broke_is_tried_again_under_its_own_sample():
