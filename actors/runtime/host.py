@@ -1,13 +1,11 @@
-"""What every runtime that is no simulation has of the machine it runs on: its clocks and its disk."""
+"""Disk, notes and cores of the host, for the runtimes that are no simulation."""
 
 from __future__ import annotations
 
 import os
-import time
 
 from actors.journal.journal import Journal, StateFolder
 from actors.journal.reply_index import ReplyCache
-from actors.ports.telemetry import NullObserver, Telemetry
 
 
 def own_cores() -> int:
@@ -48,30 +46,3 @@ class LocalNotes:
     def found(self, prefix: str) -> dict[str, bytes]:
         """What stands under names that begin so."""
         return {name: value for name, value in self._kept.items() if name.startswith(prefix)}
-
-
-class Machine:
-    """The clocks and the disk of this machine."""
-
-    telemetry: Telemetry = NullObserver()
-
-    # the clocks themselves, with nothing around them: a lone call looks at one ten times
-    now_s = staticmethod(time.time)
-    """Seconds since 1970."""
-    monotonic_s = staticmethod(time.monotonic)
-    """Seconds since some moment of this machine's."""
-
-    def apart(self, journal: Journal) -> bool:
-        """A process that is one channel's has nobody else to serve, and a thread costs it 0.1 ms."""
-        return False
-
-    async def make_room(self, branches: int, workers: int) -> None:
-        """One machine does not grow."""
-
-    def incarnation(self, name: str) -> str:
-        """An id that no actor of this name ever had before."""
-        return f"{name}.{time.time_ns():x}"
-
-    def store(self, folder: str) -> LocalDisk:
-        """A state folder on this machine's disk."""
-        return LocalDisk(folder)

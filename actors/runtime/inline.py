@@ -13,10 +13,10 @@ from actors.channel.channel import Channel
 from actors.common.process_owner import Owner, this_owner
 from actors.journal.journal import Journal
 from actors.ports.runtime import Peer, PeerGone
-from actors.ports.telemetry import Telemetry
+from actors.ports.telemetry import NullObserver, Telemetry
 from actors.programs import loader
 from actors.routing.model_factory import ModelMaker, make_model
-from actors.runtime.host import LocalNotes, Machine
+from actors.runtime.host import LocalDisk, LocalNotes
 from actors.scheduler.actor import Cortex
 from actors.worker.worker import Worker
 from cortex.state.program import Program
@@ -25,17 +25,19 @@ SLOW_S = 0.0005
 """A commit that takes longer is worth a thread, where others could work meanwhile."""
 
 
-class InlineRuntime(Machine):
+class InlineRuntime:
     """Actors are objects here and messages are calls; everything else is as on a cluster."""
 
     cluster = "inline"
+
+    monotonic_s = staticmethod(time.monotonic)
+    """Seconds since some moment of this host's; the clock itself, since one call reads it ten times."""
 
     def __init__(
         self, models: ModelMaker = make_model, clock: Callable[[], float] = time.time, branches: int = 1,
         telemetry: Telemetry | None = None,
     ) -> None:  # fmt: skip
-        if telemetry is not None:
-            self.telemetry = telemetry
+        self.telemetry: Telemetry = telemetry if telemetry is not None else NullObserver()
         self._models = models
         self._clock = clock
         self._actors: dict[str, Any] = {}
@@ -49,8 +51,16 @@ class InlineRuntime(Machine):
         return self._clock()
 
     def node(self) -> str:
-        """This process is all there is."""
+        """Return the name of the only node, this process."""
         return self.cluster
+
+    def incarnation(self, name: str) -> str:
+        """Return an id that no actor of this name had before."""
+        return f"{name}.{time.time_ns():x}"
+
+    def store(self, folder: str) -> LocalDisk:
+        """Return the state folder of this name on the host's disk."""
+        return LocalDisk(folder)
 
     def peer(self, name: str) -> Peer:
         """An actor by name."""
@@ -73,8 +83,11 @@ class InlineRuntime(Machine):
         return (self.node(),)
 
     async def cores(self) -> int:
-        """A second branch would share the core of the first."""
+        """Return 0: a second branch would share the core of the first."""
         return 0
+
+    async def make_room(self, branches: int, workers: int) -> None:
+        """Do nothing: one host does not grow."""
 
     async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Peer:
         """The actor of this name, made if there is none."""

@@ -48,15 +48,18 @@ from actors.cluster.pinned_thread import PinnedThread
 from actors.cluster.placement import awaited, home_of, in_turn, selector, shapes, tied
 from actors.cluster.preflight import see_admitted, see_usable
 from actors.cluster.ray_peer import RayPeer
-from actors.cluster.shipping.kv_store import ClusterNotes, ClusterStore, Shelved
+from actors.cluster.shipping.kv_store import ClusterNotes, ClusterStore
 from actors.cluster.sockets.addresses import sockets_of
 from actors.cluster.sockets.client import SocketConnections
 from actors.common.process_owner import Owner, this_owner
+from actors.journal.journal import Journal
 from actors.ports.runtime import ClusterError, Peer, PeerGone, PeerUnavailable
+from actors.ports.telemetry import NullObserver, Telemetry
 from actors.routing.model_factory import make_model
-from actors.runtime.host import Machine, own_cores
+from actors.runtime.host import LocalDisk, own_cores
 from actors.runtime.ray_actor import process_class, taken
 from cortex import __version__
+from cortex.state.program import Program
 
 NAMESPACE = "cortex"
 CALLS_AT_ONCE = 10_000
@@ -193,11 +196,18 @@ async def nodes_of(cluster: str, environ: Mapping[str, str], timeout_s: float) -
     return await _keeper.run(lambda: node_inventory.of(*given))
 
 
-class RayRuntime(Machine, Shelved):
-    """What actors and drivers know of a Ray cluster. Without a connection of its own it is an actor's."""
+class RayRuntime:
+    """Runtime of an actor or a driver on a Ray cluster. A driver's has a connection of its own, an actor's has none."""
+
+    # The clocks themselves, not methods around them: one call reads them ten times.
+    now_s = staticmethod(time.time)
+    """Seconds since 1970."""
+    monotonic_s = staticmethod(time.monotonic)
+    """Seconds since some moment of this host's."""
 
     def __init__(self, cluster: str, connection: RayConnection | None = None, job: str = "") -> None:
         self.cluster = cluster
+        self.telemetry: Telemetry = NullObserver()
         self._connection = connection
         self._shelf = ClusterStore(internal_kv, cloudpickle.CloudPickler, job, own=connection is not None)
         self.notes = ClusterNotes(internal_kv)
@@ -245,6 +255,28 @@ class RayRuntime(Machine, Shelved):
         if private is None:
             return mine
         return replace(mine, ray_folder=private.folder, ray_mark=private.mark, ray_pids=private.processes())
+
+    # -- disk and programs -----------------------------------------------------------------------------------------
+
+    def store(self, folder: str) -> LocalDisk:
+        """Return the state folder of this name on the host's disk, or in the database that the name gives."""
+        return LocalDisk(folder)
+
+    def apart(self, journal: Journal) -> bool:
+        """Return False: the process of one channel serves nothing else, and a thread costs a commit 0.1 ms."""
+        return False
+
+    def share_program(self, where: str, job: str = "") -> None:
+        """Let a job's actors find a program of this process."""
+        self._shelf.share(where, job)
+
+    def load_program(self, where: str, params_json: bytes, job: str = "") -> Program:
+        """Return a program as the driver of the job has it. Raises ``ValueError`` with one clear line."""
+        return self._shelf.load(where, params_json, job)
+
+    def fingerprint(self, where: str, params_json: bytes) -> str:
+        """Return the hash over a program's source, its parameters and the release."""
+        return self._shelf.fingerprint(where, params_json)
 
     # -- actors ----------------------------------------------------------------------------------------------------
 

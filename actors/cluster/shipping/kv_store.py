@@ -63,24 +63,6 @@ class ClusterStore:
             self._learnt[where] = packed
 
 
-class Shelved:
-    """What a runtime tells of programs."""
-
-    _shelf: ClusterStore
-
-    def share_program(self, where: str, job: str = "") -> None:
-        """Let a job's actors find a program of this process."""
-        self._shelf.share(where, job)
-
-    def load_program(self, where: str, params_json: bytes, job: str = "") -> Program:
-        """A program by its place, as the driver of the job has it."""
-        return self._shelf.load(where, params_json, job)
-
-    def fingerprint(self, where: str, params_json: bytes) -> str:
-        """Hash over a program."""
-        return self._shelf.fingerprint(where, params_json)
-
-
 class ClusterNotes:
     """A few words that outlive every actor; ``kv`` is the cluster's key-value store."""
 
