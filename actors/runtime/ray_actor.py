@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import logging
 import os
 import sys
@@ -51,6 +50,26 @@ _BUSINESS_OF_OTHERS = frozenset({"granted", "staffed", "condemn", "rejoin", "del
 _log = logging.getLogger("cortex.seat")
 
 ROLES: dict[str, type[Any]] = {"cortex": Cortex, "channel": Channel, "branch": Branch, "worker": Worker}
+HOST_METHODS = ("hello", "metrics", "observe")
+"""Remote methods that every actor has. ``ActorHost`` answers them itself."""
+METHODS: dict[str, tuple[str, ...]] = {
+    "cortex": (
+        "admit", "budgets", "cap", "close", "drain", "heard", "join", "leave", "lend", "missed", "remove_budget",
+        "report", "set_budget", "share", "staff", "status",
+    ),
+    "channel": (
+        "answer", "close", "collected", "condemn", "deliver", "feed", "granted", "heed", "rejoin", "report", "results",
+        "room", "set_limits", "shard", "staffed", "start", "status", "stop", "told", "unblock", "written",
+    ),
+    "branch": (
+        "abandon", "arm", "batches", "beat", "close", "drain", "forget", "hand_over", "held", "on_disk", "ping", "work",
+    ),
+    "worker": ("close", "drain", "ping", "run"),
+}  # fmt: skip
+"""Remote methods of each role's actor, by name: other processes can call these and no others, by Ray or by socket.
+
+A public coroutine method that is not in the list is for the actor's own process alone (``Cortex.begin``).
+"""
 
 
 class ActorRuntime(Runtime, Protocol):
@@ -66,10 +85,8 @@ class ActorRuntime(Runtime, Protocol):
 
 
 def methods(role: str) -> tuple[str, ...]:
-    """What actors of a role can be asked."""
-    found = (name for name in dir(ROLES[role]) if not name.startswith("_"))
-    own = (name for name in found if inspect.iscoroutinefunction(getattr(ROLES[role], name)))
-    return ("hello", "metrics", "observe", *own)
+    """Return the names of all remote methods of a role."""
+    return (*HOST_METHODS, *METHODS[role])
 
 
 def process_class(role: str, factory: str = RAY_FACTORY) -> type:
@@ -116,6 +133,7 @@ class ActorHost:
 
     def __init__(self, role: str, name: str, args: tuple[Any, ...], runtime: ActorRuntime, again: bool) -> None:
         self.role, self.name = role, name
+        self._methods = frozenset(METHODS[role])
         self._args = args
         self._runtime = runtime
         runtime.telemetry = of_process(role, runtime.node())
@@ -161,13 +179,19 @@ class ActorHost:
         return sealed(await self.call(method, opened(letter)))
 
     async def call(self, method: str, args: tuple[Any, ...]) -> Any:
-        """Have the actor do something. Raises what it raises; ``PeerUnavailable`` from one that never began."""
+        """Call a remote method of the actor. Raises what the method raises, and
+        ``PeerUnavailable`` if the actor has not begun.
+
+        Raises ``AttributeError`` for a name that is not in ``METHODS`` of the role.
+        """
         if method == "hello":
             return __version__, os.getpid()
         if method == "metrics":
             return self._runtime.telemetry.readings()
         if method == "observe":
             return self._observe(*args)
+        if method not in self._methods:
+            raise AttributeError(f"{method} is no remote method of a {self.role}: add it to METHODS")
         if method not in _BUSINESS_OF_OTHERS:
             self._asked_s = self._runtime.monotonic_s()
         if method == "start":

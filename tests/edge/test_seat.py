@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.cluster.sockets.serialization import cause_of, post
+from actors.cluster.sockets.serialization import cause_of, post, sealed
 from actors.ports.runtime import ChannelNotStarted, PeerGone, PeerUnavailable
 from actors.runtime import ray_actor
 from actors.runtime.ray_actor import ActorHost, methods, process_class
@@ -115,6 +115,25 @@ async def test_a_new_channel_answers_only_when_it_was_told_to_begin() -> None:
     await seat.call("start", (b"opening",))
     assert await seat.call("status", ()) == b"fine"
     assert FakeActor.made[-1].started == [(b"opening",)]
+
+
+@pytest.mark.parametrize(("role", "method"), [("branch", "unlisted"), ("branch", "_made"), ("cortex", "begin")])
+async def test_a_method_that_is_not_listed_cannot_be_called(
+    role: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By Ray and by socket alike, though the actor has it and it would answer."""
+    called = False
+
+    async def answering(*args: Any) -> None:
+        nonlocal called
+        called = True
+
+    seat = _seat(role, World())
+    monkeypatch.setattr(seat._actor, method, answering, raising=False)
+    for ask in (lambda: seat.call(method, ()), lambda: seat.heard(method, sealed(()))):
+        with pytest.raises(AttributeError, match=f"{method} is no remote method of a {role}"):
+            await ask()
+    assert not called
 
 
 async def test_a_channel_that_came_back_begins_by_itself_and_whoever_asks_waits() -> None:
