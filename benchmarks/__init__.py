@@ -1,1 +1,1 @@
-"""What Cortex costs and what it reaches, measured beside what people would use instead: see README.md."""
+"""Benchmarks: cost and speed of Cortex, measured beside alternatives. Overview and figures: README.md."""

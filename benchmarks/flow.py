@@ -1,17 +1,16 @@
-"""How fast a flow comes back: ``python -m benchmarks.flow --json``.
+"""Recovery time of a flow: ``python -m benchmarks.flow --json``.
 
-One flow awaits 100,000 questions one after the other, answered at once. Its journal is kept as bytes, as it stands on
-disk; then K and the coroutine are made of it in three ways, and the CPU time of each is told:
+A flow awaits 100,000 questions one after the other, answered at once. Its journal is kept as bytes, as on disk; K and
+the coroutine are rebuilt in three ways, each timed in CPU seconds:
 
-- ``journal``: every turn taken again, from the first;
-- ``snapshot``: K as the last snapshot has it (one every ``Limits.snapshot_events`` events), the coroutine fed from it,
-  and the turns after it: what a channel does that was killed at the end;
-- ``coroutine``: of these, the function fed alone, on a K that has all its answers.
+- ``journal``: every turn from the first;
+- ``snapshot``: K from the last snapshot (one every ``Limits.snapshot_events`` events), the coroutine fed from K, then
+  the remaining turns, as in a channel that was killed at the end;
+- ``coroutine``: feeding the function alone, from a K that has all answers.
 
-A channel looks for no garbage while it replays, and so it is here. CPU time grows with what else the machine does, so
-each is told as a multiple of a fixed loop too, which is timed right before and after it.
-
-Reading the journal's file is left out: 1.9 million small events a second.
+Garbage collection is off, as in a channel during replay. Each time is also told as a multiple of a fixed loop that is
+timed right before and after, since CPU time grows with other load. Reading the journal file (1.9 million small events
+a second) is excluded.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ from cortex.values.reply import Reply, Usage
 
 _Work = Callable[[], Any]
 REPLAY_S_MAX = 5.0
-"""For 100,000 awaits."""
+"""Goal in seconds for 100,000 awaits."""
 _REPLY = Reply(b'{"content":[{"type":"text","text":"ok"}]}', "end_turn", "none", Usage(8, 1))
 
 
 @cortex.flow
 async def many(ctx: cortex.Context, awaits: int) -> int:
-    """So many questions, each after the answer to the one before."""
+    """Ask ``awaits`` questions, each after the answer to the one before."""
     letters = 0
     for number in range(awaits):
         letters += len(await ctx.ask(f"number {number}"))
@@ -48,7 +47,7 @@ async def many(ctx: cortex.Context, awaits: int) -> int:
 
 
 def lived(awaits: int) -> tuple[list[bytes], list[tuple[int, bytes]], bytes]:
-    """The job from its first turn to its last: the turns' bytes, the snapshots by turn, and K at the end."""
+    """Run the job from first turn to last; return the turns' bytes, the snapshots by turn, and the final K."""
     program = many(awaits)
     route = Route(endpoint="none", model="none")
     limits = Limits()
@@ -82,12 +81,12 @@ def lived(awaits: int) -> tuple[list[bytes], list[tuple[int, bytes]], bytes]:
 
 
 def replayed(k: State | None, turns: list[bytes], awaits: int) -> State:
-    """K of a journal's bytes."""
+    """Return K of a journal's bytes."""
     return codec.replay(k, map(codec.decode_turn, turns), many(awaits))
 
 
 def recovered(turns: list[bytes], snapshots: list[tuple[int, bytes]], awaits: int) -> State:
-    """K and the coroutine, as a channel makes them that was killed before the last turn."""
+    """Return K and the coroutine as rebuilt by a channel that was killed before the last turn."""
     at, blob = snapshots[-1] if snapshots else (0, b"")
     program = many(awaits)
     k = codec.replay(codec.decode_state(blob) if blob else None, map(codec.decode_turn, turns[at:-1]), program)
@@ -96,7 +95,7 @@ def recovered(turns: list[bytes], snapshots: list[tuple[int, bytes]], awaits: in
 
 
 def _timed(work: _Work) -> tuple[Any, tuple[float, float]]:
-    """What it gives, and its CPU seconds beside those of the fixed loop."""
+    """Return a function's result, its CPU seconds and those of the fixed loop."""
     with unwatched():
         before = _loop_s()
         began = time.process_time()
@@ -114,7 +113,7 @@ def _loop_s() -> float:
 
 
 def measure(awaits: int, rounds: int) -> dict[str, Any]:
-    """The figures, each the middle of so many rounds."""
+    """Return the figures, each the median of the rounds."""
     found: dict[str, Any] = {"machine": figures.machine(), "awaits": awaits}
     turns, snapshots, end = lived(awaits)
     before_the_end = replayed(None, turns[:-1], awaits)
@@ -140,7 +139,7 @@ def measure(awaits: int, rounds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """From the command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
     parser.add_argument("--awaits", type=int, default=100_000)

@@ -1,9 +1,8 @@
-"""What a call takes after so many others of its job, counted and not timed: ``python -m benchmarks.growth batch``.
+"""Work of a call after many other calls of its job, counted: ``python -m benchmarks.growth batch``.
 
-One job in virtual time (`harness.counting`); Python functions, messages, commits and bytes are counted for some
-calls after the first 2,000, after 100,000 and after 950,000. These are the same on every machine, whoever else is at
-work there: what grows with the calls before shows here, and nothing else does. How often a cache misses, it cannot
-show.
+One job in virtual time (`harness.counting`). Python functions, messages, commits and bytes are counted for a stretch
+of calls after the first 2,000, after 100,000 and after 950,000. Counts are equal on every machine and show growth with
+the number of earlier calls alone; cache misses do not show.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from cortex.values.limits import Limits
 
 AFTER = "2000,100000,950000"
 CALLS = 30_000
-"""So many are counted each time: ten and more windows of rows, since one is not cut where it ends."""
+"""Calls counted in each stretch: more than ten windows of rows, since a window is not cut where a stretch ends."""
 PER = 10_000
 TURN_S = 0.01
-"""What a turn takes in virtual time: 30,000 calls a second, as here without it. Were it less, results would come faster
-than who writes them asks for them, and be read back."""
+"""Virtual seconds of a turn: 30,000 calls a second, as without virtual time. With less, results would arrive faster
+than the sink asks for them and would be read back."""
 
 
 class Stretches(AtOnce):
-    """A model that notes what is done between its calls of certain numbers."""
+    """Model that records the work done between calls of given numbers."""
 
     def __init__(self, work: Work, after: Sequence[int], calls: int) -> None:
         self.found: list[Work] = []
@@ -53,7 +52,7 @@ class Stretches(AtOnce):
             raise ValueError(f"stretches of {calls} calls, in their order, after {after} touch each other")
 
     async def call(self, body: bytes, **how: Any) -> Any:
-        """The answer."""
+        """Return the answer."""
         self._asked += 1
         if self._asked in self._turns:
             self._turn()
@@ -76,12 +75,12 @@ class Stretches(AtOnce):
 
 @contextmanager
 def _unprofiled(work: Work) -> Iterator[None]:
-    """The model begins and ends what is counted."""
+    """Context without a profiler: the model starts and ends the counting itself."""
     yield
 
 
 def stretches(kind: str, after: Sequence[int], calls: int = CALLS) -> list[Work]:
-    """A job as `harness.scale_worker` has it; what so many of its calls took, each time after so many others."""
+    """Run a job of `harness.scale_worker`; return the work of ``calls`` calls after each number of earlier calls."""
     size = max(after) + calls + 2 * CONCURRENCY
     work = Work(size)
     model = Stretches(work, after, calls)
@@ -105,20 +104,20 @@ def stretches(kind: str, after: Sequence[int], calls: int = CALLS) -> list[Work]
 
 
 def measured(kind: str, after: Sequence[int], calls: int = CALLS) -> dict[str, Any]:
-    """Figures for 10,000 calls, after so many others; and the most functions of these to the least."""
+    """Return figures for 10,000 calls after each number of earlier calls, and the ratio of most to least functions."""
     found = {str(count): work.figures(PER) for count, work in zip(after, stretches(kind, after, calls), strict=True)}
     functions = [each["functions of ours"] for each in found.values()]
     return {"after": found, "spread": round(max(functions) / min(functions), 3)}
 
 
 def after_some(calls: int) -> list[int]:
-    """After few and after about as many as a job of this size has."""
+    """Return figures after few calls and after about as many as a job of this size has."""
     many = min(max(calls, 50_000), rows.CALLS_MAX - CALLS - 2 * CONCURRENCY)
     return [2_000, *([100_000] if many > 200_000 else []), many]
 
 
 def main() -> None:
-    """From the command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kind", choices=("batch", "kept"))
     parser.add_argument("--json", action="store_true", help="nothing but the JSON object")

@@ -1,13 +1,13 @@
 """Steps a second of the voting program, each step voted on with k = 3: ``python -m benchmarks.hanoi --json``.
 
-A chain cannot hurry: a step begins when the one before is decided and on disk. One chain, and several towers in one job
-beside each other, each a chain of its own. Steps are counted in the journal, from the first turn with an answer to the
-last, so starts count for nobody. Two models: one in process that knows the moves and answers at once, so that what
-remains is Cortex alone; and the **simulated** provider, whose bounded reasoner reads each prompt. Beside them, in turns
-and on the same disk: what commits of as many bytes as a step does can be made in a second, above which no chain that is
-on disk step by step can be; and the same chain on a memory file system, where there is one.
+A step of a chain begins when the one before is decided and on disk. Measured: one chain, and several towers in one job
+side by side. Steps are counted in the journal, from the first turn with an answer to the last, so start-up does not
+count. Two models: an in-process model that knows the moves and answers at once, which leaves the cost of Cortex alone;
+and the **simulated** provider, whose bounded reasoner reads each prompt. In turns and on the same disk: bare commits
+of a step's size, an upper bound for any chain that is durable step by step; and the chain on a memory file system,
+where available.
 
-On Ray (``--cluster local``) both models are in each branch; beside them, round trips between two bare actors.
+On Ray (``--cluster local``) both models run in each branch; the baseline is round trips between two bare actors.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from cortex.state import events
 
 K = 3
 REACH = {"inline": 4_000, "local": 300}
-"""Steps a second of one chain."""
+"""Goals in steps a second of one chain."""
 SIDE_BY_SIDE = 16
 SIDE_BY_SIDE_MIN = 8.0
-"""So many chains beside each other make so many times the steps of one, on Ray."""
+"""Goal on Ray: steps of ``SIDE_BY_SIDE`` chains in one job, as a multiple of one chain's."""
 
 
 def cpu_s() -> float:
-    """Seconds of a core that this process has used."""
+    """Return the CPU seconds used by this process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 def rate(state: Path, job: str, moves: int) -> tuple[float, int]:
-    """Steps a second of a finished job, by its journal, and the bytes of a turn. Raises ``Lost``: a vote came twice, or
-    there are too few for so many moves."""
+    """Return steps a second of a finished job by its journal, and the bytes of a turn. Raises ``Lost`` if a vote came
+    twice or votes are missing."""
     journal = StateFolder(str(state)).journal(job)
     try:
         at_s, seen = [], set()
@@ -67,7 +67,7 @@ def rate(state: Path, job: str, moves: int) -> tuple[float, int]:
 
 
 def ran(model: Any, disks: int, chains: int, folder: Path, cluster: str) -> dict[str, float]:
-    """One job in a state folder of its own: its steps a second; inline also its CPU a step, its start included."""
+    """Run one job in its own state folder; return steps a second, and inline also CPU a step, start-up included."""
     program = Hanoi(disks=disks, k=K) if chains == 1 else Towers(disks=disks, k=K, chains=chains)
     moves = chains * (2**disks - 1)
     with tempfile.TemporaryDirectory(dir=folder) as state:
@@ -84,7 +84,7 @@ def ran(model: Any, disks: int, chains: int, folder: Path, cluster: str) -> dict
 
 
 def _models(inline: bool) -> dict[str, Any]:
-    """By what their figures' names end in. On Ray, each branch makes its own."""
+    """Return the models by the suffix of their figures' names. On Ray each branch makes its own."""
     if inline:
         return {"": Oracle(), "_simulated": SimulatedModel(SimulatorSettings(error=0.0))}
     return {
@@ -94,7 +94,7 @@ def _models(inline: bool) -> dict[str, Any]:
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
-    """All rounds, in turns."""
+    """Run all rounds, in turns."""
     folder = Path(given.state)
     folder.mkdir(parents=True, exist_ok=True)
     found: dict[str, Any] = {
@@ -128,7 +128,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def summary(rounds: list[dict[str, Any]], cluster: str) -> dict[str, Any]:
-    """Medians and bests over the rounds, and whether they reach what they must."""
+    """Return medians and bests over the rounds, and whether the goals are reached."""
     told: dict[str, Any] = {}
     for name, first in rounds[0].items():
         if isinstance(first, dict):
@@ -149,7 +149,7 @@ def summary(rounds: list[dict[str, Any]], cluster: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """From the command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hanoi", description=__doc__)
     parser.add_argument("--disks", type=int, default=11, help="a chain of 2^disks - 1 steps, alone and beside others")
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,14 +1,14 @@
-"""Calls a second over real HTTP, beside a plain loop around the SDK: ``python -m benchmarks.http --json``.
+"""Calls a second over real HTTP, compared with a loop around the SDK: ``python -m benchmarks.http --json``.
 
-All roads ask the same server (20 ms an answer) for the same calls, in turns, each road in fresh processes; medians over
-the rounds. The rate is the server's own view, from the first request to the last answer, so that no start counts for or
-against anybody; ``whole_s`` has everything in it. `cortex batch` reads its rows from a file, keeps its journal on disk
-and writes its results; they are checked: every call answered exactly once, each with its own answer.
+All variants ask one server (20 ms an answer) for equal calls, in turns, each in fresh processes; medians over the
+rounds. The rate is the server's view, from the first request to the last answer, so start-up does not count;
+``whole_s`` includes everything. `cortex batch` reads its rows from a file, keeps its journal on disk and writes its
+results; every call must be answered exactly once with its own answer.
 
-``bare`` is two processes on the client road of a branch, with nothing around it, each with ``--at-once`` requests at
-the server all the time. A job's place is taken from its grant until its reply is on disk, so of the ``--concurrency``
-places of ``ray`` fewer are at the server (``at_server``, by its clock); ``ray_more`` has half as many places again.
-``bare_by_sdk`` and ``ray_by_sdk`` are both once more with the SDK's own client in place of that road.
+``bare`` is two processes on the client of a branch alone, each with ``--at-once`` requests at the server all the time.
+A permit of a job is held from its grant until its reply is on disk, so of the ``--concurrency`` permits of ``ray``
+fewer calls are at the server (``at_server``, by the server's clock); ``ray_more`` has half as many permits again.
+``bare_by_sdk`` and ``ray_by_sdk`` use the SDK's own client.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PIPED: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "t
 
 
 class Bench:
-    """One run of the benchmark, in a folder of its own."""
+    """Runs of the benchmark, in a folder of their own."""
 
     def __init__(self, folder: Path, url: str, calls: int, concurrency: int, at_once: int) -> None:
         self._folder = folder
@@ -55,7 +55,7 @@ class Bench:
         }
 
     def _cortex(self, cluster: str, module: str = command.MODULE, places: int = 0) -> float:
-        """`cortex batch`, with a fresh state folder; how long all of it took, in seconds."""
+        """Run `cortex batch` with a fresh state folder; return its seconds in all."""
         self._runs += 1
         state, output = self._folder / f"state-{self._runs}", self._folder / f"results-{self._runs}.jsonl"
         where = ["--base-url", self._url, "--model", rows.MODEL]
@@ -70,8 +70,8 @@ class Bench:
         return run.whole_s
 
     def _loops(self, road: str, processes: int, *options: str) -> float:
-        """A loop of `harness.baselines`, the calls shared out over so many processes, which begin together when all are
-        there; it checks the answers itself."""
+        """Run a baseline, its calls divided among processes that start together; return the seconds. The baseline
+        checks its answers."""
         began = time.perf_counter()
         share = -(-self._calls // processes)
         working = []
@@ -86,7 +86,7 @@ class Bench:
 
 
 def begun_together(working: Sequence[subprocess.Popen[str]]) -> bool:
-    """Have them begin when all have said that they are there, and wait for them: whether all ended well."""
+    """Start all processes when all are ready, and wait for them; return whether all succeeded."""
     try:
         there = all(process.stdout and process.stdout.readline().strip() == baselines.THERE for process in working)
         for process in working if there else ():
@@ -102,13 +102,13 @@ def begun_together(working: Sequence[subprocess.Popen[str]]) -> bool:
 
 
 def check_counts(counts: Counts, calls: int, road: str) -> None:
-    """Nobody asks anything twice, and nobody asks less."""
+    """Check that the server saw each call exactly once. Raises ``rows.Lost``."""
     if (counts.requests, counts.distinct, counts.doubled) != (calls, calls, 0):
         raise rows.Lost(f"{road}: {calls} calls, and the server saw {counts}")
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
-    """All rounds. Raises ``rows.Lost`` where a call is not answered exactly once."""
+    """Run all rounds. Raises ``rows.Lost`` where a call is not answered exactly once."""
     names = given.roads.split(",")
     rates: dict[str, list[float]] = {name: [] for name in names}
     wholes: dict[str, list[float]] = {name: [] for name in names}
@@ -148,7 +148,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """From the command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
     parser.add_argument("--calls", type=int, default=20_000)

@@ -1,12 +1,12 @@
-"""One call after another, each asked with what the last one answered: ``python -m benchmarks.latency --json``.
+"""Time added to each call of a chain, whose prompts contain the answer before: ``python -m benchmarks.latency
+--json``.
 
-What Cortex adds to a call is the time from one turn of its channel to the next, as they stand in the journal, less the
-time that the branch measured for the call itself; the model is in process and answers at once. A step is on disk before
-it is sent, so beside it stands, in turns, what one commit of as many bytes takes by itself on the same disk; and the
-same chain with its state on a memory file system, where there is one, so that what is the disk's can be told.
+Cortex adds the time from one turn of its channel to the next, by the journal, minus the branch's measured time of the
+call; the model is in process and answers at once. A step is on disk before it is sent. Baselines, in turns: one bare
+commit of as many bytes on the same disk, and the chain with its state on a memory file system, where available.
 
-On Ray (``--cluster local``) the model is the **simulated** provider, and beside it stands what one actor that asks
-another, on the same Ray in the same minutes, waits for the answer.
+On Ray (``--cluster local``) the model is the **simulated** provider; the baseline is a round trip between two bare
+actors on the same Ray in the same minutes.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from cortex.values.reply import Reply, Usage
 from policies.failures.failure import Failure
 
 ADDED_MS_MAX = 0.3
-"""Inline, p50."""
+"""Goal inline, p50."""
 TRIPS_MAX = 2.0
-"""On Ray: so many bare round trips, p50."""
+"""Goal on Ray, p50, in bare round trips."""
 TAIL_MAX = 3.0
-"""p99, in those."""
+"""Goal for p99, as a multiple of the goal for p50."""
 
 
 class AtOnce:
-    """A model that has answered before it is asked."""
+    """Model with a constant answer."""
 
     endpoint, rate = "at-once", None
 
@@ -51,20 +51,20 @@ class AtOnce:
     async def call(
         self, body: bytes, *, output_tokens_max: int, timeout_s: float, progress: Callable[[int], None] | None = None
     ) -> Reply | Failure:
-        """The answer."""
+        """Return the answer."""
         return self._reply
 
     async def count_tokens(self, body: bytes) -> int | None:
-        """It is not asked."""
+        """Return None: the count is not needed."""
         return None
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
 def added_ms(state: Path, job: str, calls: int) -> tuple[list[float], list[float], int]:
-    """What was added to each call, what each took by itself, in ms; and the bytes of a turn, of the journal of a
-    finished job. Raises ``Lost`` where an answer is missing or doubled."""
+    """Return the time added to each call, the time of each call, both in ms, and the bytes of a turn, from the journal
+    of a finished job. Raises ``Lost`` where an answer is missing or doubled."""
     journal = StateFolder(str(state)).journal(job)
     try:
         at_s, took_s, goals = [], [], set()
@@ -84,7 +84,7 @@ def added_ms(state: Path, job: str, calls: int) -> tuple[list[float], list[float
 
 
 def ran(form: str, calls: int, folder: Path, cluster: str) -> tuple[list[float], list[float], int]:
-    """One chain in a state folder of its own, as `added_ms` has it."""
+    """Run one chain in its own state folder; return the values of `added_ms`."""
     program = Chain(calls=calls) if form == "program" else chain(calls=calls)
     job = another("chain")
     with tempfile.TemporaryDirectory(dir=folder) as state:
@@ -96,21 +96,21 @@ def ran(form: str, calls: int, folder: Path, cluster: str) -> tuple[list[float],
 
 
 def told(rounds: list[list[float]]) -> dict[str, float]:
-    """p50 and p99 of each round, and of these the medians."""
+    """Return the medians over the rounds of p50 and p99."""
     cuts = [statistics.quantiles(each, n=100) for each in rounds]
     return {"p50_ms": figures.median([c[49] for c in cuts], 3), "p99_ms": figures.median([c[98] for c in cuts], 3)}
 
 
 def beside(taken: dict[str, list[list[float]]], ray: PrivateRay | None, folder: Path, size_bytes: int) -> None:
-    """What each chain is held against, before and after it: a machine that is twice as slow for some seconds shows it
-    in both."""
+    """Measure the baselines. Called before and after each chain, so a machine that is slow for some seconds shows in
+    both."""
     taken.setdefault("bare_commit", []).append(commits_ms(folder, size_bytes))
     if ray is not None:
         taken.setdefault("bare_round_trip", []).append(ray.trips_ms(size_bytes))
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
-    """All rounds, in turns."""
+    """Run all rounds, in turns."""
     folder = Path(given.state)
     folder.mkdir(parents=True, exist_ok=True)
     found: dict[str, Any] = {"benchmark": "latency", "cluster": given.cluster, "calls": given.calls,
@@ -143,7 +143,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """From the command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.latency", description=__doc__)
     parser.add_argument("--calls", type=int, default=2_000, help="of each chain")
     parser.add_argument("--rounds", type=int, default=3)

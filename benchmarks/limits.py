@@ -1,11 +1,10 @@
-"""A provider's 429 limit, found and kept over real HTTP: ``python -m benchmarks.limits --json``.
+"""429 limit of a provider, found and kept over real HTTP: ``python -m benchmarks.limits --json``.
 
-`cortex batch` (a process of its own) asks `cortex simulate` (another), whose requests a minute are limited by a token
-bucket. Three providers: one tells its limit in headers, one only says when to come again (Retry-After), one says no and
-nothing else. Measured is what that **simulated** provider counts, once a second: from `--from` to `--to` seconds after
-the first request, the rate that it accepted over its limit, and the share of all requests that it throttled; and when
-the rate came to stay (from then on ten seconds reach 95 % of the limit; what the full bucket lends at first counts).
-Every row must have its answer in the end.
+`cortex batch` asks `cortex simulate`, each in its own process; the provider limits requests a minute by a token
+bucket. Three providers: limit told in headers, only Retry-After told, nothing told but the 429. Measured from the
+**simulated** provider's counts, once a second: the accepted rate over the limit and the share of requests throttled,
+from `--from` to `--to` seconds after the first request; and the time of convergence, after which any ten seconds reach
+95 % of the limit (requests that the full bucket lends at first count too). Every row must have its answer in the end.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ STAYS_S = 10.0
 
 
 class Look(msgspec.Struct, frozen=True):
-    """What the provider had counted at a moment."""
+    """Provider's counts at a moment."""
 
     at_s: float
     accepted: int
@@ -38,7 +37,7 @@ class Look(msgspec.Struct, frozen=True):
 
 
 class Provider:
-    """`cortex simulate`, in a process of its own."""
+    """`cortex simulate` in its own process."""
 
     def __init__(self, *settings: str) -> None:
         told = [word for setting in settings for word in ("--set", setting)]
@@ -48,23 +47,23 @@ class Provider:
         self.url = self._running.stdout.readline().split()[-1]
 
     def stats(self) -> dict[str, Any]:
-        """All that it counts."""
+        """Return all of the provider's counts."""
         with urllib.request.urlopen(f"{self.url}/_sim/stats", timeout=30) as answer:
             return msgspec.json.decode(answer.read(), type=dict[str, Any])
 
     def look(self) -> Look:
-        """What it has counted by now."""
+        """Return the counts by now."""
         stats = self.stats()
         return Look(time.monotonic(), stats["requests"] - stats["throttled_by_limit"], stats["throttled_by_limit"])
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self._running.terminate()
         self._running.wait(10)
 
 
 def measure(told: str, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """One provider. Raises ``rows.Lost`` where a row has no answer."""
+    """Measure one provider. Raises ``rows.Lost`` where a row has no answer."""
     calls = round(given.rate * (given.to + 5 + given.burst_s))
     input_, output, state = folder / "in.jsonl", folder / f"{told}.jsonl", folder / f"state-{told}"
     rows.write_input(input_, calls)
@@ -91,7 +90,7 @@ def measure(told: str, given: argparse.Namespace, folder: Path) -> dict[str, Any
 
 
 def reached(looks: list[Look], rate: float, from_s: float, to_s: float) -> dict[str, Any]:
-    """The figures of a run, from what the provider had counted by and by."""
+    """Return the figures of a run from the provider's counts over time."""
     began_s = next(look.at_s for look in looks if look.accepted)
     looks = [msgspec.structs.replace(look, at_s=look.at_s - began_s) for look in looks if look.at_s >= began_s]
     inside = [look for look in looks if from_s <= look.at_s <= to_s]
@@ -114,7 +113,7 @@ def _converged_s(looks: list[Look], rate: float) -> float | None:
 
 
 def main() -> None:
-    """From the command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
     parser.add_argument("--told", default=",".join(LIMITS_TOLD), help="what the provider tells of its limit")

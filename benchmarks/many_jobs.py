@@ -1,14 +1,13 @@
 """1, 10 and 200 jobs at once under one limit: ``python -m benchmarks.many_jobs --json``.
 
-All draw on one pool that allows so many calls at once, through one cortex, each with a channel and a journal of its
-own; half of them have twice the weight (`--priority`) of the others, and all have more rows than can be asked. What is
-counted, by the model, which answers after a fixed time: calls a second of all together, and each job's share of them,
-from the moment at which all are at work until none has ended yet. The share that a weight should bring is
-weight / sum of weights.
+All jobs draw on one pool through one scheduler, each with its own channel and journal. Half of the jobs have twice the
+weight (`--priority`) of the others, and all have more rows than can be asked. The model answers after a fixed time and
+counts calls a second of all jobs and each job's share, from the moment when all are at work until the first ends. The
+share that a weight should bring is weight / sum of weights.
 
-Inline the jobs are channels of one process, as child jobs and shards are: one event loop, one cortex, one branch. On a
-private Ray (``--cluster local``) each is begun as its user would, and has a process of its own (150 MB): 200 of these
-want a larger machine, so by default 1 and 10. There the journals tell what was answered when.
+Inline the jobs are channels of one process, like child jobs and shards: one event loop, one scheduler, one branch. On
+a private Ray (``--cluster local``) each job is started as a user would, in its own process (150 MB): 200 jobs need a
+larger machine, so the default is 1 and 10. There the times of answers come from the journals.
 """
 
 from __future__ import annotations
@@ -51,11 +50,11 @@ from policies.limits.limit import PoolCaps
 RATE_OFF_MAX, SHARE_OFF_MAX = 0.15, 0.10
 WEIGHTS = (1.0, 2.0)
 SETTLE_S = 180.0
-"""How long it may take until all jobs are at work."""
+"""Seconds allowed until all jobs are at work."""
 
 
 class Steady:
-    """A model that answers after a fixed time, and counts by the job that the prompt names."""
+    """Model that answers after a fixed time and counts by the job named in the prompt."""
 
     endpoint, rate = "steady", None
 
@@ -68,42 +67,42 @@ class Steady:
     async def call(
         self, body: bytes, *, output_tokens_max: int, timeout_s: float, progress: Callable[[int], None] | None = None
     ) -> Reply | Failure:
-        """The answer."""
+        """Return the answer."""
         await asyncio.sleep(self._latency_s)
         self.answered[job_of(body)] += 1
         return self._reply
 
     async def count_tokens(self, body: bytes) -> int | None:
-        """It is not asked."""
+        """Return None: the count is not needed."""
         return None
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
 def job_of(body: bytes) -> str:
-    """The job that a request says it is of."""
+    """Return the job named in a request."""
     at = body.index(b"job-")
     return body[at : at + 7].decode()
 
 
 class Endless:
-    """Rows of one job, as many as are wanted."""
+    """Endless rows of one job."""
 
     def __init__(self, job: str) -> None:
         self._body = msgspec.json.encode(params(0) | {"messages": [{"role": "user", "content": f"{job}: yes or no?"}]})
         self._numbers = itertools.count()
 
     def seek(self, position: int) -> None:
-        """It begins at the beginning."""
+        """Start from the first row."""
 
     def read(self, rows_max: int) -> Any:
-        """The next rows."""
+        """Return the next rows."""
         rows = tuple(events.Row(str(n), self._body, 16) for n in itertools.islice(self._numbers, rows_max))
         return _Window(rows, int(rows[-1].key) + 1)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
 class _Window(msgspec.Struct):
@@ -113,13 +112,13 @@ class _Window(msgspec.Struct):
 
 
 class Shared(InlineRuntime):
-    """One runtime for all jobs: who is done with it leaves it to the others."""
+    """Runtime shared by all jobs; closing by one job leaves it to the others."""
 
     async def close(self) -> None:
-        """Not yet."""
+        """Do nothing: other jobs still use the runtime."""
 
     async def close_all(self) -> None:
-        """Now."""
+        """Close the runtime."""
         await super().close()
 
 
@@ -133,7 +132,7 @@ class _Session(Session):
 
 
 def order(number: int, state: Path, given: argparse.Namespace, **more: Any) -> tuple[JobSpec, float]:
-    """What the user of one job asks for, and its weight."""
+    """Return the job spec of one job with its weight."""
     weight = WEIGHTS[number % len(WEIGHTS)]
     limits = Limits(concurrency=given.concurrency, priority=weight)
     job = another("job")
@@ -141,7 +140,7 @@ def order(number: int, state: Path, given: argparse.Namespace, **more: Any) -> t
 
 
 def judged(counts: dict[str, int], weights: dict[str, float], took_s: float) -> dict[str, float]:
-    """Calls a second of all, and by how much the share that is furthest from its weight's is off; and the mean."""
+    """Return calls a second of all jobs, and the worst and mean deviation of a share from its weight's."""
     total, all_weights = sum(counts.values()), sum(weights.values())
     off = [abs(counts.get(job, 0) / total / (weight / all_weights) - 1) for job, weight in weights.items()]
     by_weight = {w: sum(counts.get(job, 0) for job, weight in weights.items() if weight == w) for w in WEIGHTS}
@@ -153,7 +152,7 @@ def judged(counts: dict[str, int], weights: dict[str, float], took_s: float) -> 
 
 
 def capped(state: Path, wish: ModelSpec, model: Any, concurrency: int) -> None:
-    """Have the pool allow so many calls at once, as `cortex limit` does."""
+    """Cap the pool's calls at once, as `cortex limit` does."""
     folder = StateFolder(str(state))
     folder.prepare()
     route = destination(wish, Limits(), {}, model).route
@@ -162,7 +161,7 @@ def capped(state: Path, wish: ModelSpec, model: Any, concurrency: int) -> None:
 
 
 async def inline(jobs: int, state: Path, given: argparse.Namespace) -> dict[str, float]:
-    """So many jobs in this process."""
+    """Run ``jobs`` jobs in this process."""
     model, runtime = Steady(given.latency_ms / 1e3), Shared()
     capped(state, ModelSpec(), model, given.concurrency)
     sessions, weights = [], {}
@@ -196,7 +195,7 @@ async def inline(jobs: int, state: Path, given: argparse.Namespace) -> dict[str,
 
 
 class _Rows:
-    """Rows for `cortex.submit`, as it wants them."""
+    """Rows for `cortex.submit`."""
 
     sink = None
 
@@ -204,18 +203,18 @@ class _Rows:
         self.source = Endless(job)
 
     def begin(self, asked: JobSpec) -> None:
-        """They were looked at."""
+        """Do nothing."""
 
     def read(self, value: Any) -> Any:
-        """Nobody looks at the results."""
+        """Do nothing: results are not read."""
         return None
 
     def end(self, outcome: str) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
 def on_ray(jobs: int, state: Path, given: argparse.Namespace) -> dict[str, float]:
-    """So many jobs on the private Ray of this process."""
+    """Run ``jobs`` jobs on the private Ray of this process."""
     wish = ModelSpec(
         model="sim", simulated=SimulatorSettings(error=0.0, latency_ms=given.latency_ms, latency_spread=0.0)
     )
@@ -236,7 +235,7 @@ def on_ray(jobs: int, state: Path, given: argparse.Namespace) -> dict[str, float
             break
         for job, facts in zip(running, told, strict=True):
             if facts["outcome"] == "interrupted":
-                job.result()  # raises what went wrong
+                job.result()  # raises the job's error
         if time.monotonic() - began_s > SETTLE_S + 10 * jobs:
             raise Lost(f"not all of {jobs} jobs were answered in {time.monotonic() - began_s:.0f} s")
         time.sleep(0.5)
@@ -257,7 +256,7 @@ def on_ray(jobs: int, state: Path, given: argparse.Namespace) -> dict[str, float
 
 
 def answered_at_s(state: Path, job: str) -> list[float]:
-    """When the answers of a job were taken in. Raises ``Lost`` where one came twice."""
+    """Return the times at which a job's answers were absorbed. Raises ``Lost`` where an answer came twice."""
     journal = StateFolder(str(state)).journal(job)
     try:
         found = [
@@ -275,7 +274,7 @@ def answered_at_s(state: Path, job: str) -> list[float]:
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
-    """All rounds; the numbers of jobs take turns."""
+    """Run all rounds; the numbers of jobs take turns."""
     counts = [int(each) for each in (given.jobs or ("1,10,200" if given.cluster == "inline" else "1,10")).split(",")]
     folder = Path(given.state)
     folder.mkdir(parents=True, exist_ok=True)
@@ -310,13 +309,13 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def reached(rates: Iterable[float], shares_off: Iterable[float]) -> bool:
-    """Rates, of one job's, and the worst shares of all rounds. Where many jobs make more than one, that one had not
-    found the pool's limit yet, and says nothing."""
+    """Return whether rates (as multiples of one job's) and worst shares of all rounds reach the goals. A rate far
+    above one fails too: the one job had not found the pool's limit yet."""
     return all(abs(rate - 1) <= RATE_OFF_MAX for rate in rates) and max(shares_off) <= SHARE_OFF_MAX
 
 
 def main() -> None:
-    """From the command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.many_jobs", description=__doc__)
     parser.add_argument("--jobs", default="", help="so many at once, with commas; the first is what is compared with")
     parser.add_argument("--rounds", type=int, default=3)

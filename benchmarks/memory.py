@@ -1,8 +1,8 @@
 """Memory of a large batch: ``python -m benchmarks.memory --json``.
 
-`cortex batch` on 200,000 requests of 1 KB, provider simulated, no latency. The resident memory of every process of the
-job is sampled while it runs; told are the peak of each, and what the line fitted through its second half (by results
-written) rises over that half.
+`cortex batch` on 200,000 requests of 1 KB with the simulated provider at no latency. The resident memory of every
+process of the job is sampled; reported are each peak and the rise over the second half (by results written) of the
+line fitted through it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from benchmarks.harness.processes import Sample, Watch, fitted_slope
 
 PEAK_MB_MAX = 700.0
 RISE_MB_MAX = 10.0
-"""What the second half may rise and still be called flat: 100 bytes a call at the full size."""
+"""Goal for the rise over the second half: 100 bytes a call at the full size."""
 RESULT_BYTES = 430
-"""About the length of a result line; only used to say how far the work is."""
+"""Approximate length of a result line, used for the share of the work done."""
 
 
 def watched(input_: Path, folder: Path, calls: int, options: list[str]) -> tuple[dict[str, list[Sample]], float]:
-    """Run `cortex batch` and watch it: the samples by process, and how long it took in seconds."""
+    """Run `cortex batch` under the sampler; return samples by process and the seconds taken."""
     output = folder / "results.jsonl"
     argv = command.arguments(input_, output, folder / "state", "--model", "sim", *options)
     began = time.perf_counter()
@@ -53,9 +53,9 @@ def watched(input_: Path, folder: Path, calls: int, options: list[str]) -> tuple
 
 
 def read(samples: list[Sample]) -> dict[str, float]:
-    """Peak of one process, and how its second half runs."""
+    """Return the peak of one process and the slope of its second half."""
     half = [(one.done, one.rss_mb) for one in samples if 0.5 <= one.done < 0.999]
-    rise_mb = fitted_slope(half) / 2  # the slope is over the whole work, the half has half of it
+    rise_mb = fitted_slope(half) / 2  # the slope is per whole work, and the half has half of the work
     return {
         "peak_mb": round(max(one.rss_mb for one in samples), 1),
         "second_half_rise_mb": round(rise_mb, 2),
@@ -65,7 +65,7 @@ def read(samples: list[Sample]) -> dict[str, float]:
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
-    """One run for each cluster."""
+    """Run once for each cluster."""
     found: dict[str, Any] = {
         "calls": given.calls, "request_bytes": given.size_bytes, "machine": figures.machine(), "reached": True,
     }  # fmt: skip
@@ -96,7 +96,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """From the command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
     parser.add_argument("--calls", type=int, default=200_000)

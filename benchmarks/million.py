@@ -1,12 +1,12 @@
-"""The published run: 20 disks, 1,048,575 moves, each voted on with k = 3, through journal and actors; killed twice.
+"""Published run: 20 disks, 1,048,575 moves with k = 3 votes each, through journal and actors, killed twice.
 
-``cortex run hanoi`` is killed with SIGKILL at each share of ``--kill`` and given again, as its user would. Its moves
-are then verified by a reader of the results file that knows the game and nothing of the program (``towers.py``). Run
-again after an interruption it goes on: the state folder keeps the job and the story of its kills.
+``cortex run hanoi`` is killed with SIGKILL at each share of ``--kill`` and given again, as a user would. An
+independent verifier (``harness.hanoi_verifier``) then checks the moves in the results file. The benchmark continues
+after an interruption: the state folder keeps the job and the record of its kills.
 
-Simulated: the provider, whose reasoner errs so often that a counted vote is right with probability 0.9978; wrong votes
-all agree. ``--http`` asks it in a process of its own, through the client of a real provider, and has its own count of
-what it was asked; such a run does not outlive this process.
+The provider is simulated: its reasoner errs so often that a counted vote is right with probability 0.9978, and wrong
+votes all agree. ``--http`` runs the provider in its own process, behind the client of a real provider and with its own
+counts; such a run does not outlive this process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KILLS = (0.33, 0.66)
 
 
 def main() -> int:
-    """Run, kill, resume, verify, tell. Exit code 1 where something does not hold: of a short run by chance, too."""
+    """Run, kill, resume, verify and report. Exit code 1 where a condition fails, which may be chance in a short run."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.million", description=__doc__)
     parser.add_argument("--disks", type=int, default=20)
     parser.add_argument("--k", type=int, default=3)
@@ -69,7 +69,7 @@ _COUNTED = ("requests", "wrong_answers", "largest_prompt_tokens", "prompts_too_l
 
 
 def _measured(given: argparse.Namespace, folder: Path, asked: list[str]) -> dict[str, Any]:
-    """The whole run, stretch by stretch, and what came of it."""
+    """Run all stretches; return the figures."""
     story = folder / "story.jsonl"
     steps = 2**given.disks - 1
     for share in sorted(given.kill or KILLS):
@@ -81,7 +81,7 @@ def _measured(given: argparse.Namespace, folder: Path, asked: list[str]) -> dict
 
 
 def _run(given: argparse.Namespace, folder: Path, asked: list[str], until: int | None) -> dict[str, Any]:
-    """One stretch of the run: to its end, or until so many moves are in the results file, and then killed."""
+    """Run one stretch: to the end, or until the results file has the given number of moves, then kill."""
     command = [
         sys.executable, "-m", "actors.cli", "run", "hanoi", "-p", f"disks={given.disks}", "-p", f"k={given.k}",
         *asked, "--job", "million", "--state", str(folder), "-o", str(folder / "moves.jsonl"),
@@ -108,7 +108,7 @@ _counted: dict[Path, tuple[int, int]] = {}
 
 
 def _rows(folder: Path) -> int:
-    """Lines of the results file; only what is new is read. One that was cut back is read anew."""
+    """Return the lines of the results file. New bytes alone are read; a truncated file is read from the start."""
     path = folder / "moves.jsonl"
     if not path.exists():
         return 0

@@ -1,14 +1,14 @@
-"""How near a plan comes to what a job then takes: ``python -m benchmarks.plan --json``.
+"""Accuracy of plans against the jobs that follow: ``python -m benchmarks.plan --json``.
 
-`cortex plan … --sample` and then `cortex batch` with the same words, each a process of its own, for three tables of
-10,000 rows whose prompts and replies are of different lengths: prompts of all lengths alike and replies that follow
-them; a long tail of both, one without the other; and many short rows with a few long ones. The provider is
-**simulated**, and each time another of its limits binds: requests a minute and output tokens a minute, told in its
-headers, and input tokens a minute as the user caps them. Compared are the expected cost with the bill of the job, which
-finds the sample's replies and pays for the rest; and the foretold time with the time from its first turn to its last.
+`cortex plan … --sample` and then `cortex batch` with equal arguments, each in its own process, for three tables of
+10,000 rows: prompts of evenly distributed lengths with replies in proportion; a long tail of both, independent of each
+other; many short rows with a few long ones. The provider is **simulated**, and a different limit binds each time:
+requests a minute and output tokens a minute, told in headers, and input tokens a minute as capped by the user.
+Compared are the expected cost with the bill of the job, which reuses the sample's replies and pays for the rest, and
+the predicted time with the time from the job's first turn to its last.
 
-`--large` rows of 300 bytes in a CSV are planned first, without a sample: the time of the whole command, its processor
-time (on a machine that others use, too, the more honest of the two), and the most memory that it held.
+`--large` rows of 300 bytes in a CSV are planned first, without a sample: wall time and processor time of the whole
+command (the latter is more robust on a shared machine), and its peak memory.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ ASK = "Summarise the text below in at most {{words}} words.\n\n{{text}}"
 PRICE = "input=3,output=15"
 LATENCY = ("latency_ms=400", "latency_ms_per_output_token=5")
 Lengths = Callable[[random.Random], tuple[int, int]]
-"""Bytes of a row's text, and words of its answer at the most."""
+"""Function that returns the bytes of a row's text and the largest number of words of its answer."""
 
 
 class Case(msgspec.Struct, frozen=True):
-    """Rows of certain lengths, and what limits them."""
+    """Table of rows of certain lengths with the limit that binds."""
 
     name: str
     lengths: Lengths
@@ -48,18 +48,18 @@ class Case(msgspec.Struct, frozen=True):
 
 
 def even(chance: random.Random) -> tuple[int, int]:
-    """Prompts of all lengths alike; replies follow them."""
+    """Return evenly distributed lengths, with replies in proportion."""
     size = chance.randint(50, 1_500)
     return size, 2 + size // 30
 
 
 def long_tail(chance: random.Random) -> tuple[int, int]:
-    """Few very long ones; replies have a tail of their own."""
+    """Return lengths with few very long prompts and an independent tail of replies."""
     return min(round(chance.lognormvariate(5.7, 1.0)), 20_000), 1 + min(round(chance.lognormvariate(2.8, 0.8)), 300)
 
 
 def two_kinds(chance: random.Random) -> tuple[int, int]:
-    """Nine short rows for each long one."""
+    """Return lengths of nine short rows for each long row."""
     return (round(chance.gauss(5_000, 500)), 150) if chance.random() < 0.1 else (round(chance.gauss(150, 20)), 8)
 
 
@@ -71,7 +71,7 @@ CASES = (
 
 
 def write_table(path: Path, rows: int, lengths: Lengths, seed: int) -> None:
-    """A CSV of rows to be summarised."""
+    """Write a CSV of rows to be summarised."""
     chance = random.Random(seed)
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
@@ -82,7 +82,7 @@ def write_table(path: Path, rows: int, lengths: Lengths, seed: int) -> None:
 
 
 def text(chance: random.Random, size_bytes: int) -> str:
-    """Sentences without sense, of about so many bytes."""
+    """Return random sentences of about ``size_bytes``."""
     said, size = [], 0
     while size < size_bytes:
         sentence = " ".join(chance.choices(WORDS, k=chance.randint(5, 14))).capitalize() + "."
@@ -92,7 +92,7 @@ def text(chance: random.Random, size_bytes: int) -> str:
 
 
 def words_of(case: Case, table: Path, state: Path, output: Path) -> list[str]:
-    """What both commands are given."""
+    """Return the arguments common to both commands."""
     simulated = [word for setting in (*LATENCY, *case.simulated) for word in ("--sim", setting)]
     return [
         str(table), "--prompt", ASK, "--id", "id", "--model", "sim", "--price", PRICE, "--max-output-tokens", "600",
@@ -101,7 +101,7 @@ def words_of(case: Case, table: Path, state: Path, output: Path) -> list[str]:
 
 
 def told(name: str, words: list[str]) -> dict[str, Any]:
-    """The object of a command's ``--json``. Raises ``Lost`` where it fails."""
+    """Return the object of a command's ``--json``. Raises ``Lost`` where the command fails."""
     ended = subprocess.run(
         [sys.executable, "-m", "actors.cli", name, *words], env=command.environment(), capture_output=True, text=True
     )
@@ -111,7 +111,7 @@ def told(name: str, words: list[str]) -> dict[str, Any]:
 
 
 def measure(case: Case, rows: int, sample: int, seed: int, folder: Path) -> dict[str, Any]:
-    """One table planned, then asked. Raises ``Lost`` where a row has no answer."""
+    """Plan one table, then ask it. Raises ``Lost`` where a row has no answer."""
     table = folder / f"{case.name}.csv"
     write_table(table, rows, case.lengths, seed)
     words = words_of(case, table, folder / f"state-{case.name}", folder / f"{case.name}.jsonl")
@@ -123,7 +123,7 @@ def measure(case: Case, rows: int, sample: int, seed: int, folder: Path) -> dict
 
 
 def compared(plan: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
-    """The figures of a plan beside those of the job; shares are of what the job came to."""
+    """Compare the figures of a plan with those of the job; shares are relative to the job's."""
     cost, bill = plan["cost_usd"], job["cost_usd"]
     return {
         "planned_usd": round(cost["expected"], 4), "bill_usd": round(bill, 4),
@@ -136,7 +136,7 @@ def compared(plan: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
 
 
 def large(rows: int, folder: Path) -> dict[str, Any]:
-    """How long a plan without a sample takes."""
+    """Measure a plan without a sample."""
     table = folder / "large.csv"
     filling = "The quick brown fox jumps over the lazy dog. " * 8
     with table.open("w") as file:
@@ -156,7 +156,7 @@ def large(rows: int, folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """From the command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
     parser.add_argument("--rows", type=int, default=10_000, help="of each table; 0: none of them")

@@ -1,16 +1,15 @@
-"""What a call costs and leaves behind, the more calls a job has: ``python -m benchmarks.scale --json``.
+"""Cost and remains of a call by the size of its job: ``python -m benchmarks.scale --json``.
 
-Jobs of 10,000, 100,000 and 1,000,000 calls, inline, with a model that answers at once, each in a process of its own
-(`harness.scale_worker`): `cortex batch`, and a program that keeps all its rows. Told of each are the CPU of a call,
-memory by the line fitted through three quarters of the calls, and the journal's size; of the largest of each kind, how
-long it takes to open the finished job from its snapshot, to ask for `cortex status`, to recover a job that was killed
-at the worst moment, just before a snapshot, and to replay the whole journal from its first turn. K from a snapshot and
-K from the journal must be the same, byte for byte.
+Jobs of 10,000, 100,000 and 1,000,000 calls, inline, with a model that answers at once, each in its own process
+(`harness.scale_worker`): `cortex batch`, and a program that keeps all its rows. Reported are the CPU of a call, memory
+by the line fitted through three quarters of the calls, and the journal's size; for the largest job of each kind also
+the time to open the finished job from its snapshot, of `cortex status`, to recover a job killed at the worst moment
+(just before a snapshot), and to replay the whole journal. K from a snapshot and K from the journal must be equal, byte
+for byte.
 
-Whether a call costs more the more there are is told twice. In CPU time: while the largest job runs, the smaller ones
-are run beside it over and over, one at a time, so that what moves the machine from minute to minute moves both; with
-two cores, each has one. And counted, without a clock: functions of ours for calls after few and after many others
-(`benchmarks.growth`).
+Growth of the cost is measured twice. In CPU time: while the largest job runs, the smaller jobs run beside it over and
+over, one at a time, so that changes of the machine's speed affect both; with two cores each has one. And counted:
+functions of ours for calls after few and after many other calls (`benchmarks.growth`).
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from benchmarks.harness.scale_worker import JOB
 
 SIZES = "10000,100000,1000000"
 COST_MAX = 1.15
-"""What the dearest size may cost, a call, of the cheapest."""
+"""Goal: cost of a call at the dearest size as a multiple of the cheapest."""
 BYTES_MAX = {"batch": 100, "kept": 1_000}
 REPLAY_S_MAX, OPEN_S_MAX = 3.0, 2.0
-"""For a million events, and for a finished job of a million calls."""
+"""Goals in seconds for a million events, and for opening a finished job of a million calls."""
 
 
 def begun(*arguments: str) -> subprocess.Popen[str]:
-    """One part of it, in a process of its own."""
+    """Start one part in its own process."""
     argv = [sys.executable, "-m", "benchmarks.harness.scale_worker", *arguments]
     return subprocess.Popen(
         argv, env=command.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -49,7 +48,7 @@ def begun(*arguments: str) -> subprocess.Popen[str]:
 
 
 def ended(child: subprocess.Popen[str]) -> dict[str, Any]:
-    """What it found. Raises ``RuntimeError`` where it fails."""
+    """Return a part's result. Raises ``RuntimeError`` where the part fails."""
     out, err = child.communicate()
     if child.returncode:
         raise RuntimeError(f"{child.args}: {err[-2_000:]}")
@@ -58,7 +57,7 @@ def ended(child: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def status_s(state: Path) -> float:
-    """How long `cortex status` takes, from its start to its end."""
+    """Return the seconds of `cortex status`, from start to end."""
     argv = [sys.executable, "-m", "actors.cli", "status", JOB, "--state", str(state), "--json"]
     began_s = time.perf_counter()
     subprocess.run(argv, env=command.environment(), capture_output=True, check=True)
@@ -66,7 +65,7 @@ def status_s(state: Path) -> float:
 
 
 def side_by_side(kind: str, sizes: Sequence[int], folder: Path, tell: Any) -> dict[int, list[dict[str, Any]]]:
-    """The largest job, which stands in ``folder`` then, and the smaller ones beside it, each at least once."""
+    """Run the largest job, kept in ``folder``, and the smaller ones beside it, each at least once."""
     runs: dict[int, list[dict[str, Any]]] = {size: [] for size in sizes}
     large = begun(kind, str(sizes[-1]), str(folder))
     try:
@@ -84,12 +83,12 @@ def side_by_side(kind: str, sizes: Sequence[int], folder: Path, tell: Any) -> di
 
 
 def summed(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Means of several runs of one size, as ``grows`` has them: a long run is the mean of its time, too."""
+    """Return means of several runs of one size for ``grows``: a long run is a mean over its time, too."""
     return {name: round(statistics.fmean(run[name] for run in runs), 1) for name in runs[0]}
 
 
 def grows(rounds: Sequence[dict[int, list[float]]]) -> dict[str, float]:
-    """What a call of each size costs, of one of the smallest: means of what was run at the same time, and the median of
+    """Return the cost of a call of each size relative to the smallest size: means of runs at the same time, medians of
     the rounds."""
     ratios: dict[int, list[float]] = {size: [] for size in rounds[0]}
     for costs in rounds:
@@ -100,7 +99,7 @@ def grows(rounds: Sequence[dict[int, list[float]]]) -> dict[str, float]:
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
-    """All sizes of all kinds."""
+    """Run all sizes of all kinds."""
     sizes = sorted(int(size) for size in given.sizes.split(","))
     found: dict[str, Any] = {"machine": figures.machine(), "sizes": sizes, "reached": {}}
     for kind in given.kinds.split(","):
@@ -138,7 +137,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """From the command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
     parser.add_argument("--sizes", default=SIZES, help="calls of a job, with commas")

@@ -1,10 +1,10 @@
-"""What the cortex's own decisions cost: CPU time of ``cortex.scheduler.step.step`` for each call that it grants.
+"""CPU time of the scheduler's decisions, ``cortex.scheduler.step.step``, for each granted call.
 
-``lone``: one job whose calls come one after another, each with a claim and a report of its own: the most that a call
-can cost. ``small``: 4 jobs, 4 branches, 400 calls in flight. ``large``: 100 jobs, 1,000 branches, 100,000 calls in
-flight of 10 s each. Branches report as often as the cortex wants it, channels renew every 5 s; time is virtual. Every
-scenario is measured in stretches of equal length, one after another: what grew with finished calls would show as a
-cost that rises from stretch to stretch, or as a state that gets larger.
+``lone``: one job whose calls come one after another, each with its own claim and report, the most that a call can
+cost. ``small``: 4 jobs, 4 branches, 400 calls in flight. ``large``: 100 jobs, 1,000 branches, 100,000 calls in flight
+of 10 s each. Branches report at the scheduler's interval, channels renew every 5 s; time is virtual. Every scenario is
+measured in consecutive stretches of equal length: growth with finished calls would show as a cost or a state that
+rises from stretch to stretch.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Load:
         self.heard = [0] * jobs
         self.number = [0] * branches
         self.owed = [0.0] * branches
-        """Calls that have ended at each branch and were not reported: parts of one."""
+        """Calls ended at each branch and not reported yet, in fractions."""
         self.granted = 0.0
         self.spent_s = 0.0
         self.steps = 0
@@ -107,7 +107,7 @@ class Load:
         )
 
     def stretch(self, seconds: float) -> dict[str, float]:
-        """So much virtual time; the cost of each call that was granted in it."""
+        """Run ``seconds`` of virtual time; return the cost of each call granted in it."""
         self.granted, self.spent_s, self.steps = 0.0, 0.0, 0
         until_s = self.at_s + seconds
         rate = self.in_flight / self.call_s / self.branches
@@ -130,7 +130,7 @@ class Load:
         return self.figures()
 
     def lone(self, calls: int) -> dict[str, float]:
-        """So many calls one after another, each claimed and reported by itself."""
+        """Make ``calls`` calls one after another, each with its own claim and report."""
         self.granted, self.spent_s, self.steps = float(calls), 0.0, 0
         for _ in range(calls):
             self.at_s += self.call_s
@@ -141,7 +141,7 @@ class Load:
         return self.figures()
 
     def figures(self) -> dict[str, float]:
-        """Raises ``Lost`` where what is reported was never granted."""
+        """Return the state's figures. Raises ``Lost`` where reported calls were never granted."""
         if sum(self.held) < self.in_flight:
             raise Lost(f"{self.in_flight} calls are in flight, and {sum(self.held)} are granted")
         return {
@@ -154,7 +154,7 @@ class Load:
 
 
 def measured(name: str, stretches: int) -> list[dict[str, float]]:
-    """The figures of each stretch; what comes before the buffers are full is left out."""
+    """Return the figures of each stretch after the buffers are full."""
     if name == "lone":
         load = Load(1, 1, 1, 0.02)
         load.lone(4000)

@@ -1,11 +1,11 @@
-"""Ten calls of `cortex batch`, cold: ``python -m benchmarks.start --json``.
+"""Ten calls of a cold `cortex batch`: ``python -m benchmarks.start --json``.
 
-Beside it ``import anthropic`` alone, and a bare start of Ray.
+Baselines: ``import anthropic`` alone, and a bare start of Ray.
 
-Each from the start of a fresh process to its end, in turns, medians over the rounds; the first result counts when its
-bytes are in the output file. Ours asks a server on this machine over HTTP, so the SDK is imported on the way to the
-first byte. The bare Ray (``--clusters inline,local``) is ``import ray``, ``ray.init`` without what a private Ray leaves
-out (``actors.cluster.bootstrap``), and one actor that has answered.
+Each runs from the start of a fresh process to its end, in turns; medians over the rounds. The first result counts when
+its bytes are in the output file. Cortex asks a server on this machine over HTTP, so the SDK is imported before the
+first byte. The bare Ray (``--clusters inline,local``) is ``import ray``, ``ray.init`` without the parts that a private
+Ray leaves out (``actors.cluster.bootstrap``), and one actor that has answered.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.harness import command, figures, rows
 from benchmarks.harness.server import RunningServer
 
 OVER_S_MAX = {"inline": 1.0, "local": 2.0}
-"""How long the whole command may take on top of ``import anthropic``; on Ray on top of a bare start of it, too."""
+"""Goals: seconds of the whole command beyond ``import anthropic``, and on Ray beyond a bare start of Ray as well."""
 BARE_RAY = """
 import ray
 from ray._private.node import Node
@@ -43,7 +43,7 @@ PATIENCE_S = 120.0
 
 
 def first_result(input_: Path, folder: Path, cluster: str, url: str) -> tuple[float, float]:
-    """Seconds from the start of `cortex batch` to its first result, and to its end."""
+    """Return the seconds from the start of `cortex batch` to its first result, and to its end."""
     output = folder / "results.jsonl"
     where = ["--cluster", cluster, "--base-url", url, "--model", rows.MODEL]
     argv = command.arguments(input_, output, folder / "state", *where)
@@ -65,14 +65,14 @@ def first_result(input_: Path, folder: Path, cluster: str, url: str) -> tuple[fl
 
 
 def alone(statement: str) -> float:
-    """Seconds that a fresh process takes for one statement."""
+    """Return the seconds of a fresh process for one statement."""
     began = time.perf_counter()
     subprocess.run([sys.executable, "-c", statement], env=command.environment(), check=True)
     return time.perf_counter() - began
 
 
 def bare_ray() -> float:
-    """Seconds from the start of a fresh process until an actor on a Ray of its own has answered."""
+    """Return the seconds from the start of a fresh process until an actor on its own Ray has answered."""
     script = BARE_RAY % (NOT_NEEDED, OBJECT_STORE_BYTES)
     began = time.perf_counter()
     process = subprocess.Popen(
@@ -87,13 +87,13 @@ def bare_ray() -> float:
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
-    """All rounds."""
+    """Run all rounds."""
     clusters = given.clusters.split(",")
     times: dict[str, list[float]] = {"import_anthropic": [], "nothing": []}
     with tempfile.TemporaryDirectory(prefix="bench-") as name, RunningServer(0.0) as server:
         input_ = Path(name) / "requests.jsonl"
         rows.write_input(input_, given.calls)
-        for round_ in range(-1, given.rounds):  # one round before the first: byte code is made, files are read
+        for round_ in range(-1, given.rounds):  # uncounted round: byte code is compiled, files are cached
             found = {"import_anthropic": alone("import anthropic"), "nothing": alone("pass")}
             if "local" in clusters:
                 found["bare_ray"] = bare_ray()
@@ -130,7 +130,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """From the command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
     parser.add_argument("--calls", type=int, default=10)

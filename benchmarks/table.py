@@ -1,10 +1,10 @@
-"""A table of rows to a table of answers, beside plain requests: ``python -m benchmarks.table --json``.
+"""Table of rows to a table of answers, compared with plain requests: ``python -m benchmarks.table --json``.
 
-100,000 rows of CSV to Parquet, with a template and a schema, over real HTTP at 20 ms an answer: against the server of
-`benchmarks.http`, in turns with that benchmark's own road of as many requests (`cortex batch` on JSON Lines, to JSON
-Lines), inline and on a private Ray. The rate is the server's own view; ``whole_s`` has everything in it, the check of
-the input and the making of the Parquet file among it; ``cpu_us`` is what our processes took of the cores, all in all, a
-row. The Parquet file is read back: each row once, with its own answer, each field in its column.
+100,000 rows of CSV to Parquet with a template and a schema, over real HTTP at 20 ms an answer, in turns with as many
+plain requests of `benchmarks.http` (`cortex batch` on JSON Lines, to JSON Lines), inline and on a private Ray. The
+rate is the server's view; ``whole_s`` includes the check of the input and the writing of the Parquet file; ``cpu_us``
+is the CPU of all our processes a row. The Parquet file is read back: each row once, with its own answer, each field in
+its column.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FIELDS = {
     "share": {"type": "number", "minimum": 0, "maximum": 1},
     "said": {"type": "string", "maxLength": 20},
 }
-"""What the server of the benchmarks answers where it is asked for structured output."""
+"""Fields of the benchmarks' server in structured output."""
 SCHEMA = {"type": "object", "properties": FIELDS, "required": list(FIELDS), "additionalProperties": False}
 PROMPT = "Repeat this and nothing else: row {{number}}\n\n{{product}}: {{text}}"
 CLUSTERS = {"inline": "inline", "ray": "local"}
@@ -37,7 +37,7 @@ TEXT = "It came on time, works as told, and I would buy it again."
 
 
 def write_table(path: Path, count: int) -> None:
-    """The input: an id, a number that the server finds again, and what a table has besides."""
+    """Write the input: an id, a number that the server finds again, and further columns."""
     with path.open("w", newline="", encoding="utf-8") as out:
         table = csv.writer(out)
         table.writerow(["id", "number", "product", "text", "stars"])
@@ -47,7 +47,7 @@ def write_table(path: Path, count: int) -> None:
 
 
 def check_table(path: Path, count: int) -> None:
-    """Every row stands there once, with its own answer and no error. Raises ``rows.Lost``."""
+    """Check that every row stands there once, with its own answer and no error. Raises ``rows.Lost``."""
     import pyarrow.parquet as pq
 
     found = pq.read_table(path).to_pydict()
@@ -66,7 +66,7 @@ def check_table(path: Path, count: int) -> None:
 
 
 class Bench:
-    """One run of the benchmark, in a folder of its own."""
+    """Runs of the benchmark, in a folder of their own."""
 
     def __init__(self, folder: Path, url: str, calls: int, concurrency: int) -> None:
         self._folder = folder
@@ -80,7 +80,7 @@ class Bench:
         self._schema.write_bytes(msgspec.json.encode(SCHEMA))
 
     def take(self, road: str) -> float:
-        """Take a road, named like ``table_inline``; how long all of it took, in seconds."""
+        """Run a variant, named like ``table_inline``; return its seconds in all."""
         what, _, where = road.partition("_")
         return self._table(CLUSTERS[where]) if what == "table" else self._requests.roads[where]()
 
@@ -100,13 +100,13 @@ class Bench:
 
 
 def cpu_s() -> float:
-    """What ended processes of ours have taken of the cores."""
+    """Return the CPU seconds of our ended processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
-    """All rounds. Raises ``rows.Lost`` where a row is not answered exactly once."""
+    """Run all rounds. Raises ``rows.Lost`` where a row is not answered exactly once."""
     roads = [f"{what}_{where}" for where in given.clusters.split(",") for what in ("http", "table")]
     taken: dict[str, list[tuple[float, float, float]]] = {road: [] for road in roads}
     found: dict[str, Any] = {"machine": figures.machine(), "calls": given.calls, "rounds": given.rounds}
@@ -141,7 +141,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """From the command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
     parser.add_argument("--calls", type=int, default=100_000)

@@ -1,12 +1,12 @@
-"""What telemetry costs: ``python -m benchmarks.telemetry --json``.
+"""Cost of telemetry: ``python -m benchmarks.telemetry --json``.
 
-The same `cortex batch` against the same server (20 ms an answer) as `benchmarks.http`, in turns: without telemetry, as
-it is where nothing is configured, and with every span kept, in the state folder or sent to a collector over OTLP. Of
-each round the ratio to the run without is taken, and of these the median: what else the machine does slows all of it.
-Beside it stands the CPU of each run's own processes, which depends less on what else goes on; of a Ray it is told for
-as much of it as ends with the run. Server and collector are on the same machine, where a user's are not: what they take
-of it is told too (``server_cpu_us``, ``collector_cpu_us``). Where everything is kept and sent, a run whose spans did
-not all come has no figure: the collector keeps what it gets, and reads it when the run is over.
+`cortex batch` against the server of `benchmarks.http` (20 ms an answer), in turns: without telemetry, with the
+default, and with every span kept, in the state folder or sent to a collector over OTLP. The figure is the median over
+the rounds of the ratio to the round's run without telemetry, so that other load slows both. The CPU of each run's own
+processes depends less on other load; on Ray it covers processes that end with the run. Server and collector run on the
+same machine, unlike a user's, and their cost is reported too (``server_cpu_us``, ``collector_cpu_us``). Where
+everything is kept and sent, a run without all its spans has no figure: the collector stores requests and reads them
+after the run.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ DEFAULT = "off,default,all"
 
 
 SPANS_A_CALL = 5
-"""Of a row that is answered at once: its goal, the choice, the call, the attempt, the absorbing."""
+"""Spans of a row that is answered at once: goal, choice, call, attempt, absorbing."""
 
 
 class Sink:
-    """Takes what a collector would, and does nothing with it before somebody asks."""
+    """Collector that stores requests and decodes them only on demand."""
 
     def __init__(self) -> None:
         outer = self
@@ -69,9 +69,8 @@ class Sink:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def check(self, calls: int) -> None:
-        """Read what came since the last look, in any order. Raises ``rows.Lost`` where it is less than all spans of so
-        many calls and of their job, or more.
-        """
+        """Read the requests since the last check, in any order. Raises ``rows.Lost`` unless they hold exactly all
+        spans of ``calls`` calls and of their job."""
         ids: set[bytes] = set()
         count = 0
         for body in self.bodies:
@@ -84,19 +83,19 @@ class Sink:
             raise rows.Lost(f"{calls} calls and their job, and {count} spans came, {len(ids)} different ones")
 
     def close(self) -> None:
-        """Let go of the port."""
+        """Close the port."""
         self._server.shutdown()
         self._server.server_close()
 
 
 def cpu_s() -> float:
-    """Seconds that finished children have worked, theirs included."""
+    """Return the CPU seconds of finished children, their own children included."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
-    """All rounds. Raises ``rows.Lost`` where a call is not answered exactly once."""
+    """Run all rounds. Raises ``rows.Lost`` where a call is not answered exactly once."""
     names = given.ways.split(",")
     rates: dict[str, list[float]] = {name: [] for name in names}
     used: dict[str, list[float]] = {name: [] for name in names}
@@ -153,7 +152,7 @@ def _run(folder: Path, name: str, given: argparse.Namespace, url: str, environ: 
 
 
 def main() -> None:
-    """From the command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
     parser.add_argument("--calls", type=int, default=20_000)

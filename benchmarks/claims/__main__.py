@@ -1,8 +1,8 @@
-"""Published claims about systems of bounded calls, measured here: ``python -m benchmarks.claims --json``.
+"""Published claims about systems of bounded calls, measured: ``python -m benchmarks.claims --json``.
 
-Everything is asked of the simulated provider's bounded reasoner; nothing is tuned for a method, and what is not in a
-prompt cannot be used. Runs in process, over the core's own step (``core_run``). The million-step run, through journal
-and actors and two kills, is ``benchmarks.million``. Exit code 1: a claim does not hold.
+All calls go to the simulated provider's bounded reasoner. No method is tuned, and a fact missing from a prompt cannot
+be used. Runs in process, over the core's own step (``core_run``). The million-step run through journal and actors with
+two kills is ``benchmarks.million``. Exit code 1: a claim does not hold.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PARTS = {
 
 
 def main() -> int:
-    """Measure, draw, tell."""
+    """Measure, draw and print. Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.claims", description=__doc__)
     parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
     parser.add_argument("--only", choices=list(PARTS), action="append", help="a part alone; may be repeated")

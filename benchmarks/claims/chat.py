@@ -1,12 +1,13 @@
-"""The claims about where the scheduler is kept: in a conversation, in code, in a state machine behind a tool.
+"""Claims about the place of the scheduler: in a conversation, in code, in a state machine behind a tool.
 
-One task, growing: read n notes, give each a label, count the labels. Same notes, same two tools, same reader.
+Task of growing length: read n notes, label each, count the labels. All forms share notes, two tools and reader.
 
-    chat       one conversation holds the task and everything that was done; the model decides what is next
+    chat       one conversation holds the task and everything done so far; the model decides the next step
     control    the model gives commands to a state machine, which runs subtasks of six notes in fresh conversations
-    clean      code goes through the notes and counts; one bounded call a note
+    clean      code iterates over the notes and counts; one bounded call a note
 
-Tokens and calls are those of a run in which the reader makes no mistake; success is over runs with its stated errors.
+Tokens and calls are of a run in which the reader makes no mistake; success is measured over runs with the reader's
+stated error rates.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from cortex.state.program import Program
 LENGTHS = (5, 10, 20, 40, 80)
 RUNS = 60
 PARTS_MAX = 1_000
-"""Above what the longest conversation here has: none of the forms is stopped by that bound."""
+"""Bound on message parts, above the longest conversation here, so that no form is stopped by it."""
 FORMS = ("chat", "control", "clean")
 
 
 def program(form: str, length: int, seed: int) -> Program:
-    """The task in this form."""
+    """Return the task in one form."""
     if form == "control":
         made: Program = toolloop(count=length, seed=seed)
         return made
@@ -45,7 +46,7 @@ def _ran(form: str, length: int, seed: int, error: float | None) -> Ended:
 
 
 def clean_error(length: int, seed: int) -> float:
-    """The mean share of wrong labels among those that have the form asked for, a note a call."""
+    """Return the mean share of wrong labels among well-formed labels, one note a call."""
     errors = []
     form = returns_of(label_task.Label).instruction
     for item in label_task.names(length, seed):
@@ -76,13 +77,13 @@ def _row(length: int, runs: int) -> dict[str, Any]:
 
 
 def growth(rows: list[dict[str, Any]], form: str, what: str) -> float:
-    """The power of the length with which this grows, between the last two lengths."""
+    """Return the exponent of growth with length, between the last two lengths."""
     one, two = rows[-2], rows[-1]
     return math.log(two[form][what] / one[form][what]) / math.log(two["items"] / one["items"])
 
 
 def measure(small: bool = False) -> dict[str, Any]:
-    """Tokens, calls and success for each length and form, and whether the claims hold."""
+    """Return tokens, calls and success for each length and form, and whether the claims hold."""
     lengths, runs = ((5, 20), 10) if small else (LENGTHS, RUNS)
     rows = [_row(length, runs) for length in lengths]
     first, last = rows[0], rows[-1]

@@ -1,6 +1,6 @@
-"""Composed functions with known curvature, for ``convex``: made from a seed, labelled by disciplined programming.
+"""Composed functions with known curvature, for ``convex``: generated from a seed, labelled by disciplined programming.
 
-The labels are this file's own; ``tests/unit/test_composed_functions.py`` has CVXPY say the same.
+The labels are computed here; ``tests/unit/test_composed_functions.py`` compares them with CVXPY's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ LABELS = ("convex", "concave", "neither")
 
 
 class Known(NamedTuple):
-    """A function, and what is true of it. ``curvature`` is affine, convex, concave or neither; ``sign`` 1, -1 or 0."""
+    """Function with its properties. ``curvature`` is affine, convex, concave or neither; ``sign`` is 1, -1 or 0."""
 
     text: str
     curvature: str
@@ -21,7 +21,7 @@ class Known(NamedTuple):
 
 X = Known("x", "affine", 0)
 
-# atom -> curvature, the way it goes for an argument of each sign (1, 0, -1), its own sign (None: from its arguments)
+# atom -> curvature, monotonicity for an argument of each sign (1, 0, -1), own sign (None: from the arguments)
 ATOMS: dict[str, tuple[str, tuple[int, int, int], int | None]] = {
     "exp": ("convex", (1, 1, 1), 1),
     "log": ("concave", (1, 1, 1), 0),
@@ -41,11 +41,11 @@ ATOMS: dict[str, tuple[str, tuple[int, int, int], int | None]] = {
 }
 BINARY = ("plus", "max", "min")
 SIDES = ("x", "exp(x)", "square(x)", "abs(x)", "logistic(x)", "log(x)", "sqrt(x)", "minus(exp(x))", "minus(square(x))")
-"""What stands beside the main chain in an atom of two arguments."""
+"""Second arguments of atoms with two arguments."""
 
 
 def applied(atom: str, *arguments: Known) -> Known:
-    """The atom of these arguments: the composition rule, and the rules of signs."""
+    """Return the atom applied to the arguments: composition rule and rules of signs."""
     curvature, ways, sign = ATOMS[atom]
     bends = []
     for bend, other in (("convex", "concave"), ("concave", "convex")):
@@ -74,10 +74,11 @@ def _side(text: str) -> Known:
 
 
 def _next(chance: random.Random, inner: Known, level: int, wanted: tuple[str, ...]) -> Known | None:
-    """One more atom around it, by chance among those whose result has such a curvature; None where there is none.
+    """Return the function with one more atom around it, chosen at random among those with the wanted curvature, or
+    None.
 
-    What stands beside it is no deeper than it is itself: ``level`` atoms. What is zero everywhere is left out: the
-    positive part of what is nonpositive, and the like.
+    The second argument is no deeper than the function: ``level`` atoms. Functions that are zero everywhere are left
+    out, such as the positive part of a nonpositive function.
     """
     beside = [side for side in SIDES if side.count("(") <= level]
     found = []
@@ -92,7 +93,7 @@ def _next(chance: random.Random, inner: Known, level: int, wanted: tuple[str, ..
 
 
 def function(seed: int, depth: int, label: str) -> Known:
-    """A function of just this depth and label, the same for the same seed. ``depth``: atoms within atoms, 2 or more."""
+    """Return a function of exactly this depth and label, equal for equal seeds. ``depth``: nested atoms, at least 2."""
     chance = random.Random(f"{seed}/{depth}/{label}")
     known = ("convex", "concave")
     breaks_at = chance.randrange(1, depth) if label == "neither" else depth
@@ -113,5 +114,5 @@ def function(seed: int, depth: int, label: str) -> Known:
 
 
 def functions(seed: int, depth: int, count: int) -> list[Known]:
-    """So many functions of a depth, the labels as even as can be."""
+    """Return ``count`` functions of one depth, their labels as evenly distributed as possible."""
     return [function(seed * 100_000 + place, depth, LABELS[place % len(LABELS)]) for place in range(count)]

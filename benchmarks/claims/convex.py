@@ -1,4 +1,4 @@
-"""The claims about compositional judgement: F1 against depth, for four ways to ask, and with votes."""
+"""Claims about compositional judgement: F1 against depth for four ways to ask, and with votes."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ DEPTHS = (2, 3, 5, 10, 20, 40, 70, 100)
 COUNT = 51
 """Functions a depth: 17 of each label."""
 WINDOW = 4_000
-"""M and a reply, in tokens."""
+"""Tokens of M and of a reply."""
 TARGET = 0.999
-"""That no node of any function of a depth is judged wrongly, with planned votes."""
+"""Planned probability that no node of any function of a depth is judged wrongly, with votes."""
 REPEATS = 10
 """Readings of the same functions, by reasoners of other seeds, over which the F1 without votes is averaged."""
 METHODS = ("one-shot", "tree", "history", "focused")
 _SIGNS = {1: "nonnegative", 0: "either", -1: "nonpositive"}
 
 State = tuple[str, int]
-"""What is believed of a node: curvature and sign."""
+"""Belief about a node: curvature and sign."""
 
 
 def f1(pairs: Sequence[tuple[str, str, float]]) -> float:
-    """Macro F1 over the three labels, of (truth, judgement, weight). An affine judgement is wrong for each."""
+    """Return macro F1 over the three labels from (truth, judgement, weight). The judgement "affine" is wrong for each.
+    """
     scores = []
     for label in LABELS:
         hit = sum(weight for truth, said, weight in pairs if truth == said == label)
@@ -45,7 +46,7 @@ def f1(pairs: Sequence[tuple[str, str, float]]) -> float:
 
 
 def node_errors(known: Known) -> dict[str, float]:
-    """For each node of a function the share of counted replies that are wrong, when it is asked about alone."""
+    """Return for each node of a function the share of wrong counted replies when the node is asked about alone."""
     believed = {"x": X}
     errors = {}
     for node in nodes_of(known.text):
@@ -58,9 +59,10 @@ def node_errors(known: Known) -> dict[str, float]:
 
 
 def expected(known: Known) -> dict[str, float]:
-    """How probably a function is judged to be each, a call a node and no votes: beliefs carried through the tree.
+    """Return the probability of each judgement of a function, one call a node without votes: beliefs carried up the
+    tree.
 
-    Nodes that share an ancestor are taken as independent, which they nearly are while errors are rare.
+    Nodes with a common ancestor are taken as independent, which is nearly true while errors are rare.
     """
     errors = node_errors(known)
     beliefs: dict[str, dict[State, float]] = {"x": {(X.curvature, X.sign): 1.0}}
@@ -93,7 +95,7 @@ def _scored(known: Sequence[Known], method: str, k: int, seed: int) -> tuple[flo
 
 
 def measure(small: bool = False, seed: int = 1) -> dict[str, Any]:
-    """F1, calls and largest prompts for each depth and method, and whether the claims hold."""
+    """Return F1, calls and largest prompts for each depth and method, and whether the claims hold."""
     depths, count = ((2, 10, 30), 12) if small else (DEPTHS, COUNT)
     rows = []
     for depth in depths:

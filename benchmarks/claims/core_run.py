@@ -1,7 +1,7 @@
-"""A program over the core's own step and the simulated provider, and nothing between: no channel, disk or clock.
+"""Run of a program over the core's own step and the simulated provider: no channel, disk or clock between.
 
-For claims about what a program asks and gets, with more calls than a whole run could make in the time. Every turn is
-one step that absorbs all replies of the turn before. The provider checks each request against M as it always does.
+Used for claims about prompts and replies, with more calls than a whole run could make in the time. Each turn is one
+step that absorbs all replies of the turn before. The provider checks each request against M as always.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cortex.values.reply import Reply, Usage
 
 
 class Ended(msgspec.Struct):
-    """What a run left behind."""
+    """Outcome of a run: final K, emitted results, answer, provider."""
 
     k: State
     emitted: list[Any]
@@ -34,17 +34,17 @@ class Ended(msgspec.Struct):
 
     @property
     def samples(self) -> int:
-        """Calls that were made."""
+        """Number of calls made."""
         return self.k.tally.calls
 
     @property
     def discarded(self) -> int:
-        """Replies with a red flag."""
+        """Number of discarded (malformed) replies."""
         return self.k.tally.failures.get("malformed", 0)
 
     @property
     def largest_prompt_tokens(self) -> int:
-        """Of all requests, as the provider counted them; one over its window it would have refused."""
+        """Tokens of the largest request by the provider's count; the provider refuses requests over its window."""
         assert not self.provider.tally.prompts_too_long
         return self.provider.tally.largest_prompt_tokens
 
@@ -56,9 +56,9 @@ def run(
     program: Program, settings: SimulatorSettings, concurrency: int = 256,
     watch: Callable[[State], None] | None = None, parts_max: int = 200, unmet: bool = False,
 ) -> Ended:  # fmt: skip
-    """Run a program to its end. ``watch`` sees K after every turn; ``unmet``: its goal need not be met in the end.
+    """Run a program to its end. ``watch`` is called with K after every turn; ``unmet``: the goal may stay unmet.
 
-    Raises ``RuntimeError`` where its job fails.
+    Raises ``RuntimeError`` if the job fails.
     """
     provider = SimulatedProvider(settings)
     limits = Limits(concurrency=concurrency, window_rows=max(2_048, concurrency), parts_max=parts_max)
@@ -84,7 +84,7 @@ def run(
 
 
 def _ran(program: Program, run: commands.StartToolRun, at_s: float) -> events.Observed:
-    """A tool of the program, run here. One that raises is the benchmark's own mistake."""
+    """Run a tool of the program here. An exception is an error of the benchmark."""
     return events.Observed(run.goal, run.attempt, plain(program.tools[run.tool](**run.arguments)), at_s)
 
 

@@ -1,8 +1,8 @@
-"""The claims about the Towers of Hanoi: what votes cost as the chain grows, and what happens without each part.
+"""Claims about the Towers of Hanoi: votes needed as the chain grows, and results without each part.
 
-The bounded reasoner errs at a set share, and a quarter of its errors miss the form and are discarded. So that a counted
-vote is right with probability p exactly, the share is (1 - p) / (1 - p / 4): of all replies, right ones are 1 - e and
-counted ones 1 - e/4.
+The bounded reasoner errs at a set rate, and a quarter of its errors are malformed and discarded. A counted vote is
+right with probability p exactly if that rate is (1 - p) / (1 - p / 4): of all replies 1 - e are right and 1 - e/4 are
+counted.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ P, TARGET = 0.9, 0.95
 P_WITHOUT_VOTES, RUNS_WITHOUT_VOTES = 0.99, 60
 DISKS = range(8, 17)
 STEPS_MIN = 8_192
-"""Short chains are run again, with other seeds, until there are so many steps: else chance hides two in a hundred."""
+"""Minimum number of steps: short chains are repeated with other seeds, else chance hides a deviation of 2 %."""
 
 
 class WithHistory(Hanoi, frozen=True):
-    """The same with every move so far in the prompt, as a conversation would keep them."""
+    """Program with every move so far in the prompt, as a conversation would keep them."""
 
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
-        """The move stays in K too."""
+        """Keep the move in K too."""
         for change in super().absorb(k, goal, reply):
             yield change
             if isinstance(change, Goal):
                 yield Item("made", "disk {} from peg {} to peg {}".format(*change.value[2]))
 
     def prompt(self, k: State, goal: Goal) -> Prompt:
-        """The last line of the history is the previous move."""
+        """Return the prompt, in which the last line of the history is the previous move."""
         plain = super().prompt(k, goal)
         made = "Moves so far, the last one last:\n" + "\n".join(item.value for item in k.items_of("made"))
         history = Part(Role.CONNECTION, made)
@@ -47,17 +47,17 @@ class WithHistory(Hanoi, frozen=True):
 
 
 def error_for(p: float) -> float:
-    """The reasoner's error share with which a counted vote is right with probability ``p``."""
+    """Return the reasoner's error rate at which a counted vote is right with probability ``p``."""
     return (1 - p) / (1 - p * FORM_SHARE)
 
 
 def _towers(disks: int, k: int, p: float, seed: int) -> Ended:
-    """A chain; one that took a wrong turn has failed, and is counted."""
+    """Run a chain; a chain with a wrong turn has failed and is counted."""
     return run(Hanoi(disks=disks, k=k), SimulatorSettings(seed=seed, error=error_for(p)), unmet=True)
 
 
 def cost(disks: Sequence[int] = DISKS, steps_min: int = STEPS_MIN, seed: int = 1) -> list[dict[str, Any]]:
-    """For each length of chain: the k that is planned, and what its votes were."""
+    """Return for each length of chain the planned k and the votes used."""
     found = []
     for count in disks:
         steps = 2**count - 1
@@ -82,7 +82,7 @@ GROWTHS = {"s ln s": lambda s: s * math.log(s), "s": lambda s: float(s), "s^2": 
 
 
 def fits(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """How far off each law of growth is: root mean square of the logarithms, its one constant fitted."""
+    """Return the misfit of each law of growth: root mean square of the logarithms with the law's constant fitted."""
     off = {}
     for name, law in GROWTHS.items():
         gaps = [math.log(row["samples_per_step"] * row["steps"]) - math.log(law(row["steps"])) for row in rows]
@@ -92,7 +92,7 @@ def fits(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def slope(rows: Sequence[dict[str, Any]]) -> float:
-    """Correlation of votes a step with the logarithm of the steps."""
+    """Return the correlation of votes a step with the logarithm of the steps."""
     xs, ys = [math.log(row["steps"]) for row in rows], [row["votes_per_step"] for row in rows]
     mx, my = sum(xs) / len(xs), sum(ys) / len(ys)
     up = sum((x - mx) * (y - my) for x, y in zip(xs, ys, strict=True))
@@ -105,7 +105,7 @@ def slope(rows: Sequence[dict[str, Any]]) -> float:
 def without_votes(
     p: float = P_WITHOUT_VOTES, runs: int = RUNS_WITHOUT_VOTES, disks: Sequence[int] = range(2, 10)
 ) -> list[dict[str, Any]]:
-    """Share of chains that come to their end when each move is asked for once."""
+    """Return the share of chains that finish when each move is asked once."""
     found = []
     for count in disks:
         steps = 2**count - 1
@@ -118,7 +118,7 @@ def without_votes(
 
 
 def with_history(disks: int = 11, k: int = 3, stretches: int = 8, seed: int = 1) -> list[dict[str, Any]]:
-    """Votes a step, stretch by stretch, with the history in the prompt and without; errors follow from the text."""
+    """Return votes a step by stretch, with the history in the prompt and without; errors follow from the text."""
     steps = 2**disks - 1
     columns = {}
     for name, program in (("history", WithHistory(disks=disks, k=k)), ("clean", Hanoi(disks=disks, k=k))):
@@ -140,7 +140,7 @@ def with_history(disks: int = 11, k: int = 3, stretches: int = 8, seed: int = 1)
 
 
 def fixed_k(k: int = 3, disks: Sequence[int] = range(8, 14)) -> list[dict[str, Any]]:
-    """Samples with the same k however long the chain is: linear, and less and less sure."""
+    """Return samples with constant k by chain length: linear growth, falling success."""
     found = []
     for count in disks:
         ended = _towers(count, k, P, count)
@@ -163,7 +163,7 @@ def _late(rows: Sequence[dict[str, Any]], name: str) -> float:
 
 
 def measure(small: bool = False) -> dict[str, Any]:
-    """Everything here, and whether it holds."""
+    """Return all measurements of this module, and whether the claims hold."""
     rows = cost(range(8, 12), 4_096) if small else cost()
     laws = fits(rows)
     runs = 20 if small else RUNS_WITHOUT_VOTES

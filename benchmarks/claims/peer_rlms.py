@@ -1,6 +1,6 @@
-"""The package ``rlms`` on the benchmark's task; run by a Python that has it: CONTEXT_FILE QUESTION.
+"""Package ``rlms`` on the benchmark's task, run by a Python that has it installed. Arguments: CONTEXT_FILE QUESTION.
 
-Its own settings, but for the length of a reply, which its client must not ask for beyond what the SDK takes unstreamed.
+Default settings, except the reply length, which must not exceed what the SDK accepts without streaming.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Answer the question; what it took as one JSON object."""
-    import rlm.clients.anthropic  # its time is not that of the run
+    """Answer the question; print calls, tokens and time as one JSON object."""
+    import rlm.clients.anthropic  # import time is not part of the run
     from rlm import RLM
 
     rlm.clients.anthropic.AnthropicClient(api_key="unused", model_name="unused")

@@ -1,7 +1,7 @@
-"""The claims as pictures, PNG and SVG. Needs matplotlib, of the extra ``claims``.
+"""Plots of the claims, PNG and SVG. Needs matplotlib, of the extra ``claims``.
 
-A picture is a row of ``PICTURES``: the part whose figures it draws, its file, one function that draws and one that says
-what stands below it. Every caption begins by saying that the provider is simulated.
+A picture is a row of ``PICTURES``: the part whose figures it shows, its file, a function that draws and a function
+that returns the caption. Every caption begins with the statement that the provider is simulated.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from policies.decisions.voting import k_min, votes_expected
 SIMULATED = "Simulated provider: a bounded reasoner that reads its prompt alone and errs at a stated rate."
 PANEL_INCHES = (5.2, 4.6)
 CAPTION_CHARACTERS = 84
-"""In a line below one panel."""
+"""Characters of a caption line below one panel."""
 
 
 class Picture(NamedTuple):
-    """One file of plots."""
+    """File of plots."""
 
     part: str
     name: str
     panels: int
     plot: Callable[[Any, dict[str, Any]], None]
-    """Draws what was found on the axes of its panels."""
+    """Function that draws the figures on the axes of the panels."""
     caption: Callable[[dict[str, Any]], str]
 
 
 def draw(found: dict[str, Any], folder: Path) -> list[str]:
-    """Every picture that there are figures for; the files. Raises ``ModuleNotFoundError`` without matplotlib."""
+    """Draw every picture that has figures; return the files. Raises ``ModuleNotFoundError`` without matplotlib."""
     folder.mkdir(parents=True, exist_ok=True)
     return [file for each in PICTURES if each.part in found for file in _saved(folder, each, found[each.part])]
 
@@ -42,7 +42,7 @@ def _saved(folder: Path, picture: Picture, found: dict[str, Any]) -> list[str]:
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = picture.name  # the same figures make the same file
+    matplotlib.rcParams["svg.hashsalt"] = picture.name  # equal figures give equal files
     from matplotlib import pyplot
 
     wide, high = PANEL_INCHES
@@ -64,7 +64,7 @@ def _saved(folder: Path, picture: Picture, found: dict[str, Any]) -> list[str]:
 
 
 def _doubling(axis: Any, steps: Sequence[int]) -> None:
-    """Lengths that double from one to the next, each with its own number below it."""
+    """Set a logarithmic axis of base 2 with a number below each length."""
     axis.set_xscale("log", base=2)
     axis.set_xticks(steps, [f"{each:,}" for each in steps], rotation=45, fontsize=8)
     axis.set_xticks([], minor=True)
@@ -125,7 +125,7 @@ def _ablations(axes: Any, found: dict[str, Any]) -> None:
     sure = axes[2].twinx()
     sure.plot(steps, [row["success_expected"] for row in rows], "r:")
     sure.set(ylabel="probability that all steps are right", ylim=(0, 1))
-    axes[2].plot([], [], "r:", label="all steps right (right scale)")  # for the legend, which knows one scale alone
+    axes[2].plot([], [], "r:", label="all steps right (right scale)")  # for the legend, which has a single scale
 
 
 def _ablations_caption(found: dict[str, Any]) -> str:

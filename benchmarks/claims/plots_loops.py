@@ -1,4 +1,4 @@
-"""The claims about tool loops, as pictures."""
+"""Plots of the claims about tool loops."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ METHODS = {"static": "all tools in every call", "meta": "one tool for all", "fre
 
 
 def chat(axes: Any, found: dict[str, Any]) -> None:
-    """Tokens, calls and success of one task, by where its scheduler is kept."""
+    """Draw tokens, calls and success of one task by the place of its scheduler."""
     rows = found["rows"]
     items = [row["items"] for row in rows]
     for form, label in FORMS.items():
@@ -27,7 +27,7 @@ def chat(axes: Any, found: dict[str, Any]) -> None:
 
 
 def chat_caption(found: dict[str, Any]) -> str:
-    """What the picture is of."""
+    """Return the caption."""
     last = found["rows"][-1]
     largest = ", ".join(f"{FORMS[form]} {last[form]['largest_prompt_tokens']:,}" for form in FORMS)
     return (
@@ -37,7 +37,7 @@ def chat_caption(found: dict[str, Any]) -> str:
 
 
 def surface(axes: Any, found: dict[str, Any]) -> None:
-    """What more tools cost than a subtask needs."""
+    """Draw the cost of offering more tools than a subtask needs."""
     rows = found["rows"]
     tools = [row["tools"] for row in rows]
     for method, label in METHODS.items():
@@ -51,6 +51,6 @@ def surface(axes: Any, found: dict[str, Any]) -> None:
 
 
 def surface_caption(found: dict[str, Any]) -> str:
-    """What the picture is of."""
+    """Return the caption."""
     first = found["rows"][0]
     return f"A subtask that needs two tools, {found['items']} notes, {first['runs']} runs a point."

@@ -1,7 +1,7 @@
-"""The claims about ways back from a scheduler in a conversation: five moves on one task, at three lengths.
+"""Claims about recovery moves of a scheduler in a conversation: five moves on one task, at three lengths.
 
-The task, its tools and its words are the same for all; so is the number of notes that a bounded conversation deals
-with. Nothing is set for one move and not for another.
+Task, tools and prompts are equal for all moves, and so is the number of notes that a bounded conversation handles. No
+parameter is set for a single move.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from benchmarks.claims.core_run import Ended, run
 from cortex.programs.recovery import MOVES, Move, recovery
 
 LENGTHS = (8, 24, 48)
-"""Notes. More would be more blocks in one conversation than a call may have (``Limits.parts_max``)."""
+"""Numbers of notes. More would exceed the blocks that a call's conversation may have (``Limits.parts_max``)."""
 PART = 8
-"""Notes after which a move that bounds a conversation does."""
+"""Notes after which a move that bounds a conversation acts."""
 RUNS = 30
-"""A move and a length, each with notes and a seed of its own."""
+"""Runs of each move and length, each with its own notes and seed."""
 PAIR_LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 PAIR_RUNS = 3
 REFERENCE: Move = "none"
@@ -30,7 +30,7 @@ def _ran(move: Move, count: int, seed: int, error: float | None = None) -> Ended
 
 
 def tokens(ended: Ended) -> int:
-    """Of all calls, prompts and replies."""
+    """Return the tokens of all calls, prompts and replies."""
     tally = ended.provider.tally
     return tally.input_tokens + tally.output_tokens
 
@@ -46,9 +46,10 @@ def _measured(move: Move, count: int, runs: int, seed: int) -> dict[str, Any]:
 
 
 def pairs(runs: int, seed: int) -> list[dict[str, Any]]:
-    """The same derivation in the call and before it: the texts read by the model's own calls, or put into its prompt.
+    """Return costs of one derivation inside the call and before it: texts read by the model's calls, or put into its
+    prompt.
 
-    By a reasoner that makes no mistake: else a run that ends too early would be the cheap one.
+    The reasoner makes no mistake; otherwise a run that ends too early would be the cheaper run.
     """
     rows = []
     for count in PAIR_LENGTHS:
@@ -64,7 +65,7 @@ def pairs(runs: int, seed: int) -> list[dict[str, Any]]:
 
 
 def measure(small: bool = False, seed: int = 1) -> dict[str, Any]:
-    """Tokens, calls, largest prompt and success of each move at each length, and whether the claims hold."""
+    """Return tokens, calls, largest prompt and success of each move at each length, and whether the claims hold."""
     runs = 4 if small else RUNS
     moves = (REFERENCE, *MOVES)
     rows = [{"notes": count, **{move: _measured(move, count, runs, seed) for move in moves}} for count in LENGTHS]
@@ -73,12 +74,12 @@ def measure(small: bool = False, seed: int = 1) -> dict[str, Any]:
 
 
 def never_dearer(paired: Sequence[dict[str, Any]]) -> bool:
-    """Whether what was done before the call cost no more, of anything, in any pair."""
+    """Return whether frontloading cost no more, in any measure, in any pair."""
     return all(row[what][1] <= row[what][0] for row in paired for what in ("tokens", "calls", "largest_prompt_tokens"))
 
 
 def holds(rows: Sequence[dict[str, Any]], paired: Sequence[dict[str, Any]]) -> dict[str, bool]:
-    """The claims, and whether these figures bear them out."""
+    """Return the claims, each with whether the figures support it."""
     first, last = rows[0], rows[-1]
     plain = last[REFERENCE]
     bounding = ("compaction", "externalisation", "re-derivation", "recursion")

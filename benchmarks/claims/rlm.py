@@ -1,7 +1,7 @@
-"""The claims about models that write the scheduler: tokens, wall time, a peer side by side, and programs that are kept.
+"""Claims about models that write the scheduler: tokens, wall time, comparison with a peer, saved programs.
 
-One task of growing length: reviews, a line each, and how many of them are of a kind. What is asked of a whole text in
-one call and what is asked of parts of it by a program are the same words, answered by the same reasoner.
+Task of growing length: count the reviews (one a line) of a kind. The question to a whole text in one call and the
+questions of a program to parts of it use equal words and are answered by the same reasoner.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from cortex.programs.rlm_record import recorded
 from cortex.values.limits import Limits
 
 WINDOW = 20_000
-"""M and a reply, in tokens."""
+"""Tokens of M and of a reply."""
 LENGTHS = (100, 400, 1_600, 6_400)
-"""Reviews."""
+"""Numbers of reviews."""
 PRODUCTS = 12
 KEYED = "How many of the reviews of K-7 mention a late delivery?"
 PLAIN = "How many of the reviews mention a late delivery?"
@@ -49,13 +49,13 @@ SEEDS = (1, 2, 3)
 RUNS = 11
 KEY = "sk-ant-benchmark"
 PEER_PYTHON = "CORTEX_RLMS_PYTHON"
-"""Names the Python that has the package ``rlms``; without it an environment is made."""
+"""Variable that names a Python with the package ``rlms``; without it an environment is created."""
 _LATE = ("it was a late delivery", "a late delivery once more, sadly", "delivery came late again")
 _OTHER = ("it works as it should", "the colour is another one", "delivery was fast", "too late I saw that it is blue")
 
 
 def reviews(count: int, seed: int) -> tuple[str, dict[str, int]]:
-    """Reviews, a line each, and the right answers."""
+    """Return reviews, one a line, and the right answers."""
     draw = random.Random(seed)
     lines, right = [], {KEYED: 0, PLAIN: 0}
     for number in range(count):
@@ -69,12 +69,12 @@ def reviews(count: int, seed: int) -> tuple[str, dict[str, int]]:
 
 @cortex.flow
 async def one_shot(ctx: cortex.Context, question: str, context: str) -> float:
-    """The whole text in one call."""
+    """Return the program that asks about the whole text in one call."""
     return float(await ctx.ask(asked_at_once(question, context), max_tokens=100))
 
 
 def asked_at_once(question: str, context: str) -> str:
-    """The prompt of one shot."""
+    """Return the prompt of one shot."""
     return f"{question} Answer with a number alone.\n\n<lines>\n{context}\n</lines>"
 
 
@@ -96,7 +96,7 @@ def _done(program: Any, settings: SimulatorSettings, at_once: int = 64) -> dict[
 
 
 def _counted_alone(question: str, context: str) -> int:
-    """Tokens of the prompt of one shot, as the simulated provider counts them, whether it fits or not."""
+    """Return the tokens of the prompt of one shot by the simulated provider's count, fitting or not."""
     return tokenizer.count(asked_at_once(question, context)) + TOKENS_PER_MESSAGE
 
 
@@ -104,7 +104,7 @@ def _counted_alone(question: str, context: str) -> int:
 
 
 def tokens(lengths: tuple[int, ...], seeds: tuple[int, ...]) -> list[dict[str, Any]]:
-    """For each length, question and method: tokens, largest prompt and how many answers were right."""
+    """Return for each length, question and method: tokens, largest prompt and number of right answers."""
     rows = []
     for length in lengths:
         for name, question in (("keyed", KEYED), ("plain", PLAIN)):
@@ -135,7 +135,7 @@ def tokens(lengths: tuple[int, ...], seeds: tuple[int, ...]) -> list[dict[str, A
 
 
 def wall(at_once: tuple[int, ...], subcalls: int) -> list[dict[str, Any]]:
-    """The same job with so many of its sub-calls at once; every answer takes as long as every other."""
+    """Return the wall time of one job for several numbers of concurrent sub-calls; every answer takes equally long."""
     context, truth = reviews(subcalls * 20, 1)
     settings = SimulatorSettings(error=0.0, latency_ms=LATENCY_MS, latency_spread=0.0)
     rows = []
@@ -151,7 +151,7 @@ def wall(at_once: tuple[int, ...], subcalls: int) -> list[dict[str, Any]]:
 
 @contextmanager
 def provider(latency_ms: float) -> Iterator[str]:
-    """A simulated provider over HTTP, in a process of its own; its URL."""
+    """Start a simulated provider over HTTP in its own process; yield its URL."""
     settings = ("error=0", f"latency_ms={latency_ms}", "latency_spread=0")
     command = [sys.executable, "-m", "actors.cli", "simulate", *(part for each in settings for part in ("--set", each))]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -166,7 +166,7 @@ def provider(latency_ms: float) -> Iterator[str]:
 
 
 def peer_python() -> tuple[str, str]:
-    """A Python that has ``rlms``, or why there is none."""
+    """Return a Python that has ``rlms``, or the reason why there is none."""
     if given := os.environ.get(PEER_PYTHON):
         return given, ""
     folder = Path(tempfile.gettempdir()) / "cortex-benchmark-rlms"
@@ -192,7 +192,8 @@ def _counted(url: str, answer: Any, wall_s: float) -> dict[str, Any]:
 
 
 def side_by_side(length: int, latency_ms: float) -> dict[str, Any]:
-    """Both packages on the same simulated model over HTTP: the provider's own count of calls and tokens, wall time."""
+    """Run both packages on one simulated model over HTTP; return the provider's count of calls and tokens, and wall
+    time."""
     context, truth = reviews(length, 1)
     found: dict[str, Any] = {"reviews": length, "latency_ms": latency_ms, "right": truth[PLAIN]}
     os.environ.setdefault("ANTHROPIC_API_KEY", KEY)
@@ -204,14 +205,14 @@ def side_by_side(length: int, latency_ms: float) -> dict[str, Any]:
             ended = cortex.run(
                 program, model="simulated", base_url=url, state=state, cluster="inline", progress=False, concurrency=64
             )
-            if name != "warm":  # the first one imports the client
+            if name != "warm":  # the first call imports the client
                 found[name] = _counted(url, ended.answer, time.perf_counter() - began_s)
     python, skipped = peer_python()
     if skipped:
         return found | {"skipped": skipped}
     with provider(latency_ms) as url, tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "context.txt").write_text(context)
-        script = Path(folder) / "peer.py"  # away from our own modules, one of which is named like a standard one
+        script = Path(folder) / "peer.py"  # away from our modules, some of which are named like standard ones
         script.write_text(Path(__file__).with_name("peer_rlms.py").read_text())
         environment = {**os.environ, "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": KEY}
         environment.pop("PYTHONPATH", None)
@@ -230,7 +231,8 @@ def side_by_side(length: int, latency_ms: float) -> dict[str, Any]:
 
 
 def kept(runs: int, length: int) -> list[dict[str, Any]]:
-    """Calls and tokens of the first run, which writes, of those that run what it wrote, and of writing each time."""
+    """Return calls and tokens of the first run, which writes a program, of runs of that program, and of rewriting each
+    time."""
     rows: list[dict[str, Any]] = []
     codes: tuple[str, ...] = ()
     for run in range(1, runs + 1):
@@ -250,7 +252,7 @@ def kept(runs: int, length: int) -> list[dict[str, Any]]:
 
 
 def _saved(context: str, settings: SimulatorSettings) -> tuple[str, ...]:
-    """What `cortex program save` keeps of a run, tried with its recorded calls."""
+    """Return the program that `cortex program save` keeps of a run, tested with the run's recorded calls."""
     program = rlm(question=KEYED, context=context, returns="number")
     sandbox = Sandbox()
     try:
@@ -267,7 +269,7 @@ def _saved(context: str, settings: SimulatorSettings) -> tuple[str, ...]:
 
 
 def measure(small: bool = False) -> dict[str, Any]:
-    """All of it, and whether the claims hold."""
+    """Return all measurements of this module, and whether the claims hold."""
     rows = tokens((100, 400) if small else LENGTHS, SEEDS[:1] if small else SEEDS)
     times = wall((1, 8) if small else AT_ONCE, 8 if small else 64)
     peers = [] if small else [side_by_side(1_280, latency_ms) for latency_ms in PEER_LATENCIES_MS]

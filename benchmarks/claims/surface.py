@@ -1,13 +1,13 @@
-"""The claims about the tool surface: what it costs that a bounded call is offered more than it needs.
+"""Claims about the tool surface: cost of offering a bounded call more tools than it needs.
 
-A subtask needs two tools; there are n in all. Three ways to offer them:
+A subtask needs two tools of n. Three ways to offer them:
 
     static    every call is offered all n
-    meta      every call is offered one tool, which does the work of all n: it names them, and what each takes
-    fresh     a fresh bounded call for the subtask, offered its two and no others
+    meta      every call is offered one tool that does the work of all n and lists them with their arguments
+    fresh     a fresh bounded call for the subtask, offered its two tools only
 
-Same task, same reader. A use is of a *wrong tool* where it is not of the tool whose turn it is for the item it names.
-Success is told beside it and nothing is claimed of it: here a wrong tool does no harm but that it was used.
+All methods share task and reader. A *wrong tool* is a use of a tool other than the next one for the named item.
+Success is reported and no claim is made about it: a wrong tool does no further harm here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NOUNS = ("invoice", "ticket", "contact", "folder", "meeting", "message", "report
 
 
 def others(count: int) -> list[ToolDef]:
-    """So many tools that the subtask does not need, as a toolbox has them."""
+    """Return ``count`` tools that the subtask does not need, as a toolbox has them."""
     made = []
     for place in range(count):
         verb, noun = VERBS[place % len(VERBS)], NOUNS[place // len(VERBS) % len(NOUNS)]
@@ -48,7 +48,7 @@ def others(count: int) -> list[ToolDef]:
 
 
 def meta_of(tools: list[ToolDef]) -> ToolDef:
-    """One tool for all of these."""
+    """Return one tool that stands for all of these."""
     told = []
     for tool in tools:
         fields = []
@@ -61,7 +61,7 @@ def meta_of(tools: list[ToolDef]) -> ToolDef:
 
 
 def offered(method: str, tools: int) -> tuple[ToolDef, ...]:
-    """What each call is offered."""
+    """Return the tools offered to each call."""
     if method == "fresh":
         return (READ, RECORD)
     every = [READ, RECORD, *others(tools - 2)]
@@ -72,7 +72,7 @@ def offered(method: str, tools: int) -> tuple[ToolDef, ...]:
 async def surface(
     ctx: cortex.Context, method: Literal["static", "meta", "fresh"], count: int, seed: int = 0
 ) -> dict[str, Any]:  # fmt: skip
-    """The subtask as a loop; how many uses there were, and how many of them of a wrong tool."""
+    """Run the subtask as a loop; return the number of tool uses and of wrong-tool uses."""
     items = label_task.names(ITEMS, seed)
     talk = Conversation(method, tools=offered(method, count)).said(label_task.task(items))
     done: dict[str, list[str]] = {item: [] for item in items}
@@ -118,10 +118,10 @@ def _tokens(tools: tuple[ToolDef, ...]) -> int:
 
 
 def measure(small: bool = False) -> dict[str, Any]:
-    """Tokens a call, wrong-tool uses and success for each number of tools and method, and whether the claims hold."""
+    """Return tokens a call, wrong-tool uses and success by number of tools and method, and whether the claims hold."""
     counts, runs = ((2, 32), 10) if small else (COUNTS, RUNS)
     rows: list[dict[str, Any]] = []
-    fresh = _measured("fresh", counts[0], runs)  # however many there are, it is asked the very same
+    fresh = _measured("fresh", counts[0], runs)  # equal prompts for any number of tools
     for tools in counts:
         assert offered("fresh", tools) == offered("fresh", counts[0])
         row = {method: _measured(method, tools, runs) for method in ("static", "meta")}

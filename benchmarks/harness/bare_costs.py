@@ -14,9 +14,9 @@ from typing import Any
 
 COMMITS = TRIPS = 1_000
 WARM = 50
-"""Calls at the beginning that do not count: the first permit is waited for, code runs for the first time."""
+"""Uncounted calls at the beginning: waiting for the first permit, first execution of code."""
 STEP_BYTES = 1_150
-"""What a voted step adds to a journal: three replies of the simulated provider."""
+"""Journal bytes of a voted step: three replies of the simulated provider."""
 MEMORY = Path("/dev/shm")
 
 
@@ -24,12 +24,12 @@ _numbers = itertools.count()
 
 
 def another(job: str) -> str:
-    """A name that no job of this process had: to a Ray that goes on, the same name is the same job."""
+    """Return a job name new to this process: on a Ray that stays up an equal name means the same job."""
     return f"{job}-{next(_numbers):03d}"
 
 
 def commits_ms(folder: Path, size_bytes: int) -> list[float]:
-    """What commits of so many bytes take by themselves on the disk of this folder."""
+    """Return the milliseconds of ``COMMITS`` bare commits of ``size_bytes`` on the folder's disk."""
     with tempfile.TemporaryDirectory(dir=folder) as state:
         db = sqlite3.connect(Path(state) / "commits.sqlite", isolation_level=None)
         db.execute("PRAGMA journal_mode=WAL")
@@ -47,13 +47,12 @@ def commits_ms(folder: Path, size_bytes: int) -> list[float]:
 
 
 def commit_us(folder: Path) -> float:
-    """Microseconds of one commit of the bytes of a voted step; the median."""
+    """Return the median microseconds of a commit of a voted step's bytes."""
     return 1e3 * statistics.median(commits_ms(folder, STEP_BYTES))
 
 
 class PrivateRay:
-    """A private Ray, as ``--cluster local`` makes it, kept for all chains of this process; and on it two actors that do
-    nothing but ask and answer."""
+    """Private Ray as made by ``--cluster local``, kept for all chains of this process, with two actors that echo."""
 
     cluster = "local"
 
@@ -81,11 +80,11 @@ class PrivateRay:
         self._actors = made.options(num_cpus=0).remote(), made.options(num_cpus=0).remote()
 
     def trips_ms(self, size_bytes: int) -> list[float]:
-        """Round trips of so many bytes each way, one after another."""
+        """Return the milliseconds of round trips with ``size_bytes`` each way, one after another."""
         first, second = self._actors
         found: list[float] = self._ray.get(first.trips_ms.remote(second, TRIPS + WARM, size_bytes))
         return found[WARM:]
 
     def close(self) -> None:
-        """End it."""
+        """End the Ray."""
         asyncio.run(self._runtime.close())

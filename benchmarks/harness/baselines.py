@@ -1,9 +1,8 @@
-"""What people would write instead: one process, an event loop, the SDK; and the same on our own client road.
+"""Baselines: one process with an event loop and the SDK, and the same loop on the client of a branch.
 
-``python -m benchmarks.harness.baselines sdk --url URL --first 0 --calls 1000`` asks the benchmarks' server
-and checks every answer. ``sdk`` is `messages.create` on aiohttp, as users write it, but with retries off and workers in
-place of one task a call, which is the faster form. ``bare`` is `actors.providers.messages.client` alone: no rows,
-journal, retry or budget.
+``python -m benchmarks.harness.baselines sdk --url URL --first 0 --calls 1000`` asks the benchmarks' server and checks
+every answer. ``sdk`` is `messages.create` on aiohttp as users write it, with retries off and workers in place of one
+task a call, which is faster. ``bare`` is `actors.providers.messages.client` alone: no rows, journal, retry or budget.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ Ask = Callable[[int], Awaitable[str]]
 
 
 def when_told(numbers: Iterable[int]) -> Iterator[int]:
-    """The numbers. Whoever wants the first one says that it is there, and waits for a line: loops that are measured
-    together begin together."""
+    """Yield the numbers after a handshake: print a line when ready, then wait for a line, so that loops measured
+    together start together."""
     print(THERE, flush=True)
     sys.stdin.readline()
     yield from numbers
 
 
 async def in_parallel(ask: Ask, numbers: Iterator[int], at_once: int) -> int:
-    """Ask all of them, so many at once; how many were answered. Raises ``Lost`` for a wrong answer."""
+    """Ask all numbers, ``at_once`` concurrently; return the number answered. Raises ``Lost`` for a wrong answer."""
     answered = 0
 
     async def hand() -> None:
@@ -54,7 +53,7 @@ async def in_parallel(ask: Ask, numbers: Iterator[int], at_once: int) -> int:
 
 
 async def sdk(url: str, numbers: Iterator[int], at_once: int) -> int:
-    """`messages.create` of the official SDK on its aiohttp transport."""
+    """Ask by `messages.create` of the official SDK on its aiohttp transport."""
     import anthropic
     from anthropic.types import TextBlock
 
@@ -75,7 +74,7 @@ async def sdk(url: str, numbers: Iterator[int], at_once: int) -> int:
 
 
 async def bare(url: str, numbers: Iterator[int], at_once: int, by_sdk: bool = False) -> int:
-    """The client road that a branch takes, with nothing around it; or the SDK's own client behind the same door."""
+    """Ask by the client of a branch alone, or by the SDK's own client behind the same interface."""
     from actors.providers.credentials.credential import Credential
     from actors.providers.messages.client import AnthropicModel
     from cortex.values.reply import Reply
@@ -104,7 +103,7 @@ ROADS: dict[str, Callable[[str, Iterator[int], int], Coroutine[Any, Any, int]]] 
 
 
 def main() -> None:
-    """One of the roads, from the command line."""
+    """Run one of the baselines from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("road", choices=sorted(ROADS))
     parser.add_argument("--url", required=True)

@@ -1,4 +1,4 @@
-"""`cortex batch` as its users run it: a process of its own, from the command line to the summary."""
+"""`cortex batch` as users run it: a separate process, from the command line to the summary."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from actors.cluster.bootstrap import NICENESS
 from benchmarks.harness.baselines import KEY
 
 _HIDDEN = ("CORTEX_", "ANTHROPIC_", "OTEL_", "RAY_")
-"""Settings of whoever runs the benchmark that would change what is measured."""
+"""Prefixes of variables in the caller's environment that would change the measurement."""
 
 
 class Run(msgspec.Struct):
-    """One finished `cortex batch`."""
+    """Result of one finished `cortex batch`."""
 
     summary: dict[str, Any]
     whole_s: float
-    """From the start of the process to its end: imports, the check of the input, Ray, closing."""
+    """Seconds from the start of the process to its end: imports, input check, Ray, closing."""
 
 
 MODULE = "actors.cli"
 
 
 def arguments(input_: Path, output: Path, state: Path, *options: str, module: str = MODULE) -> list[str]:
-    """The command."""
+    """Return the command line."""
     where = ["-o", str(output), "--state", str(state), "--overwrite", "--json"]
     return [sys.executable, "-m", module, "batch", str(input_), *where, *options]
 
 
 def environment() -> dict[str, str]:
-    """Ours, with a key that opens nothing and no proxy on the way to this machine. A Ray that is started in it stands
-    where a private one of ours does: bare Ray and peers on Ray have the priority that ours have."""
+    """Return this environment with a placeholder key and without proxies for this machine. A Ray started in it has the
+    process priority of a private one, so bare Ray and Ray-based peers compare fairly."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_HIDDEN)}
     return {**kept, "ANTHROPIC_API_KEY": KEY, "NO_PROXY": "127.0.0.1", NICENESS: "0"}
 
@@ -47,7 +47,7 @@ def batch(
     input_: Path, output: Path, state: Path, *options: str, environ: Mapping[str, str] | None = None,
     module: str = MODULE,
 ) -> Run:  # fmt: skip
-    """Run it to its end. Raises ``RuntimeError`` with what it said where it did not complete."""
+    """Run the command to its end. Raises ``RuntimeError`` with its output if it did not complete."""
     began = time.perf_counter()
     ended = subprocess.run(
         arguments(input_, output, state, *options, module=module), env=environment() | dict(environ or {}),

@@ -1,9 +1,8 @@
-"""Work counted, not timed: what a road does for its calls, the same on every machine.
+"""Counts of the work done for calls, equal on every machine.
 
-The real driver, channel, branches and cortex run in one event loop whose time is virtual, with files and journal on a
-disk; only the model is made up. Counted are commits, messages and their bytes as they would travel (calls within one
-process are not put into bytes: they are none), bytes of the journal, and every call of a Python function, by the
-profiler of the standard library.
+The real driver, channel, branches and scheduler run in one event loop in virtual time, with files and journal on disk;
+only the model is fake. Counted are commits, messages and their encoded bytes (calls within one process are not encoded
+and count as none), journal bytes, and every call of a Python function, by the standard library's profiler.
 """
 
 from __future__ import annotations
@@ -46,18 +45,18 @@ from policies.limits.limit import LimitPolicy
 from tests.edge.virtual import VirtualLoop, VirtualRuntime, virtually
 
 COMPREHENSIONS = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>"})
-"""Functions up to Python 3.11, and none from 3.12 on."""
+"""Functions up to Python 3.11, inlined from 3.12 on."""
 PLACES = 1_000
-"""Calls that the pool is known to allow at once: how that is found is not what is counted."""
+"""Calls that the pool is known to allow at once: finding the limit is not counted."""
 HOP_S = 0.001
-"""What a message takes, in virtual time, where there are processes to bring it to."""
+"""Virtual seconds of a message between processes."""
 TURN_S = 0.001
-"""What a turn and its commit take, in virtual time: leases are renewed, and branches report, as time passes."""
+"""Virtual seconds of a turn and its commit: leases are renewed and branches report as time passes."""
 Figures = dict[str, float]
 
 
 class Work:
-    """What was done. Counts add up and can be subtracted."""
+    """Counts of work; can be added and subtracted."""
 
     def __init__(self, calls: int) -> None:
         self.calls = calls
@@ -66,7 +65,7 @@ class Work:
         """Calls of Python functions, by file and name."""
 
     def note_functions(self, profiler: cProfile.Profile) -> None:
-        """Take in what a profiler has seen. Functions of the benchmark itself are left out."""
+        """Add a profiler's counts. Functions of the benchmark are left out."""
         for entry in profiler.getstats():
             code = entry.code
             if isinstance(code, str) or code.co_name in COMPREHENSIONS:
@@ -76,7 +75,7 @@ class Work:
                 self.functions[file, code.co_name] += entry.callcount
 
     def less(self, other: Work) -> Work:
-        """What was done beyond what the other did: start and end, which both have, fall out."""
+        """Return this work minus the other's: start and end, common to both, cancel."""
         found = Work(self.calls - other.calls)
         found.counts = Counter(self.counts)
         found.counts.subtract(other.counts)
@@ -85,7 +84,7 @@ class Work:
         return found
 
     def figures(self, per: int) -> Figures:
-        """By name, for so many calls."""
+        """Return the counts by name, scaled to ``per`` calls."""
         scale = per / self.calls
         found = {name: round(count * scale, 1) for name, count in sorted(self.counts.items()) if count}
         found["functions"] = round(self.functions.total() * scale, 1)
@@ -95,7 +94,7 @@ class Work:
         return found
 
     def by_part(self, per: int) -> Figures:
-        """Calls of functions by part of the road, for so many calls."""
+        """Return function calls by part of the code, scaled to ``per`` calls."""
         found: Counter[str] = Counter()
         for (file, _), count in self.functions.items():
             found[profile_parts.part(file)] += count
@@ -119,7 +118,7 @@ def _profiled(work: Work) -> Iterator[None]:
 
 
 class _Peer:
-    """A peer whose messages are counted, and take their time where they are to."""
+    """Peer whose messages are counted and take virtual time."""
 
     __slots__ = ("_hop_s", "_peer", "_runtime", "_work", "name", "near", "now")
 
@@ -145,7 +144,7 @@ class _Peer:
         return answer
 
     def _now(self, method: str, *args: Any) -> Any:
-        if found := self._peer.now(method, *args):  # else nothing was sent
+        if found := self._peer.now(method, *args):  # otherwise nothing was sent
             self._note("work", args[:-1])
         return found
 
@@ -162,7 +161,7 @@ class _Peer:
 
 
 class _Runtime(VirtualRuntime):
-    """Counts messages."""
+    """Runtime that counts messages."""
 
     def __init__(self, work: Work, branches: int, hop_s: float) -> None:
         self._work, self._hop_s = work, hop_s
@@ -177,7 +176,7 @@ class _Runtime(VirtualRuntime):
 
 
 class _Session(Session):
-    """A session whose runtime counts."""
+    """Session with a counting runtime."""
 
     runtime: _Runtime
 
@@ -201,7 +200,7 @@ def _counting_commits(work: Work, turn_s: float) -> Any:
 
 @contextmanager
 def _virtual_clocks() -> Iterator[None]:
-    """What is done every second or so by the machine's own clock is done by that of the loop."""
+    """Replace the machine clock of periodic work by the loop's virtual clock."""
     clock = asyncio.get_running_loop().time
     publisher = mock.patch.object(driver, "StatusPublisher", partial(driver.StatusPublisher, clock=clock))
     with publisher, mock.patch.object(tracer, "time", SimpleNamespace(monotonic=clock)):
@@ -212,7 +211,7 @@ async def session(
     work: Work, order: JobSpec, model: Any, branches: int, hop_s: float,
     profiled: Callable[[Work], AbstractContextManager[None]] = _profiled, turn_s: float = TURN_S, **files: Any,
 ) -> Any:  # fmt: skip
-    """A job from its beginning to its end; what it came to. ``profiled``: in which its functions are counted."""
+    """Run a job from beginning to end; return its result. ``profiled``: context in which functions are counted."""
     runtime = _Runtime(work, branches, hop_s)
     whole = _Session(order, {}, model=model, **files)
     whole.runtime = runtime
@@ -221,7 +220,7 @@ async def session(
 
 
 def batch(calls: int, branches: int = 1, hop_s: float = 0.0, concurrency: int = 300) -> Work:
-    """`cortex batch`, from a file to a file, with a model that answers at once."""
+    """Count `cortex batch`, from a file to a file, with a model that answers at once."""
     work = Work(calls)
     with tempfile.TemporaryDirectory(prefix="count-") as place:
         folder = Path(place)
@@ -243,7 +242,7 @@ def batch(calls: int, branches: int = 1, hop_s: float = 0.0, concurrency: int = 
 
 
 def hanoi(disks: int) -> Work:
-    """A chain of steps that are voted on, three votes each, with a model that knows the moves."""
+    """Count a chain of steps with three votes each and a model that knows the moves."""
     calls = 3 * (2**disks - 1)
     work = Work(calls)
     with tempfile.TemporaryDirectory(prefix="count-") as place:
@@ -256,13 +255,13 @@ def hanoi(disks: int) -> Work:
 
 
 def complete(facts: dict[str, Any], calls: int) -> None:
-    """Each call was asked once, and the job says so. Raises ``rows.Lost``."""
+    """Check that the job made each call once. Raises ``rows.Lost``."""
     if (facts["outcome"], facts["calls"], facts["attempts"]) != ("complete", calls, calls):
         raise rows.Lost(f"{calls} calls, and the job says {facts['outcome']}, {facts['calls']}, {facts['attempts']}")
 
 
 class _Board(Board):
-    """Answers at once."""
+    """Board that answers at once."""
 
     def take(self, transport: asyncio.Transport, body: bytes | bytearray) -> None:
         start = body.find(MARK) + len(MARK)
@@ -270,7 +269,7 @@ class _Board(Board):
 
 
 class _Connection(Connection):
-    """Counts what comes."""
+    """Connection that counts requests."""
 
     def __init__(self, board: _Board, work: Work) -> None:
         super().__init__(board)
@@ -294,7 +293,7 @@ async def _asked(work: Work, at_once: int) -> None:
 
 
 def http(calls: int, at_once: int = 20) -> Work:
-    """The client road of a branch over real HTTP, and nothing around it; client and server share an event loop."""
+    """Count the client of a branch alone over real HTTP; client and server share an event loop."""
     work = Work(calls)
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(_asked(work, at_once))

@@ -1,4 +1,4 @@
-"""What goes with every figure: the machine, the versions, medians."""
+"""Context and statistics of figures: machine, versions, medians, output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PACKAGES = ("anthropic", "aiohttp", "httpx2", "msgspec", "ray", "uvloop")
 
 
 def machine() -> dict[str, Any]:
-    """Where and with what it was measured; the load when it began tells whether others were at work."""
+    """Return machine, versions and the load at the start, which shows whether other work was running."""
     return {
         "cpus": os.cpu_count(),
         "cpu": _cpu_model(),
@@ -44,16 +44,16 @@ def _cpu_model() -> str:
 
 
 def median(values: Sequence[float], digits: int = 1) -> float:
-    """The middle value, rounded."""
+    """Return the median, rounded."""
     return round(statistics.median(values), digits)
 
 
 def tell(found: dict[str, Any]) -> None:
-    """The result, as one JSON object on the last line of standard output."""
+    """Print the result as one JSON object on the last line of standard output."""
     print(msgspec.json.encode(found).decode(), flush=True)
 
 
 def said(line: str, json_only: bool) -> None:
-    """Progress, for whoever watches."""
+    """Print a line of progress, unless only JSON is wanted."""
     if not json_only:
         print(line, flush=True)

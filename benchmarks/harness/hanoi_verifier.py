@@ -1,4 +1,4 @@
-"""The Towers of Hanoi, solved and verified without anything of the program's."""
+"""Solver and verifier of the Towers of Hanoi, independent of the program under test."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 def solution(disks: int, taken: int = 0, put: int = 2) -> list[list[int]]:
-    """The shortest way, as (disk, from, to): the recursion of every textbook."""
+    """Return the shortest solution as (disk, from, to) by the textbook recursion."""
     if disks == 0:
         return []
     spare = 3 - taken - put
@@ -14,7 +14,7 @@ def solution(disks: int, taken: int = 0, put: int = 2) -> list[list[int]]:
 
 
 def verified(disks: int, moves: Iterable[Sequence[int]]) -> bool:
-    """Whether these moves, each legal, bring all disks from peg 0 to peg 2 in as few moves as can be."""
+    """Return whether the moves are legal and bring all disks from peg 0 to peg 2 in the fewest moves."""
     pegs = [list(range(disks, 0, -1)), [], []]
     count = 0
     for disk, taken, put in moves:

@@ -1,8 +1,8 @@
-"""`cortex`, but ``--model sim`` answers at once: ``python -m benchmarks.harness.instant_model batch INPUT -o OUTPUT``.
+"""`cortex` with an instant ``--model sim``: ``python -m benchmarks.harness.instant_model batch INPUT -o OUTPUT``.
 
-The simulated provider reads each prompt as a reader would, which takes longer than all that Cortex does. Here its place
-is taken by ``models.AtOnce``, in this process and in every actor of the private Ray that this process starts; unless
-its settings name models: then it is itself, or ``models.Oracle``.
+The simulated provider reads each prompt like a reader, which takes longer than all of Cortex's own work.
+``models.AtOnce`` replaces it in this process and in every actor of a private Ray started by this process. If the
+provider's settings name models, they select the provider itself or ``models.Oracle``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _process_class = ray_actor.process_class
 
 _simulated = in_memory.SimulatedModel
 ORACLE = ("sim", "oracle")
-"""As ``models`` in the settings of the simulated provider: here they stand for ``models.Oracle``."""
+"""Value of ``models`` in the simulated provider's settings that selects ``models.Oracle``."""
 
 
 def _at_once(settings: Any = None) -> Any:
@@ -30,7 +30,7 @@ def _at_once(settings: Any = None) -> Any:
 
 
 def hosting(module: str, role: str) -> type:
-    """The class that Ray runs for a role; in its process, too, ``install`` of this module is called."""
+    """Return the class that Ray runs for a role; its process also calls ``install`` of the module."""
     given: Any = _process_class(role)
 
     class Hosted(given):  # type: ignore[misc]
@@ -47,7 +47,7 @@ def hosting(module: str, role: str) -> type:
 
 
 def install() -> None:
-    """From here on, in this process: before Ray is connected to, or an actor made."""
+    """Replace the model in this process. Call before connecting to Ray or making an actor."""
     in_memory.SimulatedModel = _at_once  # type: ignore[assignment, misc]
     ray_actor.process_class = partial(hosting, "benchmarks.harness.instant_model")
 

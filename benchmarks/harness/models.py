@@ -1,4 +1,4 @@
-"""Models that answer at once, so that what remains is what Cortex does."""
+"""Models that answer at once, which leaves the cost of Cortex alone."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ _NUMBER = re.compile(rb" \d+")
 
 
 class AtOnce:
-    """Says the number of a row again, as the server of the benchmarks does, without waiting for anything."""
+    """Model that repeats the number of a row, like the benchmarks' server, without waiting."""
 
     endpoint, rate = "at-once", None
 
     async def call(
         self, body: bytes, *, output_tokens_max: int, timeout_s: float, progress: Callable[[int], None] | None = None
     ) -> Reply | Failure:
-        """The answer."""
+        """Return the answer."""
         start = body.find(MARK) + len(MARK)
         number = body[start : start + DIGITS]
         return Reply(_ANSWER % (number, number), "end_turn", "bench", _USAGE)
 
     async def count_tokens(self, body: bytes) -> int | None:
-        """It is not asked."""
+        """Return None: the count is not needed."""
         return None
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
 class Oracle:
-    """Knows the moves of the towers: where the disks are is all that it reads of a prompt, and looks up."""
+    """Model that knows the moves of the towers: reads the position from the prompt and looks up the move."""
 
     endpoint, rate = "oracle", None
 
@@ -54,7 +54,7 @@ class Oracle:
         self._replies: dict[bytes, Reply] = {}
 
     async def call(self, body: bytes, **how: Any) -> Reply | Failure:
-        """The move."""
+        """Return the move."""
         said = _PEGS.search(body)
         assert said is not None, "a prompt says where the disks are"
         pegs = said[0]
@@ -65,7 +65,7 @@ class Oracle:
         return found
 
     def _learn(self, disks: int) -> None:
-        """All moves of so many disks, by the configuration that each begins from."""
+        """Compute all moves of ``disks`` disks by starting position."""
         places = "0" * disks
         for move in solution(disks):
             self._replies[msgspec.json.encode(pegs_said(places))[1:-1]] = _reply("move = [{}, {}, {}]".format(*move))
@@ -73,11 +73,11 @@ class Oracle:
             places = f"{places[: disk - 1]}{put}{places[disk:]}"
 
     async def count_tokens(self, body: bytes) -> int | None:
-        """It is not asked."""
+        """Return None: the count is not needed."""
         return None
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
 def _reply(text: str) -> Reply:

@@ -1,4 +1,4 @@
-"""Resident memory of a process and all that it started, sampled from `/proc` while it runs. Linux only."""
+"""Resident memory and CPU time of a process and its descendants, sampled from `/proc`. Linux only."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One look at one process."""
+    """Sample of one process."""
 
     at_s: float
-    """Seconds since the first look."""
+    """Seconds since the first sample."""
     done: float
-    """How much of the work was done then, from 0 to 1."""
+    """Share of the work done at that time, 0 to 1."""
     rss_mb: float
 
 
 class Watch:
-    """Looks at a family of processes until it is told to stop. ``done`` says how far the work is, from 0 to 1."""
+    """Sampler of a process family in a thread. ``done`` returns the share of the work done, 0 to 1."""
 
     def __init__(self, root: int, done: Callable[[], float], every_s: float = 0.2) -> None:
         self.samples: dict[str, list[Sample]] = {}
-        """By process: its last name and its number."""
+        """Samples by process: last name and number."""
         self._names: dict[int, str] = {}
         self._by_pid: dict[int, list[Sample]] = {}
         self._root = root
@@ -50,14 +50,14 @@ class Watch:
             self._over.wait(self._every_s)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop sampling."""
         self._over.set()
         self._thread.join()
         self.samples = {f"{self._names[pid]} {pid}": some for pid, some in self._by_pid.items()}
 
 
 def family(root: int) -> list[int]:
-    """A process and its descendants."""
+    """Return a process and its descendants."""
     parents: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -81,7 +81,7 @@ def _rss_mb(pid: int) -> float:
 
 
 def name_of(pid: int) -> str:
-    """What a process is: `driver`, a Ray actor by its class, else the name that the system has for it."""
+    """Return a name: `driver`, a Ray actor's class, or the system's name of the process."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").split()
         comm = Path(f"/proc/{pid}/comm").read_text().strip()
@@ -90,12 +90,12 @@ def name_of(pid: int) -> str:
     if {"actors.cli", "benchmarks.harness.instant_model"} & set(words) and not words[0].endswith("py-spy"):
         return "driver"
     if words and words[0].startswith("ray::"):
-        return words[0].partition(".")[0]  # the method that it runs at the moment comes after the class
+        return words[0].partition(".")[0]  # after the class comes the method that runs at the moment
     return comm or "?"
 
 
 def fitted_slope(points: list[tuple[float, float]]) -> float:
-    """Slope of the least-squares line through these points; 0 where there is no line."""
+    """Return the slope of the least-squares line through the points; 0 for fewer than two points."""
     if len(points) < 2:
         return 0.0
     middle_x = sum(x for x, _ in points) / len(points)
@@ -105,15 +105,15 @@ def fitted_slope(points: list[tuple[float, float]]) -> float:
 
 
 _ENDING = frozenset({"python", "python3", "?"})
-"""What a process of ours is called once it has let go of its command line."""
+"""Names of our processes after they have released their command line."""
 
 
 class Cpu:
-    """Looks at the CPU time of all that this process starts, while the block runs."""
+    """Sampler of the CPU time of all processes started by this one, while the block runs."""
 
     def __init__(self, every_s: float = 0.1) -> None:
         self._looks: dict[int, list[tuple[float, float]]] = {}
-        """By process: (seconds since 1970, seconds of CPU)."""
+        """Samples by process: (seconds since 1970, CPU seconds)."""
         self._names: dict[int, str] = {}
         self._every_s = every_s
         self._over = threading.Event()
@@ -137,7 +137,7 @@ class Cpu:
                     self._looks.setdefault(pid, []).append((time.time(), spent_s))
 
     def between(self, first_s: float, last_s: float, least: float = 0.01) -> dict[str, float]:
-        """Seconds of CPU between two moments, by what the processes are; those with a smaller share of all left out."""
+        """Return CPU seconds between two moments by process name, without those of a share below ``least``."""
         found: dict[str, float] = {}
         for pid, looks in self._looks.items():
             spent_s = _at(looks, last_s) - _at(looks, first_s)
@@ -155,7 +155,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def _at(looks: list[tuple[float, float]], at_s: float) -> float:
-    """CPU time at a moment, on the line between the looks before and after it."""
+    """Return the CPU time at a moment, interpolated between the samples around it."""
     before = (looks[0][0], looks[0][1])
     for look in looks:
         if look[0] >= at_s:

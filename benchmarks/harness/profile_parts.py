@@ -1,4 +1,4 @@
-"""Which part of the road from a row to its result a function belongs to, by the file that it stands in."""
+"""Parts of the path from a row to its result, by the file in which a function stands."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ def unused() -> list[str]:
 
 @cache
 def own(path: str) -> str:
-    """Where a file of the three packages stands, from the root of the checkout; empty for all other files."""
+    """Return a file of the three packages relative to the checkout; empty for all other files."""
     name = path.removeprefix(f"{ROOT}/")
     return name if name.partition("/")[0] in OWN else ""
 
 
 @cache
 def part(path: str) -> str:
-    """The part that a file of ours is; of other files the library that it is of."""
+    """Return the part of one of our files; for other files the library."""
     if name := own(path):
         return next(part for beginning, part in _BEGINNINGS if name.startswith(beginning))
     pieces = Path(path).parts
     for at, piece in enumerate(pieces):
-        if piece in ("site-packages", "dist-packages"):  # they may lie in the checkout, too
+        if piece in ("site-packages", "dist-packages"):  # also true of an environment inside the checkout
             return pieces[at + 1].removesuffix(".py")
     if path.startswith(f"{ROOT}/"):
         return "benchmark"

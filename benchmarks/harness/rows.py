@@ -1,4 +1,4 @@
-"""Requests for the benchmarks: as bodies, as an input file, and the answers that they must have got."""
+"""Requests of the benchmarks as bodies and input files, and checks of their answers."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _FILL = "The quick brown fox jumps over the lazy dog. "
 
 
 def prompt(number: int, size_bytes: int = 0) -> str:
-    """The prompt of one call, at least so long. The server of the benchmarks finds the number in it."""
+    """Return the prompt of one call, at least ``size_bytes`` long. The benchmarks' server finds the number in it."""
     said = f"Repeat this and nothing else: row {number:06d}"
     missing = size_bytes - len(said) - 1
     return said if missing <= 0 else f"{said} {(_FILL * (missing // len(_FILL) + 1))[:missing]}"
 
 
 def params(number: int, size_bytes: int = 0) -> dict[str, object]:
-    """One Messages request."""
+    """Return one Messages request."""
     messages = [{"role": "user", "content": prompt(number, size_bytes)}]
     return {"model": MODEL, "max_tokens": OUTPUT_TOKENS_MAX, "messages": messages}
 
 
 def write_input(path: Path, calls: int, size_bytes: int = 0) -> None:
-    """An input of `cortex batch`. ``size_bytes``: of each line, about."""
+    """Write an input of `cortex batch`. ``size_bytes``: approximate length of a line."""
     if calls > CALLS_MAX:
         raise ValueError(f"at most {CALLS_MAX} calls can be told apart, not {calls}")
     around = len(_line(0, 0)) - len(prompt(0))
@@ -61,11 +61,11 @@ class _Row(msgspec.Struct):
 
 
 class Lost(AssertionError):
-    """A benchmark that loses a call, doubles one or mixes two up has no figure."""
+    """Error: a call was lost, doubled or swapped, so the run has no figure."""
 
 
 def results(path: Path) -> Iterator[tuple[str, str]]:
-    """(custom_id, text of the answer) of each result line; the result's type where there is no message."""
+    """Yield (custom_id, text of the answer) of each result line; the result's type if there is no message."""
     decoder = msgspec.json.Decoder(_Row)
     with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
         for line in lines:
@@ -76,7 +76,7 @@ def results(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def check_all(found: Iterable[tuple[str, str]], calls: int, echoed: bool = True) -> None:
-    """Every call has exactly one answer, and it is its own (``echoed``). Raises ``Lost``."""
+    """Check that every call has exactly one answer, its own (``echoed``). Raises ``Lost``."""
     seen = bytearray(calls)
     for key, text in found:
         number = int(key[1:])

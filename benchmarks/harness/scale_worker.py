@@ -1,9 +1,9 @@
-"""One job of a given size in this process, with a model that answers at once, for `benchmarks.scale`:
-``python -m benchmarks.harness.scale_worker batch 10000 FOLDER``, and then ``open`` of the same.
+"""Job of a given size in this process, with a model that answers at once, for `benchmarks.scale`.
 
-``batch``: `cortex batch`, whose finished rows leave memory. ``kept``: a program that keeps every row and its answer in
-K. Both from a file to a file, the journal on disk, every result checked. ``open``: what whoever opens the finished job
-waits for, from its snapshot and from its whole journal.
+``python -m benchmarks.harness.scale_worker batch 10000 FOLDER``, then ``open`` with the same arguments. ``batch``:
+`cortex batch`, whose finished rows leave memory. ``kept``: a program that keeps every row and its answer in K. Both
+run from a file to a file with the journal on disk, every result checked. ``open``: time to open the finished job from
+its snapshot and from its whole journal.
 """
 
 from __future__ import annotations
@@ -46,31 +46,31 @@ from policies.failures.failure import Failure
 JOB = "scale"
 CONCURRENCY = 300
 SAMPLE_CALLS = 250
-"""How often memory is looked at."""
+"""Calls between two samples of memory."""
 WORST_EVENTS = 100_000
-"""As many as lie between two snapshots of a job of a million rows at the most
-(``actors.channel.journal_maintenance``)."""
+"""Largest number of events between two snapshots of a job of a million rows (``actors.channel.journal_maintenance``).
+"""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 T = TypeVar("T")
 
 
 class Looking(AtOnce):
-    """Notes, as it is asked, what the process has used."""
+    """Model that samples the resources used by the process as it is asked."""
 
     def __init__(self) -> None:
         self.calls = 0
         self.looks: list[tuple[int, float, float]] = []
-        """(calls so far, CPU in seconds, resident memory in bytes)."""
+        """Samples: (calls so far, CPU seconds, resident memory in bytes)."""
 
     def look(self) -> None:
-        """Now."""
+        """Take a sample."""
         with open("/proc/self/statm") as statm:
             resident = int(statm.read().split()[1]) * _PAGE_BYTES
         used = resource.getrusage(resource.RUSAGE_SELF)
         self.looks.append((self.calls, used.ru_utime + used.ru_stime, resident))
 
     async def call(self, body: bytes, **how: Any) -> Reply | Failure:
-        """The answer."""
+        """Return the answer."""
         if self.calls % SAMPLE_CALLS == 0:
             self.look()
         self.calls += 1
@@ -78,24 +78,24 @@ class Looking(AtOnce):
 
 
 class Kept(Program, frozen=True):
-    """Asks every row, and keeps it with its answer: what any program does that looks at all of them in the end."""
+    """Program that asks every row and keeps it with its answer, as any program does that reads all rows at its end."""
 
     def select(self, k: State) -> Iterable[cortex.Ask]:
-        """Every row, as it stands."""
+        """Return every row unchanged."""
         for goal in k.open("row"):
             yield cortex.Ask(goal, cortex.Prompt("row", (cortex.Part(cortex.Role.GOAL, goal.value.decode()),)))
 
     def absorb(self, k: State, goal: cortex.Goal, reply: Reply) -> Iterable[cortex.Resolve]:
-        """The answer."""
+        """Keep the answer."""
         yield cortex.Resolve(goal, reply.text)
 
     def answer(self, k: State) -> int:
-        """How many rows have answers: all of K is looked at."""
+        """Return the number of answered rows, which reads all of K."""
         return sum(goal.answer is not None for goal in k.goals_of("row"))
 
 
 def write_input(kind: str, path: Path, calls: int) -> None:
-    """Requests, or lines."""
+    """Write the input: requests or lines."""
     if kind == "batch":
         rows.write_input(path, calls)
     else:
@@ -103,7 +103,7 @@ def write_input(kind: str, path: Path, calls: int) -> None:
 
 
 def check_results(kind: str, path: Path, calls: int) -> None:
-    """Every row has one answer, its own. Raises ``rows.Lost``."""
+    """Check that every row has one answer, its own. Raises ``rows.Lost``."""
     found = rows.results(path)
     if kind == "kept":
         lines = (msgspec.json.decode(line) for line in path.open("rb"))
@@ -112,7 +112,7 @@ def check_results(kind: str, path: Path, calls: int) -> None:
 
 
 def run(kind: str, calls: int, folder: Path) -> dict[str, Any]:
-    """The job, from its rows to its results: what a call cost, and what it left in memory."""
+    """Run the job from rows to results; return the cost of a call and the memory it left."""
     input_, output = folder / f"{kind}.in", folder / f"{kind}.out"
     write_input(kind, input_, calls)
     source: Any = LineSource(str(input_), spool=folder / "spool")
@@ -143,8 +143,8 @@ def run(kind: str, calls: int, folder: Path) -> dict[str, Any]:
 
 
 def read(looks: list[tuple[int, float, float]], calls: int, payload_bytes: int) -> dict[str, Any]:
-    """Cost of a call, in CPU, over all of them and over the last fifth; memory by the line fitted through its last
-    three quarters, less what a kept call holds of the user's own."""
+    """Return CPU of a call over all calls and over the last fifth, and memory a call by the line fitted through the
+    last three quarters, minus the user's own data of a kept call."""
     (first, began_s, _), (_, ended_s, _) = looks[0], looks[-1]
     late = [look for look in looks if look[0] >= 0.8 * calls]
     steady = [(count, resident) for count, _, resident in looks if count >= calls / 4]
@@ -163,8 +163,8 @@ def _sizes(state: Path) -> dict[str, float]:
 
 
 def reopened(kind: str, folder: Path) -> dict[str, Any]:
-    """The finished job opened from its snapshot, and replayed from its first turn; the same K either way. On the way,
-    the job killed at the worst moment: from K, as a snapshot of `WORST_EVENTS` before the end has it, to the end."""
+    """Open the finished job from its snapshot and replay it from its first turn; K must be equal. Also recover the job
+    killed at the worst moment: from K of a snapshot `WORST_EVENTS` before the end."""
     state = StateFolder(str(folder / kind))
     settle()
     k, opened_s = timed(lambda: last_state(state, JOB))
@@ -194,14 +194,14 @@ def reopened(kind: str, folder: Path) -> dict[str, Any]:
 
 
 def timed(work: Callable[[], T]) -> tuple[T, float]:
-    """What it makes, and the seconds that it takes."""
+    """Return a function's result and its seconds."""
     began_s = time.perf_counter()
     found = work()
     return found, time.perf_counter() - began_s
 
 
 def first(turns: Iterator[events.Turn], count: int) -> Iterator[events.Turn]:
-    """So many turns that they have ``count`` events; the others stay in the iterator."""
+    """Return turns until they have ``count`` events; the iterator keeps the rest."""
     for turn in turns:
         yield turn
         count -= length(turn)
@@ -210,17 +210,17 @@ def first(turns: Iterator[events.Turn], count: int) -> Iterator[events.Turn]:
 
 
 def made(terms: JobTerms) -> Program:
-    """The program of a job."""
+    """Return the program of a job."""
     return load(terms.program, terms.params_json)
 
 
 def length(turn: events.Turn) -> int:
-    """Its events."""
+    """Return the number of a journal's events."""
     return sum(map(len, turn.batches))
 
 
 def main() -> None:
-    """From the command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("batch", "kept", "open"))
     parser.add_argument("calls", type=int)

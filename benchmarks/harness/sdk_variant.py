@@ -1,7 +1,7 @@
 """`cortex` with the SDK's own client for each request: ``python -m benchmarks.harness.sdk_variant batch INPUT``.
 
-So it is what would be if branches took the road that users take: `client.post` with the SDK's authentication, transport
-and wrapping of answers, in this process and in every actor of the private Ray that it starts.
+Shows the cost of `client.post` with the SDK's authentication, transport and response wrapping, in this process and in
+every actor of the private Ray started by it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from benchmarks.harness.instant_model import hosting
 
 
 def install() -> None:
-    """From here on, in this process: before Ray is connected to, or an actor made."""
+    """Switch this process to the SDK's client. Call before connecting to Ray or making an actor."""
     defaults = AnthropicModel.__init__.__kwdefaults__
     assert defaults is not None
     defaults["through_sdk"] = True

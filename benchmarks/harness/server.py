@@ -1,9 +1,9 @@
-"""A provider cheap enough not to be the limit: `POST /v1/messages` answers after a delay, for about 30 µs of CPU.
+"""Local provider cheap enough not to be the limit: `POST /v1/messages` answers after a delay, for about 30 µs of CPU.
 
-Runs in a process of its own: ``python -m benchmarks.harness.server``, or ``RunningServer``. It reads nothing
-of a request but its number (``row 000123`` in the prompt) and whether it wants structured output, says the number again
-in the answer, plain or as JSON with the fields of ``benchmarks.table``, and counts how often each came.
-``GET /counts`` tells the counts, ``POST /reset`` forgets them.
+Runs in its own process: ``python -m benchmarks.harness.server``, or ``RunningServer``. Of a request it reads the
+number (``row 000123`` in the prompt) and whether structured output is wanted; it repeats the number in the answer,
+plain or as JSON with the fields of ``benchmarks.table``, and counts how often each number came. ``GET /counts``
+returns the counts, ``POST /reset`` clears them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from typing import cast
 import msgspec
 
 MARK = b"row "
-"""What stands before a request's number in its prompt."""
+"""Marker before a request's number in its prompt."""
 DIGITS = 6
 CALLS_MAX = 10**DIGITS
 GOLDEN = 0.618034
-"""Multiples of the golden section lie far apart: so do the delays of neighbours."""
+"""Golden section: its multiples modulo 1 lie far apart, and so do the delays of neighbouring numbers."""
 SWEEP_S = 0.001
-"""One sweep a millisecond serves all answers that are due."""
+"""Seconds between sweeps; one sweep sends all answers that are due."""
 
 _ANSWER = (
     b'{"id":"msg_%06d","type":"message","role":"assistant","model":"bench",'
@@ -43,7 +43,7 @@ _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nrequest-id: req_%
 
 
 class Counts(msgspec.Struct):
-    """What came to the server since the last reset. Moments are seconds of one monotonic clock."""
+    """Counts since the last reset. Times are seconds of one monotonic clock."""
 
     requests: int = 0
     distinct: int = 0
@@ -51,27 +51,27 @@ class Counts(msgspec.Struct):
     connections: int = 0
     in_flight_max: int = 0
     held_s: float = 0.0
-    """How long all answered requests together were here."""
+    """Sum of the seconds that all answered requests spent here."""
     first_s: float = 0.0
-    """When the first request was there."""
+    """Time of the first request."""
     last_s: float = 0.0
-    """When the last answer left."""
+    """Time of the last answer."""
     cpu_s: float = 0.0
-    """What the server itself took of a core."""
+    """CPU seconds of the server."""
 
     @property
     def calls_per_s(self) -> float:
-        """Answered requests a second, from the first request to the last answer."""
+        """Return answered requests a second, from the first request to the last answer."""
         return self.requests / (self.last_s - self.first_s) if self.last_s > self.first_s else 0.0
 
     @property
     def in_flight_mean(self) -> float:
-        """Requests that were here at once."""
+        """Return the mean number of requests at the server."""
         return self.held_s / (self.last_s - self.first_s) if self.last_s > self.first_s else 0.0
 
 
 def answer(number: int, fitting: bool = False) -> bytes:
-    """A whole response to the request of this number; ``fitting``: to one with a schema."""
+    """Return a whole response to the request of this number; ``fitting``: to a request with a schema."""
     if fitting:
         parity = (b"even", b"odd")[number & 1]
         body = _FITTING % (number, number, parity, number % 1_000 / 1_000, number)
@@ -81,32 +81,32 @@ def answer(number: int, fitting: bool = False) -> bytes:
 
 
 class Board:
-    """The counts, and the answers that wait for their time."""
+    """Counts, and the answers that wait for their time."""
 
     def __init__(self, delay_s: float, spread: float = 0.0) -> None:
-        """``spread``: answers come so much of the delay sooner or later, at most, each as its number has it."""
+        """Set the delay. ``spread``: largest share by which answers come sooner or later, fixed by their number."""
         self._delay_s, self._spread = delay_s, spread
         self._waiting: list[tuple[float, int, asyncio.Transport, int, bool]] = []
-        """A heap, by when they are due; the second is how many came before."""
+        """Heap ordered by due time; the second item breaks ties by order of arrival."""
         self._sweeping, self._came = False, 0
         self._loop = asyncio.get_running_loop()
         self.reset()
 
     def reset(self) -> None:
-        """Forget what was counted."""
+        """Clear the counts."""
         self.counts = Counts()
         self._seen = array("I", bytes(4 * CALLS_MAX))
         self._cpu_s = time.process_time()
 
     def said(self) -> bytes:
-        """The counts, as JSON."""
+        """Return the counts as JSON."""
         self.counts.cpu_s = time.process_time() - self._cpu_s
         return msgspec.json.encode(self.counts)
 
     def take(self, transport: asyncio.Transport, body: bytes | bytearray) -> None:
-        """One request; its answer leaves when its delay has passed."""
+        """Take one request; its answer leaves after its delay."""
         now_s = time.monotonic()
-        if (at := body.find(MARK)) < 0:  # a client that looks at the limits first; not one of the calls
+        if (at := body.find(MARK)) < 0:  # request of a client that checks limits first, not a call
             self._wait(now_s + self._delay_s, transport, 0, _STRUCTURED in body)
             return
         start = at + len(MARK)
@@ -136,20 +136,20 @@ class Board:
         self.counts.in_flight_max = max(self.counts.in_flight_max, len(waiting))
         while waiting and waiting[0][0] <= now_s:
             due_s, _, transport, number, fitting = heappop(waiting)
-            held_s += now_s - due_s + self._delay_s  # with a spread, in the mean
+            held_s += now_s - due_s + self._delay_s  # mean, if there is a spread
             if not transport.is_closing():
                 transport.write(answer(number, fitting))
         self.counts.last_s = now_s
         self.counts.held_s += held_s
         if waiting:
-            next_s = SWEEP_S if self._spread else max(SWEEP_S, waiting[0][0] - now_s)  # one may come that is due before
+            next_s = SWEEP_S if self._spread else max(SWEEP_S, waiting[0][0] - now_s)  # later ones may be due earlier
             self._loop.call_later(next_s, self._sweep)
         else:
             self._sweeping = False
 
 
 class Connection(asyncio.Protocol):
-    """HTTP/1.1 with keep-alive, requests with a Content-Length, one after another."""
+    """HTTP/1.1 connection with keep-alive: requests with a Content-Length, one after another."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
@@ -157,12 +157,12 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Somebody connected."""
+        """Remember the transport of a new connection."""
         self._transport = cast(asyncio.Transport, transport)
         self._board.counts.connections += 1
 
     def data_received(self, data: bytes) -> None:
-        """Take every request that is whole."""
+        """Take every complete request."""
         buffer = self._buffer
         buffer += data
         while (end := buffer.find(b"\r\n\r\n")) >= 0:
@@ -190,7 +190,7 @@ class Connection(asyncio.Protocol):
 
 
 async def serve(delay_s: float, port: int, spread: float = 0.0) -> None:
-    """Say the port on standard output, serve until standard input ends."""
+    """Print the port on standard output; serve until standard input ends."""
     loop = asyncio.get_running_loop()
     board = Board(delay_s, spread)
     server = await loop.create_server(lambda: Connection(board), "127.0.0.1", port, backlog=1_024)
@@ -200,7 +200,7 @@ async def serve(delay_s: float, port: int, spread: float = 0.0) -> None:
 
 
 class RunningServer:
-    """The server in a process of its own; it ends with this one."""
+    """Server in its own process, which ends with this one."""
 
     def __init__(self, delay_ms: float = 20.0, spread: float = 0.0) -> None:
         self._process = subprocess.Popen(
@@ -218,17 +218,17 @@ class RunningServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()  # that is how it is told
+        self._process.stdin.close()  # end of input is the signal to stop
         self._process.wait(10)
         self._process.stdout.close()
 
     def counts(self) -> Counts:
-        """What came since the last reset."""
+        """Return the counts since the last reset."""
         with self._opener.open(f"{self.url}/counts", timeout=10) as answer:
             return msgspec.json.decode(answer.read(), type=Counts)
 
     def reset(self) -> None:
-        """Forget what came."""
+        """Clear the counts."""
         with self._opener.open(f"{self.url}/reset", data=b"", timeout=10):
             pass
 

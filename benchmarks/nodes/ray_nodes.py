@@ -1,9 +1,9 @@
-"""What the cortex's process takes a call on 1, 2 and 4 real Ray nodes of one machine: a part of ``benchmarks.nodes``.
+"""Scheduler's CPU a call on 1, 2 and 4 real Ray nodes of one machine: a part of ``benchmarks.nodes``.
 
-Each node is a raylet with one core to give, and brings 100 permits for calls of half a second: so twice the nodes make
-twice the calls. A job has two branches at least, and on more nodes one on each. `cortex batch` over real HTTP, on a Ray
-that was started apart from it. What is counted is CPU of processes, from `/proc`, from a quarter of the answers on to
-nine tenths of them, so that no start, no finding of the pool's limit and no end is in it.
+Each node is a raylet with one core to give, and adds 100 permits for calls of half a second, so twice the nodes make
+twice the calls. A job has at least two branches, and on more nodes one on each. `cortex batch` runs over real HTTP on
+a Ray that was started separately. CPU of processes, from `/proc`, counts from a quarter of the answers to nine tenths
+of them, which excludes start, finding of the pool's limit, and end.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tests.cluster.processes import another_node, ray_head
 JOB = "nodes"
 PLACES = 100
 CALL_MS, SPREAD = 500.0, 0.5
-"""An answer takes half a second, a quarter of one more or less."""
+"""Milliseconds of an answer, and the share by which it may be shorter or longer."""
 WARM, TAIL = 0.25, 0.9
-"""What is counted is what lies between these shares of the answers."""
+"""Shares of the answers between which CPU is counted."""
 PATIENT = {"RAY_health_check_failure_threshold": "60"}
-"""Four raylets share the cores: none of them is to be taken for dead."""
+"""Ray setting: several raylets share the cores, and none may be declared dead."""
 
 
 @contextlib.contextmanager
 def cluster(nodes: int) -> Iterator[tuple[str, list[int]]]:
-    """A Ray of so many nodes: its address, and the process that all of each node descends from."""
+    """Start a Ray of ``nodes`` nodes; yield its address and the root process of each node."""
     with contextlib.ExitStack() as started:
         head = started.enter_context(ray_head("--num-cpus=1", **PATIENT))
         others = [started.enter_context(another_node(head, **PATIENT)) for _ in range(nodes - 1)]
@@ -42,7 +42,7 @@ def cluster(nodes: int) -> Iterator[tuple[str, list[int]]]:
 
 
 def measure(nodes: int, seconds: float) -> dict[str, Any]:
-    """One job on so many nodes. Raises ``rows.Lost`` where a call is not answered exactly once."""
+    """Run one job on ``nodes`` nodes. Raises ``rows.Lost`` where a call is not answered exactly once."""
     calls = int(nodes * PLACES * seconds / (CALL_MS / 1e3) / (TAIL - WARM))
     with tempfile.TemporaryDirectory(prefix="nodes-") as place, RunningServer(CALL_MS, SPREAD) as server:
         folder = Path(place)
@@ -76,7 +76,7 @@ def measure(nodes: int, seconds: float) -> dict[str, Any]:
 
 
 def _answered(state: Path) -> list[float]:
-    """When each call's answer was on disk."""
+    """Return the times at which each call's answer was on disk."""
     journal = StateFolder(str(state)).journal(JOB)
     with contextlib.closing(journal):
         found = [
@@ -87,7 +87,7 @@ def _answered(state: Path) -> list[float]:
 
 
 def rounds(given: argparse.Namespace) -> dict[str, Any]:
-    """All sizes in turns; medians over the rounds."""
+    """Run all sizes in turns; return medians over the rounds."""
     sizes = [int(size) for size in given.ray_nodes.split(",") if size]
     found: dict[int, list[dict[str, Any]]] = {size: [] for size in sizes}
     for round_ in range(given.rounds if sizes else 0):

@@ -1,21 +1,21 @@
-"""What more nodes ask of the cortex and of the channels: ``python -m benchmarks.nodes --json``.
+"""Cost of the scheduler and the channels by the number of nodes: ``python -m benchmarks.nodes --json``.
 
-``ray``: the CPU of the cortex's own process a call, on 1, 2 and 4 real Ray nodes of this machine (``ray_nodes``).
+``ray``: CPU of the scheduler's process a call, on 1, 2 and 4 real Ray nodes of this machine (``ray_nodes``).
 
-No larger cluster is started. Three more parts, the first two for 1, 10, 100 and 1,000 nodes with a branch each:
+No larger cluster is started. Three more parts; the first two for 1, 10, 100 and 1,000 nodes with a branch each:
 
-``cortex``: the real ``cortex.scheduler.step.step``, 100 calls of 10 s in flight at each branch (100,000 places), 16
-jobs, in virtual time. CPU time by kind of event, for each call and each second; what the start of all branches, the
-death of one and the loss of a node cost; messages and bytes in and out.
+``cortex``: the real ``cortex.scheduler.step.step`` in virtual time with 100 calls of 10 s in flight at each branch
+(100,000 places) and 16 jobs. CPU time by kind of event, for each call and each second; cost of starting all branches,
+of the death of a branch and of the loss of a node; messages and bytes in and out.
 
-``actors``: the real cortex, channels and branches in the simulation (``tests/simulation``: transport, clock, disk and
-provider are simulated), nothing wrong, 4 jobs, 20 calls of 2 s in flight at each branch, which is the same 10 calls a
-second. Messages, bytes, journal bytes and commits for each call once all is in full swing. In virtual time a turn takes
-no time, so nothing gathers while a commit is under way: commits and messages are an upper bound.
+``actors``: real scheduler, channels and branches in the simulation (``tests/simulation``: transport, clock, disk and
+provider are simulated), without faults, 4 jobs, 20 calls of 2 s in flight at each branch, also 10 calls a second.
+Messages, bytes, journal bytes and commits for each call at full load. In virtual time a turn takes no time and nothing
+gathers during a commit, so commits and messages are upper bounds.
 
-``paper``: what follows for ``--calls`` at ``--places``, at several latencies: rates, shards, CPU shares, journal rates,
-and what is met first. The measured figures are multiplied; what a message of Ray and a call cost a channel, and what a
-commit takes, are arguments with the values that other benchmarks measured.
+``paper``: computed values for ``--calls`` at ``--places``, at several latencies: rates, shards, CPU shares, journal
+rates, and the first bound met. The measured figures are multiplied; the channel's cost of a Ray message and of a call
+and the time of a commit are arguments with values measured by other benchmarks.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ NODES = (1, 10, 100, 1000)
 PLACES = 100
 CALL_S = 10.0
 SIMULATED_S = 2.0
-"""In the simulation, whose timeouts are short."""
+"""Seconds of a call in the simulation, whose timeouts are short."""
 JOBS = 16
 BEATS = "channel > branch: beat"
 LATENCIES_S = (1.0, 3.0, 10.0, 30.0)
 
 
 def size(value: Any) -> int:
-    """Bytes of it as it travels."""
+    """Return the encoded size in bytes."""
     return len(value) if isinstance(value, bytes) else len(msgspec.msgpack.encode(value))
 
 
 class Spread(Load):
-    """Branches on nodes of their own. Counts CPU by kind of event, and messages and bytes of what is told."""
+    """Load with branches on nodes of their own. Counts CPU by kind of event, messages and bytes sent."""
 
     def __init__(self, nodes: int) -> None:
         self.cpu_s: dict[str, float] = defaultdict(float)
@@ -106,7 +106,7 @@ class Spread(Load):
         self.tell(MemberReported(self.at_s, one))
 
     def clear(self) -> None:
-        """Count from here."""
+        """Reset the counts."""
         for counter in (self.cpu_s, self.events, self.out):
             counter.clear()
         self.bytes_in = self.bytes_out = 0
@@ -117,10 +117,10 @@ def _node(place: int) -> str:
 
 
 def cortex(nodes: int, seconds: float) -> dict[str, Any]:
-    """The cortex's decisions in so many seconds of full load."""
+    """Measure the scheduler's decisions over ``seconds`` of full load."""
     load = Spread(nodes)
     start_ms, tellings = 1e3 * sum(load.cpu_s.values()), load.out["Staffed"]
-    load.stretch(130.0)  # until all buffers are full, and have been cut once
+    load.stretch(130.0)  # until all buffers are full and have been cut once
     load.clear()
     found = load.stretch(seconds)
     events = sum(load.events.values()) - load.events["Passed"]
@@ -140,7 +140,7 @@ def cortex(nodes: int, seconds: float) -> dict[str, Any]:
 
 
 def _losses(load: Spread, nodes: int) -> dict[str, float]:
-    """CPU time, in ms, until a branch that died is there again; and for a node that is lost, of several."""
+    """Return CPU milliseconds until a dead branch is replaced, and of a lost node; medians."""
     begun_s = time.process_time()
     load.tell(MemberDied(load.at_s, "branch:0", _node(0)))
     while load.state.members["branch:0"].state != "up":
@@ -156,7 +156,7 @@ def _losses(load: Spread, nodes: int) -> dict[str, float]:
 
 
 class Counted(Simulation):
-    """A world whose branches are all there when its jobs begin. Counts messages and commits."""
+    """Simulated world whose branches are all present when its jobs begin. Counts messages and commits."""
 
     def __init__(self, nodes: int, places: int, rows: int, jobs: int) -> None:
         each = nodes * places // jobs
@@ -194,14 +194,14 @@ class Counted(Simulation):
         self._appended(job, epoch, seq, blobs)
 
     def clear(self) -> None:
-        """Count from here."""
+        """Reset the counts."""
         self.messages.clear()
         self.bytes.clear()
         self.commits = self.journal_bytes = 0
 
 
 def actors(nodes: int, places: int, seconds: float, jobs: int = 4) -> dict[str, Any]:
-    """Messages and commits in so many virtual seconds of full load."""
+    """Measure messages and commits over ``seconds`` virtual seconds of full load."""
     warm_s = 3 * SIMULATED_S
     rows = int(nodes * places / jobs / SIMULATED_S * (warm_s + seconds + SIMULATED_S)) + 50
     with quiet():
@@ -230,14 +230,14 @@ def actors(nodes: int, places: int, seconds: float, jobs: int = 4) -> dict[str, 
 
 
 def paper(found: dict[str, Any], given: argparse.Namespace) -> dict[str, Any]:
-    """The measured figures of most nodes, multiplied."""
+    """Compute the table from the measured figures of most nodes."""
     most = str(max(map(int, found["cortex"])))
     core, whole = found["cortex"][most], found["actors"][str(max(map(int, found["actors"])))]
     message_s, call_s = given.message_us / 1e6, given.channel_us / 1e6
     beats = whole["messages_a_call"].get(BEATS, 0.0)
     messages_a_call = whole["channel_messages_a_call"] - beats
     channel_s = call_s + messages_a_call * message_s
-    core_s = given.core_share - BEAT_LINKS / BEAT_S * message_s  # what signs of life take of each channel, at the most
+    core_s = given.core_share - BEAT_LINKS / BEAT_S * message_s  # liveness messages cost at most that
     told = {kind: n for kind, n in core["events_per_s"].items() if kind != "Passed"}
     rows = []
     for latency_s in LATENCIES_S:
@@ -268,7 +268,7 @@ def paper(found: dict[str, Any], given: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, multiply and print."""
+    """Measure, compute and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
     parser.add_argument("--nodes", default=",".join(map(str, NODES)))

@@ -1,1 +1,1 @@
-"""Calls a second with a model that answers at once, beside what else would make the calls."""
+"""Calls a second with a model that answers at once, compared with other ways to make the calls."""

@@ -1,11 +1,13 @@
-"""The least that is still durable, with a model that answers at once: ``python -m benchmarks.null.durable inline``.
+"""Least program that is still durable, with a model that answers at once: ``python -m benchmarks.null.durable
+inline``.
 
-What somebody might write by hand who wants no more than that nothing paid is lost: goals in a dictionary, a message of
-256 requests, two messages ahead of each of two branches, a pool of coroutines there, and a journal in SQLite that has
-every message's own bytes, flushed once a turn before anything is sent. No leases, budget, bounds, retries, deadlines,
-typed programs, telemetry, second branch to take over, or way back: it says what this machine leaves for them.
+Hand-written code whose only promise is that no paid reply is lost: goals in a dictionary, messages of 256 requests,
+two messages ahead of each of two branches, a pool of coroutines in each, and a SQLite journal of every message's own
+bytes, flushed once a turn before anything is sent. No leases, budget, bounds, retries, deadlines, typed programs,
+telemetry, failover or recovery. The difference to Cortex is what these cost.
 
-``inline``: one process; ``ray``: channel and branches are actors of a private Ray. uvloop, and no garbage collected.
+``inline``: one process; ``ray``: channel and branches are actors of a private Ray. Both use uvloop without garbage
+collection.
 """
 
 from __future__ import annotations
@@ -42,14 +44,14 @@ _decode = msgspec.msgpack.Decoder(list[tuple[int, bytes]]).decode
 
 
 class Goal(msgspec.Struct):
-    """One call, from its making to its answer."""
+    """Call from creation to answer."""
 
     number: int
     text: str = ""
 
 
 class Journal:
-    """A row for each message, as it is; a commit a turn."""
+    """Journal of a row for each message, with one commit a turn."""
 
     def __init__(self, path: Path) -> None:
         self._db = sqlite3.connect(path, isolation_level=None)
@@ -57,24 +59,24 @@ class Journal:
             self._db.execute(said)
 
     def commit(self, blobs: list[bytes]) -> None:
-        """Have them on disk."""
+        """Write the messages to disk."""
         self._db.execute("BEGIN")
         self._db.executemany("INSERT INTO messages VALUES (?)", [(blob,) for blob in blobs])
         self._db.execute("COMMIT")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._db.close()
 
 
 class Branch:
-    """Makes the calls of a message, as many at once as its pool has coroutines."""
+    """Executor of the calls of a message, as many at once as its pool has coroutines."""
 
     def __init__(self) -> None:
         self._model = AtOnce()
 
     async def work(self, blob: bytes) -> bytes:
-        """The message of their answers."""
+        """Return the message of the answers."""
         found: list[tuple[int, bytes]] = []
         calls = iter(_decode(blob))
         await asyncio.gather(*(self._takes(calls, found) for _ in range(POOL)))
@@ -88,7 +90,7 @@ class Branch:
 
 
 class Channel:
-    """Has all goals answered, turn by turn."""
+    """Loop that has all goals answered, turn by turn."""
 
     def __init__(self, asks: list[Ask], path: Path) -> None:
         self._journal = Journal(path)
@@ -97,7 +99,7 @@ class Channel:
         self._goals: dict[int, Goal] = {}
 
     async def run(self, calls: int) -> tuple[float, list[str]]:
-        """Seconds from the first turn to the last answer's, and the answers."""
+        """Return the seconds from the first turn to the last answer, and the answers."""
         began_s = time.perf_counter()
         sent = answered = 0
         brought: list[bytes] = []
@@ -147,7 +149,7 @@ def _no_collection() -> None:
 
 
 def inline(calls: int, folder: str) -> tuple[float, list[str]]:
-    """In one process."""
+    """Run in one process."""
     _no_collection()
 
     async def all_of_it() -> tuple[float, list[str]]:
@@ -157,16 +159,16 @@ def inline(calls: int, folder: str) -> tuple[float, list[str]]:
 
 
 def on_ray(calls: int, folder: str) -> tuple[float, list[str]]:
-    """Each an actor."""
+    """Run channel and branches as actors."""
     import ray
 
-    from benchmarks.null import durable as own  # by that name its classes are found in other processes, too
+    from benchmarks.null import durable as own  # other processes find the classes by this module's name
 
     ray.init(address="local", num_cpus=BRANCHES, include_dashboard=False, log_to_driver=False)
     try:
         branch, channel = (ray.remote(num_cpus=0)(made) for made in (own.RayBranch, own.RayChannel))
         made: Any = channel.remote([branch.remote() for _ in range(BRANCHES)], folder)
-        ray.get(made.run.remote(TOGETHER * BRANCHES, "warm-up"))  # its processes are there
+        ray.get(made.run.remote(TOGETHER * BRANCHES, "warm-up"))  # starts the processes
         took_s, found = ray.get(made.run.remote(calls, "journal"))
         return float(took_s), list(found)
     finally:
@@ -174,7 +176,7 @@ def on_ray(calls: int, folder: str) -> tuple[float, list[str]]:
 
 
 class RayBranch(Branch):
-    """``Branch``, as an actor."""
+    """Actor form of ``Branch``."""
 
     def __init__(self) -> None:
         _no_collection()
@@ -182,19 +184,19 @@ class RayBranch(Branch):
 
 
 class RayChannel:
-    """``Channel``, as an actor: a new one for each run."""
+    """Actor form of ``Channel``, new for each run."""
 
     def __init__(self, branches: list[Any], folder: str) -> None:
         _no_collection()
         self._branches, self._folder = branches, folder
 
     async def run(self, calls: int, name: str) -> tuple[float, list[str]]:
-        """``Channel.run``, its journal under that name."""
+        """Run ``Channel.run`` with a journal of this name."""
         return await Channel([branch.work.remote for branch in self._branches], Path(self._folder, name)).run(calls)
 
 
 def main() -> None:
-    """From the command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("road", choices=("inline", "ray"))
     parser.add_argument("--calls", type=int, default=100_000)

@@ -1,4 +1,4 @@
-"""A program whose calls are as small as calls can be, so that what remains is what each call costs."""
+"""Program with minimal calls, which leaves the cost that each call has."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WORD = "row "
 
 
 class Null(Program, frozen=True):
-    """So many calls, ``ahead`` of them goals at a time; the answer of each is its number again, as a number."""
+    """Program of ``calls`` calls, ``ahead`` goals at a time; the answer of each is its number."""
 
     name: ClassVar[str] = "null"
     keeps: ClassVar[bool] = False
@@ -24,21 +24,21 @@ class Null(Program, frozen=True):
 
     calls: int = 10_000
     ahead: int = 4_000
-    """The demand by which the cortex lends permits is that of goals that are there."""
+    """Open goals, which are the demand by which the scheduler lends permits."""
 
     def begin(self, k: State) -> Iterable[Any]:
-        """The first of them."""
+        """Open the first goals."""
         for number in range(min(self.ahead, self.calls)):
             yield Goal(_WORD, number)
 
     def select(self, k: State) -> Iterable[Any]:
-        """Whatever is open."""
+        """Ask every open goal."""
         for goal in k.open(_WORD):
             said = Prompt("null", (Part(Role.GOAL, prompt(goal.value)),))
             yield Ask(goal, said, output_tokens_max=OUTPUT_TOKENS_MAX)
 
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Any]:
-        """Its own number; and the goal that comes into its place."""
+        """Check that the answer is the goal's own number; open the next goal."""
         text = reply.text
         if not text.startswith(_WORD):
             raise Malformed(f"no row: {text!r:.40}")
@@ -50,4 +50,4 @@ class Null(Program, frozen=True):
             yield Goal(_WORD, goal.value + self.ahead)
 
     def answer(self, k: State) -> None:
-        """The answers are its results."""
+        """Return nothing: the answers are the results."""

@@ -1,8 +1,8 @@
-"""What people would write instead, with a model that answers at once: ``python -m benchmarks.null.peers actor``.
+"""Alternatives with a model that answers at once: ``python -m benchmarks.null.peers actor``.
 
-``actor``: one call of a Ray actor a call, two actors, so many sent ahead; ``task``: one Ray task a call; ``asyncio``:
-one task of an event loop a call, gathered. The same model, the same requests; every answer is checked. Nothing is on
-disk, nothing bounded, nothing repeated.
+``actor``: one call of a Ray actor a call, two actors, ``AHEAD`` calls sent ahead; ``task``: one Ray task a call;
+``asyncio``: one event loop task a call, gathered. All use the same model and requests, and check every answer. Nothing
+is on disk, bounded or repeated.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from benchmarks.harness.models import AtOnce
 from cortex.values.reply import Reply, text_of
 
 AHEAD = 1_000
-"""Calls that are sent before the first of them is waited for; Ray warns where many thousands wait."""
+"""Calls sent before the first is awaited; Ray warns when many thousands wait."""
 ACTORS = 2
 
 
 class Branch:
-    """What is an actor of Ray's here: the model, and nothing else."""
+    """Ray actor that holds the model and nothing else."""
 
     def __init__(self) -> None:
         self._model = AtOnce()
 
     async def ask(self, body: bytes) -> bytes:
-        """One call."""
+        """Make one call."""
         return await answered(self._model, body)
 
 
 async def answered(model: AtOnce, body: bytes) -> bytes:
-    """The reply's body."""
+    """Return the reply's body."""
     reply = await model.call(body, output_tokens_max=rows.OUTPUT_TOKENS_MAX, timeout_s=60.0)
     assert isinstance(reply, Reply)
     return reply.body
 
 
 def bodies(calls: int) -> Iterator[bytes]:
-    """The requests."""
+    """Yield the requests."""
     return (msgspec.json.encode(rows.params(number)) for number in range(calls))
 
 
 def on_ray(road: str, calls: int) -> tuple[float, list[bytes]]:
-    """Seconds from the first call to the last answer, and the answers."""
+    """Return the seconds from the first call to the last answer, and the answers, on Ray."""
     import ray
 
     ray.init(address="local", num_cpus=ACTORS, include_dashboard=False, log_to_driver=False)
@@ -62,7 +62,7 @@ def on_ray(road: str, calls: int) -> tuple[float, list[bytes]]:
         else:
             task: Any = ray.remote(_alone)
             send = lambda place, body: task.remote(body)  # noqa: E731
-        ray.get([send(place, body) for place, body in enumerate(bodies(200))])  # its processes are there
+        ray.get([send(place, body) for place, body in enumerate(bodies(200))])  # starts the processes
         began_s = time.perf_counter()
         under_way: list[Any] = []
         found: list[bytes] = []
@@ -78,17 +78,17 @@ def on_ray(road: str, calls: int) -> tuple[float, list[bytes]]:
 
 
 def _alone(body: bytes) -> bytes:
-    """One call, of a task of Ray's."""
+    """Make one call in a Ray task."""
     work = answered(AtOnce(), body)
     try:
-        work.send(None)  # it waits for nothing, so no event loop is made for it
+        work.send(None)  # the coroutine never waits, so no event loop is needed
     except StopIteration as ended:
         return ended.value  # type: ignore[no-any-return]
     raise AssertionError("the model waits")
 
 
 def in_a_loop(calls: int) -> tuple[float, list[bytes]]:
-    """The same of one event loop."""
+    """Return the seconds from the first call to the last answer, and the answers, in one event loop."""
 
     async def all_of_them() -> list[bytes]:
         model = AtOnce()
@@ -100,7 +100,7 @@ def in_a_loop(calls: int) -> tuple[float, list[bytes]]:
 
 
 def main() -> None:
-    """From the command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("road", choices=("actor", "task", "asyncio"))
     parser.add_argument("--calls", type=int, default=5_000)

@@ -1,16 +1,16 @@
-"""Calls a second where a model answers at once: ``python -m benchmarks.null --json``.
+"""Calls a second with a model that answers at once: ``python -m benchmarks.null --json``.
 
-select, lease, batch, branch, absorb, journal: what Cortex itself takes, with all its promises. ``ray`` and ``inline``
-run a program whose calls are as small as calls can be (``null_program.Null``) on a private Ray with two branches and
-in one process; ``ray_batch`` and ``inline_batch`` are `cortex batch` with the same model, which reads rows from a file,
-and writes results into one, besides. Beside them what people would write instead (``peers``): one call of a Ray actor
-a call, one Ray task a call, one asyncio task a call; and the least that is still durable (``durable``), on Ray and
-in one process. All roads take turns, each in fresh processes; medians over the rounds.
+Measures Cortex's own cost with all its promises: select, lease, batch, branch, absorb, journal. ``ray`` and ``inline``
+run a program with minimal calls (``null_program.Null``) on a private Ray with two branches and in one process;
+``ray_batch`` and ``inline_batch`` are `cortex batch` with the same model, which also reads rows from a file and writes
+results into one. Alternatives: one Ray actor call, one Ray task or one asyncio task a call (``peers``), and the least
+program that is still durable (``durable``), on Ray and in one process. All take turns, each in fresh processes;
+medians over the rounds.
 
-Ours is the real command, its journal on disk with every flush, telemetry as it is by default. The rate is the journal's
-own view: from the turn in which there were permits and something to ask, to the last turn with an answer; so no start
-counts for or against anybody. ``late`` is that of the second half of the calls, when the pool's limit has been found.
-Every call is answered once, by the journal, and each result is its own answer: else there is no figure.
+Cortex runs as the real command: journal on disk with every flush, default telemetry. The rate is the journal's view,
+from the turn in which there were permits and something to ask to the last turn with an answer, so start-up does not
+count. ``late`` is the rate of the second half of the calls, when the pool's limit has been found. Every call must be
+answered once by the journal, and each result must be its own answer; otherwise there is no figure.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ROADS = (*OURS, *PEERS)
 
 
 class Rates(msgspec.Struct):
-    """What the journal of one run says."""
+    """Rates of one run by its journal."""
 
     calls_per_s: float
     late_calls_per_s: float
@@ -52,7 +52,7 @@ class Rates(msgspec.Struct):
 
 
 def journalled(state: Path, calls: int) -> Rates:
-    """Rates of a finished job. Raises ``rows.Lost`` where a call is not answered exactly once."""
+    """Return the rates of a finished job. Raises ``rows.Lost`` where a call is not answered exactly once."""
     journal = StateFolder(str(state)).journal(JOB)
     granted_s = fed_s = 0.0
     answered: list[float] = []
@@ -78,7 +78,7 @@ def journalled(state: Path, calls: int) -> Rates:
 
 
 class Bench:
-    """One run of the benchmark, in a folder of its own."""
+    """Runs of the benchmark, in a folder of their own."""
 
     def __init__(self, folder: Path, given: argparse.Namespace) -> None:
         self._folder, self._given = folder, given
@@ -88,7 +88,7 @@ class Bench:
         self.found: dict[str, list[dict[str, Any]]] = {}
 
     def take(self, road: str) -> float:
-        """One round of one road; its rate."""
+        """Run one round of one variant; return its rate."""
         found = self._ours(road) if road in OURS else self._peer(road)
         self.found.setdefault(road, []).append(found)
         return float(found["calls_per_s"])
@@ -124,7 +124,7 @@ class Bench:
 
 
 def _numbers(output: Path) -> Any:
-    """Results of ``null_program.Null``, which has seen that each goal got its own answer, as rows."""
+    """Yield results of ``null_program.Null``, which has checked each goal's answer, as rows."""
     with output.open("rb") as lines:
         for line in lines:
             number = msgspec.json.decode(line, type=int)
@@ -132,7 +132,7 @@ def _numbers(output: Path) -> Any:
 
 
 def _ran(argv: list[str]) -> str:
-    """What a command said. Raises ``RuntimeError`` where it fails or never ends."""
+    """Return a command's output. Raises ``RuntimeError`` where the command fails or never ends."""
     ended = subprocess.run(argv, env=command.environment(), capture_output=True, text=True, timeout=LONGEST_S)
     if ended.returncode != 0:
         raise RuntimeError(f"{' '.join(argv[1:6])} ended with {ended.returncode}: {ended.stderr[-2_000:]}")
@@ -140,7 +140,7 @@ def _ran(argv: list[str]) -> str:
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
-    """All rounds. Raises ``rows.Lost`` where a call is not answered exactly once."""
+    """Run all rounds. Raises ``rows.Lost`` where a call is not answered exactly once."""
     names = given.roads.split(",")
     found: dict[str, Any] = {"benchmark": "null", "machine": figures.machine()}
     with tempfile.TemporaryDirectory(prefix="null-", dir=given.state) as folder:
@@ -172,7 +172,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """From the command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
     parser.add_argument("--calls", type=int, default=100_000)

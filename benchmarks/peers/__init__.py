@@ -1,1 +1,1 @@
-"""Cortex beside what people would use instead: see ``python -m benchmarks.peers --help``."""
+"""Comparison of Cortex with alternatives: see ``python -m benchmarks.peers --help``."""

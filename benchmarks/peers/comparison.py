@@ -1,13 +1,12 @@
-"""Cortex beside what people would use instead, in one run: ``python -m benchmarks.peers --json``.
+"""Comparison of Cortex with alternatives in one run: ``python -m benchmarks.peers --json``.
 
-Each peer is installed from PyPI into an environment of its own (`environments.toml`, kept in a cache folder) and runs
-a script of its own (`scripts/`): N different questions to the server of the benchmarks, 20 ms an answer (``http``),
-and the same with a model that answers at once (``null``). Peers and Cortex take turns, each in a fresh process; medians
-over the rounds. ``http`` is the server's own view, from the first request to the last answer; ``null`` is from the
-first question to the last answer that the caller has; starts count for nobody. The server counts that nothing is asked
-twice, the script that each call has its own answer; a slow peer is given fewer calls. ``--kill`` has those that keep
-something killed with SIGKILL half way, started again, and what they ask a second time counted. What cannot run is told,
-and has no figure.
+Each peer is installed from PyPI into its own environment (`environments.toml`, kept in a cache folder) and runs its
+own script (`scripts/`): N different questions to the benchmarks' server at 20 ms an answer (``http``), and the same
+with a model that answers at once (``null``). Peers and Cortex take turns, each in a fresh process; medians over the
+rounds. ``http`` is the server's view, from the first request to the last answer; ``null`` is from the first question
+to the last answer that the caller has; start-up does not count. The server checks that nothing is asked twice, the
+script that each call has its own answer. Slow peers are given fewer calls. ``--kill`` kills peers that keep something
+with SIGKILL half way, starts them again and counts repeated calls. A peer that cannot run is named and has no figure.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from benchmarks.peers.known import PEERS, Peer
 
 WORKS = ("http", "null")
 LEAST = 300
-"""`--share` leaves so many: the first calls are all asked at once, and are no rate."""
+"""Least number of calls that `--share` leaves: the first calls are all asked at once and give no rate."""
 AIMS = {
     "asyncio: at least 2.5 times one process with messages.create on aiohttp": ("asyncio", 2.5),
     "DBOS: at least 10 times a durable peer": ("dbos", 10.0),
@@ -36,7 +35,7 @@ AIMS = {
 
 
 def installed(names: Iterable[str], json_only: bool) -> tuple[dict[str, Path], dict[str, str]]:
-    """The Python of each environment, and why there is none."""
+    """Return the Python of each environment, and the reasons for missing ones."""
     pythons: dict[str, Path] = {}
     missing: dict[str, str] = {}
     for name in dict.fromkeys(names):
@@ -49,7 +48,7 @@ def installed(names: Iterable[str], json_only: bool) -> tuple[dict[str, Path], d
 
 
 class Table:
-    """What was found so far, a row a peer."""
+    """Results so far, a row a peer."""
 
     def __init__(self, peers: Iterable[Peer]) -> None:
         self.rows: dict[str, dict[str, Any]] = {}
@@ -57,7 +56,7 @@ class Table:
             self.rows[peer.name] = {"durable": peer.durable, **{work: {"rounds": []} for work in peer.works}}
 
     def ran(self, peer: Peer, work: str, calls: int, rate: float, cpu_us: float) -> None:
-        """One more round."""
+        """Add a round."""
         row = self.rows[peer.name][work]
         row["calls"] = calls
         row["rounds"].append(rate)
@@ -65,15 +64,15 @@ class Table:
         row.setdefault("loads_1min", []).append(round(os.getloadavg()[0], 1))
 
     def failed(self, peer: Peer, work: str, why: str) -> None:
-        """A road that failed once has no figure, whatever it did before."""
+        """Record a failure: a peer that failed once has no figure, whatever its other rounds gave."""
         self.rows[peer.name][work] = {"not_run": why}
 
     def runs(self, peer: Peer, work: str) -> bool:
-        """It has not failed, and can do this work."""
+        """Return whether the peer supports this work and has not failed."""
         return "rounds" in self.rows[peer.name].get(work, {})
 
     def close(self, ours: tuple[str, ...] = ("inline", "local")) -> dict[str, Any]:
-        """Medians, and how many times a peer's rate ours is."""
+        """Return medians, and our rate as a multiple of each peer's."""
         for row in self.rows.values():
             for work in WORKS:
                 if row.get(work, {}).get("rounds"):
@@ -91,7 +90,7 @@ class Table:
 
 
 def aims(found: dict[str, Any]) -> dict[str, Any]:
-    """What was to be reached over HTTP, and what was."""
+    """Return the goals over HTTP and the values reached."""
     told = {}
     for sentence, (peer, least) in AIMS.items():
         row = found.get(peer, {}).get("http", {})
@@ -102,7 +101,7 @@ def aims(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
-    """All rounds of all peers."""
+    """Run all rounds of all peers."""
     names = given.peers.split(",") if given.peers else list(PEERS)
     peers = [PEERS[name] for name in names]
     pythons, missing = installed((peer.environment for peer in peers if peer.environment), given.json)
@@ -142,7 +141,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """From the command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
     parser.add_argument("--rounds", type=int, default=3)

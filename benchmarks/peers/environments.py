@@ -1,4 +1,4 @@
-"""An environment of its own for each peer, made from PyPI on first use and kept."""
+"""Virtual environment of each peer, created from PyPI on first use and kept."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from typing import Any
 import msgspec
 
 FOLDER = "CORTEX_BENCHMARK_PEERS"
-"""Names another folder to keep them in."""
+"""Variable that names another folder for the environments."""
 INSTALL_S = 900
 _PINS = Path(__file__).with_name("environments.toml")
 
 
 class NotInstalled(Exception):
-    """Why a peer has no environment, in one line."""
+    """Error: reason why a peer has no environment, in one line."""
 
 
 def pins() -> dict[str, list[str]]:
-    """What each environment holds."""
+    """Return the requirements of each environment."""
     return {name: list(kept["requires"]) for name, kept in tomllib.loads(_PINS.read_text()).items()}
 
 
 def folder() -> Path:
-    """Where they are kept."""
+    """Return the folder of the environments."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cortex-benchmarks" / "peers"
     return Path(os.environ.get(FOLDER, cache)).absolute()
 
 
 def python(name: str) -> Path:
-    """The Python of an environment, which is made where there is none. Raises ``NotInstalled``."""
+    """Return the Python of an environment, created if missing. Raises ``NotInstalled``."""
     requires = pins()[name]
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     told = hashlib.sha256("\n".join((version, *requires)).encode()).hexdigest()[:10]
@@ -53,7 +53,7 @@ def python(name: str) -> Path:
 
 
 def versions(found: Path) -> dict[str, str]:
-    """Every package that an environment holds, as it is and not as it was asked for."""
+    """Return the installed version of every package of an environment."""
     listed = _run([str(found), "-m", "pip", "list", "--format=json", "--disable-pip-version-check"]).stdout
     rows: list[dict[str, Any]] = msgspec.json.decode(listed)
     return {row["name"]: row["version"] for row in rows}

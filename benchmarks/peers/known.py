@@ -1,4 +1,4 @@
-"""The peers: which environment and script, how many calls, and what they keep of a run."""
+"""Peers: environment, script, number of calls, and state kept of a run."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from benchmarks.harness.server import CALLS_MAX
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """One row of the table."""
+    """Row of the table."""
 
     name: str
     works: dict[str, int]
-    """Calls of a run by work; fewer for a slow one. One that is not there it cannot do."""
+    """Calls of a run by work, fewer for a slow peer. A missing work is not supported."""
     environment: str = ""
-    """Empty: it runs in ours."""
+    """Name of the environment; empty: runs in ours."""
     road: str = ""
     variant: str = ""
     durable: str = "nothing"
-    """What it says that it keeps: nothing, steps (of a program written as such), all. ``--kill`` counts."""
+    """State that the peer claims to keep: nothing, steps (of a program written as such), all. ``--kill`` measures."""
     keeps: bool = False
     kill_calls: int = 0
     at_once_max: int = CALLS_MAX
-    """Calls at once of a peer so slow that more would be all that it is given."""
+    """Bound on calls at once for a peer so slow that more would be its whole run."""
 
     @property
     def processes_seen(self) -> bool:
-        """All that it does is done by processes whose CPU can be told."""
+        """Return whether the CPU of all processes at work can be measured."""
         return self.environment not in ("ray", "dask", "prefect") and self.name not in ("local", "dbos_postgres")
 
 

@@ -1,6 +1,6 @@
-"""`cortex.batch` with a model that answers at once, in this process: what a peer's road does for ``--work null``.
+"""`cortex.batch` with a model that answers at once, in this process: Cortex's program for ``--work null``.
 
-Timed from the first question that the model gets to the last row that the caller has, the journal on disk and closed.
+Timed from the model's first question to the caller's last row, with the journal on disk and closed.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ DIGITS = 6
 
 
 class Instant:
-    """Says the row's number again, at once."""
+    """Model that repeats the row's number at once."""
 
     endpoint, rate = "instant", None
     first_s = cpu_s = 0.0
-    """When it was asked first, and what this process had used of a core by then."""
+    """Time of the first question, and CPU seconds of this process by then."""
 
     async def call(
         self, body: bytes, *, output_tokens_max: int, timeout_s: float, progress: Callable[[int], None] | None = None
     ) -> Reply:
-        """The answer."""
+        """Return the answer."""
         if not self.first_s:
             self.first_s, self.cpu_s = time.perf_counter(), time.process_time()
         start = body.index(MARK)
@@ -40,15 +40,15 @@ class Instant:
         )
 
     async def count_tokens(self, body: bytes) -> int | None:
-        """It is not asked."""
+        """Return None: the count is not needed."""
         return None
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
 def main() -> None:
-    """All rows, from the command line."""
+    """Run all rows from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, required=True)
     parser.add_argument("--at-once", type=int, required=True)

@@ -1,4 +1,4 @@
-"""The table of `benchmarks.peers` as a picture, PNG and SVG. Needs matplotlib, of the extra ``claims``."""
+"""Plot of the table of `benchmarks.peers`, PNG and SVG. Needs matplotlib, of the extra ``claims``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ TITLES = {"http": "Over HTTP, {delay_ms:g} ms an answer", "null": "A model that 
 
 
 def saved(folder: Path, found: dict[str, Any]) -> list[str]:
-    """The files. Raises ``ModuleNotFoundError`` without matplotlib."""
+    """Draw and save; return the files. Raises ``ModuleNotFoundError`` without matplotlib."""
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "peers"  # the same figures make the same file
+    matplotlib.rcParams["svg.hashsalt"] = "peers"  # equal figures give equal files
     from matplotlib import pyplot
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""One run of one peer, or of Cortex: its calls a second, and what it asks again after a kill -9."""
+"""Run of one peer, or of Cortex: calls a second, and calls repeated after a kill -9."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from benchmarks.peers.known import Peer
 
 RUN_S = 300
 ROUNDS_OF_CALLS = 3
-"""Least calls of a run, in those that are made at once."""
+"""Least calls of a run, as a multiple of the calls at once."""
 SCRIPTS = Path(__file__).with_name("scripts")
 
 
 class Failed(Exception):
-    """Why a run has no figure, in one line."""
+    """Error: reason why a run has no figure, in one line."""
 
 
 class Bench:
-    """Runs, one after another, each with a state folder of its own."""
+    """Runs, one after another, each with its own state folder."""
 
     def __init__(
         self, folder: Path, server: RunningServer, pythons: Mapping[str, Path], at_once: int, concurrency: int
@@ -43,9 +43,9 @@ class Bench:
         self._runs = 0
 
     def measured(self, peer: Peer, work: str, calls: int) -> tuple[float, float]:
-        """Calls a second, and CPU a call in µs (0 where it has more processes than can be seen).
+        """Return calls a second and CPU a call in µs (0 where not all processes can be seen).
 
-        That of ours has its start in it. Raises ``Failed``, and ``rows.Lost`` where one of ours loses a call.
+        Our CPU includes start-up. Raises ``Failed``, and ``rows.Lost`` where Cortex loses a call.
         """
         if calls < ROUNDS_OF_CALLS * self._at_once_of(peer):
             raise Failed(
@@ -73,8 +73,8 @@ class Bench:
         return counts.calls_per_s, cpu_us
 
     def killed(self, peer: Peer, calls: int) -> dict[str, Any]:
-        """Kill it with SIGKILL when half of the calls have come, start it again: what the server saw in all. Raises
-        ``rows.Lost`` where one of ours lost a result, or doubled one; a peer's script looks at its own."""
+        """Kill with SIGKILL when half of the calls have come and start again; return the server's counts. Raises
+        ``rows.Lost`` where Cortex lost or doubled a result; a peer's script checks its own."""
         state = self._state(peer)
         self._server.reset()
         argv = self._argv(peer, "http", calls, state)
@@ -88,7 +88,7 @@ class Bench:
             time.sleep(0.002)
         os.killpg(first.pid, signal.SIGKILL)
         first.wait()
-        time.sleep(0.1)  # answers that are on their way reach nobody
+        time.sleep(0.1)  # answers in transit reach nobody
         seen = self._server.counts().requests
         try:
             self._answered(peer, argv, calls, state)
@@ -109,7 +109,7 @@ class Bench:
 
     @staticmethod
     def _cwd(peer: Peer, state: Path) -> Path | None:
-        return state if peer.environment else None  # a peer finds nothing of ours; ours is found where this runs
+        return state if peer.environment else None  # a peer must not find our modules
 
     def _argv(self, peer: Peer, work: str, calls: int, state: Path) -> list[str]:
         shape = ["--calls", str(calls), "--state", str(state)]
@@ -125,7 +125,7 @@ class Bench:
         return [str(self._pythons[peer.environment]), str(SCRIPTS / f"{peer.road}.py"), *shape, *how, *more]
 
     def _answered(self, peer: Peer, argv: list[str], calls: int, state: Path) -> dict[str, Any]:
-        """Run it to its end; what it says of itself, on the last line that it prints."""
+        """Run to the end; return the object on the last line of output."""
         errors = state / "stderr"
         with errors.open("w") as told:
             running = subprocess.Popen(
@@ -136,7 +136,7 @@ class Bench:
                 said, _ = running.communicate(timeout=RUN_S)
             except subprocess.TimeoutExpired:
                 raise Failed(f"not through after {RUN_S} s") from None
-            finally:  # it is a session of its own, and would outlive this one where that is interrupted
+            finally:  # a session of its own would outlive an interrupted benchmark
                 if running.poll() is None:
                     os.killpg(running.pid, signal.SIGKILL)
                     running.communicate()
@@ -153,11 +153,11 @@ _SILENT: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEV
 
 
 def _cpu_s() -> float:
-    """Of all processes that ended and were waited for."""
+    """Return the CPU seconds of all processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def _environment() -> dict[str, str]:
-    """As for ours, and nothing of ours on a peer's path."""
+    """Return our environment without our modules on the path."""
     return {**command.environment(), "PYTHONPATH": "", "PYTHONUNBUFFERED": "1"}

@@ -1,12 +1,12 @@
 """Bytecodes of a call of ``null`` by line: ``python -m benchmarks.profile.bytecodes``; ``--lines 8``: line by line.
 
-Bytecodes of ours, counted one by one, not timed: the same on every machine of one Python, where a profiler that looks
-so many times a second has too few looks for a function of a microsecond. Half of a call's machine instructions are
-those of the interpreter's loop, some thirty for each bytecode; the other half are in what they call, and not counted.
+Bytecodes of our code are counted, not sampled: counts are equal on every machine of one Python, while a sampling
+profiler has too few samples for a function of a microsecond. Half of a call's machine instructions are the
+interpreter's loop, some thirty for each bytecode; the other half are in called C code and not counted.
 
-The program of ``null`` runs inline, in virtual time, once with so many calls and once with twice as many; what is told
-is the difference, so start and end fall out. Tracing costs ten times the run itself. From Python 3.12 on the first call
-of each function is not seen.
+The program of ``null`` runs inline in virtual time, with a number of calls and with twice that number; the difference
+is reported, so start and end cancel. Tracing costs ten times the run itself. From Python 3.12 on the first call of
+each function is not seen.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from tests.edge.virtual import virtually
 CALLS = 4_000
 FUNCTIONS = 40
 LEAST = 0.5
-"""Bytecodes a call: lines below this are not told."""
+"""Bytecodes a call below which a line is not reported."""
 
 _TOLD = tuple(f"{profile_parts.ROOT}/{name}/" for name in (*profile_parts.OWN, "benchmarks"))
 
 Place = tuple[str, str, int]
-"""File, from the root of the checkout; function; line."""
+"""Position: file relative to the checkout, function, line."""
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def traced(found: Counter[Place], _work: counting.Work) -> Iterator[None]:
 
 
 def counted(calls: int) -> Counter[Place]:
-    """The bytecodes of a run with so many calls. Raises ``rows.Lost`` where one is not answered."""
+    """Return the bytecodes of a run of ``calls`` calls. Raises ``rows.Lost`` where a call is not answered."""
     found: Counter[Place] = Counter()
     with tempfile.TemporaryDirectory(prefix="bytecodes-") as folder:
         order = JobSpec(
@@ -91,14 +91,14 @@ def counted(calls: int) -> Counter[Place]:
 
 
 def a_call(calls: int) -> dict[Place, float]:
-    """Bytecodes a call, by line."""
+    """Return bytecodes a call, by line."""
     first, second = counted(calls), counted(2 * calls)
     second.subtract(first)
     return {place: count / calls for place, count in second.items() if count > 0}
 
 
 def by_function(found: dict[Place, float]) -> Counter[tuple[str, str]]:
-    """The same by function."""
+    """Return bytecodes a call, by function."""
     functions: Counter[tuple[str, str]] = Counter()
     for (file, function, _), count in found.items():
         functions[file, function] += count  # type: ignore[assignment]
@@ -106,7 +106,7 @@ def by_function(found: dict[Place, float]) -> Counter[tuple[str, str]]:
 
 
 def table(found: dict[Place, float], lines: int) -> Iterator[str]:
-    """What is told, line by line of the first ``lines`` functions."""
+    """Yield the report, line by line for the first ``lines`` functions."""
     functions = by_function(found)
     yield f"{sum(functions.values()):8.1f} bytecodes a call"
     for at, ((file, function), count) in enumerate(functions.most_common(FUNCTIONS)):
@@ -117,7 +117,7 @@ def table(found: dict[Place, float], lines: int) -> Iterator[str]:
 
 
 def main() -> None:
-    """From the command line."""
+    """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
     parser.add_argument("--calls", type=int, default=CALLS)

@@ -1,16 +1,16 @@
-"""Where the time goes: ``python -m benchmarks.profile null --out FOLDER``; needs the extra ``profile``.
+"""CPU time by part of the code: ``python -m benchmarks.profile null --out FOLDER``; needs the extra ``profile``.
 
 ``null``: calls that are answered at once, as in ``benchmarks.null``; ``http``: `cortex batch` over real HTTP, 20 ms an
-answer; ``latency``: one call after another, each made when the one before is absorbed. py-spy looks at the real command
-so many times a second, from outside, twice: once for a flame graph, once for the table. On a private Ray (``--cluster
-local``) the channel and each branch are looked at, from when they are there to their end.
+answer; ``latency``: one call after another, each made when the one before is absorbed. py-spy samples the real command
+from outside, twice: once for a flame graph, once for the table. On a private Ray (``--cluster local``) the channel and
+each branch are sampled from their start to their end.
 
-A look counts for the deepest function of ours on the stack, and so for the part that its file is (``parts``): what a
-library does is on account of who asked it, and what an event loop does by itself is its own. Shares become microseconds
-a call by the CPU time that the process took between the first call and the last; for ``latency``, where nothing is done
-side by side, by the time that passed. A commit that waits for its disk is seen as busy, so ``journal`` has its waiting
-in it; and so is a thread that waits inside Ray or uvloop, now and then: on Ray ``event loop`` is at most that. What is
-imported, and what runs before and after, is left out by its functions, not by its time.
+A sample counts for the deepest function of ours on the stack, and so for the part of its file
+(``harness.profile_parts``): a library's work counts for its caller, an event loop's own work for the loop. Shares
+become microseconds a call by the CPU time that the process used between the first call and the last; for ``latency``,
+where nothing runs side by side, by elapsed time. A commit that waits for its disk counts as busy, so ``journal``
+includes waiting; so does a thread that waits inside Ray or uvloop now and then: on Ray ``event loop`` is an upper
+bound. Imports, start and end are excluded by their functions, not by time.
 """
 
 from __future__ import annotations
@@ -36,46 +36,46 @@ from benchmarks.null.throughput import JOB, journalled
 
 RATE_HZ = 200
 ATTACHED_HZ = 100
-"""Where several processes are looked at."""
+"""Samples a second where several processes are sampled."""
 TOP = 12
 LONGEST_S = 600.0
 GONE_S = 10.0
-"""A py-spy has ended so long after the process that it looks at."""
+"""Seconds for a py-spy to end after the process that it samples."""
 CALLS = {"null": 100_000, "http": 20_000, "latency": 3_000}
 _FRAME = re.compile(r"^(.*) \((.+?)(?::\d+)?\)$")
 _START = frozenset(
     "_find_and_load _load_unlocked exec_module _compile_bytecode start_runtime fingerprint check".split()
 )
-"""What stands on every stack of an import, of a start, of the check of an input."""
+"""Functions on every stack of an import, of a start, of the check of an input."""
 
 _WAITING = frozenset({"wait", "select", "poll", "epoll", "accept", "readinto", "sleep", "_worker"})
-"""At the end of a stack that only looks busy."""
+"""Deepest functions of stacks that only look busy."""
 _LOOPS = frozenset({"run", "run_until_complete", "run_forever", "_run_once", "main_loop"})
-"""What turns an event loop: asyncio's, uvloop's and Ray's."""
+"""Functions that run an event loop: asyncio's, uvloop's and Ray's."""
 _BOX = re.compile(r"<g><title>[^<]*? samples, ([0-9.]+)%\)</title>.*?</g>", re.DOTALL)
 _TITLE = re.compile(r'(<text id="title"[^>]*>).*?(</text>)', re.DOTALL)
 WIDTHS_MIN = (0.15, 0.3, 0.6, 1.2)
-"""Of the whole, in percent."""
+"""Least widths of a box in a flame graph, in percent of the whole, tried in this order."""
 GRAPH_BYTES_MAX = 290_000
 
 
 class Refused(RuntimeError):
-    """py-spy may not look, or is not there. One line."""
+    """Error, in one line: py-spy is missing or may not sample other processes."""
 
 
 class Profile(msgspec.Struct):
-    """What was seen of one process. ``us``, ``parts`` and ``top``: microseconds a call."""
+    """Samples of one process. ``us``, ``parts`` and ``top``: microseconds a call."""
 
     looks: int
     us: float
     cpu_us: float
-    """Of CPU; the same where ``us`` is no time that passed."""
+    """Microseconds of CPU a call; equal to ``us`` unless that is elapsed time."""
     parts: dict[str, float]
     top: dict[str, float]
 
 
 def frames(stack: str) -> Iterator[tuple[str, str]]:
-    """(function, file) of each frame, the deepest first."""
+    """Yield (function, file) of each frame, the deepest first."""
     for frame in reversed(stack.split(";")):
         if found := _FRAME.match(frame):
             yield found[1], found[2]
@@ -86,8 +86,8 @@ def _ours(file: str) -> bool:
 
 
 def owner(stack: list[tuple[str, str]]) -> tuple[str, str]:
-    """The part that a look counts for, and the function, by name: the deepest of ours. Below an event loop's own run
-    there is nothing of ours but what began it."""
+    """Return the part that a sample counts for, and the function's name: the deepest of ours. Below an event loop's
+    run stands only the code that started the loop."""
     for function, file in stack:
         if _ours(file):
             return profile_parts.part(file), f"{profile_parts.own(file) or 'benchmark'}: {function}"
@@ -98,7 +98,7 @@ def owner(stack: list[tuple[str, str]]) -> tuple[str, str]:
 
 
 def read(raw: str, us: float, cpu_us: float = 0.0) -> Profile:
-    """What collapsed stacks say. ``us``: what the process took for a call."""
+    """Return the profile of collapsed stacks. ``us``: microseconds of the process for a call."""
     by_part: Counter[str] = Counter()
     by_function: Counter[str] = Counter()
     for line in raw.splitlines():
@@ -123,7 +123,7 @@ def read(raw: str, us: float, cpu_us: float = 0.0) -> Profile:
 
 
 def spy() -> str:
-    """Where py-spy is. Raises ``Refused``."""
+    """Return the path of py-spy. Raises ``Refused``."""
     beside = Path(sys.executable).with_name("py-spy")
     found = str(beside) if beside.exists() else shutil.which("py-spy")
     if not found:
@@ -132,13 +132,13 @@ def spy() -> str:
 
 
 def recording(out: Path, form: str, rate: int, *what: str) -> list[str]:
-    """The command that looks."""
+    """Return the command that samples."""
     how = ["--function"] if form == "flamegraph" else ["--full-filenames"]
     return [spy(), "record", "--format", form, "--output", str(out), "--rate", str(rate), *how, *what]
 
 
 def see_ended(ended: subprocess.CompletedProcess[str]) -> str:
-    """What it said. Raises ``Refused`` where py-spy may not look, ``RuntimeError`` where the command failed."""
+    """Return the output. Raises ``Refused`` where py-spy may not sample, ``RuntimeError`` where the command failed."""
     for line in ended.stderr.splitlines():
         if "ermission denied" in line or "not permitted" in line:
             raise Refused(f"py-spy may not look at other processes here ({line.strip()}): run as root, or allow ptrace")
@@ -148,7 +148,7 @@ def see_ended(ended: subprocess.CompletedProcess[str]) -> str:
 
 
 class Target:
-    """One of the three roads, as a command."""
+    """Command of one of the three kinds of work."""
 
     def __init__(self, name: str, calls: int, cluster: str, folder: Path) -> None:
         self.name, self.calls, self.cluster, self._folder = name, calls, cluster, folder
@@ -156,7 +156,7 @@ class Target:
         self.state = folder
 
     def argv(self, url: str) -> list[str]:
-        """The next run of it, in a state folder of its own."""
+        """Return the command of the next run, in its own state folder."""
         self._runs += 1
         self.state = self._folder / f"state-{self._runs}"
         where = ["-o", str(self._folder / f"out-{self._runs}.jsonl"), "--state", str(self.state), "--job", JOB]
@@ -174,7 +174,7 @@ class Target:
         return [sys.executable, "-m", *what, *where]
 
     def checked(self, said: str) -> None:
-        """Raises ``rows.Lost`` where a call is not answered."""
+        """Check that every call is answered. Raises ``rows.Lost``."""
         summary = msgspec.json.decode(next(line for line in said.splitlines()[::-1] if line.startswith("{")))
         told = (summary["outcome"], summary["rows_succeeded"], summary["attempts"])
         if told != ("complete", self.calls, self.calls):
@@ -182,8 +182,8 @@ class Target:
 
 
 def trimmed(graph: Path) -> None:
-    """Leave out of a flame graph what is too narrow to be read, and as much more as makes it too large a file. Its
-    title is its name: py-spy's is a command line, with paths of the machine."""
+    """Remove boxes from a flame graph that are too narrow to read, and more until the file is small enough. The title
+    becomes the file's name: py-spy's is a command line with paths of the machine."""
     text = _TITLE.sub(lambda found: f"{found[1]}{graph.stem}{found[2]}", graph.read_text())
     for width in WIDTHS_MIN:
         text = _BOX.sub(lambda found: found[0] if float(found[1]) >= width else "", text)  # noqa: B023
@@ -193,7 +193,7 @@ def trimmed(graph: Path) -> None:
 
 
 def inline(target: Target, url: str, out: Path, raws: Path) -> dict[str, Profile]:
-    """Both looks at a run in one process."""
+    """Sample a run in one process twice."""
     graph, raw = out / f"{target.name}-inline.svg", raws / f"{target.name}-inline.raw"
     for path, form in ((graph, "flamegraph"), (raw, "raw")):
         with processes.Cpu() as cpu:
@@ -210,7 +210,7 @@ def inline(target: Target, url: str, out: Path, raws: Path) -> dict[str, Profile
 
 
 def on_ray(target: Target, url: str, out: Path, raws: Path) -> dict[str, Profile]:
-    """Both looks at the actors of a private Ray. What the branches took stands together."""
+    """Sample the actors of a private Ray twice. The branches' values are added."""
     for _, graph in attached(target, url, out, "flamegraph"):
         trimmed(graph)
     with processes.Cpu() as cpu:
@@ -224,7 +224,7 @@ def on_ray(target: Target, url: str, out: Path, raws: Path) -> dict[str, Profile
 
 
 def attached(target: Target, url: str, out: Path, form: str) -> list[tuple[str, Path]]:
-    """Run it with a py-spy beside each actor; where each has written, by the actor's class."""
+    """Run with a py-spy for each actor; return the output files by the actor's class."""
     piped: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     running = subprocess.Popen(target.argv(url), env=command.environment(), **piped)
     spies: dict[int, tuple[str, Path, subprocess.Popen[str]]] = {}
@@ -254,8 +254,8 @@ def attached(target: Target, url: str, out: Path, form: str) -> list[tuple[str, 
 
 
 def _told(spy_: subprocess.Popen[str]) -> tuple[str, str]:
-    """What a py-spy said at its end. It goes on now and then, though the actor that it looked at is gone; an interrupt
-    has it write what it has seen."""
+    """Return the final output of a py-spy. Sometimes py-spy continues though its actor is gone; an interrupt makes it
+    write its samples."""
     try:
         return spy_.communicate(timeout=GONE_S)
     except subprocess.TimeoutExpired:
@@ -264,7 +264,7 @@ def _told(spy_: subprocess.Popen[str]) -> tuple[str, str]:
 
 
 def table(name: str, found: Profile) -> str:
-    """For whoever reads."""
+    """Return a table for people."""
     lines = [f"{name}: {found.us} us a call, {found.cpu_us} of CPU, {found.looks:,} looks"]
     lines += [f"  {part:20}{us:9.2f}{us / found.us:7.0%}" for part, us in found.parts.items() if us >= 0.05]
     lines += ["  of it"] + [f"    {us:7.2f}  {function}" for function, us in found.top.items()]
@@ -272,7 +272,7 @@ def table(name: str, found: Profile) -> str:
 
 
 def main() -> None:
-    """From the command line. Exit code 2: py-spy may not look."""
+    """Run from the command line. Exit code 2: py-spy may not sample."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("road", choices=sorted(CALLS))
     parser.add_argument("--out", default="benchmarks/profiles", help="a folder for flame graph and JSON")

@@ -1,17 +1,16 @@
-"""Whether the same calls take more work than they did: ``python -m benchmarks.quick``; ``--keep`` keeps what is now.
+"""Regression guard for the work of equal calls: ``python -m benchmarks.quick``; ``--keep`` stores the present counts.
 
-Nothing is timed that is judged: commits, messages, bytes and calls of Python functions are counted for 10,000 calls,
-and are the same on every machine (``harness.counting``). A figure that is more than 10 % above the one that is kept
-in ``quick.json`` fails; one that is as much below it says that less could be kept. Messages that differ by less than
-one in a thousand calls are not judged, nor is the count of all functions where Python is another one: only that of our
-own.
+No timed value is judged. Commits, messages, bytes and calls of Python functions are counted for 10,000 calls and are
+equal on every machine (``harness.counting``). A figure more than 10 % above the stored one in ``quick.json`` fails; a
+figure 10 % below is reported. Differences of less than one message in a thousand calls are not judged. With another
+Python version only functions of ours are judged, not the count of all functions.
 
 - ``batch``: `cortex batch`, inline, a model that answers at once;
 - ``branches``: the same with two branches and the bytes that travel between processes on Ray;
 - ``hanoi``: a chain of steps, three votes each, one after the other;
-- ``http``: the client road of a branch, a request over real HTTP.
+- ``http``: the client of a branch, a request over real HTTP.
 
-Beside them, not judged: how much longer than a bare loop each takes in CPU, in pairs that take turns.
+Also reported, not judged: CPU of each as a multiple of a bare loop's, in pairs that take turns.
 """
 
 from __future__ import annotations
@@ -33,9 +32,10 @@ KEPT = Path(__file__).with_name("quick.json")
 PER = 10_000
 MORE_MAX = 0.10
 LEAST = PER / 1_000
-"""Messages by so few more are not judged, of which some come with time; nor functions, to tell where they grew."""
+"""Difference in messages that is not judged, since some come with time; also the least growth of functions to report
+by part."""
 NAMED_LEAST = PER / 1_000
-"""Messages of a kind that is rarer stand together with others of that kind."""
+"""Least count of a kind of message with its own line; rarer kinds are added up."""
 MESSAGES = "messages: "
 OTHERS = MESSAGES + "others"
 ALL_FUNCTIONS = "functions"
@@ -46,19 +46,19 @@ CASES: dict[str, tuple[Callable[[int], Work], int, int, int]] = {
     "hanoi": (counting.hanoi, 3, 7, 10),
     "http": (counting.http, 200, 1_000, 6_000),
 }
-"""A road; how much of it warms up, and two amounts whose difference is counted."""
+"""Counting function of a case, its warm-up size, and two sizes whose difference is counted."""
 
 
 class Case(msgspec.Struct):
-    """What one road takes for 10,000 calls."""
+    """Figures of one case for 10,000 calls."""
 
     figures: Figures
     functions_by_part: Figures
-    """To tell where it grew; not judged."""
+    """Function calls by part, to locate growth; not judged."""
 
 
 class Kept(msgspec.Struct):
-    """What is compared with."""
+    """Stored figures."""
 
     python: str
     per_calls: int
@@ -66,7 +66,7 @@ class Kept(msgspec.Struct):
 
 
 class Line(msgspec.Struct):
-    """One figure beside the one that is kept. ``verdict``: ``more``, ``less`` or empty."""
+    """Figure beside its stored value. ``verdict``: ``more``, ``less`` or empty."""
 
     name: str
     kept: float
@@ -75,7 +75,7 @@ class Line(msgspec.Struct):
 
     @property
     def change(self) -> float:
-        """As a share of what is kept."""
+        """Return the change as a share of the stored value."""
         return self.now / self.kept - 1 if self.kept else float("inf") if self.now else 0.0
 
     def __str__(self) -> str:
@@ -85,12 +85,12 @@ class Line(msgspec.Struct):
 
 
 def python() -> str:
-    """The version whose standard library is counted along."""
+    """Return the Python version, whose standard library is counted too."""
     return "{}.{}".format(*sys.version_info)
 
 
 def case(name: str) -> Case:
-    """Count one road."""
+    """Count one case."""
     road, warm, few, many = CASES[name]
     road(warm)
     work = road(many).less(road(few))
@@ -98,7 +98,7 @@ def case(name: str) -> Case:
 
 
 def _summed(now: Mapping[str, float], named: Sequence[str]) -> Figures:
-    """Messages of kinds that have no name here, under one."""
+    """Return the figures with messages of unnamed kinds added up."""
     found: Figures = {}
     for name, count in now.items():
         rare = name.startswith(MESSAGES) and name not in named
@@ -108,7 +108,7 @@ def _summed(now: Mapping[str, float], named: Sequence[str]) -> Figures:
 
 
 def kept_of(cases: Mapping[str, Case]) -> Kept:
-    """What is to be kept of these."""
+    """Return the figures to store."""
     found = {}
     for name, each in cases.items():
         named = [key for key, count in each.figures.items() if count >= NAMED_LEAST]
@@ -117,7 +117,7 @@ def kept_of(cases: Mapping[str, Case]) -> Kept:
 
 
 def compared(name: str, now: Figures, kept: Figures, judged: Callable[[str], bool] = lambda figure: True) -> list[Line]:
-    """Every figure of a road beside the one that is kept."""
+    """Return every figure of a case beside its stored value."""
     lines = []
     now = _summed(now, list(kept))
     for figure in {**kept, **now}:
@@ -133,14 +133,14 @@ def compared(name: str, now: Figures, kept: Figures, judged: Callable[[str], boo
 
 
 def grown(now: Figures, kept: Figures) -> str:
-    """Where more functions are called than were, in words."""
+    """Return the parts in which more functions are called than stored, as text."""
     more = {part: count - kept.get(part, 0.0) for part, count in now.items()}
     worst = sorted(((by, part) for part, by in more.items() if by > LEAST), reverse=True)[:5]
     return ", ".join(f"{part} +{by:,.0f}" for by, part in worst)
 
 
 def verdict(cases: Mapping[str, Case], kept: Kept, say: Callable[[str], None]) -> dict[str, Any]:
-    """Compare all of them and tell; what came of it, as JSON has it."""
+    """Compare and print all cases; return the verdict as JSON data."""
     same = kept.python == python()
     found: dict[str, Any] = {"more": [], "less": []}
     say(f"{'for 10,000 calls':38}{'kept':>14}{'now':>14}{'change':>9}")
@@ -162,14 +162,14 @@ def verdict(cases: Mapping[str, Case], kept: Kept, say: Callable[[str], None]) -
 
 
 def _as_one_seed() -> None:
-    """Begin again where the order in sets would differ from run to run."""
+    """Restart with a fixed hash seed, so that the order in sets is the same in each run."""
     if os.environ.get("PYTHONHASHSEED") != "0":
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "benchmarks.quick", *sys.argv[1:]])
 
 
 def main() -> None:
-    """From the command line. Exit code 1: something takes more work."""
+    """Run from the command line. Exit code 1: a figure is more than 10 % above its stored value."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.quick", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,6 +1,5 @@
-"""How many times the CPU of a bare loop our own roads take, in pairs that take turns: what else a machine does slows
-both alike. For whoever looks on; nothing is judged by it.
-"""
+"""CPU of our code as a multiple of a bare loop's, in pairs that take turns, so that other load slows both alike.
+Reported, not judged."""
 
 from __future__ import annotations
 
@@ -37,11 +36,11 @@ CALLS = 10_000
 REQUESTS = 1_500
 DISKS = 9
 Timed = Callable[[], float]
-"""Seconds of CPU that one run takes, for one call."""
+"""Function that makes one run and returns CPU seconds a call."""
 
 
 def batch(folder: Path) -> float:
-    """`cortex batch`, inline: the rows from a file, the results into one, the journal on disk."""
+    """Run `cortex batch` inline: rows from a file, results into a file, journal on disk."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
         path = Path(place)
         rows.write_input(path / "in.jsonl", CALLS)
@@ -62,7 +61,7 @@ def batch(folder: Path) -> float:
 
 
 def workers(folder: Path) -> float:
-    """The same calls by 300 workers of asyncio, from a file into a file, and nothing else."""
+    """Make the same calls with 300 asyncio workers, from a file into a file, and nothing else."""
     model = AtOnce()
     with tempfile.TemporaryDirectory(dir=folder) as place:
         path = Path(place)
@@ -91,7 +90,7 @@ def workers(folder: Path) -> float:
 
 
 def chain(folder: Path) -> float:
-    """A step of a chain that is voted on."""
+    """Run a voted chain; return the cost of a step."""
     with tempfile.TemporaryDirectory(dir=folder) as state:
         began_s = time.process_time()
         done = cortex.run(Hanoi(disks=DISKS, k=3), model=Oracle(), state=state, cluster="inline", progress=False)
@@ -101,7 +100,7 @@ def chain(folder: Path) -> float:
 
 
 def road(url: str) -> float:
-    """The client road of a branch."""
+    """Run the client of a branch."""
     began_s = time.process_time()
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(baselines.bare(url, iter(range(REQUESTS)), 20))
@@ -109,7 +108,7 @@ def road(url: str) -> float:
 
 
 def session(url: str) -> float:
-    """A session of aiohttp, as short as it can be written."""
+    """Run a minimal aiohttp session."""
 
     async def all_of_them() -> int:
         async with aiohttp.ClientSession() as http:
@@ -128,7 +127,7 @@ def session(url: str) -> float:
 
 
 def measure(say: Callable[[str], None]) -> dict[str, Any]:
-    """All pairs: the medians of both, in microseconds of CPU a call, and of their ratios."""
+    """Run all pairs; return the medians of both, in microseconds of CPU a call, and of their ratios."""
     settle()
     found = {}
     with tempfile.TemporaryDirectory(prefix="pairs-") as place, RunningServer(delay_ms=0.0) as server:

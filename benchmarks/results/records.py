@@ -35,7 +35,7 @@ class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One measured value: the median over the rounds where ``rounds`` has more than one."""
+    """Measured value: the median over the rounds where ``rounds`` has more than one."""
 
     name: str
     value: float | int

@@ -1,4 +1,4 @@
-"""The page of benchmarks: its table matches the results files, and each part that can be wrong is found."""
+"""Page of benchmarks: the table matches the results files, and a check finds each kind of mismatch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The changelog keeps to its form: Keep a Changelog's headings, and entries of at most two lines."""
+"""Form of the changelog: headings of Keep a Changelog, entries of at most two lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One process, one event loop, the SDK: what people write first. Variant: `uvloop`."""
+"""asyncio with the SDK in one process: the usual first program. Variant: `uvloop`."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ import common
 
 
 async def main() -> None:
-    """All calls, so many at once."""
+    """Make all calls, a fixed number at once."""
     given = common.given()
     client = common.sdk_client(given.url)
     ask = common.sdk(client) if given.work == "http" else common.at_once

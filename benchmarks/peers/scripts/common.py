@@ -1,6 +1,7 @@
-"""What the roads of the peers share. Each is a script that a peer's own Python runs: standard library alone here.
+"""Shared code of the peers' scripts. Each script runs in a peer's own Python, so the standard library alone is used
+here.
 
-A road asks for calls 0 to N-1, checks that each has its own answer, and tells how long that took once it had started.
+A script makes calls 0 to N-1, checks that each has its own answer, and reports the time taken after start-up.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ Ask = Callable[[int], Awaitable[str]]
 
 
 def prompt(number: int) -> str:
-    """The prompt of one call; the server of the benchmarks finds the number in it."""
+    """Return the prompt of one call; the benchmarks' server finds the number in it."""
     return f"Repeat this and nothing else: row {number:06d}"
 
 
 def answer(number: int) -> str:
-    """What the server says to it, and what a model says that answers at once."""
+    """Return the expected answer, also given by a model that answers at once."""
     return f"row {number:06d}"
 
 
 class Instant:
-    """A model that answers at once, and when it was asked first in this process."""
+    """Model that answers at once and records its first question in this process."""
 
     first_s = 0.0
 
     def __call__(self, number: int) -> str:
-        """The answer."""
+        """Return the answer."""
         if not self.first_s:
             self.first_s = time.perf_counter()
         return answer(number)
@@ -46,12 +47,12 @@ instant = Instant()
 
 
 async def at_once(number: int) -> str:
-    """The same, to be awaited."""
+    """Return the answer as a coroutine."""
     return instant(number)
 
 
 def given() -> argparse.Namespace:
-    """What the benchmark asks of a road."""
+    """Return the benchmark's arguments."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--url", required=True)
     parser.add_argument("--work", choices=("http", "null"), required=True)
@@ -64,7 +65,7 @@ def given() -> argparse.Namespace:
 
 
 def sdk_client(url: str) -> Any:
-    """The official SDK on its aiohttp transport, which is its fastest; nothing is asked twice."""
+    """Return the official SDK's client on its aiohttp transport, its fastest, without retries."""
     import anthropic
 
     transport = anthropic.DefaultAioHttpClient()
@@ -73,21 +74,21 @@ def sdk_client(url: str) -> Any:
 
 @functools.cache
 def sdk_plain(url: str) -> Any:
-    """The SDK's client for plain functions, one a process."""
+    """Return the SDK's synchronous client, one a process."""
     import anthropic
 
     return anthropic.Anthropic(api_key=KEY, base_url=url, max_retries=0)
 
 
 def ask_plainly(url: str, number: int) -> str:
-    """One question to it, from a plain function."""
+    """Ask one question by the synchronous client."""
     messages: Any = [{"role": "user", "content": prompt(number)}]
     message = sdk_plain(url).messages.create(model=MODEL, max_tokens=OUTPUT_TOKENS_MAX, messages=messages)
     return str(message.content[0].text)
 
 
 def sdk(client: Any) -> Ask:
-    """One question to the SDK."""
+    """Return a function that asks one question by the SDK."""
 
     async def ask(number: int) -> str:
         message = await client.messages.create(
@@ -99,7 +100,7 @@ def sdk(client: Any) -> Ask:
 
 
 async def in_parallel(ask: Ask, numbers: Iterable[int], width: int) -> list[tuple[int, str]]:
-    """All of them, so many at once: as many workers as that, which is faster than a task a call with a semaphore."""
+    """Make all calls with as many workers as calls at once, which is faster than a task a call with a semaphore."""
     import asyncio
 
     left: Iterator[int] = iter(numbers)
@@ -114,14 +115,14 @@ async def in_parallel(ask: Ask, numbers: Iterable[int], width: int) -> list[tupl
 
 
 def on_uvloop(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run on uvloop, for peers that leave the choice of the loop to whoever starts them."""
+    """Run on uvloop, for peers that leave the choice of the event loop to the caller."""
     import uvloop
 
     return uvloop.run(work)
 
 
 class Began:
-    """When a run began, by the clock and by what this process had used of a core."""
+    """Start of a run: clock, and CPU seconds of this process."""
 
     def __init__(self, at_s: float | None = None) -> None:
         self.at_s = time.perf_counter() if at_s is None else at_s
@@ -129,10 +130,10 @@ class Began:
 
 
 def told(answers: Iterable[tuple[int, str]], calls: int, began: Began, starts: bool = False) -> None:
-    """Check every answer and say what the run came to. Raises ``AssertionError`` where one is missing or not its own.
+    """Check every answer and print the result. Raises ``AssertionError`` where an answer is missing or not its own.
 
-    ``starts``: what was begun had its own start in it, which is left out: the time is from the first question. What is
-    made for every call before the first is asked is no start. The CPU is this process's alone.
+    ``starts``: the run includes start-up, which is left out: time counts from the first question. Work done for every
+    call before the first question is not start-up. CPU is of this process alone.
     """
     took_s = time.perf_counter() - (max(began.at_s, instant.first_s) if starts else began.at_s)
     cpu_s = time.process_time() - began.cpu_s

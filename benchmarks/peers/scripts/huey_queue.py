@@ -1,8 +1,7 @@
 """Huey: a task a call in a queue on SQLite, with threads that take them.
 
 https://huey.readthedocs.io/en/latest/guide.html, .../consumer.html (threads for work that waits) and
-.../api.html#SqliteHuey. Taken from the queue, a task is not put back if its consumer is killed; those that wait are
-kept.
+.../api.html#SqliteHuey. A task taken from the queue is not put back if its consumer is killed; waiting tasks are kept.
 """
 
 import common
@@ -10,18 +9,18 @@ from huey import SqliteHuey
 
 GIVEN = common.given()
 THREADS = 16
-"""A thread does 50 calls a second at 20 ms; more of them only wait for each other."""
+"""Threads, of which each makes 50 calls a second at 20 ms; more would wait for each other."""
 QUEUE = SqliteHuey("bench", filename=str(GIVEN.state / "huey.sqlite"), fsync=True)
 
 
 @QUEUE.task()
 def one(number: int) -> str:
-    """One call."""
+    """Make one call."""
     return common.ask_plainly(GIVEN.url, number) if GIVEN.work == "http" else common.instant(number)
 
 
 def main() -> None:
-    """All calls into the queue, then all results."""
+    """Put all calls into the queue, then take all results."""
     common.sdk_plain(GIVEN.url)
     consumer = QUEUE.create_consumer(
         workers=THREADS, worker_type="thread", periodic=False, initial_delay=0.001, backoff=1.0

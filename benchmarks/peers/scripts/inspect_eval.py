@@ -1,8 +1,8 @@
 """inspect_ai: a task whose samples are one `generate` each, without scorer or display.
 
 https://inspect.aisi.org.uk/parallelism.html (`max_connections`, `max_samples`), .../eval-logs.html#log-buffer and
-.../errors-and-limits.html#eval-retries: a log that was killed keeps the samples that had been written to it;
-`eval_retry` asks for the rest. A model that answers at once is its own `mockllm`.
+.../errors-and-limits.html#eval-retries: the log of a killed run keeps the samples written to it; `eval_retry` asks for
+the rest. A model that answers at once is its own `mockllm`.
 """
 
 import os
@@ -22,20 +22,20 @@ GIVEN = common.given()
 
 @task
 def bench() -> Task:
-    """All calls, a sample each."""
+    """Return the task: a sample a call."""
     samples = [Sample(input=common.prompt(number), id=number) for number in range(GIVEN.calls)]
     return Task(dataset=samples, solver=generate())
 
 
 def echo(messages: list[ChatMessage], tools: Any, choice: Any, config: Any) -> ModelOutput:
-    """The end of the prompt is what is asked for."""
+    """Return the answer to the end of the prompt."""
     output = ModelOutput.from_content("mockllm/model", common.instant(int(messages[-1].text[-6:])))
-    output.usage = ModelUsage(input_tokens=40, output_tokens=4, total_tokens=44)  # it would count them otherwise
+    output.usage = ModelUsage(input_tokens=40, output_tokens=4, total_tokens=44)  # otherwise counted by inspect_ai
     return output
 
 
 def main() -> None:
-    """One evaluation."""
+    """Run one evaluation."""
     if GIVEN.work == "null":
         model = get_model("mockllm/model", custom_outputs=echo)
     else:
@@ -58,5 +58,5 @@ def main() -> None:
     common.told(answers, GIVEN.calls, began, starts=True)
 
 
-if __name__ == "__main__":  # it reads this file again for the task of a log
+if __name__ == "__main__":  # `eval_retry` reads this file again for the task of a log
     main()

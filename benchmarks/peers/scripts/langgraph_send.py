@@ -1,9 +1,9 @@
-"""LangGraph: a `Send` a call, a semaphore for so many at once.
+"""LangGraph: a `Send` a call, with a semaphore for the calls at once.
 
 https://docs.langchain.com/oss/python/langgraph/graph-api#send. With the variant `sqlite` an answer becomes a pending
-write of the checkpoint before the superstep is over, and a run with the same thread goes on
-(https://docs.langchain.com/oss/python/langgraph/durable-execution). Its own `max_concurrency` in place of the semaphore
-counts those writes among the calls.
+write of the checkpoint before the superstep is over, and a run with the same thread continues
+(https://docs.langchain.com/oss/python/langgraph/durable-execution). Its own `max_concurrency` in place of the
+semaphore would count those writes among the calls.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ THREAD = "bench"
 
 
 class All(TypedDict):
-    """What the graph keeps."""
+    """State of the graph."""
 
     calls: int
     answers: Annotated[list[tuple[int, str]], operator.add]
@@ -28,7 +28,7 @@ class All(TypedDict):
 
 @asynccontextmanager
 async def kept(given: Any) -> AsyncIterator[Any]:
-    """A checkpointer, where one is wanted."""
+    """Open a checkpointer, if wanted."""
     if given.variant != "sqlite":
         yield None
         return
@@ -39,7 +39,7 @@ async def kept(given: Any) -> AsyncIterator[Any]:
 
 
 async def main() -> None:
-    """One fan-out of all calls."""
+    """Fan out all calls once."""
     given = common.given()
     client = common.sdk_client(given.url)
     ask = common.sdk(client) if given.work == "http" else common.at_once

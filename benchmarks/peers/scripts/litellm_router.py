@@ -13,7 +13,7 @@ from litellm import Router
 
 
 async def main() -> None:
-    """All calls, so many at once."""
+    """Make all calls, a fixed number at once."""
     given = common.given()
     litellm.telemetry = False
     litellm.suppress_debug_info = True

@@ -1,8 +1,8 @@
-"""Prefect: a flow whose calls are tasks, so many at once; their results are kept on disk under their inputs.
+"""Prefect: a flow whose calls are tasks, a fixed number at once; results are kept on disk under their inputs.
 
 https://docs.prefect.io/v3/how-to-guides/workflows/run-work-concurrently (asynchronous tasks awaited together),
-https://docs.prefect.io/v3/concepts/caching (`INPUTS` and `persist_result`: a run that begins anew takes what is there).
-Its server is the temporary one, on SQLite, that it starts by itself.
+https://docs.prefect.io/v3/concepts/caching (`INPUTS` and `persist_result`: a restarted run reuses kept results). The
+server is Prefect's temporary one, on SQLite.
 """
 
 import asyncio
@@ -25,18 +25,18 @@ ASK: list[common.Ask] = []
 
 @task(cache_policy=INPUTS, persist_result=True)
 async def one(number: int) -> str:
-    """One call."""
+    """Make one call."""
     return await ASK[0](number)
 
 
 @flow
 async def everything(calls: int, width: int) -> list[tuple[int, str]]:
-    """All calls."""
+    """Make all calls."""
     return await common.in_parallel(one, range(calls), width)
 
 
 async def main() -> None:
-    """One run of the flow."""
+    """Run the flow once."""
     client = common.sdk_client(GIVEN.url)
     ASK.append(common.sdk(client) if GIVEN.work == "http" else common.at_once)
     began = common.Began()

@@ -13,12 +13,12 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 
 async def echo(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """The last eleven characters of the prompt are what is asked for."""
+    """Return the answer to the last eleven characters of the prompt."""
     return ModelResponse(parts=[TextPart(common.instant(int(str(messages[-1].parts[-1].content)[-6:])))])
 
 
 async def main() -> None:
-    """All calls, so many at once."""
+    """Make all calls, a fixed number at once."""
     given = common.given()
     model: Any
     if given.work == "null":

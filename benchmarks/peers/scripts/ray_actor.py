@@ -12,21 +12,21 @@ import ray
 
 @ray.remote(num_cpus=0)
 class Asker:
-    """Asks the provider."""
+    """Actor that asks the provider."""
 
     def __init__(self, work: str, url: str) -> None:
         self._ask = common.sdk(common.sdk_client(url)) if work == "http" else common.at_once
 
     async def ready(self) -> None:
-        """It is there."""
+        """Return when the actor has started."""
 
     async def ask(self, number: int) -> str:
-        """One call."""
+        """Make one call."""
         return await self._ask(number)
 
 
 async def main() -> None:
-    """Calls to all actors in turns, so many at once."""
+    """Call all actors in turns, a fixed number at once."""
     given = common.given()
     width = max(1, given.at_once // given.cpus)
     actors = [Asker.options(max_concurrency=width).remote(given.work, given.url) for _ in range(given.cpus)]

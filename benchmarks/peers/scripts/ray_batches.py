@@ -17,19 +17,19 @@ BATCH_ROWS = 50
 
 
 class Asker:
-    """Asks the provider for the rows of a batch together."""
+    """Actor that asks the provider for all rows of a batch together."""
 
     def __init__(self, work: str, url: str) -> None:
         self._ask = common.sdk(common.sdk_client(url)) if work == "http" else common.at_once
 
     async def __call__(self, batch: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """One batch."""
+        """Answer one batch."""
         answers = await asyncio.gather(*(self._ask(int(number)) for number in batch["id"]))
         yield {"id": batch["id"], "answer": np.array(answers), "first_s": np.full(len(answers), common.instant.first_s)}
 
 
 def main() -> None:
-    """All rows; those that are there last are not waited for by others."""
+    """Run all rows; the last batches do not wait for each other."""
     given = common.given()
     ray.data.DataContext.get_current().enable_progress_bars = False
     batches = max(1, given.at_once // given.cpus // BATCH_ROWS)
@@ -40,7 +40,7 @@ def main() -> None:
     answers, first_s = [], time.perf_counter()
     for row in rows.iter_rows():
         answers.append((int(row["id"]), str(row["answer"])))
-        first_s = min(first_s, float(row["first_s"]))  # one clock for all of this machine
+        first_s = min(first_s, float(row["first_s"]))  # one clock for the whole machine
     common.told(answers, given.calls, common.Began(first_s))
 
 

@@ -1,8 +1,8 @@
-"""Ray, one task a call. A task has a process to itself while it runs, so as many run at once as there are processes.
+"""Ray, one task a call. A task occupies a process while it runs, so as many run at once as there are processes.
 
 https://docs.ray.io/en/latest/ray-core/tasks.html; `num_cpus` below 1 for work that waits
-(https://docs.ray.io/en/latest/ray-core/scheduling/resources.html#fractional-resource-requirements). A process keeps its
-client from task to task, and asks with the SDK's plain client, since a task is a plain function.
+(https://docs.ray.io/en/latest/ray-core/scheduling/resources.html#fractional-resource-requirements). A process keeps
+its client from task to task, and asks with the SDK's synchronous client, since a task is a plain function.
 """
 
 import time
@@ -15,25 +15,25 @@ PROCESSES_A_CORE = 8
 
 @ray.remote(max_retries=0)
 def http(number: int, url: str) -> str:
-    """One call."""
+    """Make one call."""
     return common.ask_plainly(url, number)
 
 
 @ray.remote(max_retries=0)
 def null(number: int, url: str) -> str:
-    """A model that answers at once."""
+    """Answer at once."""
     return common.instant(number)
 
 
 @ray.remote
 def ready(url: str) -> None:
-    """A process that has its client."""
+    """Create a process's client."""
     common.sdk_plain(url)
-    time.sleep(2.0)  # so that no process takes two of these
+    time.sleep(2.0)  # long enough that no process takes two of these
 
 
 def main() -> None:
-    """All tasks submitted, all answers got as one list."""
+    """Submit all tasks and get all answers as one list."""
     given = common.given()
     processes = PROCESSES_A_CORE * given.cpus if given.work == "http" else given.cpus
     share = given.cpus / processes
