@@ -120,8 +120,8 @@ def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kind", choices=("batch", "kept"))
-    parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
-    parser.add_argument("--after", default=AFTER, help="calls before those that are counted, with commas")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.add_argument("--after", default=AFTER, help="calls before each counted stretch, separated by commas")
     given = parser.parse_args()
     settle()
     found = measured(given.kind, [int(count) for count in given.after.split(",")])

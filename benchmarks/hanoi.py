@@ -151,11 +151,11 @@ def summary(rounds: list[dict[str, Any]], cluster: str) -> dict[str, Any]:
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hanoi", description=__doc__)
-    parser.add_argument("--disks", type=int, default=11, help="a chain of 2^disks - 1 steps, alone and beside others")
+    parser.add_argument("--disks", type=int, default=11, help="disks of a chain of 2^disks - 1 steps")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cluster", choices=("inline", "local"), default="inline")
-    parser.add_argument("--state", default=tempfile.gettempdir(), help="a folder on the disk that is meant")
-    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
+    parser.add_argument("--state", default=tempfile.gettempdir(), help="folder on the disk to measure")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     given = parser.parse_args()
     settle()
     figures.tell(measure(given))

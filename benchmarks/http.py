@@ -150,10 +150,10 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.add_argument("--calls", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--roads", default=DEFAULT, help=f"of {', '.join(ROADS)}")
+    parser.add_argument("--roads", default=DEFAULT, help=f"any of {', '.join(ROADS)}")
     parser.add_argument("--delay-ms", type=float, default=20.0)
     parser.add_argument("--concurrency", type=int, default=300, help="permits of a cortex batch")
     parser.add_argument("--at-once", type=int, default=100, help="calls at once of each loop")

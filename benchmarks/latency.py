@@ -145,13 +145,13 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.latency", description=__doc__)
-    parser.add_argument("--calls", type=int, default=2_000, help="of each chain")
+    parser.add_argument("--calls", type=int, default=2_000, help="calls of each chain")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cluster", choices=("inline", "local"), default="inline")
-    parser.add_argument("--forms", default="program,flow", help="the first is held against what must be reached")
-    parser.add_argument("--state", default=tempfile.gettempdir(), help="a folder on the disk that is meant")
-    parser.add_argument("--disk-only", action="store_true", help="not on the memory file system, too")
-    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
+    parser.add_argument("--forms", default="program,flow", help="forms to measure; the first is compared with the goal")
+    parser.add_argument("--state", default=tempfile.gettempdir(), help="folder on the disk to measure")
+    parser.add_argument("--disk-only", action="store_true", help="skip the memory file system")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     given = parser.parse_args()
     settle()
     figures.tell(measure(given))

@@ -115,15 +115,15 @@ def _converged_s(looks: list[Look], rate: float) -> float | None:
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
-    parser.add_argument("--told", default=",".join(LIMITS_TOLD), help="what the provider tells of its limit")
-    parser.add_argument("--rate", type=float, default=30.0, help="its limit, requests a second")
-    parser.add_argument("--burst-s", type=float, default=5.0, help="what its bucket holds, in seconds of that")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.add_argument("--told", default=",".join(LIMITS_TOLD), help="limit information sent by the provider")
+    parser.add_argument("--rate", type=float, default=30.0, help="provider's limit in requests a second")
+    parser.add_argument("--burst-s", type=float, default=5.0, help="bucket size, in seconds at that rate")
     parser.add_argument("--latency-ms", type=float, default=500.0)
     parser.add_argument("--from", type=float, default=30.0, help="seconds after the first request")
     parser.add_argument("--to", type=float, default=80.0)
     parser.add_argument("--cluster", default="inline")
-    parser.add_argument("--concurrency", type=int, default=400, help="upper bound of what is found out")
+    parser.add_argument("--concurrency", type=int, default=400, help="upper bound of the limit that the job finds")
     given = parser.parse_args()
     if unknown := set(given.told.split(",")) - set(LIMITS_TOLD):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(LIMITS_TOLD)}")

@@ -98,13 +98,13 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.add_argument("--calls", type=int, default=200_000)
-    parser.add_argument("--size-bytes", type=int, default=1_000, help="of a request line")
+    parser.add_argument("--size-bytes", type=int, default=1_000, help="bytes of a request line")
     parser.add_argument("--concurrency", type=int, default=300)
-    parser.add_argument("--clusters", default="inline,local", help="inline, local, or both with a comma")
-    parser.add_argument("--sim", action="append", default=[], metavar="NAME=VALUE", help="of the simulated provider")
-    parser.add_argument("--samples", default="", metavar="STEM", help="keep the samples in STEM-inline.json and so on")
+    parser.add_argument("--clusters", default="inline,local", help="inline, local, or both separated by a comma")
+    parser.add_argument("--sim", action="append", default=[], metavar="NAME=VALUE", help="provider setting")
+    parser.add_argument("--samples", default="", metavar="STEM", help="write the samples to STEM-inline.json and so on")
     figures.tell(measure(parser.parse_args()))
 
 

@@ -158,12 +158,12 @@ def large(rows: int, folder: Path) -> dict[str, Any]:
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
-    parser.add_argument("--rows", type=int, default=10_000, help="of each table; 0: none of them")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.add_argument("--rows", type=int, default=10_000, help="rows of each table; 0: no tables")
     parser.add_argument("--sample", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1, help="of the tables")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the tables")
     parser.add_argument("--cases", default=",".join(case.name for case in CASES))
-    parser.add_argument("--large", type=int, default=500_000, help="rows that are only planned; 0: none")
+    parser.add_argument("--large", type=int, default=500_000, help="rows of the table that is planned only; 0: none")
     given = parser.parse_args()
     wanted = given.cases.split(",")
     if unknown := set(wanted) - {case.name for case in CASES}:

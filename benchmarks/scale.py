@@ -139,12 +139,12 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
-    parser.add_argument("--sizes", default=SIZES, help="calls of a job, with commas")
-    parser.add_argument("--calls", type=int, default=0, help="the largest size alone, and a tenth of it: for a look")
-    parser.add_argument("--kinds", default="batch,kept", help="batch, kept, or both with a comma")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.add_argument("--sizes", default=SIZES, help="calls of a job, separated by commas")
+    parser.add_argument("--calls", type=int, default=0, help="largest size, with a tenth of it: a first look")
+    parser.add_argument("--kinds", default="batch,kept", help="batch, kept, or both separated by a comma")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--folder", default=None, help="where journals and results stand meanwhile")
+    parser.add_argument("--folder", default=None, help="folder for journals and results during the run")
     given = parser.parse_args()
     if given.calls:
         given.sizes = f"{max(1, given.calls // 10)},{given.calls}"

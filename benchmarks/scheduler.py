@@ -167,7 +167,7 @@ def measured(name: str, stretches: int) -> list[dict[str, float]]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.add_argument("--stretches", type=int, default=5)
     options = parser.parse_args()
     gc.freeze()

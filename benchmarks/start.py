@@ -132,10 +132,10 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.add_argument("--calls", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--clusters", default="inline", help="inline, local, or both with a comma")
+    parser.add_argument("--clusters", default="inline", help="inline, local, or both separated by a comma")
     figures.tell(measure(parser.parse_args()))
 
 

@@ -143,13 +143,13 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.add_argument("--calls", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--clusters", default="inline,ray", help="inline, ray, or both with a comma")
+    parser.add_argument("--clusters", default="inline,ray", help="inline, ray, or both separated by a comma")
     parser.add_argument("--delay-ms", type=float, default=20.0)
     parser.add_argument("--concurrency", type=int, default=300, help="permits of a cortex batch")
-    parser.add_argument("--folder", default=None, help="where inputs, journals and results stand meanwhile")
+    parser.add_argument("--folder", default=None, help="folder for inputs, journals and results during the run")
     figures.tell(measure(parser.parse_args()))
 
 

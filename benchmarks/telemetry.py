@@ -154,10 +154,10 @@ def _run(folder: Path, name: str, given: argparse.Namespace, url: str, environ: 
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.add_argument("--calls", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--ways", default=DEFAULT, help=f"of {', '.join(WAYS)}; off first")
+    parser.add_argument("--ways", default=DEFAULT, help=f"any of {', '.join(WAYS)}; off first")
     parser.add_argument("--cluster", default="inline", help="inline or local")
     parser.add_argument("--delay-ms", type=float, default=20.0)
     parser.add_argument("--concurrency", type=int, default=300)

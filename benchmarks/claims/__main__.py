@@ -25,10 +25,10 @@ PARTS = {
 def main() -> int:
     """Measure, draw and print. Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.claims", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
-    parser.add_argument("--only", choices=list(PARTS), action="append", help="a part alone; may be repeated")
-    parser.add_argument("--small", action="store_true", help="a look: short chains, few functions; nothing is proved")
-    parser.add_argument("--plots", metavar="FOLDER", help="draw PNG and SVG there")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.add_argument("--only", choices=list(PARTS), action="append", help="measure this part alone; may be repeated")
+    parser.add_argument("--small", action="store_true", help="first look: short chains, few functions; proves nothing")
+    parser.add_argument("--plots", metavar="FOLDER", help="folder for PNG and SVG")
     given = parser.parse_args()
     found: dict[str, Any] = {"benchmark": "claims", "machine": figures.machine(), "small": given.small}
     for name in given.only or PARTS:

@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=20_000)
     parser.add_argument("--at-once", type=int, default=100)
     parser.add_argument("--uvloop", action="store_true")
-    parser.add_argument("--wait", action="store_true", help="say that it is there, and begin when a line comes")
+    parser.add_argument("--wait", action="store_true", help="print a line when ready, start when a line arrives")
     given = parser.parse_args()
     calls = range(given.first, given.first + given.calls)
     numbers = when_told(calls) if given.wait else iter(calls)

@@ -225,7 +225,7 @@ def main() -> None:
     parser.add_argument("what", choices=("batch", "kept", "open"))
     parser.add_argument("calls", type=int)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--kind", default="batch", choices=("batch", "kept"), help="of the job that is opened")
+    parser.add_argument("--kind", default="batch", choices=("batch", "kept"), help="kind of the job to open")
     given = parser.parse_args()
     if given.what == "open":
         figures.tell(reopened(given.kind, given.folder))

@@ -237,7 +237,7 @@ def main() -> None:
     """Serve from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--delay-ms", type=float, default=20.0)
-    parser.add_argument("--spread", type=float, default=0.0, help="answers come so much of it sooner or later")
+    parser.add_argument("--spread", type=float, default=0.0, help="largest deviation, as a share of the delay")
     parser.add_argument("--port", type=int, default=0)
     given = parser.parse_args()
     with contextlib.suppress(KeyboardInterrupt):

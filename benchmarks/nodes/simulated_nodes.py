@@ -270,12 +270,12 @@ def paper(found: dict[str, Any], given: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     """Measure, compute and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.add_argument("--nodes", default=",".join(map(str, NODES)))
-    parser.add_argument("--ray-nodes", default="1,2,4", help="real ones; empty: none is started")
-    parser.add_argument("--ray-seconds", type=float, default=20.0, help="of full load on real nodes")
-    parser.add_argument("--rounds", type=int, default=2, help="of the real ones, in turns")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of full load, in virtual time, for the cortex")
+    parser.add_argument("--ray-nodes", default="1,2,4", help="numbers of real nodes, separated by commas; empty: none")
+    parser.add_argument("--ray-seconds", type=float, default=20.0, help="seconds of full load on real nodes")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds on real nodes, in turns")
+    parser.add_argument("--seconds", type=float, default=60.0, help="virtual seconds of full load for the scheduler")
     parser.add_argument("--actors-places", type=int, default=20, help="calls in flight at a branch of the simulation")
     parser.add_argument("--actors-seconds", type=float, default=4.0)
     parser.add_argument("--calls", type=int, default=10_000_000)
@@ -284,9 +284,9 @@ def main() -> None:
     parser.add_argument("--channel-us", type=float, default=50.0, help="CPU of a call in a channel, without messages")
     parser.add_argument("--driver-us", type=float, default=20.0, help="CPU of a call in the driver")
     parser.add_argument("--commit-us", type=float, default=300.0, help="one commit of SQLite on this kind of disk")
-    parser.add_argument("--claims-per-s", type=float, default=1.0, help="of each shard: 0.2 to 4")
-    parser.add_argument("--text-bytes", type=int, default=2_000, help="prompt and reply of one call")
-    parser.add_argument("--core-share", type=float, default=0.7, help="of a core that one process is let use")
+    parser.add_argument("--claims-per-s", type=float, default=1.0, help="claims a second of each shard: 0.2 to 4")
+    parser.add_argument("--text-bytes", type=int, default=2_000, help="bytes of prompt and reply of one call")
+    parser.add_argument("--core-share", type=float, default=0.7, help="share of a core that one process may use")
     given = parser.parse_args()
     found: dict[str, Any] = {"benchmark": "nodes", **figures.machine(), "ray": ray_nodes.rounds(given)}
     found |= {"cortex": {}, "actors": {}}

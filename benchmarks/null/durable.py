@@ -200,7 +200,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("road", choices=("inline", "ray"))
     parser.add_argument("--calls", type=int, default=100_000)
-    parser.add_argument("--state", default=tempfile.gettempdir(), help="a folder on the disk that is meant")
+    parser.add_argument("--state", default=tempfile.gettempdir(), help="folder on the disk to measure")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="null-durable-", dir=given.state) as folder:
         took_s, found = (on_ray if given.road == "ray" else inline)(given.calls, folder)

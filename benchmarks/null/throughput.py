@@ -174,13 +174,13 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.add_argument("--calls", type=int, default=100_000)
-    parser.add_argument("--peer-calls", type=int, default=10_000, help="of an actor or a task a call, which are slow")
+    parser.add_argument("--peer-calls", type=int, default=10_000, help="calls of the slow Ray alternatives")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--roads", default=",".join(ROADS), help=f"of {', '.join(ROADS)}")
-    parser.add_argument("--concurrency", type=int, default=1_000, help="permits of a job: out, and on the way")
-    parser.add_argument("--state", default=tempfile.gettempdir(), help="a folder on the disk that is meant")
+    parser.add_argument("--roads", default=",".join(ROADS), help=f"any of {', '.join(ROADS)}")
+    parser.add_argument("--concurrency", type=int, default=1_000, help="permits of a job")
+    parser.add_argument("--state", default=tempfile.gettempdir(), help="folder on the disk to measure")
     given = parser.parse_args()
     if unknown := set(given.roads.split(",")) - set(ROADS):
         parser.error(f"no such road: {', '.join(sorted(unknown))}; there are {', '.join(ROADS)}")

@@ -143,17 +143,17 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--minutes", type=float, default=120.0, help="no run is begun after that")
-    parser.add_argument("--peers", default="", help=f"of {', '.join(PEERS)}")
+    parser.add_argument("--minutes", type=float, default=120.0, help="minutes after which no run starts")
+    parser.add_argument("--peers", default="", help=f"any of {', '.join(PEERS)}")
     parser.add_argument("--works", default=",".join(WORKS))
-    parser.add_argument("--share", type=float, default=1.0, help="of the calls that each peer is given")
-    parser.add_argument("--kill", action="store_true", help="count what is asked again after a kill -9")
+    parser.add_argument("--share", type=float, default=1.0, help="share of each peer's calls")
+    parser.add_argument("--kill", action="store_true", help="count calls repeated after a kill -9")
     parser.add_argument("--delay-ms", type=float, default=20.0)
     parser.add_argument("--at-once", type=int, default=100, help="calls at once of each peer")
     parser.add_argument("--concurrency", type=int, default=300, help="permits of a cortex batch")
-    parser.add_argument("--state", default=None, help="a folder on the disk that is meant")
+    parser.add_argument("--state", default=None, help="folder on the disk to measure")
     parser.add_argument("--plot", type=Path, help="draw the table into this folder (extra `claims`)")
     given = parser.parse_args()
     for chosen, there in ((given.peers, PEERS), (given.works, WORKS)):

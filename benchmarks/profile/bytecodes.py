@@ -119,9 +119,9 @@ def table(found: dict[Place, float], lines: int) -> Iterator[str]:
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     parser.add_argument("--calls", type=int, default=CALLS)
-    parser.add_argument("--lines", type=int, default=0, help="so many functions line by line")
+    parser.add_argument("--lines", type=int, default=0, help="number of functions told line by line")
     given = parser.parse_args()
     found = a_call(given.calls)
     for line in table(found, given.lines):

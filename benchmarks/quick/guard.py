@@ -173,10 +173,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.quick", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--json", action="store_true", help="nothing but the JSON object")
-    parser.add_argument("--keep", action="store_true", help="keep what is counted now, to be compared with from now on")
-    parser.add_argument("--cases", default=",".join(CASES), help=f"of {', '.join(CASES)}")
-    parser.add_argument("--no-ratios", action="store_true", help="count, and time nothing")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.add_argument("--keep", action="store_true", help="store the present counts for later comparisons")
+    parser.add_argument("--cases", default=",".join(CASES), help=f"any of {', '.join(CASES)}")
+    parser.add_argument("--no-ratios", action="store_true", help="count without timing")
     given = parser.parse_args()
     names = given.cases.split(",")
     if unknown := set(names) - set(CASES):

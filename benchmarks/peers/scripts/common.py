@@ -58,9 +58,9 @@ def given() -> argparse.Namespace:
     parser.add_argument("--work", choices=("http", "null"), required=True)
     parser.add_argument("--calls", type=int, required=True)
     parser.add_argument("--at-once", type=int, required=True)
-    parser.add_argument("--cpus", type=int, required=True, help="processes, of a peer that has several")
-    parser.add_argument("--state", type=Path, required=True, help="a folder; the same one where a killed run goes on")
-    parser.add_argument("--variant", default="", help="a form of this road, where it has several")
+    parser.add_argument("--cpus", type=int, required=True, help="processes of a peer with several")
+    parser.add_argument("--state", type=Path, required=True, help="state folder; a killed run continues with its own")
+    parser.add_argument("--variant", default="", help="variant of this script")
     return parser.parse_args()
 
 
