@@ -19,6 +19,8 @@ from cortex.state import events
 from cortex.state.budget_slice import BudgetSlices
 from cortex.state.state import State
 from cortex.values.limits import Limits
+from policies.failures.retry import RetryPolicy
+from policies.failures.timeout import TimeoutPolicy
 from tests.stage import PRICE, Stage, failure, fed, taken
 from tests.world import World
 
@@ -27,7 +29,18 @@ LIMITS = (
     Limits(concurrency=8, max_failed=0.05), Limits(concurrency=8, max_cost_nusd=900_000),
     Limits(concurrency=8, hedge_after_s=2.0), Limits(concurrency=8, requests_per_min=90.0), Limits(concurrency=8, goals_max=30),
     Limits(concurrency=8, goal_timeout_s=9.0), Limits(concurrency=8, deadline_at_s=40.0),
+    Limits(concurrency=8, input_tokens_per_min=9_000.0), Limits(concurrency=8, output_tokens_per_min=900.0),
+    Limits(concurrency=8, max_job_tokens=9_000), Limits(concurrency=8, prompt_tokens_max=150), Limits(concurrency=8, warm_prefix=True),
+    Limits(concurrency=8, window_rows=9, rejected_alike_max=2, blocked_wait_s=50.0, retry=RetryPolicy(attempts_max=2), timeout=TimeoutPolicy(floor_s=5.0)),
 )  # fmt: skip
+NO_CASE = {
+    "asked of the cortex, not of the job": {"headroom", "priority"},
+    "of messages, journals and batches": {"message_calls_max", "message_bytes_max", "snapshot_events", "batching"},
+    "of prompts and programs, where a batch has whole requests": {
+        "parts_max", "resamples_max", "depth_max", "plan_goals_max", "selects_max", "faulty_in_row_max",
+    },
+}  # fmt: skip
+"""Bounds that no turn of a batch depends on."""
 SAID: tuple[Any, ...] = (
     "hello", "grüß dich", "a \\ and a \" in it", "x" * 3_000, [{"type": "text", "text": "hello"}],
     [{"type": "text", "text": "long", "cache_control": {"type": "ephemeral"}}],
@@ -75,11 +88,22 @@ def stepped(turns: Iterable[events.Turn]) -> list[bytes]:
     return [codec.encode_state(k) for _, k in taken(Batch(), turns)]
 
 
+def test_each_bound_has_a_case_or_a_reason_for_none() -> None:
+    """A new field of `Limits` that a turn depends on is one more thing that a fast replay may pass over.
+
+    Add a case to `LIMITS`, and to that of `test_fast_paths.py`.
+    """
+    fields = Limits.__struct_fields__
+    with_case = {name for each in LIMITS for name in fields if getattr(each, name) != getattr(Limits(), name)}
+    assert with_case | set().union(*NO_CASE.values()) == set(fields)
+    assert not with_case & set().union(*NO_CASE.values())
+
+
 CHANCES = st.tuples(*(st.sampled_from((0.0, 0.0, share)) for share in (0.1, 0.1, 0.1)))
 
 
 @given(st.integers(0, 10**9), st.sampled_from(LIMITS), CHANCES)
-@settings(max_examples=100)
+@settings(max_examples=160)
 def test_turns_folded_at_once_come_to_what_step_makes_of_them(seed, limits, chances):
     faults, unrest, twice = chances
     turns = lived(seed, limits, faults, unrest, twice=twice).stage.turns
