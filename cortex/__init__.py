@@ -1,6 +1,7 @@
 """Cortex: very many bounded LLM calls under a scheduler that is plain code.
 
-This is the public vocabulary. ``run``, ``batch``, ``submit`` and ``attach`` open the world; all else here is pure.
+This module exports the public vocabulary. ``run``, ``batch``, ``submit`` and ``attach`` run jobs, and are imported from
+``actors`` on first use; everything else is pure.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cortex.package_guard import hides
 
 # isort: split
-# The guard comes first: it names a package that hides ours before another import fails on it.
+# The guard comes first: it reports a foreign package of the same name before another import fails because of it.
 
 from cortex.flows import CallFailed, Context, FlowError, Joined, flow
 from cortex.state.changes import (
@@ -62,7 +63,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The one lazy door to the edge: what is pure stays importable without it."""
+    """Import ``run``, ``batch``, ``submit`` and ``attach`` from ``actors`` on first use, so that the rest stays pure.
+    """
     if name in _DOOR:
         try:
             if name == "batch":

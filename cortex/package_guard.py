@@ -1,4 +1,4 @@
-"""Looked at first: whether the packages that stand beside this one are ours."""
+"""Import guard: fail early if another top-level package shadows one of Cortex's own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import policies
 
 
 def hides(name: str, places: object) -> ImportError:
-    """The error that names what hides one of our packages, and the way out."""
+    """Return the error that names the shadowing package, and what to do."""
     return ImportError(
         f"{places} hides the package {name} of cortex: rename it, run elsewhere, or take it off the path", name=name
     )

@@ -1,8 +1,8 @@
-"""What a job will come to, before it is paid for: tokens, money and time, from the sizes of its rows and a sample.
+"""Plan of a job before it is paid for: tokens, money and time, from the sizes of its rows and a sample.
 
-Where rows were asked, all is measured on them (``policies.estimates.forecast``). Where none was, the prompts are still
-known, and the replies are not: then what is said is an assumption, and its interval everything between a word and
-``max_output_tokens``.
+With a sample of answered rows, everything is measured on it (``policies.estimates.forecast``). Without one the prompts
+are known and the replies are not: then the figures are assumptions, and their interval spans everything from one token
+to ``max_output_tokens``.
 """
 
 from __future__ import annotations
@@ -20,105 +20,109 @@ from policies.estimates.strata import Stratum
 from policies.failures.retry import RetryPolicy, budget
 
 BYTES_PER_TOKEN: Final = EstimatedTotal(5.0, 3.5, 2.0)
-"""Of a prompt, where nothing is measured: long words, plain English (docs.claude.com, glossary), figures and dense
-scripts."""
+"""Bytes per prompt token without a measurement: long words, plain English (docs.claude.com, glossary), figures and
+dense scripts."""
 ASSUMED_REPLY: Final = 0.5
-"""Share of ``max_output_tokens`` that a reply is taken for, where nothing is measured."""
+"""Assumed length of a reply without a measurement, as a share of ``max_output_tokens``."""
 ASSUMED_FIRST_S: Final = 1.0
+"""Assumed seconds until the first token of an answer; typical of hosted models."""
 ASSUMED_TOKENS_PER_S: Final = 50.0
-"""How soon an answer begins and how fast it is written, where nothing is measured; hosted models are about there."""
+"""Assumed output tokens per second of an answer; typical of hosted models."""
 LATENCIES: Final = 20
+"""Number of equal parts into which measured latencies are divided."""
 JOURNAL_ROW_BYTES: Final = 260
-"""What the journal holds of a row besides its text and its reply."""
+"""Bytes in the journal for each row, besides its text and its reply."""
 JOURNAL_GROWTH: Final = 1.12
-"""Pages that are not full, indices, snapshots."""
+"""Factor for partly filled pages, indices and snapshots."""
 MESSAGE_BYTES: Final = 330
+"""Bytes of the frame of a reply without a measurement."""
 REPLY_BYTES_PER_TOKEN: Final = 4.2
-"""A reply as the provider sends it, where none was seen: its frame, and its text."""
+"""Bytes of a reply's text per token without a measurement."""
 
 
 class InputRows(msgspec.Struct, frozen=True, kw_only=True):
-    """All rows that can be sent, in the order of the input: what each weighs."""
+    """All valid rows, in the order of the input, with their sizes."""
 
     sizes: Sequence[int]
-    """As ``policies.estimates.tokens.body_size`` has it."""
+    """Sizes in bytes by ``policies.estimates.tokens.body_size``."""
     bounds: Sequence[int]
-    """The most input tokens that it can be."""
+    """Upper bounds of the input tokens."""
     outputs: Sequence[int]
-    """Its ``max_tokens``."""
+    """``max_tokens`` of each row."""
     text_bytes: int
-    """Of all rows together, as the journal keeps them."""
+    """Bytes of all rows together, as stored in the journal."""
     known: frozenset[int] = frozenset()
-    """Places of rows that somebody has paid for already: their replies are remembered."""
+    """Positions of rows that were paid for earlier: their replies are stored."""
 
 
 class SampledRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a row that was asked."""
+    """Outcome of a sampled row."""
 
     usages: tuple[Usage, ...] = ()
-    """Of its answers: several where one did not fit."""
+    """Usage of its answers: several if one did not fit the schema."""
     elapsed_s: tuple[float, ...] = ()
+    """Latency of each answer, in seconds."""
     attempts: int = 1
-    """Calls that went out for it, those that were throttled not counted."""
+    """Calls that were sent for it, throttled ones excluded."""
     reply_bytes: int = 0
     answered: bool = True
 
     def input_tokens(self) -> int:
-        """Of all its answers, cached ones included."""
+        """Return the input tokens of all its answers, cached ones included."""
         return sum(each.input_tokens_billed for each in self.usages)
 
     def output_tokens(self) -> int:
-        """Of all its answers."""
+        """Return the output tokens of all its answers."""
         return sum(each.output_tokens for each in self.usages)
 
 
 class PlanSample(msgspec.Struct, frozen=True):
-    """The rows that were asked: which stand for which, and what came of them, by their places."""
+    """Sampled rows: their strata, and their outcomes by position."""
 
     strata: tuple[Stratum, ...]
     seen: Mapping[int, SampledRow]
 
     @property
     def answered(self) -> frozenset[int]:
-        """Rows whose replies the job will find."""
+        """Positions of rows whose replies the job will find stored."""
         return frozenset(place for place, each in self.seen.items() if each.answered)
 
 
 class PlanTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """Under which the job will run."""
+    """Terms under which the job will run."""
 
     price: Price | None
     batch_price: Price | None
     prompt_tokens_max: int
-    """M: no prompt is sent that is larger."""
+    """M: upper bound of every prompt, in tokens."""
     answers_max: int = 1
-    """Answers that a row may take: another one where the first does not fit a schema."""
+    """Answers that a row may take: 2 if a reply that does not fit a schema is asked again."""
     limits: CallLimits = CallLimits()
     retry: RetryPolicy = RetryPolicy()
 
 
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the job comes to from here on: the sample is behind it. Money in nano-USD; None: no price is known."""
+    """Forecast of the rest of a job, without the sample. Money in 1e-9 USD; None: no price is known."""
 
     rows: int
-    """Left to be asked."""
+    """Rows left to be asked."""
     calls: float
     input_tokens: EstimatedTotal
     output_tokens: EstimatedTotal
     cost: EstimatedTotal | None
     batch_cost: EstimatedTotal | None
     worst_nusd: int | None
-    """Every prompt at its bound, every reply as long as it may be, each row asked again where a schema allows it, and
-    as many retries billed in full as the retry budget has for so many rows."""
+    """Upper bound: every prompt at its bound, every reply at ``max_tokens``, each row asked again if a schema allows
+    it, and as many retries billed in full as the retry budget allows for these rows."""
     call_worst_nusd: int
-    """The dearest single call, which is set aside before it is sent."""
+    """Highest cost of a single call, which is reserved before it is sent."""
     duration: Duration
     journal_bytes: int
     reply_bytes: int
 
 
 def planned(rows: InputRows, terms: PlanTerms, sample: PlanSample | None = None) -> JobPlan:
-    """The plan. A sample in which no row was answered is none."""
+    """Return the plan. A sample without an answered row counts as no sample."""
     if sample is None or not sample.answered:
         return _assumed(rows, terms)
     return _measured(rows, terms, sample)
@@ -133,7 +137,7 @@ def _measured(rows: InputRows, terms: PlanTerms, sample: PlanSample) -> JobPlan:
     size_left = size - sum(rows.sizes[place] for place in done)
 
     def of_all(values: Mapping[int, float]) -> EstimatedTotal:
-        """Of the rows that are left: of all, less those of the sample, and of what then remains the unknown part."""
+        """Estimate for the rows left: the total of all rows, less the sample, times the share of unknown rows."""
         strata = [
             SampledStratum(
                 each.rows, tuple(float(rows.sizes[place]) for place in each.drawn if place in sample.seen),
@@ -203,7 +207,7 @@ def _assumed(rows: InputRows, terms: PlanTerms) -> JobPlan:
 
 
 def _latencies_s(output_tokens: float) -> tuple[float, ...]:
-    """How long answers of such a mean length take, where none was waited for."""
+    """Assumed latencies of answers with this mean length."""
     mean_s = ASSUMED_FIRST_S + output_tokens / ASSUMED_TOKENS_PER_S
     return tuple(mean_s * each for each in (0.5, 0.75, 1.0, 1.25, 1.5))
 
@@ -213,7 +217,7 @@ def _bill(price: Price, seen: SampledRow) -> int:
 
 
 def _at(price: Price, input_tokens: float, output_tokens: float, rows: int) -> float:
-    """So many tokens in so many rows, at the rates of a row of mean size."""
+    """Cost of this number of tokens in this number of rows, at the rates of a row of mean size."""
     if not rows:
         return 0.0
     many = 1_000
@@ -225,7 +229,7 @@ def _at(price: Price, input_tokens: float, output_tokens: float, rows: int) -> f
 
 
 def _worst(rows: InputRows, terms: PlanTerms, done: frozenset[int]) -> tuple[int | None, int]:
-    """The most that the rows which are left can cost, and the most that one call can."""
+    """Highest cost of the rows left, and of a single call."""
     price = terms.price
     if price is None:
         return None, 0

@@ -1,4 +1,4 @@
-"""For authors who test their programs: models that answer from a script, or from what a job has recorded.
+"""Test models for programs: replies come from a script, or from the records of a job.
 
     from cortex.testing import ScriptedModel
 
@@ -7,7 +7,7 @@
         assert cortex.run(triage(["It crashes."]), model=model).answer == ["bug"]
         assert len(model.calls) == 4
 
-With pytest the fixture ``cortex_model`` is such a model, empty: ``cortex_model.on("crashes", "bug")``.
+With pytest the fixture ``cortex_model`` is an empty model of this kind: ``cortex_model.on("crashes", "bug")``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Asked", "NoReply", "RecordedModel", "ScriptedModel"]
 
 
 def __getattr__(name: str) -> Any:
-    """The other lazy door to the edge."""
+    """Import the models from ``actors.fakes`` on first use."""
     if name in __all__:
         try:
             from actors.fakes.scripted_models import Asked, NoReply, RecordedModel, ScriptedModel

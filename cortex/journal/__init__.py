@@ -1,1 +1,1 @@
-"""Journal codec, replay, snapshots, dry runs."""
+"""Journal: encoding of turns and of K, replay, snapshots in pieces, dry run of a changed program."""

@@ -1,4 +1,4 @@
-"""Turns and K as bytes, and K as a fold over turns."""
+"""Encoding of turns and of K, and replay: K as a fold over turns."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from cortex.values.ledger import Ledger
 from cortex.values.limits import JobTerms
 
 FORMAT = 2
-"""Number of the form in which this release writes journals: raised where the form changes after a release, so that an
-older release refuses what it would read wrongly (``tests/journals``)."""
+"""Format number of journals written by this release. It is raised when the format changes after a release, so that an
+older release refuses journals it would misread (``tests/journals``)."""
 OLDEST = 2
-"""The oldest form that this release reads: that of the first release."""
+"""Oldest format that this release reads: that of the first release."""
 
 _encoder = msgspec.msgpack.Encoder()
 _turn_decoder = msgspec.msgpack.Decoder(events.Turn)
@@ -26,23 +26,25 @@ _state_decoder = msgspec.msgpack.Decoder(State)
 
 
 def encode_batch(batch: Iterable[events.Event]) -> bytes:
-    """The events of one message, as they travel and as they enter the journal."""
+    """Encode the events of one message, for sending and for the journal."""
     return _encoder.encode(tuple(batch))
 
 
 def decode_batch(blob: bytes) -> tuple[events.Event, ...]:
-    """The events of one message. Raises ``msgspec.DecodeError`` where they are none."""
+    """Decode the events of one message. Raises ``msgspec.DecodeError`` for invalid bytes."""
     return _batch_decoder.decode(blob)
 
 
 def encode_turn(at_s: float, batches: Iterable[bytes], account: bytes = b"", before: bytes = b"") -> bytes:
-    """One turn from the bytes of its messages: they are not encoded again. An account that is as it was ``before`` is
-    left out."""
+    """Encode one turn from the bytes of its messages, which are not encoded again.
+
+    An account equal to the one ``before`` is left out.
+    """
     return _encoder.encode((at_s, [msgspec.Raw(batch) for batch in batches], b"" if account == before else account))
 
 
 class _WrittenAccount(msgspec.Struct, array_like=True):
-    """An account as a turn has it."""
+    """Account as encoded in a turn."""
 
     outcome: str
     next_goal: int
@@ -52,7 +54,7 @@ class _WrittenAccount(msgspec.Struct, array_like=True):
 
 
 class _TurnHead(msgspec.Struct, array_like=True):
-    """A turn of which the events are not read."""
+    """Turn without decoded events."""
 
     at_s: float
     batches: msgspec.Raw
@@ -64,7 +66,7 @@ _head_decoder = msgspec.msgpack.Decoder(_TurnHead)
 
 
 class CarriedAccount(msgspec.Struct, frozen=True):
-    """What holds of a job though its program has changed, and its turns can be replayed no more as they were."""
+    """Facts about a job that hold even if its program has changed and its turns cannot be replayed."""
 
     outcome: str
     next_goal: int
@@ -76,26 +78,26 @@ class CarriedAccount(msgspec.Struct, frozen=True):
 
 
 def encode_account(k: State) -> bytes:
-    """K's account, for the turn that led to it."""
+    """Encode K's account, for the turn that led to it."""
     in_batches = sum(len(made.keys) for made in k.submissions.values()) if k.submissions else 0
     rows = k.tally.succeeded + k.tally.failed
     return _encoder.encode((k.outcome, k.next_goal, in_batches, msgspec.structs.astuple(k.ledger), rows))
 
 
 def decode_account(blob: bytes) -> CarriedAccount:
-    """The account that a turn carries."""
+    """Decode the account of a turn."""
     found = _account_decoder.decode(blob)
     return CarriedAccount(found.outcome, found.next_goal, found.in_batches, Ledger(*found.totals), found.rows)
 
 
 def turn_head(blob: bytes) -> tuple[float, bytes]:
-    """When a turn was, and the account that it carries, without reading its events."""
+    """Return time and encoded account of a turn, without decoding its events."""
     head = _head_decoder.decode(blob)
     return head.at_s, head.account
 
 
 def put_right(k: State, account: bytes) -> None:
-    """K was replayed, perhaps with a program that has changed: what its turns say that it came to holds."""
+    """Correct K by the account of its last turn, in case it was replayed with a changed program."""
     if not account or account == encode_account(k):
         return
     known = decode_account(account)
@@ -103,22 +105,22 @@ def put_right(k: State, account: bytes) -> None:
 
 
 def decode_turn(blob: bytes) -> events.Turn:
-    """One turn of the journal. Raises ``msgspec.DecodeError`` where the bytes are none."""
+    """Decode one turn of the journal. Raises ``msgspec.DecodeError`` for invalid bytes."""
     return _turn_decoder.decode(blob)
 
 
 def encode_state(k: State) -> bytes:
-    """K as bytes: equal histories give equal bytes."""
+    """Encode K: equal histories give equal bytes."""
     return _encoder.encode(k)
 
 
 def decode_state(blob: bytes) -> State:
-    """K from a snapshot."""
+    """Decode K from a whole snapshot."""
     return _state_decoder.decode(blob)
 
 
 class _StateRest(State):
-    """K but for its goals."""
+    """K with undecoded goals."""
 
     goals: msgspec.Raw = msgspec.Raw()  # type: ignore[assignment]
     goals_by_kind: msgspec.Raw = msgspec.Raw()  # type: ignore[assignment]
@@ -128,14 +130,14 @@ _rest_decoder = msgspec.msgpack.Decoder(_StateRest)
 
 
 def decode_rest(blob: bytes) -> State | None:
-    """K from a snapshot without its goals, in a tenth of the time; None where some of them have not ended."""
+    """Decode K from a snapshot without its goals, in a tenth of the time; None if some goals have not ended."""
     k: State = _rest_decoder.decode(blob)
     k.goals, k.goals_by_kind = {}, {}
     return k if k.outcome and not k.live else None
 
 
 def open_job(terms: JobTerms) -> State:
-    """K before anything happened."""
+    """Return K before any event."""
     return State(terms=terms)
 
 
@@ -144,12 +146,12 @@ def replay(
     sink: Callable[[commands.Command], object] | None = None,
     seen: Callable[[events.Turn, commands.StepCommands, State], object] | None = None,
 ) -> State:  # fmt: skip
-    """K as a fold over turns, from nothing or from a snapshot.
+    """Return K as a fold over turns, from nothing or from a snapshot.
 
-    A turn that opens the job begins K anew. ``program`` may be a function that makes it from the terms. ``sink`` sees
-    the commands again, the results among them: a results file is a projection of the journal. ``seen`` sees each turn,
-    what it led to, and K after it; with neither of them, plain turns are folded at once (``plain_turns``).
-    Raises ``ValueError`` where the first turn opens no job.
+    A turn that opens the job begins K anew. ``program`` may be a function that builds the program from the terms.
+    ``sink`` receives the commands again, results included: a results file is a projection of the journal. ``seen``
+    receives each turn, its commands, and K after it. Without both, the program's fast replay is used, if it has one
+    (``Program.fast_replay``). Raises ``ValueError`` if the first turn opens no job, or for an empty journal.
     """
     made = program if isinstance(program, Program) else None
     fast = made.fast_replay() if made is not None and sink is None and seen is None else None
@@ -184,7 +186,7 @@ def replay(
 
 
 def opening(turn: events.Turn) -> JobTerms | None:
-    """The terms, where this turn opens the job."""
+    """Return the terms if this turn opens the job, else None."""
     for batch in turn.batches:
         if events.Opened in map(type, batch):
             return next(event.terms for event in batch if type(event) is events.Opened)

@@ -1,8 +1,8 @@
-"""A program tried over what a job has recorded, without a model: how far it comes, and what it would ask besides.
+"""Dry run of a program over a job's records, without a model: how far it comes, and what it would ask in addition.
 
-The program is begun anew under the job's terms. Whatever it asks that the job has an answer to gets that, in the order
-in which the job got it and at that time; a call that nobody was ever answered is listed, with what it would cost, and
-stays unanswered. No model is asked, no tool is run, and nothing is written.
+The program is begun anew under the job's terms. A call for which the job has a reply gets it, in the recorded order and
+at the recorded time; a call without a recorded reply is listed, with its estimated cost, and stays unanswered. No model
+is asked, no tool is run, and nothing is written.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from policies.estimates.price import cost_nusd
 from policies.failures.failure import Failure, FailureKind
 
 PERMITS = 1_000_000
+"""Permits of every route in a dry run."""
 TICKS_MAX = 100_000
-"""Times in a row that time alone passes before a program is taken to wait for nothing else."""
+"""Consecutive ticks without another event after which the program is taken to wait for nothing else."""
 
 
 class EventStamp(NamedTuple):
-    """When the job heard something, and where that stands: journal, turn, place in the turn."""
+    """Time of a recorded event, and its position: journal, turn, place in the turn."""
 
     at_s: float
     journal: int
@@ -43,49 +44,49 @@ class EventStamp(NamedTuple):
 
 
 class RecordedJob(Protocol):
-    """What a job has recorded."""
+    """Records of a job."""
 
     @property
     def output_tokens(self) -> tuple[int, int]:
-        """Tokens of all replies together, and how many replies that are."""
+        """Total output tokens of all replies, and the number of replies."""
 
     def reply_to(self, question: bytes) -> EventStamp | None:
-        """Where the reply to this question stands, if there is one."""
+        """Return the position of the reply to this question, if there is one."""
 
     def reply(self, stamp: EventStamp) -> Reply:
-        """The reply that stands there."""
+        """Return the reply at this position."""
 
     def failure_of(self, question: bytes) -> tuple[EventStamp, Failure] | None:
-        """How this question failed for good, if it did."""
+        """Return the final failure of this question, if it failed."""
 
     def tool_run(self, key: str) -> tuple[EventStamp, events.Observed] | None:
-        """The next result of such a run (``tool_key``) that was not given out yet, if there is one."""
+        """Return the next unused result of such a run (``tool_key``), if there is one."""
 
 
 class NewCall(msgspec.Struct, frozen=True):
-    """A call that the job has no answer to."""
+    """Call for which the job has no reply."""
 
     job: str
-    """Of which job: the tried one, or a child job of it."""
+    """Name of the job: the tried one, or a child job of it."""
     goal: int
     sample: str
     kind: str
-    """Of its goal."""
+    """Kind of its goal."""
     constructor: str
     prompt: str
-    """How its prompt begins."""
+    """Beginning of its prompt."""
     input_tokens: int
-    """Estimated, from the tokens that answered prompts of this length had."""
+    """Estimate from the tokens of answered prompts of this length."""
     output_tokens: int
-    """Estimated: what the recorded replies had on average; the most that is allowed, where there are none."""
+    """Estimate: mean of the recorded replies, or ``max_tokens`` if there are none."""
     cost_nusd: int | None
-    """Of these tokens at the route's price; None where none is known."""
+    """Cost of these tokens at the route's price; None if no price is known."""
     cost_max_nusd: int | None
-    """The most that one attempt can cost: what the ledger would reserve."""
+    """Highest cost of one attempt: the amount that the ledger would reserve."""
 
 
 class NewRun(msgspec.Struct, frozen=True):
-    """A tool run that the job has no result of."""
+    """Tool run for which the job has no result."""
 
     job: str
     goal: int
@@ -94,31 +95,32 @@ class NewRun(msgspec.Struct, frozen=True):
 
 
 class DryRunTotals(msgspec.Struct):
-    """What a try came to, child jobs included."""
+    """Totals of a dry run, child jobs included."""
 
     calls: list[NewCall] = msgspec.field(default_factory=list)
     runs: list[NewRun] = msgspec.field(default_factory=list)
     waits: list[str] = msgspec.field(default_factory=list)
-    """Answers from outside that nobody has given."""
+    """Names of external answers that were never given."""
     reused: int = 0
     """Calls answered by recorded replies."""
     failed: int = 0
-    """Calls that failed for good as recorded; a run would ask them again."""
+    """Calls that failed for good as recorded; a real run would ask them again."""
     runs_reused: int = 0
     let_go: int = 0
-    """Calls and runs without a record that nobody waited for in the end: a join was met without them."""
+    """Calls and runs without a record that were not needed in the end: a join was met without them."""
     asked_bytes: int = 0
-    """Of prompts that were answered, as requests; and the tokens that they had."""
+    """Bytes of answered requests."""
     asked_tokens: int = 0
+    """Input tokens of answered requests."""
 
 
 def tool_key(tool: str, arguments: dict[str, Any]) -> str:
-    """What makes two runs of a tool equal: its name and its arguments."""
+    """Return the key by which two runs of a tool are equal: its name and its arguments."""
     return ToolRequest(tool, arguments, TEXT, False).digest()
 
 
 class DryRun:
-    """One job tried. ``load`` makes the program of a child job from its place and its fields."""
+    """Dry run of one job. ``load`` builds the program of a child job from its location and its fields."""
 
     def __init__(
         self, terms: JobTerms, program: Program, records: RecordedJob, load: Callable[[str, bytes], Program],
@@ -133,13 +135,13 @@ class DryRun:
         self._told: dict[str, events.AnswerGiven] = {}
         self._pushed = 0
         self._open: dict[int, NewCall | NewRun | None] = {}
-        """Goals that wait for what is not recorded."""
+        """Goals that wait for an unrecorded call, run or child job."""
 
     def run(self, at_s: float, heard: Iterable[tuple[EventStamp, events.Event]] = ()) -> State:
-        """Try it, begun at this time; ``heard`` is what else came to the job: its rows, answers from outside."""
+        """Run from this time; ``heard`` are the job's other events: rows, external answers."""
         for stamp, event in heard:
             self._push(stamp, event)
-        routes = self.k.terms.routes  # fallbacks are asked nothing: what they answered is looked for as theirs
+        routes = self.k.terms.routes  # fallbacks get no permits: their recorded replies are found by hash
         places = [0, *range(1 + len(self.k.terms.fallbacks), len(routes))]
         self._turn(at_s, events.Opened(self.k.terms, 1), *(events.PermitsGranted(PERMITS, place) for place in places))
         ticks = 0
@@ -159,14 +161,14 @@ class DryRun:
 
     @property
     def answer(self) -> Any:
-        """The program's answer, as far as it came; None where half of what it needs is not enough for one."""
+        """The program's answer, as far as it came; None if the program raises on an incomplete K."""
         try:
             return json_plain(self.program.answer(self.k))
         except Exception:  # an author's code may raise anything
             return None
 
     def _stuck(self) -> bool:
-        """Whether anybody waits for what is not recorded."""
+        """True if a live goal waits for something that is not recorded."""
         for goal_id in [goal_id for goal_id in self._open if not self._lives(goal_id)]:
             del self._open[goal_id]
             self.totals.let_go += 1
@@ -183,15 +185,15 @@ class DryRun:
         self.totals.waits += self.k.awaited()
 
     def _push(self, stamp: EventStamp, what: events.Event | commands.Call) -> None:
-        """This comes then: an event, or the reply that stands there, to this call."""
+        """Schedule an event, or the recorded reply to this call, for its recorded time."""
         self._pushed += 1
         heapq.heappush(self._coming, (stamp, self._pushed, what))
 
     def _hear(self, stamp: EventStamp, event: events.Event) -> None:
         if isinstance(event, events.AnswerGiven) and event.name not in self.k.expected:
-            self._told[event.name] = event  # it comes to that later than it did
+            self._told[event.name] = event  # the program expects the answer later than in the recording
             return
-        if self.k.outcome:  # it rested, as it did then
+        if self.k.outcome:  # the job rested, as in the recording
             self._turn(stamp.at_s, events.Resumed(""), event)
         else:
             self._turn(stamp.at_s, event)
@@ -225,7 +227,7 @@ class DryRun:
         self._open[call.goal] = self._new(call)
 
     def _questions(self, call: commands.Call) -> Iterable[bytes]:
-        """The call's own hash, then those that the job's other routes would have asked it under."""
+        """The call's own hash, then its hashes on the job's fallbacks."""
         yield call.hash
         for route in () if call.route else self.k.terms.fallbacks:
             yield question_hash(route.endpoint, with_model(call.body, route.model), call.sample)
@@ -270,7 +272,7 @@ class DryRun:
         self._push(stamp, events.Observed(run.goal, run.attempt, was.value, was.read_at_s, was.failure))
 
     def _child(self, launch: commands.LaunchChildJob) -> None:
-        """A child job is tried in its turn, over the same records; one that does not come to its end stays open."""
+        """Try a child job over the same records; one that does not end leaves its goal open."""
         terms = msgspec.structs.replace(
             self.k.terms, job=f"{self.k.terms.job}~{launch.goal}", program=launch.program,
             params_json=launch.params_json, streams=False, origin=f"{self.k.terms.drawn_as}~{launch.goal}",
@@ -302,7 +304,7 @@ def _cost(route: Route, usage: Usage) -> int | None:
 
 
 def unbounded(terms: JobTerms) -> JobTerms:
-    """The same terms without the bounds that only a run of its own has: money, time, rates, calls at once."""
+    """Return the terms without limits that apply only to a real run: money, time, rates, concurrency."""
     limits = terms.limits
     free = msgspec.structs.replace(
         Limits(concurrency=PERMITS, window_rows=PERMITS, alike_first=0, rejected_alike_max=PERMITS),
@@ -315,14 +317,14 @@ _KEPT = (
     "prompt_tokens_max", "parts_max", "output_tokens_max", "resamples_max", "depth_max", "plan_goals_max", "goals_max",
     "selects_max", "faulty_in_row_max", "retry", "timeout",
 )  # fmt: skip
-"""The bounds on which it hangs what is asked, and with which goals."""
+"""Limits that determine what is asked, and by which goals."""
 
 
 def json_plain(value: Any) -> Any:
-    """A value as it is after a journey through JSON."""
+    """Return a value as it is after encoding to JSON and decoding."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def shown(body: bytes) -> str:
-    """How a request's text begins, on one line."""
+    """Return the beginning of a request's text, on one line."""
     return clipped(text_of(body))

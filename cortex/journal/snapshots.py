@@ -1,11 +1,12 @@
-"""A large K written down again and again, and what does not change any more only once.
+"""Incremental snapshots of a large K: ended goals are stored only once.
 
-A goal that has ended stays as it is, unless failed rows are opened again, and goals keep their order. So the bytes of
-those at the front that have ended are kept in *pieces*, and a snapshot holds the rest: it takes as long as what has
-come since the one before, not as all of K. Put together again they are ``journal.encode_state``, byte for byte
-(``tests/properties/test_snapshots.py``). What began after a goal that still lives is in each snapshot, as ever.
+An ended goal does not change, unless failed rows are opened again, and goals keep their order. So the bytes of the
+ended goals at the front are stored in *pieces*, and a snapshot holds the rest: it takes time in proportion to what has
+been added since the last one, not to all of K. Joined together they equal ``codec.encode_state``, byte for byte
+(``tests/properties/test_snapshots.py``). Goals made after a goal that is still live are in each snapshot.
 
-Pieces have numbers within a *generation*, the epoch of the life that began them. A later life goes on with them.
+Pieces are numbered within a *generation*, the epoch of the channel incarnation that began them. Later incarnations
+continue them.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from cortex.state.goals import ENDED, Goal
 from cortex.state.state import State
 
 PIECE_GOALS_MIN = 10_000
-"""Fewer are left in the snapshot: a piece is a commit of its own."""
+"""Number of ended goals below which they stay in the snapshot: a piece is a commit of its own."""
 PIECE_BYTES = 8_000_000
-"""A piece that has as many is full."""
+"""Size in bytes at which a piece is full."""
 _TOGETHER = 256
-"""So many goals are encoded at a time, at the most: values may be large."""
+"""Largest number of goals encoded at a time: values may be large."""
 
 _encoder = msgspec.msgpack.Encoder()
 
 
 class PieceSpan(NamedTuple):
-    """The pieces of a snapshot."""
+    """Pieces of a snapshot."""
 
     generation: int
     first: int
@@ -39,32 +40,33 @@ class PieceSpan(NamedTuple):
 
     @classmethod
     def of(cls, blob: bytes) -> PieceSpan:
-        """As a snapshot has it: three numbers of eight bytes."""
+        """Decode the span of a snapshot: three numbers of eight bytes."""
         return cls(*_SPAN.unpack(blob))
 
 
 _SPAN = struct.Struct(">QQQ")
 _START = b"\x98\xc4" + bytes([_SPAN.size])
-"""Of a snapshot in pieces: an array of eight, whose first stands for as many bytes. A whole one is a map."""
+"""First bytes of a snapshot in pieces: an array of eight whose first element is a span. A whole snapshot is a map."""
 HEAD_BYTES = len(_START) + _SPAN.size
-"""So much of a snapshot says which pieces belong to it."""
+"""Length of the beginning of a snapshot that names its pieces."""
 
 
 class SplitSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    """A snapshot some of which stands in pieces."""
+    """Snapshot with a part of its goals in pieces."""
 
     span: bytes
-    """``PieceSpan.of`` it."""
+    """Encoded ``PieceSpan``."""
     held: int
-    """How many goals are in the pieces."""
+    """Number of goals in the pieces."""
     last: int
-    """The last of them."""
+    """Last goal in the pieces."""
     edition: int
-    """``State.edition``: goals that had failed may have been opened again since."""
+    """``State.edition``: failed goals may have been opened again since."""
     goals: int
-    """How many goals there are, in pieces and here."""
+    """Number of goals in the pieces and in the snapshot."""
     before: bytes
-    """K as ``encode_state`` has it, up to its goals; then the entries of those that are in no piece; then the rest."""
+    """Bytes of K as in ``encode_state`` up to its goals. ``entries`` are the goals that are in no piece, ``after`` the
+    rest."""
     entries: bytes
     after: bytes
 
@@ -74,22 +76,24 @@ _BEFORE = State.__struct_fields__[: State.__struct_fields__.index("goals")]
 
 
 class SnapshotPieces:
-    """What of one K stands in pieces."""
+    """State of the pieces of one K."""
 
     def __init__(self, generation: int, parts: SplitSnapshot | None = None) -> None:
-        """``parts``: the snapshot that K was read from, whose pieces are gone on with."""
+        """``parts``: the snapshot that K was read from, to continue its pieces."""
         span = PieceSpan.of(parts.span) if parts is not None else PieceSpan(generation, 1, 0)
         self.generation, self.first = span.generation, span.first
         self.next = span.last + 1
-        """The number of the next that is made."""
+        """Number of the next piece."""
         self.held = parts.held if parts is not None else 0
-        """How many goals are in them: so many at the front of K."""
+        """Number of goals in the pieces: the first ones of K."""
         self._last = parts.last if parts is not None else 0
         self._edition = parts.edition if parts is not None else 0
 
     def more(self, k: State) -> list[bytes]:
-        """Pieces to be kept before the next snapshot: goals at the front that have ended since. Where the front is not
-        what it was, the first of them is the first that counts."""
+        """Return the pieces to store before the next snapshot: goals at the front that have ended since.
+
+        If the front is not what it was, the pieces begin anew.
+        """
         if not self._stands(k):
             self.first, self.held = self.next, 0
         self._edition = k.edition
@@ -104,13 +108,13 @@ class SnapshotPieces:
         return found
 
     def _stands(self, k: State) -> bool:
-        """Whether the first goals are those in the pieces: none of them has left, and none was opened again."""
+        """True if the first goals are those in the pieces: none was removed, and none was opened again."""
         return not self.held or (
             k.edition == self._edition and next(islice(k.goals, self.held - 1, None), 0) == self._last
         )
 
     def snapshot(self, k: State) -> bytes:
-        """K, but for what stands in pieces."""
+        """Encode K without the goals in pieces."""
         if not self.held:
             return _encoder.encode(k)
         living = dict(islice(k.goals.items(), self.held, None))
@@ -128,13 +132,13 @@ class SnapshotPieces:
 
 
 def _start_of_goals(k: State) -> int:
-    """Where they stand in K's bytes."""
+    """Offset of the goals in K's bytes."""
     fields = [_encoder.encode(name) + _encoder.encode(getattr(k, name)) for name in _BEFORE]
     return len(_head(len(k.__struct_fields__))) + sum(map(len, fields)) + len(_encoder.encode("goals"))
 
 
 def _cut(goals: list[Goal]) -> list[bytes]:
-    """The entries of a map of these, in pieces."""
+    """Encode these goals as entries of a map, in pieces."""
     pieces: list[bytes] = []
     some: list[bytes] = []
     size = 0
@@ -150,17 +154,17 @@ def _cut(goals: list[Goal]) -> list[bytes]:
 
 
 def span_of(head: bytes) -> PieceSpan | None:
-    """Which pieces belong to a snapshot, of which these are the first ``HEAD_BYTES``; None for one that is whole."""
+    """Return the pieces of a snapshot, from its first ``HEAD_BYTES``; None if it is whole."""
     return PieceSpan.of(head[len(_START) : HEAD_BYTES]) if head.startswith(_START) else None
 
 
 def split(blob: bytes) -> SplitSnapshot | None:
-    """The parts of a snapshot; None for one that is whole."""
+    """Decode the parts of a snapshot; None if it is whole."""
     return _decoder.decode(blob) if blob.startswith(_START) else None
 
 
 def joined(parts: SplitSnapshot, pieces: Iterable[bytes]) -> bytes:
-    """The whole snapshot."""
+    """Join a snapshot with its pieces."""
     return b"".join([parts.before, _head(parts.goals), *pieces, parts.entries, parts.after])
 
 
@@ -168,12 +172,12 @@ def joined(parts: SplitSnapshot, pieces: Iterable[bytes]) -> bytes:
 
 
 def _head(count: int) -> bytes:
-    """What stands before so many entries."""
+    """Header of a map with this number of entries."""
     if count < 16:
         return bytes([0x80 | count])
     return b"\xde" + count.to_bytes(2, "big") if count < 1 << 16 else b"\xdf" + count.to_bytes(4, "big")
 
 
 def _entries(blob: bytes, count: int) -> bytes:
-    """A map without its head."""
+    """Bytes of a map without its header."""
     return blob[len(_head(count)) :]

@@ -1,4 +1,4 @@
-"""How many branches and workers are there to be, and where."""
+"""Autoscaling: number and placement of branches and workers."""
 
 from __future__ import annotations
 
@@ -14,29 +14,31 @@ from policies.failures.breaker import BreakerState
 from policies.failures.failure import FailureKind
 
 ENDED_FEW = 20
-"""Of fewer attempts a share says nothing; as the breakers' `volume_min`."""
+"""Attempts below which no failure share is computed, equal to the breakers' `volume_min`."""
 WORSE = 3.0
-"""A node is avoided whose failures, or seconds a token, are so many times those of all nodes."""
+"""Factor over all nodes by which a node's failures, or its seconds per token, must exceed theirs for it to be
+avoided."""
 FEW = 64
-"""Up to so many branches and workers, or nodes, each change is told, and each choice looks at all, at once."""
+"""Number of members or nodes up to which each change is sent, and each choice considers all nodes, at once."""
 TELL_S = 1.0
+"""Shortest interval between two updates of the member lists, in seconds, with more than `FEW` members."""
 TELL_PACE_S = 5e-3
-"""Of more, between two tellings of who takes work: a second, or so long for each job that is told."""
+"""Seconds per job between two updates of the member lists, with more than `FEW` members."""
 WORSE_PACE_S = 1e-3
-"""Of more nodes, for each, between two looks at which are worse than others: a tenth of the time at most, as a look
-takes a tenth of a millisecond a node. Where many die at once, each that is to be started asks."""
+"""Seconds per node between two comparisons of more than `FEW` nodes: a tenth of the time at most, as a comparison takes
+a tenth of a millisecond per node. If many members die at once, each start requests a comparison."""
 _OF_A_NODE = frozenset({FailureKind.TRANSIENT.value, FailureKind.TIMED_OUT.value})
 
 
 def wanted(state: SchedulerState) -> tuple[int, int]:
-    """Branches and workers for what is granted and waits now, as far as there is room for them."""
+    """Return the numbers of branches and workers for the current grants and tool runs, within the maximums."""
     own = state.settings
     branches, workers = room(state)
     return min(branches, own.branches_max), min(workers, own.workers_max)
 
 
 def room(state: SchedulerState) -> tuple[int, int]:
-    """For how many branches and workers there would be work: what a cluster that can grow is asked for."""
+    """Return the numbers of branches and workers that would have work: the request to a cluster that can grow."""
     if not state.jobs:
         return 0, 0
     own = state.settings
@@ -47,7 +49,7 @@ def room(state: SchedulerState) -> tuple[int, int]:
 
 
 def settle(state: SchedulerState, out: list[Command]) -> None:
-    """Start, drain and retire until it is as wanted; tell who takes work, where that changed."""
+    """Start, drain and retire members until their number is as wanted; send the lists of members if they changed."""
     now, state.resize = wanted(state), False
     if not state.restaff and now == state.wanted:
         return
@@ -63,7 +65,9 @@ def settle(state: SchedulerState, out: list[Command]) -> None:
 
 
 def _tell(state: SchedulerState, out: list[Command]) -> None:
-    """Every job is told all names: were that done with each of a thousand that come to life, it would be a million."""
+    """Send the member lists. Every job gets all names: sent for each of a thousand new members, that would be a million
+    names.
+    """
     branches, workers = up(state, "branch"), up(state, "worker")
     if (branches, workers) == (state.branches, state.workers):
         return
@@ -77,7 +81,7 @@ def _tell(state: SchedulerState, out: list[Command]) -> None:
 
 
 def up(state: SchedulerState, role: str) -> tuple[str, ...]:
-    """Those of a role that take work, by their slots."""
+    """Return the members of a role that take work, by slot."""
     up = [(one.slot, name) for name, one in state.members.items() if one.role == role and one.state == "up"]
     return tuple(name for _, name in sorted(up))
 
@@ -119,13 +123,13 @@ def _start(state: SchedulerState, out: list[Command]) -> None:
             else:
                 due.append((name, one))
     if not due:
-        return  # which nodes are worse than others is looked up only where one is to be chosen
+        return  # nodes are compared only when one must be chosen
     avoid, probe = _avoided(state)
     for name, one in due:
         shunned = avoid if probe is None else [*avoid, probe]
         if state.nodes and len(shunned) >= len(state.nodes):
             if probe is None or len(avoid) >= len(state.nodes):
-                return  # no node may take it; those that are out are looked at when their breakers are due
+                return  # no node may take it; avoided nodes are reconsidered when their breakers are due
             _reserve(state, one, probe)
             shunned, avoid, probe = avoid, [*avoid, probe], None
         one.state, one.since_s = "starting", state.at_s
@@ -135,7 +139,7 @@ def _start(state: SchedulerState, out: list[Command]) -> None:
 
 
 def _reserve(state: SchedulerState, one: Member, node: str) -> None:
-    """This one start shows whether a half open node is well."""
+    """Use this start as the probe of a half-open node."""
     one.probe = node
     own, policy = state.nodes[node].breaker, state.settings.node
     breaker.probe_out(policy, own, state.at_s, state.at_s + policy.window_s)
@@ -143,7 +147,7 @@ def _reserve(state: SchedulerState, one: Member, node: str) -> None:
 
 
 def _avoided(state: SchedulerState) -> tuple[list[str], str | None]:
-    """Nodes that take nothing, and a half open one that may take one."""
+    """Nodes that take no member, and a half-open node that may take one."""
     at_s = state.at_s
     avoid: list[str] = []
     probe = None
@@ -164,7 +168,7 @@ def _avoided(state: SchedulerState) -> tuple[list[str], str | None]:
 
 
 def _worse(state: SchedulerState) -> tuple[str, ...]:
-    """Nodes that are worse than others; of many nodes, as of a short while ago."""
+    """Nodes that are worse than others; with many nodes, by a recent comparison."""
     nodes = len(state.nodes)
     if nodes <= FEW or state.at_s >= state.worse_s + nodes * WORSE_PACE_S:
         state.worse, state.worse_s = worse(state), state.at_s
@@ -172,14 +176,14 @@ def _worse(state: SchedulerState) -> tuple[str, ...]:
 
 
 def worse(state: SchedulerState) -> tuple[str, ...]:
-    """Nodes whose calls fail or crawl far more than those of most others."""
+    """Return the nodes whose calls fail, or are slow, far more often than those of most other nodes."""
     if len(state.nodes) < 2:
         return ()
     at_s = state.at_s
     shares = {name: _failing(place.seen, at_s) for name, place in state.nodes.items()}
     usual = sorted(shares.values())[len(shares) // 2 - 1]
     found = {name for name, share in shares.items() if share >= max(0.5, WORSE * usual)}
-    for part in (0.5, 0.95):  # slow always, or now and then
+    for part in (0.5, 0.95):  # always slow, or occasionally slow
         paces = {name: health.per_token_s(place.seen, at_s, part) for name, place in state.nodes.items()}
         pace = sorted(paces.values())[(len(paces) - 1) // 2]
         found |= {name for name, own in paces.items() if 0 < WORSE * pace < own}
@@ -205,6 +209,6 @@ def _retire(state: SchedulerState, out: list[Command]) -> None:
 
 
 def rate(state: SchedulerState) -> None:
-    """What all routes together begin in a second, for how many branches are wanted."""
+    """Update the calls per second over all routes, which determine the number of branches."""
     state.resize = True
     state.calls_per_s = sum(health.rates(route.seen, state.at_s).begun for route in state.routes.values())

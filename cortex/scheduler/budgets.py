@@ -1,6 +1,6 @@
-"""The budgets that cover a job, asked together: what each lends it, and why no more is to be had.
+"""Requests of a job to all budgets that cover it: the slices they lend, and the reason why no more can be lent.
 
-Where budgets are kept, in a state folder or at a cluster's cortex, is not known here.
+Independent of where budgets are stored: in a state folder or with a cluster's scheduler.
 """
 
 from __future__ import annotations
@@ -15,46 +15,51 @@ from policies.failures.reset_time import said_time
 from policies.limits.slices import MONTH, SILENT_S, Budget, SliceRequest, day_of, lend, window_end_s, window_of
 
 HEARD_S = 5.0
-"""What a job has used is kept so often while it changes: for whoever looks, and for those who wait for some of it."""
+"""Seconds between two stored updates of what a job has used, for observers and for jobs that wait for a part of it."""
 
 
 class BudgetRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job says of itself when it asks its budgets."""
+    """Report of a job that requests slices of its budgets."""
 
     job: str
     labels: dict[str, str]
     day: int
-    """Its day, in UTC, counted from 1970-01-01."""
+    """The job's UTC day, counted from 1970-01-01."""
     day_nusd: int
-    """What it has committed of what it began on that day, and so of its month."""
+    """Committed money of attempts begun on that day, in 1e-9 USD."""
     month_nusd: int
+    """Committed money of attempts begun in that month, in 1e-9 USD."""
     holds: dict[str, int] = msgspec.field(default_factory=dict)
-    """What it may commit at this moment in the windows of that day, by budget; of one that is not here what it has."""
+    """Total that the job may commit now in the current window, by budget name; missing: what it has committed."""
     lacks_nusd: int = 0
+    """Amount that the next call needs beyond the slices; 0: none."""
     open_nusd: int = 0
-    """Reserved for calls that are under way, without those in message batches."""
+    """Money reserved for calls in flight, without message batches."""
     over: bool = False
+    """True if the job has ended."""
     new: bool = False
-    """It has never begun anything: what stands under its name, a job used that was removed."""
+    """True if the job has never begun anything: a holding under its name belongs to a removed job."""
 
 
 class BudgetAnswer(msgspec.Struct, frozen=True):
-    """The slices that the job has from now on, in place of all before."""
+    """Slices of the job from now on, replacing all earlier ones."""
 
     slices: tuple[BudgetSlice, ...] = ()
     said: str = ""
+    """Reason why no more can be lent; empty: none."""
     again_s: float = 0.0
+    """Time at which that budget is whole again, in seconds since 1970."""
     spent: tuple[tuple[str, int, int, int], ...] = ()
-    """Of each budget: its name, the day on which its window began, its cap, and what all jobs have used of it."""
+    """Each budget's name, first day of its window, cap, and use by all jobs."""
 
 
 def covering(budgets: Iterable[Budget], labels: dict[str, str]) -> list[Budget]:
-    """Those that cover a job with these labels."""
+    """Return the budgets that cover a job with these labels."""
     return [each for each in budgets if labels.get(each.label) == each.value]
 
 
 def ask(budgets: list[Budget], asked: BudgetRequest, at_s: float) -> BudgetAnswer:
-    """What these budgets, which all cover the job, let it commit. They are changed."""
+    """Request slices from these budgets, which all cover the job. Changes the budgets."""
     slices, said, again_s = [], [], 0.0
     for each in budgets:
         used_nusd = asked.month_nusd if each.period == MONTH else asked.day_nusd
@@ -66,7 +71,7 @@ def ask(budgets: list[Budget], asked: BudgetRequest, at_s: float) -> BudgetAnswe
         if lent.out:
             end_s = window_end_s(each.period, each.window)
             again_s = max(again_s, end_s)
-            unused_nusd = holds_nusd - used_nusd  # of its own slice, which counts as used
+            unused_nusd = holds_nusd - used_nusd  # unused part of its own slice, which counts as used
             left_nusd = max(0, each.cap_nusd - each.counted_nusd + unused_nusd)
             said.append(
                 f"the budget {each.label}={each.value} of {usd_text(each.cap_nusd)} a {each.period} has "
@@ -78,7 +83,7 @@ def ask(budgets: list[Budget], asked: BudgetRequest, at_s: float) -> BudgetAnswe
 
 
 def differs(before: Budget, after: Budget, job: str) -> bool:
-    """Whether what came of asking must be kept; else nobody would notice."""
+    """Return True if the result of a request must be stored, because others could notice the difference."""
     then, now = before.holdings.get(job), after.holdings.get(job)
     if then is None or now is None or before.window != after.window:
         return True
@@ -88,5 +93,5 @@ def differs(before: Budget, after: Budget, job: str) -> bool:
 
 
 def day_at(at_s: float, day: int) -> int:
-    """The day of a job that had come to this day, by a clock that may have been set back."""
+    """Return the day of a job that had reached ``day``, by a clock that may have been set back."""
     return max(day, day_of(at_s))

@@ -1,4 +1,4 @@
-"""Who draws on what: jobs that join, renew, leave, or are not heard of."""
+"""Membership of jobs in the scheduler: join, renew, leave, expire."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from policies.failures import restart
 from policies.failures.breaker import BreakerState
 
 FORGET_S = 3600.0
-"""A pool, route or tool that nobody has used for so long is forgotten, with what was learnt of it."""
+"""Seconds without use after which a pool, route or tool is forgotten, with all that was learnt of it."""
 
 LEFT_MAX = 1_000
-"""Jobs that left of which the epoch is known: claims of theirs may be a moment late, not longer."""
+"""Number of jobs that left whose epoch is remembered: late claims arrive within moments."""
 
 
 def joined(state: SchedulerState, claims: Claims, out: list[Command]) -> None:
-    """A job's claims: taken in, the pools divided, and each claim answered.
+    """Take in a job's claims, divide the pools, and answer each claim.
 
-    Claims that arrive late are answered, and change nothing: those of an earlier incarnation of the channel with
-    nothing, those that a later one of the same has overtaken with what it has. A job whose routes draw on no pool
-    claims nothing: it joins so that branches and workers are there for it.
+    Late claims are answered and change nothing: claims of an earlier incarnation of the channel get nothing, overtaken
+    claims of the current one get what the job has. A job whose routes draw on no pool claims nothing: it joins so that
+    branches and workers are started for it.
     """
     job = state.jobs.get(claims.job)
     if claims.epoch < job.epoch if job is not None else claims.epoch <= state.left.get(claims.job, 0):
@@ -57,21 +57,21 @@ def joined(state: SchedulerState, claims: Claims, out: list[Command]) -> None:
 
 
 def check(claims: Claims) -> None:
-    """Raises ValueError, one line, for claims that make no sense."""
+    """Raise ValueError, in one line, for invalid claims."""
     if claims.wanted < 0 or not 0 < claims.weight < math.inf:
         raise ValueError(
             f"{claims.job}: wants {claims.wanted} permits at weight {claims.weight}; "
-            "the one must be 0 or more, the other above 0"
+            "permits must be 0 or more, the weight above 0"
         )
     if not 0 <= claims.headroom < 1 or not 0 < claims.call_timeout_s < math.inf:
         raise ValueError(f"{claims.job}: headroom {claims.headroom}, calls of {claims.call_timeout_s} s")
     named = set()
     for claim in claims.claims:
         if claim.held < 0:
-            raise ValueError(f"{claims.job}: holds less than nothing")
+            raise ValueError(f"{claims.job}: held must be 0 or more, not {claim.held}")
         named.add(claim.route)
     if claims.wanted and not named:
-        raise ValueError(f"{claims.job}: names no route")
+        raise ValueError(f"{claims.job}: wants {claims.wanted} permits and names no route")
     if len(named) < len(claims.claims):
         raise ValueError(f"{claims.job}: names a route twice")
 
@@ -82,7 +82,7 @@ def _nothing(state: SchedulerState, claims: Claims, claim: Claim) -> Grant:
 
 
 def _overtaken(state: SchedulerState, claims: Claims, job: JobClaims) -> bool:
-    """It tells less than was known: a later claim has come before it."""
+    """True if a later claim has arrived before: this one confirms less than is known."""
     for claim in claims.claims:
         hold = job.holds.get(claim.route)
         if hold is not None and _heard(state, claims, claim) < hold.heard:
@@ -95,14 +95,14 @@ def _heard(state: SchedulerState, claims: Claims, claim: Claim) -> int:
 
 
 def _returned(state: SchedulerState, claims: Claims, job: JobClaims, out: list[Command]) -> None:
-    """Its channel died and came back, or a new run took the job over."""
+    """Handle a job whose channel died and came back, or that a new run took over."""
     if not job.dead:
         died(state, claims.job, out)
     state.restarts["channel"] = state.restarts.get("channel", 0) + 1
     job.epoch, job.dead = claims.epoch, False
     for hold in job.holds.values():
         hold.heard = 0
-        hold.told = []  # what the one before was told, the new one does not take in
+        hold.told = []  # the new incarnation does not receive what was sent to the old one
         hold.grant = None
 
 
@@ -121,7 +121,7 @@ def _renew(state: SchedulerState, claims: Claims, job: JobClaims) -> None:
 
 
 def _take(state: SchedulerState, claims: Claims, job: JobClaims, out: list[Command]) -> None:
-    """What it tells that it holds; routes that it does not name any more are given back."""
+    """Take in what the job holds; routes that it no longer names are returned."""
     old, names = job.holds, [claim.route for claim in claims.claims]
     if list(old) != names:
         for name in [name for name in old if name not in names]:
@@ -137,7 +137,7 @@ def _take(state: SchedulerState, claims: Claims, job: JobClaims, out: list[Comma
         while hold.told and hold.told[0][0] <= heard:
             del hold.told[0]
         if _put_aside(hold):
-            hold.grant = None  # it counts again when it is told anew
+            hold.grant = None  # it counts again when it is sent anew
         leases.count(state, hold)
         if claim.blocked:
             pools.suspect(state, claim.route, claim.blocked, out)
@@ -149,7 +149,7 @@ def _take(state: SchedulerState, claims: Claims, job: JobClaims, out: list[Comma
 
 
 def _put_aside(hold: RouteHolding) -> bool:
-    """It has heard its grant and holds less: its lease ran out by its own clock, though not by ours."""
+    """True if the holder has confirmed its grant and holds less: the lease has expired by the holder's clock only."""
     grant = hold.grant
     return grant is not None and grant.starts < 0 and hold.heard >= grant.serial and hold.held < grant.permits
 
@@ -185,14 +185,14 @@ def _drop(state: SchedulerState, job: str, name: str, hold: RouteHolding) -> Non
 
 
 def ended(state: SchedulerState, name: str, epoch: int) -> None:
-    """A job ended in this epoch. One that has claimed anything in a later one goes on."""
+    """End a job in this epoch. A job with claims in a later epoch continues."""
     job = state.jobs.get(name)
     if job is not None and job.epoch <= epoch:
         left(state, name)
 
 
 def left(state: SchedulerState, name: str) -> None:
-    """Nothing of a job is in flight any more, and nobody speaks for it."""
+    """Remove a job that has nothing in flight and no channel."""
     job = state.jobs.get(name)
     if job is not None:
         for route, hold in job.holds.items():
@@ -208,7 +208,9 @@ def left(state: SchedulerState, name: str) -> None:
 
 
 def died(state: SchedulerState, name: str, out: list[Command]) -> None:
-    """A job's channel died. One that gets on between its deaths may die as often as it likes."""
+    """Handle the death of a job's channel. A channel that makes progress between its deaths may die any number of
+    times.
+    """
     job = state.jobs.get(name)
     if job is None or job.condemned:
         return
@@ -223,7 +225,7 @@ def died(state: SchedulerState, name: str, out: list[Command]) -> None:
 
 
 def passed(state: SchedulerState) -> None:
-    """Leases run out, and what they held is free when its last call must have ended."""
+    """Expire leases; what an expired job held is free when its last call must have ended."""
     for name in [name for name, job in state.jobs.items() if job.until_s <= state.at_s]:
         job = state.jobs[name]
         if state.at_s >= job.free_s:
@@ -232,14 +234,16 @@ def passed(state: SchedulerState) -> None:
             job.expired = True
             pools.send(state, job)
             for hold in job.holds.values():
-                hold.grant = None  # it has put it aside; should it come back, it is told anew
+                hold.grant = None  # the holder has dropped it; if the job returns, it gets a new grant
                 pools.touch(state, hold.pool)
     for job in state.jobs.values():
         state.wake(job.free_s if job.expired else job.until_s)
 
 
 def forget(state: SchedulerState) -> None:
-    """What nobody has used for long. Looked for when jobs come and go, so that idle time needs nothing."""
+    """Forget what has not been used for `FORGET_S`. Called when jobs come and go, so that an idle scheduler needs no
+    timer.
+    """
     for name in [name for name, pool in state.pools.items() if _forgotten(state, name)]:
         for route in state.pools.pop(name).routes:
             del state.routes[route]

@@ -1,8 +1,8 @@
-"""What the cortex has heard of one subject: a route, branch, worker, channel, node or tool.
+"""Health signals of one subject: a route, branch, worker, channel, node or tool.
 
-A buffer is bounded twice, in count and in age, takes a report in constant time (what is too much is cut off in bulk,
-at twice the bound), and is cheap to read. Each reading names the decision that it is for; metrics and live views are
-readings of the same buffers. Times are the scheduler's, in seconds, and never decrease.
+A buffer is bounded in count and in age, takes a report in constant time (excess entries are removed in bulk, at twice
+the bound), and is cheap to read. Each reading names the decision that uses it; metrics and live views read the same
+buffers. Times are the scheduler's, in seconds, and never decrease.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from typing import Final
 import msgspec
 
 AGE_MAX_S: Final = 60.0
-"""Nothing older is read."""
+"""Age limit of what is read, in seconds."""
 SLOT_S: Final = 1.0
+"""Length of a slot, in seconds."""
 SLOTS_MAX: Final = int(AGE_MAX_S / SLOT_S) + 1
 SAMPLES_MAX: Final = 256
-"""Enough for a 95th percentile that moves by no more than a few hundredths from sample to sample."""
+"""Number of samples: enough for a 95th percentile that changes by a few hundredths at most from sample to sample."""
 
 
 class SecondCounts(msgspec.Struct, gc=False):
     """Counts of one second."""
 
     place: int
+    """Number of the slot: time divided by `SLOT_S`."""
     begun: int = 0
     answered: int = 0
     input_tokens: int = 0
@@ -31,26 +33,27 @@ class SecondCounts(msgspec.Struct, gc=False):
     latency_s: float = 0.0
     failed: dict[str, int] = {}
     per_token_p50_s: float = 0.0
-    """Of the samples that were kept of it, once it is over; 0 where there are none."""
+    """Median seconds per output token of its stored samples, once the second is over; 0 if there are none."""
     per_token_p95_s: float = 0.0
+    """95th percentile of the same samples."""
 
 
 class HealthBuffer(msgspec.Struct):
-    """Signals of one subject. `record` and `hear` change it; everything else reads."""
+    """Signals of one subject. `record` and `hear` change it; all other functions read it."""
 
     heard_s: float = float("-inf")
-    """When it was last heard of, whatever it said."""
+    """Time of the latest message, of any kind."""
     progressed_s: float = float("-inf")
-    """When it last told of work that it had not told of before."""
+    """Time of the latest message with new settled work."""
     done: int = 0
-    """Its own count of work settled, as last told."""
+    """The subject's own count of settled work, as last reported."""
     slots: list[SecondCounts] = []
     samples: list[tuple[float, float, int]] = []
-    """(when it was told, seconds, output tokens) of single attempts."""
+    """(time of the report, seconds, output tokens) of single attempts."""
 
 
 class HealthRates(msgspec.Struct, frozen=True):
-    """A second's worth of each, over the time that was asked for."""
+    """Mean counts per second over the requested time."""
 
     begun: float
     answered: float
@@ -60,21 +63,21 @@ class HealthRates(msgspec.Struct, frozen=True):
 
 
 class HealthSeries(msgspec.Struct, frozen=True):
-    """The buffer second by second, the oldest first; the last one is the newest second that is over.
+    """Contents of a buffer by second, oldest first; the last entry is the newest complete second.
 
-    All are of one length, and empty where nothing happened.
+    All series have one length, and are empty if nothing happened.
     """
 
     begun: tuple[int, ...] = ()
     answered: tuple[int, ...] = ()
     failed: tuple[int, ...] = ()
     per_token_p50_s: tuple[float, ...] = ()
-    """0 in a second of which no sample is known; so for the other."""
+    """0 for a second without a sample, here and in the 95th percentile."""
     per_token_p95_s: tuple[float, ...] = ()
 
 
 def hear(buffer: HealthBuffer, at_s: float, done: int) -> None:
-    """It is there, and has settled `done` pieces of work in its life (a new incarnation counts anew)."""
+    """Note that the subject is alive and has settled `done` pieces of work ever (a new incarnation counts anew)."""
     buffer.heard_s = at_s
     if done != buffer.done:
         buffer.done = done
@@ -92,7 +95,7 @@ def record(
     output_tokens: int = 0,
     samples: Collection[tuple[float, int]] = (),
 ) -> None:
-    """Take in counts: `failed` by kind, `latency_s` the sum over the answered, `samples` (seconds, output tokens)."""
+    """Add counts: `failed` by kind, `latency_s` the sum over the answered, `samples` (seconds, output tokens)."""
     slots = buffer.slots
     if not slots or at_s >= (slots[-1].place + 1) * SLOT_S:
         if slots:
@@ -121,20 +124,22 @@ def record(
 
 
 def silent_s(buffer: HealthBuffer, at_s: float) -> float:
-    """Seconds since it was heard of; infinity if never. For `restart.rung`: ask, or kill."""
+    """Return the seconds since the latest message; infinity if none. Used by `restart.rung`: ask, or kill."""
     return at_s - buffer.heard_s
 
 
 def stalled_s(buffer: HealthBuffer, at_s: float) -> float:
-    """Seconds since it got on; infinity if never. For `restart.decide`: a death after progress begins anew."""
+    """Return the seconds since the latest progress; infinity if none. Used by `restart.decide`: progress resets the
+    deaths.
+    """
     return at_s - buffer.progressed_s
 
 
 def rates(buffer: HealthBuffer, at_s: float, within_s: float = 10.0) -> HealthRates:
-    """Of the newest `within_s` seconds, at most `AGE_MAX_S`, to the slot.
+    """Return mean counts per second over the newest `within_s` seconds, at most `AGE_MAX_S`, to the slot.
 
-    For how many branches are wanted (what is begun), and whether a job that says its account is blocked is believed
-    without a probe (what is answered).
+    Used for the number of branches (calls begun), and to decide whether a job's report of a blocked account is accepted
+    without a probe (calls answered).
     """
     begun = answered = failed = input_tokens = output_tokens = 0
     within_s = min(within_s, AGE_MAX_S)
@@ -149,9 +154,10 @@ def rates(buffer: HealthBuffer, at_s: float, within_s: float = 10.0) -> HealthRa
 
 
 def failure_share(buffer: HealthBuffer, at_s: float, kinds: Collection[str] = (), within_s: float = AGE_MAX_S) -> float:
-    """Share of the attempts that ended which failed, of these kinds or of any; 0 where none ended.
+    """Return the share of ended attempts that failed, with these kinds or any; 0 if none ended.
 
-    For where branches are placed, and which one goes first: a node or branch that fails far more often than others.
+    Used for placement and for the choice of the branch to retire: a node or branch that fails far more often than
+    others.
     """
     first = (at_s - min(within_s, AGE_MAX_S)) // SLOT_S
     ended = failed = 0
@@ -164,9 +170,9 @@ def failure_share(buffer: HealthBuffer, at_s: float, kinds: Collection[str] = ()
 
 
 def latency_s(buffer: HealthBuffer, at_s: float) -> float:
-    """Mean seconds of what was answered of late; 0 where nothing was.
+    """Return the mean seconds of recent answers; 0 if there are none.
 
-    For how soon a run is to ask again for leave, while another one finds out whether the tool is well.
+    Used for the wait before a tool run asks again while another one tests the tool.
     """
     first = (at_s - AGE_MAX_S) // SLOT_S
     young = [slot for slot in buffer.slots if slot.place > first]
@@ -175,17 +181,17 @@ def latency_s(buffer: HealthBuffer, at_s: float) -> float:
 
 
 def per_token_s(buffer: HealthBuffer, at_s: float, share: float) -> float:
-    """Seconds an output token that `share` of the newest attempts stayed within; 0 where none is known. The median is
-    `share` 0.5. A long answer is not a slow one.
+    """Return the seconds per output token that `share` of the newest attempts stayed within (0.5: the median); 0 if
+    none.
 
-    For where branches are placed: a node whose median, or whose 95th percentile, is far over that of most others is
-    slow, always or now and then, and avoided.
+    A long answer does not count as slow. Used for placement: a node whose median or 95th percentile is far above that
+    of most others is always or occasionally slow, and avoided.
     """
     return _at([seconds / max(tokens, 1) for _, seconds, tokens in _young(buffer, at_s)], share)
 
 
 def series(buffer: HealthBuffer, at_s: float, within_s: float = AGE_MAX_S) -> HealthSeries:
-    """Each second of so many, for whoever looks on: the same counts that the decisions read."""
+    """Return the counts of each of the last `within_s` seconds, for observers: the counts that the decisions read."""
     seconds = int(min(within_s, AGE_MAX_S) / SLOT_S)
     first = int(at_s // SLOT_S) - seconds
     slots = {slot.place - first: slot for slot in buffer.slots if first <= slot.place < first + seconds}
@@ -205,7 +211,7 @@ def series(buffer: HealthBuffer, at_s: float, within_s: float = AGE_MAX_S) -> He
 
 
 def _per_token_of(buffer: HealthBuffer, slot: SecondCounts) -> tuple[float, float]:
-    """Median and 95th percentile of one second, over those of its samples that are kept."""
+    """Median and 95th percentile of one second, over its stored samples."""
     from_s, to_s = slot.place * SLOT_S, (slot.place + 1) * SLOT_S
     values = []
     for at_s, seconds, tokens in reversed(buffer.samples):

@@ -1,16 +1,15 @@
-"""Families: a job and its child jobs, however deep. What a user bounds by hand holds for all of them together.
+"""Families: a job and its child jobs, at any depth. Limits set by the user hold for all of them together.
 
-A child job has a channel of its own and joins the cortex by itself, under its parent's name and more. So that twenty
+A child job has its own channel and joins the scheduler itself, under its parent's name with a suffix. So that twenty
 children of a job with ``--concurrency 10 --rpm 60`` are not 200 calls at once and 1,200 a minute, the members of a
-family share these bounds, and the weight that one job would have. The bounds are those of the job at the root, as it
-told them last: ``cortex set`` on it holds for its children too. On top come the few probes of a half open route, which
+family share these limits, and the weight that a single job would have. The limits are those of the root job, as last
+reported: ``cortex set`` on it holds for its children too. The few probes of a half-open route come in addition; they
 must not wait until the others have nothing in flight elsewhere.
 
-Where roles of a job have routes of their own, these are members too: each claims what it wants of its routes by a name
-of its own, though one channel speaks for all of them, and sees to it that together they keep the bounds.
+If roles of a job have routes of their own, these are members too: each claims its permits under its own name, although
+one channel speaks for all of them and enforces their common limits.
 
-``SchedulerState.kin`` names the families of more than one channel, so that a job without children pays for none of
-this.
+``SchedulerState.kin`` holds the families of more than one channel, so that a job without children skips all of this.
 """
 
 from __future__ import annotations
@@ -22,32 +21,32 @@ from cortex.scheduler.state import JobClaims, SchedulerState
 from policies.limits.fair_share import in_turn
 
 Rates = tuple[float, float, float]
-"""Requests, input tokens and output tokens a second; 0: no bound."""
+"""Requests, input tokens and output tokens per second; 0: no bound."""
 
 
 def root_of(job: str) -> str:
-    """The name of the job at the root: ``~`` stands in the names of other members alone."""
+    """Return the name of the root job: only the names of other members contain ``~``."""
     return job.partition("~")[0]
 
 
 def member_of(job: str, role: str) -> str:
-    """The name by which a job claims what this role of it wants. Child jobs have numbers, roles have names."""
+    """Return the name under which a job claims the permits of this role. Child jobs have numbers, roles have names."""
     return f"{job}~{role}"
 
 
 def spoken_for(name: str) -> str:
-    """The job whose channel speaks for the member of this name: itself, unless it is a role's."""
+    """Return the job whose channel speaks for this member: the member itself, unless it is a role."""
     job, _, last = name.rpartition("~")
     return job if job and not last.isdecimal() else name
 
 
 def spoken_by(state: SchedulerState, job: str) -> list[str]:
-    """The members that this job's channel speaks for, itself the first of them, as far as they have joined."""
+    """Return the joined members that this job's channel speaks for, itself first."""
     return [name for name in state.jobs if spoken_for(name) == job]
 
 
 def count(state: SchedulerState, job: str) -> None:
-    """This job has come or gone: who is of its family now."""
+    """Update the family of a job that has joined or left."""
     root = root_of(job)
     members = tuple(name for name in state.jobs if root_of(name) == root)
     if len({spoken_for(name) for name in members}) > 1:
@@ -60,7 +59,7 @@ def count(state: SchedulerState, job: str) -> None:
 
 
 def divide(state: SchedulerState, job: str) -> None:
-    """What each member may want of what the user allows all of them, fair by weight; in turns where that is little."""
+    """Divide the user's concurrency among the members, fair by weight; in turns if it is small."""
     root = root_of(job)
     names = state.kin.get(root, (job,))
     members = [state.jobs[name] for name in names]
@@ -78,24 +77,26 @@ def divide(state: SchedulerState, job: str) -> None:
             pools.send(state, each)
         if len(members) > 1:
             for hold in each.holds.values():
-                pools.touch(state, hold.pool)  # what one gives back another may take
+                pools.touch(state, hold.pool)  # permits that one member returns may go to another
 
 
 def _bounds(state: SchedulerState, root: str) -> tuple[int, Rates]:
-    """Calls at once and rates, by hand: those of the root; of its children where that has not joined (yet)."""
+    """Concurrency and rates set by the user: those of the root, or of its children while the root has not joined."""
     told = [state.jobs[root]] if root in state.jobs else [state.jobs[name] for name in state.kin[root]]
     rates = [min((each.rates[place] for each in told if each.rates[place]), default=0.0) for place in range(3)]
     return min(each.concurrency for each in told), (rates[0], rates[1], rates[2])
 
 
 def room(state: SchedulerState, root: str) -> int:
-    """Permits that this family may be granted beyond those that it may be using, over all routes."""
+    """Return the permits that this family may be granted beyond those it may be using, over all routes."""
     using = sum(hold.counted for name in state.kin[root] for hold in state.jobs[name].holds.values())
     return max(0, _bounds(state, root)[0] - using)
 
 
 def hold_back(state: SchedulerState, names: Sequence[str], lacks: list[int]) -> None:
-    """Cut what jobs of these names are to get more, so that no family passes its bound while others give back."""
+    """Reduce the additional permits of these jobs, so that no family exceeds its limit while other members return
+    permits.
+    """
     left: dict[str, int] = {}
     for place, (name, lack) in enumerate(zip(names, lacks, strict=True)):
         root = root_of(name)
@@ -107,7 +108,7 @@ def hold_back(state: SchedulerState, names: Sequence[str], lacks: list[int]) -> 
 
 
 def weight(state: SchedulerState, name: str, job: JobClaims) -> float:
-    """Among the jobs that share a pool: a family weighs what its root would weigh alone."""
+    """Return a job's weight in its pool: a family weighs as much as its root alone."""
     members = state.kin.get(root_of(name))
     if members is None:
         return job.weight
@@ -115,9 +116,9 @@ def weight(state: SchedulerState, name: str, job: JobClaims) -> float:
 
 
 def rates(state: SchedulerState, name: str, share: int, told: Rates) -> Rates:
-    """What a member may use of the rates that its user set, by its part of the family's permits, within those told.
+    """Return a member's part of the user's rates, by its part of the family's permits, within the granted rates.
 
-    The parts are those of the grants as they stand, and of the share that is about to be granted.
+    The parts follow the current grants and the share that is about to be granted.
     """
     root = root_of(name)
     own = _bounds(state, root)[1]

@@ -1,9 +1,9 @@
-"""Leases: what each job may use of each of its routes, so that all together never use more than the pool allows.
+"""Leases: shares of each pool for each job, so that all jobs together never use more than the pool allows.
 
-What a job may be using is the greatest of what it told that it holds and of every grant that it may take in yet: a
-grant counts until its holder has said that it heard it, or a later one. Only what nobody may be using is given out. A
-smaller share is told at once and counts when it is confirmed. A job whose lease ran out begins nothing, but what it
-had counts until its last call must have ended.
+What a job may be using is the greatest of what it reported to hold and of every grant that it may still receive: a
+grant counts until its holder has confirmed it, or a later one. Only permits that no job may be using are granted. A
+smaller share is sent at once and counts when it is confirmed. A job whose lease has expired begins nothing, but its
+permits count until its last call must have ended.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from policies.limits.fair_share import fair_shares, over_time
 from policies.limits.limit import PoolAllowance
 
 FEW: Final = 64
-"""Up to so many holders a pool is divided anew with every change; it takes some 3 µs a holder."""
+"""Number of holders up to which a pool is divided anew with every change; a division takes some 3 µs per holder."""
 PACE_S: Final = 3e-5
-"""For each holder of a larger pool, between two divisions: a tenth of the time is spent on them at most."""
+"""Seconds per holder between two divisions of a larger pool: a tenth of the time is spent on divisions at most."""
 RATES_S: Final = 0.25
-"""Between two tellings of rates alone."""
+"""Seconds between two updates of rates only."""
 CUT: Final = 0.9
-"""A rate that falls below this share of what was told is told at once."""
+"""Share of the sent rate below which a lower rate is sent at once."""
 PROBE_S: Final = 1.0
-"""After it a renewal takes back the leave for probes that has not been used, so that none is used after its lease."""
+"""Seconds after which a renewal withdraws unused probes, so that none is used after its lease."""
 
 Row = tuple[str, JobClaims, str, RouteState, RouteHolding]
 
 
 def count(state: SchedulerState, hold: RouteHolding) -> None:
-    """Anew, what this holder may be using."""
+    """Recompute the permits that this holder may be using."""
     told = hold.told[0][1] if hold.told else 0
     now = hold.held if hold.held > told else told
     if now != hold.counted:
@@ -47,7 +47,7 @@ def count(state: SchedulerState, hold: RouteHolding) -> None:
 
 
 def settle(state: SchedulerState, out: list[Command], asker: str = "") -> list[str]:
-    """Divide the pools of which something changed; the names of those that were. The asker's grants are not put out."""
+    """Divide the pools that changed; return their names. The asker's grants are not put out."""
     divided = []
     while state.stale:
         name = next(iter(state.stale))
@@ -66,13 +66,13 @@ def settle(state: SchedulerState, out: list[Command], asker: str = "") -> list[s
 
 
 def again(state: SchedulerState, pool: PoolState, at_s: float) -> None:
-    """This pool is to be divided again then, whatever happens."""
+    """Divide this pool again at `at_s`, whatever happens."""
     pool.again_s = min(pool.again_s, at_s)
     state.wake(at_s)
 
 
 def share_out(state: SchedulerState, pool: PoolState, out: list[Command], asker: str) -> None:
-    """Give each holder its fair share; nobody is granted what another may still use."""
+    """Give each holder its fair share; no permit is granted that another holder may still use."""
     allowed = pools.allowed(state, pool)
     by_rate = _tells_rates(state, pool, allowed)
     pool.allowed, pool.shared_s, pool.again_s = allowed, state.at_s, NEVER
@@ -112,7 +112,7 @@ def _rows(state: SchedulerState, pool: PoolState) -> list[Row]:
 
 
 def _shares(state: SchedulerState, pool: PoolState, rows: list[Row], claims: list[tuple[int, float]]) -> list[int]:
-    """What each is granted now: its fair share, as far as it has it or as it is free."""
+    """Permits to grant now: each holder's fair share, as far as it has it already or permits are free."""
     shares = _turns(state, pool, claims)
     pool.level = min((s / c[1] for s, c in zip(shares, claims, strict=True) if s < c[0]), default=NEVER)
     lacks = [share - row[4].counted for row, share in zip(rows, shares, strict=True)]
@@ -128,7 +128,7 @@ def _shares(state: SchedulerState, pool: PoolState, rows: list[Row], claims: lis
 
 
 def _tells_rates(state: SchedulerState, pool: PoolState, allowed: PoolAllowance) -> bool:
-    """Rates are told a few times a second at most; but a cut at once."""
+    """Return True if new rates are sent now: a few times a second at most, but a cut at once."""
     old, rates = pool.rates, (allowed.requests_per_s, allowed.input_tokens_per_s, allowed.output_tokens_per_s)
     if not any(rates) and not any(old):
         return False
@@ -142,7 +142,7 @@ def _tells_rates(state: SchedulerState, pool: PoolState, allowed: PoolAllowance)
 
 
 def _turns(state: SchedulerState, pool: PoolState, claims: list[tuple[int, float]]) -> list[int]:
-    """Fair shares; where single permits matter, jobs take turns of a lease time."""
+    """Fair shares; if single permits matter, jobs take turns of one lease time."""
     turn = int(state.at_s // state.settings.lease_s)
     shares, goes_round = over_time(claims, pool.allowed.concurrency, turn)
     if goes_round:
@@ -155,7 +155,7 @@ def _free(state: SchedulerState, pool: PoolState) -> int:
         return 0
     in_use = pool.in_use
     if state.at_s < state.probes_from_s:
-        if pool.unknown < 0:  # calls of holders that were not heard of in all the time of listening
+        if pool.unknown < 0:  # calls of holders that did not report within the lease time after the restart
             pool.unknown = max(0, pool.in_flight - pool.in_use)
         pool.unknown = min(pool.unknown, pool.in_flight)
         in_use += pool.unknown
@@ -166,13 +166,13 @@ def _free(state: SchedulerState, pool: PoolState) -> int:
 
 
 def due(state: SchedulerState, pool: PoolState, row: Row, share: int, by_rate: bool) -> Grant | None:
-    """A new grant for this holder, or None where the one that it has still says the same."""
+    """Return a new grant for this holder, or None if its current grant says the same."""
     route, hold, allowed = row[3], row[4], pool.allowed
     old, own = hold.grant, route.breaker
     if hold.probes and old is not None and pool.told:
-        return None  # its leave stands until its probes are heard of, or a renewal takes it back
+        return None  # its probes stand until they are answered, or a renewal withdraws them
     starts, why = _terms(state, pool, route, hold, share)
-    part = share / max(share, pool.granted) if share else 0.0  # what is granted may not count it yet
+    part = share / max(share, pool.granted) if share else 0.0  # the granted total may not include it yet
     rates = (allowed.requests_per_s * part, allowed.input_tokens_per_s * part, allowed.output_tokens_per_s * part)
     if state.kin and job_families.root_of(row[0]) in state.kin:
         rates, by_rate = job_families.rates(state, row[0], share, rates), True
@@ -197,7 +197,7 @@ def _same_rates(old: Grant, rates: tuple[float, float, float]) -> bool:
 def issue(
     state: SchedulerState, row: Row, permits: int, starts: int, rates: tuple[float, float, float], why: str
 ) -> Grant:
-    """A grant under a new serial. It counts from now on, until its holder says that it took it in."""
+    """Create a grant with a new serial. It counts from now on, until its holder confirms it."""
     job_name, _, route_name, route, hold = row
     state.serial += 1
     hold.grant = grant = Grant(
@@ -228,7 +228,7 @@ def issue(
 def _terms(
     state: SchedulerState, pool: PoolState, route: RouteState, hold: RouteHolding, share: int
 ) -> tuple[int, str]:
-    """Attempts that may be begun under the grant, and why it is less than was asked for."""
+    """Attempts that may be begun under the grant, and the reason why it is less than was asked for."""
     own, allowed = route.breaker, pool.allowed
     if own.state is BreakerState.OPEN:
         return 0, f"{'blocked' if own.blocked else 'the breaker is open'}: {own.why}"
@@ -241,17 +241,17 @@ def _terms(
     if share >= hold.want:
         return -1, pools.paced_by(pool)
     if state.at_s < state.silent_until_s:
-        return -1, "the cortex was started again and listens what others hold"
+        return -1, "the scheduler was restarted and waits for the claims of other jobs"
     most = pool.bounds.concurrency
     if pool.lent is not None and (not allowed.concurrency or (most or 0) != (pool.lent.caps.concurrency or 0)):
         return -1, f"a share of the account's limits: {pool.lent.tenants} clusters draw on it"
     if most is not None and allowed.concurrency >= most:
-        return -1, f"{pool.bounds.who or 'somebody'} capped this pool at {most} calls at once"
+        return -1, f"{pool.bounds.who or 'an operator'} capped this pool at {most} calls at once"
     return -1, "the pool's limit" if pool.granted == share else "a share of the pool's limit"
 
 
 def heard(state: SchedulerState, pool: PoolState) -> int:
-    """All holders that pace themselves have heard of a grant with this serial, or a later one."""
+    """Return the serial that all holders with a pace have confirmed."""
     paced = (
         hold.heard
         for *_, hold in _rows(state, pool)
@@ -264,7 +264,7 @@ def heard(state: SchedulerState, pool: PoolState) -> int:
 
 
 def _probe(state: SchedulerState, pool: PoolState, route_name: str, out: list[Command], asker: str) -> None:
-    """Half open: leave for so many probes as are wanted, to jobs that have something to ask."""
+    """Half open: allow as many probes as are wanted, to jobs with calls to make."""
     route = state.routes[route_name]
     policy, own = state.settings.breaker, route.breaker
     if own.state is not BreakerState.HALF_OPEN or (wanted := breaker.probes_wanted(policy, own, state.at_s)) <= 0:
@@ -308,7 +308,7 @@ def _let(state: SchedulerState, pool: PoolState, row: Row, n: int, out: list[Com
 
 
 def take_back(state: SchedulerState, row: Row) -> None:
-    """At a renewal, leave for probes that was heard a while ago: what was not used by now is not to be used."""
+    """Withdraw unused probes at a renewal that follows their confirmation."""
     _, _, route_name, route, hold = row
     grant = hold.grant
     if grant is None or hold.heard < grant.serial:
@@ -320,7 +320,7 @@ def take_back(state: SchedulerState, row: Row) -> None:
 
 
 def probes_back(state: SchedulerState, route_name: str, hold: RouteHolding) -> None:
-    """None of its probes is under way any more, whether used or not."""
+    """Note that none of this holder's probes is in flight any more, used or not."""
     if hold.probes:
         breaker.probe_back(state.routes[route_name].breaker, hold.probes)
         hold.probes = 0
@@ -331,7 +331,7 @@ def probes_back(state: SchedulerState, route_name: str, hold: RouteHolding) -> N
 
 
 def answer(state: SchedulerState, job_name: str, route_name: str, divided: Collection[str]) -> Grant:
-    """For a job that asks, after its pools were settled: the grant that it has now, with a new lease."""
+    """Return the current grant of a job that asks, with a new lease, after its pools were settled."""
     job, route = state.jobs[job_name], state.routes[route_name]
     hold = job.holds[route_name]
     if hold.pool not in divided or hold.grant is None:
@@ -343,7 +343,7 @@ def answer(state: SchedulerState, job_name: str, route_name: str, divided: Colle
 
 
 def _quick(state: SchedulerState, pool: PoolState, name: str, job: JobClaims, hold: RouteHolding) -> int:
-    """Its share as of the last sharing of a large pool, within what is free now."""
+    """Share of a job in a large pool by the last division, within the permits that are free now."""
     own = job_families.weight(state, name, job) if state.kin else job.weight
     fair = hold.want if pool.level == NEVER else max(1, int(pool.level * own))
     share = min(hold.want, fair)

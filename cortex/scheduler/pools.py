@@ -1,8 +1,7 @@
-"""Pools and routes: what the provider allows, and whether it is well.
+"""Pools and routes: the provider's limits, and the health of routes.
 
-A pool has one adaptive limit (``policies.limits.limit``), a route one breaker (``policies.failures.breaker``). What is
-known of both is given to every holder with its grants as a memo, and comes back with its claims to a cortex that was
-started again.
+A pool has one adaptive limit (``policies.limits.limit``), a route one breaker (``policies.failures.breaker``). The
+state of both is given to every holder with its grants as a memo, and returns with its claims to a restarted scheduler.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ _THROTTLED = FailureKind.THROTTLED.value
 _UNWELL = (FailureKind.OVERLOADED.value, FailureKind.TRANSIENT.value, FailureKind.TIMED_OUT.value)
 _BLOCKING = (FailureKind.BLOCKED.value, FailureKind.UNAUTHORISED.value)
 SAME_SHARE = 0.02
-"""Rates that differ by less are the same: telling the holders would cost more than it brings."""
+"""Relative difference below which two rates count as equal: sending the change would cost more than it brings."""
 
 
 class PoolMemo(msgspec.Struct, frozen=True, array_like=True):
-    """What is known of a pool and a route, for the next incarnation of the cortex."""
+    """State of a pool and a route, for the next incarnation of the scheduler."""
 
     stamp: tuple[int, int]
     """(era, serial): the greater is the newer."""
     at_s: float
-    """When it was written, on the writer's clock."""
+    """Time of writing, on the writer's clock."""
     cortex: str
-    """Who wrote it."""
+    """Incarnation of the scheduler that wrote it."""
     limit: PoolLimit
     caps: PoolCaps
     breaker: Breaker | None
-    """None: it never was anything but closed."""
+    """None: it was never anything but closed."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -47,9 +46,9 @@ _decode = msgspec.msgpack.Decoder(PoolMemo).decode
 
 
 def breaker_in(memo: bytes) -> BreakerState | None:
-    """How the breaker of a route stood when this was written; None where that is not known."""
+    """Return the state of the route's breaker in this memo; None if it is not known."""
     if not memo:
-        return None  # a leave that no cortex gave
+        return None  # a grant that no scheduler gave
     try:
         kept = _decode(memo).breaker
     except msgspec.DecodeError:
@@ -58,7 +57,7 @@ def breaker_in(memo: bytes) -> BreakerState | None:
 
 
 def pool_in(memo: bytes) -> tuple[PoolLimit, PoolCaps] | None:
-    """What was known of a pool when this was written, and its caps; None where that is not known."""
+    """Return limit and caps of the pool in this memo; None if they are not known."""
     try:
         kept = _decode(memo) if memo else None
     except msgspec.DecodeError:
@@ -67,7 +66,7 @@ def pool_in(memo: bytes) -> tuple[PoolLimit, PoolCaps] | None:
 
 
 def memo(state: SchedulerState, route: RouteState, serial: int) -> bytes:
-    """To be kept by a holder of this route. The breaker's window is left out: a restart forgets half a minute."""
+    """Return the memo for a holder of this route. The breaker's window is left out: a restart forgets half a minute."""
     pool = state.pools[route.pool]
     kept = route.breaker if route.breaker.generation else None
     if kept is not None and kept.window:
@@ -76,7 +75,7 @@ def memo(state: SchedulerState, route: RouteState, serial: int) -> bytes:
 
 
 def known(state: SchedulerState, name: str, pool_name: str) -> RouteState:
-    """The route of this name; met for the first time, it is well, and its pool is as large as pools begin."""
+    """Return the route of this name; a new route is healthy, and a new pool has the initial limit."""
     route = state.routes.get(name)
     if route is None:
         route = state.routes[name] = RouteState(pool_name)
@@ -85,7 +84,7 @@ def known(state: SchedulerState, name: str, pool_name: str) -> RouteState:
 
 
 def pool_of(state: SchedulerState, name: str) -> PoolState:
-    """The pool of this name, new where it is met for the first time."""
+    """Return the pool of this name, creating it if it is new."""
     pool = state.pools.get(name)
     if pool is None:
         pool = state.pools[name] = PoolState(limit.new(state.settings.limit), left_s=state.at_s)
@@ -95,11 +94,11 @@ def pool_of(state: SchedulerState, name: str) -> PoolState:
 
 
 def adopt(state: SchedulerState, claim: Claim, out: list[Command]) -> None:
-    """After a restart a memo stands in for the memory that was lost; of two the newer.
+    """Adopt a memo after a restart, in place of the lost state; the newer of two counts.
 
-    How much time lies between is unknown, since clocks may differ: it is taken for none, so that what was open stays
-    open at least as long as it would have. A memo that comes late is heard only where nothing else is known, and none
-    knows better of a breaker than what moved it since.
+    The time in between is unknown, since clocks may differ: it is taken to be 0, so that an open breaker stays open at
+    least as long as it would have. A late memo is used only if nothing else is known, and never for a breaker that
+    results have moved since.
     """
     if not claim.memo:
         return
@@ -109,7 +108,7 @@ def adopt(state: SchedulerState, claim: Claim, out: list[Command]) -> None:
     except (msgspec.DecodeError, ValueError):
         return  # of another release
     if kept.cortex == state.cortex:
-        return  # nothing was lost since
+        return  # nothing was lost
     late = state.at_s >= state.adopting_until_s
     state.era = max(state.era, kept.stamp[0] + 1)
     by_s = state.at_s - kept.at_s
@@ -130,7 +129,7 @@ def adopt(state: SchedulerState, claim: Claim, out: list[Command]) -> None:
 
 
 def shared(state: SchedulerState, name: str, share: tenancy.TenantShare, until_s: float) -> None:
-    """Other clusters draw on this pool's account: so much of it is this one's, until then."""
+    """Set this cluster's share of an account that other clusters draw on, until `until_s`."""
     pool = pool_of(state, name)
     pool.lent, pool.lent_until_s = share, until_s
     if until_s > state.at_s:
@@ -139,15 +138,15 @@ def shared(state: SchedulerState, name: str, share: tenancy.TenantShare, until_s
 
 
 def touch(state: SchedulerState, pool: str) -> None:
-    """Something changed that its shares depend on."""
+    """Mark a pool whose shares must be computed anew."""
     state.stale[pool] = True
 
 
-# ----------------------------------------------------------------------------------------- what is told
+# ----------------------------------------------------------------------------------------- reports
 
 
 def told(state: SchedulerState, signals: RouteSignals, out: list[Command]) -> None:
-    """A branch tells what became of attempts: for the pool's limit, the route's breaker and its readings."""
+    """Take in a branch's report on attempts: for the pool's limit, the route's breaker and its health signals."""
     at_s = state.at_s
     route = known(state, signals.route, signals.pool)
     pool = state.pools[route.pool]
@@ -210,11 +209,12 @@ def _judge(state: SchedulerState, signals: RouteSignals, route: RouteState, out:
             route.seen_here = True
             moved(state, signals.route, was, out)
     elif own.state is BreakerState.HALF_OPEN:
-        touch(state, route.pool)  # what was a probe may be out again
+        touch(state, route.pool)  # a further probe may be sent
 
 
 def suspect(state: SchedulerState, name: str, why: str, out: list[Command]) -> None:
-    """A job comes whose account was blocked, and nobody here knows better: one probe at once decides for all."""
+    """Take in a job's report of a blocked account, if nothing contradicts it: one immediate probe decides for all jobs.
+    """
     route = state.routes[name]
     own = route.breaker
     if own.state is not BreakerState.CLOSED or health.rates(route.seen, state.at_s).answered > 0:
@@ -227,7 +227,7 @@ def suspect(state: SchedulerState, name: str, why: str, out: list[Command]) -> N
 
 
 def passed(state: SchedulerState, name: str, out: list[Command]) -> None:
-    """Time has passed for a route's breaker."""
+    """Apply the passage of time to a route's breaker."""
     route = state.routes[name]
     was = breaker.passed(state.settings.breaker, route.breaker, state.at_s)
     if was is not None:
@@ -238,7 +238,7 @@ def passed(state: SchedulerState, name: str, out: list[Command]) -> None:
 
 
 def moved(state: SchedulerState, name: str, was: breaker.BreakerMove, out: list[Command]) -> None:
-    """A route's breaker moved: everybody on it is sent elsewhere, or back."""
+    """Note a move of a route's breaker: its jobs are sent elsewhere, or back."""
     route = state.routes[name]
     out.append(BreakerMoved(f"route:{name}", was.old, was.new, was.why))
     if was.new is BreakerState.CLOSED:
@@ -252,7 +252,7 @@ def moved(state: SchedulerState, name: str, was: breaker.BreakerMove, out: list[
 
 
 def send(state: SchedulerState, job: JobClaims) -> None:
-    """Which of its routes a job's demand goes to now: the first that is well."""
+    """Choose the route that a job's demand goes to now: the first healthy one."""
     names = tuple(job.holds)
     if len(names) == 1 and state.routes[names[0]].breaker.state is BreakerState.CLOSED:
         job.share, job.probing = names[0], ()
@@ -269,11 +269,11 @@ def send(state: SchedulerState, job: JobClaims) -> None:
             touch(state, hold.pool)
 
 
-# ----------------------------------------------------------------------------------------- what is allowed
+# ----------------------------------------------------------------------------------------- bounds
 
 
 def allowed(state: SchedulerState, pool: PoolState) -> PoolAllowance:
-    """What all holders together may use, less what any of them wants kept free for other traffic."""
+    """Return the bounds of all holders together, less the headroom that any of them asks for."""
     caps = pool.caps
     if pool.headroom > caps.headroom:
         caps = msgspec.structs.replace(caps, headroom=pool.headroom)
@@ -289,7 +289,7 @@ def allowed(state: SchedulerState, pool: PoolState) -> PoolAllowance:
 
 
 def paced_by(pool: PoolState) -> str:
-    """Who set the rate that this pool may use, where it is one that was set by hand; empty where it is none."""
+    """Return the text that says which operator's rate binds this pool; empty if none does."""
     caps, allowed = pool.bounds, pool.allowed
     said = [
         f"{most:g} {what} a minute"
@@ -300,7 +300,7 @@ def paced_by(pool: PoolState) -> str:
         )
         if most is not None and per_s == most / 60
     ]
-    return f"{PACED_BY}{caps.who or 'somebody'}: {', '.join(said)} for all jobs of this pool" if said else ""
+    return f"{PACED_BY}{caps.who or 'an operator'}: {', '.join(said)} for all jobs of this pool" if said else ""
 
 
 def _alike(old: PoolAllowance, new: PoolAllowance, at_s: float) -> bool:
@@ -314,5 +314,5 @@ def _alike(old: PoolAllowance, new: PoolAllowance, at_s: float) -> bool:
 
 
 def same_rate(old: float, new: float) -> bool:
-    """Is the difference too small to be told?"""
+    """Return True if the difference of two rates is too small to be sent."""
     return old == new or (old > 0 < new and abs(new - old) <= SAME_SHARE * old)

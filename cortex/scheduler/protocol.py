@@ -1,8 +1,8 @@
-"""What the cortex hears, and what it orders: events in the past tense, commands in the imperative.
+"""Events that the scheduler receives, and commands that it gives.
 
-Every event carries the time at which it was heard, in seconds of one clock that never goes back. Subjects are named by
-role and slot, ``branch:3``, ``worker:0``, ``channel:job``; tools ``tool:name``; nodes ``node:name`` and routes
-``route:name`` where a breaker's move is told.
+Every event carries the time at which it was received, in seconds of one clock that never goes back. Subjects are named
+by role and slot, ``branch:3``, ``worker:0``, ``channel:job``; in a breaker's move, tools are ``tool:name``, nodes
+``node:name`` and routes ``route:name``.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from policies.limits.tenancy import TenantShare
 
 
 class SchedulerStarted(msgspec.Struct, frozen=True):
-    """The cortex came to life, as this incarnation. ``again``: an earlier one may have granted what nobody knows here.
+    """The scheduler started, as the incarnation ``cortex``. ``again``: an earlier incarnation may have granted leases.
 
-    ``again`` also says that branches and workers may live: each is told as ``MemberStarted`` or ``MemberDied`` before
-    long.
+    ``again`` also means that branches and workers may be alive: each is reported soon as ``MemberStarted`` or
+    ``MemberDied``.
     """
 
     at_s: float
@@ -27,21 +27,22 @@ class SchedulerStarted(msgspec.Struct, frozen=True):
 
 
 class AllRejoined(msgspec.Struct, frozen=True):
-    """After a restart: every channel that lives has joined. There is nothing left to wait for."""
+    """Every live channel has joined after a restart: there is nothing left to wait for."""
 
     at_s: float
 
 
 class ChannelJoined(msgspec.Struct, frozen=True):
-    """A channel asks for its share, or renews it. It always gets one grant for each claim."""
+    """A channel requests or renews its share. It always gets one grant for each claim."""
 
     at_s: float
     claims: Claims
 
 
 class JobLeft(msgspec.Struct, frozen=True):
-    """A job ended: nothing of it is in flight any more. One that was resumed since goes on: word of the run before may
-    come late."""
+    """A job ended: nothing of it is in flight any more. A job that was resumed since continues, because the event may
+    be late.
+    """
 
     at_s: float
     job: str
@@ -49,14 +50,14 @@ class JobLeft(msgspec.Struct, frozen=True):
 
 
 class MemberReported(msgspec.Struct, frozen=True):
-    """A branch or a worker told what it did."""
+    """A branch or worker reported its progress."""
 
     at_s: float
     report: ProgressReport
 
 
 class MemberStarted(msgspec.Struct, frozen=True):
-    """A branch or worker is there: it was started as ordered, or found alive by a cortex that came back."""
+    """A branch or worker is alive: started as ordered, or found by a restarted scheduler."""
 
     at_s: float
     subject: str
@@ -65,24 +66,24 @@ class MemberStarted(msgspec.Struct, frozen=True):
 
 
 class PingAnswered(msgspec.Struct, frozen=True):
-    """It was pinged, and answered."""
+    """A member that was pinged answered."""
 
     at_s: float
     subject: str
 
 
 class PingUnanswered(msgspec.Struct, frozen=True):
-    """It was pinged, and did not answer."""
+    """A member that was pinged did not answer."""
 
     at_s: float
     subject: str
 
 
 class MemberDied(msgspec.Struct, frozen=True):
-    """A branch, worker or channel is no more; also one that was killed, was retired, or could not be started.
+    """A branch, worker or channel ended: died, was killed, was retired, or could not be started.
 
-    ``gone``: its end is certain. A subject that cannot be reached may come back: then it is false, and the event is
-    repeated when it is certain.
+    ``gone``: its end is certain. A member that cannot be reached may return: then ``gone`` is False, and the event is
+    repeated when its end is certain.
     """
 
     at_s: float
@@ -92,8 +93,8 @@ class MemberDied(msgspec.Struct, frozen=True):
 
 
 class PoolCapped(msgspec.Struct, frozen=True):
-    """Bounds of a pool by hand, in place of those before; ``PoolCaps()`` takes them away. A pool's or a route's
-    name.
+    """An operator set caps on a pool (the name of a pool or route), replacing earlier ones; ``PoolCaps()`` removes
+    them.
     """
 
     at_s: float
@@ -103,8 +104,10 @@ class PoolCapped(msgspec.Struct, frozen=True):
 
 
 class AccountShared(msgspec.Struct, frozen=True):
-    """Other clusters draw on the same accounts. ``share``: what this one may use of a pool, until a moment; of a pool
-    that nobody told of, nothing. Without a pool's name: that it is so."""
+    """Other clusters draw on the same accounts. ``share``: what this cluster may use of a pool, until ``until_s``.
+
+    Without a pool's name the event says only that accounts are shared; a pool without a reported share may not be used.
+    """
 
     at_s: float
     pool: str = ""
@@ -113,7 +116,7 @@ class AccountShared(msgspec.Struct, frozen=True):
 
 
 class DrainMember(msgspec.Struct, frozen=True):
-    """A node (by its name) or a branch or worker is to finish what it has in flight, and to get nothing more."""
+    """A node (by its name), branch or worker shall finish what it has in flight, and get nothing more."""
 
     at_s: float
     who: str
@@ -121,16 +124,16 @@ class DrainMember(msgspec.Struct, frozen=True):
 
 
 class NodesChanged(msgspec.Struct, frozen=True):
-    """The nodes that live now, told when that changed."""
+    """The live nodes changed."""
 
     at_s: float
     names: tuple[str, ...]
     cores: int = 0
-    """Of all of them together: so many branches and so many workers there may be. 0: the bounds stay as they are."""
+    """Cores of all nodes together: upper bound of branches, and of workers. 0: the bounds are unchanged."""
 
 
 class ToolRunRequested(msgspec.Struct, frozen=True):
-    """May a run of this tool begin?"""
+    """A job asks whether a run of this tool may begin."""
 
     at_s: float
     job: str
@@ -138,7 +141,7 @@ class ToolRunRequested(msgspec.Struct, frozen=True):
 
 
 class TimePassed(msgspec.Struct, frozen=True):
-    """Time passed: told when ``due_at_s`` has come."""
+    """Time passed: sent when ``due_at_s`` has come."""
 
     at_s: float
 
@@ -163,20 +166,20 @@ Event = (
 
 
 class PingMember(msgspec.Struct, frozen=True):
-    """Ask it whether it is there; ``PingAnswered`` or ``PingUnanswered`` is the answer."""
+    """Ask a member whether it is alive; answered by ``PingAnswered`` or ``PingUnanswered``."""
 
     subject: str
 
 
 class KillMember(msgspec.Struct, frozen=True):
-    """End it by force. ``MemberDied`` is the answer; it is started again by an order of its own."""
+    """End a member by force; answered by ``MemberDied``. A restart is a command of its own."""
 
     subject: str
     why: str
 
 
 class StartMember(msgspec.Struct, frozen=True):
-    """Start a branch or worker, not on the nodes to be avoided. ``MemberStarted`` or ``MemberDied`` is the answer."""
+    """Start a branch or worker, not on the nodes in ``avoid``; answered by ``MemberStarted`` or ``MemberDied``."""
 
     role: str
     name: str
@@ -184,27 +187,29 @@ class StartMember(msgspec.Struct, frozen=True):
 
 
 class RetireMember(msgspec.Struct, frozen=True):
-    """End it gently: it takes no new call, and ends when it is empty. ``MemberDied`` is the answer."""
+    """End a member gently: it takes no new call, and ends when it is empty; answered by ``MemberDied``."""
 
     name: str
 
 
 class MembersChanged(msgspec.Struct, frozen=True):
-    """Those that take work from now on; told to every channel, and to each that joins later."""
+    """Members that take work from now on; sent to every channel, and to each that joins later."""
 
     branches: tuple[str, ...]
     workers: tuple[str, ...]
 
 
 class StopJob(msgspec.Struct, frozen=True):
-    """This job stops, and says why: its channel keeps dying. It can be resumed when the cause is found."""
+    """Stop a job whose channel keeps dying, with the reason. It can be resumed when the cause is found."""
 
     job: str
     story: str
 
 
 class BreakerMoved(msgspec.Struct, frozen=True):
-    """A breaker moved; for its mirror and for telemetry. ``subject`` is ``route:…``, ``tool:…`` or ``node:…``."""
+    """A breaker changed its state; for its mirror and for telemetry. ``subject`` is ``route:…``, ``tool:…`` or
+    ``node:…``.
+    """
 
     subject: str
     old: str
@@ -213,7 +218,7 @@ class BreakerMoved(msgspec.Struct, frozen=True):
 
 
 class AdmitToolRun(msgspec.Struct, frozen=True):
-    """The answer to ``ToolRunRequested``: the run may begin under this generation of the tool's breaker, or ask again
+    """Answer to ``ToolRunRequested``: the run may begin in this generation of the tool's breaker, or must ask again
     later.
     """
 

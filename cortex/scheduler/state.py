@@ -1,7 +1,7 @@
-"""What the cortex knows of its cluster: the state of ``cortex.scheduler.step.step``, and its settings.
+"""State of the scheduler (``cortex.scheduler.step.step``), and its settings.
 
-It holds jobs, pools, routes, tools, branches, workers and nodes that are there, never calls: nothing here grows with
-what was finished. It encodes and decodes with msgspec. Times are the events', in seconds.
+Holds the current jobs, pools, routes, tools, branches, workers and nodes, never calls: nothing in it grows with
+finished work. It encodes and decodes with msgspec. Times are those of the events, in seconds.
 """
 
 from __future__ import annotations
@@ -19,41 +19,53 @@ from policies.limits.limit import NO_CAPS, LimitPolicy, PoolAllowance, PoolCaps,
 from policies.limits.tenancy import TenantShare
 
 LEASE_S: Final = 15.0
-"""How long a lease holds unless renewed. Channels renew at a third of it."""
+"""Seconds for which a lease holds unless renewed. Channels renew after a third of it."""
 NEVER: Final = float("inf")
+"""Time value "never"."""
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Every knob. Raises ValueError, one line, for a bound that makes no sense."""
+    """Settings of the scheduler. Raises ValueError, in one line, for a value that makes no sense."""
 
     limit: LimitPolicy = LimitPolicy()
+    """Adaptive limit of pools."""
     breaker: BreakerPolicy = ROUTE
+    """Breakers of routes."""
     tool: BreakerPolicy = TOOL
+    """Breakers of tools."""
     node: BreakerPolicy = NODE
+    """Breakers of nodes."""
     restart: RestartPolicy = BRANCH
+    """Supervision of branches and workers."""
     channel: RestartPolicy = CHANNEL
+    """Supervision of channels."""
     lease_s: float = LEASE_S
     branches_min: int = 1
-    """While there is a job; none are kept without one."""
+    """Branches while there is a job; without a job there are none."""
     branches_max: int = 1
     calls_per_branch: int = 100
-    """In flight at once; a branch runs a pool of so many coroutines."""
+    """Calls in flight of one branch, which runs a pool of as many coroutines."""
     calls_per_s_per_branch: float = 4000.0
-    """What one core sends over HTTP: a private Ray with one branch made 4,300 to 5,200 (``benchmarks.http``)."""
+    """Calls per second that one core sends over HTTP: a private Ray with one branch made 4,300 to 5,200
+    (``benchmarks.http``)."""
     workers_max: int = 1
     runs_per_worker: int = 4
+    """Tool runs of one worker at once."""
     fewer_after_s: float = 30.0
-    """So long must fewer have been enough before one is retired."""
+    """Seconds for which fewer members must have been enough before one is retired."""
     tool_timeout_s: float = 60.0
-    """After it a run of a tool that was a probe is taken for lost."""
+    """Seconds after which a tool run that was a probe counts as lost."""
     reports_per_s: float = 400.0
-    """Of all branches and workers together."""
+    """Reports per second of all branches and workers together."""
     report_s: float = 0.25
-    """Between two reports of one."""
+    """Seconds between two reports of one branch or worker."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.branches_min <= self.branches_max or self.branches_max < 1:
-            raise ValueError(f"0 <= branches_min <= branches_max >= 1, not {self.branches_min}, {self.branches_max}")
+            raise ValueError(
+                f"0 <= branches_min <= branches_max and branches_max >= 1 must hold, "
+                f"not {self.branches_min}, {self.branches_max}"
+            )
         if self.workers_max < 0:
             raise ValueError(f"workers_max must be 0 or more, not {self.workers_max}")
         for name in ("calls_per_branch", "runs_per_worker"):
@@ -66,138 +78,147 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RouteHolding(msgspec.Struct):
-    """What a job has of one route."""
+    """Part of one route that a job holds."""
 
     pool: str
     want: int = 0
-    """Permits it could use here now: its whole demand on the one route that it was sent to, else 0."""
+    """Permits that the job could use on this route now: its whole demand on the route it was sent to, else 0."""
     held: int = 0
-    """As it last told: what it may use or still uses."""
+    """Permits that it may use or still uses, as last reported."""
     heard: int = 0
-    """Serial of the last grant that it had taken in by then."""
+    """Serial of the latest grant that it has confirmed."""
     told: list[tuple[int, int]] = msgspec.field(default_factory=list)
-    """(serial, permits) of grants that it may take in yet, the newest last; those that a later one exceeds left out,
-    so that the first is the greatest."""
+    """(serial, permits) of unconfirmed grants, newest last, without those that a later one exceeds: the first is the
+    largest."""
     share: int = 0
-    """Permits that it is to have, as of the last sharing."""
+    """Permits that it shall have by the last division."""
     counted: int = 0
-    """Permits that it may be using: the greatest of what it holds and of what it may take in yet."""
+    """Permits that it may be using: the largest of `held` and of the unconfirmed grants."""
     grant: Grant | None = None
-    """The newest grant."""
+    """Newest grant."""
     probes: int = 0
-    """Probes that it was given leave for in the route's present stay half open, and has not returned."""
+    """Probes allowed in the route's current half-open stay that it has not returned."""
     probed_s: float = -NEVER
+    """Time of its latest probe."""
     blocked: str = ""
+    """Reason why the account is blocked, as the job reports; empty: it is not."""
 
 
 class JobClaims(msgspec.Struct):
-    """One channel's claims."""
+    """Claims of one channel."""
 
     epoch: int
     until_s: float
-    """Its lease. After it nothing new is begun, and what it had counts until ``free_s``."""
+    """End of its lease. After it the job begins nothing new, and its permits count until ``free_s``."""
     free_s: float = 0.0
+    """Time at which the last call of an expired job must have ended."""
     asked: int = 0
     """Calls that it could have in flight."""
     want: int = 0
-    """The same within what its user allows it and its family."""
+    """The part of `asked` that its user's limits allow it within its family."""
     concurrency: int = 0
+    """Concurrency that its user allows to the family."""
     rates: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """By hand, a second, as it told them: ``families``."""
+    """Rates that its user allows to the family, per second (``job_families``)."""
     weight: float = 1.0
     headroom: float = 0.0
     call_timeout_s: float = 60.0
     runs: int = 0
     """Tool runs that wait or run."""
     expired: bool = False
+    """True if its lease has expired."""
     holds: dict[str, RouteHolding] = msgspec.field(default_factory=dict)
-    """By route, in the job's order of preference."""
+    """Holdings by route, in the job's order of preference."""
     share: str = ""
-    """The route that its demand goes to; empty: none may be asked."""
+    """Route that its demand goes to; empty: no route is usable."""
     probing: tuple[str, ...] = ()
-    """Routes that it would rather use, if their probes were good."""
+    """Routes that it prefers to `share`, if their probes succeed."""
     seen: HealthBuffer = msgspec.field(default_factory=HealthBuffer)
     deaths: list[float] = msgspec.field(default_factory=list)
     dead: bool = False
-    """Told so; its next epoch is no second death."""
+    """True if the death was reported; its next epoch is not a second death."""
     condemned: bool = False
+    """True if the job was stopped because its channel keeps dying."""
 
 
 class RouteState(msgspec.Struct):
-    """One route: its health."""
+    """Health of one route."""
 
     pool: str
     breaker: Breaker = msgspec.field(default_factory=Breaker)
     seen: HealthBuffer = msgspec.field(default_factory=HealthBuffer)
     jobs: dict[str, bool] = msgspec.field(default_factory=dict)
-    """Those with a claim on it, in the order in which they came."""
+    """Jobs with a claim on it, in the order in which they came."""
     stamp: tuple[int, int] = (0, 0)
-    """Of the memo that it was adopted from."""
+    """Stamp of the memo that it was adopted from."""
     seen_here: bool = False
-    """Its breaker was moved by results, or has probes out, in the life of this incarnation of the cortex: no memo
-    knows better."""
+    """True if results moved its breaker, or probes are out, in this incarnation of the scheduler: memos are then
+    ignored."""
 
 
 class PoolState(msgspec.Struct):
-    """One pool: its limits, and who draws on it."""
+    """Limits and holders of one pool."""
 
     limit: PoolLimit
     caps: PoolCaps = NO_CAPS
     capped: bool = False
-    """By hand, in the life of this incarnation of the cortex: no memo knows better."""
+    """True if an operator set `caps` in this incarnation of the scheduler: memos are then ignored."""
     lent: TenantShare | None = None
-    """What this cluster may use of it; None: no other draws on the account."""
+    """Share of the account that this cluster may use; None: no other cluster draws on it."""
     lent_until_s: float = NEVER
     bounds: PoolCaps = NO_CAPS
-    """By hand, for this cluster alone, and its part of what was set for all clusters: as of the last sharing."""
+    """Operator caps of this cluster, combined with its part of the caps of all clusters, at the last division."""
     allowed: PoolAllowance = PoolAllowance(0)
-    """As of the last sharing."""
+    """Bounds of the pool at the last division."""
     routes: dict[str, bool] = msgspec.field(default_factory=dict)
     in_use: int = 0
-    """The sum of ``counted``."""
+    """Sum of ``counted`` over all holders."""
     in_flight: int = 0
-    """Attempts under way, as the branches told."""
+    """Attempts in flight, as the branches reported."""
     unknown: int = -1
-    """After a restart, of ``in_flight``: calls of nobody who told of them. -1: not counted yet."""
+    """Part of ``in_flight`` after a restart that belongs to no reporting holder; -1: not counted yet."""
     wanted: int = 0
-    """By all jobs together, as of the last sharing."""
+    """Demand of all jobs together at the last division."""
     level: float = NEVER
-    """Permits for each unit of weight, as of the last sharing: what a job gets that wants more."""
+    """Permits per unit of weight at the last division, for jobs that want more."""
     granted: int = 0
-    """By the grants as they are now."""
+    """Permits of all current grants."""
     headroom: float = 0.0
-    """The largest that any of its jobs asks for."""
+    """Largest headroom that any of its jobs asks for."""
     told: bool = True
-    """Every holder has what is known by hand; otherwise each gets a new grant at the next sharing."""
+    """False if new caps are not sent to all holders yet: each gets a new grant at the next division."""
     holders: int = 0
     shared_s: float = -NEVER
+    """Time of the last division."""
     late: bool = False
-    """Something changed since then that the shares do not show yet."""
+    """True if something has changed since the last division."""
     again_s: float = NEVER
-    """When it is to be divided again by time alone."""
+    """Time at which the pool is to be divided again."""
     rated_s: float = -NEVER
+    """Time at which the rates were last sent to all holders."""
     rates: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """As last told to all holders, and when."""
+    """Rates as last sent to all holders."""
     probed_s: float = -NEVER
-    """When a probe of a blocked route was last let out: one a minute, over all routes of the pool."""
+    """Time of the latest probe of a blocked route: one a minute over all routes of the pool."""
     stamp: tuple[int, int] = (0, 0)
-    """Of the memo that it was adopted from."""
+    """Stamp of the memo that it was adopted from."""
     left_s: float = 0.0
-    """When its last job left."""
+    """Time at which its last job left."""
     grew_s: float = -NEVER
-    """When slow start last allowed more."""
+    """Time at which slow start last allowed more."""
 
 
 class ToolState(msgspec.Struct):
-    """One tool: its health."""
+    """Health of one tool."""
 
     breaker: Breaker = msgspec.field(default_factory=Breaker)
     seen: HealthBuffer = msgspec.field(default_factory=HealthBuffer)
     asked_s: float = 0.0
+    """Time of the latest request to run it."""
 
 
 class Member(msgspec.Struct):
-    """A branch or a worker."""
+    """Branch or worker."""
 
     role: str
     slot: int
@@ -207,110 +228,118 @@ class Member(msgspec.Struct):
     node: str = ""
     incarnation: str = ""
     number: int = 0
-    """Of its last report."""
+    """Number of its latest report."""
     phase: str = ""
     in_flight: int = 0
     queued: int = 0
     overdue_s: float = 0.0
     flights: dict[str, int] = msgspec.field(default_factory=dict)
-    """Attempts under way, by pool."""
+    """Attempts in flight, by pool."""
     seen: HealthBuffer = msgspec.field(default_factory=HealthBuffer)
     deaths: list[float] = msgspec.field(default_factory=list)
     start_s: float = 0.0
-    """Not to be started before."""
+    """Earliest time of its start."""
     stillborn: int = 0
-    """Starts in a row after which it did not come to life in time."""
+    """Consecutive starts after which it did not become alive in time."""
     pinged_s: float = -NEVER
     unheard: bool = False
+    """True if a ping was not answered."""
     probe: str = ""
-    """The half open node that it was placed on to see whether it is well."""
+    """Half-open node that it was placed on to test the node."""
     empty_s: float = 0.0
-    """While draining: since when it has nothing."""
+    """While draining: time since which it has no work."""
     past: tuple[str, int] = ("", 0)
-    """The incarnation before, and the number of its last report: what it told late is counted once."""
+    """Earlier incarnation, and the number of its latest report: a late report of it is counted once."""
     drained: str = ""
-    """Who asked for it alone to be emptied."""
+    """User who asked to drain this member."""
 
 
 class NodeState(msgspec.Struct):
-    """A machine."""
+    """Machine of the cluster."""
 
     breaker: Breaker = msgspec.field(default_factory=Breaker)
     seen: HealthBuffer = msgspec.field(default_factory=HealthBuffer)
     alive: bool = True
     drained: str = ""
-    """Who asked for it to be emptied."""
+    """User who asked to drain it."""
 
 
 class SchedulerState(msgspec.Struct):
-    """The state. ``SchedulerState(settings)`` is a cortex that has heard of nothing."""
+    """State of the scheduler. ``SchedulerState(settings)`` is a scheduler that has received no event."""
 
     settings: SchedulerSettings = SchedulerSettings()
     cortex: str = ""
+    """Incarnation of the scheduler."""
     at_s: float = -NEVER
     due_s: float = NEVER
-    """Time alone changes nothing before."""
+    """Time before which time alone changes nothing."""
     serial: int = 0
+    """Serial of the latest grant."""
     era: int = 1
-    """Cortex incarnations, as far as is known: what is newer of two memos."""
+    """Number of scheduler incarnations, as far as is known; decides which of two memos is newer."""
     silent_until_s: float = -NEVER
-    """After a restart: before this, what is not told to be held might still be."""
+    """After a restart: time before which unreported permits may still be held."""
     probes_from_s: float = -NEVER
-    """After a restart in which a channel kept silent: before this, probes that it was given may be out."""
+    """After a restart with a silent channel: time before which that channel's probes may be out."""
     shared: bool = False
-    """Other clusters draw on the same accounts."""
+    """True if other clusters draw on the same accounts."""
     drawn: int = 0
+    """State of the random number sequence."""
     stale: dict[str, bool] = msgspec.field(default_factory=dict)
-    """Pools of which something changed since their last sharing."""
+    """Pools with changes since their last division."""
     again: bool = False
-    """Another incarnation was before this one."""
+    """True if another incarnation came before this one."""
     adopting_until_s: float = -NEVER
-    """After a restart: before this, of two memos the newer counts."""
+    """After a restart: time before which the newer of two memos counts."""
     jobs: dict[str, JobClaims] = msgspec.field(default_factory=dict)
     left: dict[str, int] = msgspec.field(default_factory=dict)
-    """Jobs that left of late, and the epoch in which they did: a claim that comes after it has been on its way."""
+    """Jobs that left lately, with their epoch: a claim of that epoch arrives late."""
     kin: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """Families of more than one job: the root's name, and who is of it (``families``)."""
+    """Families of more than one job: the root's name, and the members (``job_families``)."""
     routes: dict[str, RouteState] = msgspec.field(default_factory=dict)
     pools: dict[str, PoolState] = msgspec.field(default_factory=dict)
     tools: dict[str, ToolState] = msgspec.field(default_factory=dict)
     members: dict[str, Member] = msgspec.field(default_factory=dict)
     ended: dict[str, tuple[str, int]] = msgspec.field(default_factory=dict)
-    """Retired members: incarnation and number of the last report, for those that come late."""
+    """Incarnation and number of the last report of retired members, for late reports."""
     nodes: dict[str, NodeState] = msgspec.field(default_factory=dict)
     branches: tuple[str, ...] = ()
-    """Those that take work, as last told; so for the workers."""
+    """Branches that take work, as last sent."""
     workers: tuple[str, ...] = ()
+    """Workers that take work, as last sent."""
     told_s: float = -NEVER
-    """When that was."""
+    """Time at which these were last sent."""
     worse: tuple[str, ...] = ()
-    """Nodes that were worse than others when that was last looked at."""
+    """Nodes that were worse than others at the last check."""
     worse_s: float = -NEVER
+    """Time of that check."""
     check_s: float = NEVER
-    """When branches and workers are looked at next."""
+    """Time of the next check of branches and workers."""
     deaf_until_s: float = -NEVER
-    """The cortex itself was away: before this, nobody's silence is held against them."""
+    """After an absence of the scheduler itself: time before which silence is ignored."""
     resize: bool = False
-    """Something changed that the number of branches or workers depends on."""
+    """True if a change may affect the number of branches or workers."""
     restaff: bool = False
-    """Something changed with those that are there."""
+    """True if the existing branches or workers changed."""
     wanted: tuple[int, int] = (0, 0)
-    """Branches and workers, as of the last look."""
+    """Branches and workers wanted at the last check."""
     calls_per_s: float = 0.0
+    """Calls begun per second over all routes."""
     fewer_s: dict[str, float] = msgspec.field(default_factory=dict)
-    """By role: since when fewer would have been enough."""
+    """Time since which fewer members would have been enough, by role."""
     kills: dict[str, int] = msgspec.field(default_factory=dict)
+    """Members ended by force in this incarnation, by role."""
     restarts: dict[str, int] = msgspec.field(default_factory=dict)
-    """By role: how many were ended by force, and how many were started again, in the life of this incarnation."""
+    """Members started again in this incarnation, by role."""
     found_s: float = -NEVER
-    """After a restart: before this, branches and workers may live that were not told of."""
+    """After a restart: time before which branches and workers may be alive that were not reported yet."""
 
     def wake(self, at_s: float) -> None:
-        """Something is to be looked at then."""
+        """Schedule a check at this time."""
         self.due_s = min(self.due_s, at_s)
 
     def draw(self) -> float:
-        """The next of a fixed row of numbers in [0, 1): chance that is the same whenever the events are.
+        """Return the next of a fixed sequence of numbers in [0, 1): randomness that replays.
 
         A linear congruential generator modulo 2^64 with Knuth's constants (MMIX), read from its upper bits.
         """
@@ -318,5 +347,5 @@ class SchedulerState(msgspec.Struct):
         return (self.drawn >> 11) / (1 << 53)
 
     def seed(self, text: str) -> None:
-        """Begin another row of numbers."""
+        """Begin another sequence of random numbers."""
         self.drawn = zlib.crc32(text.encode())

@@ -1,14 +1,16 @@
-"""The cortex's own pure ``step``: who may have how many calls in flight, what is well, and what is started or ended.
+"""Step of the scheduler: calls in flight of each job, health of routes and nodes, start and end of branches and
+workers.
 
     step : (state, event) -> commands
 
-The same events give the same commands: time is in the events, and chance is a fixed row of numbers in the state. What
-time alone changes is due at ``state.due_s``; with no job it never is.
+The same events give the same commands: time is in the events, and randomness is a fixed sequence of numbers in the
+state. What time alone changes is due at ``state.due_s``; without a job nothing is due.
 
-A *pool* is what a provider limits together: endpoint, credential, model class. Its limit is one number for the whole
-cluster, leased to jobs in shares that are fair, weighted by priority (``lending``). A *route* is endpoint, credential
-and model; while its breaker is open nothing is leased on it, and its jobs' shares move to the first of their fallbacks
-that is well (``pools``). Branches and workers follow demand, and are replaced when they die (``staff``, ``staffing``).
+A *pool* is the unit in which a provider limits calls: endpoint, credential, model class. Its limit is one number for
+the whole cluster, leased to jobs in fair shares, weighted by priority (``leases``). A *route* is endpoint, credential
+and model; while its breaker is open nothing is leased on it, and its jobs' shares move to the first healthy of their
+fallbacks (``pools``). Branches and workers follow demand, and are replaced when they die (``autoscaling``,
+``supervision``).
 """
 
 from __future__ import annotations
@@ -84,15 +86,16 @@ __all__ = [
 
 
 UNHEARD_S = 120.0
-"""After a restart in which a channel kept silent for a lease time: so long its calls may still be under way."""
+"""Seconds after a restart and a silent lease time for which the calls of a silent channel may still be in flight."""
 SOON_S = 0.04
-"""Between two reports of a pool whose limit has just grown: some rounds of quick answers."""
+"""Seconds between two reports about a pool whose limit has just grown: a few rounds of quick answers."""
 
 
 def step(state: SchedulerState, event: Event) -> list[Command]:
-    """Take one event. A job that joined hears in any case, last of all; others where something changed for them.
+    """Take one event, and return the commands. A job that joins always gets its grants, last; others only if theirs
+    changed.
 
-    Raises ValueError, one line, for an event that makes no sense; the state is then as it was.
+    Raises ValueError, in one line, for an invalid event; the state is then unchanged.
     """
     _check(state, event)
     out: list[Command] = []
@@ -115,7 +118,7 @@ def step(state: SchedulerState, event: Event) -> list[Command]:
 
 
 def _check(state: SchedulerState, event: Event) -> None:
-    """Raises ValueError, one line, for what makes no sense."""
+    """Raise ValueError, in one line, for an invalid event."""
     if isinstance(event, TimePassed):
         pass
     elif isinstance(event, MemberReported):
@@ -137,10 +140,9 @@ def _check_role(name: str) -> None:
 
 
 def report_after_s(state: SchedulerState, report: ProgressReport | None = None) -> float:
-    """When a branch or worker should report again, in seconds: all together some hundred times a second at most.
+    """Return the seconds until a branch or worker should report again: some hundred reports a second in total at most.
 
-    Sooner, whoever told of a pool that slow start is trying: a report doubles its limit once at most, however many
-    rounds of answers are in it.
+    Sooner for a pool in slow start: a report doubles its limit at most once, however many rounds of answers are in it.
     """
     own = state.settings
     after_s = own.report_s
@@ -212,19 +214,19 @@ def _started(state: SchedulerState, event: SchedulerStarted) -> None:
 
 
 def _heard(state: SchedulerState) -> None:
-    """All have told what they hold: nothing is unknown any more."""
+    """All channels have reported what they hold: nothing is unknown any more."""
     state.silent_until_s = state.probes_from_s = state.at_s
     for name in state.pools:
         pools.touch(state, name)
 
 
 def _capped(state: SchedulerState, event: PoolCapped) -> None:
-    """By hand; every holder is told, and keeps it for a cortex that comes after this one."""
+    """Set an operator's caps on a pool; every holder receives them, and keeps them for a restarted scheduler."""
     route = state.routes.get(event.pool)
     name = route.pool if route is not None else event.pool
     caps = event.caps
     if caps != NO_CAPS:
-        caps = msgspec.structs.replace(caps, who=event.who or caps.who or "somebody", at_s=caps.at_s or event.at_s)
+        caps = msgspec.structs.replace(caps, who=event.who or caps.who or "an operator", at_s=caps.at_s or event.at_s)
     pool = pools.pool_of(state, name)
     pool.caps, pool.capped, pool.told = caps, True, False
     pools.touch(state, name)
@@ -241,7 +243,7 @@ def _shared(state: SchedulerState, event: AccountShared) -> None:
 
 
 def _passed(state: SchedulerState, out: list[Command]) -> None:
-    """What time alone changes, and when it will change something next."""
+    """Apply what time alone changes, and compute when it will change something next."""
     state.due_s = NEVER
     at_s = state.at_s
     claims.passed(state)

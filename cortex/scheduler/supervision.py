@@ -1,8 +1,8 @@
-"""Branches and workers: how many are wanted, which are started, drained, retired, killed, and where.
+"""Supervision of branches and workers: reports, pings, kills, deaths and drains.
 
-A subject whose news is missing is asked, and killed only if it does not answer, if the path is not what is delayed, and
-one at a time. What dies without progress counts against its node. How many there are follows demand: more at once,
-fewer after a while, none without a job.
+A silent member is asked, and killed only if it does not answer, if the path is not delayed, and one at a time. A death
+without progress counts against the member's node. The number of members follows demand: more at once, fewer after a
+while, none without a job.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from cortex.scheduler.state import NEVER, Member, NodeState, SchedulerState
 from policies.failures import breaker, restart
 
 CHECK_S: Final = 1.0
-"""Between two looks at those that have work."""
+"""Seconds between two checks of members with work."""
 IDLE_CHECK_S: Final = 30.0
-"""Between two questions to one that has none, while there is a job: it may be stuck, and would get work."""
+"""Seconds between two pings of a member without work, while there is a job: it may hang, and would get work."""
 STILLBORN: Final = 3
-"""Started so often in a row and never come to life, it may hang, and is killed: where nobody has its name, that is a
-start of its own."""
+"""Consecutive starts without life after which a member may hang and is killed; if no process has its name, the kill is
+a new start."""
 KILLED_S: Final = 10.0
-"""A kill that was not confirmed by then is ordered again."""
+"""Seconds after which a kill that was not confirmed is ordered again."""
 EMPTY_S: Final = 2.0
-"""A drained one is retired when it has been empty for so long: what was on its way to it has come."""
+"""Seconds without work after which a draining member is retired: calls on their way to it have arrived by then."""
 LISTING_S: Final = 2.0
-"""After a restart, before anything is started: those that live are told first."""
+"""Seconds after a restart before anything is started: live members are reported first."""
 
 _WORKING: Final = ("up", "draining")
 _WATCHED: Final = (*_WORKING, "retiring")
@@ -37,7 +37,7 @@ COUNTED: Final = ("wanted", "starting", "up", "killed")
 
 
 def member(state: SchedulerState, name: str) -> Member:
-    """The branch or worker of this name, entered where it was not known."""
+    """Return the branch or worker of this name, creating its record if it is new."""
     found = state.members.get(name)
     if found is None:
         role, _, slot = name.partition(":")
@@ -46,14 +46,14 @@ def member(state: SchedulerState, name: str) -> Member:
 
 
 def node_of(state: SchedulerState, name: str) -> NodeState | None:
-    """The node of this name; None where the runtime has no names for them."""
+    """Return the node of this name; None if the runtime does not name nodes."""
     if not name:
         return None
     return state.nodes.setdefault(name, NodeState())
 
 
 def begun(state: SchedulerState, name: str, node: str, incarnation: str) -> None:
-    """It is there."""
+    """Note that a member is alive."""
     one = member(state, name)
     if one.state in ("wanted", "starting"):
         one.state, one.since_s = "up", state.at_s
@@ -72,12 +72,12 @@ def begun(state: SchedulerState, name: str, node: str, incarnation: str) -> None
 
 
 def busy(one: Member) -> bool:
-    """Has it work, so that it would report?"""
+    """Return True if the member has work, so that it would report."""
     return one.in_flight > 0 or one.queued > 0 or one.phase not in ("", "idle")
 
 
 def look(state: SchedulerState, at_s: float) -> None:
-    """Look at all of them then, at the latest."""
+    """Check all members at this time at the latest."""
     if at_s < state.check_s:
         state.check_s = at_s
         state.wake(at_s)
@@ -87,7 +87,7 @@ def look(state: SchedulerState, at_s: float) -> None:
 
 
 def reported(state: SchedulerState, report: ProgressReport, out: list[Command]) -> bool:
-    """Take in who reports; whether what it counts is new."""
+    """Take in a member's report; return True if its counts are new."""
     at_s, name = state.at_s, report.subject
     if name not in state.members and state.ended.get(name, ("", 0))[0] == report.incarnation:
         new = report.number > state.ended[name][1]
@@ -95,7 +95,7 @@ def reported(state: SchedulerState, report: ProgressReport, out: list[Command]) 
         return new
     one = member(state, name)
     if one.incarnation and report.incarnation != one.incarnation and one.state != "starting":
-        if report.incarnation == one.past[0]:  # what an earlier one had still to tell
+        if report.incarnation == one.past[0]:  # late report of an earlier incarnation
             new = report.number > one.past[1]
             one.past = (one.past[0], max(one.past[1], report.number))
             return new
@@ -142,7 +142,7 @@ def _flights(state: SchedulerState, one: Member, report: ProgressReport) -> None
 
 
 def _end(state: SchedulerState, one: Member) -> None:
-    """This incarnation is over."""
+    """End this incarnation of a member."""
     one.past = (one.incarnation, one.number)
     one.incarnation, one.number, one.phase = "", 0, ""
     one.in_flight = one.queued = 0
@@ -157,7 +157,7 @@ def _end(state: SchedulerState, one: Member) -> None:
 
 
 def answered(state: SchedulerState, name: str, there: bool) -> None:
-    """It was pinged, and is there or was not heard."""
+    """Note that a pinged member answered, or did not."""
     one = state.members.get(name)
     if one is not None:
         one.unheard = not there
@@ -167,7 +167,7 @@ def answered(state: SchedulerState, name: str, there: bool) -> None:
 
 
 def check(state: SchedulerState, out: list[Command]) -> None:
-    """Ask those that are silent, and kill what does not answer or did not stop when it was asked to."""
+    """Ping silent members, and kill members that do not answer or did not stop when asked."""
     at_s, policy = state.at_s, state.settings.restart
     lag_s, state.check_s = at_s - state.check_s, NEVER
     if lag_s > policy.lag_max_s:
@@ -180,18 +180,18 @@ def check(state: SchedulerState, out: list[Command]) -> None:
         if one.state == "killed":
             if at_s >= one.since_s + KILLED_S:
                 one.since_s = at_s
-                out.append(KillMember(name, "it was killed, and is not known to be gone"))
+                out.append(KillMember(name, "it was killed, and its end is not confirmed"))
             look(state, one.since_s + KILLED_S)
         if one.state == "starting" and one.stillborn >= STILLBORN:
             if kills > 0:
                 kills -= 1
                 one.state, one.since_s, one.stillborn = "killed", at_s, 0
-                _kill(state, name, "it does not come to life", out)
+                _kill(state, name, "it does not start", out)
             look(state, at_s + (KILLED_S if one.state == "killed" else CHECK_S))
         if one.state not in _WATCHED:
             continue
         silent_s = min(health.silent_s(one.seen, at_s), at_s - one.since_s)
-        if not busy(one) and one.state != "retiring":  # that one is to end: it may hang, and not even begin to
+        if not busy(one) and one.state != "retiring":  # a retiring member may hang, and not even begin to end
             _ask_idle(state, name, one, silent_s, out)
             if not one.unheard:
                 continue
@@ -201,7 +201,7 @@ def check(state: SchedulerState, out: list[Command]) -> None:
         if step is restart.EscalationStep.KILL:
             kills -= 1
             stuck = silent_s < policy.stale_s
-            why = f"a call is {one.overdue_s:.0f} s overdue" if stuck else f"silent for {silent_s:.0f} s, and unheard"
+            why = f"a call is {one.overdue_s:.0f} s overdue" if stuck else f"silent for {silent_s:.0f} s, no answer"
             one.state, one.since_s = "killed" if one.state == "up" else "retiring", at_s
             state.restaff = True
             _kill(state, name, why, out)
@@ -231,7 +231,7 @@ def _ask_idle(state: SchedulerState, name: str, one: Member, silent_s: float, ou
 
 
 def _silent(state: SchedulerState) -> tuple[dict[str, tuple[int, int]], bool]:
-    """By node, and under "*" for all, how many are silent of those that should be heard; and whether any was."""
+    """Count silent members of those that should report, by node and under "*" for all; and whether any was heard."""
     at_s, stale_s = state.at_s, state.settings.restart.stale_s
     counts: dict[str, tuple[int, int]] = {}
     heard = False
@@ -253,7 +253,9 @@ def _silent(state: SchedulerState) -> tuple[dict[str, tuple[int, int]], bool]:
 def _delayed(
     state: SchedulerState, one: Member, silent: dict[str, tuple[int, int]], heard: bool, lag_s: float, silent_s: float
 ) -> bool:
-    """Is it the path, or the cortex itself, that brings no news? Not for ever, while others are heard."""
+    """True if the path, or the scheduler itself, is the cause of the silence. Not forever, while other members are
+    heard.
+    """
     if state.at_s < state.deaf_until_s:
         return True
     if heard and silent_s >= health.AGE_MAX_S:
@@ -267,7 +269,9 @@ def _delayed(
 
 
 def died(state: SchedulerState, event: MemberDied, out: list[Command]) -> None:
-    """It is gone: started again unless it was to end; after a wait if it keeps dying, elsewhere if that is no help."""
+    """Handle a member's end: restart it unless it was to end; after a wait if it keeps dying, and elsewhere if that
+    fails.
+    """
     name, at_s, policy = event.subject, state.at_s, state.settings.restart
     if not event.gone:
         _unheard(state, name)
@@ -296,13 +300,13 @@ def died(state: SchedulerState, event: MemberDied, out: list[Command]) -> None:
 
 
 def _unheard(state: SchedulerState, name: str) -> None:
-    """Nobody knows whether it lives. One that an earlier cortex had is judged as any other."""
+    """Handle a member that cannot be reached. A member of an earlier scheduler is judged like any other."""
     known = name in state.members
     one = member(state, name)
     one.unheard = True
     if not known:
         one.state, state.restaff = "up", True
-    elif one.state == "starting":  # it did not come to life in time: whoever has its name is started, or found, anew
+    elif one.state == "starting":  # it did not start in time: the owner of its name is started, or found, anew
         _unprobe(state, one)
         one.stillborn += 1
         if one.stillborn < STILLBORN:
@@ -320,7 +324,7 @@ def _blame(state: SchedulerState, name: str, deaths: int, out: list[Command]) ->
 
 
 def _node_answered(state: SchedulerState, one: Member, well: bool, out: list[Command]) -> None:
-    """What was placed on a half open node has settled its first work there, or died."""
+    """Judge a half-open node by the member placed on it, which has settled its first work or died."""
     name, one.probe = one.probe, ""
     if name in state.nodes:
         own = state.nodes[name].breaker
@@ -345,7 +349,7 @@ def _moved(state: SchedulerState, name: str, moved: breaker.BreakerMove | None, 
 
 
 def passed(state: SchedulerState, out: list[Command]) -> None:
-    """Time has passed for nodes, and for those that wait to be started or retired."""
+    """Apply the passage of time to nodes, and to members that wait to be started or retired."""
     for name, place in state.nodes.items():
         _moved(state, name, breaker.passed(state.settings.node, place.breaker, state.at_s), out)
         state.wake(breaker.due_at_s(place.breaker, state.at_s))
@@ -357,7 +361,7 @@ def passed(state: SchedulerState, out: list[Command]) -> None:
 
 
 def nodes(state: SchedulerState, names: tuple[str, ...], cores: int, out: list[Command]) -> None:
-    """The nodes that live now, and what there is room for. What was on others is gone."""
+    """Take in the live nodes and their cores. Members on other nodes are gone."""
     if cores:
         own = state.settings
         state.settings = msgspec.structs.replace(own, branches_max=max(cores, own.branches_min, 1), workers_max=cores)
@@ -374,14 +378,14 @@ def nodes(state: SchedulerState, names: tuple[str, ...], cores: int, out: list[C
 
 
 def drain(state: SchedulerState, who: str, subject: str) -> None:
-    """Nothing more for this node, or for this branch or worker."""
+    """Give this node, branch or worker nothing more."""
     state.restaff = True
     if subject in state.nodes:
-        state.nodes[subject].drained = who or "somebody"
+        state.nodes[subject].drained = who or "an operator"
         drained = [one for one in state.members.values() if one.node == subject]
     else:
         drained = [state.members[subject]]
-        drained[0].drained = who or "somebody"
+        drained[0].drained = who or "an operator"
     for one in drained:
         if one.state == "up":
             one.state, one.since_s, one.empty_s = "draining", state.at_s, state.at_s

@@ -1,4 +1,4 @@
-"""Tools: whether a run may begin."""
+"""Admission of tool runs, by the breakers of the tools."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from policies.failures import breaker
 from policies.failures.breaker import BreakerState
 
 WAIT_S = 1.0
-"""Before it is asked again while probes are out, where nobody knows how long a run takes."""
+"""Seconds until the next request while probes are out, if the duration of a run is not known."""
 WAIT_LEAST_S, WAIT_MAX_S = 0.1, 10.0
-"""Where it is known, about so long: within these."""
+"""Shortest wait in seconds if the duration of a run is known; the wait is about one duration."""
 
 
 def asked(state: SchedulerState, event: ToolRunRequested) -> AdmitToolRun:
-    """May a run begin? While the tool's breaker is half open, only as a probe."""
+    """Decide whether a run may begin. While the tool's breaker is half open, it may begin only as a probe."""
     at_s, policy = state.at_s, state.settings.tool
     tool = state.tools.setdefault(event.tool, ToolState())
     own, tool.asked_s = tool.breaker, at_s
@@ -35,7 +35,7 @@ def asked(state: SchedulerState, event: ToolRunRequested) -> AdmitToolRun:
 
 
 def told(state: SchedulerState, signals: ToolSignals, out: list[Command]) -> None:
-    """A worker tells what became of runs."""
+    """Take in a worker's report about runs."""
     at_s = state.at_s
     tool = state.tools.setdefault(signals.tool, ToolState(asked_s=at_s))
     health.record(tool.seen, at_s, 0, signals.answered, signals.failed, latency_s=signals.latency_s)
@@ -49,7 +49,7 @@ def told(state: SchedulerState, signals: ToolSignals, out: list[Command]) -> Non
 
 
 def passed(state: SchedulerState, out: list[Command]) -> None:
-    """Time has passed for the tools' breakers."""
+    """Apply the passage of time to the tools' breakers."""
     for name, tool in state.tools.items():
         _moved(state, name, breaker.passed(state.settings.tool, tool.breaker, state.at_s), out)
         state.wake(breaker.due_at_s(tool.breaker, state.at_s))

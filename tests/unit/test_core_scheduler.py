@@ -246,7 +246,7 @@ def test_after_a_restart_nothing_is_granted_twice():
     t.start(again=True)
     t.awaited = {"old", "silent"}
     (grant,) = t.join("new")
-    assert (grant.permits, grant.why) == (0, "the cortex was started again and listens what others hold")
+    assert (grant.permits, grant.why) == (0, "the scheduler was restarted and waits for the claims of other jobs")
     t.after(1.0)
     t.join("old")
     t.settle()
@@ -326,8 +326,8 @@ CLAIM = Claim(ROUTE, ROUTE, 0)
         (Claims("a", 1, "", 1, 5, (CLAIM,), float("nan")), "a: wants 1 permits at weight nan"),
         (Claims("a", 1, "", 1, 5, (CLAIM,), headroom=1.0), "a: headroom 1.0"),
         (Claims("a", 1, "", 1, 5, (CLAIM,), call_timeout_s=0.0), "calls of 0.0 s"),
-        (Claims("a", 1, "", 1, 5, ()), "a: names no route"),
-        (Claims("a", 1, "", 1, 5, (Claim(ROUTE, ROUTE, -1),)), "holds less than nothing"),
+        (Claims("a", 1, "", 1, 5, ()), "names no route"),
+        (Claims("a", 1, "", 1, 5, (Claim(ROUTE, ROUTE, -1),)), "held must be 0 or more"),
         (Claims("a", 1, "", 1, 5, (CLAIM, CLAIM)), "a: names a route twice"),
     ],
 )
