@@ -1,4 +1,7 @@
-"""What a model may say to ``control``: one command a use, by name, each with its fields."""
+"""Commands of the tool ``control``: one command per use, by name, each with its fields.
+
+The docstrings of the command classes are part of the tool's description, which models read.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ NAME = "control"
 
 
 class _Command(msgspec.Struct, frozen=True, tag_field="command", forbid_unknown_fields=True):
-    """The field ``command`` names it."""
+    """Base of the commands; the field ``command`` names it."""
 
 
 class ChildSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A child that a task wants: what it does not say it has of its parent, commands apart."""
+    """Specification of a child task. A field that is not given is taken from the parent, except commands."""
 
     goal: str
     items: tuple[str, ...] = ()
@@ -150,13 +153,14 @@ Command = (
     | Restore
     | Fresh | Retry | Drop | Defer | RequestApproval | Degrade | ShowTrace
 )  # fmt: skip
+"""Any command."""
 KINDS: dict[str, type[msgspec.Struct]] = {str(kind.__struct_config__.tag): kind for kind in Command.__args__}
 ALONE = frozenset({"next_task", "suspend", "resume", "submit", "fresh", "defer", "request_approval", "restore"})
-"""Commands after which another context may have the loop: each is the only use of a tool in its turn."""
+"""Commands after which another context may have the loop: each must be the only tool use of its turn."""
 
 
 def read(given: dict[str, Any]) -> Command:
-    """A command from the tool's input. Raises ``CommandRefused``."""
+    """Parse a command from the tool's input. Raises ``CommandRefused``."""
     name = given.get("command")
     if not isinstance(name, str) or name not in KINDS:
         raise CommandRefused(f"there is no command {name!r}: {', '.join(KINDS)}")
@@ -168,7 +172,7 @@ def read(given: dict[str, Any]) -> Command:
 
 
 def tool(allowed: tuple[str, ...]) -> ToolDef:
-    """``control`` as the model sees it, with these commands and no others."""
+    """Return the definition of ``control`` for the model, with these commands only."""
     properties: dict[str, Any] = {"command": {"enum": list(allowed)}}
     told = []
     for name in allowed:
@@ -182,6 +186,6 @@ def tool(allowed: tuple[str, ...]) -> ToolDef:
 
 
 def _loose(schema: dict[str, Any]) -> dict[str, Any]:
-    """A field's schema without its default, and without references to what stands elsewhere."""
+    """A field's schema without its default, and without references."""
     loose = {name: value for name, value in schema.items() if name != "default"}
     return {"type": "array", "items": {"type": "object"}} if "$ref" in str(loose) else loose

@@ -1,8 +1,8 @@
-"""The loop: an ordinary messages-and-tools loop, one bounded call a turn, whose one extra tool is ``control``.
+"""Messages-and-tools loop, one bounded call per turn, with one extra tool, ``control``.
 
-Each task has a conversation of its own, which is offered the task's tools and commands and nothing else; the state
-machine says whose turn it is. State and conversations are kept in K, at a checkpoint before each turn: a run that is
-killed goes on there. What the model does not see happens here too: approvals, retries, budgets, transforms, the trace.
+Each task has its own conversation, which is offered only the task's tools and commands; the state machine decides which
+task has the next turn. State and conversations are stored in K, at a checkpoint before each turn: a killed run
+continues from it. Work hidden from the model is done here too: approvals, retries, budgets, transforms, the trace.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _change = msgspec.structs.replace
 
 
 class TaskConversation(msgspec.Struct, frozen=True):
-    """A task's conversation; and the use of a tool at which it stopped, where it waits for something."""
+    """Conversation of a task, and the tool use at which it stopped, if it waits for something."""
 
     life: int
     conversation: Conversation
@@ -38,14 +38,14 @@ class TaskConversation(msgspec.Struct, frozen=True):
 
 
 class LoopState(msgspec.Struct, frozen=True):
-    """All that a run is, between two turns."""
+    """State of a run between two turns."""
 
     control: ControlState
     began_s: float
     talks: dict[int, TaskConversation] = msgspec.field(default_factory=dict)
 
     def at(self, control: ControlState, task: ControlTask, talk: TaskConversation | None) -> LoopState:
-        """With this state, and the task's conversation; a task that has ended needs none."""
+        """Return the state with this control state and the task's conversation; an ended task needs none."""
         talks = {number: each for number, each in self.talks.items() if number != task.id}
         if talk is not None and control.tasks[task.id].live:
             talks[task.id] = talk
@@ -53,9 +53,10 @@ class LoopState(msgspec.Struct, frozen=True):
 
 
 class ToolKit(msgspec.Struct, frozen=True):
-    """The ordinary tools: functions marked ``cortex.tool``, how the model sees them, and what the loop adds to a use.
+    """Ordinary tools: functions marked ``cortex.tool``, their definitions for the model, and arguments that the loop
+    adds.
 
-    ``apart`` makes the program of a task that is to be a job of its own.
+    ``apart`` makes the program of a task that is a job of its own.
     """
 
     tools: tuple[Callable[..., Any], ...]
@@ -63,18 +64,18 @@ class ToolKit(msgspec.Struct, frozen=True):
     adds: Callable[[ToolUse], Mapping[str, Any]] = lambda use: {}
     apart: Callable[[ControlState], Program] | None = None
     output_tokens_max: int | None = None
-    """Of one turn; None: as the job has it."""
+    """``max_tokens`` of one turn; None: the job's default."""
 
 
 def alone(c: ControlState) -> ControlTask:
-    """The active task as the first of a run of its own: what is projected into it goes with it."""
+    """Return the active task as the first task of a separate run, with the results projected into it."""
     me = c.task
     brief = "\n".join(each for each in (views.projected(c, me), me.brief) if each)
     return _change(me, apart=False, shows=(), brief=brief, group=0)
 
 
 async def run(ctx: Context, control: ControlState, kit: ToolKit) -> ControlState:
-    """Go on until the first task has ended, or a budget has; the state in which it did."""
+    """Run until the first task has ended, or a budget is used up; return the final state."""
     loop: LoopState = LoopState(control, ctx.now())
     while True:
         loop = await ctx.checkpoint(loop, LoopState)
@@ -84,7 +85,7 @@ async def run(ctx: Context, control: ControlState, kit: ToolKit) -> ControlState
 
 
 async def _round(ctx: Context, loop: LoopState, kit: ToolKit) -> LoopState:
-    """One turn of one task; or one decision of a person."""
+    """Run one turn of one task, or wait for one decision of a person."""
     c = loop.control
     spent = over_budget(c)
     if spent:
@@ -103,7 +104,7 @@ async def _round(ctx: Context, loop: LoopState, kit: ToolKit) -> LoopState:
         if c.active != task.id:
             return loop.at(c, task, None)
     try:
-        sample = task.id if task.group else 0  # branches that are framed alike are asked apart
+        sample = task.id if task.group else 0  # equal prompts of different branches are separate questions
         reply: Said = await ctx.ask(talk.conversation, max_tokens=kit.output_tokens_max, sample=sample)
     except CallFailed as failed:
         return loop.at(_unanswered(c, talk, failed), task, talk)
@@ -122,7 +123,7 @@ async def _round(ctx: Context, loop: LoopState, kit: ToolKit) -> LoopState:
 
 
 def opening(c: ControlState, task: ControlTask, kit: ToolKit) -> Conversation:
-    """The first that a task's conversation holds: what it is about, what it may use, what it returns."""
+    """Return the beginning of a task's conversation: its goal, its tools, its result protocol."""
     told = [
         task.framing,
         task.goal,
@@ -137,7 +138,9 @@ def opening(c: ControlState, task: ControlTask, kit: ToolKit) -> Conversation:
 
 
 def _unanswered(c: ControlState, talk: TaskConversation, failed: CallFailed) -> ControlState:
-    """A call failed for good. One that had grown too large goes on in a fresh context; else its task has failed."""
+    """Handle a call that failed for good: a context that has grown too large is replaced; otherwise the task has
+    failed.
+    """
     if failed.kind == FailureKind.TOO_LARGE and len(talk.conversation.turns) > 1:
         return progression.afresh(c, "").noted(c.active, "its context had grown too large")
     return progression.failed(c, f"{failed.kind}: {failed.story}")
@@ -146,7 +149,7 @@ def _unanswered(c: ControlState, talk: TaskConversation, failed: CallFailed) -> 
 async def _took(
     ctx: Context, c: ControlState, talk: TaskConversation, reply: Said, kit: ToolKit
 ) -> tuple[ControlState, TaskConversation]:
-    """What the reply changes, and the conversation with it."""
+    """Apply a reply to the state and to the conversation."""
     if not reply.uses:
         try:
             return progression.answered(c, reply.text), talk
@@ -179,7 +182,7 @@ async def _took(
 
 
 def _gone_back(c: ControlState, talk: TaskConversation, name: str, said: str) -> TaskConversation:
-    """The conversation as it was at a checkpoint."""
+    """Return the conversation as it was at a checkpoint."""
     turns = talk.conversation.turns[: c.checkpoints[name].turns]
     return _change(talk, conversation=_change(talk.conversation, turns=turns).said(said))
 
@@ -187,7 +190,7 @@ def _gone_back(c: ControlState, talk: TaskConversation, name: str, said: str) ->
 async def _used(
     ctx: Context, c: ControlState, use: ToolUse, kit: ToolKit, allowed: bool = False
 ) -> tuple[ControlState, ToolResult | None]:
-    """An ordinary tool was asked for; no result where it waits for an approval."""
+    """Run an ordinary tool; the result is None if it waits for an approval."""
     me, rules, most = c.task, c.rules, c.bounds.tools_max
     if use.name not in me.tools:
         return c, ToolResult(use.id, f"there is no tool {use.name}", failed=True)
@@ -216,7 +219,7 @@ async def _used(
 async def _closed(
     ctx: Context, c: ControlState, talk: TaskConversation, said: str, kit: ToolKit
 ) -> tuple[ControlState, TaskConversation]:
-    """The task goes on: the use at which it stopped is answered."""
+    """Continue a task: answer the tool use at which it stopped."""
     use, reply = talk.open, talk.reply
     assert use is not None and reply is not None
     result: ToolResult | None = ToolResult(use.id, said)
@@ -231,7 +234,7 @@ async def _closed(
 
 
 async def _approved(ctx: Context, loop: LoopState) -> LoopState:
-    """Nobody can go on before a person has decided something."""
+    """Wait for a person's decision, because no task can continue without one."""
     c, since_s = loop.control, ctx.now()
     names = progression.open_approvals(c)
     if not names:
@@ -242,11 +245,11 @@ async def _approved(ctx: Context, loop: LoopState) -> LoopState:
     places = [place for place in range(len(names)) if place not in there.missing]
     for place, granted in zip(places, there, strict=True):
         c = progression.decided(c, names[place], granted)
-    return _change(loop, control=c, began_s=loop.began_s + ctx.now() - since_s)  # a person's time is not the run's
+    return _change(loop, control=c, began_s=loop.began_s + ctx.now() - since_s)  # the wait for a person does not count
 
 
 async def _apart(ctx: Context, c: ControlState, program: Program) -> ControlState:
-    """The active task is a job of its own: its answer is the task's."""
+    """Run the active task as a job of its own: the job's answer is the task's result."""
     told = await ctx.run(program, on_failure="keep")
     if isinstance(told, CallFailed):
         return progression.failed(c, told.story)

@@ -1,8 +1,9 @@
-"""The control runtime: a pure state machine. ``(state, command) -> state, what the model is told``.
+"""Control runtime: a pure state machine, ``(state, command) -> state, text for the model``.
 
-A command comes from the task that is active, and is done whole or refused with one line; refused, it changes nothing.
-What happens without one (an answer, a failure, an approval) is ``cortex.control.progression``. Which task may move how
-is the table ``cortex.control.tasks.MOVES``; which command does what is the table at the end of this file.
+A command comes from the active task, and is carried out whole or refused with one line; a refused command changes
+nothing. Events without a command (an answer, a failure, an approval) are in ``cortex.control.progression``. Allowed
+moves of tasks are the table ``cortex.control.tasks.MOVES``; the handlers of commands are the table at the end of this
+file.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _change = msgspec.structs.replace
 
 
 class CommandOutcome(NamedTuple):
-    """What became of a command. ``handed``: another context may have the loop now, and this use is answered later."""
+    """Outcome of a command. ``handed``: another context may have the loop now, and this use is answered later."""
 
     control: ControlState
     said: str
@@ -31,7 +32,7 @@ class CommandOutcome(NamedTuple):
 
 
 def handle(c: ControlState, given: dict[str, Any]) -> CommandOutcome:
-    """Do what the active task commands."""
+    """Carry out a command of the active task."""
     try:
         command = commands.read(given)
         me = c.task
@@ -85,7 +86,7 @@ def _split(me: ControlTask, at_most: int) -> list[commands.ChildSpec]:
 def _made(
     c: ControlState, me: ControlTask, wanted: list[commands.ChildSpec], group: int = 0
 ) -> tuple[ControlState, list[int]]:
-    """Children of a task, within all bounds and with no tool that it has not itself. Raises ``CommandRefused``."""
+    """Make children of a task, within all limits and with tools of the task only. Raises ``CommandRefused``."""
     bounds, count = c.bounds, len(wanted)
     if me.depth + 1 > bounds.depth_max:
         raise CommandRefused(f"at depth {me.depth} of {bounds.depth_max} there are no more subtasks")
@@ -110,7 +111,7 @@ def _made(
 
 
 def _fits(me: ControlTask, each: commands.ChildSpec, tools: tuple[str, ...]) -> None:
-    """Raises ``CommandRefused`` for a child that cannot be."""
+    """Raise ``CommandRefused`` for an invalid child."""
     may = (*me.tools, *me.grants)
     unknown = [name for name in (*tools, *each.grants) if name not in may]
     if unknown:
@@ -146,7 +147,7 @@ def _next(c: ControlState, me: ControlTask, command: commands.NextTask) -> tuple
     for task in held:
         if verdict(c, task):
             return unblocked(c.with_task(me.moved("wait")), task), ""
-    if held:  # nothing else is left: it waits with them
+    if held:  # nothing else is left: the parent waits too
         return c.with_task(me.moved("wait"), active=0).noted(me.id, f"waits for approval of {held[0].id}"), ""
     aside = [str(task.id) for task in children if task.status == TaskStatus.SUSPENDED]
     results = "; ".join(f"{task.id}: {views.result(task)}" for task in children)

@@ -1,4 +1,4 @@
-"""What happens to the tasks without a command: an answer, a failure, an approval, spending; and who goes on then."""
+"""Transitions of tasks without a command: answers, failures, approvals, usage; and the task that continues then."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _change = msgspec.structs.replace
 
 
 def back(c: ControlState, me: ControlTask, said: str) -> ControlState:
-    """A task gives the loop back; its parent hears why."""
+    """Return the loop from a task to its parent, with the reason."""
     if not me.parent:
         raise CommandRefused("the first task has no parent to go back to")
     parent = c.tasks[me.parent]
@@ -25,7 +25,7 @@ def back(c: ControlState, me: ControlTask, said: str) -> ControlState:
 
 
 def again(task: ControlTask, framing: str) -> ControlTask:
-    """The same in a new context, which is told how it ended before."""
+    """Return the task for another try in a new context, which contains the previous outcome."""
     before = f"An earlier try ended so: {views.result(task)}"
     return _change(
         task, framing=framing, life=task.life + 1, tries=task.tries + 1, turns=0, brief=before, deeds=(), children=(),
@@ -34,7 +34,7 @@ def again(task: ControlTask, framing: str) -> ControlTask:
 
 
 def dropped(c: ControlState, numbers: list[int]) -> ControlState:
-    """These and all below them, where they live."""
+    """Drop these tasks and their live descendants."""
     for number in numbers:
         task = c.tasks[number]
         c = dropped(c, list(task.children))
@@ -45,8 +45,8 @@ def dropped(c: ControlState, numbers: list[int]) -> ControlState:
 
 
 def returned(c: ControlState, said: Any) -> ControlState:
-    """The active task ends with this result; its parent goes on. Raises ``CommandRefused`` where it may not, and
-    why.
+    """End the active task with this result; its parent continues. Raises ``CommandRefused``, with the reason, if it may
+    not.
     """
     me = c.task
     live = [str(task.id) for task in c.children(me) if task.live]
@@ -59,7 +59,7 @@ def returned(c: ControlState, said: Any) -> ControlState:
 
 
 def adopted(c: ControlState, value: Any) -> ControlState:
-    """This is the active task's result."""
+    """End the active task with this value, without further checks."""
     done = c.task.moved("return", value=value)
     c = c.with_task(done).noted(done.id, f"returned {result_types.shown(value)[:80]}")
     if not done.parent:
@@ -68,13 +68,15 @@ def adopted(c: ControlState, value: Any) -> ControlState:
 
 
 def afresh(c: ControlState, note: str) -> ControlState:
-    """The active task goes on in a new context, which is told the state in short."""
+    """Continue the active task in a new context, which contains a summary of the state."""
     me = c.task
     return c.with_task(_change(me, life=me.life + 1, brief=views.restated(c, me, note)))
 
 
 def answered(c: ControlState, text: str) -> ControlState:
-    """The active task said this, and used no tool. Raises ``CommandRefused`` where that is not how it ends."""
+    """Take in a reply of the active task without a tool use. Raises ``CommandRefused`` if the task does not end that
+    way.
+    """
     on = c.task.stop.on
     if on == "submit":
         raise CommandRefused("End this task with the command submit.")
@@ -84,7 +86,7 @@ def answered(c: ControlState, text: str) -> ControlState:
 
 
 def failed(c: ControlState, why: str) -> ControlState:
-    """The active task cannot go on: it begins anew in a new context, or has failed, and its parent hears of it."""
+    """Fail the active task: retry it in a new context, or end it as failed and return to its parent."""
     me = c.task
     c = dropped(c, list(me.children)).noted(me.id, f"failed: {why}")
     if me.tries <= c.bounds.retries_max:
@@ -99,13 +101,13 @@ def failed(c: ControlState, why: str) -> ControlState:
 
 
 def stopped(c: ControlState, why: str) -> ControlState:
-    """The run ends here, labelled."""
+    """End the run here, labelled with the reason."""
     c = dropped(c, [1]).marked(why).noted(1, f"stopped: {why}")
     return _change(c, ended=why, active=0, inbox={})
 
 
 def blocked(c: ControlState, approval: Approval) -> ControlState:
-    """The active task waits for this approval; what else there is goes on."""
+    """Let the active task wait for this approval; other tasks continue."""
     me, base = c.task, approval.tool or f"task-{c.active}"
     same = [each for each in c.approvals.values() if each.tool == approval.tool]
     before = len(same if approval.tool else [each for each in same if each.task == me.id])
@@ -118,12 +120,12 @@ def blocked(c: ControlState, approval: Approval) -> ControlState:
 
 
 def open_approvals(c: ControlState) -> list[str]:
-    """Names of what people are asked for."""
+    """Return the names of approvals that are not decided."""
     return [name for name, each in c.approvals.items() if each.granted is None and c.tasks[each.task].live]
 
 
 def decided(c: ControlState, name: str, granted: bool) -> ControlState:
-    """Somebody has decided. Where nobody is active the task goes on, unless others below it do first."""
+    """Take in a person's decision. If no task is active the task continues, unless tasks below it continue first."""
     approval = c.approvals.get(name)
     if approval is None or approval.granted is not None or not c.tasks[approval.task].live:
         raise CommandRefused(f"nothing named {name!r} waits for an approval")
@@ -141,7 +143,7 @@ def decided(c: ControlState, name: str, granted: bool) -> ControlState:
 
 
 def verdict(c: ControlState, task: ControlTask) -> str:
-    """What was decided about a task that is blocked; empty where nothing was yet."""
+    """Return the decision about a blocked task; empty if there is none yet."""
     mine = [each for each in c.approvals.values() if each.task == task.id]
     if not mine or mine[-1].granted is None:
         return ""
@@ -149,14 +151,16 @@ def verdict(c: ControlState, task: ControlTask) -> str:
 
 
 def unblocked(c: ControlState, task: ControlTask) -> ControlState:
-    """The task has the loop, and hears what was decided."""
+    """Continue a blocked task with the decision."""
     inbox = {**c.inbox, task.id: verdict(c, task)}
     return c.with_task(task.moved("decide", why=""), active=task.id, inbox=inbox)
 
 
 def did(c: ControlState, tool: str, given: dict[str, Any], said: str) -> tuple[ControlState, str]:
-    """The active task used a tool, and it succeeded. Where that is its stop condition it returns what the tool said, or
-    hears why it may not."""
+    """Note a successful tool use of the active task.
+
+    If it is the task's stop condition the task returns the tool's result, or the reason why it may not is returned.
+    """
     me = c.task
     c = c.with_task(_change(me, deeds=(*me.deeds, CompletedToolUse(tool, given))))
     if me.stop.on != f"tool:{tool}":
@@ -168,26 +172,26 @@ def did(c: ControlState, tool: str, given: dict[str, Any], said: str) -> tuple[C
 
 
 def used(c: ControlState, runs: int = 1) -> ControlState:
-    """So many runs of ordinary tools."""
+    """Count runs of ordinary tools."""
     return _change(c, spent=_change(c.spent, tools=c.spent.tools + runs))
 
 
 def turned(c: ControlState, tokens: int, nusd: int, seconds: float, turns: int = 1) -> ControlState:
-    """The active task had a turn (or several), of so many tokens and so much money; the run is so many seconds old."""
+    """Count a turn (or several) of the active task with its tokens and its cost; ``seconds`` is the age of the run."""
     old = c.spent
     spent = RunUsage(old.turns + turns, old.tokens + tokens, old.tools, old.nusd + nusd, max(old.seconds, seconds))
     return c.with_task(_change(c.task, turns=c.task.turns + 1), spent=spent)
 
 
 def heard(c: ControlState) -> tuple[ControlState, str | None]:
-    """What the active task hears at the use of ``control`` at which it stopped; None where it did not."""
+    """Return what the active task receives at the use of ``control`` at which it stopped; None if it did not stop."""
     inbox = dict(c.inbox)
     said = inbox.pop(c.active, None)
     return _change(c, inbox=inbox), said
 
 
 def marked(c: ControlState, task: int, turns: int) -> ControlState:
-    """Checkpoints that this task has just made stand at so many turns of its conversation."""
+    """Set the number of conversation turns at the checkpoints that this task has just made."""
     saved = {
         name: _change(each, turns=turns) if each.task == task and each.turns < 0 else each
         for name, each in c.checkpoints.items()

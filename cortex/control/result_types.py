@@ -1,9 +1,11 @@
-"""Return protocols: what a task's result must be, and how it is read.
+"""Return protocols: the form of a task's result, and how it is read.
 
-text             any text                          number          a number
-counts           name: 2, other: 5                 json            any JSON value
-choice:a|b       one of these                      tally:TOOL.FIELD
-                                                   counted by code from the uses of a tool, whatever is said
+- text: any text
+- number: a number
+- counts: "name: 2, other: 5"
+- json: any JSON value
+- choice:a|b: one of these
+- tally:TOOL.FIELD: counted by code from the tool uses, whatever the reply
 """
 
 from __future__ import annotations
@@ -17,29 +19,31 @@ import msgspec
 from cortex.control.tasks import CommandRefused, ControlTask
 
 KINDS = ("text", "number", "counts", "json")
+"""Protocols without a parameter."""
 _COUNT = re.compile(r"\s*([\w][\w -]*?): (\d{1,15})\s*")
 FORMS = {
     "text": "", "number": "Return a number and nothing else.", "json": "Return JSON and nothing else.",
     "counts": "Return counts and nothing else, in this form: name: 2, other: 5",
 }  # fmt: skip
+"""Instructions to the model, by protocol."""
 
 
 def known(kind: str) -> bool:
-    """Whether there is such a protocol."""
+    """Return True if there is such a protocol."""
     if kind.startswith("choice:"):
         return len(set(_choices(kind))) > 1 and all(_choices(kind))
     return kind in KINDS or re.fullmatch(r"tally:\w+\.\w+", kind) is not None
 
 
 def asked(kind: str) -> str:
-    """What a task is told of it; empty where nothing need be said."""
+    """Return the instruction to the task; empty if none is needed."""
     if kind.startswith("choice:"):
         return f"Return one of: {', '.join(_choices(kind))}."
     return FORMS.get(kind, "")
 
 
 def read(task: ControlTask, said: Any) -> Any:
-    """The task's result, from what was said. Raises ``CommandRefused`` for what its protocol does not take."""
+    """Return the task's result from its reply. Raises ``CommandRefused`` if the reply does not fit the protocol."""
     kind = task.returns
     if kind.startswith("tally:"):
         tool, _, field = kind.removeprefix("tally:").partition(".")
@@ -62,7 +66,7 @@ def read(task: ControlTask, said: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A result as text."""
+    """Return a result as text."""
     if isinstance(value, str):
         return value
     if isinstance(value, dict) and value and all(isinstance(each, int) for each in value.values()):
@@ -75,7 +79,7 @@ def _choices(kind: str) -> list[str]:
 
 
 def _tallied(task: ControlTask, tool: str, field: str) -> dict[str, int]:
-    """Counts of the values of an argument; of items that were dealt with twice, the last use counts."""
+    """Counts of the values of an argument; for an item that was processed twice, the last use counts."""
     last: dict[str, str] = {}
     for deed in task.deeds:
         if deed.tool == tool and field in deed.given:

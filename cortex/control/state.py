@@ -1,6 +1,7 @@
-"""The state of a controlled tool loop: tasks, budgets, branches, checkpoints, approvals, a trace. Plain data in K.
+"""State of a controlled tool loop: tasks, budgets, branches, checkpoints, approvals, a trace. Plain data in K.
 
-It replaces what a chat loop keeps in its conversation. ``cortex.control.machine`` alone makes a new one of an old one.
+It replaces what a chat loop keeps in its conversation. Only ``cortex.control.machine`` and
+``cortex.control.progression`` derive new states.
 """
 
 from __future__ import annotations
@@ -13,29 +14,33 @@ from cortex.control.tasks import CommandRefused, ControlTask, TaskStatus
 from cortex.control.transforms import known
 
 TRACE_MAX = 400
-"""Entries of the trace that are kept; how many there were in all is counted."""
+"""Number of trace entries that are kept; the total number is counted."""
 
 
 class ControlBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a run may do. 0 says that there is no bound; for depth that there are no subtasks.
+    """Limits of a run. 0: no limit; for depth 0 means no subtasks.
 
-    Raises ``ValueError`` at birth for a bound below zero.
+    Raises ``ValueError`` for a limit below zero.
     """
 
     depth_max: int = 3
+    """Depth of subtasks."""
     breadth_max: int = 12
     """Children of one task."""
     tasks_max: int = 200
+    """Tasks of the run."""
     retries_max: int = 2
-    """So often a task that failed is begun anew, and a task asked to be done again."""
+    """Number of times that a failed task is begun again, and that a parent may ask for a task again."""
     turns_max: int = 2_000
+    """Turns of all tasks together."""
     tokens_max: int = 0
-    """Input and output tokens of all its calls."""
+    """Input and output tokens of all calls."""
     seconds_max: float = 0.0
+    """Duration of the run in seconds."""
     tools_max: int = 0
     """Runs of ordinary tools."""
     usd_max: float = 0.0
-    """At the route's price; where none is known the run ends at its first reply, and says so."""
+    """Cost in USD at the route's price; if no price is known the run ends at its first reply, with that reason."""
     shown_max: int = 2_000
     """Characters of one answer of ``control``."""
 
@@ -46,11 +51,11 @@ class ControlBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DispatchRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Dispatch-side control: what happens around the ordinary tools without the model's knowing.
+    """Treatment of ordinary tools that is hidden from the model.
 
-    ``approve`` names tools whose every use needs an approval; ``retries`` says how often a tool that failed is run
-    again before the model hears of it; ``transforms`` what is made of a result before it is told
-    (``cortex.control.transforms``). Raises ``ValueError`` at birth for a transform that there is none of.
+    ``approve`` names tools whose every use needs an approval; ``retries`` is the number of times that a failed tool is
+    run again before the model is told; ``transforms`` are applied to a result before the model sees it
+    (``cortex.control.transforms``). Raises ``ValueError`` for an unknown transform.
     """
 
     approve: tuple[str, ...] = ()
@@ -63,18 +68,18 @@ class DispatchRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RunUsage(msgspec.Struct, frozen=True):
-    """What a run has used."""
+    """Usage of a run."""
 
     turns: int = 0
     tokens: int = 0
     tools: int = 0
     nusd: int = 0
-    """Billionths of a US dollar."""
+    """Cost in 1e-9 USD."""
     seconds: float = 0.0
 
 
 class TraceEntry(msgspec.Struct, frozen=True, array_like=True):
-    """A line of the trace: at which turn of the run, of which task, what."""
+    """Entry of the trace: turn of the run, task, and text."""
 
     turn: int
     task: int
@@ -82,7 +87,7 @@ class TraceEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Approval(msgspec.Struct, frozen=True):
-    """Something that a person must allow: what, for which task, and with which use of which tool, if it is one."""
+    """Request for a person's approval: subject, task, and the tool use, if it is one."""
 
     task: int
     what: str
@@ -92,7 +97,7 @@ class Approval(msgspec.Struct, frozen=True):
 
 
 class TaskCheckpoint(msgspec.Struct, frozen=True):
-    """A checkpoint of a task: how far its conversation and its children had come, and what was to be kept in mind."""
+    """Checkpoint of a task: the state of its conversation and its children, and a note."""
 
     task: int
     life: int
@@ -100,11 +105,13 @@ class TaskCheckpoint(msgspec.Struct, frozen=True):
     deeds: int
     note: str
     turns: int = -1
-    """Turns of its conversation; the loop says how many, as soon as the one that asked for it is whole."""
+    """Turns of its conversation; set by the loop when the turn with the checkpoint is complete."""
 
 
 class ControlState(msgspec.Struct, frozen=True):
-    """A value. ``active`` is the task whose turn the next bounded call is; 0: all that lives waits for an approval."""
+    """State of a run, as an immutable value. ``active`` is the task of the next turn; 0: all live tasks wait for
+    approvals.
+    """
 
     tasks: dict[int, ControlTask]
     active: int
@@ -114,52 +121,52 @@ class ControlState(msgspec.Struct, frozen=True):
     checkpoints: dict[str, TaskCheckpoint] = msgspec.field(default_factory=dict)
     approvals: dict[str, Approval] = msgspec.field(default_factory=dict)
     inbox: dict[int, str] = msgspec.field(default_factory=dict)
-    """What a task hears, which stopped at a use of ``control``, when it goes on."""
+    """Messages for tasks that stopped at a use of ``control``, for when they continue."""
     degraded: tuple[str, ...] = ()
-    """Why the run's answer is less than what was asked for."""
+    """Reasons why the run's answer is less than what was asked for."""
     trace: tuple[TraceEntry, ...] = ()
     traced: int = 0
     ended: str = ""
-    """How it ended; empty while it runs."""
+    """Outcome of the run; empty while it runs."""
 
     @property
     def root(self) -> ControlTask:
-        """The task that all others serve."""
+        """Task that all others serve."""
         return self.tasks[1]
 
     @property
     def task(self) -> ControlTask:
-        """The active one. Raises ``CommandRefused`` where there is none."""
+        """Active task. Raises ``CommandRefused`` if there is none."""
         if not self.active:
             raise CommandRefused("no task is active")
         return self.tasks[self.active]
 
     def children(self, task: ControlTask) -> list[ControlTask]:
-        """Those that count: a checkpoint that was gone back to has let go of what came after it."""
+        """Return the children that count: children made after a checkpoint that was restored are not among them."""
         return [self.tasks[child] for child in task.children]
 
     def with_task(self, *tasks: ControlTask, **changed: Any) -> ControlState:
-        """With these in place of what they were."""
+        """Return the state with these tasks replaced or added."""
         return msgspec.structs.replace(self, tasks={**self.tasks, **{task.id: task for task in tasks}}, **changed)
 
     def noted(self, task: int, what: str) -> ControlState:
-        """With a line more in the trace."""
+        """Return the state with another trace entry."""
         entry = TraceEntry(self.spent.turns, task, what[:300])
         return msgspec.structs.replace(self, trace=(*self.trace, entry)[-TRACE_MAX:], traced=self.traced + 1)
 
     def marked(self, why: str) -> ControlState:
-        """Marked degraded, for this reason."""
+        """Return the state marked as degraded, for this reason."""
         return self if why in self.degraded else msgspec.structs.replace(self, degraded=(*self.degraded, why[:300]))
 
 
 def begun(root: ControlTask, bounds: ControlBounds | None = None, rules: DispatchRules | None = None) -> ControlState:
-    """A run's first state: the root is active."""
+    """Return the first state of a run: the root task is active."""
     first = msgspec.structs.replace(root, id=1, parent=0, depth=0, status=TaskStatus.ACTIVE)
     return ControlState({1: first}, 1, bounds or ControlBounds(), rules or DispatchRules())
 
 
 def over_budget(c: ControlState) -> str:
-    """Which budget is used up; empty where none is."""
+    """Return the budget that is used up; empty if none is."""
     spent, bounds = c.spent, c.bounds
     for name, used, most in (
         ("turns", spent.turns, bounds.turns_max), ("tokens", spent.tokens, bounds.tokens_max),

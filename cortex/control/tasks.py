@@ -1,6 +1,6 @@
-"""A task of a controlled tool loop: its goal, what its bounded calls may use, when it stops, what it returns.
+"""Tasks of a controlled tool loop: goal, available tools and commands, stop condition, result.
 
-Its lifecycle is a table. A move that is not in it raises, and changes nothing.
+The lifecycle is a table. A move that is not in it raises, and changes nothing.
 """
 
 from __future__ import annotations
@@ -12,32 +12,33 @@ import msgspec
 
 
 class CommandRefused(ValueError):
-    """A command that may not be done now: one line for the model that gave it. Nothing has changed."""
+    """The command is not allowed now. The message is one line for the model. Nothing has changed."""
 
 
 class TaskStatus(enum.StrEnum):
-    """Where a task stands."""
+    """Status of a task."""
 
     PENDING = "pending"
-    """Pushed; nobody has worked on it."""
+    """Pushed, and not begun."""
     ACTIVE = "active"
-    """The next bounded call is its own. At most one task is."""
+    """The next bounded call is the task's own. At most one task is active."""
     WAITING = "waiting"
-    """A child of it has the loop."""
+    """A child of the task has the loop."""
     SUSPENDED = "suspended"
-    """Put aside by itself, until its parent resumes it."""
+    """Suspended by itself, until its parent resumes it."""
     BLOCKED = "blocked"
     """Waits for an approval."""
     DEFERRED = "deferred"
-    """Put off until nothing else is pending."""
+    """Deferred until nothing else is pending."""
     DONE = "done"
     FAILED = "failed"
     DROPPED = "dropped"
 
 
 ENDED = frozenset({TaskStatus.DONE, TaskStatus.FAILED, TaskStatus.DROPPED})
+"""Final statuses."""
 BEGUN = frozenset({TaskStatus.WAITING, TaskStatus.SUSPENDED, TaskStatus.BLOCKED, TaskStatus.DEFERRED})
-"""Not active, but somebody has worked on it, or may have."""
+"""Statuses of tasks that are not active and have been, or may have been, begun."""
 
 MOVES: dict[tuple[str, TaskStatus], TaskStatus] = {
     ("begin", TaskStatus.PENDING): TaskStatus.ACTIVE,
@@ -56,14 +57,14 @@ MOVES: dict[tuple[str, TaskStatus], TaskStatus] = {
     ("retry", TaskStatus.FAILED): TaskStatus.PENDING,
     **{("drop", status): TaskStatus.DROPPED for status in TaskStatus if status not in ENDED},
 }
-"""(what happens, where it stands) -> where it stands then."""
+"""(event, status) -> new status."""
 
 
 class StopRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When a task ends: ``on`` an ``answer`` (words instead of a use of a tool), on ``submit``, or on ``tool:NAME``.
+    """Stop condition: ``on`` an ``answer`` (a reply without a tool use), on ``submit``, or on ``tool:NAME``.
 
-    The last is the first use of that tool that succeeds. After ``turns_max`` turns it has failed. ``covers`` names a
-    tool: before every item of the task was in a use of it that succeeded, the task does not end.
+    The last is the first successful use of that tool. After ``turns_max`` turns the task has failed. ``covers`` names a
+    tool: the task does not end before every item was in a successful use of it.
     """
 
     on: str = "answer"
@@ -72,7 +73,8 @@ class StopRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SubtaskTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the children are that code makes of a task's items: ``{items}`` in the goal stands for a child's own."""
+    """Template of the children that code makes of a task's items; ``{items}`` in the goal stands for a child's items.
+    """
 
     goal: str
     tools: tuple[str, ...] = ()
@@ -84,14 +86,14 @@ class SubtaskTemplate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CompletedToolUse(msgspec.Struct, frozen=True):
-    """A use of an ordinary tool that succeeded."""
+    """Successful use of an ordinary tool."""
 
     tool: str
     given: dict[str, Any]
 
 
 class ControlTask(msgspec.Struct, frozen=True):
-    """A value; the state that holds it replaces it."""
+    """Task, as an immutable value; the state replaces it."""
 
     id: int
     goal: str
@@ -100,49 +102,50 @@ class ControlTask(msgspec.Struct, frozen=True):
     status: TaskStatus = TaskStatus.PENDING
     items: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
-    """Ordinary tools that its calls are offered."""
+    """Ordinary tools that are offered to its calls."""
     grants: tuple[str, ...] = ()
-    """Further ones that it may give to its children. A child has no tool but of its parent's and these."""
+    """Further tools that it may give to its children. A child has only tools of its parent and these."""
     commands: tuple[str, ...] = ()
-    """Commands that its calls may give; without any they are not offered ``control`` at all."""
+    """Commands that its calls may give; without any, ``control`` is not offered to them."""
     stop: StopRule = StopRule()
     returns: str = "text"
-    """Its return protocol; see ``cortex.control.result_types``."""
+    """Return protocol; see ``cortex.control.result_types``."""
     each: SubtaskTemplate | None = None
     framing: str = ""
     apart: bool = False
-    """Whether it is a job of its own, with its own journal and budget."""
+    """True if it is a job of its own, with its own journal and budget."""
     shows: tuple[int, ...] = ()
-    """Tasks whose results each context of its own begins with: what is projected into it, and nothing else is."""
+    """Tasks whose results are shown at the beginning of each of its contexts; no other results are."""
     group: int = 0
-    """The fork that it is a branch of."""
+    """Fork that it is a branch of; 0: none."""
     children: tuple[int, ...] = ()
     life: int = 1
-    """Counts its contexts: a retry and a fresh start begin a new one."""
+    """Number of its context: a retry and a fresh start begin a new one."""
     tries: int = 1
     turns: int = 0
-    """In this life."""
+    """Turns in this context."""
     brief: str = ""
-    """What its next context is told of what was before."""
+    """Summary of earlier contexts for the next one."""
     deeds: tuple[CompletedToolUse, ...] = ()
+    """Successful tool uses."""
     value: Any = None
     why: str = ""
-    """Why it failed, or was put aside."""
+    """Reason why it failed, or was put aside."""
 
     @property
     def live(self) -> bool:
-        """Whether it may still come to something."""
+        """True if the task has not ended."""
         return self.status not in ENDED
 
     def moved(self, what: str, **changed: Any) -> ControlTask:
-        """After this has happened to it. Raises ``CommandRefused``."""
+        """Return the task after this event. Raises ``CommandRefused``."""
         status = MOVES.get((what, self.status))
         if status is None:
             raise CommandRefused(f"task {self.id} is {self.status}: it cannot {what}")
         return msgspec.structs.replace(self, status=status, **changed)
 
     def missing(self) -> list[str]:
-        """Items that its stop condition says are not done."""
+        """Return the items that are not done, by its stop condition."""
         if not self.stop.covers:
             return []
         done = {

@@ -1,8 +1,10 @@
-"""Deterministic transforms of a tool's result, applied before the model is told; it does not know of them.
+"""Deterministic transforms of a tool's result, applied before it is sent to the model, which does not know of them.
 
-head:N        its first N characters            lines:N     its first N lines
-fields:a,b    of JSON, these fields alone       sort        its lines in order, each once
-match:WORD    the lines that hold this word
+- head:N: its first N characters
+- lines:N: its first N lines
+- fields:a,b: only these fields of JSON
+- sort: its lines sorted, without duplicates
+- match:WORD: the lines that contain this word
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ _FORM = re.compile(r"(?:head|lines):[1-9]\d{0,8}|fields:[\w,]+|sort|match:.+")
 
 
 def known(transform: str) -> None:
-    """Raises ``ValueError`` where there is no such transform."""
+    """Raise ``ValueError`` for an unknown transform."""
     if _FORM.fullmatch(transform) is None:
         raise ValueError(f"no transform {transform!r}: head:N, lines:N, fields:a,b, sort, match:WORD")
 
 
 def transformed(text: str, transforms: Iterable[str]) -> str:
-    """The text after all of these, in their order."""
+    """Return the text after these transforms, in their order."""
     for transform in transforms:
         name, _, rest = transform.partition(":")
         if name == "head":
@@ -40,7 +42,7 @@ def transformed(text: str, transforms: Iterable[str]) -> str:
 
 
 def _fields(text: str, names: list[str]) -> str:
-    """Of a JSON object, or a list of them; anything else as it is."""
+    """Keep fields of a JSON object or of a list of objects; leave anything else unchanged."""
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):

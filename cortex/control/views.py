@@ -1,4 +1,4 @@
-"""What a task is shown of the state: selected, compared, merged and restated by code."""
+"""Views of the state for a task: selected, compared, merged and summarised by code."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from cortex.control.tasks import CommandRefused, ControlTask, TaskStatus
 
 
 def named(task: ControlTask) -> str:
-    """A task in a few words."""
+    """Return a short name of a task."""
     said = " ".join((task.framing or task.goal).split())
     return f"task {task.id} ({said[:50]})"
 
 
 def result(task: ControlTask) -> str:
-    """What it came to, or where it stands."""
+    """Return the task's result, or its status."""
     if task.status == TaskStatus.DONE:
         return result_types.shown(task.value)
     return f"{task.status}{': ' + task.why if task.why else ''}"
 
 
 def members(c: ControlState, me: ControlTask, group: int) -> list[ControlTask]:
-    """A fork's branches, or all children. Raises ``CommandRefused`` where there are none."""
+    """Return a fork's branches, or all children. Raises ``CommandRefused`` if there are none."""
     found = [task for task in c.children(me) if group in (0, task.group)]
     if not found:
         raise CommandRefused(f"task {me.id} has no {'children' if not group else f'group {group}'}")
@@ -36,14 +36,14 @@ def members(c: ControlState, me: ControlTask, group: int) -> list[ControlTask]:
 
 
 def project(c: ControlState, me: ControlTask, wanted: Project) -> str:
-    """The part of the state that was asked for."""
+    """Return the requested part of the state."""
     mine = [c.tasks[each] for each in wanted.of] if known(c, wanted.of) else [*c.children(me)]
     lines = _PARTS[wanted.what](c, me, mine)
     return "\n".join(lines[-wanted.last :] if wanted.last > 0 else lines) or "nothing"
 
 
 def known(c: ControlState, of: Sequence[int]) -> bool:
-    """Whether there are any. Raises ``CommandRefused`` where one of them is no task."""
+    """Return True if any tasks are named. Raises ``CommandRefused`` for an unknown task."""
     unknown = [each for each in of if each not in c.tasks]
     if unknown:
         raise CommandRefused(f"there is no task {unknown[0]}")
@@ -84,13 +84,14 @@ _PARTS: dict[str, Any] = {
 
 
 def projected(c: ControlState, me: ControlTask) -> str:
-    """What a task's context begins with of others' results."""
+    """Return the results of other tasks with which a task's context begins."""
     most = c.bounds.shown_max
     return "\n".join(f"{named(c.tasks[each])}: {result(c.tasks[each])[:most]}" for each in me.shows)
 
 
 def merge(c: ControlState, me: ControlTask, wanted: Merge) -> tuple[str, list[ControlTask]]:
-    """One result of many, and those that it is without. Raises ``CommandRefused`` while some of them live."""
+    """Merge results; return the merged result and the tasks without one. Raises ``CommandRefused`` while some are live.
+    """
     of = members(c, me, wanted.group)
     live = [str(task.id) for task in of if task.live]
     if live:
@@ -136,7 +137,7 @@ _MERGED: dict[str, Any] = {
 
 
 def compare(c: ControlState, me: ControlTask, wanted: Compare) -> str:
-    """The results side by side."""
+    """Return the results side by side."""
     of = members(c, me, wanted.group)
     said = Counter(result_types.shown(task.value) for task in of if task.status == TaskStatus.DONE)
     lines = [f"{named(task)}: {result(task)}" for task in of]
@@ -145,7 +146,7 @@ def compare(c: ControlState, me: ControlTask, wanted: Compare) -> str:
 
 
 def restated(c: ControlState, me: ControlTask, note: str) -> str:
-    """The state of a task in short, for a context that begins anew."""
+    """Return a summary of a task's state, for a new context."""
     lines = [f"{len(me.deeds)} uses of tools so far."] if me.deeds else []
     done = {value for deed in me.deeds for value in map(str, deed.given.values())}
     if me.items:

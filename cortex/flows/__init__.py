@@ -1,4 +1,4 @@
-"""Plain async Python as a program's scheduler."""
+"""Flows: programs written as plain async Python functions."""
 
 from cortex.flows.awaitables import CallFailed, FlowError, Joined
 from cortex.flows.context import Context

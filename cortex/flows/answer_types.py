@@ -1,4 +1,4 @@
-"""What a question's answer must be: said to the model as a schema, checked when it comes back."""
+"""Types of answers: described to the model as a schema, and checked when an answer arrives."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _WORDS = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
 class AnswerType:
-    """A type that answers have. ``type_`` is a pydantic model, a ``Literal``, or anything that msgspec can check.
+    """Type of an answer. ``type_`` is a pydantic model, a ``Literal``, or any type that msgspec checks.
 
-    K keeps answers as plain data; ``value`` makes the typed one of it, live and replayed alike. Raises ``TypeError``
-    for a type that cannot be asked for.
+    K keeps answers as plain data; ``value`` converts them to the type, live and in a replay alike. Raises ``TypeError``
+    for a type without a schema.
     """
 
     __slots__ = ("_choices", "_pydantic", "instruction", "type_")
@@ -31,7 +31,7 @@ class AnswerType:
 
     @property
     def is_text(self) -> bool:
-        """Whether the answer is the reply's text as it stands."""
+        """True if the answer is the reply's text, unchanged."""
         return self.type_ in (str, None, NoneType, Any)
 
     def _instruction(self) -> str:
@@ -45,13 +45,13 @@ class AnswerType:
             return f"Answer with {_WORDS[type_]} alone."
         try:
             schema = type_.model_json_schema() if self._pydantic else msgspec.json.schema(type_)
-        except Exception as error:  # msgspec and pydantic have errors of their own
+        except Exception as error:  # msgspec and pydantic raise various errors
             raise TypeError(f"returns={getattr(type_, '__name__', type_)}: {_line(error)}") from None
         text = msgspec.json.encode(schema, order="sorted").decode()
         return f"Answer with JSON alone that fits this JSON schema:\n{text}"
 
     def read(self, reply: Reply) -> Any:
-        """The answer as plain data. Raises ``Malformed`` for a reply that is none."""
+        """Return the answer in a reply, as plain data. Raises ``Malformed`` for a reply that does not fit the type."""
         if self._choices:
             return plain(self._choices[as_choice(reply, tuple(self._choices))])
         said = reply.text.strip()
@@ -65,11 +65,11 @@ class AnswerType:
             if self._pydantic:
                 return plain(self.type_.model_validate_json(said).model_dump(mode="json"))
             return plain(msgspec.to_builtins(msgspec.json.decode(said, type=self.type_)))
-        except ValueError as error:  # msgspec's and pydantic's are kinds of it
+        except ValueError as error:  # errors of msgspec and pydantic are ValueErrors
             raise Malformed(_line(error)) from None
 
     def told(self, value: Any) -> Any:
-        """An answer that a person gave, or a tool, as plain data. Raises ``Malformed`` where it does not fit."""
+        """Return the answer of a person or a tool, as plain data. Raises ``Malformed`` if it does not fit the type."""
         if self.type_ is bool and isinstance(value, str):
             value = {"yes": True, "no": False}.get(value.lower(), value)
         elif self.type_ is str and not isinstance(value, str):
@@ -85,13 +85,14 @@ class AnswerType:
         return value
 
     def held(self, value: Any) -> None:
-        """What an author's own function returns, as plain data. Raises ``Malformed`` where it is of another type."""
+        """Check the return value of an author's function, as plain data. Raises ``Malformed`` if it is of another type.
+        """
         if self.type_ is bool and not isinstance(value, bool):
             raise Malformed(f"expected true or false; got {value!r:.60}")
         self.told(value)
 
     def value(self, kept: Any) -> Any:
-        """The typed answer, from what K keeps of it."""
+        """Return the typed answer for the plain data in K."""
         if self._choices or self.is_text:
             return kept
         if self._pydantic:
@@ -100,7 +101,7 @@ class AnswerType:
 
 
 class _TurnAnswer(AnswerType):
-    """What is said in a turn of a conversation, uses of tools and all."""
+    """Type of a reply that is a turn of a conversation, with its tool uses."""
 
     def read(self, reply: Reply) -> Any:
         return plain(msgspec.to_builtins(as_said(reply)))
@@ -114,13 +115,13 @@ SAID = _TurnAnswer(None)
 
 
 def returns_of(type_: Any) -> AnswerType:
-    """The same one for the same type: schemas are made once."""
+    """Return the answer type of a Python type; cached, so that a schema is built once."""
     if type_ in (None, str):
         return TEXT
     try:
         return _cached(type_)
     except TypeError:
-        return AnswerType(type_)  # a type that cannot be a key
+        return AnswerType(type_)  # an unhashable type
 
 
 @lru_cache(maxsize=512)
@@ -129,7 +130,8 @@ def _cached(type_: Any) -> AnswerType:
 
 
 def as_plain(value: Any) -> Any:
-    """An author's value as plain data; models and failures become dicts. Raises ``TypeError`` or ``ValueError``."""
+    """Return an author's value as plain data; models and failures become dicts. Raises ``TypeError`` or ``ValueError``.
+    """
     return plain(msgspec.to_builtins(value, builtin_types=(bytes,), str_keys=False, enc_hook=_taken, order="sorted"))
 
 
@@ -144,7 +146,7 @@ def _taken(value: Any) -> Any:
 
 
 def declared(type_: Any) -> AnswerType | None:
-    """What an author's return type asks of an answer; None where it asks nothing, or what cannot be checked."""
+    """Return the answer type of a function's return annotation; None if there is none, or none that can be checked."""
     if type_ in (Any, None, NoneType):
         return None
     try:
@@ -154,7 +156,7 @@ def declared(type_: Any) -> AnswerType | None:
 
 
 def holds_failure(value: Any) -> bool:
-    """Whether failures that the author kept are among these answers, in place of what they would be."""
+    """Return True if this value contains failures that the author kept in place of answers."""
     if isinstance(value, dict):
         return value.keys() == {"failed", "story"} or any(map(holds_failure, value.values()))
     return isinstance(value, list) and any(map(holds_failure, value))
@@ -164,7 +166,7 @@ _PLAIN = (str, int, float, bool, bytes, list, dict, NoneType)
 
 
 def kind_of(value: Any) -> AnswerType:
-    """What makes a value of this type again of its plain form."""
+    """Return the answer type that converts plain data back to the type of this value."""
     return _AS_IT_IS if type(value) in _PLAIN else returns_of(type(value))
 
 

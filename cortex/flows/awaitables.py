@@ -1,6 +1,6 @@
-"""What a flow may await: a question, a tool, another program, an answer from outside, a time; or several together.
+"""Awaitables of a flow: a call, a tool run, another program, an external answer, a timer, or a group of these.
 
-They are descriptions. Nothing begins before it is awaited, and only ``cortex.flows.runner`` begins anything.
+They are descriptions: nothing begins before it is awaited, and only ``cortex.flows.runner`` begins anything.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from policies.decisions.join import Join
 from policies.failures.failure import FailureKind
 
 PREVIEW_CHARACTERS = 60
+"""Length of a request's preview, in characters."""
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
 class CallFailed(Exception):
-    """What a flow awaited has failed for good: of which kind, and the story. Raised, or kept in place of an answer."""
+    """Final failure of something that a flow awaited: its kind, and its story. Raised, or kept in place of an answer.
+    """
 
     def __init__(self, kind: FailureKind, story: str) -> None:
         super().__init__(f"{kind}: {story}")
@@ -39,14 +41,14 @@ class CallFailed(Exception):
 
 
 class FlowError(RuntimeError):
-    """The function does what a flow cannot: one line that names file, line and what to do instead."""
+    """The function does something that a flow cannot. The message names file, line and what to do instead."""
 
 
 class Joined(list[Any]):
-    """The answers of a join that are there, in the order in which they were named.
+    """Available answers of a join, in the order of its arguments.
 
-    ``partial``: the join could not be met in full, or its deadline came first. ``failures``: what failed, by place.
-    ``missing``: places of what was still under way, and is let go.
+    ``partial``: the join could not be met in full, or its deadline came first. ``failures``: failures by argument
+    position. ``missing``: positions of arguments that were still running, and are abandoned.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class Joined(list[Any]):
 
 
 class FlowAwaitable:
-    """Anything that a flow's coroutine may hand to whoever drives it."""
+    """Object that a flow's coroutine may await."""
 
     __slots__ = ()
 
@@ -67,49 +69,49 @@ class FlowAwaitable:
 
 
 class FlowRequest(FlowAwaitable):
-    """One thing asked of the world: one goal in K."""
+    """Request of a flow: one goal in K."""
 
     __slots__ = ("due_at_s", "goal", "keeps", "place", "waiter")
     kind = ""
 
     def __init__(self, keeps: bool = False) -> None:
         self.keeps = keeps
-        """Whether a failure is its value, rather than raised."""
+        """True if a failure becomes its value instead of being raised."""
         self.waiter: Any = None
         self.goal = 0
         self.place = ""
         self.due_at_s = 0.0
 
     def preview(self) -> str:
-        """A few words for whoever reads its story."""
+        """Return a short description for people."""
         return ""
 
     def identity(self) -> Any:
-        """All that makes it this request and no other, as data."""
+        """Return all data that distinguishes this request from others."""
         raise NotImplementedError
 
     def digest(self) -> str:
-        """Hash of its identity, 16 hex digits."""
+        """Return a hash of its identity, 16 hex digits."""
         return blake2b(_encoder.encode((self.kind, self.identity())), digest_size=8).hexdigest()
 
     def wish(self, goal: Goal) -> Ask | Change:
-        """What is to be done for its goal."""
+        """Return the change that carries out the request for its goal."""
         raise NotImplementedError
 
     def begin(self, now_s: float) -> None:
-        """It is asked at this time of the run."""
+        """Note that it was awaited at this time of the run."""
 
     def value(self, kept: Any) -> Any:
-        """What the coroutine gets, of what K keeps."""
+        """Return the coroutine's value for the plain data in K."""
         return kept
 
     def __str__(self) -> str:
-        """Refused: where an ``await`` is missing, an address in memory would be asked about, another at each replay."""
+        """Raise TypeError: without an ``await`` a prompt would hold a memory address, which differs in each replay."""
         raise TypeError("what ctx gives is put into a text before it is awaited: write await before it")
 
 
 class CallRequest(FlowRequest):
-    """One bounded call."""
+    """Request for one bounded call."""
 
     __slots__ = ("again", "asked", "output_tokens_max", "params", "returns", "role", "sample", "stride")
     kind = "ask"
@@ -142,7 +144,7 @@ class CallRequest(FlowRequest):
 
 
 class ToolRequest(FlowRequest):
-    """One run of a tool."""
+    """Request for one run of a tool."""
 
     __slots__ = ("arguments", "name", "returns")
     kind = "tool"
@@ -165,7 +167,7 @@ class ToolRequest(FlowRequest):
 
 
 class ChildRequest(FlowRequest):
-    """Another program's answer."""
+    """Request for the answer of another program."""
 
     __slots__ = ("max_cost_nusd", "program")
     kind = "child"
@@ -185,7 +187,7 @@ class ChildRequest(FlowRequest):
 
 
 class ExternalRequest(FlowRequest):
-    """An answer that somebody gives under a name."""
+    """Request for an answer that a user gives under a name."""
 
     __slots__ = ("about", "name", "returns")
     kind = "wait"
@@ -208,7 +210,7 @@ class ExternalRequest(FlowRequest):
 
 
 class TimerRequest(FlowRequest):
-    """A time that comes."""
+    """Request for a wake-up after some seconds."""
 
     __slots__ = ("seconds",)
     kind = "timer"
@@ -231,7 +233,7 @@ class TimerRequest(FlowRequest):
 
 
 class CheckpointRequest(FlowAwaitable):
-    """A checkpoint: plain data, and what makes the author's value of it again."""
+    """Checkpoint: plain data, and the type to convert it back to."""
 
     __slots__ = ("kept", "returns")
 
@@ -240,7 +242,7 @@ class CheckpointRequest(FlowAwaitable):
 
 
 class AwaitGroup(FlowAwaitable):
-    """Several awaited together, under a join; at most ``at_once`` of them under way."""
+    """Awaitables in a group, under a join; at most ``at_once`` of them run together."""
 
     __slots__ = (
         "at_once", "count", "failures", "filling", "join", "make", "on_failure", "over", "path", "running", "started",
@@ -262,7 +264,7 @@ class AwaitGroup(FlowAwaitable):
         self.timer: TimerRequest | None = None
 
     def result(self, partial: bool) -> list[Any]:
-        """What whoever awaits it gets: in the order in which its entries were named, however they arrived."""
+        """Return the group's value: entries in the order of its arguments, whatever the order of their arrival."""
         places = range(self.count)
         if self.join is not None:
             values = [self.values[place] for place in places if place in self.values]

@@ -1,4 +1,5 @@
-"""``ctx``: what a flow asks of the world. Whatever is awaited here is journalled, and answered from there on replay."""
+"""Context of a flow, ``ctx``: everything awaited through it is journalled, and answered from the journal in a replay.
+"""
 
 from __future__ import annotations
 
@@ -32,19 +33,19 @@ if TYPE_CHECKING:
     from cortex.flows.runner import FlowRun
 
 AT_ONCE = 1_000
-"""Entries of one map that are under way at once, where it does not say: so that a million of them need no memory."""
+"""Default number of entries of one map that run together, so that a million entries need little memory."""
 APPROVAL = "approve:"
-"""What an answer's name begins with that ``cortex approve`` gives."""
+"""Prefix of the name of an external answer that ``cortex approve`` gives."""
 _POLICIES = ("keep", "drop", "raise")
 
 
 class Context:
-    """Handed to a flow as its first argument."""
+    """First argument of a flow: calls, tools, child jobs, timers, external answers, time, randomness."""
 
     def __init__(self, run: FlowRun, params: dict[str, Any]) -> None:
         self._run = run
         self.params = params
-        """The flow's own parameters."""
+        """Parameters of the flow."""
 
     def ask(
         self, prompt: str | Prompt | Conversation, returns: Any = None, *, system: str = "", model: str = "",
@@ -53,19 +54,20 @@ class Context:
     ) -> FlowAwaitable:  # fmt: skip
         """Make one bounded call; await it for its answer.
 
-        ``returns``: a pydantic model, a msgspec struct, a ``Literal``, or any type that msgspec checks; asked for as a
-        schema and checked. What does not fit is asked again, with the error, at most ``again`` times (else the job's
-        ``resamples_max``). Without it the answer is the reply's text. ``model``: the role that this call has; which
-        model that is, the user says (``cortex run … --role judge=MODEL``), else it is the job's own.
-        ``params``: further fields of the request (``temperature``); ``max_tokens`` bounds the reply.
+        ``returns``: a pydantic model, a msgspec struct, a ``Literal``, or any type that msgspec checks; it is requested
+        as a schema and checked. A reply that does not fit is asked again, with the error, at most ``again`` times
+        (default: the job's ``resamples_max``). Without ``returns`` the answer is the reply's text. ``model``: the role
+        of this call; the user assigns a model to it (``cortex run … --role judge=MODEL``), otherwise the job's own
+        model is used. ``params``: further fields of the request (``temperature``); ``max_tokens`` bounds the reply.
 
-        Of a ``Conversation`` the answer is what is ``Said``: its text, and the uses of tools that it asks for.
+        For a ``Conversation`` the answer is a ``Said``: its text, and the tool uses that it requests.
 
-        The same question gets the same answer, remembered: ``sample`` numbers askings that shall differ. With
-        ``samples`` above 1 it is asked so often, and the answer is a list.
+        Equal questions get the same stored answer: ``sample`` numbers calls that shall differ. With ``samples`` above 1
+        the question is asked that many times, and the answer is a list.
 
-        A call that failed for good raises ``CallFailed``; ``on_failure="keep"`` makes it a value, ``"drop"`` leaves it
-        out of a list of samples.
+        A call that failed for good raises ``CallFailed``; with ``on_failure="keep"`` the failure becomes the value,
+        with ``"drop"`` it is left out of a list of samples. Raises ``ValueError`` or ``TypeError`` for invalid
+        arguments.
         """
         if on_failure != "raise":
             _one_of(on_failure, _POLICIES)
@@ -86,10 +88,12 @@ class Context:
     def map(
         self, fn: Callable[[Any], Any], items: Iterable[Any], *, on_failure: str = "raise", at_once: int = AT_ONCE
     ) -> FlowAwaitable:
-        """``fn`` of every item, at most ``at_once`` under way together; a list in the order of the items.
+        """Apply ``fn`` to every item, at most ``at_once`` together; await it for the list of values in the order of the
+        items.
 
-        ``fn`` is an async function, or one that returns something to await. Where it raises ``CallFailed``, that is
-        raised here and the others are let go (``raise``), stands in its place (``keep``) or is left out (``drop``).
+        ``fn`` is an async function, or a function that returns an awaitable. If it raises ``CallFailed``, with "raise"
+        the error is raised here and the other entries are abandoned, with "keep" it stands in the list in place of the
+        value, with "drop" it is left out.
         """
         _one_of(on_failure, _POLICIES)
         each = list(items)
@@ -100,10 +104,11 @@ class Context:
     def join(
         self, *awaited: Any, quorum: int | None = None, deadline_s: float | None = None, on_failure: str = "keep"
     ) -> FlowAwaitable:
-        """Several at once: coroutines, or whatever ctx gives. A ``Joined``: the list of the answers that are there.
+        """Await several coroutines or awaitables of ctx together. The value is a ``Joined``: the list of available
+        answers.
 
-        It ends when all have ended, or ``quorum`` of them have an answer, or after ``deadline_s``; what is under way
-        then is let go. Where it could not be met in full it is labelled ``partial``.
+        The join ends when all have ended, or ``quorum`` of them have an answer, or after ``deadline_s`` seconds;
+        entries still running are then abandoned. If the join could not be met in full, it is labelled ``partial``.
         """
         _one_of(on_failure, ("keep", "raise"))
         if quorum is not None and not 1 <= quorum <= len(awaited):
@@ -117,7 +122,10 @@ class Context:
         self, what: Callable[..., Any] | Program, *args: Any, on_failure: str = "raise", max_cost: float | None = None,
         **named: Any,
     ) -> FlowAwaitable:  # fmt: skip
-        """Run a tool on a worker with these arguments, or another program as a child job (``max_cost`` in USD)."""
+        """Run a tool on a worker with these arguments, or another program as a child job (``max_cost`` in USD).
+
+        Raises ``FlowError`` for a function that is no tool, ``TypeError`` for arguments that do not fit.
+        """
         _one_of(on_failure, ("keep", "raise"))
         keeps = on_failure == "keep"
         if isinstance(what, Program):
@@ -137,10 +145,10 @@ class Context:
     async def use(
         self, use: ToolUse, tools: Iterable[Callable[..., Any]], given: Mapping[str, Any] | None = None
     ) -> ToolResult:
-        """Use one of these tools as a model asks for it, and make of what comes of it, whatever that is, the result.
+        """Run the one of these tools that a model requests, and return its result for the conversation.
 
-        A tool that is not there, arguments that do not fit and a run that fails are told to the model, in one line.
-        ``given`` are arguments that the model knows nothing of: they go over its own, where the tool takes them.
+        An unknown tool, arguments that do not fit and a failed run are reported to the model, in one line. ``given``
+        are arguments that the model does not know: they replace its own, if the tool takes them.
         """
         tool = next((each for each in tools if each.__name__ == use.name), None)
         if tool is None:
@@ -160,56 +168,61 @@ class Context:
         return ToolResult(use.id, value if isinstance(value, str) else msgspec.json.encode(as_plain(value)).decode())
 
     def wait(self, name: str, returns: Any = Any) -> FlowAwaitable:
-        """Wait for an answer from outside: ``cortex answer JOB name=value``. Of this type, where one is given."""
+        """Wait for an external answer: ``cortex answer JOB name=value``. ``returns``: its type, if it is to be checked.
+        """
         if not name:
             raise ValueError("an answer needs a name")
         return ExternalRequest(name, returns_of(returns))
 
     def approved(self, name: str, about: str = "") -> FlowAwaitable:
-        """Wait until somebody has approved this, or denied it: ``cortex approve JOB NAME``, with ``--deny``. A bool.
+        """Wait until a user approves or denies: ``cortex approve JOB NAME``, with ``--deny``. The value is a bool.
 
-        ``about`` is what they read who are to decide.
+        ``about`` is the description shown to the user.
         """
         if not name:
             raise ValueError("an approval needs a name")
         return ExternalRequest(f"{APPROVAL}{name}", returns_of(bool), about)
 
     def sleep(self, seconds: float) -> FlowAwaitable:
-        """Go on after so many seconds."""
+        """Continue after this number of seconds."""
         if not 0 <= seconds < float("inf"):
             raise ValueError(f"a time to sleep is 0 s or more, not {seconds}")
         return TimerRequest(float(seconds))
 
     def checkpoint(self, value: Any, returns: Any = None) -> FlowAwaitable:
-        """``state = await ctx.checkpoint(state)``, in a loop: what was awaited since it was first here is forgotten.
+        """Store ``value`` and forget what was awaited since the first visit: ``state = await ctx.checkpoint(state)`` in
+        a loop.
 
-        So a run of any length needs the memory, and after a crash the time, of one round. When it comes by again the
-        function is begun anew and gets here the value given last: whatever else it holds is as it was the first time.
-        ``returns`` is the value's type, where that is more than the value's own class says (a list of structs).
+        So a run of any length needs the memory, and after a crash the time, of one round. On the next visit the
+        function is begun again and receives the latest value at this place; all its other variables are as on the first
+        visit. ``returns`` is the value's type, if the value's own class does not determine it (for example a list of
+        structs).
         """
         return CheckpointRequest(as_plain(value), kind_of(value) if returns is None else returns_of(returns))
 
     def now(self) -> float:
-        """Seconds since 1970, at which what this flow heard last came to its end: the same on replay."""
+        """Return the time at which the latest answer given to this flow ended, in seconds since 1970: the same in a
+        replay.
+        """
         return self._run.now_s
 
     def random(self) -> float:
-        """A number in [0, 1): chance that replays."""
+        """Return a random number in [0, 1) that is the same in a replay."""
         return self._run.draw()
 
     def log(self, *words: Any) -> None:
-        """A line for whoever watches the job: said once, not on replay."""
+        """Log a line for observers of the job: once, not again in a replay."""
         self._run.log(" ".join(" ".join(map(str, words)).split("\n")))
 
 
 def returned_by(function: Callable[..., Any]) -> Any:
-    """The type that a function says it returns; Any where it says none."""
+    """Return the return annotation of a function; Any if there is none."""
     hints = hints_of(function)
     return hints.get("return", Any)
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """The types that a function names; none where they cannot be read."""
+    """Return the type annotations of a function; empty if they cannot be resolved."""
     from typing import get_type_hints
 
     try:

@@ -1,4 +1,4 @@
-"""Coroutines that await each other and the world, run one step after the other in an order that replays."""
+"""Scheduler of a run's coroutines: they run one step after the other, in an order that replays."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from policies.decisions.join import Join, JoinVerdict, decide
 
 _ALL = Join("all")
 _LATE = -1
-"""The place of a group's deadline among its entries."""
+"""Index of a group's deadline among its entries."""
 
 
 class RequestHandler(Protocol):
-    """Where requests go."""
+    """Receiver of the requests of coroutines."""
 
     def asks(self, request: FlowRequest, task: FlowTask) -> None:
-        """This is awaited from now on."""
+        """Take a newly awaited request."""
 
     def drops(self, request: FlowRequest) -> None:
-        """Nobody awaits this any more."""
+        """Drop a request that is not awaited any more."""
 
     def saves(self, saved: CheckpointRequest, task: FlowTask) -> None:
-        """The outermost coroutine is at a checkpoint."""
+        """Take a checkpoint of the outermost coroutine."""
 
     def log(self, text: str) -> None:
-        """A line for whoever watches."""
+        """Log a line for observers."""
 
 
 class GroupSlot:
-    """A place in a group, which waits for its value."""
+    """Entry of a group that waits for its value."""
 
     __slots__ = ("group", "index", "task")
 
@@ -42,7 +42,7 @@ class GroupSlot:
 
 
 class FlowTask:
-    """One coroutine. ``path`` names it in its run, whatever the order in which things arrive."""
+    """Coroutine of a run. ``path`` identifies it within the run, whatever the order of arrivals."""
 
     __slots__ = ("awaits", "coroutine", "draws", "forks", "over", "path", "waiter")
 
@@ -54,7 +54,7 @@ class FlowTask:
 
 
 class CoroutineScheduler:
-    """The coroutines of one run. ``own`` is the author's file."""
+    """Coroutines of one run. ``own`` is the path of the author's file."""
 
     def __init__(self, world: RequestHandler, own: str) -> None:
         self._world = world
@@ -62,22 +62,22 @@ class CoroutineScheduler:
         self._root: FlowTask | None = None
         self._ready: deque[tuple[FlowTask, Any, BaseException | None]] = deque()
         self.current: FlowTask | None = None
-        """The one that is being run."""
+        """Coroutine that is running now."""
         self.ended: tuple[Any, BaseException | None] | None = None
-        """What the outermost came to: its value, or what it raised."""
+        """Outcome of the outermost coroutine: its value, or its error."""
 
     def begin(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        """Run this from its first line, as the outermost."""
+        """Run this coroutine from its first line, as the outermost."""
         self.ended = None
         self._root = FlowTask(coroutine, "", None)
         self.resume(self._root, None, None)
 
     def resume(self, task: FlowTask, value: Any, error: BaseException | None) -> None:
-        """It goes on with this value or error, in its turn."""
+        """Continue a coroutine with this value or error, in its turn."""
         self._ready.append((task, value, error))
 
     def give(self, waiter: FlowTask | GroupSlot, value: Any, error: BaseException | None) -> None:
-        """What somebody waited for is there."""
+        """Give a value or error to the task or group that waits for it."""
         if isinstance(waiter, FlowTask):
             waiter.awaits = None
             self.resume(waiter, value, error)
@@ -85,7 +85,7 @@ class CoroutineScheduler:
             self._took(waiter.group, waiter.index, value, error)
 
     def drive(self) -> None:
-        """Run all that can run, until every coroutine waits for the world."""
+        """Run all coroutines that can run, until every one waits for a request."""
         ready = self._ready
         while ready:
             task, value, error = ready.popleft()
@@ -93,20 +93,20 @@ class CoroutineScheduler:
                 self._step(task, value, error)
 
     def close(self) -> None:
-        """End them all where they stand."""
+        """End all coroutines where they stand."""
         self._ready.clear()
         if self._root is not None and not self._root.over:
             self._let_go(self._root)
         self._root = None
 
     def fail(self, said: str) -> None:
-        """The run cannot go on, and why."""
+        """End the run with an error."""
         where = self.where()
         self.close()
         self.ended = (None, FlowError(f"{where} {said}"))
 
     def where(self, task: FlowTask | None = None) -> str:
-        """``file:line`` at which a coroutine waits; the outermost, unless one is given."""
+        """Return ``file:line`` at which a coroutine waits; by default the outermost."""
         task = task or self._root
         return place(task.coroutine, self._own) if task is not None else "it"
 
@@ -169,7 +169,7 @@ class CoroutineScheduler:
         self._fill(group)
 
     def _fill(self, group: AwaitGroup) -> None:
-        """Begin entries, as many as may be under way at once; then see whether that is all."""
+        """Begin as many entries as may run together; then check whether the group has ended."""
         group.filling = True
         while not group.over and group.started < group.count and len(group.running) < group.at_once:
             index, group.started = group.started, group.started + 1
@@ -202,7 +202,7 @@ class CoroutineScheduler:
             self._took(group, index, entry, None)
 
     def _took(self, group: AwaitGroup, index: int, value: Any, error: BaseException | None) -> None:
-        """An entry of a group has come to its end, or the group's time has."""
+        """Take the outcome of an entry, or the group's deadline."""
         if group.over:
             return
         if index == _LATE:
@@ -230,7 +230,7 @@ class CoroutineScheduler:
             self.give(group.waiter, group.result(verdict != JoinVerdict.MET), None)
 
     def _close(self, group: AwaitGroup) -> None:
-        """Nobody waits for what of it is still under way."""
+        """Abandon the entries of a group that still run."""
         group.over = True
         running, group.running = group.running, {}
         for index in sorted(running):

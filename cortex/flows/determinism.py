@@ -1,4 +1,4 @@
-"""What a flow may not use, since a replay would find it changed: clocks, chance, the event loop."""
+"""Static check of flows for sources of nondeterminism: clocks, randomness, the event loop."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 
 def complaints(function: FunctionType) -> list[str]:
-    """One line for each use of a clock, of chance or of an event loop in a function, and in those of its module that it
-    calls: file, line, what, and what to use instead."""
+    """Return one line for each use of a clock, of randomness or of an event loop, with file, line and replacement.
+
+    Functions of the same module that the function uses are checked too.
+    """
     found: dict[str, None] = {}
     seen: set[CodeType] = set()
     waiting = [function]
@@ -45,7 +47,7 @@ def complaints(function: FunctionType) -> list[str]:
 
 
 def _goes_along(called: FunctionType, function: FunctionType) -> bool:
-    """Whether a function runs as a part of the flow: one beside it that is no tool, which runs elsewhere."""
+    """True if a function runs as a part of the flow: it is in the same module and is no tool (tools run elsewhere)."""
     return called.__module__ == function.__module__ and not hasattr(called, "repeatable")
 
 
@@ -57,7 +59,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _loaded(code: CodeType, function: FunctionType) -> Iterator[tuple[int, Any, str]]:
-    """(line, value, name) of every name that is loaded from outside, with the attributes taken of it."""
+    """(line, value, name) of every name loaded from outside the function, with the attributes taken of it."""
     outside = {**function.__globals__, **_closure(function)}
     value: Any = None
     named, line = "", code.co_firstlineno
@@ -91,7 +93,7 @@ def _closure(function: FunctionType) -> dict[str, Any]:
 
 
 def _instead(value: Any) -> str:
-    """What to use in place of this; empty where it may be used."""
+    """The replacement for this function; empty if it may be used."""
     if not isinstance(value, (BuiltinFunctionType, FunctionType, MethodType)):
         return ""
     name = getattr(value, "__qualname__", "")
@@ -104,5 +106,5 @@ def _instead(value: Any) -> str:
 
 
 def first(function: Callable[..., Any]) -> str:
-    """The first complaint about a function; empty where there is none."""
+    """Return the first complaint about a function; empty if there is none."""
     return next(iter(complaints(function)), "") if isinstance(function, FunctionType) else ""

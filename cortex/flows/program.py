@@ -1,4 +1,4 @@
-"""A flow as a program: its parameters are the function's own, its goals are what the function awaits."""
+"""Flow as a program: its parameters are the function's parameters, its goals are what the function awaits."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from policies.estimates.price import cost_nusd
 from policies.failures.failure import Failure, FailureKind
 
 RUN = "run"
+"""Kind of the top goal of a run."""
 
 
 class _Tools(Mapping[str, Callable[..., Any]]):
-    """The tools that a function speaks of, by name; looked up when they are wanted, since they may stand below it."""
+    """Tools that a function uses, by name; looked up on access, since they may be defined after the function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -46,7 +47,7 @@ class _Tools(Mapping[str, Callable[..., Any]]):
 
 
 class _LiveRuns:
-    """The runs under way in one K: made again of it whenever they are not there."""
+    """Runs in progress in one K, rebuilt from K when needed."""
 
     def __init__(self, program: Flow, k: State) -> None:
         self.k = k
@@ -55,7 +56,7 @@ class _LiveRuns:
         self.restless: dict[int, None] = dict.fromkeys(goal.id for goal in k.goals_of(RUN) if goal.status not in ENDED)
 
     def run(self, goal: Goal) -> FlowRun:
-        """The run of a top goal, standing where K stands. Raises ``ReplayMismatch``."""
+        """Return the run of a top goal, in the state of K. Raises ``ReplayMismatch``."""
         run = self._runs.get(goal.id)
         if run is None:
             program = self._program
@@ -68,21 +69,22 @@ class _LiveRuns:
         return run
 
     def request(self, goal: Goal) -> FlowRequest | None:
-        """What a goal was made for; None where nobody waits for it any more. Raises ``ReplayMismatch``."""
+        """Return the request that a goal was made for; None if it is not awaited any more. Raises ``ReplayMismatch``.
+        """
         parent = self.k.goals.get(goal.parent)
         if parent is None or parent.status in ENDED:
             return None
         return self.run(parent).request(self.k, parent, goal)
 
     def note(self, goal: Goal) -> None:
-        """This goal ends now."""
+        """Note that this goal ends now."""
         run = self._runs.get(goal.parent)
         if run is not None:
             run.news.add(goal.id)
         self.restless[goal.parent] = None
 
     def forget(self, goal: Goal) -> None:
-        """This run has ended."""
+        """Remove an ended run."""
         run = self._runs.pop(goal.id, None)
         self.restless.pop(goal.id, None)
         if run is not None:
@@ -90,12 +92,14 @@ class _LiveRuns:
 
 
 class Flow(Program, frozen=True, dict=True):
-    """Base of what ``cortex.flow`` makes of a function. A job has one run of it, or with rows one for each.
+    """Base class of the programs that ``cortex.flow`` makes. A job has one run of it, or with rows one run for each
+    row.
 
-    ``function`` is the author's. A row is a JSON object: its fields are parameters, over those given once for all.
+    ``function`` is the author's function. A row is a JSON object: its fields are parameters that override the job's.
     """
 
     function: ClassVar[Callable[..., Any]]
+    """The author's async function."""
     traced: ClassVar[bool] = True
     asks_at_once: ClassVar[bool] = True
     _returns: ClassVar[AnswerType | None] = None
@@ -103,15 +107,15 @@ class Flow(Program, frozen=True, dict=True):
     """Parameters without a default."""
 
     def own_file(self) -> str:
-        """The file in which the function stands, as its code names it."""
+        """Return the path of the file that defines the function, as in its code object."""
         return str(self.function.__code__.co_filename)
 
     def params(self) -> dict[str, Any]:
-        """The parameters that were given, by name."""
+        """Return the parameters that were given, by name."""
         return {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not msgspec.UNSET}
 
     def begun(self, goal: Goal) -> Callable[[FlowRun], Any]:
-        """What makes the coroutine of a run."""
+        """Return the function that makes the coroutine of a run."""
 
         def body(run: FlowRun) -> Any:
             given = self.params()
@@ -123,7 +127,7 @@ class Flow(Program, frozen=True, dict=True):
 
     @classmethod
     def kinds(cls) -> dict[str, Any]:
-        """The parameters' types."""
+        """Return the types of the parameters."""
         return {field.name: field.type for field in msgspec.structs.fields(cls)}
 
     def _live(self, k: State) -> _LiveRuns:
@@ -150,7 +154,7 @@ class Flow(Program, frozen=True, dict=True):
             yield Goal(RUN, {"at_s": k.at_s, **self._row(row)})
 
     def _row(self, row: Row) -> dict[str, Any]:
-        """A row's parameters, or why it has none."""
+        """A row's parameters, or the reason why it is invalid."""
         kinds = self.kinds()
         try:
             given = msgspec.json.decode(row.body)
@@ -190,11 +194,11 @@ class Flow(Program, frozen=True, dict=True):
                     if kind == "timer":
                         live.note(goal)
                     yield request.wish(goal)
-        for goal in k.open("ask"):  # of which some may stand elsewhere than in that index: called up for their lane
+        for goal in k.open("ask"):  # some may be missing in that index: called up for their lane
             request = live.request(goal)
             if request is not None:
                 yield request.wish(goal)
-        if not k.terms.role_routes:  # else they wait for their lanes, once they are in K
+        if not k.terms.role_routes:  # otherwise they wait for their lanes, once they are in K
             yield from asks
 
     def _gone_on(self, live: _LiveRuns, k: State, goal: Goal, asks: list[Ask]) -> list[Change]:
@@ -216,7 +220,7 @@ class Flow(Program, frozen=True, dict=True):
         live = self._live(k)
         request = live.request(goal)
         if not isinstance(request, CallRequest):
-            return (Abandon(goal),)  # let go by what has ended before it in this turn
+            return (Abandon(goal),)  # abandoned by something that ended earlier in this turn
         try:
             answer = request.returns.read(reply)
         except Malformed as error:
@@ -243,7 +247,7 @@ class Flow(Program, frozen=True, dict=True):
                 value = request.returns.told(value)
             except Malformed as error:
                 if isinstance(request, ExternalRequest):
-                    yield Expect(goal, request.name)  # whoever answered sees that it is still waited for
+                    yield Expect(goal, request.name)  # the answer is still awaited, which is visible to the user
                     return
                 live.note(goal)
                 said = f"{request.name} returned what it does not say it returns: {error}"
@@ -261,7 +265,7 @@ class Flow(Program, frozen=True, dict=True):
         yield Fail(goal, failure.message)
 
     def unmet(self, k: State) -> str:
-        """Rows may fail each on its own; of a run that is the whole job, its failure is the job's."""
+        """Return the failure of a run that is the whole job. With rows, each row fails by itself."""
         failed = [goal.failure for goal in k.goals_of(RUN) if goal.failure is not None and not k.terms.streams]
         return f"{failed[0].kind}: {failed[0].message}" if failed else ""
 
@@ -273,7 +277,7 @@ class Flow(Program, frozen=True, dict=True):
 
     def differs(self, kind: str, value: Any, goal: Goal | None) -> str:
         if goal is not None and goal.kind == kind and isinstance(value, list) and goal.value[1:] == value[1:]:
-            return ""  # it stands on another line now
+            return ""  # only its line has changed
         before = named(value) if isinstance(value, list) else f"a {kind}"
         now = named(goal.value) if goal is not None and isinstance(goal.value, list) else "nothing"
         return _differs(f"it now asks {now} where its journal has {before}")
@@ -294,7 +298,7 @@ def _differs(why: str) -> str:
 
 
 def takes(program: Flow, k: State, name: str) -> str:
-    """What an answer of this name, which the flow waits for, must be: for whoever gave another."""
+    """Return a description of the awaited external answer of this name, for a user who gave an invalid one."""
     live = program._live(k)
     requests = (live.request(k.goals[goal]) for goal in k.expected.get(name, ()) if goal in k.goals)
     said = next((each.returns.instruction for each in requests if isinstance(each, ExternalRequest)), "")
@@ -310,8 +314,9 @@ def flow(function: Callable[..., Any]) -> type[Flow]:
 
         cortex.run(label(texts=[...]), model="sim")
 
-    The function is ordinary Python: loops, branches, other async functions. It awaits only what ``ctx`` gives, and
-    reads no clock and no chance but ``ctx``'s, so that it can be replayed. See ``cortex.Context``.
+    The function is ordinary Python: loops, branches, other async functions. It awaits only what ``ctx`` returns, and
+    reads no clock and no randomness but those of ``ctx``, so that it can be replayed. See ``cortex.Context``. Raises
+    ``TypeError`` for a function that cannot be a flow.
     """
     name = getattr(function, "__name__", "flow")
     if not inspect.iscoroutinefunction(function):
@@ -351,7 +356,7 @@ _TAKEN = frozenset({"function", *(each for each in dir(Flow) if not each.startsw
 
 
 def _default(value: Any) -> Any:
-    """A default that no two programs share."""
+    """A default value that programs do not share."""
     if isinstance(value, (list, dict, set)):
         return msgspec.field(default_factory=lambda: type(value)(value))
     return value

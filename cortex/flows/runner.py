@@ -1,14 +1,13 @@
-"""A flow under way: its coroutines, driven by ``send`` between the turns of the loop, without an event loop.
+"""Run of a flow: its coroutines, driven by ``send`` between the turns of the loop, without an event loop.
 
-Whatever a coroutine awaits becomes a goal, a child of the run's own; when that has ended the coroutine goes on with its
-answer. The coroutines are no part of K, and need not be: the function is begun anew and fed the answers of the goals
-that K has, in the order in which those ended (``Goal.ended``), and then stands where it stood. Live and replayed it is
-the same code: what K knows already is matched, and only what goes beyond it is made.
+Everything a coroutine awaits becomes a goal, a child of the run's goal; when that has ended the coroutine continues
+with its answer. The coroutines are no part of K and need not be: the function is begun again and receives the answers
+of K's goals in the order in which they ended (``Goal.ended``), and then stands where it stood. The code is the same
+live and in a replay: requests that K knows are matched, and only further ones are made.
 
-A checkpoint cuts that short. It notes its value under the place in the code where it stands, drops the goals made since
-the run first came to that place, and begins the function anew: there it gets the value noted last. So what follows a
-checkpoint depends on its value and on what came before the first visit, in a run that goes on and in one that was
-killed alike.
+A checkpoint shortens this. It stores its value under its place in the code, drops the goals made since the run first
+reached that place, and begins the function again: there it receives the latest value. So the work after a checkpoint
+depends only on its value and on what came before the first visit, whether the run continues or was killed.
 """
 
 from __future__ import annotations
@@ -30,69 +29,69 @@ from policies.failures.failure import FailureKind
 
 
 class ReplayMismatch(Exception):
-    """Replayed, the function does not ask what it asked before. The message is one line for its author."""
+    """A replayed function does not ask what it asked before. The message is one line for its author."""
 
 
 class RunStart(msgspec.Struct, frozen=True):
-    """What a run is begun with: who it is for, and how its coroutine is made."""
+    """Start of a run: its goal, and the function that makes its coroutine."""
 
     run: int
     job: str
-    """In whose name chance is drawn."""
+    """Job name from which random numbers are derived."""
     began_at_s: float
     own: str
-    """The author's file."""
+    """Path of the author's file."""
     body: Callable[[FlowRun], Coroutine[Any, Any, Any]]
     returns: AnswerType | None = None
-    """What its answer must be, where the author said so."""
+    """Type of its answer, if the author annotated it."""
 
 
 class _SavedCheckpoint(msgspec.Struct):
-    """A checkpoint that the run stands behind, as ``goal.kept`` lists it."""
+    """Checkpoint that the run has passed, as listed in ``goal.kept``."""
 
     place: str
     made: int
-    """Requests made before the first visit."""
+    """Number of requests made before the first visit."""
     value: Any
     at_s: float
     visits: int = 1
 
 
 class FlowRun:
-    """One run of a flow: a top goal of kind ``run``."""
+    """Run of a flow: a top goal of kind ``run``."""
 
     def __init__(self, start: RunStart) -> None:
         self._start = start
         self._tasks = CoroutineScheduler(self, start.own)
         self.now_s = start.began_at_s
-        """When what it heard last came to its end."""
+        """Time at which the latest answer given to the run ended."""
         self.news: set[int] = set()
-        """Children that may have ended since it last went on."""
+        """Children that may have ended since the run last continued."""
         self._pending: dict[int, FlowRequest] = {}
-        """Requests that K has a goal for, by that goal, while somebody waits for them."""
+        """Awaited requests that have a goal in K, by goal."""
         self._fresh: dict[int, FlowRequest] = {}
-        """Requests that K has no goal for yet, by their number."""
+        """Requests without a goal in K yet, by number."""
         self._made = self._linked = self._since = 0
         self._unwanted: list[FlowRequest] = []
         self.wishes: list[Ask] = []
-        """Questions whose goals were made last: they may be asked as soon as those are in K."""
+        """Calls whose goals were made last: they may be asked as soon as the goals are in K."""
         self._logs: list[Log] = []
         self._marks: list[_SavedCheckpoint] = []
         self._passed = 0
-        """Marks that the coroutine has come by since it was begun."""
+        """Number of checkpoints that the coroutine has passed since it was begun."""
         self._cut: int | None = None
-        """Children that K is to keep, where a checkpoint was made since it last heard of one."""
+        """Number of children that K must keep, after a new checkpoint; None: no new checkpoint."""
         self._anew = self._remaking = False
         self._known: list[int] = []
         self._goals: dict[int, Goal] = {}
 
     @property
     def restless(self) -> bool:
-        """Whether it must be looked at again when K has goals for what it asked: some of that it has let go."""
+        """True if the run must continue as soon as K has goals for its requests: some of them are to be abandoned."""
         return bool(self._unwanted)
 
     def request(self, k: State, goal: Goal, child: Goal) -> FlowRequest | None:
-        """What this child was made for; None where, by all that has ended until now, nobody waits for it any more.
+        """Return the request that this child was made for; None if it is not awaited any more.
 
         Raises ``ReplayMismatch``.
         """
@@ -103,7 +102,7 @@ class FlowRun:
         return self._pending.get(child.id)
 
     def remake(self, k: State, goal: Goal) -> None:
-        """Begin, and come to where K stands. Raises ``ReplayMismatch``."""
+        """Begin the function, and replay it up to the state of K. Raises ``ReplayMismatch``."""
         self._remaking = goal.status != Status.OPEN
         self._marks = msgspec.convert(goal.kept or [], list[_SavedCheckpoint])
         self._see(k, goal)
@@ -114,11 +113,11 @@ class FlowRun:
             first = k.goals[goal.children[self._made]]
             raise ReplayMismatch(f"{self._tasks.where()} asks nothing more where its journal has {named(first.value)}")
         if self._remaking and not self._fresh and self._tasks.ended is None:
-            self._logs.clear()  # all of it was said before
+            self._logs.clear()  # all lines were logged before
         self._remaking = False
 
     def go_on(self, k: State, goal: Goal) -> list[Change]:
-        """Hear what has ended since; what that changes. Raises ``ReplayMismatch``."""
+        """Continue with what has ended since, and return the changes. Raises ``ReplayMismatch``."""
         self._hear(k, goal)
         return list(self._changes(k, goal))
 
@@ -127,21 +126,23 @@ class FlowRun:
         self._tasks.close()
 
     def draw(self) -> float:
-        """A number in [0, 1) that belongs to the coroutine under way, and to this draw of it."""
+        """Return a random number in [0, 1) derived from the running coroutine and the number of this draw."""
         task = self._tasks.current
         assert task is not None, "only a coroutine of the run draws"
         task.draws += 1
         return drawn(f"{self._start.job}/{self._start.run}/{task.path}", task.draws)
 
     def log(self, text: str) -> None:
-        """A line for whoever watches; not when it is replayed."""
+        """Log a line for observers of the job, once: not again in a replay."""
         if self._passed == len(self._marks):
             self._logs.append(Log(text))
 
     # -- what the coroutines ask -----------------------------------------------------------------------------------
 
     def asks(self, request: FlowRequest, task: FlowTask) -> None:
-        """A coroutine awaits this: the goal that K has for it, or a new one. Raises ``ReplayMismatch``."""
+        """Register a request awaited by a coroutine: match it with K's goal, or note it as new. Raises
+        ``ReplayMismatch``.
+        """
         index, self._made = self._made, self._made + 1
         request.begin(self.now_s)
         if index >= len(self._known):
@@ -157,13 +158,13 @@ class FlowRun:
         self._pending[goal.id] = request
 
     def drops(self, request: FlowRequest) -> None:
-        """Nobody waits for this any more."""
+        """Drop a request that is not awaited any more."""
         request.waiter = None
         self._pending.pop(request.goal, None)
         self._unwanted.append(request)
 
     def saves(self, saved: CheckpointRequest, task: FlowTask) -> None:
-        """The function is at a checkpoint: it gets its value there, or begins anew so that it does."""
+        """Handle a checkpoint: give it its value, or begin the function again so that it receives it."""
         place = route(task.coroutine)
         again = next((i for i, mark in enumerate(self._marks[: self._passed]) if mark.place == place), None)
         if again is not None:
@@ -206,10 +207,10 @@ class FlowRun:
         self._tasks.begin(self._start.body(self))
 
     def _hear(self, k: State, goal: Goal) -> None:
-        """What has ended since it was last looked at."""
+        """Take in what has ended since the last call."""
         self._see(k, goal)
         self._link()
-        if len(self.news) == 1:  # as one thing after the other has it
+        if len(self.news) == 1:  # the usual case
             (child,) = self.news
             found = k.goals.get(child)
             if found is None or found.status in ENDED:
@@ -227,7 +228,7 @@ class FlowRun:
         self._known, self._goals = goal.children, k.goals
 
     def _link(self) -> None:
-        """Requests that K had no goal for have one now."""
+        """Assign the goals that K now has to new requests."""
         while self._linked < len(self._known) and self._known[self._linked] >= self._since:
             request = self._fresh.pop(self._linked)
             request.goal = self._known[self._linked]
@@ -236,13 +237,13 @@ class FlowRun:
             self._linked += 1
 
     def _ended(self, children: Iterable[int]) -> list[Goal]:
-        """Those of these goals that have ended, in the order in which they did."""
+        """The ended ones of these goals, in the order in which they ended."""
         ended = [goal for child in children if (goal := self._goals[child]).status in ENDED]
         ended.sort(key=lambda goal: goal.ended)
         return ended
 
     def _settle(self, ended: list[Goal]) -> None:
-        """Let the coroutines run as far as they come with what these goals came to."""
+        """Let the coroutines run as far as possible with the results of these goals."""
         self._run_on(ended)
         if not self._anew:
             return
@@ -259,22 +260,22 @@ class FlowRun:
         self._tasks.drive()
         for goal in ended:
             if self._anew:
-                return  # what else has ended was dropped by the checkpoint
+                return  # other ended goals were dropped by the checkpoint
             request = self._pending.pop(goal.id, None)
             if request is None:
                 last = min(self._made, len(self._known)) - 1
                 if last < 0 or goal.id > self._known[last]:
                     raise ReplayMismatch(f"it does not ask, any more, what its journal has: {named(goal.value)}")
-                continue  # it was let go
+                continue  # it was abandoned
             if self._remaking and self._logs and not self._fresh:
-                self._logs.clear()  # it had gone on from there before
+                self._logs.clear()  # the recorded run continued from this point
             self.now_s = goal.ended_at_s
             value, error = _came_to(request, goal)
             self._tasks.give(request.waiter, value, error)
             self._tasks.drive()
 
     def _changes(self, k: State, goal: Goal) -> Iterator[Change]:
-        """What the coroutines have come to, for K."""
+        """Changes of K that the coroutines have caused."""
         if self._logs:
             logs, self._logs = self._logs, []
             yield from logs
@@ -282,7 +283,7 @@ class FlowRun:
             yield Wait(goal, None)
         if self._cut is not None:
             self._linked, self._cut = self._cut, None
-            self._known = goal.children  # as they will be when this is done
+            self._known = goal.children  # the children after this change
             yield Checkpoint(goal, msgspec.to_builtins(self._marks), self._linked)
         ended = self._tasks.ended
         if ended is not None:
@@ -308,10 +309,11 @@ class FlowRun:
 
 
 ROUNDS_MAX = 1_000_000
+"""Restarts at a checkpoint without another await after which the run fails."""
 
 
 def named(value: Any) -> str:
-    """A request, as its goal's value names it."""
+    """Return a request's name from its goal's value."""
     return f"{value[0]} {value[1]!r}"
 
 

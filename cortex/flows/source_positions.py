@@ -1,4 +1,4 @@
-"""Where in its author's file a coroutine stands."""
+"""Source positions of waiting coroutines, in the author's file."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 
 def file_name(code: CodeType) -> str:
-    """The last part of a source file's path."""
+    """Return the last part of a source file's path."""
     return code.co_filename.replace("\\", "/").rpartition("/")[2]
 
 
 def chain(coroutine: Coroutine[Any, Any, Any]) -> list[tuple[CodeType, int]]:
-    """(code, line) of a coroutine that waits, and of those that it waits in, the outermost first."""
+    """Return (code, line) of a waiting coroutine and of the coroutines it awaits, outermost first."""
     found = []
     inner: Any = coroutine
     while (frame := getattr(inner, "cr_frame", None)) is not None:
@@ -24,7 +24,8 @@ def chain(coroutine: Coroutine[Any, Any, Any]) -> list[tuple[CodeType, int]]:
 
 
 def place(coroutine: Coroutine[Any, Any, Any], own: str) -> str:
-    """``file:line`` of the innermost frame in the file ``own``, where a coroutine waits."""
+    """Return ``file:line`` of the innermost frame in the file ``own`` at which a coroutine waits; "?" if there is none.
+    """
     found: tuple[CodeType, int] | None = None
     inner: Any = coroutine
     while (frame := getattr(inner, "cr_frame", None)) is not None:
@@ -40,7 +41,7 @@ def _said(code: CodeType, line: int) -> str:
 
 
 def raised_at(trace: TracebackType | None, own: str) -> str:
-    """``file:line`` of the innermost frame in the file ``own`` through which an error came; empty where none did."""
+    """Return ``file:line`` of the innermost frame in the file ``own`` through which an error passed; empty if none."""
     said = ""
     while trace is not None:
         code = trace.tb_frame.f_code
@@ -51,12 +52,12 @@ def raised_at(trace: TracebackType | None, own: str) -> str:
 
 
 def route(coroutine: Coroutine[Any, Any, Any]) -> str:
-    """The lines at which a coroutine waits, the outermost first: one text for one place in the code."""
+    """Return the lines at which a coroutine waits, outermost first: a text that identifies a place in the code."""
     return ">".join(f"{code.co_name}:{line}" for code, line in chain(coroutine))
 
 
 def foreign(coroutine: Coroutine[Any, Any, Any], got: object) -> str:
-    """What a coroutine awaits that is not ctx's, as far as it can be named."""
+    """Describe an awaited object that does not come from ctx."""
     code, _ = chain(coroutine)[-1]
     folder = code.co_filename.replace("\\", "/").rpartition("/")[0].rpartition("/")[2]
     if folder == "asyncio":
