@@ -62,7 +62,7 @@ class Block:
 
 def pages() -> dict[str, str]:
     """Every page that a person reads first, by its path."""
-    found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
     return {str(path.relative_to(ROOT)): path.read_text() for path in found}
 
 

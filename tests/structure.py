@@ -27,7 +27,7 @@ FOLDER_MODULES_MAX = 15
 ROOT_MODULES_MAX = 25
 FUNCTION_LINES_MAX = 70
 
-TOP_LEVEL = {*CODE, "docs", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "mkdocs.yml", "pyproject.toml"} | {
+TOP_LEVEL = {*CODE, "docs", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "mkdocs.yml", "pyproject.toml"} | {
     *(".dockerignore", ".github", ".gitignore", "Dockerfile"),
 }
 
