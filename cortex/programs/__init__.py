@@ -1,4 +1,4 @@
-"""Ready programs, by the name under which ``cortex run`` and ``cortex batch`` know them."""
+"""Built-in programs, by the names used with ``cortex run`` and ``cortex batch``."""
 
 READY = {
     "batch": "cortex.programs.batch:Batch",

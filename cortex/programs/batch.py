@@ -1,6 +1,6 @@
-"""``batch``: many independent requests in, one result line each out, in the form of the Message Batches API.
+"""``batch``: independent requests, one result line each, in the format of the Message Batches API.
 
-A row is a goal; it is asked as it stands; its answer, or what became of it, is emitted and leaves memory.
+A row is a goal; it is asked unchanged; its answer or its failure is emitted, and the row leaves memory.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class _Line(msgspec.Struct, gc=False):
 
 
 def succeeded_line(custom_id: str, message: bytes) -> bytes:
-    """The result line of a row for which the provider gave a message: whatever its stop reason, it was paid for."""
+    """Return the result line of a row with a message from the provider: it was billed, whatever its stop reason."""
     return b'{"custom_id":%b,"result":{"type":"succeeded","message":%b}}' % (_encode(custom_id), message)
 
 
 def failed_line(custom_id: str, failure: Failure) -> bytes:
-    """The result line of a row that failed for good, or was cancelled by the user."""
+    """Return the result line of a row that failed for good, or was cancelled by the user."""
     if failure.kind == FailureKind.CANCELLED:
         return _encode(_Line(custom_id, _Canceled()))
     error = {"type": RULES[failure.kind].batch_error or "api_error", "message": failure.message}
@@ -48,27 +48,29 @@ def failed_line(custom_id: str, failure: Failure) -> bytes:
 
 
 class Batch(Program, frozen=True):
-    """One call a row. ``ordered``: results come in the order of the input, else as they finish."""
+    """Make one call per row. ``ordered``: results come in the order of the input, otherwise as they finish."""
 
     name: ClassVar[str] = "batch"
     keeps: ClassVar[bool] = False
     rows_are_goals: ClassVar[bool] = False
-    reads_refusals: ClassVar[bool] = True  # a message that was paid for reaches the user, whatever it says
+    reads_refusals: ClassVar[bool] = True  # a billed message is delivered, whatever its content
     asks_again: ClassVar[bool] = True
-    asks_once: ClassVar[bool] = True  # the custom_id is the sample, and no two rows share one
+    asks_once: ClassVar[bool] = True  # the custom_id is the sample, and is unique
 
     ordered: bool = False
 
     def rows_are_requests(self) -> bool:
-        """They are."""
+        """Return True: each row is a complete request."""
         return True
 
     def fast_replay(self) -> FastReplay | None:
-        """Replay of turns of which the outcome is known without ``step``; None for a subclass, or results in order."""
+        """Return a replay of turns whose outcome is known without ``step``; None for a subclass, or for ordered
+        results.
+        """
         return BatchReplay() if type(self) is Batch and not self.ordered else None
 
     def read(self, k: State, row: Row) -> Iterable[Change]:
-        """A row becomes a goal; one that was refused by the check before has its line at once."""
+        """Yield the goal of a row, or the result line of a row that the input check refused."""
         place = k.tally.rows_read - 1 if row.place < 0 else row.place
         if row.refusal:
             failure = Failure(FailureKind.REJECTED, row.refusal, sent=False)
@@ -77,23 +79,23 @@ class Batch(Program, frozen=True):
             yield goal_of(row, place)
 
     def select(self, k: State) -> Iterable[Ask]:
-        """Every open row, oldest first."""
+        """Yield a call for every open row, oldest first."""
         for goal in k.open("row"):
             key, body, output_tokens_max, _ = goal.value
             yield Ask(goal, body=body, output_tokens_max=output_tokens_max, sample=key)
 
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
-        """The message goes through as it came."""
+        """Emit the message unchanged."""
         key, _, _, place = goal.value
         yield Emit(succeeded_line(key, reply.body), place if self.ordered else None)
         yield Resolve(goal)
 
     def failed(self, k: State, goal: Goal, failure: Failure) -> Iterable[Change]:
-        """A row that failed for good has its line too."""
+        """Emit the result line of a row that failed for good."""
         key, _, _, place = goal.value
         order = place if self.ordered else None
         yield Emit(failed_line(key, failure), order, failed=True, row=key, kind=failure.kind)
         yield Fail(goal, failure.message)
 
     def answer(self, k: State) -> None:
-        """The answer of a batch is its result file."""
+        """Return None: the answer of a batch is its result file."""

@@ -1,10 +1,10 @@
-"""The fast path of replay: whole turns of a batch that are plain, folded at once.
+"""Fast replay of batches: whole turns that are plain are folded at once.
 
-A replay to which nobody listens wants K alone. Nearly every row of a batch is asked once and answered once, and leaves
-nothing in K but sums: so its goal and its attempt are made only if they are there still when something else happens, or
-at the end. Meanwhile K is right but for its goals, its attempts, and what is reserved for these. The program is not
-asked, since `batch` says the same of all such rows. For every turn that is not plain ``loop.step`` is there, which
-would come to the same K, byte for byte, for a plain one too (``tests/properties/test_plain_turns.py``).
+A replay without a listener needs only K. Nearly every row of a batch is asked once and answered once, and leaves only
+sums in K: so its goal and its attempt are created only if they still exist when something else happens, or at the end.
+Meanwhile K is right except for its goals, its attempts, and the amounts reserved for them. The program is not called,
+since `batch` yields the same for all such rows. Turns that are not plain go through ``loop.step``, which would produce
+the same K, byte for byte, for a plain turn too (``tests/properties/test_plain_turns.py``).
 """
 
 from __future__ import annotations
@@ -34,30 +34,31 @@ _NOBODY = Program()
 
 
 GOALS_AN_EVENT = 2
-"""So many goals are looked at, at most, for each event that was stepped: a tenth of what that took."""
+"""Number of goals, at most, that are examined for each event that was stepped: a tenth of the time that stepping
+took."""
 
 
 def goal_of(row: Row, place: int) -> Goal:
-    """What a row becomes that was not refused; its place among those of the source."""
+    """Return the goal of a row that was not refused; ``place`` is its position in the source."""
     return Goal("row", [row.key, row.body, row.output_tokens_max, place])
 
 
 def row_of(goal: Goal) -> Row:
-    """The row that a goal was made of; where it stood is left out."""
+    """Return the row that a goal was made of, without its position."""
     key, body, output_tokens_max, _ = goal.value
     return Row(key, body, output_tokens_max)
 
 
 class BatchReplay:
-    """Of the turns of one replay."""
+    """Fast replay of one journal."""
 
     def __init__(self) -> None:
         self._plainly: TurnFold | None = None
         self._stepped = 0
-        """Events since K was last found to be none that can take turns plainly, or left off."""
+        """Events since the last check of whether K can take plain turns, or since it last did."""
 
     def took(self, turn: Turn) -> bool:
-        """Whether this turn is folded; else K is as it must be, and ``step`` is to take it."""
+        """Return True if this turn was folded; otherwise K is complete, and ``step`` must take the turn."""
         if self._plainly is None:
             return False
         if self._plainly.take(turn):
@@ -66,25 +67,26 @@ class BatchReplay:
         return False
 
     def end(self) -> None:
-        """K is to be as it must."""
+        """Complete K."""
         if self._plainly is not None:
             self._plainly.put_back()
             self._plainly = None
 
     def stepped(self, k: State, program: Program, turn: Turn) -> None:
-        """``step`` took this turn: perhaps the next ones are plain. To find out takes some time for each goal in K."""
+        """Note that ``step`` took this turn: the next ones may be plain. The check takes some time for each goal in K.
+        """
         self._stepped += sum(map(len, turn.batches))
         if self._stepped * GOALS_AN_EVENT >= len(k.goals):
             self._plainly, self._stepped = plain_turns(k, program), 0
 
 
 def plain_turns(k: State, program: Program) -> TurnFold | None:
-    """K as it takes plain turns; None where it stands so that none is plain."""
+    """Return the fold of K if K can take plain turns, else None."""
     if program.fast_replay() is None or not _stands_plainly(k):
         return None
     asked = {flight.goal for flight in k.flights.values() if not flight.abandoned}
     if len(asked) < len(k.flights) or not asked <= k.goals.keys():
-        return None  # some attempts serve nobody any more
+        return None  # some attempts are abandoned
     if not all(_is_row(k, goal) for goal in k.goals.values()):
         return None
     ready = k.open_by_kind["row"]
@@ -93,10 +95,10 @@ def plain_turns(k: State, program: Program) -> TurnFold | None:
 
 
 def _stands_plainly(k: State) -> bool:
-    """Whether nothing is under way, nor set up for the job, but rows that are asked over its one route as they come."""
+    """True if nothing is in progress or configured except rows that are asked over the single route."""
     limits, delayed = k.terms.limits, k.delayed
     if delayed and ((goal := k.goals.get(delayed[0][1])) is None or goal.due_at_s != delayed[0][0]):
-        return False  # the next turn forgets it
+        return False  # the next turn removes it
     return not (
         len(k.shares) != 1 or k.shares[0].failing is not None or k.shares[0].in_flight != len(k.flights)
         or not plain_way(k, k.shares[0]) or not budget_slices.unbounded(k) or limits.deadline_at_s is not None
@@ -107,14 +109,14 @@ def _stands_plainly(k: State) -> bool:
 
 
 def _is_row(k: State, goal: Goal) -> bool:
-    """Whether this is a row that was not asked yet, waits until it may be asked again, or awaits an answer."""
+    """True for a row that was not asked yet, waits for its retry, or awaits an answer."""
     if goal.status is OPEN:
         return bool(goal.due_at_s) or not (goal.tries or goal.question or goal.hedge)
     return goal.status is ASKED and flight_key(goal.id, goal.tries) in k.flights
 
 
 def _attempt(k: State, flight: InFlightAttempt) -> int:
-    """The number of the attempt whose answer is plain for this goal; 0: none is."""
+    """Number of the attempt whose answer is plain for this goal; 0: none is."""
     goal = k.goals[flight.goal]
     odd = (
         goal.assumed or goal.hedge or goal.question != flight.hash or flight.paced is not None
@@ -125,8 +127,10 @@ def _attempt(k: State, flight: InFlightAttempt) -> int:
 
 
 def _askable(k: State, goals: Iterable[int], rows: Sequence[Row]) -> dict[int, float] | None:
-    """Of these goals, made of these rows, those whose attempt may take longer than any so far, and how long; None where
-    a row was refused, was opened again, or leaves no room for its prompt."""
+    """Goals among these whose timeout may exceed all earlier ones, with their timeouts.
+
+    None if a row was refused or opened again, or leaves no room for its prompt.
+    """
     limits = k.terms.limits
     bound, longest_s = bodies_tokens_bound([row.body for row in rows]), 0.0
     for refusal, place, own_max in {(row.refusal, row.place, row.output_tokens_max) for row in rows}:
@@ -144,22 +148,22 @@ def _askable(k: State, goals: Iterable[int], rows: Sequence[Row]) -> dict[int, f
 
 
 class TurnFold:
-    """Takes turns of one K, until ``put_back``; meanwhile nobody else may look at its goals and its attempts."""
+    """Fold of plain turns into one K, until ``put_back``; meanwhile its goals and attempts must not be read."""
 
     def __init__(self, k: State, slow: dict[int, float]) -> None:
         self._k, self._slow = k, slow
-        """Open goals whose attempt may take longer than any before, and how long."""
+        """Open goals whose timeout may exceed all earlier ones, with their timeouts."""
         self._rows: dict[int, Goal | Row] = dict(k.goals)
-        """All goals that live. One that was fed since is still the row that it was."""
+        """All live goals. A goal that was fed since the fold began is still a row."""
         self._open = [*k.open_by_kind["row"]]
-        """Goals that may be asked now, in their order; the first ``_begun`` of them were asked since."""
+        """Goals that may be asked now, in order; the first ``_begun`` of them were asked since the fold began."""
         self._begun = 0
         self._asked: dict[int, InFlightAttempt | float] = {}
-        """By goal, in their order, the attempts under way; of one that was begun since, when."""
+        """Attempts in flight by goal, in order; for an attempt begun since the fold began, its time."""
         self._later: dict[int, int] = {}
-        """Of those that are not the first of their goal, which they are; 0 where its answer is not plain."""
+        """Attempt numbers of goals beyond their first attempt; 0 if the answer is not plain."""
         self._place = k.tally.rows_read - k.next_goal
-        """From a goal's number to the place of its row in the source."""
+        """Offset from a goal's id to the position of its row in the source."""
         for flight in k.flights.values():
             self._asked[flight.goal] = flight
             if (attempt := _attempt(k, flight)) != 1:
@@ -167,7 +171,7 @@ class TurnFold:
             k.ledger.release(flight.charge)
 
     def take(self, turn: Turn) -> bool:
-        """Fold a turn into K if it is plain; if not, nothing was changed."""
+        """Fold a turn into K and return True if it is plain; otherwise change nothing."""
         k, at_s = self._k, max(self._k.at_s, float(turn.at_s))
         happened: Sequence[Event] = turn.batches[0] if len(turn.batches) == 1 else [*chain(*turn.batches)]
         kinds = set(map(type, happened))
@@ -183,7 +187,7 @@ class TurnFold:
         left, more = len(self._asked) - len(goals), sum([len(window.rows) for window in fed])
         room = min(k.terms.limits.concurrency, permits) - left
         asked = max(0, min(room, len(self._open) - self._begun + more))
-        if not left + asked:  # it has ended, or is stuck, unless it waits for rows
+        if not left + asked:  # the job has ended, or is stuck, unless it waits for rows
             ended = k.source_ended or any(window.ended for window in fed)
             if ended or k.live - len(goals) + more >= k.terms.limits.window_rows:
                 return False
@@ -199,7 +203,7 @@ class TurnFold:
         k.short = k.elsewhere = False
         if room <= 0:
             k.wishes, k.unseen = True, k.unseen or not kinds.isdisjoint(_NEWS)
-        else:  # as many as there was room for: it looked once more, without any
+        else:  # select was called once more, without a permit, if all the room was used
             k.wishes = asked == room
             k.unseen = k.wishes and not kinds.isdisjoint(_NEWS)
         return True
@@ -207,7 +211,7 @@ class TurnFold:
     # -- whether it is plain -------------------------------------------------------------------------------------------
 
     def _awaits(self, goals: list[int], answers: Sequence[Answered]) -> bool:
-        """Whether these are answers to attempts under way, one to each."""
+        """True if these are answers to attempts in flight, one for each."""
         found = set(goals)
         if len(found) < len(goals) or not found <= self._asked.keys():
             return False
@@ -217,7 +221,7 @@ class TurnFold:
         return {event.attempt for event in answers} <= {1}
 
     def _too_many_fail(self, succeeded: int) -> bool:
-        """Whether the job is halted for what failed, with so many more that did not."""
+        """True if the job would be halted by its failures with this number of further successes."""
         k = self._k
         if not k.tally.failed_for_good:
             return False
@@ -228,7 +232,7 @@ class TurnFold:
         return halted
 
     def _permits(self, grants: list[PermitsGranted]) -> int:
-        """Calls that may be in flight after these; -1: the route gets another form of leave."""
+        """Permits after these grants; -1 if a grant is not plain."""
         for grant in grants:
             if grant.route or grant.starts >= 0 or grant.permits < 0:
                 return -1
@@ -237,7 +241,7 @@ class TurnFold:
         return grants[-1].permits if grants else self._k.shares[0].permits
 
     def _fed(self, windows: list[RowsRead]) -> bool:
-        """Take in a window of rows, the next one and of plain rows alone; else nothing was changed."""
+        """Take in the next window of rows if all are plain; otherwise change nothing."""
         if not windows:
             return True
         k, event, first = self._k, windows[0], self._k.next_goal
@@ -259,7 +263,7 @@ class TurnFold:
     # -- what comes of it ----------------------------------------------------------------------------------------------
 
     def _settle(self, goals: list[int], answers: Sequence[Answered]) -> None:
-        """Each of these rows has its result, and leaves."""
+        """Settle these rows: each has its result, and leaves K."""
         k, count, price = self._k, len(goals), self._k.terms.route.price
         rows, asked, ledger, tally = self._rows, self._asked, self._k.ledger, self._k.tally
         for goal_id in goals:
@@ -277,7 +281,7 @@ class TurnFold:
         k.alike = k.faulty_in_row = 0
 
     def _ask(self, count: int) -> None:
-        """The next so many are asked."""
+        """Ask the next ``count`` rows."""
         k, begun = self._k, self._begun
         if count:
             now = self._open[begun : begun + count]
@@ -294,7 +298,7 @@ class TurnFold:
         k.shares[0].in_flight = len(self._asked)
 
     def put_back(self) -> None:
-        """Goals and attempts as they are now."""
+        """Create the goals and attempts in K as they are now."""
         k, flights = self._k, {}
         goals = k.goals = {goal_id: self._goal(goal_id, row) for goal_id, row in self._rows.items()}
         k.open_by_kind["row"] = dict.fromkeys(self._open[self._begun :])

@@ -1,9 +1,9 @@
 """``chatloop``: the scheduler kept in a conversation, and the same task with the scheduler in code.
 
-The degraded form, as the thing to beat. In the *chat* form one conversation holds the task, every note that was read
-and every label that was recorded; the model decides what is next from it, and counts at the end. In the *clean* form
-code goes through the notes and counts; one bounded call a note reads that note and nothing else. Both use the same two
-tools, on workers, and see the same notes.
+The baseline to compare with. In the *chat* form one conversation holds the task, every note that was read and every
+label that was recorded; the model decides from it what is next, and counts at the end. In the *clean* form code goes
+through the notes and counts; one bounded call per note reads only that note. Both use the same two tools, on workers,
+and see the same notes.
 
     cortex run chatloop -p count=30                      cortex run chatloop -p count=30 -p form=clean
 """
@@ -22,7 +22,7 @@ from policies.failures.failure import FailureKind
 TOOLS = (read, record)
 REPLY_TOKENS_MAX = 200
 NUDGES_MAX = 3
-"""So often a reply that is neither a use of a tool nor an answer is told so."""
+"""Number of times that a reply which is neither a tool use nor an answer gets the text `NUDGE`."""
 NUDGE = "That is no answer in the form asked for. Go on with the steps, or answer."
 
 
@@ -31,7 +31,7 @@ async def chatloop(
     ctx: cortex.Context, count: int = 12, form: Literal["chat", "clean"] = "chat", seed: int = 0,
     notes: dict[str, str] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Label ``count`` notes, or one's own (``notes``, text by name), and count the labels."""
+    """Label ``count`` generated notes, or ``notes`` (text by name), and count the labels."""
     items = list(notes) if notes else label_task.names(count, seed)
     books = GroundTruth(items)
     counts, ended = await (_chat if form == "chat" else _clean)(ctx, books, notes)
@@ -43,16 +43,16 @@ async def chatloop(
 
 
 class GroundTruth:
-    """What really happened, kept beside the loop: it is not told of it."""
+    """Record of what the loop really did; the loop does not see it."""
 
     def __init__(self, items: list[str]) -> None:
         self.items = items
         self.turns = self.refused = 0
-        """Replies; and uses of tools that failed (a tool or an argument that is none)."""
+        """Number of replies, and of tool uses that failed (unknown tool or invalid argument)."""
         self.recorded: dict[str, list[str]] = {}
 
     def note(self, use: ToolUse, result: ToolResult) -> None:
-        """This was done."""
+        """Note a tool use and its result."""
         if result.failed:
             self.refused += 1
         elif use.name == "record":
@@ -60,19 +60,19 @@ class GroundTruth:
 
     @property
     def missed(self) -> int:
-        """Items without a label."""
+        """Number of items without a label."""
         return sum(item not in self.recorded for item in self.items)
 
     @property
     def twice(self) -> int:
-        """Items that were recorded more than once."""
+        """Number of items that were recorded more than once."""
         return sum(len(said) > 1 for said in self.recorded.values())
 
 
 async def _chat(
     ctx: cortex.Context, books: GroundTruth, notes: dict[str, str] | None
 ) -> tuple[dict[str, int] | None, str]:
-    """The counts, where it came to any, and how it ended."""
+    """Return the counts, if it reached any, and how it ended."""
     talk = Conversation("chat", tools=(READ, RECORD)).said(label_task.task(books.items))
     nudges = 0
     for _ in range(turns_max(len(books.items))):
@@ -100,14 +100,14 @@ async def _chat(
 
 
 def turns_max(items: int) -> int:
-    """Replies after which a loop over so many items is stopped: twice what it needs, and some."""
+    """Return the number of replies after which a loop over these items is stopped: twice what it needs, and some."""
     return 4 * items + 20
 
 
 async def _clean(
     ctx: cortex.Context, books: GroundTruth, notes: dict[str, str] | None
 ) -> tuple[dict[str, int] | None, str]:
-    """The counts. What fails for good fails the run: there is nobody who could overlook it."""
+    """Return the counts. A final failure fails the run: no model is in charge that could overlook it."""
 
     async def labelled(item: str) -> Label:
         text = await ctx.run(read, item, label_task.own_text(item, notes))

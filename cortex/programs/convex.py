@@ -1,14 +1,14 @@
-"""``convex``: is a deeply composed function convex, concave or neither? Four ways to ask.
+"""``convex``: whether a deeply composed function is convex, concave or neither, asked in four ways.
 
 The task of Liu et al., ConvexBench, 2026. A function is a composition of atoms such as ``exp(square(x))``, and its
 curvature follows from its parts by the rules of disciplined convex programming (Grant, Boyd and Ye, 2006). The four:
 
     one-shot   one call reads the whole function
-    tree       one call reads its syntax tree, taken apart by code, a line a node
-    history    a call a node, each with all questions and answers before it
-    focused    a call a node, each with what is known of its direct dependencies and nothing else
+    tree       one call reads its syntax tree, taken apart by code, one line per node
+    history    one call per node, each with all questions and answers before it
+    focused    one call per node, each with the results of its direct dependencies and nothing else
 
-Taking apart, order and what depends on what are code's affair; only the judgement of a node is asked for.
+Parsing, order and dependencies are done by code; only the judgement of a node is asked for.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ ATOMS = {
     "max": "convex, increasing, greatest",
     "min": "concave, increasing, least",
 }
-"""What an atom is: its curvature, where it increases, and its sign; for the last five that is its arguments' affair."""
+"""Properties of the atoms: curvature, where they increase, and sign; for the last five the sign depends on the
+arguments."""
 
 RULES = (
     "A function made of an atom and its arguments is convex if the atom is convex or affine and every argument is"
@@ -59,7 +60,7 @@ _TOKEN = re.compile(r"[a-z]+|[(),]")
 
 
 class AtomNode(NamedTuple):
-    """One application of an atom. Arguments are ``x`` or the names of nodes before it."""
+    """Application of an atom. Arguments are ``x`` or the names of earlier nodes."""
 
     name: str
     atom: str
@@ -70,7 +71,7 @@ class AtomNode(NamedTuple):
 
 
 class Convex(Program, frozen=True):
-    """Judge ``functions`` by a ``method``; each answer is voted on until it is ``k`` ahead (1: not voted on)."""
+    """Judge ``functions`` by a ``method``; each answer is decided by a vote with lead ``k`` (1: a single call)."""
 
     name: ClassVar[str] = "convex"
     keeps: ClassVar[bool] = False
@@ -81,13 +82,13 @@ class Convex(Program, frozen=True):
     k: int = 1
 
     def begin(self, k: State) -> Iterable[Change]:
-        """A goal a function: its place and its text. Raises ``ValueError`` for what is no function."""
+        """Yield a goal for each function: its position and its text. Raises ``ValueError`` for an invalid function."""
         for place, text in enumerate(self.functions):
             nodes_of(text)
             yield Goal("function", [place, text])
 
     def select(self, k: State) -> Iterable[Ask | Vote | Change]:
-        """The nodes whose dependencies are known; or, where one call reads all, that call."""
+        """Yield the nodes whose dependencies are known; or the single call that reads the whole function."""
         for goal in k.open("node"):
             yield self._asked(goal, self._node_prompt(k, goal))
         for goal in k.open("function"):
@@ -117,11 +118,11 @@ class Convex(Program, frozen=True):
         return node_prompt(node, known, before)
 
     def ballot(self, k: State, goal: Goal, reply: Reply) -> str:
-        """Curvature and sign, where the reply is these and nothing else."""
+        """Return curvature and sign, if the reply is these and nothing else."""
         return judgement_of(reply.text)
 
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
-        """A node is known, or a whole function judged."""
+        """Take in the judgement of a node or of a whole function."""
         said = judgement_of(reply.text)
         if goal.kind == "node":
             yield Resolve(goal, said)
@@ -133,7 +134,7 @@ class Convex(Program, frozen=True):
         yield Resolve(goal)
 
     def answer(self, k: State) -> dict[str, Any]:
-        """How many functions were judged; the judgements are the results."""
+        """Return the number of functions judged, and of calls; the judgements are the results."""
         return {"functions": k.emitted, "calls": k.tally.calls}
 
 
@@ -146,13 +147,13 @@ def _node(goal: Goal) -> AtomNode:
 
 
 def whole_prompt(text: str, nodes: Sequence[AtomNode], tree: bool) -> Prompt:
-    """The whole function at once; ``tree``: as its nodes, in order."""
+    """Return the prompt for a whole function; ``tree``: as its nodes, in order."""
     said = "\n".join(map(str, nodes)) if tree else f"f = {text}"
     return _prompt("tree" if tree else "one-shot", nodes, [said], nodes[-1].name if tree else "f")
 
 
 def node_prompt(node: AtomNode, known: dict[str, str], before: Sequence[tuple[AtomNode, str]]) -> Prompt:
-    """One node with what is known of its arguments; ``before``: questions that were answered already."""
+    """Return the prompt for one node with the results of its arguments; ``before``: earlier questions and answers."""
     history = [f"Question: what is {each.atom} of {', '.join(each.arguments)}, named {each.name}?\n\nAnswer: {said}"
                for each, said in before]  # fmt: skip
     facts = [f"{name}: {known[name]}" for name in dict.fromkeys(node.arguments) if name != "x"]
@@ -172,14 +173,14 @@ def _prompt(constructor: str, nodes: Sequence[AtomNode], said: Sequence[str], ta
 
 
 def judgement_of(text: str) -> str:
-    """The reply, where it is a curvature and a sign. Raises ``Malformed`` for any other text."""
+    """Return the reply if it is a curvature and a sign. Raises ``Malformed`` for any other text."""
     if _ANSWER.fullmatch(text) is None:
         raise Malformed(f"no judgement: {text[:60]!r}")
     return text
 
 
 def nodes_of(text: str) -> list[AtomNode]:
-    """A function taken apart: its nodes, each after those that it depends on; equal parts are one node.
+    """Parse a function into its nodes, each after its dependencies; equal parts are one node.
 
     Raises ``ValueError`` for a text that is no composition of known atoms.
     """

@@ -1,7 +1,7 @@
-"""``crystal``: a program that a model wrote once, run again on new input without asking for it again.
+"""``crystal``: run a saved program, which a model wrote earlier, on new input without asking the model again.
 
-It is kept in a file (``cortex program save``), read and approved by a person, and run from there. What it asks with
-``llm`` are ordinary bounded calls, as they were when it was written; no model writes anything.
+The program is stored in a file (``cortex program save``), read and approved by a person, and run from there. Its calls
+of ``llm`` are ordinary bounded calls, as when it was written; no model writes code.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ async def crystal(
     ctx: Context, pieces: tuple[str, ...], name: str = "it", version: int = 0, question: str = "", context: Any = "",
     returns: Kind = "text", calls: int = 1_000,
 ) -> Any:  # fmt: skip
-    """Run the pieces of a saved program one after the other, until one submits.
+    """Run the pieces of a saved program one after the other, until one submits an answer.
 
-    ``context`` is the new input; ``question`` is there for the program to read. ``calls``: of all pieces together.
+    ``context`` is the new input; ``question`` is available to the program. ``calls``: limit over all pieces together.
     """
     bounds, names = SandboxBounds(calls=calls), {"context": context, "question": question}
     kept: list[SandboxPiece] = []

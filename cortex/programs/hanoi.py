@@ -1,11 +1,11 @@
-"""``hanoi``: the Towers of Hanoi, one move a call, each move voted on.
+"""``hanoi``: the Towers of Hanoi, one move per call, each move decided by a vote.
 
 The run of Meyerson et al., Solving a Million-Step LLM Task with Zero Errors, 2025 (arXiv 2511.09030): 20 disks,
 1,048,575 moves, k = 3. A call sees the strategy, the previous move and the current configuration, and nothing else;
-what the configuration is, how far the run has come and whether a move may be made is kept by code. One difference:
-there the model writes the next configuration too, here it names the move alone.
+code keeps the configuration and the progress, and checks each move. One difference: in the paper the model also writes
+the next configuration; here it only names the move.
 
-K stays as small as it begins: a goal holds where the disks are, is followed by the next one, and leaves memory.
+K stays as small as it begins: a goal holds the positions of the disks, is followed by the next goal, and leaves memory.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ STRATEGY = """Towers of Hanoi with pegs 0, 1 and 2. A move takes the top disk of
 Strategy: if the previous move was not of disk 1, move disk 1 to the next peg in the cycle {cycle}.
 If the previous move was of disk 1, make the only legal move of another disk."""  # noqa: E501 - a paragraph of the prompt
 CYCLES = ("0 -> 1 -> 2 -> 0", "0 -> 2 -> 1 -> 0")
-"""Which way disk 1 goes round, for an even and for an odd number of disks, so that all end on peg 2."""
+"""Directions in which disk 1 moves, for an even and for an odd number of disks, so that all disks end on peg 2."""
 FORM = "Answer with the move alone, in this form: move = [disk, from peg, to peg]"
 REPLY_TOKENS_MAX = 40
-"""A move has about ten tokens; a longer reply has lost its way."""
+"""``max_tokens``: a move has about ten tokens; a longer reply has lost its way."""
 TARGET = "2"
 
-_GOAL = Role.GOAL  # looked up once, as what is the same in each prompt is made once
+_GOAL = Role.GOAL  # constant parts are built once; enum members are slow to access
 _STRATEGIES = tuple(Part(_GOAL, STRATEGY.format(cycle=cycle)) for cycle in CYCLES)
 _FORM = Part(_GOAL, FORM)
 _MOVE = re.compile(r"move = \[([1-9]\d*), ([012]), ([012])\]")
@@ -42,7 +42,7 @@ class Hanoi(Program, frozen=True):
     name: ClassVar[str] = "hanoi"
     keeps: ClassVar[bool] = False
     rows_are_goals: ClassVar[bool] = False
-    asks_once: ClassVar[bool] = True  # no configuration comes twice
+    asks_once: ClassVar[bool] = True  # no configuration occurs twice
 
     disks: int = 3
     k: int = 3
@@ -54,27 +54,30 @@ class Hanoi(Program, frozen=True):
             raise ValueError(f"k must be 1 or more, not {self.k}")
 
     def begin(self, k: State) -> Iterable[Change]:
-        """All disks on peg 0. A goal's value: the moves made so far, each disk's peg from disk 1 on, the last move."""
+        """Yield the first goal: all disks on peg 0.
+
+        A goal's value: number of moves made, peg of each disk from disk 1 on, previous move.
+        """
         yield Goal("move", [0, "0" * self.disks, None])
 
     def select(self, k: State) -> Iterable[Vote]:
-        """The one move that is next."""
+        """Yield the vote on the next move."""
         for goal in k.open("move"):
             yield Vote(goal, self.prompt(k, goal), k=self.k, output_tokens_max=REPLY_TOKENS_MAX)
 
     def prompt(self, k: State, goal: Goal) -> Prompt:
-        """The strategy, the previous move, the current configuration."""
+        """Return the prompt: the strategy, the previous move, the current configuration."""
         _, places, last = goal.value
         said = "Previous move: " + ("none" if last is None else "disk {} from peg {} to peg {}".format(*last))
         strategy = _STRATEGIES[self.disks % 2]
         return Prompt("move", (strategy, Part(_GOAL, said), Part(_GOAL, pegs_said(places)), _FORM))
 
     def ballot(self, k: State, goal: Goal, reply: Reply) -> list[int]:
-        """The move, where the reply is one and nothing else."""
+        """Return the move, if the reply is one and nothing else."""
         return move_of(reply.text)
 
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
-        """Make the move that won, and go on from there."""
+        """Make the winning move, and yield the next goal."""
         made, places, _ = goal.value
         move = move_of(reply.text)
         after = moved(places, move)
@@ -89,17 +92,17 @@ class Hanoi(Program, frozen=True):
             yield Goal("move", [made + 1, after, move])
 
     def satisfied(self, k: State) -> bool:
-        """Only when all disks are on peg 2: a chain that broke off has failed, and says why."""
+        """Return True when all disks are on peg 2: a chain that broke off has failed, with the reason."""
         return next(iter(k.items_of("solved")), None) is not None
 
     def answer(self, k: State) -> dict[str, Any]:
-        """Whether all disks are on peg 2, after how many moves, and how many samples that took."""
+        """Return whether all disks are on peg 2, after how many moves, and with how many samples."""
         solved = [item.value for item in k.items_of("solved")]
         return {"solved": bool(solved), "moves": k.emitted, "samples": k.tally.calls}
 
 
 def pegs_said(places: str) -> str:
-    """A configuration, a line for each peg, its disks from bottom to top."""
+    """Return the text of a configuration: a line for each peg, its disks from bottom to top."""
     pegs = {"0": "Peg 0:", "1": "Peg 1:", "2": "Peg 2:"}
     for disk in range(len(places), 0, -1):
         pegs[places[disk - 1]] += f" {disk}"
@@ -107,7 +110,7 @@ def pegs_said(places: str) -> str:
 
 
 def move_of(text: str) -> list[int]:
-    """The move that a reply is: disk, from peg, to peg. Raises ``Malformed`` for any other text."""
+    """Return the move in a reply: disk, from peg, to peg. Raises ``Malformed`` for any other text."""
     found = _MOVE.fullmatch(text)
     if found is None:
         raise Malformed(f"not a move: {text[:60]!r}")
@@ -115,11 +118,11 @@ def move_of(text: str) -> list[int]:
 
 
 def moved(places: str, move: list[int]) -> str | None:
-    """The configuration after a move; None where it may not be made."""
+    """Return the configuration after a move; None if the move is illegal."""
     disk, taken, put = move
     smaller = places[: disk - 1]
     if disk > len(places) or places[disk - 1] != str(taken) or taken == put:
         return None
-    if str(taken) in smaller or str(put) in smaller:  # it is not on top, or would lie on a smaller one
+    if str(taken) in smaller or str(put) in smaller:  # the disk is not on top, or would lie on a smaller one
         return None
     return f"{smaller}{put}{places[disk:]}"

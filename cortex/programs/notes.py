@@ -1,25 +1,25 @@
 """``notes``: answer a question from many notes that do not fit one call. The canonical example of the model.
 
     everything fits M ....................... one synthesis call, done
-    else    plan        a planning call: into which sub-questions does the question fall?
-            filter      one call a note: relevant or not, why, which claims; a note over M is divided, nothing lost,
+    else    plan        a planning call: the sub-questions of the question
+            filter      one call per note: relevant or not, why, which claims; a note over M is divided, nothing lost,
                         its pieces are filtered, and their claims merged
             the relevant notes fit M ........ one synthesis call over them, done
-            else        cluster (by word overlap, no call), summarise each cluster, and look again: the summaries fit
+            else        cluster (by word overlap, no call), summarise each cluster, and repeat: the summaries fit
                         M, or are clustered in their turn
 
-Every call is an ordinary turn of the same flat loop; the hierarchy stands in K alone, as goals that serve ``analyse``
-and as items that point to what they were made from. Findings and summaries are lossy: a synthesis reads the notes
-themselves while they fit, and beside summaries goes back to the claims of the notes beneath them.
+Every call is an ordinary turn of the same flat loop; the hierarchy exists only in K, as goals that serve ``analyse``
+and as items that refer to their sources. Findings and summaries are lossy: a synthesis reads the notes themselves while
+they fit, and in addition to summaries the claims of the notes beneath them.
 
-**It ends.** A round of clustering asks for at least one summary, or leaves at least one document out. A summary has at
-most ``summary_bytes`` bytes, checked in the reply, so that with its frame it takes at most half of the room that a
+**Termination.** A round of clustering asks for at least one summary, or leaves at least one document out. A summary has
+at most ``summary_bytes`` bytes, checked in the reply, so that with its frame it takes at most half of the room that a
 prompt has for documents; and a document that is alone in its cluster is summarised only if it is larger than that. So
 after the first round every document takes at most half of the room, every cluster but one holds two or more, and each
-further round leaves at most half as many documents, rounded up; two of them fit. A summary that fails for good takes
-its documents out. A prompt that was found too large after all gives its documents back, and from then on sizes are
-counted more strictly: there are three such levels. Beyond the last, or where M leaves no room for two documents, the
-synthesis is asked for as it is, is refused as TOO_LARGE, and the job ends with the claims found, labelled partial.
+further round leaves at most half as many documents, rounded up; two of them fit. A summary that fails for good removes
+its documents. A prompt that was found too large after all returns its documents, and from then on sizes are counted
+more strictly: there are three such levels. Beyond the last, or if M leaves no room for two documents, the synthesis is
+asked for anyway, is refused as TOO_LARGE, and the job ends with the claims found, labelled partial.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 
 _NO_LAST_WORD: Final = frozenset({FailureKind.CANCELLED, FailureKind.FAULTY})
-"""Failures of the synthesis after which the claims found are no answer: nobody wants one, or this program is wrong."""
+"""Failures of the synthesis after which the claims found are no answer: it was cancelled, or this program is faulty."""
 
 
 __all__ = ["NoteText", "Notes", "notes_from"]
 
 
 def notes_from(pairs: Iterable[tuple[str, str]]) -> tuple[NoteText, ...]:
-    """Notes from (name, text) pairs, as a loader of a folder or of JSON Lines has them."""
+    """Make notes from (name, text) pairs, as read from a folder or from JSON Lines."""
     return tuple(NoteText(name, text) for name, text in pairs)
 
 
 class Notes(Program, frozen=True):
-    """Answer ``question`` from ``notes``. Raises ``ValueError`` for parameters that make no sense.
+    """Answer ``question`` from ``notes``. Raises ``ValueError`` for invalid parameters.
 
-    The answer: ``text``; the names of the ``notes`` that it was made from; whether it is ``partial``, and ``why``;
-    the names of the ``unread`` and the ``left_out``; ``framing``, the constructor of the last call; and ``counts``.
+    The answer: ``text``; the names of the ``notes`` that it was made from; whether it is ``partial``, and ``why``; the
+    names of the ``unread`` and the ``left_out`` notes; ``framing``, the constructor of the last call; and ``counts``.
     """
 
     name: ClassVar[str] = "notes"
@@ -67,7 +67,7 @@ class Notes(Program, frozen=True):
     notes: tuple[NoteText, ...]
     sub_questions_max: int = 3
     claims_max: int = 3
-    """Claims drawn out of one note, or of one piece of a note over M."""
+    """Claims taken from one note, or from one piece of a note over M."""
     summary_words_max: int = 120
     answer_words_max: int = 300
 
@@ -88,13 +88,15 @@ class Notes(Program, frozen=True):
     # -- three of the four verbs ---------------------------------------------------------------------------------
 
     def begin(self, k: State) -> Iterable[Change]:
-        """K at first: the notes, as the items 1 to n, and the goal."""
+        """Yield the notes, as items 1 to n, and the top goal."""
         for note in self.notes:
             yield Item("note", note.text)
         yield Goal("analyse", self.question)
 
     def select(self, k: State) -> Iterable[Ask | Change]:
-        """Whatever is open: the plan, filters, summaries; and the top goal, when all that serves it has ended."""
+        """Yield the calls of open goals: the plan, filters, summaries; and the top goal's next step, when its children
+        have ended.
+        """
         for goal in k.open("plan"):
             prompt = notes_prompts.plan(self.question, [note.name for note in self.notes], self.sub_questions_max)
             tokens_max = self.sub_questions_max * notes_prompts.CLAIM_WORDS_MAX * notes_prompts.TOKENS_PER_WORD
@@ -107,7 +109,7 @@ class Notes(Program, frozen=True):
             yield from self._advance(k, goal)
 
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
-        """A plan becomes filter goals; a judgement, a summary and a synthesis their goals' answers."""
+        """Turn a plan into filter goals; a judgement, a summary and a synthesis become their goals' answers."""
         if goal.kind == "plan":
             lines = notes_prompts.as_plan(reply, self.sub_questions_max)
             yield from self._filters(k, k.goals[goal.parent], lines)
@@ -122,18 +124,18 @@ class Notes(Program, frozen=True):
             yield Resolve(goal, self._answer(k, goal, text, self._documents(k, goal), missing))
 
     def failed(self, k: State, goal: Goal, failure: Failure) -> Iterable[Change]:
-        """A synthesis that cannot be had: the claims found, labelled partial, are better than nothing."""
+        """Answer with the claims found, labelled partial, if the synthesis failed and there are any."""
         if goal.kind == "analyse" and failure.kind not in _NO_LAST_WORD and any(notes_artefacts.relevant(k)):
             yield Resolve(goal, self._claims_alone(k, goal, f"{failure.kind}: {failure.message}"))
         else:
             yield Fail(goal, failure.message)
 
     def satisfied(self, k: State) -> bool:
-        """When the top goal is resolved: one that failed leaves the job failed."""
+        """Return True when the top goal is resolved; if it failed, the job has failed."""
         return self._top(k).status == Status.RESOLVED
 
     def answer(self, k: State) -> dict[str, Any]:
-        """The top goal's answer; before there is one, the claims found so far, labelled partial."""
+        """Return the top goal's answer; before there is one, the claims found so far, labelled partial."""
         top = self._top(k)
         if top.status == Status.RESOLVED:
             return dict(top.answer)
@@ -147,7 +149,7 @@ class Notes(Program, frozen=True):
     # -- the top goal --------------------------------------------------------------------------------------------
 
     def _advance(self, k: State, top: Goal) -> Iterator[Ask | Change]:
-        """What the top goal needs next, seen from K alone; all that serves it has ended."""
+        """Yield the next step of the top goal, from K alone; all goals that serve it have ended."""
         if top.children:
             if len(notes_artefacts.filters(k, top)) < len(self._places()):  # another window
                 yield from self._filters(k, top, self._sub_questions(k))
@@ -168,7 +170,7 @@ class Notes(Program, frozen=True):
         yield from self._conclude(k, top, self._documents(k, top))
 
     def _conclude(self, k: State, top: Goal, shown: Sequence[Document]) -> Iterator[Ask | Change]:
-        """The synthesis over these documents where they fit; else what brings it nearer."""
+        """Yield the synthesis of these documents if they fit; otherwise a step that makes them smaller."""
         brief, level = self._brief(k), notes_artefacts.level(k, top)
         behind = notes_artefacts.beneath(k, [each.id for each in shown if each.summary])
         findings = [notes_artefacts.document(k, k.items[item_id], self.notes) for item_id in behind]
@@ -186,12 +188,12 @@ class Notes(Program, frozen=True):
             yield Wait(top)
         elif made := list(notes_artefacts.clustered(k, *brief.clusters(k, shown, level))):
             yield from made
-        else:  # nothing can be made smaller: the loop says what becomes of a prompt that does not fit
+        else:  # nothing can be made smaller: the loop handles a prompt that does not fit
             bare = [part for each in shown for part in each.parts()]
             yield self._ask(k, top, brief.synthesise(notes_prompts.DOCUMENTS, bare), shown)
 
     def _documents(self, k: State, top: Goal) -> list[Document]:
-        """What the synthesis has to read as things stand: the notes themselves before anything was asked."""
+        """Documents for the synthesis now: the notes themselves before anything was asked."""
         items = notes_artefacts.frontier(k) if top.children else (k.items[place + 1] for place in self._places())
         return [notes_artefacts.document(k, item, self.notes) for item in items]
 
@@ -204,8 +206,8 @@ class Notes(Program, frozen=True):
     def _filters(self, k: State, top: Goal, sub_questions: Sequence[str]) -> Iterator[Goal]:
         """Filter goals for the notes that have none, as many as one plan may add.
 
-        First for those that fit M whole. Their usage teaches how many bytes a token has, so that of the rest, asked for
-        in the next window, no more are divided than must be.
+        First for those that fit M whole. Their usage teaches how many bytes a token has, so that no more of the rest,
+        asked in the next window, are divided than necessary.
         """
         brief, level = self._brief(k, sub_questions), notes_artefacts.level(k, top)
         asked = {goal.value["place"] for goal in notes_artefacts.filters(k, top)}
@@ -237,7 +239,7 @@ class Notes(Program, frozen=True):
         yield Ask(goal, brief.judge([shown]), output_tokens_max=brief.filter_tokens, uses=(item,))
 
     def _summarise(self, k: State, goal: Goal) -> Iterator[Ask | Change]:
-        """The call of one cluster. One that was found too large gives its documents back to be clustered anew."""
+        """The call of one cluster. A prompt that was found too large returns its documents, to be clustered again."""
         if goal.too_large:
             yield Abandon(goal)
             return
@@ -254,7 +256,7 @@ class Notes(Program, frozen=True):
         return next(k.goals_of("analyse"))
 
     def _places(self) -> list[int]:
-        """Of the notes that have any text: an empty one is judged without a call."""
+        """Positions of the notes with text: an empty note is judged without a call."""
         return [place for place, note in enumerate(self.notes) if note.text.strip()]
 
     def _sub_questions(self, k: State) -> Sequence[str]:
@@ -265,7 +267,7 @@ class Notes(Program, frozen=True):
         return NotesBrief(self.question, parts, self.claims_max, self.summary_words_max, self.answer_words_max)
 
     def _claims_alone(self, k: State, top: Goal, why: str) -> dict[str, Any]:
-        """In place of a synthesis: the claims found, each with its note's name."""
+        """Answer in place of a synthesis: the claims found, each with its note's name."""
         found = [notes_artefacts.document(k, item, self.notes) for item in notes_artefacts.relevant(k)]
         text = "\n".join(f"{each.name}: {claim}" for each in found for claim in each.claims)
         return self._answer(k, top, text, found, [f"no synthesis, {why}; these are the claims found"])

@@ -1,14 +1,15 @@
 """``ralph``: work on a folder in rounds, each in a fresh context, until a check written in code passes.
 
-The loop that feeds a model the same task again and again, in a clean window, while the files carry what was done: state
-outside the model, compaction taken to its end. Each round is one bounded call. It sees the task, a bounded view of the
-folder and what the check said; it answers with edits; a worker applies them and runs the check. The model does not say
-when it is over: the check does. Whether it gets anywhere is judged by the folder and the check, never by its words.
+The loop gives a model the same task again and again, in an empty context, while the files carry the progress: state
+outside the model, the extreme form of compaction. Each round is one bounded call. Its prompt holds the task, a bounded
+view of the folder and the output of the check; its answer is a list of edits; a worker applies them and runs the check.
+The check, not the model, decides when the work is over. Progress is measured by folder and check, never by the model's
+words.
 
-The folder is kept before a round and put back before the same round is made again, so that a crash leaves no half of
-one. It must be where the workers are: on this machine (``--cluster inline`` or ``local``), or on a disk they all share.
-Where the account's quota is used up the job pauses, as every job does; ``--wait-blocked 12h`` has it wait, with a probe
-now and then, and go on by itself.
+The folder is saved before a round and restored before the same round is repeated, so that a crash leaves no half round.
+It must be accessible to the workers: on this machine (``--cluster inline`` or ``local``), or on a shared disk. If the
+account's quota is used up the job pauses, as every job does; with ``--wait-blocked 12h`` it waits, probes from time to
+time, and continues by itself.
 """
 
 from __future__ import annotations
@@ -39,24 +40,26 @@ REFRAMED = (
     " single thing that the check names, look at the files for why it fails, and do it differently."
 )
 SAMPLES_A_ROUND = 100
-"""Room for replies that are discarded: the samples of two rounds are never the same."""
+"""Sample numbers reserved for each round, including discarded replies: two rounds never share a sample."""
 NOTES_MAX = 1_000
+"""Characters of the note about the last round."""
 
 _ROUND = ("ask", "apply")
 
 
 class WorkProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How the work stands, before a round."""
+    """State of the work before a round."""
 
     folder: str
     number: int
-    """Of the folder's snapshot."""
+    """Number of the folder's snapshot."""
     round: int = 1
     quiet: int = 0
+    """Consecutive rounds without progress since the last framing."""
     reframed: int = 0
     reached: ProgressSoFar = ProgressSoFar()
     note: str = ""
-    """What became of the last answer, where it was not applied."""
+    """Reason why the last answer was not applied; empty if it was."""
     check: dict[str, Any] = {}
     view: dict[str, Any] = {}
 
@@ -65,7 +68,7 @@ class WorkProgress(msgspec.Struct, frozen=True, kw_only=True):
 def folder_opened(
     folder: str, task: str, check: str, check_timeout_s: float, show: list[str], view_bytes: int
 ) -> dict[str, Any]:
-    """See ``actors.workspace``."""
+    """Open the folder and run the check for the first time (``actors.workspace``)."""
     raise NotImplementedError
 
 
@@ -74,24 +77,24 @@ def folder_round(
     folder: str, number: int, edits: list[dict[str, Any]], task: str, check: str, check_timeout_s: float,
     show: list[str], protect: list[str] | None, view_bytes: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """See ``actors.workspace``."""
+    """Restore the folder, apply the edits of a round and run the check (``actors.workspace``)."""
     raise NotImplementedError
 
 
 @offered(repeatable=True)
 def folder_closed(folder: str) -> None:
-    """See ``actors.workspace``."""
+    """Close the folder and delete its snapshots (``actors.workspace``)."""
     raise NotImplementedError
 
 
 class Ralph(Program, frozen=True):
-    """Work on ``folder`` by ``task`` until ``check`` passes: a command line run in it, or ``file.py:function``.
+    """Work on ``folder`` by ``task`` until ``check`` passes: a command line run in the folder, or ``file.py:function``.
 
-    A function gets the folder's path and returns what is left to do (a number or a list; True, None, 0, [] pass). Files
-    that match ``protect`` (the check's own, unless you say) the model cannot change; those that match ``show`` it
-    always sees. After ``quiet_rounds`` rounds without progress the task is framed differently, ``reframes`` times, and
-    then the work ends, stagnated. The check runs what the model wrote: give it no more rights than you would give the
-    model.
+    A function gets the folder's path and returns what is left to do (a number or a list; True, None, 0, [] pass). The
+    model cannot change files that match ``protect`` (default: the check's own file), and always sees files that match
+    ``show``. After ``quiet_rounds`` rounds without progress the task is framed differently, ``reframes`` times, and
+    then the work ends, stagnated. The check runs code that the model wrote: give it no more rights than the model
+    should have.
     """
 
     name: ClassVar[str] = "ralph"
@@ -108,12 +111,12 @@ class Ralph(Program, frozen=True):
     check_timeout_s: float = 300.0
     show: tuple[str, ...] = ()
     protect: tuple[str, ...] | None = None
-    """None: the check's own file, where the command is plainly the run of one (``python3 check.py``)."""
+    """None: the check's own file, if the command plainly runs one (``python3 check.py``)."""
     view_bytes: int = 24_000
     output_tokens_max: int = 4_096
 
     def begin(self, k: State) -> Iterable[Change]:
-        """Look at the folder as it is. Raises ``ValueError`` for bounds that make no sense."""
+        """Yield the goal that opens the folder. Raises ``ValueError`` for invalid limits."""
         StagnationPolicy(self.quiet_rounds, self.reframes)
         for name in ("rounds", "view_bytes", "output_tokens_max", "check_timeout_s"):
             if not getattr(self, name) > 0:
@@ -129,7 +132,7 @@ class Ralph(Program, frozen=True):
     # -- select --------------------------------------------------------------------------------------------------------
 
     def select(self, k: State) -> Iterable[Ask | Change]:
-        """The one thing that is next: look, ask, apply and check, or leave."""
+        """Yield the next step: open, ask, apply and check, or leave."""
         for goal in k.open():
             if goal.kind == "ask":
                 standing = _standing(goal)
@@ -152,7 +155,9 @@ class Ralph(Program, frozen=True):
         }  # fmt: skip
 
     def prompt(self, standing: WorkProgress, refused: str = "") -> Prompt:
-        """The task, the folder, what the check said. What does not fit is cut, the least wanted contents first."""
+        """Return the prompt: task, folder, output of the check. If it does not fit, the least important contents are
+        cut first.
+        """
         view, check = standing.view, standing.check
         names = "\n".join(f"{path} ({about})" for path, about in view["files"])
         more = f"\n[and {view['more']} more]" if view["more"] else ""
@@ -178,13 +183,15 @@ class Ralph(Program, frozen=True):
     # -- absorb --------------------------------------------------------------------------------------------------------
 
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
-        """The answer's edits, for a worker. ``Malformed``, where it holds anything else, asks for another."""
+        """Parse the answer's edits for a worker. Raises ``Malformed``, which requests another answer, for anything
+        else.
+        """
         edits = edits_of(reply.text)
         yield Resolve(goal)
         yield Goal("apply", {**goal.value, "edits": edits})
 
     def absorbed(self, k: State, goal: Goal, value: Any) -> Iterable[Change]:
-        """The folder after it was opened, or after a round; or that it was left."""
+        """Take in the folder after it was opened, after a round, or after it was left."""
         yield Resolve(goal)
         if goal.kind == "leave":
             yield from _told_end(goal.value["answer"])
@@ -206,7 +213,9 @@ class Ralph(Program, frozen=True):
         yield from self._after(standing)
 
     def failed(self, k: State, goal: Goal, failure: Failure) -> Iterable[Change]:
-        """A round without a usable answer is a round without progress. A folder that cannot be worked on is the end."""
+        """Count a round without a usable answer as a round without progress. A folder that cannot be used ends the
+        work.
+        """
         if goal.kind == "ask" and failure.kind in (FailureKind.MALFORMED, FailureKind.REFUSED):
             yield Resolve(goal)
             standing = _standing(goal)
@@ -225,7 +234,7 @@ class Ralph(Program, frozen=True):
         yield Goal("leave", {"folder": folder, "answer": {"passed": False, "ended": failure.kind, **said}})
 
     def _after(self, standing: WorkProgress) -> Iterable[Change]:
-        """What follows a round: the end, or the next one, framed as the last ones deserve."""
+        """Yield the end of the work or the next round, reframed if the last rounds made no progress."""
         if standing.check["passed"]:
             yield from self._end(standing, "passed", standing.round)
             return
@@ -247,7 +256,9 @@ class Ralph(Program, frozen=True):
         yield Goal("leave", {"folder": standing.folder, "answer": answer})
 
     def answer(self, k: State) -> Any:
-        """``passed``, how it ``ended`` (passed, stagnated, rounds), after how many ``rounds``, what the check said."""
+        """Return ``passed``, how it ``ended`` (passed, stagnated, rounds), the number of ``rounds``, and the check's
+        output.
+        """
         return next((item.value for item in k.items_of("answer")), None)
 
 

@@ -1,18 +1,18 @@
-"""``recovery``: the ways back from a scheduler that is kept in a conversation, side by side on one task.
+"""``recovery``: techniques for a scheduler kept in a conversation, compared on one task.
 
-The task, the two tools and every word of it are ``chatloop``'s: read notes, label them, count the labels. What differs
-is one *move*, applied alone, with the same bound on a conversation: ``part`` notes.
+The task, the two tools and every word of it are those of ``chatloop``: read notes, label them, count the labels. The
+runs differ in one *move*, applied alone, with the same bound on a conversation: ``part`` notes.
 
-    none            one conversation holds everything: the form to recover from
+    none            one conversation holds everything: the baseline
     compaction      after every part the model writes down what is done, and a fresh conversation begins with that
-    externalisation what was recorded stands outside; after every part a fresh conversation reads back what is not done
-                    yet, and a last one what was recorded
+    externalisation records are kept outside; after every part a fresh conversation gets the items that are not done
+                    yet, and the last one the records
     re-derivation   nothing is kept but one number: each label is counted in a pass of its own over all parts
     recursion       the notes are halved until a half is no more than a part; each part has a conversation of its own
-    frontloading    what needs no model is done before: the conversation begins with the notes' texts, and reads none
+    frontloading    work without a model is done before: the conversation begins with the notes' texts, and reads none
 
 The first two and the last leave a model in charge of the whole; re-derivation and recursion give it a part, and code
-adds up. None is the clean form, in which code keeps all the books (``chatloop -p form=clean``).
+adds up. None of them is the clean form, in which code keeps all state (``chatloop -p form=clean``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import cortex
 from cortex.programs.chatloop import NUDGE, NUDGES_MAX, REPLY_TOKENS_MAX, TOOLS, GroundTruth, turns_max
 from cortex.programs.parts import label_task
 from cortex.programs.parts.label_task import LABELS, READ, RECORD, record
-from cortex.programs.parts.label_task import read as read  # a tool of this flow's too
+from cortex.programs.parts.label_task import read as read  # a tool of this flow too
 from cortex.values.conversation import Conversation
 from policies.failures.failure import FailureKind
 
@@ -42,7 +42,7 @@ _ONE_STEP = "1. call record"
 async def recovery(
     ctx: cortex.Context, move: Move = "externalisation", count: int = 24, part: int = 8, seed: int = 0
 ) -> dict[str, Any]:
-    """Label ``count`` notes and count the labels, with one move against a conversation that grows."""
+    """Label ``count`` notes and count the labels, with one technique for a conversation that grows."""
     if part < 1:
         raise ValueError(f"part must be 1 or more, not {part}")
     items = label_task.names(count, seed)
@@ -63,7 +63,8 @@ async def recovery(
 async def _talked(
     ctx: cortex.Context, books: GroundTruth, talk: Conversation, turns: int, sample: int = 0
 ) -> tuple[Conversation, Counts, bool]:
-    """Go on with a conversation for at most so many replies: as it is then, what it answered, whether it has ended."""
+    """Continue a conversation for at most ``turns`` replies: return it, the counts (if any), and whether it has ended.
+    """
     nudges = 0
     for _ in range(turns):
         said = await ctx.ask(talk, max_tokens=REPLY_TOKENS_MAX, sample=sample)
@@ -89,7 +90,7 @@ def _begun(items: Sequence[str], more: str = "") -> Conversation:
 
 
 async def _whole(ctx: cortex.Context, books: GroundTruth, items: Sequence[str], sample: int = 0) -> Counts:
-    """All of these items in one conversation."""
+    """Process all of these items in one conversation."""
     _, counts, _ = await _talked(ctx, books, _begun(items), turns_max(len(items)), sample)
     return counts
 
@@ -120,7 +121,7 @@ async def _externalisation(ctx: cortex.Context, books: GroundTruth, items: Seque
 
 async def _rederivation(ctx: cortex.Context, books: GroundTruth, items: Sequence[str], part: int) -> Counts:
     counts = dict.fromkeys(LABELS, 0)
-    for sample, label in enumerate(LABELS):  # the same conversations again: a remembered reply would be kept state
+    for sample, label in enumerate(LABELS):  # the same conversations again: a stored reply would be state that is kept
         for begin in range(0, len(items), part):
             found = await _whole(ctx, books, items[begin : begin + part], sample)
             if found is None:

@@ -1,13 +1,13 @@
 """``rlm``: the model writes the scheduler.
 
-After Zhang, Kraska and Khattab, Recursive Language Models, 2025 (arXiv 2512.24601). The context stands in K, however
-long it is. The model sees its type, its size and a bounded preview, and writes a piece of program; a worker runs that
-in a sandbox. What the program asks with ``llm`` become ordinary bounded calls, side by side where it maps or gathers
-them; what it asks with ``rlm`` become child jobs. Their answers go to the program, not to the model: of all that a
-piece did the model is shown what it printed, and writes the next one, until one calls ``submit(answer)``.
+After Zhang, Kraska and Khattab, Recursive Language Models, 2025 (arXiv 2512.24601). The context is in K, however long
+it is. The model sees its type, its size and a bounded preview, and writes a piece of program; a worker runs the piece
+in a sandbox. Calls of ``llm`` become ordinary bounded calls, in parallel if the piece maps or gathers them; calls of
+``rlm`` become child jobs. Their answers go to the program, not to the model: the model is shown only what the piece
+printed, and writes the next one, until one calls ``submit(answer)``.
 
-Each pause of a piece is an await of this function. What a piece waits for stands in the journal, and what came of it;
-the piece itself is run again from its first line, in a new process perhaps, and goes on where it waited.
+Each pause of a piece is an await of this function. The calls that a piece waits for, and their results, are in the
+journal; the piece itself is run again from its first line, possibly in a new process, and continues where it waited.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from cortex.state.sandbox import (
 from policies.failures.failure import FailureKind
 
 Kind = Literal["text", "number", "json", "list"]
-"""What the answer must be."""
+"""Type of the answer."""
 
 SAID_CHARS = 200
+"""Characters of a failed call's text that the piece receives."""
 _KINDS: dict[str, tuple[type, ...]] = {"text": (str,), "number": (int, float), "list": (list,), "json": (object,)}
 
 
@@ -47,8 +48,8 @@ async def rlm(
     """Answer a question about a context of any length by programs that the model writes.
 
     At most ``turns`` pieces are written, and ``errors`` more in place of pieces that failed. ``preview``: characters of
-    the context that the writing model is shown (0: none). ``depth``: how often ``rlm`` may call itself. ``calls``: of
-    all pieces together. ``reply_tokens``: of a piece and what is said around it.
+    the context that the writing model is shown (0: none). ``depth``: levels of ``rlm`` calls. ``calls``: limit over all
+    pieces together. ``reply_tokens``: ``max_tokens`` of a reply with a piece.
     """
     if turns < 1 or preview < 0 or errors < 0 or depth < 0:
         raise ValueError("turns must be 1 or more, preview, errors and depth 0 or more")
@@ -91,9 +92,9 @@ async def ran(
     ctx: Context, kept: Sequence[SandboxPiece], code: str, names: dict[str, Any], bounds: SandboxBounds,
     asked: set[tuple[str, int]], recurses: bool = False, deeper: dict[str, Any] | None = None,
 ) -> tuple[SandboxPiece, PieceOutcome]:  # fmt: skip
-    """Run a piece to its end, after those kept: whenever it waits for calls, make them.
+    """Run a piece to its end, after the kept pieces; whenever it waits for calls, make them.
 
-    ``asked`` gathers all calls, also of pieces that were not kept: those that are made again are answered from memory.
+    ``asked`` collects all calls, also of pieces that were not kept: repeated calls are answered from stored replies.
     """
     piece, seen = SandboxPiece(code), Counter[str]()
     while True:
@@ -101,7 +102,7 @@ async def ran(
         if not outcome.calls:
             return piece, outcome
         numbered: list[tuple[PieceCall, int]] = []
-        for wanted in outcome.calls:  # equal ones are to differ, as they would anywhere else
+        for wanted in outcome.calls:  # equal prompts are separate samples
             numbered.append((wanted, seen[wanted.prompt]))
             seen[wanted.prompt] += 1
         new = {(wanted.prompt, sample) for wanted, sample in numbered} - asked
@@ -115,7 +116,7 @@ async def ran(
 
 
 async def _said(ctx: Context, wanted: PieceCall, sample: int, deeper: dict[str, Any]) -> PieceCallResult:
-    """One call: an ordinary question to the role ``sub``, or this program again as a child job."""
+    """Make one call: an ordinary question to the role ``sub``, or this program again as a child job."""
     if wanted.recurse:
         child = rlm(question=wanted.prompt, context=wanted.context, **deeper)
         got = await ctx.run(child, on_failure="keep")
@@ -127,7 +128,7 @@ async def _said(ctx: Context, wanted: PieceCall, sample: int, deeper: dict[str, 
 
 
 def fault(outcome: PieceOutcome, returns: str) -> str:
-    """What is wrong with what a piece came to; empty where nothing is."""
+    """Return the fault in a piece's outcome; empty if there is none."""
     if outcome.refusal is not None:
         where = f" (line {outcome.line})" if outcome.line else ""
         return f"{outcome.refusal}{where}: {outcome.why}"

@@ -1,6 +1,6 @@
-"""What a run of ``rlm`` did, read back from K: the pieces that led to its answer, and every call with what it came to.
+"""Record of a run of ``rlm``, read from K: the pieces that led to its answer, and every call with its result.
 
-The function is run once more over a K that has all its answers: what it awaits is looked up there and not asked.
+The function is run once more over a K that has all its answers: awaits are answered from K, and nothing is asked.
 """
 
 from __future__ import annotations
@@ -20,20 +20,22 @@ from policies.failures.failure import FailureKind
 
 
 class RecordedRun(msgspec.Struct):
-    """A run that came to an answer."""
+    """Run that reached an answer."""
 
     params: dict[str, Any]
     answer: Any = None
     pieces: list[SandboxPiece] = []
-    """Those that were kept and the one that submitted, each with what its calls came to."""
+    """Pieces that were kept, and the piece that submitted, each with the results of its calls."""
     prompts: list[list[str]] = []
-    """What each of them asked, in order."""
+    """Prompts of each piece's calls, in order."""
     writing_calls: int = 0
+    """Number of calls that wrote pieces."""
     recursed: bool = False
+    """True if a piece called ``rlm``."""
 
 
 class _KnownAnswers:
-    """Answers of K, by what was asked."""
+    """Answers in K, by request."""
 
     def __init__(self, k: State, run: Goal) -> None:
         self._goals: dict[tuple[str, str], Goal] = {}
@@ -44,7 +46,9 @@ class _KnownAnswers:
         self.asked: list[tuple[FlowRequest, Any]] = []
 
     def value(self, awaited: Any) -> Any:
-        """What this came to. Raises ``CallFailed`` as it was raised then, and ``LookupError`` for what never was."""
+        """Return the recorded value. Raises ``CallFailed`` as in the run, and ``LookupError`` for an unrecorded
+        request.
+        """
         if isinstance(awaited, AwaitGroup):
             return awaited.result(False) if self._filled(awaited) else []
         goal = self._goals.get((awaited.kind, awaited.digest()))
@@ -68,7 +72,7 @@ class _KnownAnswers:
         return True
 
     def through(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """A coroutine's value, each of its awaits answered."""
+        """Return a coroutine's value, with each of its awaits answered."""
         value: Any = None
         error: BaseException | None = None
         try:
@@ -83,7 +87,7 @@ class _KnownAnswers:
 
 
 def recorded(program: Any, k: State) -> RecordedRun:
-    """What the run did. Raises ``LookupError`` with one line where K does not tell, or it came to no answer."""
+    """Return the record of a run. Raises ``LookupError`` if K lacks an answer, or if the run reached no answer."""
     runs = list(k.goals_of("run"))
     if len(runs) != 1 or runs[0].status != Status.RESOLVED:
         raise LookupError("it came to no answer")
@@ -118,7 +122,7 @@ def _nothing(run: FlowRun) -> Any:
 
 
 def said_of(recorded: RecordedRun) -> list[tuple[str, PieceCallResult]]:
-    """Every call of the pieces with what it came to, in order."""
+    """Return every call of the pieces with its result, in order."""
     calls: list[tuple[str, PieceCallResult]] = []
     for prompts, piece in zip(recorded.prompts, recorded.pieces, strict=True):
         calls += zip(prompts, piece.said, strict=True)

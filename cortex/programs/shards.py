@@ -1,4 +1,4 @@
-"""``shards``: a job of rows as several jobs of rows. Each shard is a goal whose answer is a child job's."""
+"""``shards``: a job of rows divided into several child jobs. Each shard is a goal whose answer is a child job's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cortex.state.state import Goal, State, Status
 
 
 class Shards(Program, frozen=True):
-    """One of ``batch`` and ``table``, by so many child jobs."""
+    """Run ``batch`` or ``table`` as several child jobs."""
 
     name: ClassVar[str] = "shards"
     rows_are_goals: ClassVar[bool] = False
@@ -25,35 +25,38 @@ class Shards(Program, frozen=True):
 
     @property
     def of(self) -> Batch | Table:
-        """What each shard runs."""
+        """Program that each shard runs."""
         return self.table or self.batch or Batch()
 
     def rows_are_requests(self) -> bool:
-        """As in the program of the shards."""
+        """Return the value of the shards' program."""
         return self.of.rows_are_requests()
 
     def begin(self, k: State) -> Iterable[Change]:
-        """A goal for each shard, in the order in which rows are dealt."""
+        """Return a goal for each shard, in the order in which rows are assigned."""
         return [Goal("shard", number) for number in range(self.shards)]
 
     def select(self, k: State) -> Iterable[Change]:
-        """All at once, and again what came to rest."""
+        """Yield all open shards, and again those that came to rest."""
         for goal in k.open("shard"):
             yield Spawn(goal, self.of, shards=self.shards)
 
     def unmet(self, k: State) -> str:
-        """The first shard that failed for good."""
+        """Return the failure of the first shard that failed for good."""
         for goal in k.goals_of("shard"):
             if goal.status == Status.FAILED and goal.failure is not None:
                 return f"{goal.failure.kind}: {goal.failure.message}"
         return ""
 
     def answer(self, k: State) -> None:
-        """The answer is the file of results."""
+        """Return None: the answer is the file of results."""
 
 
 def sharded(program: Program, shards: int) -> Program:
-    """A program by so many child jobs; itself where one is enough. Raises ``ValueError`` for one that has no rows."""
+    """Return the program divided into this number of shards, or the program itself for one shard.
+
+    Raises ``ValueError`` for a program without rows.
+    """
     if shards <= 1:
         return program
     if isinstance(program, Table):
@@ -64,5 +67,5 @@ def sharded(program: Program, shards: int) -> Program:
 
 
 def unsharded(program: Program) -> tuple[Program, int]:
-    """The program of a job's rows, and how many shards they are dealt to."""
+    """Return the program of a job's rows, and the number of its shards."""
     return (program.of, program.shards) if isinstance(program, Shards) else (program, 1)

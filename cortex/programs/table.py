@@ -1,8 +1,8 @@
-"""``table``: a prompt for every row of a table, and a table of answers: flat rows, an object a line.
+"""``table``: a prompt for every row of a table, and a table of answers: one flat object per line.
 
-A row of the source holds the columns that are needed of it, as a JSON object; or, without a ``prompt``, it is a whole
-request, as in ``batch``. With a ``schema`` the answers' fields are columns; an answer that does not fit is asked for
-once more, with what was wrong with it, and then its row has failed and still holds the text.
+A row of the source holds the needed columns as a JSON object; or, without a ``prompt``, it is a whole request, as in
+``batch``. With a ``schema`` the answers' fields are columns; an answer that does not fit is asked once more, with the
+reason, and then its row has failed and still holds the text.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ ANSWER, ERROR = "answer", "error"
 META = (
     "kind", "stop_reason", "model", "attempts", "latency_s", "input_tokens", "output_tokens", "cost_usd", "reused",
 )  # fmt: skip
-"""Columns of ``meta``: what became of the row (``succeeded``, or a failure's kind), why the answer ended, which model
-gave it, how often it was tried, how long the last request took, tokens and USD over all of its answers, and whether it
-was remembered, so that nothing was paid for it now."""
+"""Columns of ``meta``: outcome of the row (``succeeded``, or a failure's kind), stop reason, model, number of attempts,
+latency of the last request in seconds, tokens and USD over all of its answers, and whether the reply was stored, so
+that nothing was paid for it now."""
 ROW = "row"
-"""Name of the column of row numbers, where no column is the id."""
+"""Name of the column of row numbers, if no column is the id."""
 REQUEST_ID = "custom_id"
 FORMS = ("format", "tool", "prompt")
 TOOL = "answer"
@@ -45,43 +45,43 @@ _raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Table(Program, frozen=True):
-    """One call a row. ``ordered``: results come in the order of the input, else as they finish."""
+    """Make one call per row. ``ordered``: results come in the order of the input, otherwise as they finish."""
 
     name: ClassVar[str] = "table"
     keeps: ClassVar[bool] = False
     rows_are_goals: ClassVar[bool] = False
-    reads_refusals: ClassVar[bool] = True  # a message that was paid for reaches the user, whatever it says
+    reads_refusals: ClassVar[bool] = True  # a billed message is delivered, whatever its content
     asks_again: ClassVar[bool] = True
-    asks_once: ClassVar[bool] = True  # a row's id is the sample, and no two rows share one
+    asks_once: ClassVar[bool] = True  # a row's id is the sample, and is unique
 
     prompt: str = ""
-    """A template (``cortex.values.template``); empty where each row is a whole request."""
+    """Template (``cortex.values.template``); empty if each row is a whole request."""
     system: str = ""
-    """The system prompt, the same for all rows."""
+    """System prompt of all rows."""
     id: str = ROW
-    """The column that results are known by."""
+    """Column that identifies the results."""
     schema: str = ""
     """JSON schema of the answers, as JSON; empty: answers are text."""
     schema_as: str = "format"
-    """How it is asked for: ``format``, the provider's structured outputs; ``tool``, the input of a tool that must be
-    used; ``prompt``, in words, for a model that knows neither."""
+    """Form of the schema in the request: ``format``, the provider's structured outputs; ``tool``, the input of a forced
+    tool; ``prompt``, in words, for a model that supports neither."""
     with_input: bool = False
-    """Results hold the row's other columns too."""
+    """True if results hold the row's other columns too."""
     meta: bool = False
-    """Results hold the columns ``META`` too."""
+    """True if results hold the columns ``META`` too."""
     ordered: bool = False
 
     def columns(self) -> list[str]:
-        """Names of the columns that a result has beside its id and the input's."""
+        """Return the columns of a result in addition to its id and the input's columns."""
         fields = list(_shape(self.schema).properties) if self.schema else []
         return [*fields, ANSWER, ERROR, *(META if self.meta else ())]
 
     def rows_are_requests(self) -> bool:
-        """Without a prompt."""
+        """Return True if there is no prompt."""
         return not self.prompt
 
     def read(self, k: State, row: Row) -> Iterable[Change]:
-        """A row becomes a goal; one that was refused by the check before has its result at once."""
+        """Yield the goal of a row, or the result of a row that the input check refused."""
         place = k.tally.rows_read - 1 if row.place < 0 else row.place
         if row.refusal:
             failure = Failure(FailureKind.REJECTED, row.refusal, sent=False)
@@ -91,12 +91,15 @@ class Table(Program, frozen=True):
             yield Goal("row", [row.key, row.body, row.output_tokens_max, place, edition])
 
     def select(self, k: State) -> Iterable[Ask]:
-        """Every open row, oldest first; one whose answer did not fit is another sample of it, and so is a row that
-        failed and is asked again: the answers that did not fit are remembered too."""
+        """Yield a call for every open row, oldest first.
+
+        A row whose answer did not fit takes another sample, and so does a failed row that is asked again: the answers
+        that did not fit are stored too.
+        """
         model, usual = k.terms.route.model, k.terms.limits.output_tokens_max
         alike = self.prompt and len(k.terms.routes) == 1 and k.tell is None
         render = _template(self.prompt).render if alike else None
-        fitting = framed = -1  # a reply's bound that leaves room for a prompt
+        fitting = framed = -1  # ``max_tokens`` that leaves room for a prompt
         refused, before, after, besides = "", b"", b"", None
         for goal in k.open("row"):
             key, row, output_tokens_max, _, edition = goal.value
@@ -120,7 +123,7 @@ class Table(Program, frozen=True):
             yield Ask(goal, body=body, output_tokens_max=tokens, sample=sample, made=made)
 
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
-        """The answer, checked where there is a schema."""
+        """Emit the answer, checked against the schema if there is one."""
         key, row, _, place, _ = goal.value
         text = reply.text
         failure: Failure | None = None
@@ -154,7 +157,7 @@ class Table(Program, frozen=True):
             yield Fail(goal, failure.message, failure.kind)
 
     def failed(self, k: State, goal: Goal, failure: Failure) -> Iterable[Change]:
-        """A row that failed for good has its result too."""
+        """Emit the result of a row that failed for good."""
         key, row, _, place, _ = goal.value
         about = self._about(k, goal, failure, None, goal.kept) if self.meta else None
         order = place if self.ordered else None
@@ -162,24 +165,26 @@ class Table(Program, frozen=True):
         yield Fail(goal, failure.message)
 
     def answer(self, k: State) -> None:
-        """The answer of a table is its result file."""
+        """Return None: the answer of a table is its result file."""
 
     # -- requests --------------------------------------------------------------------------------------------------
 
     def request(self, row: bytes, model: str, tokens: int, refused: str = "") -> bytes:
-        """The request of a row: its fields by name, so that a request has one form. ``refused``: what was wrong with
-        an answer before."""
+        """Return the request of a row with its fields in alphabetical order, so that equal requests have equal bytes.
+
+        ``refused``: the reason why an earlier answer was refused.
+        """
         if not self.prompt:
             return self.completed(_raw(row), tokens, refused)
         before, after, _ = _around(self, model, tokens, refused)
         return b"%b%b%b" % (before, _encode(self.asked(row))[1:-1], after)
 
     def asked(self, row: bytes) -> str:
-        """The prompt of a row, where it has none of its own."""
+        """Return the prompt of a row."""
         return _template(self.prompt).render(_decode(row))
 
     def completed(self, request: dict[str, msgspec.Raw], tokens: int, refused: str) -> bytes:
-        """A request with all that these rows' requests have in common."""
+        """Return a request with the fields that all rows' requests have in common."""
         request["max_tokens"] = msgspec.Raw(_encode(tokens))
         note = f"An earlier answer to this was refused: {refused}" if refused else ""
         if self.schema:
@@ -193,7 +198,7 @@ class Table(Program, frozen=True):
         return _encode({name: request[name] for name in sorted(request)})
 
     def _said(self, reply: Reply, text: str) -> str:
-        """The input of the tool that is to be JSON, where it was used. Raises ``Malformed``."""
+        """The input of the answer tool, if it was used. Raises ``Malformed``."""
         uses = as_said(reply).uses
         return _encode(uses[0].input).decode() if uses else text
 
@@ -203,7 +208,7 @@ class Table(Program, frozen=True):
         self, key: str, row: bytes, failure: Failure | None, about: dict[str, Any] | None, text: str | None = None,
         fields: dict[str, Any] | None = None,
     ) -> bytes:  # fmt: skip
-        """A result: its id, the input's columns, the answer or why there is none."""
+        """A result: its id, the input's columns, the answer or the error."""
         line: dict[str, Any] = {self.id: key}
         if self.prompt and row:
             line[self.id] = _id_of(row, self.id, key)
@@ -237,7 +242,8 @@ def _nothing(failure: Failure | None) -> dict[str, Any]:
 
 
 def _added(before: Any, reply: Reply, took: ReplyTimings | None) -> list[Any]:
-    """What a row's answers came to so far: nano-USD (None: unknown), tokens in and out, seconds of the last, reused."""
+    """Totals of a row's answers so far: nano-USD (None: unknown), input and output tokens, seconds of the last, reused.
+    """
     took = took or ReplyTimings()
     nusd, input_tokens, output_tokens, _, _ = before or (0, 0, 0, None, False)
     return [
@@ -252,8 +258,9 @@ _MARK = "\0"
 
 @lru_cache(maxsize=64)
 def _around(program: Table, model: str, tokens: int, refused: str) -> tuple[bytes, bytes, int | None]:
-    """What stands before and behind a row's own text in its request, the same for nearly all rows, and what that adds
-    to its bound."""
+    """Bytes before and after a row's own text in its request, equal for nearly all rows, and the tokens they add to its
+    bound.
+    """
     messages = [{"role": "user", "content": _MARK}]
     request = {"messages": msgspec.Raw(_encode(messages)), "model": msgspec.Raw(_encode(model))}
     if program.system:
@@ -263,7 +270,7 @@ def _around(program: Table, model: str, tokens: int, refused: str) -> tuple[byte
 
 
 def _id_of(row: bytes, column: str, key: str) -> Any:
-    """What stands in a row's column of ids, as it was given; its key where there is none. The others are not read."""
+    """Value of a row's id column, unchanged; its key if there is none. The other columns are not decoded."""
     found = _ids(column).decode(row).id
     return key if found is msgspec.UNSET else found
 
@@ -286,7 +293,7 @@ def _shape(schema: str) -> AnswerShape:
 
 @lru_cache(maxsize=64)
 def _form(schema: str, how: str) -> dict[str, Any]:
-    """What a request says besides, so that its answer fits."""
+    """Fields of a request that make its answer fit the schema."""
     if how == "prompt":
         return {}
     form = _shape(schema).provider_form()
@@ -297,14 +304,14 @@ def _form(schema: str, how: str) -> dict[str, Any]:
 
 
 def _joined(before: msgspec.Raw | None, value: Any) -> msgspec.Raw:
-    """A field of ours, with what the request says under the same name where that is an object."""
+    """A field's value, merged with the request's own value of that name if it is an object."""
     if before is None or not isinstance(value, dict):
         return msgspec.Raw(_encode(value))
     return msgspec.Raw(_encode(msgspec.json.decode(before) | value))
 
 
 def _noted(messages: msgspec.Raw, note: str) -> msgspec.Raw:
-    """The messages, with a note at the end of the last one."""
+    """The messages with a note at the end of the last one."""
     found = msgspec.json.decode(messages, type=list[dict[str, Any]])
     content = found[-1]["content"]
     if isinstance(content, str):

@@ -1,15 +1,15 @@
-"""``toolloop``: a framework-owned tool loop that recovers explicit control through one extra tool, backed by K.
+"""``toolloop``: a tool loop with explicit control through one extra tool, ``control``, whose state is in K.
 
-The same task as ``chatloop``: read notes, give each a label, count the labels; the same model, the same two tools. The
-conversation no longer holds the scheduler: the model gives ``control`` a command, and a state machine in K splits the
-notes into subtasks, lets one after the other have the loop, each in a fresh conversation with its own tools, stop
-condition and return protocol, and adds up what they return.
+The task is that of ``chatloop``: read notes, label each, count the labels; with the same model and the same two tools.
+The conversation no longer is the scheduler: the model gives commands to ``control``, and a state machine in K splits
+the notes into subtasks, runs them one after the other, each in a fresh conversation with its own tools, stop condition
+and return protocol, and adds up their results.
 
     cortex run toolloop -p count=30 -p at_most=8
     cortex run toolloop -p count=4 -p 'rules={"approve": ["record"]}'        cortex approve JOB record-1
     cortex run toolloop -p count=30 -p 'bounds={"tokens_max": 5000}'
 
-For a task of one's own: ``cortex.control.run`` in a flow, with a ``ControlTask`` and one's tools.
+For other tasks: call ``cortex.control.run`` in a flow, with a ``ControlTask`` and a ``ToolKit``.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ async def toolloop(
     apart: bool = False, bounds: ControlBounds = NO_BOUNDS, rules: DispatchRules = NO_RULES, task: ControlTask
     | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Label ``count`` notes, or one's own (``notes``, text by name), ``at_most`` in a subtask, and count the labels.
+    """Label ``count`` generated notes, or ``notes`` (text by name), ``at_most`` in a subtask, and count the labels.
 
     ``apart``: each subtask is a job of its own. ``bounds`` and ``rules`` are those of ``cortex.control``; ``task``
-    takes the place of the first task.
+    replaces the first task.
     """
     if at_most < 1:
         raise ValueError(f"at_most must be 1 or more, not {at_most}")
@@ -69,7 +69,7 @@ async def toolloop(
 
 
 def first_task(items: list[str], at_most: int, apart: bool = False) -> ControlTask:
-    """The task of this program, as its first task has it."""
+    """Return the first task of this program."""
     each = SubtaskTemplate(
         label_task.task(["{items}"]), tools=("read", "record"), returns="counts", apart=apart,
         stop=StopRule(covers="record", turns_max=4 * at_most + 20),
@@ -81,7 +81,7 @@ def first_task(items: list[str], at_most: int, apart: bool = False) -> ControlTa
 
 
 def _left(c: ControlState) -> ControlBounds:
-    """What a job of its own may still use of what this run may."""
+    """Limits of a job of its own: what is left of this run's limits."""
     bounds, spent = c.bounds, c.spent
     return msgspec.structs.replace(
         bounds,

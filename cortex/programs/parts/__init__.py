@@ -1,1 +1,1 @@
-"""Parts of the ready programs: prompts, records, fast replay."""
+"""Parts of the built-in programs: prompts, parsers, documents, tasks."""

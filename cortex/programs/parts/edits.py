@@ -1,4 +1,4 @@
-"""Edits to the files of a folder, as a model writes them: the form that is asked for, and its strict reading."""
+"""Edits to the files of a folder, as a model writes them: the requested format, and its strict parser."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _TAG = re.compile(r'<(write|append|replace) path="([^"\n]+)">|<delete path="([^"
 
 
 def edits_of(text: str) -> list[dict[str, Any]]:
-    """The edits of an answer, in their order, as plain data; none where it says that it is done.
+    """Return the edits of an answer, in order, as plain data; empty if it says that the work is done.
 
     Each has ``do`` (``write``, ``append``, ``replace``, ``delete``), ``path``, and ``text``, or ``old`` and ``new``.
-    Raises ``Malformed``, with a line for the model, for anything that is not exactly that.
+    Raises ``Malformed``, with a line for the model, for any other content.
     """
     lines = text.strip().splitlines()
     edits: list[dict[str, Any]] = []
@@ -71,7 +71,7 @@ def edits_of(text: str) -> list[dict[str, Any]]:
 
 
 def checked_path(path: str) -> str:
-    """A path that cannot lead out of a folder, as far as its text says. Raises ``Malformed``."""
+    """Return the path if its text cannot lead out of a folder. Raises ``Malformed``."""
     pieces = path.split("/")
     if path.startswith(("/", "~")) or "\\" in path or ".." in pieces or ":" in pieces[0]:
         raise Malformed(f"path {path[:80]!r} leads out of the folder: give one relative to it")
@@ -83,7 +83,7 @@ def checked_path(path: str) -> str:
 
 
 def _until(lines: list[str], at: int, close: str) -> tuple[list[str], int]:
-    """The lines up to a closing tag, and where it goes on after that."""
+    """The lines up to a closing tag, and the index after it."""
     for end in range(at, len(lines)):
         if lines[end].strip() == close:
             return lines[at:end], end + 1

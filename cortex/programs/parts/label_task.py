@@ -1,7 +1,7 @@
-"""A task for loops with tools: read each of some notes, give it a label, and say how many have each.
+"""Task for tool loops: read each of some notes, give it a label, and count the labels.
 
-Every step is easy; what is tried is who keeps the books. The notes are made of their names, so that there are as many
-as one likes and their labels are known; or they are one's own.
+Every step is easy; the bookkeeping is what is tested. The notes are generated from their names, so that there are as
+many as needed and their labels are known; or they are the user's own.
 """
 
 from __future__ import annotations
@@ -47,37 +47,37 @@ READ, RECORD = ToolDef.of(read, hidden=("text",)), ToolDef.of(record)
 
 
 def names(count: int, seed: int = 0) -> list[str]:
-    """Names of so many notes. Raises ``ValueError`` for none."""
+    """Return names of ``count`` notes. Raises ``ValueError`` for less than 1."""
     if count < 1:
         raise ValueError(f"count must be 1 or more, not {count}")
     return [f"note-{seed}-{place}" for place in range(1, count + 1)]
 
 
 def note(item: str) -> str:
-    """The note of this name: always the same."""
+    """Return the note of this name: always the same."""
     number = int.from_bytes(blake2b(item.encode(), digest_size=8).digest(), "big")
     closings = _CLOSINGS[label_of(item)]
     return f"{_OPENINGS[number % len(_OPENINGS)]} {closings[number // 64 % len(closings)]} (This is {item}.)"
 
 
 def label_of(item: str) -> Label:
-    """The label that the note of this name has."""
+    """Return the correct label of the note of this name."""
     return LABELS[blake2b(item.encode(), digest_size=1).digest()[0] % len(LABELS)]
 
 
 def truth(items: Iterable[str]) -> dict[str, int]:
-    """How many of these notes have each label."""
+    """Return the number of these notes with each label."""
     return counted(label_of(item) for item in items)
 
 
 def counted(labels: Iterable[str]) -> dict[str, int]:
-    """How many of these there are, by label."""
+    """Return the number of occurrences of each label."""
     counts = Counter(labels)
     return {label: counts[label] for label in LABELS}
 
 
 def task(items: Sequence[str]) -> str:
-    """What is to be done with these notes, for a loop with the two tools."""
+    """Return the instructions for these notes, for a loop with the two tools."""
     form = ", ".join(f"{label}: {place}" for place, label in enumerate(LABELS, start=1))
     return (
         "For each item, do these steps, one item after the other:\n1. call read with item\n"
@@ -87,17 +87,17 @@ def task(items: Sequence[str]) -> str:
 
 
 def question(text: str) -> str:
-    """What is asked of one note, where code keeps the books."""
+    """Return the prompt about one note, for the form in which code counts."""
     return f"Classify the note as {', '.join(LABELS[:-1])} or {LABELS[-1]}.\n\n<note>\n{text}\n</note>"
 
 
 def counts_in(text: str) -> dict[str, int] | None:
-    """The counts that an answer gives, where it has the form asked for."""
+    """Return the counts in an answer, if it has the requested form."""
     form = ", ".join(rf"{label}: (\d{{1,9}})" for label in LABELS)
     found = re.fullmatch(form, text.strip())
     return dict(zip(LABELS, map(int, found.groups()), strict=True)) if found else None
 
 
 def own_text(item: object, notes: Mapping[str, str] | None) -> str:
-    """The note's text, where the notes are one's own; else nothing, and ``read`` makes it."""
+    """Return the note's text if the notes are the user's own; otherwise empty, and ``read`` generates it."""
     return (notes or {}).get(item, "") if isinstance(item, str) else ""

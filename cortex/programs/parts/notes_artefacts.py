@@ -1,13 +1,13 @@
-"""What ``notes`` keeps in K, and how it is read back: findings, clusters, summaries, and what they were made from.
+"""Items and goals of ``notes`` in K: findings, clusters, summaries, and their sources.
 
-    note       a source text, items 1 to n in the order given
-    finding    what a filter call said of a note, or of one piece of it: points to the note; lossy
-    cluster    which documents are summarised together, in which form, and which words they share; no call made it
-    summary    what a summarising call made of a cluster: points to the cluster's documents; lossy
-    left out   documents that fit a prompt in no form, and why
+    note       a source text, items 1 to n in the given order
+    finding    judgement of a note, or of one piece of it, by a filter call: refers to the note; lossy
+    cluster    documents that are summarised together, their form, and the words they share; made without a call
+    summary    summary of a cluster by a call: refers to the cluster's documents; lossy
+    left out   documents that fit a prompt in no form, and the reason
 
-Items are made when all calls of a kind have ended, in the order of the notes, so that K does not depend on the order
-in which replies arrive; until then a result is its goal's answer.
+Items are made when all calls of a kind have ended, in the order of the notes, so that K does not depend on the order in
+which replies arrive; until then a result is its goal's answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cortex.state.state import Goal, Item, State, Status
 
 
 class NoteText(msgspec.Struct, frozen=True):
-    """One note."""
+    """Note: its name and its text."""
 
     name: str
     text: str
@@ -33,12 +33,12 @@ class NoteText(msgspec.Struct, frozen=True):
 
 
 def filters(k: State, top: Goal) -> list[Goal]:
-    """The filter goals of whole notes, in the order of the notes."""
+    """Return the filter goals of whole notes, in the order of the notes."""
     return sorted((goal for goal in k.children(top) if goal.kind == "filter"), key=lambda goal: goal.value["place"])
 
 
 def leaves(k: State, goal: Goal) -> Iterator[Goal]:
-    """The filter goals that made a call: the goal itself, or those of its pieces, in the order of the text."""
+    """Yield the filter goals that made a call: the goal itself, or those of its pieces, in the order of the text."""
     if not goal.children:
         yield goal
     for child in k.children(goal):
@@ -46,14 +46,14 @@ def leaves(k: State, goal: Goal) -> Iterator[Goal]:
 
 
 def judged(k: State, top: Goal) -> Iterator[tuple[Goal, dict[str, Any]]]:
-    """The filter goals that have judged, with what they found: also before all of them have."""
+    """Yield the resolved filter goals with their findings, even before all have ended."""
     for goal in (leaf for each in filters(k, top) for leaf in leaves(k, each)):
         if goal.status == Status.RESOLVED:
             yield goal, {**goal.answer, **{name: goal.value[name] for name in ("place", "start", "end")}}
 
 
 def fresh_findings(k: State, top: Goal) -> Iterator[Item]:
-    """An item for every judgement, once all of them are in."""
+    """Yield an item for every judgement, once all of them are in."""
     if any(k.items_of("finding")):
         return
     for goal, value in judged(k, top):
@@ -62,17 +62,17 @@ def fresh_findings(k: State, top: Goal) -> Iterator[Item]:
 
 
 def relevant_so_far(k: State, top: Goal) -> list[dict[str, Any]]:
-    """What bears on the question as far as notes were judged."""
+    """Return the relevant findings among the notes judged so far."""
     return [value for _, value in judged(k, top) if value["relevant"]]
 
 
 def relevant(k: State) -> Iterator[Item]:
-    """The findings that bear on the question."""
+    """Return the findings that bear on the question."""
     return (item for item in k.items_of("finding") if item.value["relevant"])
 
 
 def merged(k: State, goal: Goal) -> dict[str, Any] | None:
-    """The judgement of a note over M from those of its pieces; None where no piece could be judged."""
+    """Return the judgement of a note over M from those of its pieces; None if no piece could be judged."""
     pieces = [child.answer for child in k.children(goal) if child.status == Status.RESOLVED]
     if not pieces:
         return None
@@ -87,7 +87,7 @@ def merged(k: State, goal: Goal) -> dict[str, Any] | None:
 
 
 def first_failure(k: State, top: Goal) -> str:
-    """How the first of the notes that could not be judged failed."""
+    """Return the failure of the first note that could not be judged."""
     failures = (leaf.failure for each in filters(k, top) for leaf in leaves(k, each) if leaf.failure is not None)
     return next((f"{failure.kind}: {failure.message}" for failure in failures), "not one was tried")
 
@@ -96,7 +96,7 @@ def first_failure(k: State, top: Goal) -> str:
 
 
 def fresh_summaries(k: State) -> Iterator[Item]:
-    """An item for every summary that has none yet."""
+    """Yield an item for every summary that has none yet."""
     made = sum(1 for _ in k.items_of("summary"))
     done = [goal for goal in k.goals_of("summarise") if goal.status == Status.RESOLVED]
     for goal in done[made:]:
@@ -105,7 +105,7 @@ def fresh_summaries(k: State) -> Iterator[Item]:
 
 
 def clustered(k: State, groups: Iterable[DocumentGroup], left_out: Iterable[Document]) -> Iterator[Item]:
-    """The items of one more round of clustering."""
+    """Yield the items of another round of clustering."""
     round_ = rounds(k) + 1
     for each in left_out:
         yield Item("left out", f"{each.name} fits no prompt, nor do its claims", sources=(each.id,))
@@ -115,26 +115,26 @@ def clustered(k: State, groups: Iterable[DocumentGroup], left_out: Iterable[Docu
 
 
 def unasked(k: State) -> list[Item]:
-    """Clusters that no goal has been made for."""
+    """Return the clusters without a goal."""
     asked = {goal.value for goal in k.goals_of("summarise")}
     return [item for item in k.items_of("cluster") if item.id not in asked]
 
 
 def rounds(k: State) -> int:
-    """How many rounds of clustering there were."""
+    """Return the number of rounds of clustering."""
     return max((item.value["round"] for item in k.items_of("cluster")), default=0)
 
 
 def level(k: State, top: Goal) -> int:
-    """How strictly sizes are counted: once more for the synthesis, and for each round, that was found too large."""
+    """Return how strictly sizes are counted: one level more for each synthesis, and each round, that was too large."""
     abandoned = (goal for goal in k.goals_of("summarise") if goal.status == Status.ABANDONED)
     return top.too_large + len({k.items[goal.value].value["round"] for goal in abandoned})
 
 
 def frontier(k: State) -> Iterator[Item]:
-    """Relevant findings and summaries that no summary stands for: what a synthesis has to read now.
+    """Return the relevant findings and summaries that no summary stands for: the documents of a synthesis now.
 
-    Those whose summary failed for good are gone; those whose prompt was found too large are back.
+    Documents whose summary failed for good are gone; those whose prompt was found too large are back.
     """
     gone: set[int] = set()
     for goal in k.goals_of("summarise"):
@@ -146,7 +146,7 @@ def frontier(k: State) -> Iterator[Item]:
 
 
 def beneath(k: State, ids: Iterable[int]) -> list[int]:
-    """What these items were made from, before any summary: findings, or notes where nothing was asked; in order."""
+    """Return the original sources of these items: findings, or notes if nothing was asked; in order."""
     found: set[int] = set()
     ahead = list(ids)
     while ahead:
@@ -162,7 +162,7 @@ def beneath(k: State, ids: Iterable[int]) -> list[int]:
 
 
 def document(k: State, item: Item, notes: Sequence[NoteText]) -> Document:
-    """An item as a prompt may show it: a note whole, a finding by the text that it is about, a summary by its own."""
+    """Return an item as a document: a whole note, the text that a finding is about, or a summary's text."""
     if item.kind == "note":
         return Document(item.id, notes[item.id - 1].name, item.value)
     if item.kind == "summary":
@@ -177,25 +177,25 @@ def document(k: State, item: Item, notes: Sequence[NoteText]) -> Document:
 
 
 def sources(k: State, ids: Iterable[int]) -> tuple[Item, ...]:
-    """The notes that these items, of any kind, were made from."""
+    """Return the notes that these items, of any kind, were made from."""
     findings = beneath(k, ids)
     notes = {k.items[i].value["place"] + 1 if k.items[i].kind == "finding" else i for i in findings}
     return tuple(k.items[i] for i in sorted(notes))
 
 
 class NoteSources(msgspec.Struct, frozen=True):
-    """Which notes an answer was made from, by their places; and which it should have been made from too."""
+    """Positions of the notes that an answer was made from, and of those that are missing."""
 
     used: list[int]
     relevant: list[int]
     unread: list[int]
-    """Could not be judged, in whole or in part."""
+    """Notes that could not be judged, in whole or in part."""
     left_out: list[int]
-    """Relevant, and not beneath the answer, in whole or in part."""
+    """Relevant notes that are not sources of the answer, in whole or in part."""
 
 
 def seen(k: State, top: Goal, ids: Iterable[int]) -> NoteSources:
-    """What an answer made of these items rests on."""
+    """Return the sources of an answer made of these items."""
     ids = list(ids)
     below = set(beneath(k, ids))
     found = {item.id: item.value["place"] for item in relevant(k)}
@@ -208,7 +208,7 @@ def seen(k: State, top: Goal, ids: Iterable[int]) -> NoteSources:
 
 
 def _unread(k: State, top: Goal) -> set[int]:
-    """The places of the notes that could not be judged, in whole or in part."""
+    """Positions of the notes that could not be judged, in whole or in part."""
     failed = {Status.FAILED, Status.ABANDONED}
     return {
         leaf.value["place"] for each in filters(k, top) for leaf in leaves(k, each) if leaf.status in failed

@@ -1,6 +1,6 @@
-"""What every call of one ``notes`` job has in common: the question, its parts, and how much may be said of it.
+"""Common part of all calls of one ``notes`` job: the question, its sub-questions, and the lengths of replies.
 
-A ``NotesBrief`` renders the job's prompts and says what fits them. It reads K for sizes alone.
+A ``NotesBrief`` renders the job's prompts and computes what fits them. It reads K for sizes only.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from cortex.values.prompt import Part, Prompt
 _SUMMARY_WORDS_MIN: Final = 10
 _FILTER_TOKENS_SPARE: Final = 200  # for the reason and the frame of the JSON
 _FRAME_PARTS: Final = 3  # task, question and form
-_NUMBER: Final = 1 << 40  # the number of an item or a character, as long as one can be written
+_NUMBER: Final = 1 << 40  # an item or character number of maximum length
 
 
 class NotesBrief(msgspec.Struct, frozen=True):
-    """The question as every call gets it. ``claims_max`` a note; words at most, of a summary and of the answer."""
+    """Question and limits of all calls. ``claims_max`` per note; maximum words of a summary and of the answer."""
 
     question: str
     sub_questions: tuple[str, ...]
@@ -36,40 +36,41 @@ class NotesBrief(msgspec.Struct, frozen=True):
 
     @property
     def filter_tokens(self) -> int:
-        """Most tokens that a filter's reply may have; so with the next two."""
+        """``max_tokens`` of a filter call."""
         return self.claims_max * notes_prompts.CLAIM_WORDS_MAX * notes_prompts.TOKENS_PER_WORD + _FILTER_TOKENS_SPARE
 
     @property
     def summary_tokens(self) -> int:
-        """Of a summary."""
+        """``max_tokens`` of a summary call."""
         return self.summary_words_max * notes_prompts.TOKENS_PER_WORD
 
     @property
     def answer_tokens(self) -> int:
-        """Of the answer."""
+        """``max_tokens`` of the synthesis."""
         return self.answer_words_max * notes_prompts.TOKENS_PER_WORD
 
     def judge(self, shown: Sequence[Part]) -> Prompt:
-        """The filter's prompt."""
+        """Return the prompt of a filter call."""
         return notes_prompts.judge(self.question, self.sub_questions, self.claims_max, shown)
 
     def summarise(self, words_max: int, shown: Sequence[Part]) -> Prompt:
-        """The prompt of a cluster's summary."""
+        """Return the prompt of a cluster's summary."""
         return notes_prompts.summarise(self.question, self.sub_questions, words_max, shown)
 
     def synthesise(self, framing: str, material: Sequence[Part]) -> Prompt:
-        """The prompt of the answer, as large as it comes."""
+        """Return the prompt of the synthesis, whatever its size."""
         return notes_prompts.synthesise(framing, self.question, self.sub_questions, self.answer_words_max, material)
 
     # -- what fits them ------------------------------------------------------------------------------------------
 
     def fits_filter(self, k: State, name: str, text: str, level: int) -> bool:
-        """Whether a filter can read this note whole."""
+        """Return True if a filter call can read this note whole."""
         frame, shown = self.judge([]), [notes_prompts.document(name, text)]
         return any(s.of(shown) <= s.room(frame, self.filter_tokens) for s in notes_documents.scales(k, level))
 
     def cuts(self, k: State, name: str, text: str, level: int) -> list[int]:
-        """Where a text's pieces end, each small enough for every kind of call; nowhere, where that cannot be."""
+        """Return the ends of a text's pieces, each small enough for every kind of call; empty if that is not possible.
+        """
         scale = notes_documents.scale(k, level)
         room = min(scale.room(self.judge([]), self.filter_tokens), self._room(k, scale))
         room -= scale.of([notes_prompts.document(notes_prompts.title(name, _NUMBER, 2 * _NUMBER, 0), "")])
@@ -77,9 +78,9 @@ class NotesBrief(msgspec.Struct, frozen=True):
         return list(accumulate(map(len, pieces))) if len(pieces) > 1 else []
 
     def synthesis(self, k: State, shown: Sequence[Document], behind: Sequence[Document], level: int) -> Prompt | None:
-        """The prompt that answers the question from all of these documents; None where it does not fit.
+        """Return the prompt that answers the question from all of these documents; None if it does not fit.
 
-        ``behind``: the findings that summaries among them stand for, whose claims are shown as far as there is room.
+        ``behind``: the findings that summaries among them stand for; their claims are shown as far as there is room.
         """
         framing, material = framed(shown, self.question, behind)
         frame = self.synthesise(framing, [])
@@ -91,7 +92,8 @@ class NotesBrief(msgspec.Struct, frozen=True):
         return None
 
     def clusters(self, k: State, shown: Sequence[Document], level: int) -> tuple[list[DocumentGroup], list[Document]]:
-        """One more round: groups to be summarised, and what fits in none. Neither, where nothing can be made smaller.
+        """Return the groups of another round to summarise, and the documents that fit in none; both empty if nothing
+        can shrink.
 
         A document that is alone and no larger than its summary may be is in neither: it waits for the next round.
         """
@@ -109,7 +111,7 @@ class NotesBrief(msgspec.Struct, frozen=True):
         return [group for group in groups if group.larger_than(summary_bytes)], left_out
 
     def _room(self, k: State, scale: PromptScale) -> int:
-        """What a summary's and a synthesis' prompt both have room for besides their frames."""
+        """Room that the prompts of a summary and of a synthesis both have besides their frames."""
         summary = self.summarise(self.summary_words_max, [])
         synthesis = self.synthesise(notes_prompts.LONGEST, [])
         return min(scale.room(summary, self.summary_tokens), scale.room(synthesis, self.answer_tokens))

@@ -1,8 +1,8 @@
-"""What a synthesis of ``notes`` may read, how large it is, and how it is divided: all of it symbolic, no model asked.
+"""Documents of a ``notes`` synthesis: their sizes, and their division and grouping, all by code without a model.
 
 Sizes are counted on one of three scales, the next stricter one after a prompt was found too large: by the calibrated
 estimate, by bytes (never below the truth), and by bytes within half of M (for a provider whose window is smaller than
-was thought).
+assumed).
 """
 
 from __future__ import annotations
@@ -21,26 +21,33 @@ from policies.decisions.selection import Piece, Shorten, cluster, pack, split
 from policies.estimates.tokens import body_tokens_bound
 
 ESTIMATED: Final = 0
+"""Level 0: sizes by the calibrated estimate."""
 BY_BYTES: Final = 1
+"""Level 1: sizes by bytes."""
 BY_BYTES_IN_HALF: Final = 2
+"""Level 2: sizes by bytes, within half of M."""
 LEVEL_MAX: Final = BY_BYTES_IN_HALF
 
 SEPARATOR: Final = "\n\n"
 SLACK: Final = 8
-"""What is packed by the estimate leaves an eighth of the room free: the estimate moves while calls are under way, in
-steps of an eighth of an octave."""
+"""One part in this number of the room stays free when packing by the estimate: the estimate changes while calls are in
+flight, in steps of an eighth of an octave."""
 SHARED_WORDS_MAX: Final = 5
+"""Shared words that are named."""
 
 ANNOTATED: Final = 0
+"""Form of a document: text with an annotation."""
 BARE: Final = 1
+"""Form of a document: text only."""
 CLAIMS_ONLY: Final = 2
+"""Form of a document: its claims only (lossy)."""
 
 
 class Document(msgspec.Struct, frozen=True):
-    """One thing that a prompt may show: a note, a piece of a note, or a summary."""
+    """Content of a prompt: a note, a piece of a note, or a summary."""
 
     id: int
-    """The item it stands for: a note, a finding or a summary."""
+    """Item it stands for: a note, a finding or a summary."""
     name: str
     text: str
     why: str = ""
@@ -49,7 +56,7 @@ class Document(msgspec.Struct, frozen=True):
     summary: bool = False
 
     def parts(self, form: int = ANNOTATED) -> list[Part]:
-        """How it is shown: with an annotation, bare, or by its claims alone (lossy)."""
+        """Return the document in this form."""
         if self.summary:
             return [notes_prompts.summary(self.name, self.text)]
         if form == CLAIMS_ONLY:
@@ -60,29 +67,29 @@ class Document(msgspec.Struct, frozen=True):
         return shown
 
     def forms(self, wanted: int, most: int) -> list[tuple[int, int]]:
-        """The forms in which it can be shown, the fullest first, each with the size up to which it may be."""
+        """Return its possible forms, fullest first, each with its maximum size."""
         own = [] if self.summary else [(ANNOTATED, wanted)]
         return [*own, (BARE, most), *([(CLAIMS_ONLY, most)] if self.claims else [])]
 
     def words(self) -> frozenset[str]:
-        """The telling words of what it says."""
+        """Return the characteristic words of its content."""
         return telling(" ".join((self.name, *self.claims)) if self.claims else self.text)
 
 
 class PromptScale(msgspec.Struct, frozen=True):
-    """How sizes are counted, and how much room a prompt leaves within M."""
+    """Method of counting sizes, and of computing the room of a prompt within M."""
 
     size: Callable[[str], int]
     room: Callable[[Prompt, int], int]
-    """Of a prompt without its documents, and the tokens that its reply may have."""
+    """Room of a prompt without its documents, given the ``max_tokens`` of its reply."""
 
     def of(self, parts: Iterable[Part]) -> int:
-        """Size of parts, with what separates each from the next."""
+        """Return the size of parts, with a separator after each."""
         return sum(self.size(part.render()) + self.size(SEPARATOR) for part in parts)
 
 
 def scale(k: State, level: int) -> PromptScale:
-    """The scale of one level of strictness."""
+    """Return the scale of one level of strictness."""
     if level == ESTIMATED:
         nothing = k.tokens("")
         return PromptScale(
@@ -99,7 +106,7 @@ def scale(k: State, level: int) -> PromptScale:
 
 
 def scales(k: State, level: int) -> list[PromptScale]:
-    """On any of these a prompt may be found to fit: what fits by its bytes needs no estimate."""
+    """Return the scales on any of which a prompt may fit: a prompt that fits by its bytes needs no estimate."""
     return [scale(k, BY_BYTES), scale(k, ESTIMATED)] if level == ESTIMATED else [scale(k, level)]
 
 
@@ -107,9 +114,10 @@ def scales(k: State, level: int) -> list[PromptScale]:
 
 
 def packed(scale: PromptScale, room: int, parts_max: int, parts: Sequence[Part]) -> list[Part] | None:
-    """These parts within both bounds: documents all, annotations and connections by priority as far as there is room.
+    """Return these parts within both bounds: all documents; annotations and connections by priority as far as there is
+    room.
 
-    None where the documents alone are too much.
+    Returns None if the documents alone are too large.
     """
     rules: list[Shorten] = ["keep" if part.role == Role.DOCUMENT else "drop" for part in parts]
     pieces = [Piece(scale.of([part]), part.priority, shorten=rule) for part, rule in zip(parts, rules, strict=True)]
@@ -120,7 +128,7 @@ def packed(scale: PromptScale, room: int, parts_max: int, parts: Sequence[Part])
 
 
 def divided(text: str, room: int, size: Callable[[str], int]) -> list[str]:
-    """The text in as few pieces as fit, nothing lost; in one where no piece could be small enough."""
+    """Divide the text into as few pieces as fit, nothing lost; a single piece if none can be small enough."""
     whole = len(text.encode(errors="surrogatepass"))
     limit = min(whole, whole * room // max(1, size(text)))
     while limit >= 4:
@@ -132,25 +140,25 @@ def divided(text: str, room: int, size: Callable[[str], int]) -> list[str]:
 
 
 class DocumentGroup(msgspec.Struct, frozen=True):
-    """Documents that are summarised together, the form in which each is shown, and the words that they share."""
+    """Documents that are summarised together, the form of each, and the words that they share."""
 
     documents: list[Document]
     forms: list[int]
     shared: list[str]
     summary_bytes: int
-    """How large the summary may be."""
+    """Maximum size of the summary in bytes."""
 
     def larger_than(self, size: int) -> bool:
-        """Whether a summary of this size makes it smaller."""
+        """Return True if a summary of this size makes the group smaller."""
         return len(self.documents) > 1 or notes_prompts.size_bytes(self.documents[0].text) > size
 
 
 def clusters(
     documents: Sequence[Document], scale: PromptScale, room: int, items_max: int, question: str, summary_bytes: int
 ) -> tuple[list[DocumentGroup], list[Document]]:  # fmt: skip
-    """The documents in groups of like ones, each within ``room`` and ``items_max``; and those that fit in no form.
+    """Group similar documents, each group within ``room`` and ``items_max``; also return those that fit in no form.
 
-    One that is no larger than a summary may be takes at most half of the room, as a summary does.
+    A document that is no larger than a summary may be takes at most half of the room, as a summary does.
     """
     forms: dict[int, int] = {}
     sizes: dict[int, int] = {}
@@ -191,23 +199,26 @@ _PLAIN: Final = frozenset(
 
 
 def telling(text: str) -> frozenset[str]:
-    """The words of a text that say what it is about: four letters or more, in small letters, a plural's ``s`` off."""
+    """Return the characteristic words of a text: four letters or more, in lower case, without a plural ``s``."""
     found = set(_WORD.findall(text.casefold())) - _PLAIN
     return frozenset(word if word.endswith(("ss", "us", "is")) else word.removesuffix("s") for word in found)
 
 
 def ranks(words: Sequence[frozenset[str]]) -> dict[str, int]:
-    """The words that tell like from unlike, the most common first: what more than half have does so as little as what
-    a single one has."""
+    """Return the words that distinguish documents, the most common first.
+
+    Words in more than half of the documents distinguish as little as words in only one.
+    """
     counted = Counter(word for each in words for word in each)
     common = [word for word, n in counted.items() if 2 <= n <= max(2, len(words) // 2)]
     return {word: place for place, word in enumerate(sorted(common, key=lambda word: (-counted[word], word)))}
 
 
 def alike(words: Sequence[frozenset[str]]) -> list[int]:
-    """An order in which those that share words are neighbours: indices, deterministic, in about n log n steps.
+    """Return an order of indices in which texts with shared words are neighbours; deterministic, in about n log n
+    steps.
 
-    Each is placed by the ranks of its words, the most common first, like the branches of a frequent-pattern tree.
+    Each text is placed by the ranks of its words, most common first, like the branches of a frequent-pattern tree.
     """
     rank = ranks(words)
     keys = [sorted(rank[word] for word in each if word in rank) for each in words]
@@ -215,16 +226,16 @@ def alike(words: Sequence[frozenset[str]]) -> list[int]:
 
 
 def shared_words(words: Sequence[frozenset[str]]) -> list[str]:
-    """The words that more than half of these share, at least two of them; the commonest first."""
+    """Return the words that more than half of these texts share, at least two of them; most common first."""
     counted = Counter(word for each in words for word in each)
     found = [word for word, n in counted.items() if n >= 2 and 2 * n > len(words)]
     return sorted(found, key=lambda word: (-counted[word], word))[:SHARED_WORDS_MAX]
 
 
 def companies(documents: Sequence[Document], question: str) -> list[tuple[list[Document], list[str]]]:
-    """Documents in companies, with the words that every member has and that are not the question's own.
+    """Return groups of documents, with the words that every member has and that are not in the question.
 
-    A document that shares nothing with its neighbours is a company of one, without words.
+    A document that shares nothing with its neighbours is a group of one, without words.
     """
     words = [each.words() - telling(question) for each in documents]
     rank = ranks(words)

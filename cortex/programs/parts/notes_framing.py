@@ -1,7 +1,7 @@
-"""How the documents of a synthesis are framed: by which constructor, in which order, with which connections.
+"""Framing of the documents of a synthesis: constructor, order and connections.
 
-"Here are six documents" is worth less to a bounded reader than "these two answer yes, that one no". The choice is made
-by code from what K holds; the constructor's name tells afterwards which it was.
+"Here are six documents" is worth less to a bounded reader than "these two answer yes, that one no". Code makes the
+choice from the content of K; the constructor's name records it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cortex.values.prompt import Part
 
 
 def framed(documents: Sequence[Document], question: str, behind: Iterable[Document]) -> tuple[str, list[Part]]:
-    """The constructor for these documents, and its material. ``behind``: findings that summaries stand for."""
+    """Return the constructor for these documents, and its material. ``behind``: findings that summaries stand for."""
     if any(each.summary for each in documents):
         claims = [notes_prompts.annotation(each.name, "", each.claims) for each in behind]
         return notes_prompts.SUMMARIES, [*_shown(documents), *claims]

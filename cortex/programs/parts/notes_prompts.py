@@ -1,8 +1,8 @@
-"""What the calls of ``notes`` read and what their replies must look like: constructors of prompts, and strict parsers.
+"""Prompts of ``notes`` and strict parsers of their replies.
 
-Every constructor names itself, so that two framings of the same items are told apart in the journal. The prompts are
-plain instructions with one strict, short form at their end; a reply of any other form is ``Malformed`` and is asked for
-again, never repaired.
+Every constructor of a prompt names itself, so that the journal distinguishes two framings of the same items. The
+prompts are plain instructions with one strict, short form at their end; a reply of any other form is ``Malformed`` and
+is asked for again, never repaired.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ OPPOSED: Final = "synthesis of opposed documents"
 SUMMARIES: Final = "synthesis of summaries"
 
 CLAIM_WORDS_MAX: Final = 40
+"""Words of a claim."""
 CLAIM_CHARS_MAX: Final = 600
-"""A claim or a reason longer than this is no claim: some 40 long words, twice over."""
+"""Characters of a claim or a reason: a longer one is refused. Twice the length of 40 long words."""
 SUB_QUESTION_CHARS_MAX: Final = 300
+"""Characters of a sub-question."""
 NAME_CHARS_MAX: Final = 120
-"""So much of a note's name is shown; the answer gives it whole."""
+"""Characters of a note's name in a prompt; the answer names the note in full."""
 NAMES_BYTES_MAX: Final = 2_000
-"""What a planning call sees of all names: enough to tell what kind of notes they are."""
+"""Bytes of all names in a planning call: enough to tell what kind of notes they are."""
 BYTES_PER_WORD: Final = 16
-"""A reply may have so many bytes for each word that it is allowed: English has 6, text full of links some 12."""
+"""Bytes of a reply for each allowed word: English has 6, text full of links some 12."""
 TOKENS_PER_WORD: Final = 3
-"""Room for a reply of so many words: English has about 1.3 tokens a word, links and other languages more."""
+"""Tokens of a reply for each allowed word: English has about 1.3, links and other languages more."""
 
 Says = Literal["yes", "no", "neither"]
 
@@ -48,21 +50,21 @@ _FRAMINGS: Final = {
     SUMMARIES: " The notes are too long to be read at once: you are given summaries of them, and some of their claims.",
 }
 LONGEST: Final = max(_FRAMINGS, key=lambda framing: len(_FRAMINGS[framing]))
-"""The framing whose instruction takes most room."""
+"""Framing with the longest instruction."""
 
 
 class Judgement(msgspec.Struct, forbid_unknown_fields=True):
-    """What a filter call says of one note, or of one piece of it."""
+    """Judgement of a filter call about one note, or one piece of it."""
 
     relevant: bool
     why: str
     claims: list[str]
     says: Says = "neither"
-    """What it answers, where the question can be answered by yes or no."""
+    """Answer of the note, if the question can be answered by yes or no."""
 
 
 def size_bytes(text: str) -> int:
-    """The most tokens that a text can be within a request: its bytes as they stand there, in JSON."""
+    """Return the most tokens that a text can be within a request: its bytes in JSON."""
     return tokens_bound(msgspec.json.encode(text), framing=0) - 2
 
 
@@ -70,17 +72,17 @@ def size_bytes(text: str) -> int:
 
 
 def shown(name: str) -> str:
-    """A name as it may stand in a tag of a prompt."""
+    """Return a name as it may appear in a tag of a prompt."""
     return re.sub(r"[\s<>\"]+", " ", name).strip()[:NAME_CHARS_MAX]
 
 
 def title(name: str, start: int, end: int, whole: int) -> str:
-    """A note's name, with the place of the piece where only a piece of its ``whole`` characters is meant."""
+    """Return a note's name, with the position of the piece if only a piece of its ``whole`` characters is meant."""
     return name if end - start == whole else f"{name} [{start}-{end}]"
 
 
 def _tagged(tag: str, name: str, text: str) -> str:
-    """Text between tags that do not occur in it: what a note contains cannot end the note."""
+    """Text between tags that do not occur in it: a note's content cannot end the note."""
     number, own = 1, tag
     while f"</{own}>" in text:
         number += 1
@@ -90,28 +92,28 @@ def _tagged(tag: str, name: str, text: str) -> str:
 
 
 def document(name: str, text: str) -> Part:
-    """A note, or a piece of one, word for word."""
+    """Return a note, or a piece of one, verbatim."""
     return Part(Role.DOCUMENT, _tagged("note", name, text))
 
 
 def extract(name: str, claims: Iterable[str]) -> Part:
-    """The claims drawn out of a note, in place of a text that does not fit."""
+    """Return the claims of a note, in place of a text that does not fit."""
     return Part(Role.DOCUMENT, _tagged("claims", name, "\n".join(f"- {claim}" for claim in claims)))
 
 
 def summary(name: str, text: str) -> Part:
-    """A summary that an earlier call made."""
+    """Return a summary by an earlier call."""
     return Part(Role.DOCUMENT, _tagged("summary", name, text))
 
 
 def annotation(name: str, why: str, claims: Iterable[str] = ()) -> Part:
-    """Why a note matters and what it claims. It may be dropped before anything else."""
+    """Return why a note matters and what it claims. It may be dropped before anything else."""
     lines = [why, *(f"- {claim}" for claim in claims)]
     return Part(Role.ANNOTATION, _tagged("about", name, "\n".join(line for line in lines if line)), 1, Rule.DROP)
 
 
 def connection(text: str) -> Part:
-    """What was found between notes."""
+    """Return a relation between notes, found by code."""
     return Part(Role.CONNECTION, f"<connection>\n{text}\n</connection>", 2, Rule.DROP)
 
 
@@ -129,7 +131,8 @@ def _aspects(sub_questions: Sequence[str]) -> str:
 
 
 def plan(question: str, names: Sequence[str], lines_max: int) -> Prompt:
-    """Into which sub-questions does the question fall, for notes of these names? Only the first names are shown."""
+    """Return the prompt for the sub-questions of the question, given the names of the notes (only the first are shown).
+    """
     task = f"Task: Break a question into at most {lines_max} sub-questions that can be looked up in notes."
     titles = Part(Role.DOCUMENT, _tagged("names", "", cut("\n".join(map(shown, names)), NAMES_BYTES_MAX)), 0, Rule.DROP)
     form = (
@@ -146,13 +149,17 @@ _POLAR = re.compile(
 
 
 def polar(question: str) -> bool:
-    """Whether the question can be answered by yes or no, as far as its English words tell. One that may be is asked as
-    an open one where this says no: then notes are never told apart by the side they take."""
+    """Return True if the question can be answered by yes or no, judged by its English words.
+
+    A polar question that is not recognised is asked as an open one: then notes are not distinguished by the side they
+    take.
+    """
     return _POLAR.fullmatch(re.split(r"(?<=[.!:])\s+", question.strip())[-1]) is not None
 
 
 def judge(question: str, sub_questions: Sequence[str], claims_max: int, documents: Sequence[Part]) -> Prompt:
-    """Is this note relevant, why, and what does it claim? Of a question that allows it: which side does it take?"""
+    """Return the prompt for the relevance, the reason and the claims of a note; for a polar question also its answer.
+    """
     task = "Task: Judge whether a note helps to answer a question, and draw out what the note says about it."
     says = '"says": "yes" or "no" or "neither", ' if polar(question) else ""
     form = (
@@ -166,7 +173,7 @@ def judge(question: str, sub_questions: Sequence[str], claims_max: int, document
 
 
 def summarise(question: str, sub_questions: Sequence[str], words_max: int, documents: Sequence[Part]) -> Prompt:
-    """What do these documents say to the question, in few words?"""
+    """Return the prompt for a short summary of what these documents say to the question."""
     task = (
         f"Task: Summarise what the texts below say to a question, in at most {words_max} words."
         " Keep names, numbers and disagreements." + _aspects(sub_questions)
@@ -178,7 +185,7 @@ def summarise(question: str, sub_questions: Sequence[str], words_max: int, docum
 def synthesise(
     framing: str, question: str, sub_questions: Sequence[str], words_max: int, material: Sequence[Part]
 ) -> Prompt:  # fmt: skip
-    """The answer to the question, from documents under one of four framings."""
+    """Return the prompt for the answer to the question, from documents under one of four framings."""
     task = (
         f"Task: Answer a question from the texts below alone, in at most {words_max} words."
         + _aspects(sub_questions) + _FRAMINGS[framing]
@@ -193,7 +200,7 @@ _NUMBERED = re.compile(r"\d{1,2}[.)]\s+(\S.*)")
 
 
 def as_plan(reply: Reply, lines_max: int) -> list[str]:
-    """The sub-questions of a plan: numbered lines, one to ``lines_max`` of them. Else ``Malformed``."""
+    """Return the sub-questions of a plan: numbered lines, 1 to ``lines_max`` of them. Raises ``Malformed``."""
     lines = [line.strip() for line in _whole(reply).splitlines() if line.strip()]
     if len(lines) > lines_max:
         raise Malformed(f"a plan of {len(lines)} lines; at most {lines_max}")
@@ -207,7 +214,9 @@ def as_plan(reply: Reply, lines_max: int) -> list[str]:
 
 
 def as_judgement(reply: Reply, claims_max: int) -> Judgement:
-    """The judgement in a filter's reply: JSON of exactly the asked form, within its bounds. Else ``Malformed``."""
+    """Return the judgement in a filter's reply: JSON of exactly the requested form, within its limits. Raises
+    ``Malformed``.
+    """
     _whole(reply)
     judged = as_json(reply, Judgement)
     said = [judged.why, *judged.claims]
@@ -221,7 +230,10 @@ def as_judgement(reply: Reply, claims_max: int) -> Judgement:
 
 
 def as_summary(reply: Reply, bytes_max: int) -> str:
-    """A summary of at most so many bytes; else ``Malformed``. One that ran into ``max_tokens`` is as lossy as any."""
+    """Return a summary of at most ``bytes_max`` bytes. Raises ``Malformed``.
+
+    A summary that was cut at ``max_tokens`` is accepted: it is as lossy as any.
+    """
     text = _said(reply, bytes_max)
     if (size := size_bytes(text)) > bytes_max:
         raise Malformed(f"a summary of {size} bytes; at most {bytes_max}")
@@ -229,12 +241,14 @@ def as_summary(reply: Reply, bytes_max: int) -> str:
 
 
 def as_answer(reply: Reply, words_max: int) -> tuple[str, bool]:
-    """The answer's text, and whether the model ended it by itself. ``Malformed`` where it is empty or far too long."""
+    """Return the answer's text, and whether the model ended it by itself. Raises ``Malformed`` if it is empty or far
+    too long.
+    """
     return _said(reply, words_max * 2 * BYTES_PER_WORD), finished(reply)
 
 
 def _said(reply: Reply, chars_max: int) -> str:
-    """Text that may have been cut at ``max_tokens``; a refusal is no text."""
+    """Text that may have been cut at ``max_tokens``. Raises ``Malformed`` for a refusal."""
     if not finished(reply) and reply.stop_reason != "max_tokens":
         raise Malformed(f"the reply stopped at {reply.stop_reason}")
     return as_line(reply, chars_max)

@@ -1,6 +1,6 @@
-"""What the writing model of ``rlm`` is shown: the question, what is in K by name, type and size, and what was printed.
+"""Prompts of the writing model of ``rlm``: the question, names, types and sizes in K, and printed output.
 
-No answer to a call stands here, unless a program printed it.
+Answers to calls do not appear in them, unless a program printed them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ Judge meaning with llm; count, filter, sort and join in code. What you print is 
 The dialect is a subset of Python. There are: functions, async functions, simple classes without bases, dataclasses, comprehensions, f-strings, match, try, and the modules re, json, math, collections, itertools, functools, datetime, random, asyncio. There are not: yield, del, class inheritance, input, open, files, network, environment, and the modules statistics, string, textwrap, concurrent.futures, numpy."""  # noqa: E501 - paragraphs of the prompt
 RECURSION = "\n- rlm(question, context) -> str: let a model answer a question about a context by programs of its own."
 ITEMS_MAX = 10
+"""Entries of a dict or list whose types are shown."""
 NAME_CHARS = 60
+"""Characters of a dict key that are shown."""
 GRAM = 8
-"""So many characters in a row are no chance."""
+"""Number of equal consecutive characters from which a match with an answer is no coincidence."""
 
 _FENCED = re.compile(r"```[\w+-]*[ \t]*\n(.*?)(?:\n```|\Z)", re.DOTALL)
 _QUOTED = re.compile(r"'[^']+'|\"[^\"]+\"")
@@ -36,7 +38,7 @@ _WORDS = re.compile(r"(\w+(?: \(line \d+\))?: (?:[\w.]*(?:Error|Exception): )?)(
 
 
 class ShownTurn(msgspec.Struct, frozen=True):
-    """A turn, as the model is told of it."""
+    """Earlier turn, as shown to the model."""
 
     code: str
     output: str
@@ -54,7 +56,7 @@ def writing(
     turns: int,
     recurses: bool,
 ) -> Prompt:
-    """The prompt for the next piece of program."""
+    """Return the prompt for the next piece of program."""
     system = SYSTEM.format(returns=returns, recursion=RECURSION if recurses else "")
     parts = [
         Part(Role.SYSTEM, system), Part(Role.GOAL, f"Question: {question}"),
@@ -68,7 +70,7 @@ def writing(
 
 
 def turned(number: int, told: ShownTurn) -> str:
-    """A turn that was: its code, what it printed, which names it left, what was wrong."""
+    """Return the text of an earlier turn: its code, its output, its names, its fault."""
     said = [f"```python\n{told.code}\n```"]
     if told.output:
         said.append(f"It printed:\n{told.output}")
@@ -87,7 +89,7 @@ def _named(name: DefinedName) -> str:
 
 
 def described(context: Any, preview: int) -> str:
-    """Name, type, size and a bounded preview of the context."""
+    """Return name, type, size and a bounded preview of the context."""
     if isinstance(context, str):
         lines = context.count("\n") + 1 if context else 0
         return _shown(f"context: str, {len(context):,} characters, {lines:,} lines", context, preview)
@@ -118,15 +120,16 @@ def _shown(said: str, text: str, preview: int) -> str:
 
 
 def code_of(reply: str) -> str:
-    """The program in a reply: what stands in its fences, one after the other; empty where there is none."""
+    """Return the program in a reply: the content of its code fences, joined; empty if there is none."""
     return "\n".join(each.strip("\n") for each in _FENCED.findall(reply)).strip()
 
 
 def unquoted(why: str, answers: Sequence[str], code: str) -> str:
-    """An error's words without what they quote of answers: of those the model sees what its program prints.
+    """Return an error text without quotations of answers: the model sees of answers only what its program prints.
 
-    What stands in quotes, in no code and in some answer, is such a quotation, and so is a whole answer where it stands
-    as a word; and so are the words as a whole where they are an answer, or have eight characters in a row with one.
+    A text in quotes that occurs in an answer and not in the code is such a quotation, and so is a whole answer that
+    occurs as a word. The whole error text is replaced if it is an answer, or shares eight consecutive characters with
+    one.
     """
     found = _WORDS.match(why)
     said = "\0".join(filter(None, answers))
@@ -144,7 +147,7 @@ def unquoted(why: str, answers: Sequence[str], code: str) -> str:
     last = words.rpartition(": ")[2]
     if (last and last in said) or any(gram in said and gram not in code for gram in grams):
         return head + "(its words quote an answer: print what you want to see)"
-    for one in sorted({each.strip() for each in answers}, key=lambda each: (-len(each), each)):  # the same in any run
+    for one in sorted({each.strip() for each in answers}, key=lambda each: (-len(each), each)):  # deterministic order
         if one and one in words and one not in code:
             words = re.sub(rf"(?<!\w){re.escape(one)}(?!\w)", "…", words)
     return head + words
