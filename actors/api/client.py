@@ -292,18 +292,18 @@ def submit(
     named: Any = _taken(model, "model")
     others = [_taken(each, "fallback") for each in others]
     cast_of = {role: _taken(each, f"role {role}") for role, each in (roles or {}).items()}
+    name = named if isinstance(named, str) else ""
     try:
         bounds = bounded(limits or Limits(), asked, time.time())
         called, shards = option_parsing.labels((labels or {}).items()), checked(shards, rows is not None)
         key_file = {"api_key_file": absolute(api_key_file)} if api_key_file else {}
-        served_by = option_parsing.provider(provider) | key_file
+        own = wish or ModelSpec(model=name, base_url=base_url, price=price, via=via, price_as=price_as)
+        own = option_parsing.at_provider(msgspec.structs.replace(own, **key_file), provider)
         fallbacks = tuple(option_parsing.fallback(each) if isinstance(each, str) else ModelSpec() for each in others)
         cast = {role: _played(role, each) for role, each in cast_of.items()}
     except ValueError as error:
         raise SetupError(str(error)) from None
-    name = named if isinstance(named, str) else ""
-    own = wish or ModelSpec(model=name, base_url=base_url, price=price, via=via, price_as=price_as)
-    own = msgspec.structs.replace(own, fallbacks=fallbacks or own.fallbacks, roles=cast or own.roles, **served_by)
+    own = msgspec.structs.replace(own, fallbacks=fallbacks or own.fallbacks, roles=cast or own.roles)
     players = {role: each for role, each in cast_of.items() if not isinstance(each, str)}
     trial = not state and any(map(scripted, (named, *others, *players.values())))
     folder = passing_folder() if trial else ""

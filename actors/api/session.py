@@ -31,10 +31,12 @@ from actors.ports.rows import Sink, Source
 from actors.ports.runtime import ChannelNotStarted, ClusterError, Peer, PeerGone, PeerUnavailable
 from actors.programs import loader
 from actors.providers.credentials.credential import Credential
+from actors.providers.registry import SIMULATED, row_of
 from actors.routing.key_rotation import rotation
 from actors.routing.model_factory import ConnectionSpec, with_prepared
 from actors.routing.routes import ResolvedRoute, SetupError, destination, remember
 from actors.runtime.inline import InlineRuntime
+from actors.simulator.frontends.account import encode
 from actors.simulator.settings import SimulatorSettings
 from cortex.scheduler.budgets import covering
 from cortex.state.program import params_of
@@ -163,7 +165,7 @@ class Session:
             limits = msgspec.structs.replace(limits, concurrency=found.concurrency_max)
         if found.route.batched:
             own = limits.concurrency != Limits().concurrency
-            limits = bounds(limits, simulated=found.arming.simulated is not None, own=own)
+            limits = bounds(limits, simulated=row_of(found.arming.provider).quick_batches, own=own)
         return JobTerms(
             job=self.job, program=where, params_json=params, fingerprint=loader.fingerprint(where, params),
             route=found.route, fallbacks=found.fallbacks, role_routes=found.role_routes, roles=found.roles,
@@ -208,7 +210,9 @@ class Session:
             return None
         if last_state(self.folder, self.job).outcome != "complete":
             return None
-        nowhere = ConnectionSpec(endpoint=before.route.endpoint, simulated=SimulatorSettings())
+        nowhere = ConnectionSpec(
+            endpoint=before.route.endpoint, provider=SIMULATED, settings=encode(SimulatorSettings())
+        )
         return ResolvedRoute(
             before.route, nowhere, fallbacks=before.fallbacks, role_routes=before.role_routes, roles=before.roles
         )

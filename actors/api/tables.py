@@ -29,6 +29,7 @@ from actors.journal.journal import StateFolder
 from actors.maintenance.retry_rows import RetriedRows as AskedAgain
 from actors.programs.loader import load, place_of
 from actors.programs.schemas import schema_text
+from actors.providers.registry import of_options
 from actors.routing.routes import SetupError
 from cortex.programs.shards import unsharded
 from cortex.programs.table import FORMS, ROW, Table
@@ -97,8 +98,8 @@ def batch(
     Raises ``SetupError`` or ``RowsError`` for what makes no sense, before anything is asked.
     """
     options.setdefault("progress", not scripted(model) and not callable(model))
-    local = model == "local"
-    how = schema_as or ("prompt" if local else "format")
+    named = model if isinstance(model, str) else ""
+    how = schema_as or of_options(named, str(options.get("provider", ""))).schema_as
     try:
         columns = Template(prompt).columns
         text = "" if schema is None else schema_text(schema)

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 import cortex
+from actors.providers.registry import LOCAL, SIMULATED
 from cortex import Ask, Change, Goal, Malformed, Part, Prompt, Reply, Resolve, Role, State, as_line
 
 PACKAGES_MAX = 40
@@ -84,11 +85,11 @@ def installed_packages() -> dict[str, str]:
 
 def chosen_model() -> tuple[str, str]:
     """Return the model to ask, and a notice about it."""
-    from actors.routing.local_model import LOCAL_NOTICE, installed
+    from actors.providers.local.model import LOCAL_NOTICE, installed
 
     if installed():
-        return "local", LOCAL_NOTICE
-    return "sim", (
+        return LOCAL, LOCAL_NOTICE
+    return SIMULATED, (
         "The extra `local` is not installed (pip install 'cortex-bounded-calls[local]'), so a simulated provider "
         "answers: a rehearsal of the path, without any judgement at all."
     )

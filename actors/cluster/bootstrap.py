@@ -22,7 +22,8 @@ import msgspec
 from actors.cluster.orphan_cleanup import MARK, below, marked
 from actors.common.process_owner import process_started
 from actors.ports.runtime import ClusterError
-from actors.providers.credentials.credential import Credential, CredentialError, scrub
+from actors.providers.credentials.credential import Credential
+from actors.providers.credentials.environment import keys_in, scrub
 
 PROBE_S = 3.0
 """How long an address may take to answer."""
@@ -146,11 +147,7 @@ def environment(environ: Mapping[str, str], extra: Mapping[str, str]) -> Iterato
     """
     before = dict(os.environ)
     try:
-        credential = Credential.from_environ(environ)
-    except CredentialError:
-        credential = None
-    try:
-        scrub(os.environ, credential)
+        scrub(os.environ, *keys_in(environ))
         os.environ.update(extra)
         yield
     finally:

@@ -12,16 +12,16 @@ from typing import Protocol
 
 import msgspec
 
-from actors.cluster.node_inventory import BEDROCK, PACKAGES, VERTEX, NodeReport
+from actors.cluster.node_inventory import NodeReport, agreeing, packages
 from actors.journal.stores import store_of
 from actors.ports.runtime import ClusterError
+from actors.providers.registry import PROVIDERS
 from cortex import __version__
 from policies.decisions.releases import InstalledRelease, differences
 
 NODES_S = 20.0
 """How long nodes that nobody asked before may take: each starts a Python process for it."""
 _SHOWN = 2
-_PROVIDERS = {"bedrock": BEDROCK, "vertex": VERTEX}
 
 
 class NoteReader(Protocol):
@@ -36,7 +36,8 @@ class NoteReader(Protocol):
 
 def needs_of(providers: Collection[str], *places: str) -> tuple[str, ...]:
     """Distributions that nodes must have for jobs of these providers, whose journal and limits are at these places."""
-    asked = [_PROVIDERS[each] for each in sorted(providers) if each in _PROVIDERS]
+    rows = [PROVIDERS[each] for each in sorted(providers) if each in PROVIDERS]
+    asked = dict.fromkeys(name for row in rows for name in row.on_nodes)
     stores = dict.fromkeys(store_of(place).distribution for place in places)
     return (*asked, *filter(None, stores))
 
@@ -53,7 +54,7 @@ def versions(names: Collection[str]) -> dict[str, str]:
 def installed_here() -> InstalledRelease:
     """What this machine has."""
     ray, python = metadata.version("ray"), platform.python_version()
-    return InstalledRelease(ray=ray, python=python, cortex=__version__, packages=versions(PACKAGES))
+    return InstalledRelease(ray=ray, python=python, cortex=__version__, packages=versions(packages()))
 
 
 def installed_there(told: NodeReport) -> InstalledRelease:
@@ -67,7 +68,7 @@ def said_mismatch(said: str) -> str:
     if "Version mismatch" not in said or (len(rays), len(pythons)) != (2, 2):
         return ""
     there, here = (InstalledRelease(ray=ray, python=python) for ray, python in zip(rays, pythons, strict=True))
-    return "; ".join(differences(here, there)) or f"Python {there.python}, here {here.python}"
+    return "; ".join(differences(here, there, ())) or f"Python {there.python}, here {here.python}"
 
 
 def see_fitting(
@@ -108,5 +109,5 @@ def _opened(value: bytes) -> NodeReport:
 
 
 def _wrong(here: InstalledRelease, needs: Sequence[str], told: NodeReport) -> str:
-    found = differences(here, installed_there(told), needs)
+    found = differences(here, installed_there(told), agreeing(), needs)
     return "; ".join(found or ((f"no cortex ({told.trouble})",) if told.trouble else ()))

@@ -10,11 +10,20 @@ import msgspec
 
 from actors.cluster.bootstrap import code_paths, first_line
 from actors.journal.stores import STORES
-from policies.decisions.releases import FITTING
+from actors.providers.registry import PROVIDERS
 
-BEDROCK, VERTEX = "boto3", "google-auth"
-PACKAGES = (*FITTING, BEDROCK, VERTEX, *(store.distribution for store in STORES if store.distribution))
-"""Distributions that a node is asked for: those that must fit, and what some jobs need where their actors live."""
+
+def agreeing() -> tuple[str, ...]:
+    """Distributions whose versions must agree on the driver and on every node: they take part in messages between
+    processes, or in replies."""
+    return (*dict.fromkeys(name for row in PROVIDERS.values() for name in row.agreeing), "msgspec")
+
+
+def packages() -> tuple[str, ...]:
+    """Distributions that a node is asked for: those that must agree, and those that some jobs need where their actors
+    live."""
+    of_providers = dict.fromkeys(name for row in PROVIDERS.values() for name in row.on_nodes)
+    return (*agreeing(), *of_providers, *(store.distribution for store in STORES if store.distribution))
 
 
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +57,7 @@ def taken(
     """Ask each node that lives but the known ones, all at once; one that does not answer in time is in trouble."""
     living = [(row["NodeID"], row.get("NodeManagerAddress", "")) for row in ray.nodes() if row["Alive"]]
     living = [each for each in living if each[0] not in known]
-    ask = ray.remote(_asker(PACKAGES))
+    ask = ray.remote(_asker(packages()))
     asked = []
     for node, address in living:
         there = ask.options(num_cpus=0, max_retries=0, scheduling_strategy=affinity(node, soft=False))

@@ -14,6 +14,7 @@ from actors.common.findings import ok as ok
 from actors.common.findings import warning as warning
 from actors.common.findings import wrong as wrong
 from actors.providers.credentials.credential import Credential
+from actors.providers.registry import of_model
 
 
 class DoctorOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +25,8 @@ class DoctorOptions(msgspec.Struct, frozen=True, kw_only=True):
     state: str = ".cortex"
     base_url: str = ""
     provider: dict[str, str] = msgspec.field(default_factory=dict)
-    """Who serves the model, and where, as fields of a ``ModelSpec``; empty: whoever speaks the Messages API there."""
+    """Provider of the model, as ``provider``, and the words for the place of the account; empty: the default provider,
+    or a server that speaks its API."""
     api_key_file: str = ""
     model: str = ""
     cluster: str = ""
@@ -38,7 +40,7 @@ class DoctorOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def remote(self) -> bool:
         """Whether calls would go to a provider over the network."""
-        return self.model not in ("sim", "local")
+        return of_model(self.model) is None
 
 
 Check = Callable[[DoctorOptions], Iterator[Finding]]

@@ -9,10 +9,11 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from actors.cluster.compatibility import installed_there, versions
+from actors.cluster.node_inventory import agreeing
 from actors.doctor.checks import DoctorOptions, Finding, ok, warning, wrong
 from actors.ports.runtime import ClusterError
 from cortex import __version__
-from policies.decisions.releases import FITTING, InstalledRelease, differences
+from policies.decisions.releases import InstalledRelease, differences
 
 if TYPE_CHECKING:
     from actors.cluster.node_inventory import NodeReport
@@ -52,12 +53,12 @@ def ray(asked: DoctorOptions) -> Iterator[Finding]:
 def compared(found: list[NodeReport], own_ray: str, address: str) -> Iterator[Finding]:
     """Each node against this machine."""
     here = InstalledRelease(
-        ray=own_ray, python=platform.python_version(), cortex=__version__, packages=versions(FITTING)
+        ray=own_ray, python=platform.python_version(), cortex=__version__, packages=versions(agreeing())
     )
     bad = 0
     for node in found:
         where = f"node {node.node[:8]} at {node.address}"
-        differs = list(differences(here, installed_there(node)))
+        differs = list(differences(here, installed_there(node), agreeing()))
         if node.trouble:
             differs.append(node.trouble)
         if differs:

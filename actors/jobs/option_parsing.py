@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from actors.providers.credentials.clouds import PROVIDERS, TAKES
 from actors.providers.credentials.credential import CredentialError, checked_url, without_password
+from actors.providers.registry import PROVIDERS, SIMULATED, apart, named, place_words, row_of
 from actors.routing.routes import ModelSpec
 from actors.simulator.faults import FAULTS
 from actors.simulator.settings import SettingsError, SimulatorSettings, settings_from
@@ -28,8 +28,12 @@ LABELS_MAX = 16
 FALLBACK_FORM = (
     "write MODEL, MODEL@https://HOST, PROVIDER:MODEL,region=REGION, or MODEL,input=3,output=15 (USD per million tokens)"
 )
-PROVIDER_FORM = "write anthropic, bedrock,region=REGION, vertex,region=REGION,project=PROJECT or foundry,resource=NAME"
-_PLACES = ("region", "project", "resource")
+
+
+def provider_form() -> str:
+    """How a provider is written, as error messages say it."""
+    *others, last = (row_of(name).said for name in named())
+    return f"write {', '.join(others)} or {last}"
 
 
 def simulated(pairs: list[str]) -> SimulatorSettings | None:
@@ -95,26 +99,27 @@ def fallback(text: str) -> ModelSpec:
     model, at, url = head.partition("@http")
     url = f"http{url}" if at else ""
     prefix, colon, rest = model.partition(":")
-    named = prefix if colon and prefix in PROVIDERS else ""
-    model = rest.strip() if named else model
-    where, pairs = _said(pairs, (*_PLACES, "price_as"))
+    name = prefix if colon and prefix in named() else ""
+    model = rest.strip() if name else model
+    where, pairs = _said(pairs, (*place_words(), "price_as"))
+    price_as = where.pop("price_as", "")
     if not model:
         raise ValueError(f"{text!r} names no model: {FALLBACK_FORM}")
     prices = ",".join(pair for pair in pairs if pair.partition("=")[0].strip() in _PRICES)
     others = [pair for pair in pairs if pair.partition("=")[0].strip() not in _PRICES]
-    if others and model != "sim":
+    if others and model != SIMULATED:
         raise ValueError(f"{text!r}: cannot read {others[0]!r}: {FALLBACK_FORM}")
     if "://" in model:
         raise ValueError(f"{model.partition('@')[0]!r}: an address begins with http:// or https://: {FALLBACK_FORM}")
-    if url and model in ("sim", "local"):
+    if url and model in apart():
         raise ValueError(f"{text!r}: {model} has no address")
-    if model in ("sim", "local") and (named or any(name in where for name in _PLACES)):
+    if model in apart() and (name or where):
         raise ValueError(f"{text!r}: {model} asks no provider")
     try:
         url = checked_url("the address", url)
-        if named:
-            _refuse_place(named, where)
-        if prices and "price_as" in where:
+        if name:
+            _refuse_place(name, where)
+        if prices and price_as:
             raise ValueError("price-as= and a price: give one of them")
         if prices:
             parse_price(prices)
@@ -124,22 +129,28 @@ def fallback(text: str) -> ModelSpec:
         raise ValueError(f"{without_password(model)}: {said}") from None
     if without_password(url) != url:
         raise ValueError(f"{model}: its address holds a password, which would be kept with the job")
-    wish = ModelSpec(model=model, base_url=url, price=prices, simulated=found, provider=named)
-    return msgspec.structs.replace(wish, **where)
+    wish = ModelSpec(model=model, base_url=url, price=prices, price_as=price_as, simulated=found, provider=name)
+    return wish.placed(where)
+
+
+def at_provider(wish: ModelSpec, text: str) -> ModelSpec:
+    """Return the specification at the provider that is written as ``NAME[,region=…][,project=…][,resource=…]``;
+    unchanged for an empty text."""
+    said = provider(text)
+    return msgspec.structs.replace(wish, provider=said.pop("provider", wish.provider)).placed(said)
 
 
 def provider(text: str) -> dict[str, str]:
-    """A provider and where it is asked, as fields of a ``ModelSpec``, from
-    ``NAME[,region=…][,project=…][,resource=…]``; nothing from nothing."""
+    """Return a provider's name, as ``provider``, and the words that say where the account is; nothing from nothing."""
     name, *pairs = (piece.strip() for piece in text.split(","))
     if not name and not any(pairs):
         return {}
-    if name.lower() not in PROVIDERS:
-        near = difflib.get_close_matches(name.lower(), PROVIDERS, n=1)
-        raise ValueError(f"{name!r} is none: {f'did you mean {near[0]}?' if near else PROVIDER_FORM}")
-    said, others = _said(pairs, _PLACES)
+    if name.lower() not in named():
+        near = difflib.get_close_matches(name.lower(), named(), n=1)
+        raise ValueError(f"{name!r} is none: {f'did you mean {near[0]}?' if near else provider_form()}")
+    said, others = _said(pairs, place_words())
     if others:
-        raise ValueError(f"cannot read {others[0]!r}: {PROVIDER_FORM}")
+        raise ValueError(f"cannot read {others[0]!r}: {provider_form()}")
     _refuse_place(name.lower(), said)
     return {"provider": name.lower(), **said}
 
@@ -160,7 +171,7 @@ def _said(pairs: list[str], names: tuple[str, ...]) -> tuple[dict[str, str], lis
 
 
 def _refuse_place(name: str, said: dict[str, str]) -> None:
-    """Not every provider has regions, projects, resources."""
-    for place in _PLACES:
-        if place in said and place not in TAKES[name]:
-            raise ValueError(f"{name} has no {place}: {PROVIDER_FORM}")
+    """Raise ``ValueError`` for a word that the provider's accounts do not have."""
+    for word in said:
+        if word not in PROVIDERS[name].place:
+            raise ValueError(f"{name} has no {word}: {provider_form()}")

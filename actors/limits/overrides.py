@@ -13,8 +13,9 @@ import msgspec
 
 from actors.history.catalog import last_terms
 from actors.journal.journal import StateFolder, StoreError
+from actors.providers.pools import pool_of
 from cortex.values.limits import JobTerms
-from policies.failures.route_choice import pool_name, route_name
+from policies.failures.route_choice import route_name
 from policies.limits.limit import NO_CAPS, PoolCaps
 
 _NAMES = ("concurrency", "requests_per_min", "input_tokens_per_min", "output_tokens_per_min", "headroom")
@@ -129,7 +130,7 @@ def _narrowed(caps: PoolCaps, most: int) -> PoolCaps:
 def pools_of(terms: JobTerms) -> list[tuple[str, str]]:
     """(pool, route) names of a job's routes."""
     named = [(route.endpoint, route.credential, route.model) for route in terms.routes]
-    return [(pool_name(*name), route_name(*name)) for name in named]
+    return [(pool_of(*name), route_name(*name)) for name in named]
 
 
 def known(folder: StateFolder) -> dict[str, set[str]]:

@@ -14,18 +14,18 @@ from actors.jobs.spec import JobSpec
 from actors.journal.journal import StateFolder
 from actors.limits import overrides
 from actors.planning.sample_job import ReportedLimits
-from actors.routing.routes import FREE, ModelSpec, SetupError, destination, remember
+from actors.providers.pools import pool_of
+from actors.providers.registry import of_endpoint, stand_in_keys
+from actors.routing.routes import ModelSpec, SetupError, destination, remember
 from cortex.values.limits import BATCHES, MESSAGES, Limits, Route
 from policies.estimates import duration
 from policies.estimates.strata import Stratum, drawn
-from policies.failures.route_choice import pool_name
 from policies.limits.limit import NO_CAPS, PoolCaps
 
 SAMPLE = "sample"
 """The kind of a sample's job, among its places."""
-LOCAL = "local"
 NO_KEY = "none"
-"""Stands in for a key where there is none. It is never sent: nothing is, but by a sample, which takes its own."""
+"""Key of a plan where the user gives none. It is never sent: a plan asks nothing, and a sample takes the user's."""
 N = TypeVar("N", int, float)
 
 
@@ -41,15 +41,6 @@ def routes(wish: ModelSpec, limits: Limits, environ: Mapping[str, str]) -> Trans
 
     Raises ``SetupError`` as a job would.
     """
-    if wish.model == LOCAL:
-        if wish.via == BATCHES:
-            raise SetupError(f"--via {BATCHES}: {LOCAL} takes no message batches; leave it out")
-        from actors.routing.local_model import LOCAL_CONTEXT_TOKENS, LOCAL_ENDPOINT, LOCAL_MODEL_NAME
-
-        window = LOCAL_CONTEXT_TOKENS
-        return TransportRoutes(
-            Route(endpoint=LOCAL_ENDPOINT, model=LOCAL_MODEL_NAME, context_window=window, price=FREE), None
-        )
     batched: Route | None = None
     try:
         batched = _route(msgspec.structs.replace(wish, via=BATCHES), limits, environ)
@@ -66,16 +57,16 @@ def endpoint_to(wish: ModelSpec, environ: Mapping[str, str]) -> str:
 
 def _route(wish: ModelSpec, limits: Limits, environ: Mapping[str, str]) -> Route:
     try:
-        found = destination(wish, limits, environ)
-    except SetupError:  # for want of a key, perhaps; else the same is said again
-        found = destination(wish, limits, {**environ, "ANTHROPIC_API_KEY": NO_KEY})
+        found = destination(wish, limits, environ, start=False)
+    except SetupError:  # for want of a key, perhaps; any other error is raised once more
+        found = destination(wish, limits, {**environ, **stand_in_keys(NO_KEY)}, start=False)
     found.close()
     return found.route
 
 
 def limits_of(folder: StateFolder, route: Route, limits: Limits, heard: ReportedLimits) -> duration.CallLimits:
     """All that will hold the job's calls back: its own bounds, the pool's by hand, and what the provider told."""
-    name = pool_name(route.endpoint, route.credential, route.model)
+    name = pool_of(route.endpoint, route.credential, route.model)
     own = PoolCaps(
         concurrency=limits.concurrency, requests_per_min=limits.requests_per_min,
         input_tokens_per_min=limits.input_tokens_per_min, output_tokens_per_min=limits.output_tokens_per_min,
@@ -95,11 +86,8 @@ def limits_of(folder: StateFolder, route: Route, limits: Limits, heard: Reported
 
 
 def _slots(route: Route) -> tuple[PoolCaps, ...]:
-    if route.endpoint != LOCAL:
-        return ()
-    from actors.routing.local_model import LOCAL_SLOTS
-
-    return (PoolCaps(concurrency=2 * LOCAL_SLOTS),)
+    most = of_endpoint(route.endpoint).concurrency_max
+    return () if most is None else (PoolCaps(concurrency=most),)
 
 
 def _least(values: list[N | None]) -> N | None:

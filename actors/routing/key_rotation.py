@@ -11,9 +11,10 @@ from collections.abc import Callable
 import msgspec
 
 from actors.providers.credentials.credential import Credential, RequestAuth
+from actors.providers.pools import pool_of
 from actors.routing.model_factory import ConnectionSpec
 from cortex.values.limits import JobTerms, Route
-from policies.failures.route_choice import pool_name, route_name
+from policies.failures.route_choice import route_name
 
 
 class KeyRotation:
@@ -46,7 +47,7 @@ class KeyRotation:
         self._heed(credential)
         name = (route.endpoint, credential.fingerprint, route.model)
         arming = msgspec.structs.replace(
-            arming, credential=credential, route_name=route_name(*name), pool_name=pool_name(*name),
+            arming, credential=credential, route_name=route_name(*name), pool_name=pool_of(*name),
             prepared=RequestAuth(),  # that was by the old key
         )  # fmt: skip
         return msgspec.structs.replace(route, credential=credential.fingerprint), arming

@@ -1,4 +1,7 @@
-"""What a branch is armed with: where calls go and what opens it. Travels in a call, is kept by branches alone."""
+"""Connection specifications of branches, and the factory that makes models from them.
+
+A specification travels in a call and is kept by branches alone.
+"""
 
 from __future__ import annotations
 
@@ -8,30 +11,23 @@ from typing import Any
 import msgspec
 
 from actors.ports.model import Model
-from actors.providers.credentials.credential import Credential, RequestAuth
-from actors.simulator.settings import SimulatorSettings
-from policies.failures.timeout import TimeoutPolicy
+from actors.providers.credentials.account import ClientSpec
+from actors.providers.credentials.credential import RequestAuth
+from actors.providers.registry import load, row_of
 
 
-class ConnectionSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that makes a model. Holds a secret: never written, never shown."""
+class ConnectionSpec(ClientSpec, frozen=True, kw_only=True):
+    """What a model is made from: a client's specification, or a model object of this process. Holds a secret: it is
+    never written to disk and no representation shows it."""
 
-    endpoint: str
-    credential: Credential | None = None
-    simulated: SimulatorSettings | None = None
     given: int = 0
     """Number of a model object in this process, for one that the author gave; see ``lend``."""
     route_name: str = ""
-    """What the cortex calls the route that this opens (``policies.failures.route_choice``), so that signals can name
-    it."""
+    """Name of the route for the scheduler (``policies.failures.route_choice``), so that signals can name it."""
     pool_name: str = ""
-    """What the cortex calls what the provider limits together there."""
+    """Name for the scheduler of what the provider limits together there."""
     fallbacks: tuple[ConnectionSpec, ...] = ()
-    """What opens the job's fallbacks and then the routes of its roles, in their order."""
-    concurrency: int = 100
-    timeouts: TimeoutPolicy = TimeoutPolicy()
-    prepared: RequestAuth = RequestAuth()
-    """What the SDK sends with each request: whoever is armed with it need not import the SDK."""
+    """Specifications of the job's fallbacks and then of the routes of its roles, in their order."""
 
     def __repr__(self) -> str:
         return f"Arming({self.endpoint})"
@@ -65,31 +61,25 @@ def routes_of(blob: bytes) -> tuple[tuple[str, str, bytes], ...]:
 
 
 def what_opens(blob: bytes) -> bytes:
-    """The same, whoever prepared it: another Python says another name of itself, and opens the same door."""
+    """Return the specification without prepared requests: another Python names itself otherwise in its headers and
+    makes the same connection."""
     arming = msgspec.msgpack.decode(blob, type=ConnectionSpec)
     return encode(msgspec.structs.replace(arming, prepared=RequestAuth())) if arming.prepared else blob
 
 
 def make_model(blob: bytes) -> Model:
-    """The model that an arming describes, that of its own route."""
+    """Return the model of a specification's own route, made by the client of its provider."""
     arming = msgspec.msgpack.decode(blob, type=ConnectionSpec)
     if arming.given:
         return _lent[arming.given]
-    if arming.simulated is not None:
-        from actors.simulator.frontends.in_memory import SimulatedModel
-
-        return SimulatedModel(arming.simulated)
-    from actors.providers.messages.client import AnthropicModel
-
-    assert arming.credential is not None, "an arming is for a simulated model or has a credential"
-    return AnthropicModel(
-        arming.credential, endpoint=arming.endpoint, concurrency=arming.concurrency, timeouts=arming.timeouts,
-        prepared=arming.prepared,
-    )  # fmt: skip
+    provider = arming.provider or (arming.credential.provider if arming.credential is not None else "")
+    made: Model = load(row_of(provider).client)(arming)
+    return made
 
 
 async def with_prepared(arming: ConnectionSpec) -> ConnectionSpec:
-    """The same, with what the SDK sends by each of its routes. What cannot be told here, whoever is armed will say."""
+    """Return the specification with the requests that clients can prepare ahead, for each of its routes. A client that
+    cannot prepares none, and the branch says what is wrong."""
     own, *others = [
         await _with_prepared(each) for each in (msgspec.structs.replace(arming, fallbacks=()), *arming.fallbacks)
     ]
@@ -102,7 +92,8 @@ async def _with_prepared(arming: ConnectionSpec) -> ConnectionSpec:
     try:
         model: Any = make_model(encode(arming))
         try:
-            return msgspec.structs.replace(arming, prepared=await model.prepared())
+            prepared = await model.prepared() if hasattr(model, "prepared") else RequestAuth()
+            return msgspec.structs.replace(arming, prepared=prepared)
         finally:
             await model.close()
     except Exception:

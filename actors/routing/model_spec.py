@@ -1,20 +1,18 @@
-"""What a user said of the model: the part of a job's order that says where its calls go."""
+"""Model specification: the part of a job's order that says where its calls go."""
 
 from __future__ import annotations
 
 import msgspec
 
 from actors.common.errors import UserError
-from actors.providers.credentials.clouds import ANTHROPIC, PROVIDERS, TAKES
+from actors.providers.credentials.account import ProviderLocation
+from actors.providers.registry import Provider, named, of_model, row_of
 from actors.simulator.settings import SimulatorSettings
 from cortex.values.limits import MESSAGES, JobTerms
 
-APART = ("sim", "local")
-"""Models that no provider is asked for."""
-
 
 class SetupError(UserError, ValueError):
-    """The job cannot be set up as asked. The message is one clear line that says what to do."""
+    """The job cannot be set up as specified. The message is one clear line that says what to do."""
 
 
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,60 +24,80 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     simulated: SimulatorSettings | None = None
     prompt_tokens_max: int | None = None
     via: str = MESSAGES
-    """By which of the provider's roads, as in ``Route``."""
+    """Single calls or message batches, as in ``Route``."""
     provider: str = ""
-    """One of ``PROVIDERS``; empty: not said, which is the job's own for its fallbacks and roles, else Anthropic."""
+    """Name of a provider; empty: not said. Fallbacks and roles then have the job's own, the job the default one."""
     region: str = ""
     project: str = ""
     resource: str = ""
-    """Where that provider is asked, as far as it takes them (``TAKES``); empty: as the environment says."""
+    """Place of the account, as far as the provider takes these words; empty: as the environment says."""
     price_as: str = ""
-    """The model whose price, and whose window where its own is not known, this one has."""
+    """Model whose price, and whose window where its own is not known, this one has."""
     api_key_file: str = ""
-    """Absolute path of the file that the key is in, for routes of this provider."""
+    """Absolute path of the file with the key, for routes of this provider."""
     fallbacks: tuple[ModelSpec, ...] = ()
-    """Where work moves, in this order, while the breaker of what stands before is open."""
+    """Routes to which work moves, in this order, while the breaker of each route before is open."""
     roles: dict[str, ModelSpec] = msgspec.field(default_factory=dict)
-    """The models of roles. One without an address is where the job's own model is, and goes by the same road."""
+    """Models of roles. One without an address is at the job's own provider, and goes out as the job's calls do."""
+    place: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    """Further words for the place of the account; left out of what a job keeps where there are none."""
 
     @property
-    def cloud(self) -> str:
-        """The cloud that serves the model; empty for the provider itself, and whoever speaks its Messages API."""
-        return "" if self.provider in ("", ANTHROPIC) else self.provider
+    def row(self) -> Provider:
+        """Row of the provider that is asked. Raises ``SetupError`` for a provider that this release does not know."""
+        try:
+            return of_model(self.model) or row_of(self.provider)
+        except KeyError:
+            raise SetupError(f"--provider {self.provider}: no such provider: give {', '.join(named())}") from None
+
+    def location(self) -> ProviderLocation:
+        """What a provider needs to know to find the account."""
+        return ProviderLocation(
+            provider=self.row.name, region=self.region, project=self.project, resource=self.resource,
+            place=self.place or {}, base_url=self.base_url, key_file=self.api_key_file, model=self.model,
+            settings=self.simulated,
+        )  # fmt: skip
+
+    def placed(self, words: dict[str, str]) -> ModelSpec:
+        """Return the specification with these words for the place of the account."""
+        further = {word: value for word, value in words.items() if word not in self.__struct_fields__}
+        place = {**(self.place or {}), **further} or msgspec.UNSET
+        own = {word: value for word, value in words.items() if word not in further}
+        return msgspec.structs.replace(self, **own, place=place)
 
 
 def spread(wish: ModelSpec) -> ModelSpec:
-    """The same with what its fallbacks and roles do not say of themselves, and have from it."""
+    """Return the specification with its fallbacks and roles completed by what they have from it."""
     roles = {role: of_role(each, wish) for role, each in wish.roles.items()}
     return msgspec.structs.replace(wish, fallbacks=tuple(_near(each, wish) for each in wish.fallbacks), roles=roles)
 
 
 def of_role(role: ModelSpec, own: ModelSpec) -> ModelSpec:
-    """What was not said of a role's model is as with the job's own."""
-    if role.model == own.model == "sim" and role.simulated is None:
+    """Return a role's model, completed by the job's own."""
+    if role.model == own.model and role.simulated is None:
         role = msgspec.structs.replace(role, simulated=own.simulated)
     near = _near(role, own)
-    same = near.provider in (own.provider, own.provider or ANTHROPIC)
-    if near.model not in APART and not near.base_url and own.model not in APART and same:
+    if near.row is own.row and not near.row.by_model and not near.base_url:
         near = msgspec.structs.replace(near, base_url=own.base_url)
-    return near if near.model == "local" or near.cloud else msgspec.structs.replace(near, via=own.via)
+    return msgspec.structs.replace(near, via=own.via) if near.row.batches else near
 
 
 def _near(other: ModelSpec, own: ModelSpec) -> ModelSpec:
-    """Another model, asked of the job's own provider unless it says another, or an address. The key's file is for all
-    routes of one provider."""
-    if other.model in APART or own.model in APART:
+    """Return another model's specification, completed: it is at the job's own provider unless it names one, or an
+    address. The key's file is for all routes of one provider."""
+    if other.row.by_model or own.row.by_model:
         return other
     if not other.provider and not other.base_url:
         other = msgspec.structs.replace(other, provider=own.provider)
-    if other.cloud != own.cloud:
+    if other.row is not own.row:
         return other
-    takes = (*TAKES[own.provider or ANTHROPIC], "api_key_file")
-    return msgspec.structs.replace(other, **{name: getattr(other, name) or getattr(own, name) for name in takes})
+    here, there = other.location(), own.location()
+    other = other.placed({word: value for word in own.row.place if (value := here.at(word) or there.at(word))})
+    return msgspec.structs.replace(other, api_key_file=other.api_key_file or own.api_key_file)
 
 
 def wish_at(wish: ModelSpec, terms: JobTerms, place: int) -> ModelSpec:
-    """What leads to one of a job's routes, without the others."""
+    """Return the specification of one of a job's routes, without the others."""
     wish = spread(wish)
     lane = terms.lane_at(place)
     role = next((name for name, its in terms.roles.items() if its == lane), "") if lane else ""
@@ -87,4 +105,4 @@ def wish_at(wish: ModelSpec, terms: JobTerms, place: int) -> ModelSpec:
     return msgspec.structs.replace(found, fallbacks=(), roles={})
 
 
-__all__ = ["APART", "PROVIDERS", "ModelSpec", "SetupError", "of_role", "spread", "wish_at"]
+__all__ = ["ModelSpec", "SetupError", "of_role", "spread", "wish_at"]

@@ -11,15 +11,15 @@ from typing import Any
 import msgspec
 
 from actors.ports.model import Model
-from actors.routing.endpoints import account, charged, endpoint_of, named, priced_as, refuse_apart, whereto
+from actors.providers.pools import pool_of
+from actors.providers.registry import SIMULATED
+from actors.routing.endpoints import account, charged, endpoint_of, priced_as, refuse_apart, whereto
 from actors.routing.model_factory import ConnectionSpec, lend
 from actors.routing.model_spec import ModelSpec, SetupError, spread, wish_at
-from actors.simulator.settings import SimulatorSettings
 from cortex.values.limits import BATCHES, MESSAGES, Limits, Route
-from policies.estimates.price import PRICE_FORM, Price, batch_price, parse_price
-from policies.failures.route_choice import pool_name, route_name
+from policies.estimates.price import PRICE_FORM, batch_price, parse_price
+from policies.failures.route_choice import route_name
 
-FREE = Price(input_usd_per_mtok=0, output_usd_per_mtok=0, source="runs on this machine")  # type: ignore[arg-type]
 CONNECTIONS = 1_000
 """Connections that a branch may open: they are opened as permits are used, and a job's bound may be raised in a run."""
 
@@ -45,10 +45,10 @@ class ResolvedRoute(msgspec.Struct, frozen=True):
 
 def destination(
     wish: ModelSpec, limits: Limits, environ: Mapping[str, str], model: Model | None = None,
-    others: Sequence[Model | None] = (), players: Mapping[str, Model] | None = None,
+    others: Sequence[Model | None] = (), players: Mapping[str, Model] | None = None, *, start: bool = True,
 ) -> ResolvedRoute:  # fmt: skip
     """Resolve a wish, its fallbacks and its roles. ``model``, ``others`` for the fallbacks and ``players`` for the
-    roles are an author's own objects.
+    roles are an author's own objects. ``start``: False starts no server, for what is only planned.
 
     Raises ``SetupError``: no key and no model, no price where a cap in money needs one, a fallback that leads to where
     the work comes from.
@@ -61,9 +61,9 @@ def destination(
     found: list[ResolvedRoute] = []
     try:
         for place, (each, object_) in enumerate(wishes):
-            found.append(_one(each, limits, environ, object_, f"--fallback {each.model}" if place else ""))
+            found.append(_one(each, limits, environ, object_, f"--fallback {each.model}" if place else "", start))
         for role, each, object_ in cast.own:
-            found.append(_one(each, limits, environ, object_, f"--role {role}={each.model}"))
+            found.append(_one(each, limits, environ, object_, f"--role {role}={each.model}", start))
     except BaseException:
         _close_all(found)
         raise
@@ -136,15 +136,11 @@ def _whereto(wish: ModelSpec, model: Model | None, environ: Mapping[str, str]) -
     """Endpoint and model that a wish leads to. A machine that names itself in several ways is one machine."""
     if model is not None:
         return model.endpoint, wish.model or "given"
-    if wish.model == "sim":
-        return (wish.simulated or SimulatorSettings()).answers_hash(), "sim"
-    if wish.model == "local":
-        return "", "local"
     return whereto(wish, environ), wish.model
 
 
 def _one(
-    wish: ModelSpec, limits: Limits, environ: Mapping[str, str], model: Model | None, option: str
+    wish: ModelSpec, limits: Limits, environ: Mapping[str, str], model: Model | None, option: str, start: bool
 ) -> ResolvedRoute:
     """One route, named and priced. ``option`` named it; empty for the job's own."""
     try:
@@ -154,14 +150,7 @@ def _one(
     if model is None:
         refuse_apart(wish)
     batched = _batched(wish, model)
-    if model is not None:
-        found = _given(model, wish)
-    elif wish.model == "sim":
-        found = _simulated(wish)
-    elif wish.model == "local":
-        found = _local()
-    else:
-        found = _provider(wish, limits, environ)
+    found = _given(model, wish) if model is not None else _provider(wish, limits, environ, start)
     if price is None and wish.price_as:
         price = priced_as(msgspec.structs.replace(wish, via=MESSAGES))[0]
     elif wish.price_as:
@@ -174,7 +163,7 @@ def _one(
         found.close()
         how = f"{option},input=3,output=15" if option else f"--price, {PRICE_FORM}"
         how += f", or {f'{option},price-as=MODEL' if option else '--price-as MODEL'} for a model that costs as much"
-        if wish.model == "sim" and not option:
+        if wish.row.name == SIMULATED and not option:
             how = f"--price, {PRICE_FORM}, or --price-as with the model that it rehearses"
         raise SetupError(f"no price known for {route.model!r}, so --max-cost cannot hold: give {how}")
     if limits.output_tokens_max >= route.context_window:
@@ -182,7 +171,7 @@ def _one(
         window = f"the window of {route.model!r} ({route.context_window} tokens)"
         raise SetupError(f"replies of {limits.output_tokens_max} tokens leave no room for a prompt in {window}")
     name = (route.endpoint, route.credential, route.model)
-    arming = msgspec.structs.replace(found.arming, route_name=route_name(*name), pool_name=pool_name(*name))
+    arming = msgspec.structs.replace(found.arming, route_name=route_name(*name), pool_name=pool_of(*name))
     notice = "; ".join(filter(None, (found.notice, _road(route) if batched else "")))
     return msgspec.structs.replace(found, route=route, arming=arming, notice=notice)
 
@@ -193,10 +182,10 @@ def _batched(wish: ModelSpec, model: Model | None) -> bool:
         raise SetupError(f"--via {wish.via}: say {MESSAGES} or {BATCHES}")
     if wish.via == MESSAGES:
         return False
-    if wish.cloud:
-        raise SetupError(f"--via {BATCHES}: {wish.provider} takes no message batches; leave it out")
-    if wish.model == "local" or (model is not None and not hasattr(model, "batches")):
-        raise SetupError(f"--via {BATCHES}: {wish.model or 'the given model'} takes no message batches; leave it out")
+    able = hasattr(model, "batches") if model is not None else wish.row.batches
+    if not able:
+        name = "the given model" if model is not None else wish.row.name
+        raise SetupError(f"--via {BATCHES}: {name} takes no message batches; leave it out")
     return True
 
 
@@ -211,50 +200,25 @@ def _given(model: Model, wish: ModelSpec) -> ResolvedRoute:
     return ResolvedRoute(route, ConnectionSpec(endpoint=model.endpoint, given=lend(model)))
 
 
-def _simulated(wish: ModelSpec) -> ResolvedRoute:
-    settings = wish.simulated or SimulatorSettings()
-    endpoint = f"sim:{settings.answers_hash()}"
-    route = Route(endpoint=endpoint, model="sim", context_window=settings.context_window)
-    return ResolvedRoute(
-        route, ConnectionSpec(endpoint=endpoint, simulated=settings), "the provider is simulated: a rehearsal"
-    )
-
-
-def _local() -> ResolvedRoute:
-    from actors.routing.local_model import (
-        LOCAL_CONTEXT_TOKENS,
-        LOCAL_ENDPOINT,
-        LOCAL_MODEL_NAME,
-        LOCAL_NOTICE,
-        LOCAL_SLOTS,
-        LocalModelError,
-        LocalModelServer,
-    )
-
-    server = LocalModelServer()
-    try:
-        server.start()
-    except LocalModelError as error:
-        raise SetupError(str(error)) from None
-    route = Route(endpoint=LOCAL_ENDPOINT, model=LOCAL_MODEL_NAME, context_window=LOCAL_CONTEXT_TOKENS, price=FREE)
-    arming = ConnectionSpec(endpoint=LOCAL_ENDPOINT, credential=server.credential, concurrency=2 * LOCAL_SLOTS)
-    return ResolvedRoute(route, arming, LOCAL_NOTICE, server.close, 2 * LOCAL_SLOTS)
-
-
-def _provider(wish: ModelSpec, limits: Limits, environ: Mapping[str, str]) -> ResolvedRoute:
-    credential = account(wish, environ)
-    if not wish.model:
-        raise SetupError("no model: give --model NAME, or state it in every row")
-    endpoint = named(credential)
-    price, window = charged(wish, credential)
+def _provider(wish: ModelSpec, limits: Limits, environ: Mapping[str, str], start: bool) -> ResolvedRoute:
+    row = wish.row
+    found = account(wish, environ, start=start)
+    if row.by_model:
+        credential, price, window = "", found.price, found.context_window or row.context_window
+    else:
+        if not wish.model:
+            raise SetupError("no model: give --model NAME, or state it in every row")
+        credential = found.credential.fingerprint if found.credential is not None else ""
+        price, window = charged(wish, found)
     route = Route(
-        endpoint=endpoint, model=wish.model, credential=credential.fingerprint, price=price, context_window=window
+        endpoint=found.endpoint, model=found.model or wish.model, credential=credential, price=price,
+        context_window=window,
     )  # fmt: skip
     arming = ConnectionSpec(
-        endpoint=endpoint, credential=credential, concurrency=max(limits.concurrency, CONNECTIONS),
-        timeouts=limits.timeout,
+        endpoint=found.endpoint, provider=row.name, credential=found.credential, settings=found.settings,
+        concurrency=row.concurrency_max or max(limits.concurrency, CONNECTIONS), timeouts=limits.timeout,
     )  # fmt: skip
-    return ResolvedRoute(route, arming)
+    return ResolvedRoute(route, arming, found.notice, found.close, row.concurrency_max)
 
 
 def remembered(places: Mapping[str, str]) -> ModelSpec:
@@ -263,7 +227,7 @@ def remembered(places: Mapping[str, str]) -> ModelSpec:
 
 
 def remember(wish: ModelSpec) -> str:
-    """A wish as a job keeps it."""
+    """Return a specification as a job keeps it."""
     return msgspec.json.encode(wish).decode()
 
 

@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import Any, Final
 
-from actors.providers.credentials.credential import Credential, CredentialError, scrub
+from actors.providers.credentials.environment import hidden_in, keys_in, scrub
 from actors.workspace.snapshots import FolderSnapshots
 from actors.workspace.tree import FolderRefused
 from policies.decisions.progress import failing, fingerprint
@@ -140,10 +140,7 @@ def _command(check: str, folder: Path) -> list[str]:
 def _environ() -> dict[str, str]:
     """The environment without a key: a check runs what a model wrote, and what it says goes into prompt and journal."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH_TOKEN")}
-    credential = None
-    with contextlib.suppress(CredentialError):
-        credential = Credential.from_environ(environ)
-    scrub(environ, credential)
+    scrub(environ, *keys_in(environ))
     return environ
 
 
@@ -154,9 +151,8 @@ def _without_key(text: str) -> str:
         lines = Path("/proc/self/environ").read_text("utf-8", "replace").split("\0")
         begun_with = dict(line.split("=", 1) for line in lines if "=" in line)
     for environ in (begun_with, os.environ):
-        with contextlib.suppress(CredentialError):
-            if (credential := Credential.from_environ(environ)) is not None:
-                text = credential.redactor()(text)
+        for credential in (*keys_in(environ), *hidden_in(environ)):
+            text = credential.redactor()(text)
     return text
 
 

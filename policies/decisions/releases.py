@@ -1,20 +1,16 @@
 """Compatibility of a driver and a node of its cluster: versions, and packages that the job needs.
 
 Ray connects only processes of one release, and code that is pickled by value runs on one minor release of Python.
-Cortex's own actors exchange structs of one release. Of the dependencies, the packages in `FITTING` take part in
-messages between processes or in replies: they are compatible if the part of their version that marks incompatible
-changes is equal (https://semver.org, 4 and 8).
+Cortex's own actors exchange structs of one release. Dependencies that take part in messages between processes or in
+replies are compatible if the part of their version that marks incompatible changes is equal (https://semver.org, 4 and
+8).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import msgspec
-
-FITTING: Final = ("anthropic", "msgspec")
-"""Packages whose versions must be compatible on both sides."""
 
 
 class InstalledRelease(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,10 +23,13 @@ class InstalledRelease(msgspec.Struct, frozen=True, kw_only=True):
     """Version by distribution; empty text for a distribution that is not installed."""
 
 
-def differences(here: InstalledRelease, there: InstalledRelease, needs: Sequence[str] = ()) -> tuple[str, ...]:
+def differences(
+    here: InstalledRelease, there: InstalledRelease, agreeing: Sequence[str], needs: Sequence[str] = ()
+) -> tuple[str, ...]:
     """Return the reasons why a job cannot run on the node ``there``, a few words each; empty if there are none.
 
-    ``needs``: distributions that the job's calls require. A version that was not reported counts as compatible.
+    ``agreeing``: distributions whose versions must be compatible on both sides. ``needs``: distributions that the job's
+    calls require. A version that was not reported counts as compatible.
     """
     found = []
     if _differ(here.ray, there.ray):
@@ -39,7 +38,7 @@ def differences(here: InstalledRelease, there: InstalledRelease, needs: Sequence
         found.append(f"Python {there.python}, here {here.python}")
     if _differ(here.cortex, there.cortex):
         found.append(f"cortex {there.cortex}, here {here.cortex}")
-    for name in FITTING:
+    for name in agreeing:
         ours, theirs = here.packages.get(name, ""), there.packages.get(name, "")
         if _differ(_compatible(ours), _compatible(theirs)):
             found.append(f"{name} {theirs}, here {ours}")

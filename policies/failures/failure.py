@@ -1,18 +1,15 @@
 """Kinds of failure, and what each kind means for retries, breakers and result files.
 
-Holds the closed list of kinds, the table of rules, and `classify`, which reads a provider's answer into a kind. A
-failure is never passed on as text that could be read as an answer: it is always a `Failure`.
+Holds the closed list of kinds and the table of rules. A failure is never passed on as text that could be read as an
+answer: it is always a `Failure`. `policies.failures.error_vocabulary` reads a provider's error response into a kind.
 """
 
 import enum
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, Literal
 
 import msgspec
-
-from policies.failures import cloud_errors
 
 
 class FailureKind(enum.StrEnum):
@@ -140,117 +137,3 @@ BATCH_ERRORS: Final = frozenset(
     }
 )
 """The nine error types of a result line in the Message Batches format."""
-
-# https://docs.claude.com/en/api/errors. An error inside a stream follows status 200 and has only its type.
-_STATUS_OF: Final[Mapping[str, int]] = MappingProxyType(
-    {
-        "invalid_request_error": 400,
-        "authentication_error": 401,
-        "billing_error": 402,
-        "permission_error": 403,
-        "not_found_error": 404,
-        "request_too_large": 413,
-        "rate_limit_error": 429,
-        "api_error": 500,
-        "timeout_error": 504,
-        "overloaded_error": 529,
-    }
-)
-
-# Values of `error.details.error_code`, the stable way to distinguish causes (listed in the official SDK's
-# `types.shared`). All of these concern the account, whatever the status.
-_ACCOUNT_CODES: Final = re.compile(
-    r"\b(?:enforced_spend_limit_reached|contract_spend_limit_reached|linked_organization_spend_limit_reached"
-    r"|linked_organization_billing_unavailable|organization_on_hold|organization_type_not_supported"
-    r"|cmek_key_disabled|cmek_key_network_blocked|claude_code_key_creator_not_member)\b"
-)
-
-# Without a code the wording is the only sign: credit and spend limits come as a plain 400.
-_ACCOUNT_WORDS: Final = re.compile(
-    r"credit balance is too low"
-    r"|insufficient credit"
-    # a spend limit set by the user; the message names the day it ends
-    r"|reached your specified (?:\w+ )?API usage limits"
-    r"|spend(?:ing)? (?:limit|cap)"
-    r"|organization has been disabled",
-    re.IGNORECASE,
-)
-_TOO_LARGE_WORDS: Final = re.compile(
-    r"prompt is too long"
-    r"|exceeds? (?:the )?(?:model'?s? )?(?:available )?context (?:limit|window|size|length)"
-    r"|maximum context length"
-    r"|required for long context requests",  # a 429: this account has the short context window
-    re.IGNORECASE,
-)
-_UNKNOWN_MODEL_WORDS: Final = re.compile(
-    r"\bmodel:?(?: \S{1,200})? (?:was |could )?(?:not (?:be )?found|does not exist)"
-    r"|\b(?:unknown|invalid|no such) model\b",
-    re.IGNORECASE,
-)
-_MODEL_NAME_ONLY: Final = re.compile(r"^\s*model:")  # at 404 the message is only "model: claude-nine"
-# A message such as "messages.0.content: ..." is about a field and may quote the user's text, so its words prove nothing
-# about account or model: one odd row must not pause a job.
-_FIELD_PATH: Final = re.compile(r"^\s*\w+(?:\.\w+|\[\d+\])+\s*:")
-
-_CHARS_READ: Final = 4_000  # a gateway's error page may be megabytes; the words that name the cause come first
-
-_BY_STATUS: Final[Mapping[int, FailureKind]] = MappingProxyType(
-    {
-        401: FailureKind.UNAUTHORISED,
-        402: FailureKind.BLOCKED,
-        403: FailureKind.UNAUTHORISED,
-        408: FailureKind.TRANSIENT,
-        409: FailureKind.TRANSIENT,
-        413: FailureKind.TOO_LARGE,
-        429: FailureKind.THROTTLED,
-        503: FailureKind.OVERLOADED,
-        529: FailureKind.OVERLOADED,
-    }
-)
-
-
-def status_of(error_type: str) -> int:
-    """Return the HTTP status that the provider documents for this `error.type`; 500 for an undocumented type."""
-    return _STATUS_OF.get(error_type, 500)
-
-
-def classify(status: int, error_type: str, message: str, details: str = "") -> FailureKind:
-    """Return the kind of a provider's failed answer.
-
-    `status` is the HTTP status, 0 without a response; `error_type` and `message` are the provider's `error.type` and
-    `error.message`; `details` is `error.details.error_code`, or the whole of `error.details` as JSON text. An error
-    inside a stream has status 200 and is classified by its type. An answer that is no error by status or type is
-    TRANSIENT: the caller could not read it. Clouds that serve the model have error names of their own
-    (`policies.failures.cloud_errors`).
-    """
-    message, details = message[:_CHARS_READ], details[:_CHARS_READ]
-    named = cloud_errors.meaning(error_type)
-    if status < 400:
-        status = _STATUS_OF.get(error_type, 500)
-    if _ACCOUNT_CODES.search(details) or error_type == "billing_error":
-        return FailureKind.BLOCKED
-    if status == 404 and _MODEL_NAME_ONLY.match(message):
-        return FailureKind.BLOCKED
-    if (status in (400, 404, 429) or named) and not _FIELD_PATH.match(message):
-        if _ACCOUNT_WORDS.search(message) or _UNKNOWN_MODEL_WORDS.search(message):
-            return FailureKind.BLOCKED
-        if _TOO_LARGE_WORDS.search(message):
-            return FailureKind.TOO_LARGE
-    if (status in (400, 403, 404, 429) or named) and not _FIELD_PATH.match(message):
-        found = _in_clouds(message)
-        if found is not None:
-            return found
-    if named:
-        return FailureKind(named)
-    if status >= 500 and error_type == "overloaded_error":
-        return FailureKind.OVERLOADED
-    return _BY_STATUS.get(status, FailureKind.TRANSIENT if status >= 500 else FailureKind.REJECTED)
-
-
-def _in_clouds(message: str) -> FailureKind | None:
-    """Kind by the words of a cloud's own error, if they say more than its name and status."""
-    if cloud_errors.QUOTES.match(message):
-        return None
-    if cloud_errors.ACCOUNT_WORDS.search(message):
-        return FailureKind.BLOCKED
-    return FailureKind.TOO_LARGE if cloud_errors.TOO_LARGE_WORDS.search(message) else None

@@ -11,7 +11,6 @@ import msgspec
 from policies.failures.breaker import BreakerState
 
 _FAMILIES: Final = re.compile(r"\b(opus|sonnet|haiku)\b")
-_CLOUDS: Final = ("bedrock://", "vertex://")
 _RELEASE: Final = re.compile(r"[-@:](?:\d{6,8}|latest|v\d+(?::\d+)?)$")
 
 
@@ -30,14 +29,13 @@ def route_name(endpoint: str, credential: str, model: str) -> str:
     return f"{endpoint}|{credential}|{model}"
 
 
-def pool_name(endpoint: str, credential: str, model: str) -> str:
+def pool_name(endpoint: str, credential: str, model: str, *, each_model: bool = False) -> str:
     """Return the name of the pool that a route draws on: endpoint, credential and model class.
 
-    Bedrock and Vertex AI count each model separately, whatever its family
-    (https://docs.aws.amazon.com/bedrock/latest/userguide/quotas.html).
+    ``each_model``: True for a provider that limits each model by itself, whatever its family, as Bedrock and Vertex AI
+    do (https://docs.aws.amazon.com/bedrock/latest/userguide/quotas.html).
     """
-    alone = endpoint.startswith(_CLOUDS)
-    return f"{endpoint}|{credential}|{_RELEASE.sub('', model) if alone else model_class(model)}"
+    return f"{endpoint}|{credential}|{_RELEASE.sub('', model) if each_model else model_class(model)}"
 
 
 class RouteChoice(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from actors.cli import demo
 def test_the_demo_rehearses_where_the_model_is_not_installed(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["demo"])
-    monkeypatch.setattr("actors.routing.local_model.installed", lambda: False)
+    monkeypatch.setattr("actors.providers.local.model.installed", lambda: False)
     assert demo.main() == 0
     first = capsys.readouterr().out
     assert "simulated provider" in first

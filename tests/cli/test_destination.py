@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from actors.providers.local.model import LocalModelServer
 from actors.providers.messages.client import AnthropicModel
 from actors.routing.model_factory import encode, make_model, routes_of
 from actors.routing.routes import ModelSpec, SetupError, destination, endpoint_of, remember, remembered
@@ -127,7 +128,7 @@ def test_a_wish_is_remembered_with_its_fallbacks():
     ],
 )
 def test_a_fallback_that_leads_nowhere_is_refused_before_anything_is_opened(monkeypatch, wish, said):
-    monkeypatch.setattr("actors.routing.routes._local", lambda: pytest.fail("a model was started"))
+    monkeypatch.setattr(LocalModelServer, "start", lambda server: pytest.fail("a model was started"))
     with pytest.raises(SetupError) as refused:
         destination(wish, Limits(), ENVIRON)
     assert said in str(refused.value)
@@ -148,17 +149,17 @@ def test_each_route_needs_a_price_where_a_cap_is_set():
 
 
 def test_what_was_opened_is_closed_where_a_later_one_is_refused(monkeypatch):
-    from actors.routing import routes as module
+    from actors.simulator.frontends import account as module
 
     closed = []
-    real = module._simulated
+    real = module.account
 
-    def opened(wish):
+    def opened(row, location, environ, *, start):
         import msgspec
 
-        return msgspec.structs.replace(real(wish), close=lambda: closed.append(wish.model))
+        return msgspec.structs.replace(real(row, location, environ, start=start), close=lambda: closed.append(row.name))
 
-    monkeypatch.setattr(module, "_simulated", opened)
+    monkeypatch.setattr(module, "account", opened)
     found = destination(ModelSpec(model="sim", fallbacks=(OTHER_SIM,)), Limits(), {})
     found.close()
     assert closed == ["sim", "sim"]

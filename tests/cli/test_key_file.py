@@ -14,6 +14,7 @@ import pytest
 
 from actors.history.catalog import last_state
 from actors.journal.journal import StateFolder
+from actors.providers.anthropic.account import from_environ
 from actors.providers.credentials.credential import Credential, RequestAuth
 from actors.routing.key_rotation import KeyRotation, rotation
 from actors.routing.model_factory import ConnectionSpec
@@ -215,5 +216,5 @@ def test_each_route_that_the_key_opens_is_renamed_once_for_each_change(tmp_path)
 def test_a_key_from_the_environment_is_not_looked_for_in_a_file():
     made = JobTerms(job="j", program="batch", params_json=b"{}", fingerprint="f", route=Route(endpoint="x", model="m"))
     told = {"ANTHROPIC_API_KEY": OLD, "ANTHROPIC_API_KEY_FILE": "/somewhere"}
-    credential = Credential.from_environ(told)
+    credential = from_environ(told)
     assert rotation(made, ConnectionSpec(endpoint="x", credential=credential), lambda credential: None) is None

@@ -22,6 +22,7 @@ from actors.programs import loader
 from actors.providers.credentials.credential import Credential
 from actors.routing.model_factory import ConnectionSpec
 from actors.runtime.inline import InlineRuntime
+from actors.simulator.frontends.account import encode
 from actors.simulator.frontends.http_app import SimulatorServer, serve
 from actors.simulator.settings import SimulatorSettings
 from cortex.programs.batch import Batch
@@ -120,7 +121,7 @@ class Job:
 
 
 def in_process(settings: SimulatorSettings = SIM) -> ConnectionSpec:
-    return ConnectionSpec(endpoint="sim:test", simulated=settings)
+    return ConnectionSpec(endpoint="sim:test", provider="sim", settings=encode(settings))
 
 
 @asynccontextmanager

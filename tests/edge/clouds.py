@@ -25,7 +25,7 @@ TOKEN = "ya29.made-up-token-of-google-0123456789"
 def bedrock(url: str = "", **more: Any) -> Credential:
     """Keys of AWS, or what is said in their place."""
     access, secret, session = KEYS
-    signing = {"aws_access_key": access, "aws_secret_key": secret, "aws_session_token": session}
+    signing: dict[str, Any] = {"identity": access, "secrets": (("secret_key", secret), ("session_token", session))}
     if more.get("api_key"):
         signing = {}
     return Credential(base_url=url, platform=CloudPlatform(name="bedrock", region=REGION, **signing), **more)

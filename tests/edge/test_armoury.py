@@ -18,6 +18,7 @@ from actors.branch.outcome_counters import OutcomeCounters
 from actors.providers.credentials.credential import Credential
 from actors.routing import model_factory
 from actors.routing.model_factory import ConnectionSpec, encode, make_model, routes_of, with_prepared
+from actors.simulator.frontends.account import encode as encoded
 from actors.simulator.settings import SimulatorSettings
 from tests.edge import clouds
 from tests.edge.scripted import MESSAGE, Asked, http, scripted
@@ -62,7 +63,7 @@ async def test_each_route_is_told_its_own() -> None:
     arming = ConnectionSpec(
         endpoint="e", credential=CREDENTIAL, route_name="a",
         fallbacks=(
-            ConnectionSpec(endpoint="s", simulated=SimulatorSettings(), route_name="b"),
+            ConnectionSpec(endpoint="s", provider="sim", settings=encoded(SimulatorSettings()), route_name="b"),
             ConnectionSpec(endpoint="f", credential=other, route_name="c"),
         ),
     )  # fmt: skip

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from actors.providers.credentials import clouds as platforms
+from actors.providers.bedrock.errors import ERRORS
 from actors.providers.credentials.credential import Credential
 from actors.providers.messages.client import AnthropicModel
+from actors.providers.messages.dialect import headers_to_send
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 from tests.edge import clouds
@@ -90,9 +91,9 @@ async def test_a_call_goes_where_the_cloud_wants_it_and_is_signed(cloud: str, tm
 def test_the_users_own_headers_go_to_the_users_own_address_alone() -> None:
     headers = (("anthropic-beta", "files-2025"), ("authorization", "Bearer of-a-gateway"), ("x-team", "blue"))
     credential = Credential(custom_headers=headers, platform=clouds.bedrock().platform)
-    assert platforms.headers_of(credential) == {"anthropic-beta": "files-2025"}
+    assert headers_to_send(credential) == {"anthropic-beta": "files-2025"}
     own = Credential(custom_headers=headers, platform=clouds.bedrock().platform, base_url="http://gateway")
-    assert platforms.headers_of(own) == dict(headers)
+    assert headers_to_send(own) == dict(headers)
 
 
 @pytest.mark.parametrize(
@@ -285,12 +286,10 @@ async def test_without_credentials_nothing_is_sent_and_it_is_said_what_to_do(tmp
 def test_every_exception_that_bedrock_declares_is_known() -> None:
     from botocore.loaders import Loader
 
-    from policies.failures.cloud_errors import meaning
-
     declared = Loader().load_service_model("bedrock-runtime", "service-2")
     for name in ("InvokeModel", "InvokeModelWithResponseStream"):
         for error in declared["operations"][name]["errors"]:
-            assert FailureKind(meaning(error["shape"])), error
+            assert ERRORS.meaning(error["shape"]), error
 
 
 @pytest.mark.parametrize(("cloud", "package"), [("bedrock", "botocore.auth"), ("vertex", "google.auth")])

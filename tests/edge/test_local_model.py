@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from actors.providers.credentials.credential import Credential
+from actors.providers.local import model as local
+from actors.providers.local.model import LocalModelError, LocalModelServer, local_model
 from actors.providers.messages.client import AnthropicModel
-from actors.routing import local_model as local
-from actors.routing.local_model import LocalModelError, LocalModelServer, local_model
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 
@@ -209,7 +209,7 @@ def test_it_ends_with_close_and_is_started_again_when_it_died(folder: Path) -> N
 @needs_weights
 def test_it_is_gone_when_its_parent_is_killed_and_writes_nowhere(folder: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from actors.routing.local_model import LocalModelServer\n"
+        "import sys, time; from pathlib import Path; from actors.providers.local.model import LocalModelServer\n"
         "server = LocalModelServer(folder=Path(sys.argv[1]), slots=1)\n"
         "print(server.start(), flush=True); time.sleep(600)"
     )

@@ -10,28 +10,31 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from actors.providers.anthropic.account import from_environ
+from actors.providers.credentials.account import key_file
 from actors.providers.credentials.credential import (
     REDACTED,
     CloudPlatform,
     Credential,
     CredentialError,
-    key_file,
-    scrub,
     without_password,
 )
+from actors.providers.credentials.environment import scrub
+from actors.providers.registry import DEFAULT, row_of
 
+ROW = row_of(DEFAULT)
 KEY = "sk-ant-api03-verysecretkey-0123456789"
 
 
 def test_nothing_that_opens_a_door_is_no_credential() -> None:
-    assert Credential.from_environ({}) is None
-    assert Credential.from_environ({"ANTHROPIC_API_KEY": "", "ANTHROPIC_BASE_URL": "http://x"}) is None
-    assert Credential.from_environ({"ANTHROPIC_API_KEY": " \n"}) is None
-    assert Credential.from_environ({"ANTHROPIC_CUSTOM_HEADERS": "x-team: blue"}) is None
+    assert from_environ({}) is None
+    assert from_environ({"ANTHROPIC_API_KEY": "", "ANTHROPIC_BASE_URL": "http://x"}) is None
+    assert from_environ({"ANTHROPIC_API_KEY": " \n"}) is None
+    assert from_environ({"ANTHROPIC_CUSTOM_HEADERS": "x-team: blue"}) is None
 
 
 def test_everything_in_the_environment_is_read() -> None:
-    found = Credential.from_environ(
+    found = from_environ(
         {
             "ANTHROPIC_API_KEY": f"{KEY}\n",
             "ANTHROPIC_AUTH_TOKEN": "token",
@@ -58,8 +61,8 @@ def test_everything_in_the_environment_is_read() -> None:
 
 
 def test_a_token_or_a_header_is_a_credential_too() -> None:
-    token = Credential.from_environ({"ANTHROPIC_AUTH_TOKEN": "token"})
-    header = Credential.from_environ({"ANTHROPIC_CUSTOM_HEADERS": "X-API-Key: abc"})
+    token = from_environ({"ANTHROPIC_AUTH_TOKEN": "token"})
+    header = from_environ({"ANTHROPIC_CUSTOM_HEADERS": "X-API-Key: abc"})
     assert token == Credential(auth_token="token")
     assert header == Credential(custom_headers=(("X-API-Key", "abc"),))
 
@@ -78,7 +81,7 @@ def test_a_token_or_a_header_is_a_credential_too() -> None:
 )
 def test_what_cannot_be_sent_is_named_without_its_value(name: str, value: str) -> None:
     with pytest.raises(CredentialError) as caught:
-        Credential.from_environ({"ANTHROPIC_API_KEY": KEY} | {name: value})
+        from_environ({"ANTHROPIC_API_KEY": KEY} | {name: value})
     said = str(caught.value)
     assert name in said and "\n" not in said
     assert "user:" not in said and "schl" not in said and "sk-ant" not in said
@@ -90,12 +93,12 @@ def test_a_key_in_a_file_is_read_where_none_stands_in_the_environment(tmp_path: 
     (tmp_path / "..data").symlink_to(file)  # as Kubernetes mounts it
     told = {"ANTHROPIC_API_KEY_FILE": f"{tmp_path}/..data\n", "ANTHROPIC_AUTH_TOKEN": "token"}
     found = Credential(api_key=KEY, key_file=f"{tmp_path}/..data")
-    assert Credential.from_environ(told) == found  # a link stays one: it is moved when the key is renewed
-    assert Credential.from_environ(told | {"ANTHROPIC_API_KEY": " "}) == found
+    assert from_environ(told) == found  # a link stays one: it is moved when the key is renewed
+    assert from_environ(told | {"ANTHROPIC_API_KEY": " "}) == found
     assert found.fingerprint == Credential(api_key=KEY).fingerprint
-    assert Credential.from_environ(told | {"ANTHROPIC_API_KEY": "own"}) == Credential(api_key="own")
-    assert key_file(told) == f"{tmp_path}/..data"
-    assert key_file(told | {"ANTHROPIC_API_KEY": "own"}) == ""
+    assert from_environ(told | {"ANTHROPIC_API_KEY": "own"}) == Credential(api_key="own")
+    assert key_file(ROW, told) == f"{tmp_path}/..data"
+    assert key_file(ROW, told | {"ANTHROPIC_API_KEY": "own"}) == ""
     scrub(told)
     assert told == {}  # whoever knows the path could read it
 
@@ -115,7 +118,7 @@ def test_a_file_without_one_key_is_named_with_what_to_do(tmp_path: Path, content
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(CredentialError) as caught:
-        Credential.from_environ({"ANTHROPIC_API_KEY_FILE": str(file)})
+        from_environ({"ANTHROPIC_API_KEY_FILE": str(file)})
     line = str(caught.value)
     assert line.startswith(f"ANTHROPIC_API_KEY_FILE: {file}") and said in line
     assert "\n" not in line and "sk-ant" not in line
@@ -127,12 +130,12 @@ def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
         with pytest.raises(
             CredentialError, match=r"^ANTHROPIC_API_KEY_FILE: \S+( is not a regular file|: is a directory)$"
         ):
-            Credential.from_environ({"ANTHROPIC_API_KEY_FILE": str(path)})
+            from_environ({"ANTHROPIC_API_KEY_FILE": str(path)})
 
 
 def test_a_key_given_in_place_of_its_path_is_not_shown() -> None:
     with pytest.raises(CredentialError) as caught:
-        Credential.from_environ({"ANTHROPIC_API_KEY_FILE": f"{KEY}\n{KEY}"})
+        from_environ({"ANTHROPIC_API_KEY_FILE": f"{KEY}\n{KEY}"})
     assert KEY not in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -223,9 +226,8 @@ def test_what_opens_a_cloud_is_scrubbed_and_redacted() -> None:
     platform = CloudPlatform(
         name="bedrock",
         region="r",
-        aws_access_key="A",
-        aws_secret_key="a/secret+of",
-        aws_session_token="token-of-a-session",
+        identity="A",
+        secrets=(("secret_key", "a/secret+of"), ("session_token", "token-of-a-session")),
     )
     credential = Credential(platform=platform)
     for shown in (repr(credential), repr(platform), str([platform])):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from multidict import CIMultiDict
 
-from actors.providers.messages.rate_limit_headers import RETRY_AFTER_MAX_S, rate_limits, retry_after_s, tells_limits
+from actors.providers.messages.rate_limit_headers import rate_limits, tells_limits
+from actors.providers.transport.response_headers import RETRY_AFTER_MAX_S, retry_after_s
 from policies.limits.limit import RateLimits, ReportedBucket
 
 DATE = "Sat, 21 Nov 2026 10:00:00 GMT"

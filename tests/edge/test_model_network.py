@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 import trustme
 
+from actors.providers.anthropic.account import from_environ
 from actors.providers.credentials.credential import Credential
 from actors.providers.messages.client import AnthropicModel
-from actors.providers.messages.proxy_tls import proxy_for
+from actors.providers.transport.proxy_tls import proxy_for
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 from tests.edge.scripted import MESSAGE, Scripted, http, scripted, tunnel
@@ -48,7 +49,7 @@ async def secure(authority: trustme.CA) -> AsyncIterator[Scripted]:
 
 async def called(through_sdk: bool, **environ: str) -> Reply | Failure:
     """One call with a credential made from this environment."""
-    credential = Credential.from_environ({"ANTHROPIC_API_KEY": KEY, **environ})
+    credential = from_environ({"ANTHROPIC_API_KEY": KEY, **environ})
     assert credential is not None
     model = AnthropicModel(credential, through_sdk=through_sdk)
     try:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from actors.observability.base.settings import HEADERS, TelemetrySettings
-from actors.providers.credentials.credential import scrub
+from actors.providers.credentials.environment import scrub
 
 
 def read(**environ: str) -> TelemetrySettings:

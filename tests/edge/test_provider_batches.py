@@ -15,7 +15,7 @@ from actors.ports.message_batches import BatchRequest, BatchStatus, surely_not_m
 from actors.providers.credentials.credential import Credential
 from actors.providers.messages.batch_results import read_result
 from actors.providers.messages.client import AnthropicModel
-from actors.routing.pricing import known
+from actors.providers.pricing import known
 from actors.simulator.frontends.http_app import serve
 from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings

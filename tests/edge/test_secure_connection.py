@@ -14,7 +14,7 @@ import pytest
 import trustme
 import uvloop
 
-from actors.providers.credentials.credential import Credential
+from actors.providers.anthropic.account import from_environ
 from actors.providers.messages.client import AnthropicModel
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
@@ -52,7 +52,7 @@ def trusted(authority: trustme.CA, tmp_path: Path) -> str:
 
 def model_at(url: str, trusted: str) -> AnthropicModel:
     """With one connection."""
-    credential = Credential.from_environ(
+    credential = from_environ(
         {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": url, "SSL_CERT_FILE": trusted}
     )
     assert credential is not None

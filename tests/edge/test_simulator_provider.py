@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from actors.providers.messages.vocabulary import classify
 from actors.simulator.api.provider import RequestOutcome, SimulatedProvider
 from actors.simulator.counters import IdentityCounter
 from actors.simulator.faults import FAULTS
@@ -16,7 +17,7 @@ from actors.simulator.request import BadRequest, read
 from actors.simulator.settings import SettingsError, SimulatorSettings
 from actors.simulator.token_buckets import next_month, rfc3339
 from policies.estimates.tokens import body_tokens_bound
-from policies.failures.failure import FailureKind, classify
+from policies.failures.failure import FailureKind
 
 NOW = 1_800_000_000.0  # 2027-01-15T08:00:00Z
 

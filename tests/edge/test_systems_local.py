@@ -10,8 +10,8 @@ import pytest
 import cortex
 from actors.history.catalog import last_state
 from actors.journal.journal import StateFolder
-from actors.routing import local_model as local
-from actors.routing.local_model import LocalModelServer, local_model
+from actors.providers.local import model as local
+from actors.providers.local.model import LocalModelServer, local_model
 from tests.systems import BY_NAME
 
 pytestmark = [

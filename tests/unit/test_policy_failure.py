@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from policies.failures.failure import BATCH_ERRORS, RULES, Failure, FailureKind, classify
+from actors.providers.messages.vocabulary import classify
+from policies.failures.failure import BATCH_ERRORS, RULES, Failure, FailureKind
 
 K = FailureKind
 

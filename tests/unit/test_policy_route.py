@@ -34,9 +34,9 @@ def test_a_pool_is_wider_than_a_route() -> None:
 
 def test_bedrock_and_vertex_count_each_model_for_itself_and_each_region() -> None:
     one, dated, other = (f"eu.anthropic.claude-{name}" for name in ("haiku-4-5", "haiku-4-5-v1:0", "3-haiku"))
-    assert pool_name("bedrock://eu-west-1", "k", one) == pool_name("bedrock://eu-west-1", "k", dated)
-    assert pool_name("bedrock://eu-west-1", "k", one) != pool_name("bedrock://eu-west-1", "k", other)
-    assert pool_name("bedrock://eu-west-1", "k", one) != pool_name("bedrock://us-east-1", "k", one)
+    assert pool_name("bedrock://eu-west-1", "k", one, each_model=True) == pool_name("bedrock://eu-west-1", "k", dated, each_model=True)
+    assert pool_name("bedrock://eu-west-1", "k", one, each_model=True) != pool_name("bedrock://eu-west-1", "k", other, each_model=True)
+    assert pool_name("bedrock://eu-west-1", "k", one, each_model=True) != pool_name("bedrock://us-east-1", "k", one, each_model=True)
     assert pool_name("foundry://r", "k", "claude-haiku-4-5") == pool_name("foundry://r", "k", "claude-3-haiku")
 
 

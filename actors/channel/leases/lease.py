@@ -17,6 +17,7 @@ import msgspec
 
 from actors.channel.leases.budget_client import BudgetClient
 from actors.ports.runtime import PeerGone, PeerUnavailable, Runtime
+from actors.providers.pools import pool_of
 from cortex.admission.permits import by_hand
 from cortex.calls import route_lanes
 from cortex.scheduler.job_families import member_of
@@ -26,7 +27,7 @@ from cortex.state import events
 from cortex.state.route_share import RouteShare
 from cortex.state.state import State
 from cortex.values.limits import Route
-from policies.failures.route_choice import pool_name, route_name
+from policies.failures.route_choice import route_name
 
 RENEW_S = LEASE_S / 3
 PAUSE_S = 0.005
@@ -54,7 +55,7 @@ class _RouteLease:
         """The name by which its lane claims it."""
         names = (route.endpoint, route.credential, route.model)
         self.route = route_name(*names)
-        self.pool = pool_name(*names)
+        self.pool = pool_of(*names)
         self.heard = 0
         """Serial of the last grant that was taken in."""
         self.coming: list[int] = []

@@ -13,9 +13,8 @@ from actors.cli.options.api_keys import taken_environ
 from actors.cli.options.errors import COMPLETE, FAILED, say
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
-from actors.doctor import clouds, collector, machine, nodes, packages, provider, state_folder
+from actors.doctor import collector, machine, nodes, packages, provider, state_folder
 from actors.doctor.checks import Check, DoctorOptions, Finding, examine
-from actors.providers.credentials.clouds import of_environ
 from actors.providers.credentials.credential import Credential, CredentialError, absolute, checked_url
 
 LIMIT_S = 12.0
@@ -27,7 +26,7 @@ _CHECKS: tuple[tuple[str, Check], ...] = (
     ("python", packages.python), ("dependencies", packages.dependencies), ("packages", packages.packages),
     ("endpoint", provider.road), ("ray", nodes.ray), ("state", state_folder.state_folder), ("disk", state_folder.disk),
     ("descriptors", machine.descriptors), ("memory", machine.memory), ("port", machine.port),
-    ("telemetry", collector.telemetry), ("local model", packages.local_model),
+    ("telemetry", collector.telemetry), ("local model", provider.installations),
 )  # fmt: skip
 _STYLES = {"ok": "green", "warning": "yellow", "wrong": "bold red"}
 _WIDTH = 14
@@ -75,12 +74,7 @@ def _secrets(asked: DoctorOptions) -> list[Credential]:
     token = asked.environ.get("RAY_AUTH_TOKEN", "").strip()
     pairs = [tuple(line.split(": ", 1)) for line in headers.splitlines()] + ([("x-ray", token)] if token else [])
     found = [Credential(custom_headers=tuple((name, value) for name, value in pairs))]
-    try:
-        found += [credential] if (credential := clouds.secret_of(asked)) is not None else []
-        found.append(provider.credential_of(asked))
-    except CredentialError:
-        found.append(Credential(api_key=asked.environ.get("ANTHROPIC_API_KEY", "").strip()))
-    found += of_environ(asked.environ)
+    found += provider.secrets_of(asked)
     if "@" in asked.base_url:
         found.append(Credential(base_url=asked.base_url.strip()))
     return found

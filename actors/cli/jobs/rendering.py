@@ -14,8 +14,9 @@ from actors.common.errors import USAGE
 from actors.common.units import clock, span
 from actors.jobs.spec import STATE_DEFAULT
 from actors.journal.journal import StateFolder
-from actors.providers.credentials.clouds import OPENS
+from actors.providers.registry import of_endpoint
 from cortex.flows.context import APPROVAL
+from policies.failures.failure import FailureKind
 
 FIELDS = (
     "job", "outcome", "rows", "rows_succeeded", "rows_failed", "calls", "attempts", "failures", "paid_calls",
@@ -38,7 +39,6 @@ _RESUME = "resume: one call goes first, and the rest when it is answered"
 _ONE_FIRST = f"then {_RESUME}"
 _ADVICE = {
     "blocked": f"no row failed for it: put the account (credit, spend limit) or the model's name right, {_ONE_FIRST}",
-    "unauthorised": f"no row failed for it: set a good key in ANTHROPIC_API_KEY or its file, {_ONE_FIRST}",
     "throttled": "that is longer than the job sits out: resume it then",
     "deadline": "resume with a later --deadline",
     "condemned": "see to what ends it (its memory, its node, its program), then resume",
@@ -214,11 +214,12 @@ def why(standing: JobStatus) -> str:
 
 
 def _advice(said: str, route: str) -> str:
-    """What to do about why it stopped. Each cloud is opened by something else, which its failure may say already."""
+    """What to do about the reason for which a job stopped. Credentials differ by provider; a failure may have said
+    already how to give them."""
     why = said.partition(":")[0].strip()
-    opens = next((how for cloud, how in OPENS.items() if f" at {cloud}://" in route), "")
-    if why != "unauthorised" or not opens:
+    if why != FailureKind.UNAUTHORISED:
         return _ADVICE.get(why, "")
+    opens = of_endpoint(route.rpartition(" at ")[2]).how_to_open
     return "no row failed for it" + (f"; after that {_RESUME}" if opens in said else f": {opens}, {_ONE_FIRST}")
 
 

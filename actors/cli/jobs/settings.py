@@ -13,11 +13,12 @@ from actors.channel.webhooks import checked as checked_notify
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.jobs.limit_options import NONE, OPTIONS, bounded
-from actors.jobs.option_parsing import fallback, labels, provider, role, simulated
+from actors.jobs.option_parsing import at_provider, fallback, labels, provider, role, simulated
 from actors.journal.journal import StateFolder, StoreError
 from actors.journal.stores import STORES, examples, known, store_of
 from actors.limits.shared_accounts import PLACE
 from actors.providers.credentials.credential import CredentialError, absolute, checked_url, without_password
+from actors.providers.registry import SIMULATED, row_of
 from actors.routing.routes import ModelSpec
 from actors.simulator.settings import SimulatorSettings
 from cortex.goals.shards import checked
@@ -59,20 +60,23 @@ def _folder(option: str, address: str) -> StateFolder:
 def wish_of(options: Options, model: str) -> ModelSpec:
     """Where calls go. ``model`` is the name that was given, or that the rows have."""
     simulated = simulated_of(options.sim)
-    if simulated is not None and model != "sim":
+    if simulated is not None and model != SIMULATED:
         raise CommandError("--sim sets the simulated provider: give --model sim too")
     wish = ModelSpec(
         model=model, base_url=base_url_of(options), price=options.price, simulated=simulated, via=via_of(options),
         fallbacks=fallbacks_of(options) or (), roles=roles_of(options), price_as=options.price_as.strip(),
         api_key_file=absolute(options.api_key_file.strip()),
     )  # fmt: skip
-    return msgspec.structs.replace(wish, **provider_of(options))
+    try:
+        return at_provider(wish, options.provider)
+    except ValueError as error:
+        raise CommandError(f"--provider: {error}") from None
 
 
 def changed_wish(options: Options, before: ModelSpec) -> ModelSpec:
     """Where a job's calls go from now on."""
     simulated = simulated_of(options.sim)
-    if simulated is not None and before.model != "sim":
+    if simulated is not None and before.model != SIMULATED:
         raise CommandError("--sim sets the simulated provider, and this job asks another model")
     fallbacks = fallbacks_of(options)
     return msgspec.structs.replace(
@@ -136,7 +140,8 @@ def base_url_of(options: Options) -> str:
     except CredentialError as error:
         raise CommandError(str(error)) from None
     if without_password(url) != url:
-        raise CommandError("--base-url holds a password, which would be kept: set ANTHROPIC_BASE_URL instead")
+        variable = row_of(provider_of(options).get("provider", "")).base_url_variable
+        raise CommandError(f"--base-url holds a password, which would be kept: set {variable} instead")
     return url
 
 

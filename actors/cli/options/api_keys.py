@@ -5,19 +5,15 @@ from __future__ import annotations
 import os
 
 from actors.cli.options.errors import never_show
-from actors.providers.credentials.clouds import of_environ
-from actors.providers.credentials.credential import Credential, CredentialError, scrub
+from actors.providers.credentials.environment import hidden_in, keys_in, scrub
 
 
 def taken_environ() -> dict[str, str]:
     """Return a copy of the environment, and remove the secrets from the environment of this process and its future
     children."""
     environ = dict(os.environ)
-    try:
-        credential = Credential.from_environ(environ)
-    except CredentialError:
-        credential = None  # reported later, by the code that needs it
-    scrub(os.environ, credential)
-    for each in (*([credential] if credential is not None else []), *of_environ(environ)):
+    keys = keys_in(environ)
+    scrub(os.environ, *keys)
+    for each in (*keys, *hidden_in(environ)):
         never_show(each)
     return environ

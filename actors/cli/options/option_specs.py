@@ -6,6 +6,8 @@ from typing import Any
 
 import typer
 
+from actors.providers.registry import DEFAULT, Provider, apart, named, row_of
+
 
 def _option(
     flag: str, told: str, metavar: str | None = None, least: int | None = None, short: str = ""
@@ -19,14 +21,22 @@ def _option(
     return typer.Option(*flags, help=told, metavar=metavar, envvar=variable, show_default=False, min=least)
 
 
+_PROVIDERS = [row_of(name) for name in named()]
+
+
+def _listed(rows: list[Provider]) -> str:
+    """Names of providers for people: ``anthropic (default), bedrock, vertex or foundry``."""
+    names = [f"{row.name} (default)" if row.name == DEFAULT else row.name for row in rows]
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
 DECLARED: dict[str, tuple[Any, Any]] = {
-    "model": (str, _option("--model", "local, sim, or a provider's model; replaces the rows' own", "NAME")),
+    "model": (str, _option("--model", f"{', '.join(apart())}, or a provider's model; replaces the rows' own", "NAME")),
     "provider": (
         str,
         _option(
-            "--provider", "service of the model: anthropic (default), bedrock, vertex or foundry, with its place "
-            "unless the environment gives it: bedrock,region=eu-west-1; vertex,region=global,project=P; "
-            "foundry,resource=R", "NAME",
+            "--provider", f"service of the model: {_listed(_PROVIDERS)}, with its place unless the environment gives "
+            f"it: {'; '.join(f'{row.name},{row.place_example}' for row in _PROVIDERS if row.place)}", "NAME",
         ),
     ),
     "base_url": (

@@ -18,10 +18,11 @@ from actors.common.errors import CommandError
 from actors.jobs.sink_selection import refuse_form
 from actors.jobs.spec import JobSpec
 from actors.programs import loader
+from actors.providers.registry import stand_in_keys
 from actors.routing.model_spec import spread
 from actors.routing.routes import ModelSpec, destination
 
-_SOME_KEY = {"ANTHROPIC_API_KEY": "the-cluster-has-it"}
+_SOME_KEY = "the-cluster-has-it"
 """Routes and prices are the same under every key."""
 _ELSEWHERE = ("state", "cluster")
 """Said of another machine than the one that the job goes to."""
@@ -90,8 +91,9 @@ def _refuse_routes(order: JobSpec) -> None:
     ``SetupError``."""
     wish = _without_key_files(spread(order.wish))
     named = (wish, *wish.fallbacks, *wish.roles.values())
-    if wish.model and not any(each.cloud or each.model == "local" for each in named):
-        destination(wish, order.limits, _SOME_KEY).close()
+    elsewhere = any(each.row.place or each.row.on_this_machine for each in named)  # only the cluster knows the account
+    if wish.model and not elsewhere:
+        destination(wish, order.limits, stand_in_keys(_SOME_KEY)).close()
 
 
 def _without_key_files(wish: ModelSpec) -> ModelSpec:

@@ -20,6 +20,7 @@ from actors.cluster.jobs_api import PACKAGE_BYTES_MAX
 from actors.cluster.shipping.bundle import packed
 from actors.common.errors import CommandError
 from actors.files.paths import is_remote
+from actors.providers.registry import of_model
 
 JOB_FILE = "cortex-job.toml"
 _OURS = frozenset({"cluster", "state", "job", "as_json", "verbose", "metrics_listen", "log_format", "log_level", "wait",
@@ -80,8 +81,10 @@ def package(given: Mapping[str, Any], options: Options, stdin: bytes = b"") -> J
         made.values[name] = _moved(made, name, key, value, stdin)
     if str(given.get("output") or "") and is_remote(str(given["output"])):
         made.values["output"] = given["output"]
-    if options.model == "local":
-        raise CommandError("--model local: this machine serves it: give the model of a server that the nodes reach")
+    row = of_model(options.model)
+    if row is not None and row.on_this_machine:
+        said = f"--model {row.name}: this machine serves it: give the model of a server that the nodes reach"
+        raise CommandError(said)
     return made
 
 

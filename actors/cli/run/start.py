@@ -53,6 +53,7 @@ from actors.journal.journal import StateFolder
 from actors.maintenance.retry_rows import RetriedRows
 from actors.planning.inputs import sample_order
 from actors.programs import loader
+from actors.providers.registry import of_model
 from actors.routing.routes import ModelSpec, remember, remembered
 from cortex.flows.program import Flow
 from cortex.programs.shards import unsharded
@@ -190,11 +191,8 @@ def _prepared(options: Options, folder: StateFolder | None) -> tuple[StateFolder
 
 def body_model(model: str) -> str:
     """What stands in a request for a model that the user named; empty: the rows' own stay."""
-    if model != "local":
-        return model
-    from actors.routing.local_model import LOCAL_MODEL_NAME
-
-    return LOCAL_MODEL_NAME
+    row = of_model(model)
+    return row.model_name if row is not None and row.model_name else model
 
 
 def rows_source(folder: StateFolder, order: JobSpec, stdin: io.BytesIO | None = None) -> BatchSource | TableSource:
@@ -206,11 +204,12 @@ def rows_source(folder: StateFolder, order: JobSpec, stdin: io.BytesIO | None = 
 def batch_source(folder: StateFolder, order: JobSpec, stdin: io.BytesIO | None = None) -> BatchSource:
     """The rows of a batch, as the order's places have them."""
     tokens = order.places["output_tokens_max"]
-    others = order.wish.model in ("local", "sim") or bool(order.wish.base_url)
+    row = order.wish.row
+    sampling = SAMPLING if row.takes_sampling or order.wish.base_url else ()
     return BatchSource(
         order.input, model=order.places["rows_model"] or None, output_tokens_max=int(tokens) if tokens else None,
-        spool=spool_of(folder, order.named()), stdin=stdin, also_known=SAMPLING if others else (),
-        capped=order.limits.max_cost_nusd is not None and order.wish.model != "local",
+        spool=spool_of(folder, order.named()), stdin=stdin, also_known=sampling,
+        capped=order.limits.max_cost_nusd is not None and not row.free,
     )  # fmt: skip
 
 

@@ -16,12 +16,11 @@ from actors.jobs.sink_selection import FOREIGN
 from actors.jobs.spec import JobSpec
 from actors.journal.journal import StateFolder
 from actors.programs.schemas import schema_text
+from actors.providers.registry import of_options
 from cortex.programs.batch import Batch
 from cortex.programs.table import FORMS, REQUEST_ID, ROW, Table
 from cortex.values.schema import SchemaError
 from cortex.values.template import Template, TemplateError
-
-LOCAL = "local"
 
 
 def program_of(options: Options, path: str, output: str) -> Batch | Table:
@@ -41,7 +40,7 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
     _tell_of_braces(system)
     if options.prompt and not options.model:
         raise CommandError("name the model that is asked: --model NAME (local and sim cost nothing)")
-    how = options.schema_as or ("prompt" if options.model == LOCAL else "format")
+    how = options.schema_as or of_options(options.model, options.provider).schema_as
     if how not in FORMS:
         raise CommandError(f"--schema-as {how!r}: give {', '.join(FORMS)}")
     if options.schema_as and not options.schema:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from actors.providers.registry import address_in, telemetry_name
 from cortex.tracing.spans import Span, SpanIds, SpanKind, goal_of
 
 OPERATION: Final = "gen_ai.operation.name"
@@ -71,15 +72,6 @@ INTERNAL, CLIENT = 1, 3
 Value = str | bool | int | float | tuple[str, ...]
 Attributes = list[tuple[str, Value]]
 
-_PROVIDERS: Final = (
-    ("anthropic.com", "anthropic"),
-    ("amazonaws.com", "aws.bedrock"),
-    ("googleapis.com", "gcp.vertex_ai"),
-    ("services.ai.azure.com", "azure.ai.inference"),
-)
-_CLOUDS: Final = {"bedrock": "aws.bedrock", "vertex": "gcp.vertex_ai", "foundry": "azure.ai.inference"}
-"""By the scheme of a route's endpoint. Where it has an address of its own, that follows a plus sign."""
-
 
 class SpanText(NamedTuple):
     """A span in the words of the conventions."""
@@ -131,24 +123,14 @@ def parsed_traceparent(header: str) -> tuple[int, int] | None:
 
 @lru_cache(64)
 def provider_of(endpoint: str) -> str:
-    """Who answers there, as the convention names them. Whoever speaks the Messages API elsewhere is taken for it; what
-    answers in this process, the simulator say, has a name of ours."""
-    if (cloud := endpoint.partition("://")[0]) in _CLOUDS:
-        return _CLOUDS[cloud]
-    if "://" not in endpoint:
-        return f"cortex.{endpoint.partition(':')[0]}"
-    return next((name for host, name in _PROVIDERS if host in endpoint), "anthropic")
-
-
-def address_of(endpoint: str) -> str:
-    """The address in a route's endpoint; of a cloud's own, which only the SDK knows, none."""
-    return endpoint.partition("+")[2] if endpoint.partition("://")[0] in _CLOUDS else endpoint
+    """Provider of a route's endpoint by the convention's name (``actors.providers.registry.telemetry_name``)."""
+    return telemetry_name(endpoint)
 
 
 @lru_cache(64)
 def server_of(endpoint: str) -> Sequence[tuple[str, Value]]:
     """Where calls go: host, and port where it is not the usual one."""
-    parts = urlsplit(address_of(endpoint))
+    parts = urlsplit(address_in(endpoint))
     if not parts.hostname:
         return []
     found: Attributes = [(SERVER_ADDRESS, parts.hostname)]

@@ -21,13 +21,13 @@ from actors.observability.base.conventions import (  # fmt: skip
     SERVER_PORT,
     TOKEN_TYPE,
     TOKEN_USAGE,
-    address_of,
     provider_of,
 )
 from actors.observability.metrics.instruments import JOB, PHASE
 from actors.observability.metrics.job_samples import of_job
 from actors.observability.metrics.samples import Exemplar, HistogramSample, Labels, NumberSample, spread
 from actors.ports.telemetry import TurnTimings
+from actors.providers.registry import address_in
 from cortex.state import commands, events
 from cortex.state.state import State, flight_key
 from cortex.values.limits import JobTerms
@@ -252,7 +252,7 @@ def labels_of(terms: JobTerms, place: int) -> Labels:
     """A route in the words of the GenAI conventions."""
     route = terms.routes[place]
     found = [(OPERATION, CHAT), (PROVIDER, provider_of(route.endpoint)), (REQUEST_MODEL, route.model)]
-    where = urlsplit(address_of(route.endpoint))
+    where = urlsplit(address_in(route.endpoint))
     if where.hostname:
         found.append((SERVER_ADDRESS, where.hostname))
         if where.port:

@@ -7,9 +7,10 @@ from typing import Final
 import msgspec
 
 from actors.providers.messages.response import read_reply
+from actors.providers.messages.vocabulary import classify, vocabulary
 from actors.providers.transport.body import UnreadableResponse
 from cortex.values.reply import Reply
-from policies.failures.failure import Failure, FailureKind, classify, status_of
+from policies.failures.failure import Failure, FailureKind
 
 CANCELED: Final = "canceled"
 """The error type of a request that was not worked off because its batch was cancelled at the provider."""
@@ -71,7 +72,7 @@ def _outcome(result: _Result) -> Reply | Failure:
     told = result.error.error if result.error is not None else _Error()
     kind = classify(0, told.type, told.message, bytes(told.details).decode("utf-8", "replace"))
     said = told.message or f"the provider gave no message but {result.type!r}"
-    failure = Failure(kind, said, status_of(told.type), told.type[:100])
+    failure = Failure(kind, said, vocabulary().status_of(told.type), told.type[:100])
     if failure.may_be_billed:  # the API bills no row that errored (its pages on batch processing)
         failure = msgspec.structs.replace(failure, status=500)
     return failure

@@ -21,8 +21,8 @@ from yarl import URL
 
 from actors.ports.message_batches import BatchRequest, BatchStatus
 from actors.providers.credentials.reload import CredentialReload
-from actors.providers.messages import errors
 from actors.providers.messages.batch_results import read_result
+from actors.providers.messages.errors import MessagesFailures
 from actors.providers.transport.aiohttp_transport import RequestTemplate
 from actors.providers.transport.body import BODY_BYTES_MAX, UnreadableResponse, bounded
 from cortex.values.reply import Reply
@@ -82,11 +82,15 @@ class ProviderBatches:
     """``Batches`` of a provider. ``open`` prepares the road when it is first needed."""
 
     def __init__(
-        self, open_: Callable[[], Awaitable[BatchTransport]], keys: CredentialReload, timeout_s: float
+        self,
+        open_: Callable[[], Awaitable[BatchTransport]],
+        keys: CredentialReload,
+        failures: MessagesFailures,
+        timeout_s: float,
     ) -> None:
         self._open = open_
         self._keys = keys
-        self._redact = keys.redact
+        self._failures = failures
         self._timeout_s = timeout_s
         self.road: BatchTransport | None = None
         self._opening = asyncio.Lock()
@@ -120,7 +124,7 @@ class ProviderBatches:
                 page = msgspec.json.decode(said, type=_Page)
                 standings = [batch.standing() for batch in page.data]
             except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-                return errors.unreadable(f"the list of message batches cannot be read: {error}", 200, self._redact)
+                return self._failures.unreadable(f"the list of message batches cannot be read: {error}", 200)
             for standing in standings:
                 if standing.name == since or standing.created_at_s < not_before_s:
                     return found
@@ -155,15 +159,15 @@ class ProviderBatches:
                     if found is not None:
                         yield found[0], self._told(found[1])
         except _NoName as error:
-            yield "", Failure(FailureKind.REJECTED, errors.line(str(error), self._redact), sent=False)
+            yield "", Failure(FailureKind.REJECTED, self._failures.line(str(error)), sent=False)
         except Exception as error:  # whatever went wrong is told, never raised
-            yield "", errors.of_exception(error, self._redact)
+            yield "", self._failures.of_exception(error)
 
     def _told(self, outcome: Reply | Failure) -> Reply | Failure:
         """Without secrets, where the provider's own words are told."""
         if isinstance(outcome, Reply):
             return outcome
-        said, kind = errors.line(outcome.message, self._redact), self._redact(outcome.error_type)
+        said, kind = self._failures.line(outcome.message), self._failures.redact(outcome.error_type)
         return msgspec.structs.replace(outcome, message=said, error_type=kind)
 
     # -- one exchange ----------------------------------------------------------------------------------------------
@@ -191,21 +195,21 @@ class ProviderBatches:
                 if not await self._keys.after(refused, used):
                     return refused
         except _NoName as error:
-            return Failure(FailureKind.REJECTED, errors.line(str(error), self._redact), sent=False)
+            return Failure(FailureKind.REJECTED, self._failures.line(str(error)), sent=False)
         except Exception as error:  # whatever went wrong is told, never raised
-            return errors.of_exception(error, self._redact)
+            return self._failures.of_exception(error)
 
     async def _refused(self, answer: aiohttp.ClientResponse) -> Failure:
         said = b""
         with contextlib.suppress(aiohttp.ClientError, TimeoutError, UnreadableResponse):
             said = b"".join([chunk async for chunk in bounded(answer.content.iter_any())])
-        return errors.of_answer(answer.status, answer.headers, said, self._redact)
+        return self._failures.of_response(answer.status, answer.headers, said)
 
     def _read(self, said: bytes) -> BatchStatus | Failure:
         try:
             return msgspec.json.decode(said, type=_Batch).standing()
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-            return errors.unreadable(f"what is said of a message batch cannot be read: {error}", 200, self._redact)
+            return self._failures.unreadable(f"what is said of a message batch cannot be read: {error}", 200)
 
 
 # -- what comes over the wire --------------------------------------------------------------------------------------

@@ -1,8 +1,11 @@
-"""A provider's model behind one small door: a bounded request in, a reply or a typed failure out.
+"""Client of the Messages API: a bounded request in, a reply or a typed failure out.
 
-The only file that imports `anthropic`, and it does so late: the import takes two seconds. The SDK's `AsyncAnthropic`
-(retries off, every timeout explicit) prepares what is sent, aiohttp carries it. Retry and budgets are the core's; here
-one attempt is made and what became of it is told.
+The Messages form is also the canonical form of requests and replies (`cortex.values.canonical`), so this client
+translates nothing: it serves every provider whose row names it (`actors.providers.registry`).
+
+The only module that imports `anthropic`, and it does so late: the import takes two seconds. The SDK's client (retries
+off, every timeout explicit) prepares requests, aiohttp's connections carry them. Retries and budgets are the core's;
+the client makes one attempt and returns its outcome.
 
 Requests a second, one core, 100 at once, a server that answers in 20 ms (see `benchmarks/`): `messages.create` 900,
 `client.post` 1,200 (`through_sdk=True`), prepared by the SDK and sent over aiohttp's connections 4,500, of 5,000.
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -21,18 +25,22 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 import msgspec
 
-from actors.providers.credentials import clouds
-from actors.providers.credentials.credential import DEFAULT_BASE_URL, Credential, RequestAuth, checked_url
+from actors.providers.credentials.account import ClientSpec
+from actors.providers.credentials.credential import Credential, RequestAuth, checked_url
 from actors.providers.credentials.reload import CredentialReload
-from actors.providers.messages import errors, sdk_template
+from actors.providers.messages import sdk_template
 from actors.providers.messages.batches import BATCHES, BatchTransport, ProviderBatches
-from actors.providers.messages.proxy_tls import proxy_for, ssl_context
+from actors.providers.messages.dialect import dialect_of
+from actors.providers.messages.errors import MessagesFailures
 from actors.providers.messages.rate_limit_headers import rate_limits, tells_limits
 from actors.providers.messages.response import read_reply
 from actors.providers.messages.sdk_transport import EVENT_STREAM, SdkTransport
 from actors.providers.messages.sse import StreamAssembler, StreamError, asking_to_stream
+from actors.providers.registry import row_of
 from actors.providers.transport.aiohttp_transport import AiohttpTransport, RequestTemplate, Response, Transport
 from actors.providers.transport.body import UnreadableResponse
+from actors.providers.transport.failures import ModelClosed
+from actors.providers.transport.proxy_tls import proxy_for, ssl_context
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 from policies.failures.timeout import TimeoutPolicy, silence_max_s
@@ -87,9 +95,8 @@ class AnthropicModel:
     ) -> None:
         if base_url:
             credential = msgspec.structs.replace(credential, base_url=checked_url("the base URL", base_url))
-        self._base_url = checked_url("the base URL", credential.base_url)
-        if not self._base_url and credential.platform is None:
-            self._base_url = DEFAULT_BASE_URL
+        self._row, self._dialect = row_of(credential.provider), dialect_of(credential)
+        self._base_url = checked_url("the base URL", credential.base_url) or self._row.base_url
         self.endpoint = endpoint or credential.endpoint.rstrip("/")
         self.concurrency = concurrency
         self._timeouts = timeouts or TimeoutPolicy()
@@ -98,15 +105,14 @@ class AnthropicModel:
         self._open_telemetry = open_telemetry
         self._keys = CredentialReload(credential, self._take_key)
         self._prepared = credential, prepared
-        self._redact = self._keys.redact
+        self._failures = MessagesFailures(self._row, self._keys.redact)
         self._road: Transport | None = None
         self._opening = asyncio.Lock()
         self._closed = False
         self._limit_headers: Mapping[str, str] | None = None
-        self._platform = "" if credential.platform is None else credential.platform.name
-        self._counter_missing = self._platform == clouds.BEDROCK  # the SDK knows no counter there
+        self._counter_missing = not self._dialect.counts_tokens
         self.batches = ProviderBatches(
-            self._batch_road, self._keys, self._timeouts.connect_s + self._timeouts.first_byte_s
+            self._batch_road, self._keys, self._failures, self._timeouts.connect_s + self._timeouts.first_byte_s
         )
         """The provider's message batches, under the same credential."""
 
@@ -168,7 +174,7 @@ class AnthropicModel:
             async with road.send(COUNT_TOKENS, asked, timeout_s=timeout_s, silence_s=None) as answer:
                 said = await answer.read()
                 if answer.status != 200:
-                    failure = errors.of_answer(answer.status, answer.headers, said, self._redact)
+                    failure = self._failures.of_response(answer.status, answer.headers, said)
                     unknown_model = failure.kind is FailureKind.BLOCKED
                     self._counter_missing = answer.status in (404, 405, 501) and not unknown_model
                     return None
@@ -197,11 +203,11 @@ class AnthropicModel:
 
     def failure_of(self, error: BaseException) -> Failure:
         """What an error of `look`, or of a call, means."""
-        return errors.of_exception(error, self._redact, clouds.OPENS.get(self._platform, ""))
+        return self._failures.of_exception(error)
 
     def refusal_of(self, status: int, headers: Mapping[str, str], said: bytes) -> Failure:
         """What an answer of `look` means, whose status is no success."""
-        return errors.of_answer(status, headers, said, self._redact)
+        return self._failures.of_response(status, headers, said)
 
     async def open(self) -> None:
         """Import the SDK and prepare the road now, so that the first call need not wait two seconds for it.
@@ -229,7 +235,7 @@ class AnthropicModel:
                 said = await answer.read()
             except (aiohttp.ClientError, TimeoutError, UnreadableResponse):
                 said = b""  # an explanation cut short leaves the status, and that says enough
-            return errors.of_answer(status, headers, said, self._redact)
+            return self._failures.of_response(status, headers, said)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         try:
             if kind in ("text/event-stream", EVENT_STREAM):
@@ -241,16 +247,16 @@ class AnthropicModel:
                 return self._read_whole(whole, answer)
             raise UnreadableResponse(f"the answer is of type {kind[:80] or 'unknown'}, not JSON")
         except StreamError as error:
-            return errors.of_stream_error(error, status, headers, self._redact)
+            return self._failures.of_stream_error(error, status, headers)
         except UnreadableResponse as error:
-            return errors.unreadable(str(error), status, self._redact)
+            return self._failures.unreadable(str(error), status)
 
     def _read_whole(self, whole: bytes, answer: Response) -> Reply | Failure:
         try:
             return read_reply(whole)
         except UnreadableResponse:
-            if whole.lstrip().startswith(b"{") and errors.names_error(whole):  # a gateway's "200, but"
-                return errors.of_answer(answer.status, answer.headers, whole, self._redact)
+            if whole.lstrip().startswith(b"{") and self._failures.names_error(whole):  # a gateway's "200, but"
+                return self._failures.of_response(answer.status, answer.headers, whole)
             raise
 
     async def prepare(self) -> None:
@@ -261,14 +267,14 @@ class AnthropicModel:
     async def _open(self) -> Transport:
         async with self._opening:
             if self._closed:
-                raise errors.ModelClosed
+                raise ModelClosed
             if self._road is None:
                 self._road = await self._made_road()
             return self._road
 
     async def _batch_road(self) -> BatchTransport:
         if self._closed:
-            raise errors.ModelClosed
+            raise ModelClosed
         if (template := self._told().get(BATCHES)) is not None:
             context, proxy = await self._wire()
         else:
@@ -280,20 +286,21 @@ class AnthropicModel:
     async def prepared(self) -> RequestAuth:
         """What is sent with each request, for models of the same credential elsewhere. Empty where the SDK is to be
         asked for each of them."""
-        if self._through_sdk or self._platform:
+        if self._through_sdk or not self._dialect.shares_headers:
             return NOTHING
         return await self._asked(await asyncio.to_thread(_import_sdk), (MESSAGES, COUNT_TOKENS, BATCHES))
 
     def _told(self) -> Mapping[str, RequestTemplate]:
         """What another model told, where that still holds: by path, what is sent. Empty: the SDK is to be asked."""
         credential, prepared = self._prepared
-        holds = credential is self._keys.credential and not self._through_sdk and not self._platform
+        shared = self._dialect.shares_headers and not self._through_sdk
+        holds = shared and credential is self._keys.credential
         return sdk_template.templates_of(prepared) if holds else {}
 
     async def _way(self) -> tuple[ModuleType, ssl.SSLContext | None, str | None]:
         """The SDK; and the rest of the way."""
         sdk = await asyncio.to_thread(_import_sdk)
-        await asyncio.to_thread(clouds.load, self._platform)
+        await asyncio.to_thread(_import_modules, self._row.modules)
         return sdk, *await self._wire()
 
     async def _wire(self) -> tuple[ssl.SSLContext | None, str | None]:
@@ -329,7 +336,7 @@ class AnthropicModel:
         if told := self._told():
             return await self._direct(told, *await self._wire())
         sdk, context, proxy = await self._way()
-        if self._through_sdk or self._platform in (clouds.BEDROCK, clouds.VERTEX):
+        if self._through_sdk or self._dialect.signed:
             import httpx2
 
             http_client = sdk.DefaultAioHttpClient(
@@ -340,7 +347,8 @@ class AnthropicModel:
                 follow_redirects=False,  # a redirect could carry custom headers to another host
             )
             client = self._client(sdk, http_client)
-            return SdkTransport(client, sdk, connect_s=self._timeouts.connect_s, made_there=bool(self._platform))
+            made_there = self._keys.credential.platform is not None
+            return SdkTransport(client, sdk, connect_s=self._timeouts.connect_s, made_there=made_there)
         return await self._direct(await self._templates(sdk, (MESSAGES, COUNT_TOKENS)), context, proxy)
 
     async def _direct(
@@ -397,3 +405,20 @@ def _import_sdk() -> ModuleType:
     import anthropic
 
     return anthropic
+
+
+def _import_modules(names: tuple[str, ...]) -> None:
+    """Import what the SDK's client will import at its first request; that takes a second. A missing module is named by
+    that request."""
+    for name in names:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+def model_of(spec: ClientSpec) -> AnthropicModel:
+    """Return the client for an account: ``Provider.client`` of every provider that serves the Messages API."""
+    assert spec.credential is not None, "the account of such a provider has a credential"
+    return AnthropicModel(
+        spec.credential, endpoint=spec.endpoint, concurrency=spec.concurrency, timeouts=spec.timeouts,
+        prepared=spec.prepared,
+    )  # fmt: skip

@@ -7,6 +7,7 @@ from email.utils import formatdate
 from typing import Final
 
 from actors.providers.messages.rate_limit_headers import rate_limits
+from actors.providers.messages.vocabulary import classify
 from actors.simulator.api import wire
 from actors.simulator.api.provider import RequestOutcome, SimulatedProvider
 from actors.simulator.faults import ErrorResponse
@@ -15,7 +16,7 @@ from actors.simulator.reasoning.skills import SKILLS, Skill
 from actors.simulator.request import BadRequest
 from actors.simulator.settings import SimulatorSettings
 from cortex.values.reply import Reply, Usage
-from policies.failures.failure import Failure, FailureKind, classify
+from policies.failures.failure import Failure, FailureKind
 from policies.limits.limit import RateLimits
 
 _BROKEN: Final = {

@@ -23,13 +23,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from actors.providers.credentials.credential import Credential, scrub
+from actors.providers.credentials.credential import Credential
+from actors.providers.credentials.environment import scrub
 from actors.providers.messages.client import AnthropicModel
+from actors.providers.registry import LOCAL, row_of
 
-LOCAL_MODEL_NAME: Final = "gemma-3-270m-q4_k_m"
-"""What its replies say they are from."""
+LOCAL_MODEL_NAME: Final = row_of(LOCAL).model_name
+"""Name of the model in requests and replies."""
 
-LOCAL_ENDPOINT: Final = "local"
+LOCAL_ENDPOINT: Final = LOCAL
 
 LOCAL_NOTICE: Final = (
     "The local model is Gemma 3 270M, a small base model. Its judgement is weak: it shows that the path works, "
@@ -185,7 +187,7 @@ def _require_installed() -> None:
 def _spawn() -> subprocess.Popen[bytes]:
     environ = dict(os.environ)
     scrub(environ)
-    script = Path(__file__).with_name("local_model_server.py")
+    script = Path(__file__).with_name("server_process.py")
     return subprocess.Popen(
         [sys.executable, "-P", str(script)],  # -P: this folder's names must not stand before installed ones
         stdin=subprocess.PIPE,

@@ -8,7 +8,7 @@ import ssl
 from urllib.parse import urlsplit
 
 from actors.providers.credentials.credential import Credential
-from actors.providers.messages.errors import ConfigurationFault
+from actors.providers.transport.failures import ConfigurationFault
 
 
 def proxy_for(url: str, credential: Credential) -> str | None:

@@ -6,44 +6,40 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from policies.estimates.price import Price, Rates, Tier
-
-PROVIDER = "anthropic"
-_IDS = {"anthropic": PROVIDER, "bedrock": "aws", "vertex": "google", "foundry": "azure"}
-"""What the package calls those who bill."""
-_PREMIUM = Decimal("1.1")
-_NO_PREMIUM = ("claude-2", "claude-3", "claude-4-", "claude-opus-4-0", "claude-opus-4-1", "claude-sonnet-4-0")
-"""Vertex AI charges a premium for regions from Claude Sonnet 4.5 on, of which the package knows nothing
-(https://docs.claude.com/en/api/claude-on-vertex-ai); of Bedrock's it does."""
-CONTEXT_WINDOW_DEFAULT = 200_000
-"""Where the package does not know the model: the window of every Claude model since 2023."""
+from actors.providers.registry import PROVIDERS, load, row_of
+from policies.estimates.price import Price, Tier
 
 
 def known(
     model: str, at: datetime | None = None, batch: bool = False, provider: str = "", region: str = ""
 ) -> tuple[Price | None, int | None]:
-    """Price and context window of a model; None for what the package does not know.
+    """Return price and context window of a model; None for what the package does not know.
 
-    An unknown alias has neither: whoever sets a cap in money must then state the price. ``batch``: the price on the
-    road of message batches; a model for which the package knows none there has its plain price, which is never below.
-    ``provider``: who bills it, as ``actors.providers.credentials.clouds`` calls them; one that bills by region is asked
-    in this one.
+    An unknown alias has neither: the user must then state the price where a cap in money is set. ``at``: the time of
+    the request; None: now. ``batch``: the price of a call in a message batch; a model for which the package knows none
+    has its plain price, which is never below. ``provider``: name of the row of the provider that bills; ``region``: for
+    providers that bill by region.
     """
-    found = _found(model, _IDS.get(provider, PROVIDER), at, batch)
+    row = row_of(provider)
+    found = _found(model, row.price_id, at, batch) if row.price_id else None
     if found is None:
         return None, None
     source = f"genai-prices: {found.model.id}{', processing=batch' if batch else ''}"
     price = _price(found.model_price, source)
-    if price is not None and provider == "vertex" and region != "global" and not found.model.id.startswith(_NO_PREMIUM):
-        price = _dearer(price)
+    if price is not None and row.surcharge:
+        price = load(row.surcharge)(price, found.model.id, region)
     return price, found.model.context_window
 
 
 def known_as(model: str, batch: bool = False) -> tuple[Price | None, int | None]:
-    """The same of a model that another is billed as: ``MODEL``, looked for at Anthropic first, then at the clouds that
-    serve its models, then anywhere; or ``PROVIDER/MODEL``, as the package names providers."""
+    """Return price and context window of a model that another one is billed as; None where the package knows no price.
+
+    ``model`` is ``MODEL``, looked for at the providers of the registry in their order, then at all that the package
+    knows; or ``PROVIDER/MODEL``, with the package's name of the provider.
+    """
     provider, slash, name = model.partition("/")
-    places: list[tuple[str | None, str]] = [(each, model) for each in _IDS.values()] + [(None, model)]
+    billing = [row.price_id for row in PROVIDERS.values() if row.price_id]
+    places: list[tuple[str | None, str]] = [(each, model) for each in billing] + [(None, model)]
     for place, named in ([(provider, name)] if slash and name else []) + places:
         found = _found(named, place, None, batch)
         price = None if found is None else _price(found.model_price, f"as {model}, genai-prices: {found.model.id}")
@@ -62,17 +58,6 @@ def _found(model: str, provider: str | None, at: datetime | None, batch: bool) -
         )  # fmt: skip
     except LookupError:
         return None
-
-
-def _dearer(price: Price) -> Price:
-    """What is asked of a region rather than of the global endpoint costs a tenth more."""
-
-    def raised(rates: Rates) -> dict[str, Any]:
-        names = (*_FIELDS.values(), "cache_creation_1h_usd_per_mtok")
-        return {name: None if (rate := getattr(rates, name)) is None else rate * _PREMIUM for name in names}
-
-    tiers = tuple(Tier(above_input_tokens=tier.above_input_tokens, **raised(tier)) for tier in price.tiers)
-    return Price(**raised(price), tiers=tiers, source=f"{price.source}, 10 % for a region")
 
 
 def _price(prices: Any, source: str) -> Price | None:

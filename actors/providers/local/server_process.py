@@ -1,8 +1,8 @@
 """The child process of `--model local`: llama.cpp behind a loopback port, alive as long as its standard input is open.
 
-Run as a script by `actors.routing.local_model`, so it imports nothing of this project. One line of JSON comes in
-(`TelemetrySettings` there), one goes out: `{"url": …}` or `{"error": …}`. Then it serves until its input ends, however
-its parent died.
+Run as a script by `actors.providers.local.model`, so it imports nothing of this project. One line of JSON comes in
+(the settings), one goes out: `{"url": …}` or `{"error": …}`. Then it serves until its input ends, however its
+parent died.
 """
 
 from __future__ import annotations

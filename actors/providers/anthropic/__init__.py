@@ -1,0 +1,1 @@
+"""Provider Anthropic, and any server that speaks its Messages API: credential, errors, health checks."""

@@ -1,0 +1,136 @@
+"""Checks of Anthropic, and of any server that speaks the Messages API, for ``cortex doctor``."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+from actors.common.findings import Finding, ok, warning, wrong
+from actors.providers.anthropic.account import TOKEN
+from actors.providers.credentials.account import credential_of, key_file
+from actors.providers.credentials.credential import Credential, CredentialError, checked_url, without_password
+from actors.providers.health.checks import ProviderChecks, hello, in_words
+from actors.providers.messages.client import COUNT_TOKENS, AnthropicModel
+from actors.providers.pricing import known
+from policies.failures.failure import FailureKind
+
+MODELS: Final = "/v1/models"
+_SKEW_S, _SKEW_FAR_S = 30.0, 300.0
+"""Differences of clocks in seconds, from which a warning and an error are due: a Retry-After in date form and a
+deadline are off by as much; far off, certificates and tokens are refused."""
+_NO_SUCH_CALL: Final = frozenset({404, 405, 501})
+
+_Answer = tuple[int, Mapping[str, str], bytes]
+
+
+class AnthropicChecks(ProviderChecks):
+    """Checks that use the free calls of the Messages API: the list of models, and the count of tokens."""
+
+    def opened(self) -> tuple[Credential | None, list[Finding]]:
+        """Return the credential, without a key where there is none, since the connection can be checked all the
+        same."""
+        try:
+            checked_url("--base-url", self.location.base_url)
+            credential = credential_of(self.location, self.environ, required=False)
+        except CredentialError as error:
+            return None, [wrong("key", str(error), "put that variable right")]
+        return credential, [self.key(credential)]
+
+    def key(self, credential: Credential) -> Finding:
+        """Find where the key comes from, and whether others may read its file."""
+        variable, file_variable = self.row.key_variable, self.row.key_file_variable
+        if not (credential.api_key or credential.auth_token or credential.custom_headers):
+            do = f"set {variable}, or give --api-key-file; --model sim needs none"
+            return wrong("key", "there is none", do)
+        where = TOKEN if credential.auth_token else self.row.headers_variable
+        if credential.api_key:
+            where = f"the file of {file_variable}" if key_file(self.row, self.environ) else variable
+            where = "--api-key-file" if self.location.key_file else where
+        path = self.location.key_file or key_file(self.row, self.environ)
+        if path and os.name == "posix" and os.stat(path).st_mode & 0o044 and os.stat(path).st_uid == os.geteuid():
+            return warning("key", f"from {where}, which others may read", "chmod 600 it")
+        return ok("key", f"from {where}; its fingerprint is {credential.fingerprint}")
+
+    async def answers(self, credential: Credential, found: list[Finding]) -> list[Finding]:
+        """Return what the provider says to free calls with the key, and to one that is paid for where the user asked
+        for it."""
+        client: AnthropicModel = self.client(credential)
+        shown = without_password(self.address(credential))
+        try:
+            begun_s = time.time()
+            try:
+                answer = await client.look(MODELS, None, self.timeout_s)
+            except Exception as error:
+                return [_unanswered(client, shown, error)]
+            told = [*_clock(answer[1], begun_s, time.time()), self._account(client, shown, answer)]
+            if self.model and all(each.state != "wrong" for each in told):
+                told.append(await self._model(client))
+            if self.paid and self.model and all(each.state != "wrong" for each in told):
+                told.append(await self.one_call(client))
+            return told
+        finally:
+            await client.close()
+
+    def _account(self, client: AnthropicModel, shown: str, answer: _Answer) -> Finding:
+        status = answer[0]
+        if status in _NO_SUCH_CALL:
+            said = f"{shown} answers, and has no list of models: whether it takes the key, only a paid call would show"
+            return warning("account", said, "give --paid and --model NAME to make one call of one token")
+        if not 200 <= status < 300:
+            return self._refused(client, answer, "account", shown)
+        return ok("account", f"{shown} takes the key; what is left of its credit is not told by any free call")
+
+    def _refused(self, client: AnthropicModel, answer: _Answer, check: str, shown: str) -> Finding:
+        failure = client.refusal_of(*answer)
+        do = self.advice(failure.kind) or "see what the address serves: cortex needs the Messages API"
+        made = warning if failure.kind in (FailureKind.THROTTLED, FailureKind.OVERLOADED) else wrong
+        return made(check, f"{shown}: {in_words(failure)}", do)
+
+    async def _model(self, client: Any) -> Finding:
+        name = self.model
+        try:
+            answer = await client.look(COUNT_TOKENS, hello(name), self.timeout_s)
+        except Exception as error:
+            return _unanswered(client, f"--model {name}", error)
+        if answer[0] in _NO_SUCH_CALL and client.refusal_of(*answer).kind is not FailureKind.BLOCKED:
+            said = f"whether {name} is there, only a paid call would show: tokens are not counted here"
+            return warning("model", said, "give --paid to make one call of one token")
+        if not 200 <= answer[0] < 300:
+            return self._refused(client, answer, "model", name)
+        price, window = known(name, provider=self.row.name)
+        if price is None:
+            said = f"{name} is there; its price is not known here, so a cap in money needs one"
+            return warning("model", said, "give --price input=...,output=... or --price-as MODEL with --max-cost")
+        return ok("model", f"{name} is there, with a window of {window or 0:,} tokens and a known price")
+
+
+def _unanswered(client: AnthropicModel, shown: str, error: Exception) -> Finding:
+    failure = client.failure_of(error)
+    do = "see the proxy, the certificates, the address"
+    if failure.status == 407:
+        do = "give the proxy's user and password in HTTPS_PROXY: http://USER:PASSWORD@HOST:PORT"
+    return wrong("account", f"{shown} did not answer: {in_words(failure)}", do)
+
+
+def _clock(headers: Mapping[str, str], begun_s: float, ended_s: float) -> Iterator[Finding]:
+    """Compare our clock with the Date of an answer, which was made between the two times and is cut to the second."""
+    try:
+        theirs_s = parsedate_to_datetime(headers.get("Date", "")).timestamp()
+    except (TypeError, ValueError):
+        yield ok("clock", "the endpoint tells no time to compare with")
+        return
+    skew_s = 0.0
+    if theirs_s > ended_s:
+        skew_s = theirs_s - ended_s
+    elif theirs_s + 1.0 < begun_s:
+        skew_s = theirs_s + 1.0 - begun_s
+    said = f"this machine's clock is {abs(skew_s):.0f} s {'behind' if skew_s > 0 else 'ahead of'} the endpoint's"
+    if abs(skew_s) > _SKEW_FAR_S:
+        yield wrong("clock", said, "set it (NTP): certificates and deadlines depend on it")
+    elif abs(skew_s) > _SKEW_S:
+        yield warning("clock", said, "set it (NTP): deadlines depend on it")
+    else:
+        yield ok("clock", "it agrees with the endpoint's")

@@ -1,0 +1,69 @@
+"""Errors of the Messages API: https://docs.claude.com/en/api/errors."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from policies.failures.error_vocabulary import ErrorVocabulary, WordRule
+from policies.failures.failure import FailureKind
+
+# `error.details.error_code`, the stable way to tell causes apart (listed in the official SDK's `types.shared`). All of
+# these are about the account, whatever the status they come with.
+_ACCOUNT_CODES: Final = re.compile(
+    r"\b(?:enforced_spend_limit_reached|contract_spend_limit_reached|linked_organization_spend_limit_reached"
+    r"|linked_organization_billing_unavailable|organization_on_hold|organization_type_not_supported"
+    r"|cmek_key_disabled|cmek_key_network_blocked|claude_code_key_creator_not_member)\b"
+)
+
+# Wording is the only sign where no code is given: credit and spend limits come as a plain 400.
+_ACCOUNT_WORDS: Final = re.compile(
+    r"credit balance is too low"
+    r"|insufficient credit"
+    r"|reached your specified (?:\w+ )?API usage limits"  # a spend limit the user set; names the day it ends
+    r"|spend(?:ing)? (?:limit|cap)"
+    r"|organization has been disabled",
+    re.IGNORECASE,
+)
+_TOO_LARGE_WORDS: Final = re.compile(
+    r"prompt is too long"
+    r"|exceeds? (?:the )?(?:model'?s? )?(?:available )?context (?:limit|window|size|length)"
+    r"|maximum context length"
+    r"|required for long context requests",  # a 429: this account's window is the short one
+    re.IGNORECASE,
+)
+_UNKNOWN_MODEL_WORDS: Final = re.compile(
+    r"\bmodel:?(?: \S{1,200})? (?:was |could )?(?:not (?:be )?found|does not exist)"
+    r"|\b(?:unknown|invalid|no such) model\b",
+    re.IGNORECASE,
+)
+_MODEL_NAME_ONLY: Final = re.compile(r"^\s*model:")  # at 404 the provider says just "model: claude-nine"
+
+_STATUSES: Final = frozenset({400, 404, 429})
+
+ERRORS: Final = ErrorVocabulary(
+    statuses={
+        "invalid_request_error": 400,
+        "authentication_error": 401,
+        "billing_error": 402,
+        "permission_error": 403,
+        "not_found_error": 404,
+        "request_too_large": 413,
+        "rate_limit_error": 429,
+        "api_error": 500,
+        "timeout_error": 504,
+        "overloaded_error": 529,
+    },
+    account_types=frozenset({"billing_error"}),
+    account_codes=(_ACCOUNT_CODES,),
+    overloaded_types=frozenset({"overloaded_error"}),
+    words=(
+        WordRule(
+            kind=FailureKind.BLOCKED, pattern=_MODEL_NAME_ONLY, statuses=frozenset({404}), named=False, quotes=None
+        ),
+        WordRule(kind=FailureKind.BLOCKED, pattern=_ACCOUNT_WORDS, statuses=_STATUSES),
+        WordRule(kind=FailureKind.BLOCKED, pattern=_UNKNOWN_MODEL_WORDS, statuses=_STATUSES),
+        WordRule(kind=FailureKind.TOO_LARGE, pattern=_TOO_LARGE_WORDS, statuses=_STATUSES),
+    ),
+)
+"""Names and words of Anthropic's errors."""

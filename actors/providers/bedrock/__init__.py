@@ -1,0 +1,1 @@
+"""Provider Amazon Bedrock: credential, client settings, errors, health checks."""

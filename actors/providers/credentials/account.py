@@ -1,0 +1,212 @@
+"""Accounts at providers: from what the user says of a provider to a credential, and to what a client is made from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from actors.providers.credentials.credential import (
+    FILE_OPTION,
+    CloudPlatform,
+    Credential,
+    CredentialError,
+    RequestAuth,
+    checked_url,
+    key_in,
+    sendable,
+    without_password,
+)
+from actors.providers.registry import DEFAULT, Provider, apart, load, missing_extra, named, row_of
+from policies.estimates.price import Price
+from policies.failures.timeout import TimeoutPolicy
+
+_WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
+_FIELDS: Final = ("region", "project", "resource")
+
+
+class ProviderLocation(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user said of a provider: its name, and what is needed to find the account there. Holds no secret."""
+
+    provider: str = ""
+    """Name of the provider; empty: the default one."""
+    region: str = ""
+    project: str = ""
+    resource: str = ""
+    place: Mapping[str, str] = {}
+    """Further words of the row's ``place`` with their values."""
+    base_url: str = ""
+    key_file: str = ""
+    """Path of the file with the key."""
+    model: str = ""
+    settings: Any = None
+    """Settings of a provider that runs in this process: the simulator's."""
+
+    def at(self, word: str) -> str:
+        """Value of a word of the row's ``place``; empty where the user did not say it."""
+        return str(getattr(self, word)) if word in _FIELDS else self.place.get(word, "")
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """Account at a provider, ready for calls: what its routes and its client are made from."""
+
+    endpoint: str
+    """Name of the account in routes."""
+    credential: Credential | None = None
+    model: str = ""
+    """Name of the model in requests and replies; empty: as the user names it."""
+    context_window: int | None = None
+    """Tokens of prompt and reply together; None: as the prices' package knows them."""
+    price: Price | None = None
+    """None: as the prices' package knows it."""
+    settings: bytes = b""
+    """Settings of the client, in a form of its own."""
+    notice: str = ""
+    """What the user should know of the provider, in one line."""
+    close: Callable[[], None] = lambda: None
+    """Stop what was started for this account."""
+
+
+class ClientSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client is made from. Holds a secret: it is never written to disk and no representation shows it."""
+
+    endpoint: str
+    """Endpoint of the client's routes."""
+    provider: str = ""
+    """Name of the provider's row; empty: the default one."""
+    credential: Credential | None = None
+    settings: bytes = b""
+    """Settings of the client, in a form of its own (``Account.settings``)."""
+    concurrency: int = 100
+    """Most calls at once, and so most connections."""
+    timeouts: TimeoutPolicy = TimeoutPolicy()
+    prepared: RequestAuth = RequestAuth()
+    """Requests that an SDK has prepared already, so that the client need not import that SDK."""
+
+
+def opened(location: ProviderLocation, environ: Mapping[str, str], *, start: bool = True) -> Account:
+    """Return the account that a location leads to.
+
+    ``start``: False starts no server, for what is priced or planned alone. Raises ``CredentialError``, one line that
+    says what is missing and how to give it.
+    """
+    row = row_of(location.provider)
+    if row.account:
+        found: Account = load(row.account)(row, location, environ, start=start)
+        return found
+    credential = credential_of(location, environ)
+    return Account(endpoint=endpoint_named(credential), credential=credential)
+
+
+def credential_of(location: ProviderLocation, environ: Mapping[str, str], *, required: bool = True) -> Credential:
+    """Return the credential that a location leads to.
+
+    ``required``: False also returns one without a key, for what can be found out without. Raises ``CredentialError``.
+    """
+    row = row_of(location.provider)
+    if line := missing_extra(row):
+        raise CredentialError(line)
+    found: Credential = load(row.credential)(row, location, environ, required=required)
+    if found.platform is not None:
+        for word in row.place:
+            value = dict(found.platform.place).get(word, "") or getattr(found.platform, word, "")
+            if value and not _WORD.fullmatch(value):
+                raise CredentialError(f"--provider {row.name}: {value!r:.60} is no {word}")
+    return found
+
+
+def by_key(
+    row: Provider, location: ProviderLocation, environ: Mapping[str, str], *, required: bool = True
+) -> Credential:
+    """Return the credential of a provider that is opened by an API key: the default of ``Provider.credential``.
+
+    The key is that in the file that the user named, else in the row's variable, else in the file that the row's other
+    variable names. Raises ``CredentialError``.
+    """
+    file = location.key_file or key_file(row, environ)
+    if file:
+        key = key_in(file, FILE_OPTION if location.key_file else row.key_file_variable)
+    else:
+        key = sendable(row.key_variable, environ.get(row.key_variable, ""))
+    if required and not key and row.key_variable:
+        raise missing_key(row, location)
+    platform = None if row.name == DEFAULT else platform_of(row, location)
+    return Credential.with_network(
+        environ, headers_variable=row.headers_variable, api_key=key, key_file=file,
+        base_url=base_url_of(row, location, environ), platform=platform,
+    )  # fmt: skip
+
+
+def platform_of(row: Provider, location: ProviderLocation) -> CloudPlatform:
+    """Return the account's place in a provider as the user said it."""
+    further = tuple((word, value) for word in row.place if word not in _FIELDS and (value := location.at(word)))
+    return CloudPlatform(
+        name=row.name, region=location.region, project=location.project, resource=location.resource, place=further
+    )
+
+
+def base_url_of(row: Provider, location: ProviderLocation, environ: Mapping[str, str]) -> str:
+    """Return the address that the user named by option or variable; empty for the provider's own. Raises
+    ``CredentialError``."""
+    variable = row.base_url_variable
+    return location.base_url or checked_url(variable, environ.get(variable, "").strip())
+
+
+def key_file(row: Provider, environ: Mapping[str, str]) -> str:
+    """Return the path of the file from which the key is read; empty where the key is in the environment, or nowhere."""
+    if environ.get(row.key_variable, "").strip():
+        return ""
+    return environ.get(row.key_file_variable, "").strip()
+
+
+def missing_key(row: Provider, location: ProviderLocation) -> CredentialError:
+    """Return the error for a provider without a key."""
+    if row.name != DEFAULT:
+        return CredentialError(f"--provider {row.name}: no key: {row.how_to_open}")
+    what = f"for --model {location.model}" if location.model else "and no --model"
+    without_key = " or ".join(f"--model {name}" for name in apart())
+    others = ", ".join(name for name in named() if name != DEFAULT)
+    return CredentialError(
+        f"no key in the environment {what}: set {row.key_variable}, or give --api-key-file with the path of a file "
+        f"that holds it, or take {without_key}; other providers are --provider {others}"
+    )
+
+
+def missing_word(row: Provider, word: str, example: str, variable: str) -> CredentialError:
+    """Return the error for a word of the account's place that neither option nor variable says."""
+    how = f"give --provider {row.name},{word}={example}, or set {variable}"
+    return CredentialError(f"--provider {row.name}: no {word}: {how}")
+
+
+def first_set(environ: Mapping[str, str], *names: str) -> str:
+    """Return the value of the first of these variables that is set; empty where none is."""
+    return next((value for name in names if (value := environ.get(name, "").strip())), "")
+
+
+# -- endpoints -------------------------------------------------------------------------------------------------------
+
+
+def address_named(base_url: str) -> str:
+    """Return an address as routes are named by it: one spelling, no password; the default provider's own for none."""
+    try:
+        parts = urlsplit(without_password(base_url))
+        host, port = (parts.hostname or "").rstrip("."), parts.port
+    except ValueError:
+        return base_url  # the client that opens it says what is wrong with it
+    if not host:
+        return base_url.rstrip("/") or row_of(DEFAULT).base_url
+    host = f"[{host}]" if ":" in host else host
+    if port is not None and port != {"http": 80, "https": 443}.get(parts.scheme):
+        host += f":{port}"
+    return urlunsplit(parts._replace(netloc=host, path=parts.path.rstrip("/")))
+
+
+def endpoint_named(credential: Credential) -> str:
+    """Return the endpoint of a credential's routes."""
+    if credential.platform is None:
+        return address_named(credential.base_url)
+    address = f"+{address_named(credential.base_url)}" if credential.base_url else ""
+    return credential.platform.endpoint + address

@@ -1,0 +1,1 @@
+"""Provider Microsoft Foundry: credential, client settings, errors."""

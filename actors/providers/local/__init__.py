@@ -1,0 +1,1 @@
+"""Provider of ``--model local``: a small model served by llama.cpp on this machine."""

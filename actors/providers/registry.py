@@ -1,0 +1,312 @@
+"""Table of providers: one row each, with everything that other packages need to know of a provider.
+
+A provider serves models under accounts of its own: Anthropic, Amazon Bedrock, the simulator. A client speaks one wire
+form over HTTP and may serve several providers: ``actors.providers.messages.client`` serves all of those below but the
+simulator. Code that belongs to one provider alone lives in a package of its own (``actors/providers/NAME``); the rows
+name it by text, ``module:attribute``, and ``load`` imports it when it is first used. Reading the table therefore
+imports nothing heavy, and a new provider is one package and one row.
+
+No other module decides by a provider's name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+Reference = str
+"""Place of a function, class or value, written ``module:attribute``; empty: none, the default behaviour holds."""
+
+MESSAGES_CLIENT: Final = "actors.providers.messages.client:model_of"
+KEY_CREDENTIAL: Final = "actors.providers.credentials.account:by_key"
+PLAIN_CHECKS: Final = "actors.providers.health.checks:ProviderChecks"
+
+
+class Provider(msgspec.Struct, frozen=True, kw_only=True):
+    """One provider. ``name``, ``title``, ``client`` and ``telemetry`` are needed; the rest has defaults.
+
+    The defaults fit a provider that is opened by an API key, is asked at one address, counts its rate limits by family
+    of models, has no message batches and no free call but the count of tokens.
+    """
+
+    name: str
+    """Name in ``--provider``, in a fallback (``NAME:MODEL``) and as the scheme of its endpoints (``NAME://…``). The
+    default provider's endpoints are plain URLs."""
+    title: str
+    """Name for people."""
+
+    # -- client ----------------------------------------------------------------------------------------------------
+    client: Reference
+    """Function ``(spec: ClientSpec) -> Model`` (``actors.providers.credentials.account``)."""
+    dialect: Reference = ""
+    """Settings of a client that serves several providers, for this one; each client documents the type."""
+    errors: Reference = ""
+    """``policies.failures.error_vocabulary.ErrorVocabulary`` of the provider's own errors."""
+    batches: bool = False
+    """True if the client has message batches (``actors.ports.message_batches``), so that ``--via batches`` works."""
+    quick_batches: bool = False
+    """True if message batches end within seconds: they are then gathered and looked at as quickly."""
+
+    # -- choice and location -----------------------------------------------------------------------------------------
+    by_model: bool = False
+    """True if the provider is chosen by ``--model NAME`` rather than by ``--provider``: it runs in this process or on
+    this machine, and has neither address nor key of the user's."""
+    on_this_machine: bool = False
+    """True if only the machine of the driver can reach it, so that a job may not be sent elsewhere."""
+    place: tuple[str, ...] = ()
+    """Words that say where the user's account is, as in ``--provider NAME,region=R``."""
+    place_form: str = ""
+    """Those words as error messages show them: ``region=REGION``."""
+    place_example: str = ""
+    """Those words as help texts show them: ``region=eu-west-1``."""
+    base_url: str = ""
+    """Address where the user names none; empty: the client knows it (``address`` of the client)."""
+    base_url_variable: str = ""
+    """Environment variable with another address."""
+    hosts: tuple[str, ...] = ()
+    """Host names by which telemetry knows the provider behind a plain URL."""
+
+    # -- credential --------------------------------------------------------------------------------------------------
+    credential: Reference = KEY_CREDENTIAL
+    """Function ``(row, location, environ, *, required) -> Credential``; raises ``CredentialError``. Unused where
+    ``account`` is given."""
+    account: Reference = ""
+    """Function ``(row, location, environ, *, start) -> Account`` for a provider without a credential of the user's."""
+    key_variable: str = ""
+    """Environment variable that holds the API key."""
+    key_file_variable: str = ""
+    """Environment variable that names a file with the key."""
+    headers_variable: str = ""
+    """Environment variable with lines ``name: value``, sent with every request."""
+    setting_headers: str = ""
+    """Prefix of headers that are settings, not secrets: their values stay readable in errors."""
+    secret_variables: tuple[str, ...] = ()
+    """Environment variables, besides the key's own, that are removed before a process is started and never shown."""
+    hidden_variables: tuple[str, ...] = ()
+    """Environment variables that are never shown and yet stay in the environment, since they open other things too."""
+    advice: str = ""
+    """What to do where calls are refused for their credentials; empty: as ``how_to_open`` says."""
+
+    # -- packages ----------------------------------------------------------------------------------------------------
+    extra: str = ""
+    """Extra of the distribution that installs what the client needs."""
+    modules: tuple[str, ...] = ()
+    """Modules that this extra brings; the first one that is missing is named in the error."""
+    on_nodes: tuple[str, ...] = ()
+    """Distributions that each node of a Ray cluster must have for jobs of this provider."""
+    agreeing: tuple[str, ...] = ()
+    """Distributions whose major version must be the same on the driver and on every node."""
+    imported: Mapping[str, str] = {}
+    """Modules by distribution, for the doctor's search for files that hide a dependency."""
+
+    # -- models, prices and limits -----------------------------------------------------------------------------------
+    model_name: str = ""
+    """Name of the model in requests, where ``--model`` names the provider itself; empty: as the user names it."""
+    price_id: str = ""
+    """Name of the provider in the ``genai-prices`` package; empty: no price is known but one given by hand."""
+    surcharge: Reference = ""
+    """Function ``(price, model, region) -> Price`` for what the package's prices leave out."""
+    free: bool = False
+    """True if its calls cost nothing, so that nothing can be billed beside a request's tokens."""
+    context_window: int = 200_000
+    """Tokens of prompt and reply together, for a model whose window is not known."""
+    limits_each_model: bool = False
+    """True if rate limits hold for each model by itself; False: models of one family share them."""
+    concurrency_max: int | None = None
+    """Most calls at once; None: as many as the job may make."""
+    takes_sampling: bool = True
+    """True if requests may hold ``temperature``, ``top_k`` and ``top_p``."""
+    schema_as: str = "format"
+    """How a schema is asked for where ``--schema-as`` is not given (``cortex.programs.table.FORMS``)."""
+
+    # -- health and telemetry ----------------------------------------------------------------------------------------
+    checks: Reference = PLAIN_CHECKS
+    """Class of the doctor's checks, ``actors.providers.health.checks.ProviderChecks`` or derived from it."""
+    installation: Reference = ""
+    """Function ``(model, environ) -> Iterator[Finding]``: the doctor's check of what the provider needs installed."""
+    telemetry: str
+    """Value of ``gen_ai.provider.name`` in OpenTelemetry's conventions for generative AI."""
+
+    @property
+    def how_to_open(self) -> str:
+        """What to do where calls are refused for their credentials, as a clause of an error message."""
+        return self.advice or f"set a good key in {self.key_variable}, or --api-key-file"
+
+    @property
+    def said(self) -> str:
+        """The provider as an error message asks for it: ``bedrock,region=REGION``."""
+        return ",".join(filter(None, (self.name, self.place_form)))
+
+
+DEFAULT: Final = "anthropic"
+"""Provider of a model for which none is named, and of any server of ``--base-url``: it speaks the Messages API."""
+SIMULATED: Final = "sim"
+LOCAL: Final = "local"
+
+_ROWS: Final = (
+    Provider(
+        name=DEFAULT, title="Anthropic", client=MESSAGES_CLIENT, errors="actors.providers.anthropic.errors:ERRORS",
+        dialect="actors.providers.anthropic.sdk:DIALECT", batches=True,
+        base_url="https://api.anthropic.com", base_url_variable="ANTHROPIC_BASE_URL", hosts=("anthropic.com",),
+        credential="actors.providers.anthropic.account:credential",
+        key_variable="ANTHROPIC_API_KEY", key_file_variable="ANTHROPIC_API_KEY_FILE",
+        headers_variable="ANTHROPIC_CUSTOM_HEADERS", setting_headers="anthropic-",
+        secret_variables=(
+            "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS", "ANTHROPIC_IDENTITY_TOKEN",
+            "ANTHROPIC_WEBHOOK_SIGNING_KEY",
+        ),
+        advice="set a good key in ANTHROPIC_API_KEY or its file",
+        agreeing=("anthropic",), imported={"anthropic": "anthropic"},
+        price_id="anthropic", takes_sampling=False,
+        checks="actors.providers.anthropic.checks:AnthropicChecks", telemetry="anthropic",
+    ),
+    Provider(
+        name="bedrock", title="Amazon Bedrock", client=MESSAGES_CLIENT,
+        errors="actors.providers.bedrock.errors:ERRORS", dialect="actors.providers.bedrock.sdk:DIALECT",
+        place=("region",), place_form="region=REGION", place_example="region=eu-west-1",
+        base_url_variable="ANTHROPIC_BEDROCK_BASE_URL", hosts=("amazonaws.com",),
+        credential="actors.providers.bedrock.account:credential",
+        headers_variable="ANTHROPIC_CUSTOM_HEADERS", setting_headers="anthropic-",
+        secret_variables=("AWS_BEARER_TOKEN_BEDROCK",),
+        hidden_variables=("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),  # they open object stores as well
+        advice="set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give "
+        "the machine a role; see that it may call bedrock:InvokeModel",
+        extra="bedrock", modules=("boto3", "botocore"), on_nodes=("boto3",),
+        price_id="aws", limits_each_model=True, takes_sampling=False,
+        checks="actors.providers.bedrock.checks:BedrockChecks", telemetry="aws.bedrock",
+    ),
+    Provider(
+        name="vertex", title="Google Vertex AI", client=MESSAGES_CLIENT,
+        errors="actors.providers.vertex.errors:ERRORS", dialect="actors.providers.vertex.sdk:DIALECT",
+        place=("region", "project"), place_form="region=REGION,project=PROJECT",
+        place_example="region=global,project=P",
+        base_url_variable="ANTHROPIC_VERTEX_BASE_URL", hosts=("googleapis.com",),
+        credential="actors.providers.vertex.account:credential",
+        headers_variable="ANTHROPIC_CUSTOM_HEADERS", setting_headers="anthropic-",
+        advice="run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS, or give the "
+        "machine an identity; see that it has the role Vertex AI User",
+        extra="vertex", modules=("google.auth", "requests"), on_nodes=("google-auth",),
+        price_id="google", surcharge="actors.providers.vertex.prices:with_surcharge", limits_each_model=True,
+        takes_sampling=False,
+        checks="actors.providers.vertex.checks:VertexChecks", telemetry="gcp.vertex_ai",
+    ),
+    Provider(
+        name="foundry", title="Microsoft Foundry", client=MESSAGES_CLIENT,
+        errors="actors.providers.foundry.errors:ERRORS", dialect="actors.providers.foundry.sdk:DIALECT",
+        place=("resource",), place_form="resource=NAME", place_example="resource=R",
+        base_url_variable="ANTHROPIC_FOUNDRY_BASE_URL", hosts=("services.ai.azure.com",),
+        credential="actors.providers.foundry.account:credential",
+        key_variable="ANTHROPIC_FOUNDRY_API_KEY",
+        headers_variable="ANTHROPIC_CUSTOM_HEADERS", setting_headers="anthropic-",
+        price_id="azure", takes_sampling=False,
+        telemetry="azure.ai.inference",
+    ),
+    Provider(
+        name=LOCAL, title="local model", client=MESSAGES_CLIENT, by_model=True, on_this_machine=True,
+        account="actors.providers.local.account:account", free=True, schema_as="prompt",
+        model_name="gemma-3-270m-q4_k_m", concurrency_max=8,  # twice the slots of the server: the rest wait there
+        installation="actors.providers.local.checks:installation", telemetry="cortex.local",
+    ),
+    Provider(
+        name=SIMULATED, title="simulated provider", client="actors.simulator.frontends.account:model_of", by_model=True,
+        account="actors.simulator.frontends.account:account", batches=True, quick_batches=True, telemetry="cortex.sim",
+    ),
+)  # fmt: skip
+
+PROVIDERS: Final[dict[str, Provider]] = {row.name: row for row in _ROWS}
+"""Rows by name, in the order in which messages list them. A test may add a row of its own."""
+
+
+def row_of(name: str) -> Provider:
+    """Row of a provider; the default provider's for an empty name. Raises ``KeyError`` for an unknown one."""
+    return PROVIDERS[name or DEFAULT]
+
+
+def named() -> tuple[str, ...]:
+    """Names that ``--provider`` takes."""
+    return tuple(row.name for row in PROVIDERS.values() if not row.by_model)
+
+
+def apart() -> tuple[str, ...]:
+    """Names that ``--model`` takes for a provider: such a model is asked of nobody over the network."""
+    return tuple(row.name for row in PROVIDERS.values() if row.by_model)
+
+
+def place_words() -> tuple[str, ...]:
+    """Words of all providers that say where an account is, each once."""
+    return tuple(dict.fromkeys(word for row in PROVIDERS.values() for word in row.place))
+
+
+def of_model(model: str) -> Provider | None:
+    """Row of the provider that this ``--model`` names; None for the name of a provider's model."""
+    row = PROVIDERS.get(model)
+    return row if row is not None and row.by_model else None
+
+
+def of_options(model: str, provider: str) -> Provider:
+    """Row of the provider that ``--model`` and ``--provider`` name; the default row where the name is unknown, which is
+    refused elsewhere."""
+    name = provider.partition(",")[0].strip().lower()
+    return of_model(model) or PROVIDERS.get(name) or PROVIDERS[DEFAULT]
+
+
+def of_endpoint(endpoint: str) -> Provider:
+    """Row of the provider that a route's endpoint belongs to.
+
+    Endpoints are written ``NAME://PLACE`` or ``NAME://PLACE+ADDRESS`` for all providers but the default one, whose
+    endpoints are plain URLs, and those without an address, which are ``NAME`` or ``NAME:DETAIL``. An endpoint of none
+    of these forms, as a model object of the user's may have, gets the default row.
+    """
+    found = PROVIDERS.get(endpoint.partition(":")[0])
+    return found if found is not None else PROVIDERS[DEFAULT]
+
+
+def address_in(endpoint: str) -> str:
+    """Address in a route's endpoint; empty where only the provider's client knows it."""
+    has_scheme = endpoint.partition("://")[0] in PROVIDERS
+    return endpoint.partition("+")[2] if has_scheme else endpoint
+
+
+def telemetry_name(endpoint: str) -> str:
+    """Value of ``gen_ai.provider.name`` for a route's endpoint.
+
+    A server at an unknown host is taken for the default provider, whose API it speaks. A model object of this process
+    gets a name of ours, ``cortex.…``.
+    """
+    scheme, separator, _ = endpoint.partition("://")
+    if scheme in PROVIDERS:
+        return PROVIDERS[scheme].telemetry
+    if not separator:
+        return f"cortex.{endpoint.partition(':')[0]}"
+    known = (row for row in PROVIDERS.values() if any(host in endpoint for host in row.hosts))
+    return next(known, PROVIDERS[DEFAULT]).telemetry
+
+
+def stand_in_keys(key: str) -> dict[str, str]:
+    """Environment with ``key`` as the API key of each provider that needs nothing else, for what is priced or checked
+    without a key and never sent."""
+    rows = PROVIDERS.values()
+    return {row.key_variable: key for row in rows if row.key_variable and not row.place}
+
+
+def load(reference: Reference) -> Any:
+    """What a reference of a row names. Raises ``ImportError`` or ``AttributeError`` where it is not there."""
+    module, _, attribute = reference.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def missing_extra(row: Provider) -> str:
+    """One line that says what to install for a provider; empty where everything is installed."""
+    for name in row.modules:
+        try:
+            found = importlib.util.find_spec(name) is not None
+        except ModuleNotFoundError:
+            found = False
+        if not found:
+            how = f"pip install 'cortex-bounded-calls[{row.extra}]'"
+            return f"--provider {row.name}: {name} is not installed: {how}"
+    return ""

@@ -1,0 +1,67 @@
+"""Headers of an HTTP response that every client reads: times, numbers, and Retry-After."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+RETRY_AFTER_MAX_S: Final = 86_400.0
+"""Longest wait in seconds. A wait beyond a day is no rate limit; a longer one is taken for a day."""
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that the provider asks us to wait, at most `RETRY_AFTER_MAX_S`; None where it does not.
+
+    `retry-after-ms` is the finer one and goes first; `retry-after` is seconds or an HTTP date (RFC 9110, 10.2.3).
+    """
+    millis = number(headers.get("retry-after-ms"))
+    if millis is not None:
+        return bounded_s(millis / 1_000)
+    value = headers.get("retry-after")
+    seconds = number(value)
+    if seconds is not None:
+        return bounded_s(seconds)
+    at_s = http_date_s(value)
+    return None if at_s is None else bounded_s(at_s - sent_at_s(headers))
+
+
+def sent_at_s(headers: Mapping[str, str]) -> float:
+    """Return when the response was sent, in seconds since 1970: by its Date header, else by our own clock."""
+    at_s = http_date_s(headers.get("date"))
+    return time.time() if at_s is None else at_s
+
+
+def http_date_s(value: str | None) -> float | None:
+    """Return an HTTP date in seconds since 1970; None where it is none."""
+    try:
+        return parsedate_to_datetime(value).timestamp() if value else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def rfc3339_s(value: str | None) -> float | None:
+    """Return an RFC 3339 time in seconds since 1970; None where it is none."""
+    try:
+        moment = datetime.fromisoformat(value) if value else None
+    except ValueError:
+        return None
+    if moment is None:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def number(value: str | None) -> float | None:
+    """Return a number of at least 0 and below 1e15; None where it is none."""
+    try:
+        found = float(value) if value else None
+    except ValueError:
+        return None
+    return found if found is not None and 0 <= found < 1e15 else None
+
+
+def bounded_s(seconds: float) -> float:
+    """Return a wait in seconds between 0 and `RETRY_AFTER_MAX_S`."""
+    return min(max(seconds, 0.0), RETRY_AFTER_MAX_S)

@@ -1,0 +1,1 @@
+"""Provider Google Vertex AI: credential, client settings, errors, prices, health checks."""
