@@ -65,7 +65,9 @@ class SampledRow(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 1
     """Calls that were sent for it, throttled ones excluded."""
     reply_bytes: int = 0
+    """Bytes of its replies in the journal."""
     answered: bool = True
+    """False if the row got no answer."""
 
     def input_tokens(self) -> int:
         """Return the input tokens of all its answers, cached ones included."""
@@ -80,7 +82,9 @@ class PlanSample(msgspec.Struct, frozen=True):
     """Sampled rows: their strata, and their outcomes by position."""
 
     strata: tuple[Stratum, ...]
+    """Strata with the positions of their sampled rows."""
     seen: Mapping[int, SampledRow]
+    """Outcomes of the sampled rows, by position."""
 
     @property
     def answered(self) -> frozenset[int]:
@@ -92,13 +96,17 @@ class PlanTerms(msgspec.Struct, frozen=True, kw_only=True):
     """Terms under which the job will run."""
 
     price: Price | None
+    """Price of single calls; None: not known."""
     batch_price: Price | None
+    """Price of message batches; None: not known, or no batches."""
     prompt_tokens_max: int
     """M: upper bound of every prompt, in tokens."""
     answers_max: int = 1
     """Answers that a row may take: 2 if a reply that does not fit a schema is asked again."""
     limits: CallLimits = CallLimits()
+    """Rates and caps that bound the duration."""
     retry: RetryPolicy = RetryPolicy()
+    """Retry policy, for the worst case."""
 
 
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,18 +115,24 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     """Rows left to be asked."""
     calls: float
+    """Expected number of calls."""
     input_tokens: EstimatedTotal
     output_tokens: EstimatedTotal
     cost: EstimatedTotal | None
+    """Cost by single calls."""
     batch_cost: EstimatedTotal | None
+    """Cost by message batches."""
     worst_nusd: int | None
     """Upper bound: every prompt at its bound, every reply at ``max_tokens``, each row asked again if a schema allows
     it, and as many retries billed in full as the retry budget allows for these rows."""
     call_worst_nusd: int
     """Highest cost of a single call, which is reserved before it is sent."""
     duration: Duration
+    """Duration by single calls."""
     journal_bytes: int
+    """Expected size of the journal."""
     reply_bytes: int
+    """Expected size of all replies."""
 
 
 def planned(rows: InputRows, terms: PlanTerms, sample: PlanSample | None = None) -> JobPlan:

@@ -133,7 +133,7 @@ def written(k: State, parts: tuple[int, ...]) -> None:
         k.shards[goal].written = part
 
 
-# -- what a shard says, and hears ------------------------------------------------------------------------------------
+# -- reports and answers ----------------------------------------------------------------------------------------------
 
 
 def report(k: State, serial: int) -> ShardReport:

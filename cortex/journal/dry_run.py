@@ -259,7 +259,7 @@ class DryRun:
             None if route.price is None and not simulated(route) else charge.nusd,
         )  # fmt: skip
 
-    # -- what else it waits for ------------------------------------------------------------------------------------
+    # -- tools and child jobs -----------------------------------------------------------------------------------------
 
     def _tool(self, run: commands.StartToolRun) -> None:
         found = self._records.tool_run(tool_key(run.tool, run.arguments))

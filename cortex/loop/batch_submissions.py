@@ -36,7 +36,7 @@ def custom_id(k: State, flight: InFlightAttempt) -> str:
     return blake2b(named.encode(), digest_size=16).hexdigest()
 
 
-# -- what happens to a submission ----------------------------------------------------------------------------------
+# -- events of a submission -------------------------------------------------------------------------------------------
 
 
 def intended(k: State, event: events.SubmissionIntended, out: Out) -> None:
@@ -156,7 +156,7 @@ def collected(k: State, program: Program, event: events.ResultsCollected, out: O
             give_up(k, program, verdict.goal, verdict.failure, out)
 
 
-# -- time, ends and beginnings -------------------------------------------------------------------------------------
+# -- time, end and start of the job -----------------------------------------------------------------------------------
 
 
 def wake(k: State, out: Out) -> None:

@@ -208,7 +208,8 @@ class TurnFold:
             k.unseen = k.wishes and not kinds.isdisjoint(_NEWS)
         return True
 
-    # -- whether it is plain -------------------------------------------------------------------------------------------
+    # -- checks
+    # ------------------------------------------------------------------------------------------------------------
 
     def _awaits(self, goals: list[int], answers: Sequence[Answered]) -> bool:
         """True if these are answers to attempts in flight, one for each."""
@@ -260,7 +261,8 @@ class TurnFold:
         k.tally.rows_read += count
         return True
 
-    # -- what comes of it ----------------------------------------------------------------------------------------------
+    # -- effects
+    # -----------------------------------------------------------------------------------------------------------
 
     def _settle(self, goals: list[int], answers: Sequence[Answered]) -> None:
         """Settle these rows: each has its result, and leaves K."""

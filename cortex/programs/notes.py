@@ -201,7 +201,7 @@ class Notes(Program, frozen=True):
         uses = notes_artefacts.sources(k, [each.id for each in shown])
         return Ask(top, prompt, output_tokens_max=self._brief(k).answer_tokens, uses=uses)
 
-    # -- what serves it ------------------------------------------------------------------------------------------
+    # -- goals that serve the top goal ------------------------------------------------------------------------------
 
     def _filters(self, k: State, top: Goal, sub_questions: Sequence[str]) -> Iterator[Goal]:
         """Filter goals for the notes that have none, as many as one plan may add.
@@ -250,7 +250,7 @@ class Notes(Program, frozen=True):
         uses = notes_artefacts.sources(k, cluster.sources)
         yield Ask(goal, prompt, output_tokens_max=brief.summary_tokens, uses=uses)
 
-    # -- what is told --------------------------------------------------------------------------------------------
+    # -- answers -----------------------------------------------------------------------------------------------------
 
     def _top(self, k: State) -> Goal:
         return next(k.goals_of("analyse"))

@@ -40,15 +40,18 @@ class SchedulerSettings(msgspec.Struct, frozen=True, kw_only=True):
     channel: RestartPolicy = CHANNEL
     """Supervision of channels."""
     lease_s: float = LEASE_S
+    """Seconds for which a lease holds unless renewed."""
     branches_min: int = 1
     """Branches while there is a job; without a job there are none."""
     branches_max: int = 1
+    """Largest number of branches."""
     calls_per_branch: int = 100
     """Calls in flight of one branch, which runs a pool of as many coroutines."""
     calls_per_s_per_branch: float = 4000.0
     """Calls per second that one core sends over HTTP: a private Ray with one branch made 4,300 to 5,200
     (``benchmarks.http``)."""
     workers_max: int = 1
+    """Largest number of workers."""
     runs_per_worker: int = 4
     """Tool runs of one worker at once."""
     fewer_after_s: float = 30.0

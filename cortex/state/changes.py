@@ -29,8 +29,11 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     """
 
     goal: Goal
+    """Open goal."""
     prompt: Prompt | Conversation | None = None
+    """Prompt or conversation, rendered within M."""
     body: bytes | None = None
+    """Whole request in the Messages format, JSON."""
     output_tokens_max: int | None = None
     """``max_tokens`` of the call; None: the job's default."""
     params: dict[str, Any] | None = None
@@ -38,6 +41,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     sample: str | None = None
     """Sample number; None: the goal's own."""
     uses: tuple[Item, ...] = ()
+    """Items that the prompt was made of."""
     made: tuple[bytes, str, int, int] | None = None
     """Rendered prompt, if the caller has it already, as returned by ``cortex.calls.request.rendered``."""
     role: str = ""
@@ -53,15 +57,19 @@ class Vote(msgspec.Struct, frozen=True):
     """
 
     goal: Goal
+    """Open goal."""
     prompt: Prompt | Conversation | None = None
     body: bytes | None = None
     k: int = 3
     """Votes by which the winner must be ahead."""
     output_tokens_max: int | None = None
+    """``max_tokens`` of a vote; None: the job's default."""
     params: dict[str, Any] | None = None
+    """Further parameters of the request."""
     samples_max: int = 0
     """Samples after which the goal fails as MALFORMED if no answer is ahead; 0: 20 k + 20."""
     uses: tuple[Item, ...] = ()
+    """Items that the prompt was made of."""
     role: str = ""
     """Role whose model is asked, as in ``Ask``."""
 
@@ -78,6 +86,7 @@ class Fail(msgspec.Struct, frozen=True):
 
     goal: Goal
     why: str
+    """Reason, in one line."""
     kind: FailureKind = FailureKind.MALFORMED
 
 
@@ -92,6 +101,7 @@ class Wait(msgspec.Struct, frozen=True):
     join: Join | None = Join()
     """None: the goal waits until the program ends or reopens it."""
     deadline_s: float | None = None
+    """Seconds until the wait ends; None: the join's own deadline."""
 
 
 class Expect(msgspec.Struct, frozen=True):
@@ -144,8 +154,10 @@ class Emit(msgspec.Struct, frozen=True, gc=False):
     """Deliver a result to the job's sink. ``order`` is its position in the input, if the input's order is wanted."""
 
     value: Any
+    """Plain data: a line of the results."""
     order: int | None = None
     failed: bool = False
+    """True if the result says that a row failed."""
     row: str = ""
     """Key of a failed row that can be asked again; empty: it cannot."""
     kind: str = ""
@@ -170,6 +182,7 @@ class Observe(msgspec.Struct, frozen=True):
     tool: str
     arguments: dict[str, Any] = msgspec.field(default_factory=dict)
     trust_s: float = 60.0
+    """Seconds for which the value may be used; 60 by default."""
 
 
 class Spawn(msgspec.Struct, frozen=True):

@@ -48,9 +48,13 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     """Row of a source after its checks: the question, or the reason why it is refused before it is asked."""
 
     key: str
+    """Key of the row, unique in its source."""
     body: bytes = b""
+    """Content: columns as a JSON object, or a whole request."""
     output_tokens_max: int = 0
+    """``max_tokens`` of the row; 0: the job's default."""
     refusal: str = ""
+    """Reason why the row is refused before it is asked; empty: it is valid."""
     place: int = -1
     """Position among the rows of the source, from 0, if the row failed and is asked again; otherwise -1."""
 

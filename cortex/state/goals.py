@@ -17,11 +17,17 @@ class Status(enum.IntEnum):
     """Status of a goal."""
 
     OPEN = 0
+    """Select may ask for it, now or from ``due_at_s`` on."""
     ASKED = 1
+    """A call for it is in flight."""
     WAITING = 2
+    """Waits for children, a time, a tool, a child job, or an external answer."""
     RESOLVED = 3
+    """Met: ``answer`` holds its answer."""
     FAILED = 4
+    """Failed: ``failure`` says why."""
     ABANDONED = 5
+    """Ended because its result is not needed any more."""
 
 
 ENDED = frozenset({Status.RESOLVED, Status.FAILED, Status.ABANDONED})
@@ -77,11 +83,15 @@ class Goal(msgspec.Struct, omit_defaults=True, gc=False):
     # K may hold a million goals, and each garbage collection over them would take a second. Values are plain data, so
     # no reference cycle goes through a goal.
     kind: str
+    """Kind of the goal, chosen by the program."""
     value: Any = None
+    """Plain data of the program."""
     parent: int = 0
     """Id of the goal that this goal serves; 0 for a top goal."""
     id: int = 0
+    """Number of the goal in its job, from 1; 0 until it is added."""
     status: Status = Status.OPEN
+    """Status, set by the loop."""
     depth: int = 0
     """Number of ancestors."""
     sample: str = msgspec.field(default_factory=_FIRST_SAMPLE)
@@ -113,23 +123,30 @@ class Goal(msgspec.Struct, omit_defaults=True, gc=False):
     timeout_at_s: float = NEVER
     """Time at which the goal fails by the job's ``goal_timeout_s``; 0 before its first attempt."""
     join: Join | None = None
+    """Join that the goal waits for; None: no wait for children."""
     expects: str | None = None
     """Name of the external answer that the goal waits for; empty if it waits for the program itself; None: for
     neither."""
     partial: bool = False
     """True if the awaited join could not be met in full, or its deadline passed: the result is a part."""
     children: list[int] = msgspec.field(default_factory=list)
+    """Ids of its children, in order of creation."""
     children_resolved: int = 0
+    """Number of resolved children."""
     children_failed: int = 0
+    """Number of failed or abandoned children."""
     merged_resolved: int = 0
     """Resolved children that earlier joins have merged: a new wait is for the other children."""
     merged_failed: int = 0
     """Failed children that earlier joins have merged."""
     answer: Any = None
+    """Answer of a resolved goal, as plain data."""
     failure: Failure | None = None
+    """Failure of a failed goal, or of its latest call."""
     ended: int = 0
     """Number of the goal among the ended goals of the job, if the program is traced; 0 while the goal is live."""
     ended_at_s: float = NEVER
+    """Time at which the goal ended, if the program is traced."""
     kept: Any = None
     """Value of the program's latest checkpoint."""
     row: str = ""

@@ -25,13 +25,17 @@ class Item(msgspec.Struct, omit_defaults=True):
     """Value in K: a source artefact, or one derived by a call. Large values are stored once and referred to by id."""
 
     kind: str
+    """Kind of the item, chosen by the program."""
     value: Any = None
+    """Plain data."""
     sources: tuple[int, ...] = ()
     """Ids of the items that it was made from; select may return to them."""
     lossy: bool = False
     """True if content of its sources was lost (a summary, a label)."""
     id: int = 0
+    """Number of the item in its job, from 1; 0 until it is added."""
     size_bytes: int = 0
+    """Size of the value: UTF-8 bytes of a text, otherwise bytes of its JSON."""
     call: str = ""
     """Id of the call whose reply it came from; empty for a source artefact."""
     observation: Observation | None = None

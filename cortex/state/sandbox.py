@@ -27,16 +27,27 @@ class SandboxRefusal(enum.StrEnum):
     """Reason why a piece did not reach its end. This list is closed."""
 
     SYNTAX = "syntax"
+    """The piece is no valid program."""
     RAISED = "raised"
+    """The piece raised an exception."""
     FORBIDDEN = "forbidden"
+    """The piece used something that the sandbox does not allow."""
     TIME = "time"
+    """The piece exceeded ``time_s``."""
     MEMORY = "memory"
+    """The piece exceeded ``memory_mb``."""
     OUTPUT = "output"
+    """The piece exceeded ``output_chars``."""
     RECURSION = "recursion"
+    """The piece exceeded ``recursion``."""
     CALLS = "calls"
+    """The piece exceeded ``calls``."""
     ANSWER = "answer"
+    """The submitted answer is too large or no plain data."""
     CRASHED = "crashed"
+    """The interpreter crashed."""
     DIFFERS = "differs"
+    """The piece, run again, did not make the same calls."""
 
 
 KEPT = frozenset({SandboxRefusal.RAISED, SandboxRefusal.FORBIDDEN})
@@ -105,15 +116,24 @@ class PieceOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """Outcome of the last piece: waiting for ``calls``, or ``submitted``, or refused, or ended."""
 
     calls: tuple[PieceCall, ...] = ()
+    """Calls that the piece waits for."""
     seal: str = ""
+    """Hash of all calls so far."""
     submitted: bool = False
+    """True if the piece submitted ``answer``."""
     answer: Any = None
     refusal: SandboxRefusal | None = None
+    """Reason why the piece did not reach its end; None: it did."""
     why: str = ""
+    """Text of the refusal."""
     line: int = 0
+    """Line of the refusal; 0: not known."""
     output: str = ""
+    """Printed text, shortened to ``shown_chars``."""
     printed_chars: int = 0
+    """Number of characters printed."""
     names: tuple[DefinedName, ...] = ()
+    """Variables that the pieces left behind."""
 
 
 @offered(repeatable=True)

@@ -47,9 +47,11 @@ class InFlightAttempt(msgspec.Struct, array_like=True, gc=False):
     hash: bytes
     """Hash of the question as on the job's own route, whichever route it took."""
     asked_at_s: float
+    """Time at which it was asked, in seconds since 1970."""
     charge: Charge
     """Amount reserved for the attempt."""
     text_bytes: int
+    """UTF-8 bytes of the prompt's text, for the token estimate; 0: not used for it."""
     route: int = 0
     """Index of the job's route."""
     sent: bytes = b""
@@ -63,6 +65,7 @@ class InFlightAttempt(msgspec.Struct, array_like=True, gc=False):
     followers: list[int] = msgspec.field(default_factory=list)
     """Goals that asked the same question meanwhile and share the answer."""
     abandoned: bool = False
+    """True if no goal awaits it any more."""
     submission: int = 0
     """Number of its submission; 0: none."""
     prefix: bytes = b""
@@ -92,6 +95,7 @@ class ExternalRun(msgspec.Struct, array_like=True):
     goal: int
     attempt: int
     name: str
+    """Name of the tool, or location of the child's program."""
     item: int = 0
     """Observation that is being read again; 0: none."""
     charge: Charge | None = None
@@ -99,6 +103,7 @@ class ExternalRun(msgspec.Struct, array_like=True):
     own_cap: bool = False
     """True if the program set the child's cap; False if the cap is what this job could spare."""
     repeatable: bool = False
+    """True if it may be run again after a failure."""
     command: StartToolRun | LaunchChildJob | None = None
     """Command that was sent: a repeatable run is sent again with the same idempotency key."""
     broken: int = 0
@@ -123,16 +128,23 @@ class State(msgspec.Struct, dict=True):
     # set on an instance by `decision_hook.listen`; no part of K, and without effect on it
     tell: ClassVar[DecisionListener | None] = None
     terms: JobTerms
+    """Terms of the job."""
     epoch: int = 1
     """Incarnation of the channel that owns the job."""
     at_s: float = 0.0
     """Time of the current turn, in seconds since 1970."""
     began_at_s: float = 0.0
+    """Time at which the job began, in seconds since 1970."""
     goals: dict[int, Goal] = msgspec.field(default_factory=dict)
+    """Goals in K, by id."""
     items: dict[int, Item] = msgspec.field(default_factory=dict)
+    """Items in K, by id."""
     goals_by_kind: dict[str, dict[int, None]] = msgspec.field(default_factory=dict)
+    """Ids of the goals of each kind, in order of creation."""
     items_by_kind: dict[str, dict[int, None]] = msgspec.field(default_factory=dict)
+    """Ids of the items of each kind, in order of creation."""
     open_by_kind: dict[str, dict[int, None]] = msgspec.field(default_factory=dict)
+    """Ids of the goals offered to select, by kind, longest open first."""
     parked: dict[int, dict[int, None]] = msgspec.field(default_factory=dict)
     """Open goals that select has already named, by the lane that had no free permit for them, in that order."""
     called: dict[int, None] = msgspec.field(default_factory=dict)
@@ -161,7 +173,9 @@ class State(msgspec.Struct, dict=True):
     billed: dict[int, ChildJobBill] = msgspec.field(default_factory=dict)
     """Bill so far of goals whose child job ended resumable: the child's next bill includes it."""
     next_goal: int = 1
+    """Id of the next goal."""
     next_item: int = 1
+    """Id of the next item."""
     live: int = 0
     """Number of goals that have not ended."""
     ended: int = 0
@@ -177,6 +191,7 @@ class State(msgspec.Struct, dict=True):
     pace: Pace | None = None
     """Rates set by the job's user, over all routes."""
     sizes: CallSizes = msgspec.field(default_factory=CallSizes)
+    """Sizes of answered calls under a pace."""
     call_timeout_max_s: float = 0.0
     """Longest timeout of any attempt so far, in seconds."""
     wishes: bool = True
@@ -188,6 +203,7 @@ class State(msgspec.Struct, dict=True):
     moved: bool = False
     """True if work goes to a fallback because the job's own route is unavailable or only probed."""
     successes: int = 0
+    """Number of paid replies."""
     retries: int = 0
     """Retries made, or lapsed unused (``policies.failures.retry.lapsed``)."""
     alike: int = 0
@@ -197,17 +213,23 @@ class State(msgspec.Struct, dict=True):
     faulty_in_row: int = 0
     """Consecutive FAULTY failures."""
     estimate: TokenEstimate = msgspec.field(default_factory=TokenEstimate)
+    """Bytes per token, learnt from reported usage."""
     ledger: Ledger = msgspec.field(default_factory=Ledger)
+    """Money and tokens of the job."""
     tally: JobCounters = msgspec.field(default_factory=JobCounters)
+    """Counters of the job."""
     position: int = 0
     """Position in the source at which reading continues."""
     source_ended: bool = True
+    """True if the source is read to its end."""
     held: dict[int, Any] = msgspec.field(default_factory=dict)
     """Results that wait for their turn, if input order is wanted."""
     emitted: int = 0
     """Number of results emitted."""
     written_rows: int = 0
+    """Number of results that are in the sink, on disk."""
     written_bytes: int = 0
+    """Size of these results in the sink, in bytes."""
     next_in_order: int = 0
     """Input position of the next result, if input order is wanted."""
     failed_held: dict[int, tuple[str, str]] = msgspec.field(default_factory=dict)
@@ -228,6 +250,7 @@ class State(msgspec.Struct, dict=True):
     paused: Failure | None = None
     """Failure that blocks the whole job: the account, the key, the model, the money."""
     paused_at_s: float = 0.0
+    """Time at which the job was paused."""
     halted: str = ""
     """Reason why nothing new is begun although no end was requested: too many rows have failed."""
     forgiven: dict[str, int] = msgspec.field(default_factory=dict)
@@ -237,7 +260,9 @@ class State(msgspec.Struct, dict=True):
     stopped_by: str = ""
     """User who requested it."""
     outcome: str = ""
+    """``complete``, ``partial``, ``failed`` or ``cancelled``; empty while the job runs."""
     why: str = ""
+    """Reason of the outcome."""
     finished: bool = False
     """True once the outcome was announced."""
     took: ReplyTimings | None = None
@@ -247,7 +272,7 @@ class State(msgspec.Struct, dict=True):
         if not self.shares:
             self.shares = [RouteShare() for _ in self.terms.routes]
 
-    # -- what a program reads ------------------------------------------------------------------------------------
+    # -- read by programs --------------------------------------------------------------------------------------------
 
     def open(self, kind: str | None = None) -> Iterator[Goal]:
         """Yield the goals that select may ask now, longest open first; without ``kind``, of all kinds, kind by kind."""
@@ -295,7 +320,7 @@ class State(msgspec.Struct, dict=True):
         """Return the tool run or child job that a goal waits for, if any."""
         return self.errands.get(flight_key(goal.id, goal.tries)) if self.errands else None
 
-    # -- what a channel reads ------------------------------------------------------------------------------------
+    # -- read by the channel -----------------------------------------------------------------------------------------
 
     def call_id(self, goal: int, sample: str) -> str:
         """Return the call's id ``job/goal/sample``: derived from K, never from randomness or a clock."""

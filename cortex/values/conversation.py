@@ -29,7 +29,9 @@ class ToolDef(msgspec.Struct, frozen=True):
 
     name: str
     description: str = ""
+    """Description for the model."""
     schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
+    """JSON schema of the tool's input."""
 
     @classmethod
     def of(cls, function: Callable[..., Any], hidden: Iterable[str] = ()) -> ToolDef:
@@ -62,7 +64,9 @@ class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", tag_field="type
     use: str
     """Id of the tool use."""
     text: str
+    """Result, as text for the model."""
     failed: bool = False
+    """True if the tool could not be run."""
 
 
 class ConversationTurn(msgspec.Struct, frozen=True):
@@ -80,15 +84,22 @@ class Conversation(msgspec.Struct, frozen=True):
     """
 
     constructor: str
+    """Name of the framing."""
     turns: tuple[ConversationTurn, ...] = ()
+    """Turns so far, alternating between user and assistant."""
     tools: tuple[ToolDef, ...] = ()
+    """Tools that the next turn may use."""
     system: str = ""
+    """System text; empty: none."""
     results: Rule = Rule.KEEP
+    """Treatment of tool results if the conversation does not fit."""
     choice: dict[str, Any] | None = None
+    """``tool_choice`` of the request; None: not given."""
     left_out: tuple[str, ...] = ()
     """Ids of the uses whose results were dropped or cut to fit."""
 
-    # -- going on --------------------------------------------------------------------------------------------------
+    # -- additions
+    # ------------------------------------------------------------------------------------------------------
 
     def said(self, text: str) -> Conversation:
         """Return this conversation with a user text, added to the last turn if that is the user's."""
@@ -116,7 +127,8 @@ class Conversation(msgspec.Struct, frozen=True):
             turns, blocks = turns[:-1], (*turns[-1].blocks, *blocks)
         return msgspec.structs.replace(self, turns=(*turns, ConversationTurn("user", blocks)))
 
-    # -- as a prompt -----------------------------------------------------------------------------------------------
+    # -- use as a prompt
+    # --------------------------------------------------------------------------------------------------
 
     @property
     def parts(self) -> tuple[Block | ToolResult | ToolDef, ...]:

@@ -12,10 +12,15 @@ class JobCounters(msgspec.Struct):
     """Counts of a job, for its summary."""
 
     rows_read: int = 0
+    """Rows read from the source."""
     rows_refused: int = 0
+    """Rows that the input check refused."""
     succeeded: int = 0
+    """Results that are no failures."""
     failed: int = 0
+    """Results that are failures, and failed top goals without a result."""
     calls: int = 0
+    """Questions asked."""
     answered: int = 0
     """Calls that have their reply, shared ones included; stored replies are counted in the ledger."""
     calls_failed: int = 0
@@ -23,6 +28,7 @@ class JobCounters(msgspec.Struct):
     retries: int = 0
     """Attempts at a question that had been attempted before."""
     hedges: int = 0
+    """Second attempts at slow calls."""
     votes: int = 0
     """Votes that were cast."""
     dropped: int = 0

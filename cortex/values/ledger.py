@@ -23,7 +23,9 @@ class Charge(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Highest or actual cost of one attempt: 1e-9 USD, and input plus output tokens."""
 
     nusd: int
+    """Money in 1e-9 USD."""
     tokens: int
+    """Input plus output tokens."""
     day: int = ELSEWHERE
     """UTC day on which it was reserved, counted from 1970-01-01: a budget counts it on that day."""
 
@@ -54,18 +56,27 @@ class Ledger(msgspec.Struct):
     """Totals of a job. Money is in 1e-9 USD (integers, so that sums are exact); everything else is counts."""
 
     known_nusd: int = 0
+    """Money of settled attempts."""
     assumed_nusd: int = 0
+    """Money of ended attempts with unknown cost, charged in full."""
     reserved_nusd: int = 0
+    """Worst-case money of attempts in flight and of child jobs."""
     known_tokens: int = 0
+    """Tokens of settled attempts."""
     assumed_tokens: int = 0
+    """Tokens of ended attempts with unknown usage, charged in full."""
     reserved_tokens: int = 0
+    """Worst-case tokens of attempts in flight and of child jobs."""
     input_tokens: int = 0
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_creation_tokens: int = 0
     attempts: int = 0
+    """Attempts made."""
     paid_calls: int = 0
+    """Replies that were paid for."""
     reused_calls: int = 0
+    """Calls that were answered by a stored reply."""
     paid_again: int = 0
     """Replies paid for that were not needed: the call had been answered, or its attempt given up as lost."""
     day: int = 0

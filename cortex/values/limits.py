@@ -118,8 +118,11 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     endpoint: str
+    """URL or name of the provider's endpoint."""
     model: str
+    """Model, as the provider names it."""
     credential: str = ""
+    """Fingerprint of the credential, never the key."""
     context_window: int = 200_000
     """Tokens that prompt and reply share."""
     price: Price | None = None
@@ -144,6 +147,7 @@ class JobTerms(msgspec.Struct, frozen=True, kw_only=True):
     """Terms of a job, written into its journal when it opens: everything that step reads is in them."""
 
     job: str
+    """Name of the job."""
     program: str
     """Location of the program's class: ``module:Class``, or the name of a built-in program."""
     params_json: bytes
@@ -151,6 +155,7 @@ class JobTerms(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str
     """Hash of the program's source, its parameters and the release; after a change K starts anew."""
     route: Route
+    """The job's own route."""
     fallbacks: tuple[Route, ...] = ()
     """Routes to which work moves, in this order, while a route's breaker is open."""
     role_routes: tuple[Route, ...] = ()
@@ -159,6 +164,7 @@ class JobTerms(msgspec.Struct, frozen=True, kw_only=True):
     """Lane of each role with its own model: 0 is the job's own route, else the number, from 1, in ``role_routes``. A
     role that is not listed uses the job's own model."""
     limits: Limits = Limits()
+    """Limits of the job."""
     limits_by: str = ""
     """User who changed the limits last; empty while they are the original ones."""
     limits_at_s: float = 0.0

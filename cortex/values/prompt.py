@@ -23,10 +23,15 @@ class Role(enum.StrEnum):
     """Role of a part in the prompt."""
 
     SYSTEM = "system"
+    """System text."""
     GOAL = "goal"
+    """Task or question."""
     DOCUMENT = "document"
+    """Source material."""
     ANNOTATION = "annotation"
+    """Remark about material, or about an earlier answer."""
     CONNECTION = "connection"
+    """Relation between documents."""
 
 
 _SYSTEM = Role.SYSTEM  # looked up once: access to enum members is slow
@@ -36,8 +41,11 @@ class Rule(enum.StrEnum):
     """Treatment of a part that does not fit."""
 
     KEEP = "keep"
+    """Keep the part whole."""
     CUT = "cut"
+    """Shorten the part, and drop it if even that is too much."""
     DROP = "drop"
+    """Drop the part."""
 
 
 class Part(msgspec.Struct, frozen=True, gc=False):
@@ -48,6 +56,7 @@ class Part(msgspec.Struct, frozen=True, gc=False):
     role: Role
     text: str
     priority: int = 0
+    """Importance: parts of lower priority are dropped or cut first."""
     rule: Rule = Rule.KEEP
     """Treatment if the part does not fit; by default it is kept."""
     title: str = ""
@@ -66,9 +75,13 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
     """
 
     constructor: str
+    """Name of the framing."""
     parts: tuple[Part, ...]
+    """Parts, in order; system parts form the system text."""
     separator: str = "\n\n"
+    """Text between two parts."""
     lead: str = ""
+    """Text that the reply continues; empty: none."""
     left_out: tuple[str, ...] = ()
     """Titles of the parts that were dropped or cut to fit."""
 

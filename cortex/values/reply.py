@@ -26,10 +26,14 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
 
     input_tokens: int = 0
+    """Input tokens without cached ones."""
     output_tokens: int = 0
     cache_read_tokens: int = 0
+    """Input tokens read from the prompt cache."""
     cache_creation_tokens: int = 0
+    """Input tokens written to the prompt cache."""
     cache_creation_1h_tokens: int = 0
+    """Part of ``cache_creation_tokens`` that was written for an hour."""
 
     @property
     def input_tokens_billed(self) -> int:
@@ -47,8 +51,11 @@ class ToolUse(msgspec.Struct, frozen=True, tag="tool_use", tag_field="type"):
     """Tool use requested by the model; ``id`` links it to its result."""
 
     id: str
+    """Id of this use."""
     name: str
+    """Name of the tool."""
     input: dict[str, Any]
+    """Arguments."""
 
 
 class OtherBlock(msgspec.Struct, frozen=True, tag="other", tag_field="type"):
@@ -64,8 +71,11 @@ class Said(msgspec.Struct, frozen=True):
     """Turn of the model in a conversation."""
 
     blocks: tuple[Block, ...]
+    """Content of the turn, in order."""
     stop_reason: str = "end_turn"
+    """Reason why the reply ended, as the provider names it."""
     usage: Usage = Usage()
+    """Tokens of the reply."""
     cost_nusd: int | None = None
     """Cost of its tokens at the route's price, in 1e-9 USD; None if no price is known."""
 
@@ -84,9 +94,13 @@ class Reply(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Complete reply: the provider's message as JSON, unchanged, and the fields that the core reads."""
 
     body: bytes
+    """The provider's message as JSON bytes."""
     stop_reason: str
+    """Reason why the reply ended, as the provider names it."""
     model: str
+    """Model that answered, as the provider names it."""
     usage: Usage
+    """Tokens of the reply."""
 
     @property
     def text(self) -> str:

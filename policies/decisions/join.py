@@ -6,6 +6,7 @@ from typing import Final, Literal
 import msgspec
 
 JoinKind = Literal["all", "any", "majority", "quorum"]
+"""Kind of a join."""
 _KINDS: Final = ("all", "any", "majority", "quorum")
 
 
@@ -15,6 +16,7 @@ class Join(msgspec.Struct, frozen=True):
     """
 
     kind: JoinKind = "all"
+    """Children that must be resolved: ``all``, ``any`` one, a ``majority``, or a ``quorum`` of ``n``."""
     n: int = 0
     """Number of children for `quorum`; must be 0 for the other kinds."""
     deadline_s: float | None = None

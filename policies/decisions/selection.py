@@ -20,9 +20,13 @@ class Piece(msgspec.Struct, frozen=True):
     """
 
     size: int
+    """Size in the unit of the bound."""
     priority: int = 0
+    """Importance: higher first."""
     value: int = 0
+    """Order among equal priorities: higher first."""
     shorten: Shorten = "drop"
+    """Treatment if the piece does not fit."""
     size_min: int = 1
     """Size below which a part that may be cut is dropped instead."""
 

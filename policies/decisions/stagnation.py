@@ -24,8 +24,11 @@ class StagnationStep(StrEnum):
     """Next step of the work."""
 
     GO_ON = "go on"
+    """Continue with the next round."""
     REFRAME = "reframe"
+    """Frame the task differently."""
     STOP = "stop"
+    """End the work."""
 
 
 def next_step(quiet: int, reframed: int, patience: StagnationPolicy) -> StagnationStep:

@@ -29,8 +29,11 @@ class TraceSampling(msgspec.Struct, frozen=True, kw_only=True):
     """Sampling rule. ``TraceSampling(ratio=1.0)`` keeps everything; without rescues only the ids decide."""
 
     ratio: float = RATIO_DEFAULT
+    """Share of traces that is kept, from 0 to 1."""
     first_spans: int = FIRST_SPANS
+    """Spans kept at the beginning of a job."""
     rescues_per_s: float = RESCUES_PER_S
+    """Rescued calls per second in the long run."""
     rescues_at_once: float = RESCUES_AT_ONCE
     """Rescued calls in a burst; 0: none are rescued."""
 

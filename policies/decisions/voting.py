@@ -34,6 +34,7 @@ class VotingPlan(msgspec.Struct, frozen=True, kw_only=True):
     k: int
     """Votes by which a candidate must be ahead of every other."""
     steps: int
+    """Number of steps of the chain."""
     p: float
     """Share of counted votes that are right, as assumed."""
     target: float

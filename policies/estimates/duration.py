@@ -47,7 +47,9 @@ class BucketRate(msgspec.Struct, frozen=True):
     """Token bucket of the provider: refill per second, and capacity."""
 
     per_s: float
+    """Refill per second."""
     capacity: float
+    """Content of a full bucket."""
 
 
 class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,8 +66,11 @@ class Workload(msgspec.Struct, frozen=True):
     """Calls to make: their number, the mean tokens of a call, and their latencies."""
 
     calls: float
+    """Number of calls."""
     input_tokens: float
+    """Mean input tokens of a call."""
     output_tokens: float
+    """Mean output tokens of a call."""
     latencies_s: tuple[float, ...]
     """Mean latencies of equal parts of all calls, in seconds, ascending; at least one."""
 

@@ -27,8 +27,11 @@ class EstimatedTotal(msgspec.Struct, frozen=True):
     """Estimated total over all rows, with the ends of its interval."""
 
     low: float
+    """Lower end of the interval."""
     expected: float
+    """Estimate."""
     high: float
+    """Upper end of the interval; infinity if the sample is too small."""
 
     def scaled(self, by: float) -> EstimatedTotal:
         """Return this total times ``by``."""
@@ -47,8 +50,11 @@ class SampledStratum(msgspec.Struct, frozen=True):
     """Drawn rows of a stratum: the stratum's number of rows, and size and value of each drawn row."""
 
     rows: int
+    """Number of rows in the stratum."""
     sizes: tuple[float, ...]
+    """Sizes of the drawn rows, in bytes."""
     values: tuple[float, ...]
+    """Values of the drawn rows, in the same order."""
 
 
 def total(strata: Sequence[SampledStratum], size_of_all: float, confidence: float = CONFIDENCE) -> EstimatedTotal:

@@ -59,10 +59,15 @@ class Rates(msgspec.Struct, frozen=True, dict=True):
     """
 
     input_usd_per_mtok: Decimal
+    """USD per million input tokens that are not cached."""
     output_usd_per_mtok: Decimal
+    """USD per million output tokens."""
     cache_read_usd_per_mtok: Decimal | None = None
+    """USD per million tokens read from the prompt cache; None: as input."""
     cache_creation_usd_per_mtok: Decimal | None = None
+    """USD per million tokens written to the prompt cache for five minutes; None: 1.25 times input."""
     cache_creation_1h_usd_per_mtok: Decimal | None = None
+    """USD per million tokens written to the prompt cache for an hour; None: 2 times input."""
 
     def __post_init__(self) -> None:
         for name in _RATE_NAMES:
@@ -96,6 +101,7 @@ class Tier(Rates, frozen=True, kw_only=True):
     """Rates of a whole request whose input, cached input included, is above `above_input_tokens` tokens."""
 
     above_input_tokens: int
+    """Input tokens above which the tier applies."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

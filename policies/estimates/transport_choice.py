@@ -29,6 +29,7 @@ class TransportLimits(msgspec.Struct, frozen=True):
     """Bounds on cost and time. None: no bound."""
 
     max_cost_nusd: int | None = None
+    """Cap in 1e-9 USD."""
     within_s: float | None = None
     """Seconds until the deadline."""
 
@@ -37,11 +38,13 @@ class TransportOption(msgspec.Struct, frozen=True):
     """Plan: which rows take which transport, its cost and its duration."""
 
     name: str
+    """`NOW`, `MIXED` or `BATCHES`."""
     rows_now: int
     """Rows in single calls; all other rows go in message batches."""
     cost_nusd: EstimatedTotal | None
     """Cost in nano-USD; None if no price is known."""
     seconds: float
+    """Expected duration in seconds."""
     over_nusd: float = 0.0
     """Amount by which the upper end of the cost exceeds the cap; 0: the cap is met."""
     over_s: float = 0.0

@@ -89,6 +89,7 @@ class BreakerState(enum.StrEnum):
     """State of a breaker, in the words of pybreaker."""
 
     CLOSED = "closed"
+    """Attempts may begin freely."""
     OPEN = "open"
     """No attempt may begin."""
     HALF_OPEN = "half-open"

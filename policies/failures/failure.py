@@ -49,6 +49,7 @@ class Failure(msgspec.Struct, frozen=True):
     """Attempt without a reply, as data."""
 
     kind: FailureKind
+    """Kind of the failure."""
     message: str
     """Text for people; never holds a key."""
     status: int = 0

@@ -57,6 +57,7 @@ class RestartVerdict(msgspec.Struct, frozen=True):
     """Decision about a dead subject."""
 
     escalate: bool
+    """True to escalate, False to restart."""
     wait_s: float
     """Seconds before the restart."""
     why: str
@@ -89,6 +90,7 @@ class EscalationStep(enum.StrEnum):
     """Escalation ladder. Before it, a call's own deadline has asked the attempt to stop."""
 
     NONE = enum.auto()
+    """Do nothing."""
     ASK = enum.auto()
     """Ask the subject directly whether it is alive."""
     KILL = enum.auto()

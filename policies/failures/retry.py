@@ -62,9 +62,13 @@ class RetryDecision(msgspec.Struct, frozen=True):
     """
 
     again: bool
+    """True for one more attempt."""
     reason: str
+    """Reason, for people."""
     deferred: bool = False
+    """True if the attempt is over budget and takes the long wait."""
     hold: bool = False
+    """True if the job pauses and the goal stays open."""
 
 
 def may_retry(

@@ -64,6 +64,7 @@ class PoolCaps(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Bounds set by an operator. None: no bound. Raises ValueError, in one line, for a bound that makes no sense."""
 
     concurrency: int | None = None
+    """Attempts in flight at once."""
     requests_per_min: float | None = None
     input_tokens_per_min: float | None = None
     output_tokens_per_min: float | None = None
@@ -87,8 +88,11 @@ class UsageSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Report about a pool: counts since the previous report of the same reporter."""
 
     begun: int = 0
+    """Attempts begun."""
     answered: int = 0
+    """Attempts answered."""
     throttled: int = 0
+    """Attempts that the provider's rate limit refused."""
     unwell: int = 0
     """Attempts that ended OVERLOADED, TRANSIENT or TIMED_OUT."""
     input_tokens: int = 0
@@ -98,6 +102,7 @@ class UsageSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     retry_after_s: float = 0.0
     """The longest Retry-After among the refusals, in seconds; 0: none was named."""
     rate: RateLimits | None = None
+    """Rate limits in the headers of the latest answer; None: no headers."""
     in_flight: int = 0
     """Attempts in flight in the whole pool, as far as is known."""
     binding: bool = False

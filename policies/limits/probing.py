@@ -56,8 +56,11 @@ class ProbeMode(StrEnum):
     """Hypothesis about what the provider refuses."""
 
     SLOW_START = "slow start"
+    """Nothing was refused yet, or an earlier limit is gone."""
     CONCURRENCY = "concurrency"
+    """A limit on calls in flight."""
     RATE = "rate"
+    """A limit on calls, or tokens, per time."""
 
 
 class Probing(msgspec.Struct, array_like=True):
@@ -66,6 +69,7 @@ class Probing(msgspec.Struct, array_like=True):
     concurrency: float
     """Calls in flight that may be tried now."""
     mode: ProbeMode = ProbeMode.SLOW_START
+    """Current hypothesis."""
     clock_s: float = 0.0
     """Seconds since the last episode in which the pool was healthy and used what it was allowed."""
     settled: bool = False
@@ -124,6 +128,7 @@ class PoolLoad(msgspec.Struct, array_like=True):
     """Use and health of the pool, as fading means."""
 
     accepted_per_s: float = 0.0
+    """Accepted calls per second."""
     latency_s: float = 0.0
     """Mean latency of an answered call, in seconds; 0: no answer yet."""
     good: float = 0.0

@@ -54,9 +54,11 @@ class Refill(msgspec.Struct, array_like=True):
     """State of one bucket. All rates are per second; `per_s` is 0 until a header was read."""
 
     per_s: float = 0.0
+    """Refill per second; 0: no header was read."""
     capacity: float = 0.0
     """Largest remainder that was ever reported."""
     level: float = 0.0
+    """Averaged remainder."""
     free_per_s: float = 0.0
     """Integral part: the learnt share of the refill that is free for this pool."""
     excess_per_s: float = 0.0
@@ -64,6 +66,7 @@ class Refill(msgspec.Struct, array_like=True):
     excess_max: float = EXCESS_MAX
     """Upper bound of `excess_per_s`, in multiples of the refill."""
     heard_at_s: float = 0.0
+    """Time of the latest reading, in seconds."""
     low_at_s: float = -LOW_S
     """Time at which the bucket was last so empty that a refusal needs no other reason."""
 

@@ -53,9 +53,13 @@ class Budget(msgspec.Struct):
     """Bound on what the jobs of a label commit in a day or a month, and each job's holding."""
 
     label: str
+    """Name of the label."""
     value: str
+    """Value of the label."""
     period: str
+    """``day`` or ``month``."""
     cap_nusd: int
+    """Bound in 1e-9 USD."""
     who: str = ""
     """User who set the budget."""
     at_s: float = 0.0
@@ -63,6 +67,7 @@ class Budget(msgspec.Struct):
     window: int = 0
     """Window of `holdings`, named by its first day."""
     holdings: dict[str, Holding] = msgspec.field(default_factory=dict)
+    """Holding of each job, by name."""
 
     @property
     def name(self) -> str:
@@ -85,7 +90,9 @@ class SliceRequest(msgspec.Struct, frozen=True):
 
     job: str
     window: int
+    """Window in which the amounts count, by the job's clock."""
     used_nusd: int
+    """Amount committed in the window."""
     holds_nusd: int
     """Amount that the job may commit now under its last slice. No later slice is on its way to the job."""
     lacks_nusd: int = 0

@@ -51,7 +51,9 @@ class SharedAccount(msgspec.Struct, array_like=True):
     """Shared state of one pool."""
 
     caps: PoolCaps = NO_CAPS
+    """Caps set by an operator for all tenants together."""
     tenants: dict[str, Tenant] = msgspec.field(default_factory=dict)
+    """Tenants by name."""
 
 
 class TenantRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +76,9 @@ class TenantShare(msgspec.Struct, frozen=True, kw_only=True):
     """Share of a tenant, valid for ``for_s`` seconds from the moment at which the tenant asked."""
 
     permits: int = ANY
+    """Calls in flight at once; `ANY`: no number was set."""
     part: int = PARTS
+    """Part of every rate, in thousandths."""
     caps: PoolCaps = NO_CAPS
     """Caps of all tenants together, as an operator set them."""
     tenants: int = 1
@@ -82,6 +86,7 @@ class TenantShare(msgspec.Struct, frozen=True, kw_only=True):
     lacks: bool = False
     """True if some tenant could use more than it has: ask again soon."""
     for_s: float = LEASE_S
+    """Seconds for which the share is valid."""
 
 
 NOTHING: Final = TenantShare(permits=0, part=0)
@@ -171,7 +176,9 @@ class LentShare(msgspec.Struct):
     """
 
     share: TenantShare = NOTHING
+    """Share that was lent last."""
     until_s: float = float("-inf")
+    """End of the lease by the tenant's clock, in seconds."""
     parts: list[tuple[float, int, int]] = msgspec.field(default_factory=list)
     """Former parts as (until, serial, part): until then a job may still pace itself by that part, unless it has
     received a grant later than that serial."""

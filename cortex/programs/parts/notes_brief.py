@@ -61,7 +61,7 @@ class NotesBrief(msgspec.Struct, frozen=True):
         """Return the prompt of the synthesis, whatever its size."""
         return notes_prompts.synthesise(framing, self.question, self.sub_questions, self.answer_words_max, material)
 
-    # -- what fits them ------------------------------------------------------------------------------------------
+    # -- sizes -------------------------------------------------------------------------------------------------------
 
     def fits_filter(self, k: State, name: str, text: str, level: int) -> bool:
         """Return True if a filter call can read this note whole."""

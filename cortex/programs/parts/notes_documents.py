@@ -110,7 +110,7 @@ def scales(k: State, level: int) -> list[PromptScale]:
     return [scale(k, BY_BYTES), scale(k, ESTIMATED)] if level == ESTIMATED else [scale(k, level)]
 
 
-# -- what fits ---------------------------------------------------------------------------------------------------
+# -- packing -----------------------------------------------------------------------------------------------------
 
 
 def packed(scale: PromptScale, room: int, parts_max: int, parts: Sequence[Part]) -> list[Part] | None:
