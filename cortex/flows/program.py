@@ -250,7 +250,7 @@ class Flow(Program, frozen=True, dict=True):
                     yield Expect(goal, request.name)  # the answer is still awaited, which is visible to the user
                     return
                 live.note(goal)
-                said = f"{request.name} returned what it does not say it returns: {error}"
+                said = f"{request.name}: its return value does not fit its return annotation: {error}"
                 yield Fail(goal, said, FailureKind.FAULTY)
                 return
         live.note(goal)

@@ -338,9 +338,9 @@ def _end(goal: Goal, ended: tuple[Any, BaseException | None], start: RunStart) -
                 start.returns.held(answer)
             return Resolve(goal, answer)
         except Malformed as other:
-            return Fail(goal, f"it returns what it does not say it returns: {other}", FailureKind.FAULTY)
+            return Fail(goal, f"its return value does not fit its return annotation: {other}", FailureKind.FAULTY)
         except (TypeError, ValueError, OverflowError) as refused:
-            return Fail(goal, f"what it returns cannot be an answer: {refused}", FailureKind.FAULTY)
+            return Fail(goal, f"its return value cannot be an answer: {refused}", FailureKind.FAULTY)
     if isinstance(error, CallFailed):
         return Fail(goal, error.story, error.kind)
     if isinstance(error, FlowError):

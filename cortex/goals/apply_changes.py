@@ -132,7 +132,7 @@ def _unknown(goal_id: int) -> NoReturn:
 
 def _check_goal(k: State, goal: Goal, view: _PendingView) -> Any:
     if goal.id or goal.status or goal.tries or goal.children:
-        raise IllegalTransition(f"a goal is added once, and new: {goal.story()}")
+        raise IllegalTransition(f"a goal must be new when it is added: {goal.story()}")
     if goal.kind == VOTE:
         raise ValueError(f"goals of kind {VOTE} are made by Vote alone")
     if goal.parent:
@@ -153,7 +153,7 @@ def _check_goal(k: State, goal: Goal, view: _PendingView) -> Any:
 
 def _check_item(k: State, item: Item, view: _PendingView) -> tuple[Any, int, str]:
     if item.id:
-        raise IllegalTransition(f"item {item.id} ({item.kind}) is in K already: an item is added once, and new")
+        raise IllegalTransition(f"item {item.id} ({item.kind}) is in K already: an item must be new when it is added")
     for source in item.sources:
         if source not in k.items:
             raise IllegalTransition(f"an item of kind {item.kind} names source {source}, which is not in K")
@@ -190,7 +190,7 @@ def _check_wait(k: State, change: changes.Wait, view: _PendingView) -> float | N
     if within_s is None and change.join is not None:
         within_s = change.join.deadline_s
     if within_s is not None and change.join is None:
-        raise ValueError("a wait without a join ends by no deadline")
+        raise ValueError("a wait without a join cannot have a deadline: leave it out, or give a join")
     if within_s is None:
         return None
     if not 0 <= within_s < _INFINITE:
@@ -201,7 +201,7 @@ def _check_wait(k: State, change: changes.Wait, view: _PendingView) -> float | N
 def _check_expect(k: State, change: changes.Expect, view: _PendingView) -> str:
     name: str = plain(str(change.name))
     if not name:
-        raise ValueError("an answer from outside needs a name")
+        raise ValueError("an external answer needs a name")
     return name
 
 

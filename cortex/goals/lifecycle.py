@@ -29,7 +29,7 @@ OPEN, ASKED, WAITING, RESOLVED = Status.OPEN, Status.ASKED, Status.WAITING, Stat
 def legal(goal: Goal, now: Status, to: Status) -> None:
     """Raise ``IllegalTransition``, with the goal's story, unless the transition from ``now`` to ``to`` is allowed."""
     if to not in TRANSITIONS[now]:
-        raise IllegalTransition(f"{now.name.lower()} -> {to.name.lower()} is no step of a goal's life: {goal.story()}")
+        raise IllegalTransition(f"{now.name.lower()} -> {to.name.lower()} is not an allowed transition: {goal.story()}")
 
 
 def set_status(k: State, goal: Goal, to: Status) -> None:

@@ -61,7 +61,7 @@ def see_failures(k: State) -> None:
     kind = all_alike(limits.alike_first, tally.succeeded - k.forgiven.get("", 0) + sum(since.values()), since)
     if kind:
         k.halted = f"alike: all of the first {since[kind]} rows failed alike, {kind}: {tally.failed_said!r}. "
-        k.halted += "Put right what is wrong with them all, or resume to go on"
+        k.halted += "Repair what is wrong with all of them, or resume to continue"
 
 
 def go_on(k: State) -> None:
@@ -125,7 +125,7 @@ def _see_stuck(k: State) -> None:
             k.why += f": {first.kind}: {first.message}"
     elif not k.rows_wanted():
         k.outcome = "failed"
-        k.why = f"{k.live} goals wait, and window_rows ({k.terms.limits.window_rows}) lets no more in: set it higher"
+        k.why = f"{k.live} goals wait, and window_rows ({k.terms.limits.window_rows}) admits no more rows: raise it"
 
 
 def finish(k: State, out: Out) -> None:

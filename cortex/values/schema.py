@@ -55,11 +55,11 @@ class AnswerShape:
 
     def __init__(self, schema: Any) -> None:
         if not isinstance(schema, dict):
-            raise SchemaError('it is no JSON schema: that is an object, like {"type": "object", "properties": {…}}')
+            raise SchemaError('not a JSON schema: give an object, like {"type": "object", "properties": {…}}')
         self.schema = schema
         top = resolved(schema, schema, "$")
         if top.get("type") != "object" or not isinstance(top.get("properties"), dict) or not top["properties"]:
-            raise SchemaError('its top must be {"type": "object"} with properties, since these become the columns')
+            raise SchemaError('the top level must be {"type": "object"} with properties, which become the columns')
         if len(top["properties"]) > COLUMNS_MAX:
             raise SchemaError(f"it has {len(top['properties'])} properties: at most {COLUMNS_MAX} can be columns")
         self.properties: dict[str, Any] = top["properties"]
@@ -69,7 +69,7 @@ class AnswerShape:
         try:
             msgspec.json.Decoder(self._type)
         except TypeError as error:
-            raise SchemaError(f"answers cannot be told apart by it: {_line(error)}") from None
+            raise SchemaError(f"answers cannot be checked by it: {_line(error)}") from None
 
     def read(self, text: str) -> dict[str, Any]:
         """Return the answer in this text, with or without a code fence, as plain data. Raises ``Malformed`` with the

@@ -73,7 +73,7 @@ def test_it_says_what_failed_and_what_to_do():
     finish(alike, "xxx")
     assert alike.k.why == (
         "alike: all of the first 3 rows failed alike, rejected: 'no x'."
-        " Put right what is wrong with them all, or resume to go on"
+        " Repair what is wrong with all of them, or resume to continue"
     )
 
 

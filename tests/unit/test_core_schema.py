@@ -100,7 +100,7 @@ def test_references_are_followed() -> None:
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ([], "it is no JSON schema"),
+        ([], "not a JSON schema"),
         ({"type": "string"}, "become the columns"),
         ({"type": "object"}, "become the columns"),
         ({"type": "object", "properties": {"a": {"type": "strng"}}}, r"\$\.a: type 'strng': did you mean string"),

@@ -93,7 +93,7 @@ def test_a_window_full_of_goals_that_wait_is_told_and_not_waited_for():
     stage = Stage(program, Limits(concurrency=2, window_rows=2), streams=True)
     stage.turn(fed("a", "b"))
     assert stage.k.outcome == "failed"
-    assert stage.k.why == "2 goals wait, and window_rows (2) lets no more in: set it higher"
+    assert stage.k.why == "2 goals wait, and window_rows (2) admits no more rows: raise it"
 
 
 def test_a_read_that_raises_stops_the_job():

@@ -202,7 +202,7 @@ def test_a_tool_that_returns_another_type_than_it_says_fails_its_goal():
 
     stage = Stage(measure())
     stage.turn(events.Observed(2, 1, "many", 1.0))
-    assert "area returned what it does not say it returns" in stage.k.goals[1].failure.message
+    assert "area: its return value does not fit its return annotation" in stage.k.goals[1].failure.message
 
 
 # -- rows, checkpoints, people -------------------------------------------------------------------------------------------
@@ -373,7 +373,7 @@ async def _answers_an_object(ctx):
     (_no_tool, "len is no tool: mark it with @cortex.tool"),
     (_checkpoint_in_a_mapped_function, "is a checkpoint inside map or join"),
     (_raises, "KeyError: 'nothing'"),
-    (_answers_an_object, "what it returns cannot be an answer: object cannot be kept"),
+    (_answers_an_object, "its return value cannot be an answer: object cannot be kept"),
 ])  # fmt: skip
 def test_what_goes_wrong_in_a_flow_is_one_line(function, said):
     driver = ran(cortex.flow(function)())

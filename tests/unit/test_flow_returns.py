@@ -27,4 +27,4 @@ def test_what_a_flow_returns_is_what_it_says_that_it_returns(says, given, fits):
     driver = ran(cortex.flow(gives)())
     assert driver.k.outcome == ("complete" if fits else "failed")
     if not fits:
-        assert "faulty: it returns what it does not say it returns: " in driver.k.why
+        assert "faulty: its return value does not fit its return annotation: " in driver.k.why
