@@ -44,7 +44,7 @@ class Asked(msgspec.Struct, frozen=True):
     model: str
     """As the request names it: ``given`` where the object is the job's own model, and that of a role the role."""
     request: dict[str, Any]
-    """The whole request, in the Messages form."""
+    """The whole canonical request."""
     reply: str = ""
     """What was answered; empty for a failure."""
 

@@ -150,7 +150,7 @@ class RowRules:
             return f"{name} travels as a header, not in a request: leave it out"
         near = difflib.get_close_matches(name, self._kinds, n=1)
         meant = f"did you mean {near[0]}?" if near else "leave it out"
-        return f"{_shown(name)} is no parameter that the anthropic SDK takes: {meant}"
+        return f"{_shown(name)} is no parameter of a Messages request: {meant}"
 
 
 def _priced_apart(params: dict[str, Any]) -> str:

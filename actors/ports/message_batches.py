@@ -24,7 +24,7 @@ class BatchStatus(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class BatchRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One request of a submission: its custom id, and its body in the Messages form, JSON, without ``stream``."""
+    """One request of a submission: its custom id, and its body, a canonical request (``cortex.values.canonical``)."""
 
     custom_id: str
     body: bytes

@@ -1,4 +1,8 @@
-"""What a branch needs of a model."""
+"""Interface of a model: the seam between the core and the providers.
+
+A request goes in and a reply comes out in the canonical form (``cortex.values.canonical``), whatever the provider's
+wire form is: its client translates between the two. ``actors.providers.registry`` names the client of each provider.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +14,36 @@ from cortex.values.reply import Reply
 from policies.failures.failure import Failure
 
 TRACEPARENT: ContextVar[str] = ContextVar("traceparent", default="")
-"""The W3C header of the attempt that is being made, for models that send it along; empty where it is not to travel."""
+"""W3C header of the attempt that is being made, for clients that send it along; empty where it must not be sent."""
 
 
 class Model(Protocol):
-    """A place where calls can go: a provider, the local model, the simulated one."""
+    """Target of calls: the client of a provider, or a model object of the user's.
+
+    A client may have more: ``batches`` (``actors.ports.message_batches``), for which its row says ``batches=True``;
+    ``prepare()``, a coroutine that gets ready for the first call; ``prepared()``, which returns requests prepared by an
+    SDK for other processes; ``address()``, a coroutine that returns its URL, where the row has none; ``counts_tokens``,
+    False where ``count_tokens`` returns None in any case.
+    """
 
     endpoint: str
-    """What it is, for the identity of a question: a rehearsal is never taken for the provider."""
+    """Name of the target, part of the identity of a question: replies of one are never taken for another's."""
 
     @property
     def rate(self) -> Any:
-        """The rate limits that the last response told, or None."""
+        """Rate limits in the last response that had any (``policies.limits.limit.RateLimits``), or None."""
 
     async def call(
         self, body: bytes, *, output_tokens_max: int, timeout_s: float, progress: Callable[[int], None] | None = None
     ) -> Reply | Failure:
-        """Make one request (JSON in the Messages form, without ``stream``). Raises nothing but ``CancelledError``."""
+        """Make one attempt and return its outcome. Raises nothing but ``CancelledError``.
+
+        ``body`` is a canonical request. ``output_tokens_max`` is its ``max_tokens``. ``timeout_s`` bounds the attempt,
+        in seconds. ``progress`` is called with the bytes of the response so far, each time some come.
+        """
 
     async def count_tokens(self, body: bytes) -> int | None:
-        """Tokens of the prompt as the provider counts them; None where it cannot be asked."""
+        """Return the tokens of a canonical request's prompt by the provider's count; None where it has no counter."""
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections; calls under way end as TRANSIENT."""

@@ -23,6 +23,8 @@ Reference = str
 
 MESSAGES_CLIENT: Final = "actors.providers.messages.client:model_of"
 KEY_CREDENTIAL: Final = "actors.providers.credentials.account:by_key"
+SAMPLING: Final = ("temperature", "top_k", "top_p")
+"""Fields that Anthropic's SDK types no more, but other servers take, those of the Messages API too."""
 PLAIN_CHECKS: Final = "actors.providers.health.checks:ProviderChecks"
 
 
@@ -118,8 +120,8 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     """True if rate limits hold for each model by itself; False: models of one family share them."""
     concurrency_max: int | None = None
     """Most calls at once; None: as many as the job may make."""
-    takes_sampling: bool = True
-    """True if requests may hold ``temperature``, ``top_k`` and ``top_p``."""
+    parameters: tuple[str, ...] = SAMPLING
+    """Fields that requests may hold beside those of the canonical form (``actors.files.batch_request.PARAMS``)."""
     schema_as: str = "format"
     """How a schema is asked for where ``--schema-as`` is not given (``cortex.programs.table.FORMS``)."""
 
@@ -161,7 +163,7 @@ _ROWS: Final = (
         ),
         advice="set a good key in ANTHROPIC_API_KEY or its file",
         agreeing=("anthropic",), imported={"anthropic": "anthropic"},
-        price_id="anthropic", takes_sampling=False,
+        price_id="anthropic", parameters=(),
         checks="actors.providers.anthropic.checks:AnthropicChecks", telemetry="anthropic",
     ),
     Provider(
@@ -176,7 +178,7 @@ _ROWS: Final = (
         advice="set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give "
         "the machine a role; see that it may call bedrock:InvokeModel",
         extra="bedrock", modules=("boto3", "botocore"), on_nodes=("boto3",),
-        price_id="aws", limits_each_model=True, takes_sampling=False,
+        price_id="aws", limits_each_model=True, parameters=(),
         checks="actors.providers.bedrock.checks:BedrockChecks", telemetry="aws.bedrock",
     ),
     Provider(
@@ -191,7 +193,7 @@ _ROWS: Final = (
         "machine an identity; see that it has the role Vertex AI User",
         extra="vertex", modules=("google.auth", "requests"), on_nodes=("google-auth",),
         price_id="google", surcharge="actors.providers.vertex.prices:with_surcharge", limits_each_model=True,
-        takes_sampling=False,
+        parameters=(),
         checks="actors.providers.vertex.checks:VertexChecks", telemetry="gcp.vertex_ai",
     ),
     Provider(
@@ -202,7 +204,7 @@ _ROWS: Final = (
         credential="actors.providers.foundry.account:credential",
         key_variable="ANTHROPIC_FOUNDRY_API_KEY",
         headers_variable="ANTHROPIC_CUSTOM_HEADERS", setting_headers="anthropic-",
-        price_id="azure", takes_sampling=False,
+        price_id="azure", parameters=(),
         telemetry="azure.ai.inference",
     ),
     Provider(

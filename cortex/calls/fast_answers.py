@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cortex.admission.permits import came_back
-from cortex.calls.program_hooks import REFUSAL, Out, fold_plainly, fold_reply, fold_vote
+from cortex.calls.program_hooks import Out, fold_plainly, fold_reply, fold_vote
 from cortex.goals.apply_changes_fast import may_be_plain
 from cortex.goals.lifecycle import ASKED
 from cortex.state.events import Answered, Event
 from cortex.state.program import Program
 from cortex.state.state import State
+from cortex.values.canonical import REFUSAL
 from cortex.values.election import VOTE
 from cortex.values.ledger import ReplyTimings
 from policies.estimates.tokens import TEACHES_BYTES_MIN

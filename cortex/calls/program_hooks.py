@@ -13,14 +13,13 @@ from cortex.state import commands
 from cortex.state.changes import Change
 from cortex.state.program import Program
 from cortex.state.state import ENDED, Goal, State, Status
+from cortex.values.canonical import REFUSAL
 from cortex.values.election import VOTE
 from cortex.values.reply import Malformed, Reply
 from policies.failures.failure import Failure, FailureKind
 
 Out = list[commands.Command]
 
-REFUSAL = "refusal"
-"""Stop reason of a message in which the model declined."""
 
 
 def fold(k: State, program: Program, goal: Goal, where: Literal["absorb", "absorbed"], value: Any, out: Out) -> None:

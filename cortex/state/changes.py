@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class Ask(msgspec.Struct, frozen=True, gc=False):
     """Make one bounded call for an open goal. Only select may yield it.
 
-    Give either ``prompt`` (rendered by this program) or ``body`` (a whole request in the Messages format, JSON).
-    ``uses`` names the items that the prompt was made of: stale observations among them are read again first, and select
-    is called once more.
+    Give either ``prompt`` (rendered by this program) or ``body`` (a whole canonical request,
+    ``cortex.values.canonical``). ``uses`` names the items that the prompt was made of: stale observations among them
+    are read again first, and select is called once more.
     """
 
     goal: Goal

@@ -23,7 +23,7 @@ class Call(_Command, frozen=True, tag="call"):
     hash: bytes
     """Hash of (endpoint, model, prompt, parameters, sample): the identity of the question."""
     body: bytes
-    """Request in the Messages format, JSON, without ``stream``."""
+    """Canonical request (``cortex.values.canonical``)."""
     output_tokens_max: int
     prompt_tokens_max: int
     """M, the prompt's bound in tokens: the branch refuses a larger prompt, whatever the core computed."""

@@ -54,7 +54,7 @@ class ToolDef(msgspec.Struct, frozen=True):
         return cls(function.__name__, " ".join(said.split()), schema)
 
     def fields(self) -> dict[str, Any]:
-        """Return the definition in the Messages format."""
+        """Return the definition in the canonical form."""
         return {"name": self.name, "description": self.description, "input_schema": self.schema}
 
 
@@ -146,7 +146,7 @@ class Conversation(msgspec.Struct, frozen=True):
         return _spoken(self.turns[-1].blocks[-1]) if self.turns and self.turns[-1].blocks else ""
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of a request in the Messages format."""
+        """Return the fields of a request in the canonical form."""
         told: dict[str, Any] = {
             "messages": [{"role": turn.role, "content": [_block(each) for each in turn.blocks]} for turn in self.turns]
         }
@@ -205,7 +205,7 @@ def _spoken(block: Block | ToolResult) -> str:
 
 
 def _block(block: Block | ToolResult) -> dict[str, Any]:
-    """Block in the Messages format."""
+    """Block in the canonical form."""
     if isinstance(block, TextBlock):
         return {"type": "text", "text": block.text}
     if isinstance(block, ToolUse):

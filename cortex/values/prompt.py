@@ -118,7 +118,7 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
         return next((part.text for part in self.parts if part.role is Role.GOAL), "")
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields of a request in the Messages format: one user message, and the system text."""
+        """Return the fields of a canonical request: one user message, and the system text."""
         system, user = self.both()
         messages = [{"role": "user", "content": user}]
         return {"system": system, "messages": messages} if system else {"messages": messages}
@@ -185,7 +185,7 @@ class RequestFields(Protocol):
 def request_body(
     prompt: RequestFields, model: str, output_tokens_max: int, params: dict[str, Any] | None = None
 ) -> bytes:
-    """Return the request with this prompt in the Messages format, as deterministic JSON bytes."""
+    """Return the canonical request (``cortex.values.canonical``) with this prompt, as deterministic JSON bytes."""
     body: dict[str, Any] = dict(params or {})
     body.pop("stream", None)  # the branch decides about streaming
     body["model"] = model

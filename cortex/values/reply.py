@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
+
+from cortex.values.canonical import FINISHED, MAX_TOKENS
 
 T = TypeVar("T")
 
@@ -19,10 +21,11 @@ class Malformed(ValueError):
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Tokens of one attempt as the provider reported them.
+    """Tokens of one attempt as the provider reported them, in the canonical form (``cortex.values.canonical``).
 
-    Billed input tokens are the sum of the first, third and fourth field (the Messages API counts cache reads and cache
-    writes separately from ``input_tokens``). The last field is the part of the fourth that was written for an hour.
+    Billed input tokens are the sum of the first, third and fourth field: the canonical form counts cache reads and
+    cache writes separately from ``input_tokens``. The last field is the part of the fourth that was written for an
+    hour.
     """
 
     input_tokens: int = 0
@@ -91,7 +94,12 @@ class Said(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Complete reply: the provider's message as JSON, unchanged, and the fields that the core reads."""
+    """Complete reply: a message in the canonical form (``cortex.values.canonical``), and the fields that the core
+    reads.
+
+    ``body`` is the provider's own JSON, unchanged, where its wire form is the canonical one; else what its client
+    translated the response into (``canonical_reply``).
+    """
 
     body: bytes
     """The provider's message as JSON bytes."""
@@ -106,6 +114,27 @@ class Reply(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def text(self) -> str:
         """Text blocks of the message, joined; empty if the model gave none (for example in a refusal)."""
         return text_of(self.body)
+
+
+def canonical_reply(
+    content: Sequence[Mapping[str, Any]], *, stop_reason: str, model: str, usage: Usage, name: str = ""
+) -> Reply:
+    """Return the reply of a provider whose wire form is another than the canonical one.
+
+    ``content``: blocks, as ``{"type": "text", "text": …}``. ``stop_reason``: one of ``cortex.values.canonical``.
+    ``name``: the provider's own id of the reply; empty: none.
+    """
+    counts = {
+        "input_tokens": usage.input_tokens,
+        "cache_read_input_tokens": usage.cache_read_tokens,
+        "cache_creation_input_tokens": usage.cache_creation_tokens,
+        "output_tokens": usage.output_tokens,
+    }
+    message = {
+        **({"id": name} if name else {}), "type": "message", "role": "assistant", "model": model, "content": content,
+        "stop_reason": stop_reason, "stop_sequence": None, "usage": counts,
+    }  # fmt: skip
+    return Reply(msgspec.json.encode(message), stop_reason, model, usage)
 
 
 class _Block(msgspec.Struct, gc=False):
@@ -153,7 +182,7 @@ def as_said(reply: Reply) -> Said:
     blocks = tuple(block for block in blocks if block != TextBlock(""))
     if not blocks:
         raise Malformed("the reply is empty")
-    if reply.stop_reason == "max_tokens" and isinstance(blocks[-1], ToolUse):
+    if reply.stop_reason == MAX_TOKENS and isinstance(blocks[-1], ToolUse):
         raise Malformed("the reply was cut within a tool's input: it needs more max_tokens")
     return Said(blocks, reply.stop_reason, reply.usage)
 
@@ -211,4 +240,4 @@ def _name(type_: Any) -> str:
 
 def finished(reply: Reply) -> bool:
     """Return True if the model ended its reply by itself, and not at ``max_tokens``."""
-    return reply.stop_reason in ("end_turn", "stop_sequence", "tool_use")
+    return reply.stop_reason in FINISHED

@@ -53,7 +53,7 @@ from actors.journal.journal import StateFolder
 from actors.maintenance.retry_rows import RetriedRows
 from actors.planning.inputs import sample_order
 from actors.programs import loader
-from actors.providers.registry import of_model
+from actors.providers.registry import SAMPLING, of_model
 from actors.routing.routes import ModelSpec, remember, remembered
 from cortex.flows.program import Flow
 from cortex.programs.shards import unsharded
@@ -67,8 +67,6 @@ SAVED = ".toml"
 LINES = "lines"
 GOES_ON = "it goes on where it stopped"
 BEGINS_ANEW = "it has changed, so it begins anew; what it has paid for is remembered"
-SAMPLING = ("temperature", "top_k", "top_p")
-"""What the provider's SDK types no more, but other servers of the Messages form take."""
 
 
 def batch(path: str, output: str, options: Options, sample: int = 0) -> int:
@@ -205,10 +203,10 @@ def batch_source(folder: StateFolder, order: JobSpec, stdin: io.BytesIO | None =
     """The rows of a batch, as the order's places have them."""
     tokens = order.places["output_tokens_max"]
     row = order.wish.row
-    sampling = SAMPLING if row.takes_sampling or order.wish.base_url else ()
+    further = row.parameters or (SAMPLING if order.wish.base_url else ())
     return BatchSource(
         order.input, model=order.places["rows_model"] or None, output_tokens_max=int(tokens) if tokens else None,
-        spool=spool_of(folder, order.named()), stdin=stdin, also_known=sampling,
+        spool=spool_of(folder, order.named()), stdin=stdin, also_known=further,
         capped=order.limits.max_cost_nusd is not None and not row.free,
     )  # fmt: skip
 
