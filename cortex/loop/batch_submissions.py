@@ -1,9 +1,10 @@
 """Message batches in K: calls are submitted many at a time, and come back over hours.
 
-    calls in hand -> Intended -> submit -> Submitted -> results, as they appear -> Collected
-                        |           |
-                        |           +-> Unsubmitted: surely not made; it goes again, or the job pauses
-                        +- a crash -+-> Doubted: looked for among the provider's batches -> one of the two, or Stuck
+    calls in hand -> SubmissionIntended -> submit -> SubmissionAccepted -> results, as they appear -> ResultsCollected
+                         |          |
+                         |          +-> SubmissionRejected: surely not made; sent again, or the job pauses
+                         +- crash --+-> SubmissionUncertain: searched for among the provider's batches
+                                            -> SubmissionAccepted, SubmissionRejected or SubmissionUnreadable
 
 The intent is in the journal before the request is sent, so every submission is known to a successor of the channel; and
 while the outcome of an intent is unknown its calls stay in flight, so none of them is submitted again.

@@ -17,7 +17,9 @@ class InvariantViolation(AssertionError):
 
 
 def check(k: State) -> None:
-    """Check every invariant of K, in time linear in its size. Raises ``Broken`` with one line for each violation."""
+    """Check every invariant of K, in time linear in its size. Raises ``InvariantViolation`` with one line for each
+    violation.
+    """
     told = [line for part in _PARTS for line in part(k)]
     if told:
         raise InvariantViolation("\n".join(told))

@@ -77,7 +77,7 @@ class HealthSeries(msgspec.Struct, frozen=True):
 
 
 def hear(buffer: HealthBuffer, at_s: float, done: int) -> None:
-    """Note that the subject is alive and has settled `done` pieces of work ever (a new incarnation counts anew)."""
+    """Note that the subject is alive and has settled `done` pieces of work so far (a new incarnation counts from 0)."""
     buffer.heard_s = at_s
     if done != buffer.done:
         buffer.done = done

@@ -82,7 +82,7 @@ class ProgressReport(_Wire, frozen=True):
     streamed: int = 0
     """Bytes of unfinished answers: a long answer that keeps growing is not stalled."""
     done: int = 0
-    """Attempts or runs that ended ever."""
+    """Attempts or runs that this incarnation has ended."""
     routes: tuple[RouteSignals, ...] = ()
     tools: tuple[ToolSignals, ...] = ()
 
@@ -123,7 +123,7 @@ class Claims(_Wire, frozen=True):
     call_timeout_s: float = 60.0
     """Longest timeout of its attempts, in seconds."""
     progress: int = 0
-    """Calls that it has settled ever."""
+    """Calls that the job has settled so far."""
     demand: int = 0
     """Tool runs that wait or run: workers are wanted."""
     staff: int = 0

@@ -103,7 +103,7 @@ class Goal(msgspec.Struct, omit_defaults=True, gc=False):
     throttles: int = 0
     """Number of these that failed by the rate limit."""
     lane: int = 0
-    """Lane of the job on which the goal was last asked, or for which it waits (``Terms.roles``)."""
+    """Lane of the job on which the goal was last asked, or for which it waits (``JobTerms.roles``)."""
     question: bytes = b""
     """Hash of the latest question that is not yet absorbed; a reply to another question is out of date."""
     hedge: int = 0

@@ -155,9 +155,9 @@ class Breaker(msgspec.Struct, kw_only=True):
     slow: int = 0
     """While half open: slow answers of this stay's probes."""
     opened: int = 0
-    """Number of openings ever."""
+    """Number of openings so far."""
     probed: int = 0
-    """Number of probes ever allowed."""
+    """Number of probes allowed so far."""
 
 
 Whose = Literal["route", "tool", "node"]
