@@ -33,9 +33,11 @@ from benchmarks.harness import figures
 from benchmarks.nodes import ray_nodes
 from benchmarks.scheduler import ROUTE, Load
 from cortex.scheduler.protocol import (
+    ChannelJoined,
     Command,
     MemberDied,
     MemberReported,
+    MembersChanged,
     MemberStarted,
     NodesChanged,
     StartMember,
@@ -68,9 +70,9 @@ class Spread(Load):
     """Load with branches on nodes of their own. Counts CPU by kind of event, messages and bytes sent."""
 
     def __init__(self, nodes: int) -> None:
-        self.cpu_s: dict[str, float] = defaultdict(float)
-        self.events: Counter[str] = Counter()
-        self.out: Counter[str] = Counter()
+        self.cpu_s: dict[type, float] = defaultdict(float)
+        self.events: Counter[type] = Counter()
+        self.out: Counter[type] = Counter()
         self.bytes_in = self.bytes_out = 0
         super().__init__(JOBS, nodes, PLACES * nodes, CALL_S)
 
@@ -80,12 +82,13 @@ class Spread(Load):
         spent_s = time.process_time() - begun_s
         self.spent_s += spent_s
         self.steps += 1
-        kind = type(event).__name__
+        kind = type(event)
         self.cpu_s[kind] += spent_s
         self.events[kind] += 1
-        self.bytes_in += size(event.report if kind == "Reported" else event.claims if kind == "Joined" else b"")
+        sent = {MemberReported: "report", ChannelJoined: "claims"}.get(kind)
+        self.bytes_in += size(getattr(event, sent)) if sent else 0
         for command in commands:
-            self.out[type(command).__name__] += 1
+            self.out[type(command)] += 1
             self.bytes_out += size(command) if isinstance(command, Grant) else 0
             self.obey(command)
 
@@ -119,18 +122,18 @@ def _node(place: int) -> str:
 def cortex(nodes: int, seconds: float) -> dict[str, Any]:
     """Measure the scheduler's decisions over ``seconds`` of full load."""
     load = Spread(nodes)
-    start_ms, tellings = 1e3 * sum(load.cpu_s.values()), load.out["Staffed"]
+    start_ms, tellings = 1e3 * sum(load.cpu_s.values()), load.out[MembersChanged]
     load.stretch(130.0)  # until all buffers are full and have been cut once
     load.clear()
     found = load.stretch(seconds)
-    events = sum(load.events.values()) - load.events["Passed"]
+    events = sum(load.events.values()) - load.events[TimePassed]
     return {
         "calls": found["calls"],
         "us_a_call": found["us_a_call"],
         "share_of_a_core": round(load.spent_s / seconds, 4),
-        "us_an_event": {kind: round(1e6 * load.cpu_s[kind] / n, 1) for kind, n in sorted(load.events.items())},
-        "events_per_s": {kind: round(n / seconds, 1) for kind, n in sorted(load.events.items())},
-        "messages_a_call": round((events + load.out["Grant"]) / found["calls"], 4),
+        "us_an_event": {kind.__name__: round(1e6 * load.cpu_s[kind] / n, 1) for kind, n in load.events.items()},
+        "events_per_s": {kind.__name__: round(n / seconds, 1) for kind, n in load.events.items()},
+        "messages_a_call": round((events + load.out[Grant]) / found["calls"], 4),
         "bytes_a_call": round((load.bytes_in + load.bytes_out) / found["calls"], 1),
         "state_mb": round(found["state_kb"] / 1e3, 2),
         "start_ms": round(start_ms, 1),
@@ -238,13 +241,13 @@ def paper(found: dict[str, Any], given: argparse.Namespace) -> dict[str, Any]:
     messages_a_call = whole["channel_messages_a_call"] - beats
     channel_s = call_s + messages_a_call * message_s
     core_s = given.core_share - BEAT_LINKS / BEAT_S * message_s  # liveness messages cost at most that
-    told = {kind: n for kind, n in core["events_per_s"].items() if kind != "Passed"}
+    reports_per_s = core["events_per_s"][MemberReported.__name__]
     rows = []
     for latency_s in LATENCIES_S:
         rate = given.places / latency_s
         shards = max(1, -(-rate * channel_s // core_s))
         decisions = core["share_of_a_core"]
-        messages_per_s = told["Reported"] + shards * given.claims_per_s
+        messages_per_s = reports_per_s + shards * given.claims_per_s
         rows.append({
             "latency_s": latency_s,
             "calls_per_s": round(rate),
@@ -261,7 +264,7 @@ def paper(found: dict[str, Any], given: argparse.Namespace) -> dict[str, Any]:
         "one channel, calls a second": round(core_s / channel_s),
         "commits of one journal, calls a second": round(1e6 / given.commit_us / whole["commits_a_call"]),
         "the driver, calls a second": round(given.core_share * 1e6 / given.driver_us),
-        "the cortex, shards": round((given.core_share - core["share_of_a_core"] - told["Reported"] * message_s)
+        "the cortex, shards": round((given.core_share - core["share_of_a_core"] - reports_per_s * message_s)
                                     / (given.claims_per_s * message_s)),
     }  # fmt: skip
     return {"calls": given.calls, "places": given.places, "latencies": rows, "limits": limits}
