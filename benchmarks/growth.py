@@ -92,7 +92,8 @@ def stretches(kind: str, after: Sequence[int], calls: int = CALLS) -> list[Work]
             source = BatchSource(str(folder / "in"), model=rows.MODEL, output_tokens_max=None, spool=folder / "spool")
         source.check()
         order = JobSpec(
-            program=Batch() if kind == "batch" else Kept(), wish=ModelSpec(model=rows.MODEL), job="count", state=place,
+            program=Batch() if kind == "batch" else Kept(), model_spec=ModelSpec(model=rows.MODEL), job="count",
+            state=place,
             cluster="inline", limits=Limits(concurrency=CONCURRENCY, output_tokens_max=rows.OUTPUT_TOKENS_MAX),
         )  # fmt: skip
         sink = FileSink(str(folder / "out"))

@@ -19,7 +19,7 @@ def run(*given: dict[str, Any], c: ControlState | None = None, **root: Any) -> C
     c = c or started(**root)
     for each in given:
         done = handle(c, each)
-        assert not done.failed, done.said
+        assert not done.failed, done.text
         c = done.control
     return c
 
@@ -46,8 +46,8 @@ def statuses(c: ControlState) -> list[str]:
 
 def said(c: ControlState, command: dict[str, Any]) -> str:
     done = handle(c, command)
-    assert not done.failed, done.said
-    return done.said
+    assert not done.failed, done.text
+    return done.text
 
 
 def refused(c: ControlState, command: dict[str, Any]) -> str:
@@ -55,15 +55,15 @@ def refused(c: ControlState, command: dict[str, Any]) -> str:
     done = handle(c, command)
     assert done.failed and not done.handed
     assert done.control is c
-    assert "\n" not in done.said and done.said.startswith("refused: ")
-    return done.said.removeprefix("refused: ")
+    assert "\n" not in done.text and done.text.startswith("refused: ")
+    return done.text.removeprefix("refused: ")
 
 
 def branched(*values: str, returns: str = "text") -> ControlState:
     c = run(cmd("fork", framings=[f"view {n}" for n in range(len(values))]), returns=returns)
     for value in values:
         c = run(NEXT, c=c)
-        c = progression.heard(progression.answered(c, value) if value != "FAIL" else _fail_for_good(c))[0]
+        c = progression.pending_result(progression.answered(c, value) if value != "FAIL" else _fail_for_good(c))[0]
     return c
 
 

@@ -123,7 +123,7 @@ class Job:
         self.name = self._session.job
         if self._bar is not None:
             bar = self._bar
-            self._session.log = lambda line: bar.say(f"{self.name}: {line}")
+            self._session.log = lambda line: bar.print_line(f"{self.name}: {line}")
         self._ended: RunOutcome | None = None
         self._error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -170,10 +170,10 @@ class Job:
         elif not self._thread.is_alive():
             self._facts |= {"outcome": "interrupted"} if self._facts["outcome"] in ("starting", "running") else {}
         elif self._loop is not None and threading.current_thread() is not self._thread:
-            self._facts = self._facts | self._looked(self._loop)
+            self._facts = self._facts | self._status(self._loop)
         return dict(self._facts)
 
-    def _looked(self, loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
+    def _status(self, loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
         """One question to the job's channel: nothing is read, written or replayed for it."""
         look = self._session.look()
         try:
@@ -308,7 +308,7 @@ def submit(
     trial = not state and any(map(scripted, (named, *others, *players.values())))
     folder = passing_folder() if trial else ""
     order = JobSpec(
-        program=program, wish=own, limits=bounds, job=job,
+        program=program, model_spec=own, limits=bounds, job=job,
         state=state or folder or os.environ.get("CORTEX_STATE", STATE_DEFAULT), cluster=cluster, fresh=fresh,
         labels=called, shards=shards,
     )  # fmt: skip
@@ -363,7 +363,7 @@ def attach(job: str, *, state: str = "", progress: bool = False) -> Job:
         raise SetupError(f"{job} reads rows from a file: cortex resume {job}")
     program = load(k.terms.program, k.terms.params_json)
     order = JobSpec(
-        program=program, wish=remembered(last_places(StateFolder(folder), job, k.terms)), limits=k.terms.limits,
+        program=program, model_spec=remembered(last_places(StateFolder(folder), job, k.terms)), limits=k.terms.limits,
         job=job,
         state=folder, cluster=k.terms.places.get("cluster", "inline"), labels=k.terms.labels,
     )  # fmt: skip

@@ -72,7 +72,7 @@ class ProgressBar:
         """The figures as one line."""
         return _line(self.facts(facts))
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Show a line that stays, above the figures."""
         if self._form == "json":
             from actors.observability.logs.formatting import line_of

@@ -17,7 +17,7 @@ from actors.channel.leases.budget_client import as_if_paid, unpriced
 from actors.common.errors import UserError
 from actors.common.process_owner import Owner, this_owner
 from actors.driver.driver import ChannelLost, Driver
-from actors.history.catalog import last_owner, last_state, last_terms, said_in_use
+from actors.history.catalog import in_use_message, last_owner, last_state, last_terms
 from actors.jobs.opening import Opening
 from actors.jobs.spec import JobSpec, who, whole
 from actors.journal.journal import JobHeld, StateFolder
@@ -83,7 +83,7 @@ class Session:
         self.progress = progress
         self.log: Callable[[str], None] = lambda line: None
         """Told of each line that the program says to whoever watches."""
-        self.heed: Callable[[Credential], None] = lambda credential: None
+        self.on_credential: Callable[[Credential], None] = lambda credential: None
         """Told of each credential that is in use, or read in the middle of the run: no error may show it."""
         self.notify = ""
         """The URL that is told how the job fares (``actors.channel.webhooks``), for this run."""
@@ -108,16 +108,16 @@ class Session:
                 async with self.endpoint:
                     return await self._run()
         except JobHeld:
-            raise JobInUse(said_in_use(self.folder, self.job)) from None
+            raise JobInUse(in_use_message(self.folder, self.job)) from None
 
     async def _run(self) -> RunOutcome:
         found = self.destination = self._nowhere() or destination(
-            self.order.wish, self.order.limits, self._environ, self._models[0], self._models[1:],
+            self.order.model_spec, self.order.limits, self._environ, self._models[0], self._models[1:],
             self._players,
         )  # fmt: skip
         try:
             for credential in self._credentials():
-                self.heed(credential)
+                self.on_credential(credential)
             cluster = self.cluster()
             terms = self.terms(found, cluster)
             self._refuse_unpriced(terms, cluster)
@@ -125,7 +125,7 @@ class Session:
             if owner is not None:
                 self._clear_leftovers(owner)
             if cluster != "inline":  # while Ray starts: else each branch would ask the SDK, which takes two seconds
-                self._prepares = asyncio.create_task(with_prepared(found.arming))
+                self._prepares = asyncio.create_task(with_prepared(found.connection))
             runtime = await self._runtime(cluster)
             try:
                 await self._see_disk(runtime, cluster)
@@ -157,7 +157,7 @@ class Session:
         where = loader.place_of(type(order.runs()))
         params = params_of(order.runs())
         places = {
-            **order.places, "wish": remember(order.wish), "cluster": cluster, "input": whole(order.input),
+            **order.places, "wish": remember(order.model_spec), "cluster": cluster, "input": whole(order.input),
             "output": whole(order.output),
         }  # fmt: skip
         limits = order.limits
@@ -165,7 +165,7 @@ class Session:
             limits = msgspec.structs.replace(limits, concurrency=found.concurrency_max)
         if found.route.batched:
             own = limits.concurrency != Limits().concurrency
-            limits = bounds(limits, simulated=row_of(found.arming.provider).quick_batches, own=own)
+            limits = bounds(limits, simulated=row_of(found.connection.provider).quick_batches, own=own)
         return JobTerms(
             job=self.job, program=where, params_json=params, fingerprint=loader.fingerprint(where, params),
             route=found.route, fallbacks=found.fallbacks, role_routes=found.role_routes, roles=found.roles,
@@ -206,7 +206,7 @@ class Session:
             return None
         where, params = loader.place_of(type(order.runs())), params_of(order.runs())
         same = before.program == where and loader.is_unchanged(where, params, before.fingerprint)
-        if not same or before.places.get("wish") != remember(order.wish) or self._own_objects():
+        if not same or before.places.get("wish") != remember(order.model_spec) or self._own_objects():
             return None
         if last_state(self.folder, self.job).outcome != "complete":
             return None
@@ -223,7 +223,7 @@ class Session:
     def _credentials(self) -> list[Credential]:
         """What opens the job's routes."""
         assert self.destination is not None, "it is known where the calls go"
-        arming = self.destination.arming
+        arming = self.destination.connection
         return [each.credential for each in (arming, *arming.fallbacks) if each.credential is not None]
 
     async def _runtime(self, cluster: str) -> Any:
@@ -237,7 +237,11 @@ class Session:
 
         try:
             with hidden(self._credentials()):
-                wishes = (self.order.wish, *self.order.wish.fallbacks, *self.order.wish.roles.values())
+                wishes = (
+                    self.order.model_spec,
+                    *self.order.model_spec.fallbacks,
+                    *self.order.model_spec.roles.values(),
+                )
                 limits = self.order.places.get(PLACE, "")
                 needs = needs_of({wish.provider for wish in wishes}, self.order.state, limits)
                 runtime = await start_runtime(cluster, self._environ, needs=needs)
@@ -286,11 +290,11 @@ class Session:
         attach = self.attached = await self._lives(runtime)
         if self._sink is not None and hasattr(self._sink, "check"):
             self._sink.check()
-        arming = found.arming if self._prepares is None else await self._prepares
+        arming = found.connection if self._prepares is None else await self._prepares
         self._driver = Driver(
             runtime, self.folder.address, opening, arming, source=self._source, sink=self._sink,
             progress=self.progress, attach=attach, own=own, narrow=found.narrow,
-            rotation=rotation(terms, arming, self.heed), log=self.log, program=self.order.runs(),
+            rotation=rotation(terms, arming, self.on_credential), log=self.log, program=self.order.runs(),
         )  # fmt: skip
         if self._stopped is not None:
             await self._driver.stop(*self._stopped)

@@ -56,7 +56,7 @@ class Answers(client.Result):
         self.__dict__ |= found.__dict__
         self.rows = rows
         self.output = output
-        self.bad = [f"{check.noun} {each.line}: {each.said}" for each in check.problems]
+        self.bad = [f"{check.noun} {each.line}: {each.message}" for each in check.problems]
         self.bad_count = check.refused + check.unreadable
         self._columns = columns
 

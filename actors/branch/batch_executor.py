@@ -86,7 +86,7 @@ class OrderReply(msgspec.Struct, frozen=True, array_like=True):
     failure: Failure | None = None
     name: str = ""
     rows: int = 0
-    standings: tuple[BatchStatus, ...] = ()
+    statuses: tuple[BatchStatus, ...] = ()
     refused: tuple[Failure | None, ...] = ()
 
 
@@ -94,7 +94,7 @@ Result = tuple[str, Reply | None, Failure | None]
 """What became of one request: its custom id, and one of the two."""
 
 _order_decoder: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
-_said_decoder = msgspec.msgpack.Decoder(OrderReply)
+_reply_decoder = msgspec.msgpack.Decoder(OrderReply)
 _results_decoder = msgspec.msgpack.Decoder(tuple[Result, ...])
 _encoder = msgspec.msgpack.Encoder()
 
@@ -104,9 +104,9 @@ def encode(order: Order) -> bytes:
     return _encoder.encode(order)
 
 
-def said_in(blob: bytes) -> OrderReply:
+def decode_reply(blob: bytes) -> OrderReply:
     """The answer in a message."""
-    return _said_decoder.decode(blob)
+    return _reply_decoder.decode(blob)
 
 
 def results_in(blob: bytes) -> tuple[Result, ...]:
@@ -155,12 +155,12 @@ async def _done(order: Order, model: Model, batches: MessageBatches, channel: Pe
         return OrderReply(await batches.cancel(order.name))
     if isinstance(order, StatusOrder):
         found: Any = await batches.look(order.name)
-        return OrderReply(found) if isinstance(found, Failure) else OrderReply(standings=(found,))
+        return OrderReply(found) if isinstance(found, Failure) else OrderReply(statuses=(found,))
     marker, not_before_s = (order.marker, order.not_before_s) if isinstance(order, ListOrder) else ("", 0.0)
     found = await batches.listed(marker, not_before_s, LISTED_MAX if isinstance(order, ListOrder) else 1)
     if isinstance(found, Failure):
         return OrderReply(found)
-    return OrderReply(name=found[0].name if found else "", standings=tuple(found))
+    return OrderReply(name=found[0].name if found else "", statuses=tuple(found))
 
 
 async def _submitted(order: SubmitOrder, batches: MessageBatches, now_s: float) -> OrderReply:

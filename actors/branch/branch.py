@@ -54,12 +54,12 @@ class Branch:
         self.incarnation = runtime.incarnation(name)
         self._runtime = runtime
         self._clock = runtime.monotonic_s
-        self._desk = BatchExecutor()
+        self._batch_executor = BatchExecutor()
         self._counts = OutcomeCounters()
         self._keys = ModelRegistry(make_model, self._counts)
         self._credentials = CredentialExchange(name, runtime, self._keys, self._enqueue)
         self._epochs: dict[str, int] = {}
-        self._heard: dict[str, tuple[int, int]] = {}
+        self._acknowledged: dict[str, tuple[int, int]] = {}
         """Epoch and number of the last message of each job."""
         self._past: dict[str, None] = {}
         """Jobs that have ended: a message of theirs may still come a second time."""
@@ -68,8 +68,8 @@ class Branch:
         """How many of them each job has."""
         self._stuck: set[InFlightCall] = set()
         """Told as timed out or abandoned, and still not at an end."""
-        self._hands = TaskPool(self._make)
-        self._couriers: dict[str, ReplyOutbox] = {}
+        self._task_pool = TaskPool(self._make)
+        self._outboxes: dict[str, ReplyOutbox] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self._reporter = ReportSender(runtime, self._report, self._more)
         self._bound = PromptLimit()
@@ -82,13 +82,15 @@ class Branch:
     @property
     def busy(self) -> bool:
         """Whether it makes a call, or holds a reply."""
-        return bool(self._under or self._desk.busy) or any(courier.busy for courier in self._couriers.values())
+        return bool(self._under or self._batch_executor.busy) or any(
+            courier.busy for courier in self._outboxes.values()
+        )
 
     # -- credentials -----------------------------------------------------------------------------------------------
 
-    async def arm(self, job: str, arming: bytes) -> None:
+    async def set_credential(self, job: str, arming: bytes) -> None:
         """Take endpoint and credential for a job. Sent in a message, never in a constructor or an environment."""
-        await self._credentials.arm(job, arming)
+        await self._credentials.set_credential(job, arming)
 
     async def hand_over(self, job: str) -> bytes | None:
         """Return endpoint and credential of a job, for a peer branch that was restarted; None if there are none."""
@@ -112,7 +114,7 @@ class Branch:
         self._epochs[job] = epoch
         if on_disk:
             await self.on_disk(job, epoch, on_disk)
-        if incarnation != self.incarnation or (epoch, number) <= self._heard.get(job, (0, 0)):
+        if incarnation != self.incarnation or (epoch, number) <= self._acknowledged.get(job, (0, 0)):
             self._again(job)
             return self.incarnation
         if self._draining:
@@ -123,7 +125,7 @@ class Branch:
         if not armed:
             self._credentials.request(job, peers)
         self._take(job, family, epoch, number, calls, armed)
-        courier = self._courier(job)
+        courier = self._outbox(job)
         brought = b""
         if waits:
             if armed and courier.quick:
@@ -138,10 +140,10 @@ class Branch:
         """``work``, asked by a channel of this very process, where all is as it was at its last message and calls are
         quick: no coroutine waits. ``tell`` hears what would come with the answer, from within whoever brings the last
         of it. False, and nothing done: ``work`` is to be asked."""
-        courier, family = self._couriers.get(job), family_of(job)
+        courier, family = self._outboxes.get(job), family_of(job)
         if (
             courier is None or not courier.quick or courier.asked or self._draining or family not in self._keys
-            or incarnation != self.incarnation or self._heard.get(job, (0, 0)) >= (epoch, number)
+            or incarnation != self.incarnation or self._acknowledged.get(job, (0, 0)) >= (epoch, number)
             or self._epochs.get(job) != epoch
         ):  # fmt: skip
             return False
@@ -155,7 +157,7 @@ class Branch:
     def _take(
         self, job: str, family: str, epoch: int, number: int, calls: Sequence[commands.Call], armed: bool
     ) -> None:  # fmt: skip
-        self._heard[job] = (epoch, number)
+        self._acknowledged[job] = (epoch, number)
         self._past.pop(job, None)
         now_s, within = self._clock(), all_within(calls)
         taken = [InFlightCall(job, family, call, now_s, within) for call in calls]
@@ -165,11 +167,11 @@ class Branch:
             self._enqueue(taken)
         else:
             self._credentials.hold(family, taken)
-        self._reporter.stir()
+        self._reporter.wake()
 
     async def on_disk(self, job: str, epoch: int, number: int) -> None:
         """What came with the answers to this channel's messages, up to this one, need not be kept any more."""
-        courier = self._couriers.get(job)
+        courier = self._outboxes.get(job)
         if courier is not None:
             courier.on_disk(epoch, number)
 
@@ -182,8 +184,10 @@ class Branch:
         if family_of(job) not in self._keys:
             self._credentials.request(job, peers)
             return b""
-        model = self._keys.door(family_of(job), place).model
-        return await self._desk.carry_out(order, model, self._runtime.peer(f"channel:{job}"), self._runtime.now_s())
+        model = self._keys.open_route(family_of(job), place).model
+        return await self._batch_executor.carry_out(
+            order, model, self._runtime.peer(f"channel:{job}"), self._runtime.now_s()
+        )
 
     async def abandon(self, job: str, epoch: int, calls: tuple[tuple[int, int], ...]) -> None:
         """Nobody waits for these calls: stop them where that still saves something."""
@@ -203,7 +207,7 @@ class Branch:
             self._epochs[job] = epoch
             self._again(job)
         under = [(each.call.goal, each.call.attempt) for each in self._under if each.job == job]
-        courier = self._couriers.get(job)
+        courier = self._outboxes.get(job)
         kept = courier.keys() if courier is not None else ()
         return self.incarnation, family_of(job) in self._keys, (*under, *kept), heard
 
@@ -231,9 +235,9 @@ class Branch:
             self._leaves(under)
         self._past[job] = None
         for old in list(self._past)[:-PAST_MAX]:
-            for kept in (self._past, self._heard, self._epochs):
+            for kept in (self._past, self._acknowledged, self._epochs):
                 kept.pop(old, None)
-        courier = self._couriers.pop(job, None)
+        courier = self._outboxes.pop(job, None)
         if courier is not None:
             await courier.close()
         await self._keys.drop(job)
@@ -244,34 +248,34 @@ class Branch:
         self._credentials.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        await self._hands.close()
+        await self._task_pool.close()
         await self._reporter.close()
-        for job in list(self._couriers):
+        for job in list(self._outboxes):
             await self.forget(job)
         await self._keys.close()
 
     # -- what it does ----------------------------------------------------------------------------------------------
 
-    def _courier(self, job: str) -> ReplyOutbox:
-        if (courier := self._couriers.get(job)) is None:
+    def _outbox(self, job: str) -> ReplyOutbox:
+        if (courier := self._outboxes.get(job)) is None:
             channel = self._runtime.peer(f"channel:{job}")
             calls = lambda: self._calls.get(job, 0)  # noqa: E731
-            courier = self._couriers[job] = ReplyOutbox(self.name, self.incarnation, channel, calls, worth_s)
+            courier = self._outboxes[job] = ReplyOutbox(self.name, self.incarnation, channel, calls, worth_s)
         return courier
 
     def _again(self, job: str) -> None:
         """An answer may have been lost on its way, with what went with it."""
-        if (courier := self._couriers.get(job)) is not None:
+        if (courier := self._outboxes.get(job)) is not None:
             courier.again()
 
     def _enqueue(self, some: list[InFlightCall]) -> None:
-        self._hands.give(some)
+        self._task_pool.give(some)
         if self._sweeper is None:
             self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
 
     async def _make(self, queue: deque[InFlightCall], task: asyncio.Task[None]) -> None:
         """See calls through, one after the other, in one coroutine: one each would be a tenth of what is ours here."""
-        clock, bound_of, door_of = self._clock, self._bound.of, self._keys.door
+        clock, bound_of, door_of = self._clock, self._bound.of, self._keys.open_route
         while queue:
             under = queue.popleft()
             verdict = under.verdict
@@ -345,7 +349,7 @@ class Branch:
             )
         else:
             event = events.AttemptFailed(call.goal, call.sample, call.attempt, result, elapsed_s, waited_s, self.name)
-        courier = self._couriers.get(under.job) or self._courier(under.job)
+        courier = self._outboxes.get(under.job) or self._outbox(under.job)
         courier.quick, took_s = elapsed_s < QUICK_S, courier.took_s
         courier.took_s = elapsed_s if elapsed_s < took_s else took_s + (elapsed_s - took_s) / RISE
         courier.add(event)
@@ -379,7 +383,7 @@ class Branch:
     # -- what it reports -------------------------------------------------------------------------------------------
 
     def _phase(self) -> str:
-        queued = self._hands.queued + self._credentials.waiting
+        queued = self._task_pool.queued + self._credentials.waiting
         if self._draining:
             return "draining"
         if len(self._under) > queued:
@@ -389,12 +393,12 @@ class Branch:
         return "starting" if self._credentials.preparing else "idle"
 
     def _report(self, number: int) -> ProgressReport:
-        queued = self._hands.queued + self._credentials.waiting
+        queued = self._task_pool.queued + self._credentials.waiting
         return ProgressReport(
             self.name, self.incarnation, self._runtime.node(), number, self._phase(), len(self._under) - queued, queued,
             self._overdue_s if self._under or self._stuck else 0.0,
-            sum(under.streamed for under in self._under), self._done, self._counts.told(),
+            sum(under.streamed for under in self._under), self._done, self._counts.take_signals(),
         )  # fmt: skip
 
     def _more(self) -> bool:
-        return bool(self._under or self._stuck) or self._counts.untold()
+        return bool(self._under or self._stuck) or self._counts.has_new()

@@ -36,7 +36,7 @@ class CredentialExchange:
         """Number of calls that wait for a credential."""
         return sum(map(len, self._waiting.values()))
 
-    async def arm(self, job: str, arming: bytes) -> None:
+    async def set_credential(self, job: str, arming: bytes) -> None:
         """Take endpoint and credential for a job, and begin the calls that wait for them."""
         family = family_of(job)
         for model in self._keys.add(family, arming):
@@ -48,7 +48,7 @@ class CredentialExchange:
 
     def hand_over(self, job: str) -> bytes | None:
         """Return what ``arm`` took for a job, for a peer branch; None if this branch has no credential for it."""
-        return self._keys.arming(family_of(job))
+        return self._keys.connection(family_of(job))
 
     def request(self, job: str, peers: tuple[str, ...]) -> None:
         """Ask these branches for the credential of a job, in the background, one after the other."""
@@ -94,5 +94,5 @@ class CredentialExchange:
             with contextlib.suppress(PeerUnavailable, PeerGone):
                 arming = await self._runtime.peer(peer).ask("hand_over", job)
                 if arming is not None:
-                    await self.arm(job, arming)
+                    await self.set_credential(job, arming)
                     return

@@ -22,11 +22,11 @@ class MissingCredential(LookupError):
 class OpenRoute:
     """One route of a job, open: the model behind it, and what is counted by the generation of its breaker."""
 
-    __slots__ = ("arming", "counts", "model", "route")
+    __slots__ = ("connection", "counts", "model", "route")
 
     def __init__(self, route: str, arming: bytes, model: Model, counts: dict[int, OutcomeCounter]) -> None:
         self.route = route
-        self.arming = arming
+        self.connection = arming
         self.model = model
         self.counts = counts
 
@@ -44,7 +44,7 @@ class ModelRegistry:
     def __init__(self, make_model: Callable[[bytes], Model], counts: OutcomeCounters) -> None:
         self._make_model = make_model
         self._counts = counts
-        self._armings: dict[str, bytes] = {}
+        self._connections: dict[str, bytes] = {}
         self._doors: dict[str, tuple[OpenRoute, ...]] = {}
         self._past: dict[str, list[OpenRoute]] = {}
         """What was given before: calls may still be under way through it."""
@@ -56,7 +56,7 @@ class ModelRegistry:
 
     def add(self, family: str, arming: bytes) -> list[Model]:
         """Take what opens the routes of a family of jobs. The models that were made for it."""
-        known = {door.arming: door.model for doors in self._doors.values() for door in doors}
+        known = {door.connection: door.model for doors in self._doors.values() for door in doors}
         fresh: dict[bytes, Model] = {}
         doors = []
         for route, pool, alone in routes_of(arming):
@@ -65,17 +65,17 @@ class ModelRegistry:
             if model is None:
                 model = fresh[opens] = self._make_model(alone)
             doors.append(OpenRoute(route, opens, model, self._counts.of(route, pool)))
-        if self._armings.get(family) != arming:
+        if self._connections.get(family) != arming:
             self._past.setdefault(family, []).extend(self._doors.get(family, ()))
-        self._armings[family] = arming
+        self._connections[family] = arming
         self._doors[family] = tuple(doors)
         return list(fresh.values())
 
-    def arming(self, family: str) -> bytes | None:
+    def connection(self, family: str) -> bytes | None:
         """What was given for a family."""
-        return self._armings.get(family)
+        return self._connections.get(family)
 
-    def door(self, family: str, route: int) -> OpenRoute:
+    def open_route(self, family: str, route: int) -> OpenRoute:
         """The route at this place. Raises ``MissingCredential``."""
         try:
             return self._doors[family][route]
@@ -84,7 +84,7 @@ class ModelRegistry:
 
     async def drop(self, family: str) -> None:
         """A family of jobs has ended: what it alone used is closed."""
-        self._armings.pop(family, None)
+        self._connections.pop(family, None)
         gone = [*self._doors.pop(family, ()), *self._past.pop(family, ())]
         kept = [door for doors in self._doors.values() for door in doors]
         self._counts.keep({door.route for door in kept})

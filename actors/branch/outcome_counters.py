@@ -84,11 +84,11 @@ class OutcomeCounter:
             self.retry_after_s = max(self.retry_after_s, failure.retry_after_s)
         return True
 
-    def untold(self) -> bool:
+    def has_new(self) -> bool:
         """Whether something was counted since the last report."""
         return bool(self.begun or self.answered or self.failed)
 
-    def told(self, route: str, pool: str, generation: int, in_flight: int) -> RouteSignals:
+    def take_signals(self, route: str, pool: str, generation: int, in_flight: int) -> RouteSignals:
         """The counts, as they travel; counting begins anew. ``in_flight``: at this route, of every generation."""
         rate = None
         if self.answered or self.failed:  # else what is known of the limits is as old as the last report
@@ -112,18 +112,18 @@ class OutcomeCounters:
         """The counts of a route, by generation: to be looked up once, not for each call."""
         return self._routes.setdefault(route, (pool, {}))[1]
 
-    def untold(self) -> bool:
+    def has_new(self) -> bool:
         """Whether something was counted since the last report."""
-        return any(count.untold() for _, counts in self._routes.values() for count in counts.values())
+        return any(count.has_new() for _, counts in self._routes.values() for count in counts.values())
 
-    def told(self) -> tuple[RouteSignals, ...]:
+    def take_signals(self) -> tuple[RouteSignals, ...]:
         """What is to be reported of each route that was used since the last report, or is used now."""
         signals = []
         for route, (pool, counts) in self._routes.items():
             in_flight = sum(count.in_flight for count in counts.values())
             for generation, count in list(counts.items()):
-                if count.untold() or count.in_flight:
-                    signals.append(count.told(route, pool, generation, in_flight))
+                if count.has_new() or count.in_flight:
+                    signals.append(count.take_signals(route, pool, generation, in_flight))
                 elif generation != max(counts):
                     del counts[generation]
         return tuple(signals)
@@ -131,5 +131,5 @@ class OutcomeCounters:
     def keep(self, routes: set[str]) -> None:
         """Forget the other routes, as far as nothing of them is under way or untold."""
         for route in [name for name in self._routes if name not in routes]:
-            if not any(count.untold() or count.in_flight for count in self._routes[route][1].values()):
+            if not any(count.has_new() or count.in_flight for count in self._routes[route][1].values()):
                 del self._routes[route]

@@ -11,7 +11,7 @@ from cortex.state.commands import Call
 from policies.estimates.tokens import (
     FRAMING_TOKENS,
     UNBOUNDED,
-    bodies_plain_bound,
+    bodies_ascii_bound,
     body_tokens_bound,
     text_within_tokens_bound,
     tokens_besides,
@@ -68,7 +68,7 @@ def within_string(text: bytes) -> bool:
 def all_within(calls: Sequence[Call]) -> bool:
     """Whether a look at all of them together proves that none is above its M. False: each is to be looked at."""
     bodies = {call.body for call in calls}  # samples of one question have one
-    return bodies_plain_bound(bodies) <= min([call.prompt_tokens_max for call in calls], default=0)
+    return bodies_ascii_bound(bodies) <= min([call.prompt_tokens_max for call in calls], default=0)
 
 
 async def over_bound(model: Model, call: Call) -> Failure | None:

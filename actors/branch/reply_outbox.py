@@ -72,7 +72,7 @@ class ReplyOutbox:
         """Bytes of an event of the last message, about."""
         self.quick, self.took_s = False, 0.0
         """Whether the last call was so quick that it can be waited for; how long they take, about."""
-        self._asker: asyncio.Future[bool] | _Callback | None = None
+        self._waiter: asyncio.Future[bool] | _Callback | None = None
         """Set while a message waits for what becomes of its calls, ``_wanted`` of them; True: it may have it."""
         self._wanted = 0
         self._asker_until_s = 0.0
@@ -96,7 +96,7 @@ class ReplyOutbox:
     def add(self, event: Any) -> None:
         """Something happened."""
         self._ready.append(event)
-        if self._asker is None:
+        if self._waiter is None:
             if not self._gathering:
                 self._set_out()
             elif self._pause is not None and (
@@ -106,7 +106,7 @@ class ReplyOutbox:
         else:
             self._wanted -= 1
             if not self._wanted:
-                _settle(self._asker, True)
+                _settle(self._waiter, True)
 
     async def answer(self, epoch: int, number: int, count: int) -> bytes:
         """What becomes of a message's ``count`` calls within ``QUICK_S``, to go with its answer; empty: nothing yet."""
@@ -115,7 +115,7 @@ class ReplyOutbox:
     @property
     def asked(self) -> bool:
         """Whether a message waits for what becomes of its calls."""
-        return self._asker is not None
+        return self._waiter is not None
 
     @property
     def patient(self) -> bool:
@@ -125,7 +125,7 @@ class ReplyOutbox:
 
     def expect(self, epoch: int, number: int, count: int, tell: Tell) -> None:
         """``answer``, for one who does not wait and is told. Nobody else waits (``asked``)."""
-        self._wanted, self._asker = count, _Callback(self, epoch, number, tell)
+        self._wanted, self._waiter = count, _Callback(self, epoch, number, tell)
         self._asker_until_s = asyncio.get_running_loop().time() + QUICK_S
         self._alarm.set(QUICK_S)
 
@@ -133,7 +133,7 @@ class ReplyOutbox:
         """What the one who is told was waiting for is there, as far as it will be; ``may``: it may have it."""
         blob: bytes
         packet, blob = self._taken_out() if may else ([], Payload())
-        self._asker = None
+        self._waiter = None
         if self._ready:
             self._set_out()
         if packet:
@@ -141,14 +141,14 @@ class ReplyOutbox:
         else:
             self.quick, blob = False, b""  # none of it could be put into bytes, or it was not theirs
         try:
-            asker.tell(blob)
+            asker.send(blob)
         except Exception:  # whoever made these calls makes others, too
             _log.exception("what came of message %d was not heard", asker.number)
 
     async def gathered(self, epoch: int, number: int) -> bytes:
         """What is ready, to go with the answer to a message: where many are under way, ``GATHERED`` or as many as fit,
         or what there is of them after the moment that this is worth. Empty: nothing is ready."""
-        if self._asker is not None:
+        if self._waiter is not None:
             return b""
         wait_s, lacking = self._moment_s(), self._sought() - len(self._ready)
         if wait_s > 0 and lacking > 0:
@@ -159,9 +159,9 @@ class ReplyOutbox:
     async def _waited(self, epoch: int, number: int, count: int, within_s: float) -> bytes:
         """``count`` events more, or what there is of them when the time is over. Nothing else sets out meanwhile."""
         loop = asyncio.get_running_loop()
-        _settle(self._asker, False)  # one message at a time waits: another channel's, or another incarnation's
+        _settle(self._waiter, False)  # one message at a time waits: another channel's, or another incarnation's
         asker: asyncio.Future[bool] = loop.create_future()
-        self._wanted, self._asker, self._asker_until_s = count, asker, loop.time() + within_s
+        self._wanted, self._waiter, self._asker_until_s = count, asker, loop.time() + within_s
         self._alarm.set(within_s)
         agains = self._agains
         packet: Packet = []
@@ -170,8 +170,8 @@ class ReplyOutbox:
             if await asker and agains == self._agains:  # else whoever asked is answered no more
                 packet, blob = self._taken_out()
         finally:
-            if self._asker is asker:
-                self._asker = None
+            if self._waiter is asker:
+                self._waiter = None
                 if self._ready:
                     self._set_out()
         if not packet:
@@ -187,10 +187,10 @@ class ReplyOutbox:
 
     def _rung(self) -> None:
         """A message has waited for as long as it may, or for less: then it waits on."""
-        if self._asker is not None and not self._asker.done():
+        if self._waiter is not None and not self._waiter.done():
             left_s = self._asker_until_s - asyncio.get_running_loop().time()
             if left_s < LEAST_S:
-                self._asker.set_result(True)
+                self._waiter.set_result(True)
             else:
                 self._alarm.set(left_s)
 
@@ -215,7 +215,7 @@ class ReplyOutbox:
     def again(self) -> None:
         """Nobody knows whether what went with answers was heard: it goes once more, by itself."""
         self._agains += 1
-        _settle(self._asker, False)
+        _settle(self._waiter, False)
         brought, self._brought = self._brought, {}
         for packet, _ in brought.values():
             self._ready += packet
@@ -235,7 +235,7 @@ class ReplyOutbox:
     async def close(self) -> None:
         """Give up what is not delivered."""
         self._closed = True
-        _settle(self._asker, False)
+        _settle(self._waiter, False)
         self._alarm.close()
         self._reminder.close()
         for task in list(self._tasks):
@@ -259,7 +259,7 @@ class ReplyOutbox:
                     if (moment_s := self._moment_s()) > 0:
                         await self._grown(moment_s)
                 self._gathering = gathering = False
-                if self._asker is not None:
+                if self._waiter is not None:
                     return
                 packet, blob = self._taken_out()
                 if packet:
@@ -361,11 +361,11 @@ def _cut(some: Packet, bytes_max: int) -> tuple[Packet, bytes, int]:
 class _Callback:
     """One who is told, in the place of the future of one who waits."""
 
-    __slots__ = ("_courier", "_done", "epoch", "number", "tell")
+    __slots__ = ("_done", "_outbox", "epoch", "number", "send")
 
     def __init__(self, courier: ReplyOutbox, epoch: int, number: int, tell: Tell) -> None:
-        self._courier, self._done = courier, False
-        self.epoch, self.number, self.tell = epoch, number, tell
+        self._outbox, self._done = courier, False
+        self.epoch, self.number, self.send = epoch, number, tell
 
     def done(self) -> bool:
         """Whether it was told."""
@@ -374,7 +374,7 @@ class _Callback:
     def set_result(self, may: bool) -> None:
         """Tell it."""
         self._done = True
-        self._courier.answered(self, may)
+        self._outbox.answered(self, may)
 
 
 def _settle(asker: asyncio.Future[bool] | _Callback | None, may: bool) -> None:

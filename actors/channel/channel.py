@@ -63,17 +63,17 @@ class Channel:
         self._program: Program
         self._journal: Journal
         self._memory: ReplyCache
-        self._outlet: ResultBuffer
+        self._result_buffer: ResultBuffer
         self._past = PastResults(lambda: self._store.journal(job), runtime)
         self._dispatch: Dispatch
         self._lease: Lease
-        self._errands: ToolRuns
+        self._tool_runs: ToolRuns
         self._submissions: SubmissionTracker
         self._shards: ShardLink
         self._inbox: list[InboxEntry] = []
         self._traces = PendingGoalRecords(job)
         self._watch = runtime.telemetry.watch(job, folder)
-        self._stopwatch = StepTimer(runtime.monotonic_s)
+        self._step_timer = StepTimer(runtime.monotonic_s)
         self._bell, self._news, self._over = WakeEvent(), asyncio.Event(), asyncio.Event()
         self._alarm = RearmableTimer(self._bell.ring)
         self._intake = RowIntake(self._put, lambda: self._k, lambda: self.over)
@@ -112,17 +112,19 @@ class Channel:
         if terms is None:
             raise StoreError(f"the journal of {self.job} is empty: run it again")
         self._dispatch = Dispatch(self.job, self._runtime, terms.limits, self._put_events, self._enter)
-        self._errands = ToolRuns(self.job, self._folder, self._runtime, self._put_events, self._traces.say, self._watch)
+        self._tool_runs = ToolRuns(
+            self.job, self._folder, self._runtime, self._put_events, self._traces.add_line, self._watch
+        )
         self._program = load(terms.program, terms.params_json)
         branches, workers = await runtime.peer("cortex").ask("staff", bool(self._program.tools))
         held = await met(self._dispatch, tuple(branches), self._journal, runtime.peer("cortex"))
-        self._errands.staffed(tuple(workers))
+        self._tool_runs.staffed(tuple(workers))
         self._lease = Lease(
-            self.job, self._runtime, lambda: self._k, self._put_events, self._errands.waiting,
-            lambda: staff_digest(self._dispatch.staff, self._errands.workers), self._folder,
+            self.job, self._runtime, lambda: self._k, self._put_events, self._tool_runs.waiting,
+            lambda: staff_digest(self._dispatch.staff, self._tool_runs.workers), self._folder,
             (self._journal.meta("limits") or b"").decode(),
         )  # fmt: skip
-        self._shards = ShardLink(self._put, lambda: self._k, self._errands, self._lease)
+        self._shards = ShardLink(self._put, lambda: self._k, self._tool_runs, self._lease)
         batch, anew = resuming_batch(k, opening, self._journal.epoch, held, self._journal.account(self._journal.seq))
         if k is not None and not anew and (told := differs(k, self._program)):
             raise StoreError(
@@ -138,12 +140,12 @@ class Channel:
             k = codec.open_job(terms)
         self._k = k
         self._looks_up = not k.terms.fresh and not self._memory.empty()
-        self._outlet = ResultBuffer(0 if opens_again(self._journal, batch) else k.emitted)
+        self._result_buffer = ResultBuffer(0 if opens_again(self._journal, batch) else k.emitted)
         self._batched = any(route.batched for route in terms.routes)
         self._submissions = SubmissionTracker(
             self.job, runtime, lambda: self._k, self._put_events, self._dispatch.names
         )
-        self._upkeep = JournalMaintenance(self._journal, k, self._watch.kept, self._program, self._outlet)
+        self._upkeep = JournalMaintenance(self._journal, k, self._watch.kept, self._program, self._result_buffer)
         await self._turn([entry(batch)])
         allowance, url = self._lease.allowance, opening.notify if opening else ""
         herald = WebhookNotifier(url, self._journal, self._runtime, lambda: self._k, allowance)
@@ -169,7 +171,7 @@ class Channel:
             await self._lease.leave()
         await self._submissions.close()
         await self._dispatch.close(forget=bool(self._outcome))
-        await self._errands.close()
+        await self._tool_runs.close()
         self._past.close()
         self._memory.close()
         self._journal.close()
@@ -207,9 +209,9 @@ class Channel:
         """Take the report of a shard. Return, once the report is on disk, what the shard may commit."""
         return await self._shards.shard(goal, report)
 
-    async def heed(self) -> None:
+    async def check_budget(self) -> None:
         """Look at the budget again: another shard lacks money, or gave some back."""
-        self._shards.heed()
+        self._shards.check_budget()
 
     async def report(self) -> bytes:
         """Return what this job, a shard, has spent and done, as msgpack."""
@@ -239,7 +241,7 @@ class Channel:
     async def staffed(self, branches: tuple[str, ...], workers: tuple[str, ...]) -> None:
         """Who takes calls, and who runs tools, from now on."""
         self._dispatch.staffed(tuple(branches))
-        self._errands.staffed(tuple(workers))
+        self._tool_runs.staffed(tuple(workers))
 
     async def rejoin(self) -> bool:
         """Tell a cortex that was started again what is held here. False where nothing is, nor will be."""
@@ -256,9 +258,9 @@ class Channel:
         limits = msgspec.structs.replace(self._k.terms.limits, **msgspec.json.decode(changed))
         await self._put(codec.encode_batch([events.LimitsSet(who, limits)]), 1)
         self._lease.again()
-        self._lease.allowance.heed()
+        self._lease.allowance.check_budget()
 
-    async def told(self, who: str, answers: bytes) -> None:
+    async def give_answers(self, who: str, answers: bytes) -> None:
         """Somebody answers what the job waits for: values by name, as JSON."""
         named = msgspec.json.decode(answers, type=dict[str, Any])
         await self._put(codec.encode_batch([events.AnswerGiven(who, name, value) for name, value in named.items()]), 1)
@@ -283,9 +285,15 @@ class Channel:
     async def status(self, said: int = 0) -> bytes:
         """The job's summary, and what its driver needs to know, as JSON; with what its program said after so much."""
         k, facts = self._k, summary(self._k) | ({} if self._whole else {"outcome": "running"})
-        facts["unarmed"] = sorted({*self._dispatch.unarmed(), *self._errands.unarmed(), *self._submissions.unarmed()})
+        facts["unarmed"] = sorted(
+            {
+                *self._dispatch.without_credential(),
+                *self._tool_runs.without_credential(),
+                *self._submissions.without_credential(),
+            }
+        )
         facts |= {"rows_wanted": k.rows_wanted(), "broken": self.broken, "held_until_s": k.hold_until_s}
-        facts |= {"stopping": k.stopping, "shards": self._errands.shards(k), "state": self._folder}
+        facts |= {"stopping": k.stopping, "shards": self._tool_runs.shards(k), "state": self._folder}
         return msgspec.json.encode(facts | {"epoch": k.epoch, "lines": self._traces.lines(said)})
 
     async def answer(self) -> bytes:
@@ -295,7 +303,7 @@ class Channel:
         return msgspec.json.encode(self._program.answer(self._k))
 
     async def _read(self, index: int) -> list[tuple[int, Any]]:
-        recent = self._outlet.read(index)
+        recent = self._result_buffer.read(index)
         emitted = self._k.emitted if self._whole else self._emitted
         if recent or (recent is not None and index >= emitted):  # those of a turn on its way to disk are no news yet
             return recent
@@ -315,7 +323,7 @@ class Channel:
         self._enter(entry(batch))
 
     def _enter(self, each: InboxEntry) -> None:
-        self._stopwatch.arrived()
+        self._step_timer.arrived()
         self._inbox.append(each)
         self._bell.ring()
 
@@ -361,13 +369,13 @@ class Channel:
         at_s = max(k.at_s, self._runtime.now_s())
         turn = events.Turn(at_s, tuple([each.batch or codec.decode_batch(each.blob) for each in taken]))
         self._whole, self._emitted = False, k.emitted
-        out = self._stopwatch.step(k, self._program, turn, bool(self._inbox))
+        out = self._step_timer.step(k, self._program, turn, bool(self._inbox))
         self._account, before = codec.encode_account(k), self._account
         blobs = [codec.encode_turn(at_s, [each.blob for each in taken], self._account, before)]
         apart = source.remote or self._runtime.apart(source)
         seq = await patiently(source, partial(source.append, blobs), apart) if apart else source.append(blobs)
         self._whole = True
-        seen = self._stopwatch.over(turn), seq, turn, out, k
+        seen = self._step_timer.over(turn), seq, turn, out, k
         self._watch.before(*seen)
         self._settle(seq, turn)
         await self._carry_out(out)
@@ -388,7 +396,7 @@ class Channel:
         self._dispatch.settled(landed.ended)
         if landed.paid and self._k.terms.keeps_text:
             self._memory.note(seq, landed.paid)
-        self._upkeep.took(landed.count, turn, self._k.outcome)
+        self._upkeep.record_turn(landed.count, turn, self._k.outcome)
 
     async def _carry_out(self, out: list[commands.Command]) -> None:
         calls: list[commands.Call] = []
@@ -401,20 +409,20 @@ class Channel:
                 results.append(command)
             elif type(command) is commands.AbandonAttempt:
                 abandoned.append((command.goal, command.attempt))
-                self._errands.abandon(command.goal, command.attempt)
+                self._tool_runs.abandon(command.goal, command.attempt)
             elif type(command) is commands.FinishJob:
                 self._news.set()
             elif isinstance(command, (commands.RecordGoal, commands.LogLine)):
                 self._traces.take(command)
             elif isinstance(command, (commands.StartToolRun, commands.LaunchChildJob, commands.SuspendChildJob)):
-                self._errands.begin(command, self._k)
+                self._tool_runs.begin(command, self._k)
             elif isinstance(
                 command,
                 (commands.SubmitBatch, commands.FindSubmission, commands.CollectResults, commands.CancelSubmission),
             ):
                 self._submissions.carry_out(command)
         if results:
-            self._outlet.add(results)
+            self._result_buffer.add(results)
             self._news.set()
         if calls and (self._looks_up or not (self._program.asks_once or self._k.terms.fresh)):
             calls = await self._without_recalled(calls)

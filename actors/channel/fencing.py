@@ -16,10 +16,10 @@ from actors.ports.runtime import Peer
 async def met(dispatch: Dispatch, names: tuple[str, ...], source: Journal, cortex: Peer) -> tuple[tuple[int, int], ...]:
     """Get to know the branches; what they hold of the job. The journal's epoch, which has just been taken, may be
     another one afterwards. Raises ``Fenced`` where somebody else has taken one meanwhile."""
-    _above(source, await cortex.ask("heard", source.job))
+    _above(source, await cortex.ask("newest_epoch", source.job))
     held = await dispatch.meet(names, source.epoch)
-    if dispatch.heard >= source.epoch:
-        _above(source, dispatch.heard)
+    if dispatch.acknowledged >= source.epoch:
+        _above(source, dispatch.acknowledged)
         held = await dispatch.meet(names, source.epoch)
     return held
 

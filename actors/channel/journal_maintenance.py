@@ -32,17 +32,17 @@ class JournalMaintenance:
         self, source: Journal, k: State, kept: Callable[[int], object], program: Program, outlet: ResultBuffer
     ) -> None:
         self._journal = source
-        self._program, self._outlet = program, outlet
+        self._program, self._result_buffer = program, outlet
         self._closes, self._closed = final_state.wanted(k), False
         self._kept = kept
-        self._thinning, self._thins = JournalRedaction(source, k, kept), not k.terms.keeps_text
+        self._redaction, self._thins = JournalRedaction(source, k, kept), not k.terms.keeps_text
         self._pieces = source.pieces()
         self._bytes = 0
         """Of the last snapshot of this life, without its pieces."""
         self._events = 0
         """That came since the last snapshot."""
 
-    def took(self, count: int, turn: events.Turn, outcome: str) -> None:
+    def record_turn(self, count: int, turn: events.Turn, outcome: str) -> None:
         """So many events came in a turn, after which the job has ended so, or goes on."""
         self._events += count
         self._closed = self._closed and all(final_state.stands(outcome, batch) for batch in turn.batches)
@@ -53,12 +53,12 @@ class JournalMaintenance:
         if not self._thins and not k.outcome and self._events < k.terms.limits.snapshot_events:
             return  # after nearly every turn
         with contextlib.suppress(DatabaseUnreachable):
-            self._thinning.look(k, seq)
+            self._redaction.look(k, seq)
             if self._events >= self._enough(k):
                 self._write(k, seq)
                 self._events = 0
             if self._closes and k.outcome and not self._closed:
-                lines = self._outlet.all(k.emitted)
+                lines = self._result_buffer.all(k.emitted)
                 final_state.write(self._journal, k, self._program, seq, lines, lambda: self._write(k, seq))
                 self._closed = True
 

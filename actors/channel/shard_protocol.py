@@ -34,12 +34,12 @@ class ShardLink:
         await self._put(codec.encode_batch([events.reported(goal, report)]), 1)
         k = self._state()
         if goal in k.shards:
-            self._tool_runs.stir(shards.stirred(k, goal, before))
+            self._tool_runs.request_reports(shards.stirred(k, goal, before))
         return msgspec.msgpack.encode(shards.answer(k, goal))
 
-    def heed(self) -> None:
+    def check_budget(self) -> None:
         """Look at the budget again: another shard lacks money, or gave some back."""
-        self._lease.allowance.heed()
+        self._lease.allowance.check_budget()
 
     def report(self) -> bytes:
         """Return what this job, a shard, has spent and done, as msgpack."""

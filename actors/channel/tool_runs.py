@@ -38,7 +38,7 @@ class ToolRuns:
         self, job: str, folder: str, runtime: Runtime, put: Callable[[list[events.Event]], None],
         say: Callable[[str], None], watch: JobObservers,
     ) -> None:  # fmt: skip
-        self._say, self._watch = say, watch
+        self._log, self._watch = say, watch
         self._job = job
         self._folder = folder
         self._runtime = runtime
@@ -54,7 +54,7 @@ class ToolRuns:
         """What each shard was told last."""
         self._kept: set[str] = set()
         """Shards that have ended, and whose results may still be asked for."""
-        self._unarmed: dict[str, tuple[str, ...]] = {}
+        self._without_credential: dict[str, tuple[str, ...]] = {}
         self._running = 0
         self.workers: tuple[str, ...] = ()
         """Those that run tools, as last told."""
@@ -76,14 +76,14 @@ class ToolRuns:
         ]  # fmt: skip
         return [each for each in named if each[2] or f"channel:{each[0]}" in self._limits]
 
-    def stir(self, goals: Iterable[int]) -> None:
+    def request_reports(self, goals: Iterable[int]) -> None:
         """Have these shards say at once what they hold and lack."""
         for goal in goals:
-            self._runtime.peer(f"channel:{child_name(self._job, goal)}").tell("heed")
+            self._runtime.peer(f"channel:{child_name(self._job, goal)}").tell("check_budget")
 
-    def unarmed(self) -> set[str]:
+    def without_credential(self) -> set[str]:
         """Branches that hold no credential for a child job: it has the driver of its parent, and no other."""
-        return {branch for branches in self._unarmed.values() for branch in branches}
+        return {branch for branches in self._without_credential.values() for branch in branches}
 
     def begin(
         self, command: commands.StartToolRun | commands.LaunchChildJob | commands.SuspendChildJob, k: State
@@ -186,7 +186,7 @@ class ToolRuns:
                 event = events.ChildJobEnded(
                     command.goal, command.attempt, None, failure=failure, partial=command.shards > 0
                 )
-        self._unarmed.pop(name, None)
+        self._without_credential.pop(name, None)
         self._put([event])
 
     async def _open_child(self, name: str, command: commands.LaunchChildJob, parent: JobTerms) -> None:
@@ -218,10 +218,10 @@ class ToolRuns:
         while True:
             try:
                 await peer.ask("results", 1 << 60, CHILD_LOOK_S)
-                facts = msgspec.json.decode(await peer.ask("status", heard.said))
+                facts = msgspec.json.decode(await peer.ask("status", heard.count))
                 for line in heard.news(facts):
-                    self._say(f"{name}: {line}")
-                self._unarmed[name] = tuple(facts["unarmed"])
+                    self._log(f"{name}: {line}")
+                self._without_credential[name] = tuple(facts["unarmed"])
                 if facts["outcome"] == "running" and not facts["broken"]:
                     if command.shards:
                         await self._tend(peer, command, facts["stopping"])

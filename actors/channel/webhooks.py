@@ -26,7 +26,7 @@ from actors.channel.leases.budget_client import BudgetClient
 from actors.jobs.summary import summary
 from actors.journal.journal import Journal, StoreError
 from actors.monitoring.deadline_monitor import DeadlineMonitor
-from actors.monitoring.throughput import ThroughputEstimator, foretold, of_job
+from actors.monitoring.throughput import ThroughputEstimator, forecast, of_job
 from actors.ports.runtime import Runtime
 from cortex.state.state import State
 from policies.estimates.price import usd, usd_text
@@ -81,10 +81,10 @@ class WebhookNotifier:
         self._runtime = runtime
         self._state = state
         self._allowance = allowance
-        self._speed, self._promise = ThroughputEstimator(), DeadlineMonitor()
+        self._speed, self._deadline_monitor = ThroughputEstimator(), DeadlineMonitor()
         self._open_since: dict[int, float] = {}
         """When the breaker of the route in this place was first seen open."""
-        self._told: set[str] = set()
+        self._notified: set[str] = set()
         self._done: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._post = WebhookThread(url, self._done.put) if url else None
 
@@ -93,7 +93,7 @@ class WebhookNotifier:
         if self._post is None:
             return
         noted = self._journal.meta(NOTED)
-        self._told = set(msgspec.json.decode(noted, type=list[str])) if noted else set()
+        self._notified = set(msgspec.json.decode(noted, type=list[str])) if noted else set()
         try:
             while True:
                 self._look()
@@ -106,8 +106,8 @@ class WebhookNotifier:
     def _look(self) -> None:
         k = self._state()
         for key, told in self._news(k):
-            if key not in self._told:
-                self._told.add(key)
+            if key not in self._notified:
+                self._notified.add(key)
                 assert self._post is not None
                 self._post.put(key, _message(k, told))
         self._note()
@@ -140,7 +140,7 @@ class WebhookNotifier:
             out = k.why.startswith("over_budget: the next call")
             yield from _shares(f"cap/{cap}", "its own cap", cap, spent, out)
         for name, window, of_nusd, used_nusd in self._allowance.seen:
-            used_up = k.purse is not None and name.rpartition(" a ")[0] in k.purse.said
+            used_up = k.purse is not None and name.rpartition(" a ")[0] in k.purse.reason
             yield from _shares(f"{name}/{window}/{of_nusd}", f"the budget {name}", of_nusd, used_nusd, used_up)
 
     def _breakers(self, k: State) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -158,8 +158,8 @@ class WebhookNotifier:
         if k.terms.limits.deadline_at_s is None or k.outcome:
             return
         facts, at_s = summary(k), self._runtime.monotonic_s()
-        facts |= of_job(self._speed, facts, at_s) | foretold(self._speed, facts, at_s, self._runtime.now_s())
-        if (said := self._promise.news(facts)) and facts["deadline_at_risk"]:
+        facts |= of_job(self._speed, facts, at_s) | forecast(self._speed, facts, at_s, self._runtime.now_s())
+        if (said := self._deadline_monitor.news(facts)) and facts["deadline_at_risk"]:
             ends = {"deadline_at_s": facts["deadline_at_s"], "projected_end_s": facts["projected_end_s"]}
             yield f"deadline/{facts['deadline_at_s']:.0f}", {"event": "deadline_at_risk", "said": said, **ends}
 
@@ -217,7 +217,7 @@ class WebhookThread:
         self._tries_s = tries_s
         self._waiting: queue.Queue[tuple[str, bytes] | None] = queue.Queue(QUEUE)
         self._closing = threading.Event()
-        self._said = False
+        self._warned = False
         self._thread: threading.Thread | None = None
 
     def put(self, key: str, message: bytes) -> None:
@@ -263,8 +263,8 @@ class WebhookThread:
             return type(getattr(error, "reason", error)).__name__
 
     def _warn(self, why: str) -> None:
-        if not self._said:
-            self._said = True
+        if not self._warned:
+            self._warned = True
             host = urlsplit(self._url).hostname
             _log.warning("--notify: %s takes no message (%s); the job goes on without", host, why)
 

@@ -14,10 +14,10 @@ from actors.cli.options.errors import (
     TERMINATED,
     Interrupted,
     OutputClosed,
-    say,
-    told,
-    told_anyway,
+    error_line,
+    print_error,
     trace,
+    unexpected_error_line,
     wants_trace,
 )
 from actors.common.errors import USAGE
@@ -33,7 +33,7 @@ def enter(arguments: list[str]) -> int:
     try:
         return _ran(arguments)
     except Interrupted as stopped:
-        say(f"{'interrupted' if stopped.code == INTERRUPTED else 'terminated'} before anything was sent")
+        print_error(f"{'interrupted' if stopped.code == INTERRUPTED else 'terminated'} before anything was sent")
         return stopped.code
     except (BrokenPipeError, OutputClosed):
         _nobody_reads()
@@ -51,12 +51,12 @@ def _ran(arguments: list[str]) -> int:
     from actors.cli.options.help_layout import asked
 
     if said := misspelt(os.environ):
-        say(said, error=True)
+        print_error(said, error=True)
         return USAGE
     if arguments[:1] == ["run"] and "--help" in arguments[2:] and not arguments[1].startswith("-"):
-        from actors.cli.run.start import told
+        from actors.cli.run.start import program_help
 
-        print(told(arguments[1]), flush=True)
+        print(program_help(arguments[1]), flush=True)
         return 0
     command: Any = get_command(asked(app, arguments))
     try:
@@ -77,15 +77,15 @@ def _misused(error: Any) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error.format_message(), file=sys.stderr)
     else:
-        say(f"{said}: see `{path} --help`", error=True)
+        print_error(f"{said}: see `{path} --help`", error=True)
     return USAGE
 
 
 def _failed(error: Exception, trace_wanted: bool) -> int:
-    known = told(error)
+    known = error_line(error)
     if trace_wanted:
         trace(error)
-    say(known[1] if known else told_anyway(error), error=True)
+    print_error(known[1] if known else unexpected_error_line(error), error=True)
     return known[0] if known else FAILED
 
 

@@ -62,7 +62,7 @@ def installed_there(told: NodeReport) -> InstalledRelease:
     return InstalledRelease(ray=told.ray, python=told.python, cortex=told.cortex, packages=told.packages)
 
 
-def said_mismatch(said: str) -> str:
+def mismatch_line(said: str) -> str:
     """Ray's own words for a head of another release, of five lines, in one; empty for other words."""
     rays, pythons = (re.findall(rf"^\s*{name}: (\S+)", said, re.MULTILINE) for name in ("Ray", "Python"))
     if "Version mismatch" not in said or (len(rays), len(pythons)) != (2, 2):

@@ -57,7 +57,7 @@ def taken(
     """Ask each node that lives but the known ones, all at once; one that does not answer in time is in trouble."""
     living = [(row["NodeID"], row.get("NodeManagerAddress", "")) for row in ray.nodes() if row["Alive"]]
     living = [each for each in living if each[0] not in known]
-    ask = ray.remote(_asker(packages()))
+    ask = ray.remote(_make_probe(packages()))
     asked = []
     for node, address in living:
         there = ask.options(num_cpus=0, max_retries=0, scheduling_strategy=affinity(node, soft=False))
@@ -87,7 +87,7 @@ def finds(ray: Any, there: Any, path: str) -> bool:
     return bool(ray.get(asked.remote(path)))
 
 
-def _asker(packages: tuple[str, ...]) -> Callable[[tuple[str, ...]], dict[str, Any]]:
+def _make_probe(packages: tuple[str, ...]) -> Callable[[tuple[str, ...]], dict[str, Any]]:
     """What a node runs. Made inside a function, it travels by value: the node need not have this release to run it."""
 
     def told(paths: tuple[str, ...]) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def shapes(
     return [{"CPU": 1}] * len(labels), labels
 
 
-def home_of(node: str, nodes: Iterable[Mapping[str, Any]]) -> str:
+def host_address(node: str, nodes: Iterable[Mapping[str, Any]]) -> str:
     """The address of a node's host, where an actor can be tied to it; else empty."""
     for each in nodes:
         if each["NodeID"] == node and _HOST + each["NodeManagerAddress"] in each["Resources"]:

@@ -19,7 +19,7 @@ from actors.ports.runtime import PeerGone, PeerUnavailable
 class ActorFinder(Protocol):
     """What a peer needs of its runtime."""
 
-    lifeline: NodeWatchdog | None
+    watchdog: NodeWatchdog | None
     lines: SocketConnections
 
     def known(self, name: str) -> Any:
@@ -47,7 +47,7 @@ class RayPeer:
 
     async def ask(self, method: str, *args: Any) -> Any:
         """Call and wait. Raises ``PeerUnavailable``, ``PeerGone``, ``ClusterLost``, or what the method raised."""
-        lifeline = self._runtime.lifeline
+        lifeline = self._runtime.watchdog
         if lifeline is None:
             return await self._asked(method, args)
         try:
@@ -76,8 +76,8 @@ class RayPeer:
 
     def tell(self, method: str, *args: Any) -> None:
         """Call and go on; what goes wrong nobody hears."""
-        self._runtime.background(self._said(method, args))
+        self._runtime.background(self._call(method, args))
 
-    async def _said(self, method: str, args: tuple[Any, ...]) -> None:
+    async def _call(self, method: str, args: tuple[Any, ...]) -> None:
         with contextlib.suppress(Exception):
             await self.ask(method, *args)

@@ -14,20 +14,20 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     check: str
     state: State
-    said: str
+    message: str
     do: str = ""
 
 
 def ok(check: str, said: str) -> Finding:
     """All is well."""
-    return Finding(check=check, state="ok", said=said)
+    return Finding(check=check, state="ok", message=said)
 
 
 def warning(check: str, said: str, do: str) -> Finding:
     """It may do harm."""
-    return Finding(check=check, state="warning", said=said, do=do)
+    return Finding(check=check, state="warning", message=said, do=do)
 
 
 def wrong(check: str, said: str, do: str) -> Finding:
     """A run would fail, or lose something."""
-    return Finding(check=check, state="wrong", said=said, do=do)
+    return Finding(check=check, state="wrong", message=said, do=do)

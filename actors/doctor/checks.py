@@ -82,8 +82,8 @@ def examine(
 
 
 def _clean(finding: Finding, secrets: Sequence[Credential]) -> Finding:
-    said, do = finding.said, finding.do
+    said, do = finding.message, finding.do
     for credential in secrets or (Credential(),):
         redact = credential.redactor()
         said, do = redact(said), redact(do)
-    return msgspec.structs.replace(finding, said=" ".join(said.split()), do=" ".join(do.split()))
+    return msgspec.structs.replace(finding, message=" ".join(said.split()), do=" ".join(do.split()))

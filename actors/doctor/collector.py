@@ -21,7 +21,7 @@ _DO = "start the collector, or put OTEL_EXPORTER_OTLP_ENDPOINT right; a run goes
 def telemetry(asked: DoctorOptions) -> Iterator[Finding]:
     """Each endpoint that the `OTEL_*` variables name."""
     settings = TelemetrySettings.from_environ(asked.environ)
-    for line in settings.complaints:
+    for line in settings.problems:
         yield warning("telemetry", line, "put that variable right: it is taken as if it had not been said")
     seen: set[str] = set()
     dead: set[tuple[str, int]] = set()

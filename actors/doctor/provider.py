@@ -40,7 +40,7 @@ def secrets_of(asked: DoctorOptions) -> list[Credential]:
     return found
 
 
-def road(asked: DoctorOptions) -> Iterator[Finding]:
+def connection_findings(asked: DoctorOptions) -> Iterator[Finding]:
     """Check the provider that is asked, as far as that goes: nothing can be checked behind a failed connection."""
     if not asked.remote:
         yield ok("endpoint", f"--model {asked.model} asks nobody over the network")

@@ -25,7 +25,7 @@ from actors.limits.shared_accounts import PLACE
 from actors.messaging.inbox import ProgramLog
 from actors.monitoring.deadline_monitor import DeadlineMonitor
 from actors.monitoring.stall_detector import StallDetector
-from actors.monitoring.throughput import ThroughputEstimator, foretold, of_job
+from actors.monitoring.throughput import ThroughputEstimator, forecast, of_job
 from actors.ports.rows import Sink, Source
 from actors.ports.runtime import ClusterLost, Peer, PeerGone, PeerUnavailable, Runtime
 from actors.routing.key_rotation import KeyRotation
@@ -84,7 +84,7 @@ class Driver:
         self._runtime = runtime
         self._folder = folder
         self._opening = opening
-        self._arming = encode(arming)
+        self._connection = encode(arming)
         self._source = source
         self._sink = sink
         self._progress = progress
@@ -95,7 +95,7 @@ class Driver:
         self._caps = overrides.OverrideWatch(self._control, opening.terms, narrow)
         self._rotation = rotation
         self._log = log
-        self._heard = ProgramLog()
+        self._program_log = ProgramLog()
         self._dealing: ShardRouter | None = None
         if isinstance(program, Shards):
             narrower = lambda rows: narrower_by(rows, opening.terms.limits.window_rows)  # noqa: E731
@@ -103,7 +103,7 @@ class Driver:
             told = lambda *written: self._ask("written", *written)  # noqa: E731
             steering = DriverHooks(self._over, self.refresh, told)
             self._dealing = ShardRouter(runtime, folder, count, ordered, steering, narrower, thins)
-        self._promise, self._still = DeadlineMonitor(), StallDetector()
+        self._deadline_monitor, self._still = DeadlineMonitor(), StallDetector()
         self._wanted: tuple[str, str] | None = None
         self._begun = False
         self._facts: dict[str, Any] = {}
@@ -183,7 +183,7 @@ class Driver:
     async def _begin(self) -> None:
         if shared := self._opening.terms.places.get(PLACE):
             await self._patiently(self._runtime.peer("cortex"), "share", shared)
-        await self._tell_caps()
+        await self._send_overrides()
         await self._arm_all()
         if not self._attach:
             self._channel = await self._runtime.start_actor("channel", f"channel:{self.job}", self.job, self._folder)
@@ -195,13 +195,13 @@ class Driver:
 
     async def _arm_all(self) -> None:
         branches, _ = await self._patiently(self._runtime.peer("cortex"), "staff", False)
-        await asyncio.gather(*(self._arm(name) for name in branches))
+        await asyncio.gather(*(self._send_credential(name) for name in branches))
 
-    async def _arm(self, name: str) -> None:
+    async def _send_credential(self, name: str) -> None:
         """One that does not answer is armed when it is looked at again: nobody waits for it."""
         with contextlib.suppress(PeerUnavailable, PeerGone, TimeoutError):
             async with asyncio.timeout(ARM_S):
-                await self._runtime.peer(name).ask("arm", self.job, self._arming)
+                await self._runtime.peer(name).ask("set_credential", self.job, self._connection)
 
     def _open_sink(self) -> int:
         """Where results go on. Nobody reads them where there is no sink."""
@@ -273,17 +273,19 @@ class Driver:
             facts = await self.refresh()
             at_s = self._runtime.monotonic_s()
             told = facts | of_job(self._speed, facts, at_s)
-            told |= foretold(self._speed, facts, at_s, self._runtime.now_s())
-            for line in filter(None, (self._promise.news(told), *self._still.news(told, self._runtime.now_s()))):
+            told |= forecast(self._speed, facts, at_s, self._runtime.now_s())
+            for line in filter(
+                None, (self._deadline_monitor.news(told), *self._still.news(told, self._runtime.now_s()))
+            ):
                 self._log(line)
             self._progress(told)
             await self._live.look(told, self._runtime.peer("cortex"))
             if (wanted := control_note.read(self._control, self.job, self._opening.owner)) is not None:
                 await self._obey(wanted)
                 control_note.obeyed(self._control, self.job)
-            await self._tell_caps()
+            await self._send_overrides()
             for name in facts["unarmed"]:
-                await self._arm(name)
+                await self._send_credential(name)
             refused = facts["unauthorised"] or (self._dealing is not None and await self._dealing.refused())
             if refused and self._rotation is not None:
                 await self._renew(self._rotation)
@@ -293,9 +295,9 @@ class Driver:
         """The provider refuses the key: if there is another one in its file by now, go on with that."""
         if not await asyncio.to_thread(rotation.read):
             return
-        self._arming = encode(rotation.arming)
+        self._connection = encode(rotation.connection)
         self._caps = overrides.OverrideWatch(self._control, rotation.terms, self._narrow)
-        await self._tell_caps()
+        await self._send_overrides()
         await self._arm_all()
         credentials = tuple(route.credential for route in rotation.terms.routes)
         with contextlib.suppress(StoreError):  # a broken journal is told by the status
@@ -303,7 +305,7 @@ class Driver:
         if self._dealing is not None:
             await self._dealing.unblock(KEY_READ, credentials)
 
-    async def _tell_caps(self) -> None:
+    async def _send_overrides(self) -> None:
         """Limits set by hand hold for the jobs of this state folder; a cluster that serves others has its own."""
         if self._opening.owner.cluster not in ("inline", "local"):
             return
@@ -324,7 +326,7 @@ class Driver:
                 await self._ask("set_limits", wanted.who, msgspec.json.encode(wanted.limits))
         elif wanted.how == "answer":
             with contextlib.suppress(StoreError):
-                await self._ask("told", wanted.who, msgspec.json.encode(wanted.answers))
+                await self._ask("give_answers", wanted.who, msgspec.json.encode(wanted.answers))
         else:
             await self.stop(wanted.how, wanted.who)
 
@@ -341,9 +343,9 @@ class Driver:
 
     async def refresh(self) -> dict[str, Any]:
         """The job's figures, as they are now. Raises ``ChannelLost``."""
-        facts: dict[str, Any] = msgspec.json.decode(await self._ask("status", self._heard.said))
+        facts: dict[str, Any] = msgspec.json.decode(await self._ask("status", self._program_log.count))
         self._facts = facts
-        for line in self._heard.news(facts):
+        for line in self._program_log.news(facts):
             self._log(line)
         return facts
 

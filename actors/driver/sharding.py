@@ -34,7 +34,7 @@ class DriverHooks(NamedTuple):
 
     over: Callable[[], bool]
     """Whether the whole job has come to an end, for now."""
-    told: Callable[[], Awaitable[dict[str, Any]]]
+    figures: Callable[[], Awaitable[dict[str, Any]]]
     """The parent's latest figures."""
     written: Callable[[int, int, tuple[int, ...]], Awaitable[None]]
     """So many rows and bytes are on disk, made of so many results of each shard."""
@@ -57,7 +57,7 @@ class ShardProgress:
         self.broken = ""
         self.lost = False
         """It has no journal, and so no results."""
-        self.unarmed: tuple[str, ...] = ()
+        self.without_credential: tuple[str, ...] = ()
         self.unauthorised = False
         self.held: deque[Any] = deque()
         """Results that are to be written in their turn."""
@@ -67,7 +67,7 @@ class ShardProgress:
         self.position, self.source_ended = facts["position"], facts["source_ended"]
         self.wanted, self.results, self.broken = facts["rows_wanted"], facts["results"], facts["broken"]
         self.over = facts["outcome"] != "running" or bool(self.broken)
-        self.unarmed, self.unauthorised = tuple(facts["unarmed"]), facts["unauthorised"]
+        self.without_credential, self.unauthorised = tuple(facts["unarmed"]), facts["unauthorised"]
 
 
 class RoundWindows:
@@ -111,7 +111,7 @@ class ShardRouter:
     async def begin(self) -> None:
         """Wait until the parent has begun all shards, or has ended before it did."""
         while not self.shards:
-            facts, over = await self._steering.told(), self._steering.over()
+            facts, over = await self._steering.figures(), self._steering.over()
             made = [ShardProgress(name, written, self._peer(name), rests) for name, written, rests in facts["shards"]]
             if len(made) == self._count and all([await self._seen(each) for each in made]):
                 self.shards = made

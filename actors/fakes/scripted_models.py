@@ -18,7 +18,7 @@ from actors.journal.journal import StateFolder
 from cortex.calls.request import question_hash
 from cortex.state import events
 from cortex.values.limits import Route
-from cortex.values.plain_values import plain
+from cortex.values.plain_values import to_plain
 from cortex.values.prompt import with_model
 from cortex.values.reply import Reply, Usage
 from policies.failures.failure import Failure, FailureKind
@@ -150,7 +150,7 @@ class ScriptedModel(_FakeModel):
     async def _answer(self, asked: Asked, body: bytes) -> str | Reply | Failure:
         for entry in self._entries:
             if entry.fits(asked):
-                return await _said(entry.next(asked), asked)
+                return await _reply_of(entry.next(asked), asked)
         known = ", ".join(entry.shown for entry in self._entries)
         has = f"it has replies to {known}" if known else "it is empty"
         raise NoReply(f"the script has no reply to the prompt {_shown(asked)}; {has}")
@@ -243,7 +243,7 @@ class _ScriptEntry:
         return self._reply[uses]
 
 
-async def _said(reply: Any, asked: Asked) -> str | Reply | Failure:
+async def _reply_of(reply: Any, asked: Asked) -> str | Reply | Failure:
     """A reply of a script as a model says it."""
     if callable(reply) and not isinstance(reply, type):
         reply = reply(*(asked.prompt, asked.request)[: _places(reply)])
@@ -256,7 +256,7 @@ async def _said(reply: Any, asked: Asked) -> str | Reply | Failure:
     if hasattr(reply, "model_dump_json"):
         return str(reply.model_dump_json())
     try:
-        return msgspec.json.encode(plain(msgspec.to_builtins(reply))).decode()
+        return msgspec.json.encode(to_plain(msgspec.to_builtins(reply))).decode()
     except (TypeError, ValueError) as error:
         raise NoReply(f"{reply!r:.60} is no reply ({error}); it is said to the prompt {_shown(asked)}") from None
 

@@ -34,7 +34,7 @@ class Columns(msgspec.Struct):
         return msgspec.json.encode(self).decode()
 
 
-PLAIN = Columns([(REQUEST_ID, TEXT), (ANSWER, TEXT), (ERROR, TEXT)])
+DEFAULT_COLUMNS = Columns([(REQUEST_ID, TEXT), (ANSWER, TEXT), (ERROR, TEXT)])
 """Of a batch of requests."""
 
 
@@ -54,7 +54,7 @@ def columns_of(program: Table, given: list[tuple[str, str]], arrow: Any = None) 
 
 def decoded(text: str) -> Columns:
     """The columns that were kept with a job; those of a batch of requests where none were."""
-    return msgspec.json.decode(text, type=Columns) if text else PLAIN
+    return msgspec.json.decode(text, type=Columns) if text else DEFAULT_COLUMNS
 
 
 def arrow_schema(columns: Columns) -> Any:
@@ -213,4 +213,14 @@ def flat(line: bytes) -> bytes:
     return msgspec.json.encode({REQUEST_ID: found.custom_id, ANSWER: text, ERROR: error})
 
 
-__all__ = ["META", "PLAIN", "Columns", "arrow_column", "arrow_schema", "cell", "columns_of", "decoded", "flat"]
+__all__ = [
+    "DEFAULT_COLUMNS",
+    "META",
+    "Columns",
+    "arrow_column",
+    "arrow_schema",
+    "cell",
+    "columns_of",
+    "decoded",
+    "flat",
+]

@@ -151,13 +151,13 @@ class LineReader:
                 rest = line
                 while rest and not rest.endswith(b"\n"):
                     rest = self._stream.readline(READ_BYTES)
-                    self._took(rest)
+                    self._consume(rest)
         except (*_BAD_GZIP, OSError) as error:
             raise self._damaged(error) from None
         self.number += 1
         return line
 
-    def _took(self, some: bytes) -> None:
+    def _consume(self, some: bytes) -> None:
         self.position += len(some)
         if self._digest is not None:
             self._digest.update(some)

@@ -19,7 +19,7 @@ _EXTRAS: Final = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azu
 _SECRET: Final = re.compile(r"(?i)((?:key|secret|token|signature|sig|password|credential)[\w-]*\W{1,6})[^\s,;&'\")}]+")
 _SECRET_NAME: Final = re.compile(r"(?i)key|secret|token|sas|password|credential|connection_string")
 _SECRET_CHARACTERS_MIN: Final = 8
-_SAID_MAX: Final = 200
+_MESSAGE_CHARS_MAX: Final = 200
 PROBE: Final = ".part"
 """Ending of the name under which it is tried whether a store takes anything."""
 
@@ -132,7 +132,7 @@ def _line(error: Exception) -> str:
     for name, value in os.environ.items():
         if _SECRET_NAME.search(name) and len(value) >= _SECRET_CHARACTERS_MIN:
             said = said.replace(value, "…")
-    return _SECRET.sub(r"\1…", said)[:_SAID_MAX]
+    return _SECRET.sub(r"\1…", said)[:_MESSAGE_CHARS_MAX]
 
 
 __all__ = ["fetch", "is_remote", "put", "there", "try_out"]

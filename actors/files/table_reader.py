@@ -47,7 +47,7 @@ class BadRecord:
     """A piece that is no row: why."""
 
     def __init__(self, said: str) -> None:
-        self.said = said
+        self.message = said
 
 
 Piece = tuple[int, Any]
@@ -199,7 +199,7 @@ class CsvReader:
         cells = piece[1]
         self._row = 0
         if isinstance(cells, BadRecord):
-            raise SourceError(f"{name} line {self.number}, its header, {cells.said}")
+            raise SourceError(f"{name} line {self.number}, its header, {cells.message}")
         names = [cell.strip() or f"column_{place}" for place, cell in enumerate(cells, 1)]
         twice = next((each for each in names if names.count(each) > 1), None)
         if twice is not None:
@@ -296,11 +296,11 @@ class ParquetReader:
 def rows_of(batch: Any) -> Iterator[dict[str, Any]]:
     """The rows of an Arrow table or batch, as values that JSON has."""
     names = batch.schema.names
-    for values in zip(*[plain_values(column) for column in batch.columns], strict=True):
+    for values in zip(*[to_json_values(column) for column in batch.columns], strict=True):
         yield dict(zip(names, values, strict=True))
 
 
-def plain_values(column: Any) -> list[Any]:
+def to_json_values(column: Any) -> list[Any]:
     """A column as values that JSON has: times and decimals as text, bytes as base64, what is no number as null."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -338,6 +338,6 @@ __all__ = [
     "TableFile",
     "form_of",
     "is_bytes",
-    "plain_values",
     "rows_of",
+    "to_json_values",
 ]

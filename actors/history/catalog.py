@@ -109,10 +109,10 @@ def last_turn_s(folder: StateFolder, job: str) -> float:
 
 def in_use(folder: StateFolder, job: str) -> str:
     """Who works on a job now, as one line that says what to do; empty where nobody does."""
-    return said_in_use(folder, job) if folder.is_held(job) else ""
+    return in_use_message(folder, job) if folder.is_held(job) else ""
 
 
-def said_in_use(folder: StateFolder, job: str) -> str:
+def in_use_message(folder: StateFolder, job: str) -> str:
     """The line for a job that another run holds."""
     owner = last_owner(folder, job)
     whom = f"process {owner.pid} on {owner.host}" if owner is not None else "another run that is just beginning"
@@ -120,14 +120,16 @@ def said_in_use(folder: StateFolder, job: str) -> str:
 
 
 class JobRecord(msgspec.Struct):
-    """What a job's journal tells. ``untold``: what it cannot, and why, in one line; empty where it tells all."""
+    """What a job's journal tells. ``unreadable_reason``: what it cannot, and why, in one line; empty where it tells
+    all.
+    """
 
     k: State
     answer: Any = None
-    untold: str = ""
+    unread_reason: str = ""
 
 
-def told(folder: StateFolder, job: str, k: State | None = None) -> JobRecord:
+def read_job(folder: StateFolder, job: str, k: State | None = None) -> JobRecord:
     """K and the answer of a job: as they were when it ended, if it has, K's goals perhaps left out; else by the program
     that took its turns, as long as that is what it was; else what the journal alone tells. ``k``: where that is known.
     Raises ``NoSuchJob``."""
@@ -142,14 +144,14 @@ def told(folder: StateFolder, job: str, k: State | None = None) -> JobRecord:
                 raise NoSuchJob(never_began(job))
             program = program_of(terms, strict=False)
             if program is None:
-                return JobRecord(k or by_events(source), untold=untold(job))
+                return JobRecord(k or by_events(source), unread_reason=unreadable_reason(job))
     finally:
         source.close()
     k = k or last_state(folder, job)
     return JobRecord(k, _answer(k, program))
 
 
-def untold(job: str) -> str:
+def unreadable_reason(job: str) -> str:
     """Why a job is told of in part."""
     return (
         f"the program of {job} has changed since, or is gone: what that alone can tell is left out (its answer and its "
@@ -161,7 +163,7 @@ def as_it_was(terms: JobTerms) -> Program:
     """The program of a job. Raises ``NoSuchProgram`` where it is not the one that took the job's turns."""
     program = program_of(terms, strict=False)
     if program is None:
-        raise loader.NoSuchProgram(untold(terms.job))
+        raise loader.NoSuchProgram(unreadable_reason(terms.job))
     return program
 
 
@@ -187,14 +189,14 @@ def by_events(source: Journal) -> State:
             k.at_s = max(k.at_s, turn.at_s)
             for batch in turn.batches:
                 for event in batch:
-                    _hear(k, event)
+                    _take_event(k, event)
     if k is None:
         raise NoSuchJob(never_began(source.job))
     codec.put_right(k, source.account(source.seq))
     return k
 
 
-def _hear(k: State, event: events.Event) -> None:
+def _take_event(k: State, event: events.Event) -> None:
     tally = k.tally
     if isinstance(event, (events.Answered, events.ReplyRecalled)):
         tally.calls += 1

@@ -45,8 +45,8 @@ class RecordedReplies:
         """When that was."""
         self.changed = False
         """Whether the program that the job names is another now than the one that it ran last."""
-        self.told: list[tuple[EventStamp, events.Event]] = []
-        self._fed: list[tuple[EventStamp, events.RowsRead]] = []
+        self.given: list[tuple[EventStamp, events.Event]] = []
+        self._row_windows: list[tuple[EventStamp, events.RowsRead]] = []
         self.seq = self._journals[0].seq
         for number, source in enumerate(self._journals):
             self._take(number, source)
@@ -54,14 +54,14 @@ class RecordedReplies:
             raise StoreError(never_began(job))
 
     @property
-    def heard(self) -> list[tuple[EventStamp, events.Event]]:
+    def external_events(self) -> list[tuple[EventStamp, events.Event]]:
         """What came to the job from outside: its rows, as far as it has read them, and what it was told."""
-        return [*self._fed, *self.told]
+        return [*self._row_windows, *self.given]
 
     @property
     def rows_ended(self) -> bool:
         """Whether all rows of its source are recorded."""
-        return not self.terms.streams or bool(self._fed and self._fed[-1][1].ended)
+        return not self.terms.streams or bool(self._row_windows and self._row_windows[-1][1].ended)
 
     def reply_to(self, question: bytes) -> EventStamp | None:
         """Where the reply to this question stands, if there is one."""
@@ -108,7 +108,7 @@ class RecordedReplies:
                 anew, fed = seq, []
                 if number == 0:
                     self.terms, self.began_at_s, self.changed = terms, turn.at_s, story.changed
-                    self.told = []
+                    self.given = []
             for stamp, event in _stamped(number, seq, turn):
                 self._note(stamp, event, story, anew)
                 if (
@@ -117,10 +117,10 @@ class RecordedReplies:
                     and event.start == (fed[-1][1].position if fed else 0)
                 ):
                     fed.append((stamp, event))
-                    if len(fed) >= len(self._fed):
-                        self._fed = fed
+                    if len(fed) >= len(self._row_windows):
+                        self._row_windows = fed
                 elif isinstance(event, events.AnswerGiven) and number == 0:
-                    self.told.append((stamp, event))
+                    self.given.append((stamp, event))
                 elif isinstance(event, events.LimitsSet) and number == 0 and event.route is not None:
                     roles = event.role_routes or self.terms.role_routes
                     self.terms = msgspec.structs.replace(self.terms, route=event.route, role_routes=roles)

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from cortex.state.commands import EmitResult
 
 
-def picked(
+def sample_results(
     found: Iterable[EmitResult], *, failed: bool = False, sample: int = 0, tail: int = 0
 ) -> Iterator[EmitResult]:
     """Of the results, in their order. ``sample`` and ``tail`` are counts, 0: all. Flat memory: no more than these are

@@ -20,7 +20,7 @@ from policies.failures.failure import Failure
 from policies.failures.retry import RetryDecision, RetryPolicy, budget
 
 Facts = dict[str, Any]
-_SAID_MAX = 2_000
+_TEXT_CHARS_MAX = 2_000
 
 
 def facts_of(k: State, what: str, seen: Facts) -> Facts:
@@ -99,7 +99,7 @@ def failure_facts(failure: Failure | None) -> Facts:
     """A failure, as data."""
     if failure is None:
         return {}
-    facts: Facts = {"kind": str(failure.kind), "message": failure.message[:_SAID_MAX], "sent": failure.sent}
+    facts: Facts = {"kind": str(failure.kind), "message": failure.message[:_TEXT_CHARS_MAX], "sent": failure.sent}
     if failure.status:
         facts |= {"status": failure.status}
     if failure.error_type:
@@ -130,14 +130,14 @@ def _hedged(k: State, seen: Facts) -> Facts:
 
 
 def _tally(k: State, seen: Facts) -> Facts:
-    counts = [{"votes": each.votes, "for": _ballot(each.said)} for each in seen["candidates"]]
+    counts = [{"votes": each.votes, "for": _ballot(each.answer)} for each in seen["candidates"]]
     counts.sort(key=lambda each: -each["votes"])
     ahead = counts[0]["votes"] - (counts[1]["votes"] if len(counts) > 1 else 0) if counts else 0
     return {"counts": counts, "ahead_by": ahead, "must_be_ahead_by": seen["k"], "more_needed": seen["needed"]}
 
 
 def _ballot(said: bytes) -> Any:
-    return plain_json(msgspec.msgpack.decode(said))
+    return to_json_value(msgspec.msgpack.decode(said))
 
 
 def _join(k: State, seen: Facts) -> Facts:
@@ -150,7 +150,7 @@ def _join(k: State, seen: Facts) -> Facts:
 
 def _ended(k: State, seen: Facts) -> Facts:
     return {
-        "status": seen["status"].name.lower(), "answer": plain_json(seen["answer"]),
+        "status": seen["status"].name.lower(), "answer": to_json_value(seen["answer"]),
         "failure": failure_facts(seen["failure"]) or None,
     }  # fmt: skip
 
@@ -196,26 +196,26 @@ def change_facts(change: Any) -> Facts:
     for name in ("why", "name", "tool", "resample", "text"):
         value = getattr(change, name, None)
         if value not in (None, False):
-            facts[name] = plain_json(value)
+            facts[name] = to_json_value(value)
     if isinstance(change, changes.Wait):
         facts["join"] = change.join.kind if change.join is not None else None
     if isinstance(change, (changes.Resolve, changes.Emit, changes.Checkpoint)):
         value = change.answer if isinstance(change, changes.Resolve) else change.value
-        facts["value"] = plain_json(value)
+        facts["value"] = to_json_value(value)
     return facts
 
 
-def plain_json(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """A value as JSON can carry it: bytes as their text."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, dict):
-        return {str(name): plain_json(each) for name, each in value.items()}
+        return {str(name): to_json_value(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain_json(each) for each in value]
+        return [to_json_value(each) for each in value]
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     try:
-        return plain_json(msgspec.to_builtins(value, str_keys=True))
+        return to_json_value(msgspec.to_builtins(value, str_keys=True))
     except (TypeError, ValueError, RecursionError):  # an author's own type, which K does not keep either
         return f"{value!r:.200}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from actors.inspection.decisions import Facts, failure_facts, plain_json
+from actors.inspection.decisions import Facts, failure_facts, to_json_value
 from actors.jobs.wait_reasons import named
 from cortex.state import events
 from cortex.state.state import State, flight_key
@@ -48,24 +48,24 @@ def event_facts(event: events.Event, k: State | None, routes: tuple[Route, ...])
     what = str(type(event).__struct_config__.tag)
     match event:
         case events.Answered() | events.AttemptFailed():
-            return what, _came(event, k, routes)
+            return what, _attempt_facts(event, k, routes)
         case events.ReplyRecalled():
             return what, {"sample": event.sample, "reply": reply_facts(event.reply, None)}
         case events.Observed():
             return what, {
-                "value": plain_json(event.value), "failure": failure_facts(event.failure) or None,
+                "value": to_json_value(event.value), "failure": failure_facts(event.failure) or None,
                 "elapsed_s": event.elapsed_s, "by": event.by, "attempt": event.attempt,
             }  # fmt: skip
         case events.ChildJobEnded():
             return what, {
-                "value": plain_json(event.answer), "failure": failure_facts(event.failure) or None,
+                "value": to_json_value(event.answer), "failure": failure_facts(event.failure) or None,
                 "partial": event.partial, "known_usd": usd(event.known_nusd), "assumed_usd": usd(event.assumed_nusd),
                 "tokens": event.input_tokens + event.output_tokens,
             }  # fmt: skip
         case events.AnswerGiven():
-            return what, {"who": event.who, "name": event.name, "value": plain_json(event.value)}
+            return what, {"who": event.who, "name": event.name, "value": to_json_value(event.value)}
         case events.GoalMade():
-            return "written_down", {"kind": event.kind, "value": plain_json(event.value)}
+            return "written_down", {"kind": event.kind, "value": to_json_value(event.value)}
         case events.SubmissionIntended():
             return what, {"number": event.number, "requests": len(event.keys)}
         case _:
@@ -83,7 +83,7 @@ def _fields(event: events.Event) -> Iterator[tuple[str, Any]]:
         yield "failure", failure_facts(failure)
 
 
-def _came(event: events.Answered | events.AttemptFailed, k: State | None, routes: tuple[Route, ...]) -> Facts:
+def _attempt_facts(event: events.Answered | events.AttemptFailed, k: State | None, routes: tuple[Route, ...]) -> Facts:
     flight = k.flights.get(flight_key(event.goal, event.attempt)) if k is not None else None
     route = routes[flight.route] if flight is not None and flight.route < len(routes) else None
     facts: Facts = {

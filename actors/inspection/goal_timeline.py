@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from actors.inspection.decisions import Facts, change_facts, facts_of, plain_json
+from actors.inspection.decisions import Facts, change_facts, facts_of, to_json_value
 from actors.inspection.goal_events import OF_THE_JOB, about_submissions, concerned, event_facts
 from actors.inspection.prompt_parts import prompt_facts, request_text
 from actors.inspection.replay import begun, taken_again
@@ -87,7 +87,7 @@ class _TimelineBuilder:
             start = begun(source, span, span.upto, lambda k: k.next_goal <= subject.goal)
         else:
             start = begun(source, span, subject.fed_at - 1)
-        for taken in taken_again(source, span, start, self._tell, span.upto):
+        for taken in taken_again(source, span, start, self._add_fact, span.upto):
             self._k, self._seq, self._at_s = taken.k, taken.seq, taken.turn.at_s
             self._commanded(taken.take())
             if self._main and self._over():
@@ -120,7 +120,7 @@ class _TimelineBuilder:
             self._add("held", goal.id, {"why": why})
         self._held = why
 
-    def _tell(self, goal: int, what: str, seen: Facts) -> None:
+    def _add_fact(self, goal: int, what: str, seen: Facts) -> None:
         if what == "event":
             self._happens(seen["event"])
         elif what == "heard":
@@ -198,7 +198,7 @@ class _TimelineBuilder:
                 self._main = goal.id
                 self._goals.add(goal.id)
             if goal.id == self._main:
-                facts = {"kind": goal.kind, "row": goal.row, "parent": goal.parent, "value": plain_json(goal.value)}
+                facts = {"kind": goal.kind, "row": goal.row, "parent": goal.parent, "value": to_json_value(goal.value)}
                 self._add("made", goal.id, {**facts, "by": self._maker(by, goal), **_source(goal)})
 
     def _maker(self, by: int, goal: Goal) -> str:
@@ -217,7 +217,7 @@ class _TimelineBuilder:
                 if entry is not None:
                     self._sent(entry, command)
             elif isinstance(command, commands.StartToolRun):
-                arguments = plain_json(command.arguments)
+                arguments = to_json_value(command.arguments)
                 self._add("runs_tool", command.goal, {
                     "tool": command.tool, "arguments": arguments, "attempt": command.attempt, "key": command.key,
                     "timeout_s": command.timeout_s,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from actors.inspection.decisions import Facts, charge_facts, failure_facts, ledger_facts, plain_json, share_facts
+from actors.inspection.decisions import Facts, charge_facts, failure_facts, ledger_facts, share_facts, to_json_value
 from actors.jobs.limit_options import in_words
 from actors.jobs.wait_reasons import named, waits
-from cortex.admission.budget_slices import unheard
+from cortex.admission.budget_slices import unanswered
 from cortex.state.state import ENDED, ExternalRun, Goal, InFlightAttempt, State, Status
 from cortex.values.election import VOTE
 from cortex.values.limits import Limits
@@ -98,7 +98,7 @@ def _errand(task: ExternalRun) -> Facts:
 def _election(k: State, goal_id: int) -> Facts:
     election = k.elections[goal_id]
     return {
-        "must_be_ahead_by": election.k, "out": len(election.votes), "in": len(election.came),
+        "must_be_ahead_by": election.k, "out": len(election.votes), "in": len(election.ballots),
         "counts": [each.votes for each in election.candidates], "next_sample": election.next_sample,
     }  # fmt: skip
 
@@ -108,7 +108,7 @@ def goal_facts(k: State, goal: Goal) -> Facts:
     facts: Facts = {
         "goal": goal.id, "kind": goal.kind, "row": goal.row, "parent": goal.parent, "depth": goal.depth,
         "status": goal.status.name.lower(), "sample": goal.sample, "attempts": goal.tries,
-        "constructor": goal.constructor, "value": plain_json(goal.value), "answer": plain_json(goal.answer),
+        "constructor": goal.constructor, "value": to_json_value(goal.value), "answer": to_json_value(goal.answer),
         "failure": failure_facts(goal.failure) or None,
     }  # fmt: skip
     facts |= {name: value for name in _COUNTS if (value := getattr(goal, name))}
@@ -145,7 +145,7 @@ def held(k: State, goal: Goal) -> str:
     if k.paused is not None:
         return f"the job is paused: {k.paused.kind}: {k.paused.message}"
     if k.short:
-        if unheard(k):
+        if unanswered(k):
             return "nobody could be asked yet for the budgets of the job's labels"
         sliced = k.purse is not None and k.purse.lacks_nusd > 0
         return "the next call waits for a slice of its budget" if sliced else "the next call could pass the cap"

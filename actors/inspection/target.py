@@ -98,7 +98,7 @@ def _goal_of(source: Journal, span: TurnSpan, row: Target) -> int:
 
     if span.program is None or row.refusal:
         return 0
-    for taken in taken_again(source, span, begun(source, span, row.fed_at - 1), _unheard, row.fed_at):
+    for taken in taken_again(source, span, begun(source, span, row.fed_at - 1), _ignore, row.fed_at):
         before = taken.k.next_goal
         taken.take()
         if taken.seq == row.fed_at:
@@ -107,7 +107,7 @@ def _goal_of(source: Journal, span: TurnSpan, row: Target) -> int:
     return 0
 
 
-def _unheard(goal: int, what: str, seen: dict[str, Any]) -> None:
+def _ignore(goal: int, what: str, seen: dict[str, Any]) -> None:
     """Only what K holds after the turn is looked at."""
 
 

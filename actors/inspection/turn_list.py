@@ -17,7 +17,7 @@ from cortex.values.display import clipped
 from cortex.values.election import VOTE
 from policies.failures.failure import RULES, Failure
 
-_SAID_CHARACTERS = 60
+_TEXT_CHARS_MAX = 60
 
 
 def turns_of(source: Journal, after: int) -> Iterator[dict[str, Any]]:
@@ -25,7 +25,7 @@ def turns_of(source: Journal, after: int) -> Iterator[dict[str, Any]]:
     outcome = ""
     for seq, turn in source.turns(after):
         flat = [event for batch in turn.batches for event in batch]
-        said = list(_said(flat))
+        said = list(_turn_text(flat))
         if turn.account:
             before, outcome = outcome, codec.decode_account(turn.account).outcome
             if outcome and outcome != before:
@@ -37,7 +37,7 @@ def _tag(event: events.Event) -> str:
     return str(type(event).__struct_config__.tag)
 
 
-def _said(flat: list[events.Event]) -> Iterator[str]:
+def _turn_text(flat: list[events.Event]) -> Iterator[str]:
     """What happened in a turn: each event by itself where it is the only one of its kind, else their number."""
     for type_ in dict.fromkeys(map(type, flat)):
         some = [event for event in flat if type(event) is type_]
@@ -56,27 +56,27 @@ _NAMES: dict[type, str] = {
 def _one(event: events.Event) -> str:
     match event:
         case events.Answered() | events.ReplyRecalled():
-            text = f": {clipped(event.reply.text, _SAID_CHARACTERS)!r}" if event.reply is not None else ""
+            text = f": {clipped(event.reply.text, _TEXT_CHARS_MAX)!r}" if event.reply is not None else ""
             remembered = " from memory" if isinstance(event, events.ReplyRecalled) else ""
             return f"goal {event.goal} answered{remembered}{text}"
         case events.AttemptFailed():
             return f"goal {event.goal} failed an attempt: {_failed(event.failure)}"
         case events.GoalMade(value=[place, preview, *_]):
-            return f"goal {event.goal} made: {event.kind} {clipped(str(preview), _SAID_CHARACTERS)!r} at {place}"
+            return f"goal {event.goal} made: {event.kind} {clipped(str(preview), _TEXT_CHARS_MAX)!r} at {place}"
         case events.GoalMade():
             return f"goal {event.goal} made: {event.kind}"
         case events.Observed():
-            came = _failed(event.failure) if event.failure else clipped(repr(event.value), _SAID_CHARACTERS)
+            came = _failed(event.failure) if event.failure else clipped(repr(event.value), _TEXT_CHARS_MAX)
             return f"goal {event.goal}: its tool run is over: {came}"
         case events.ChildJobEnded():
-            came = _failed(event.failure) if event.failure else clipped(repr(event.answer), _SAID_CHARACTERS)
+            came = _failed(event.failure) if event.failure else clipped(repr(event.answer), _TEXT_CHARS_MAX)
             if event.report is not None:
                 return f"shard {event.goal} ended" + (f": {came}" if event.failure else "")
             return f"goal {event.goal}: its child job ended: {came}"
         case events.RowsRead():
             return f"{len(event.rows):,} rows read" + (", the last ones" if event.ended else "")
         case events.AnswerGiven():
-            return f"{event.who} answered {event.name}: {clipped(repr(event.value), _SAID_CHARACTERS)}"
+            return f"{event.who} answered {event.name}: {clipped(repr(event.value), _TEXT_CHARS_MAX)}"
         case events.Stopped():
             return f"{event.how} by {event.who}"
         case events.LimitsSet():
@@ -97,7 +97,7 @@ _SIMPLE: dict[type, str] = {
 
 
 def _failed(failure: Failure) -> str:
-    return clipped(f"{failure.kind}: {failure.message}", 2 * _SAID_CHARACTERS)
+    return clipped(f"{failure.kind}: {failure.message}", 2 * _TEXT_CHARS_MAX)
 
 
 # -- what failed -----------------------------------------------------------------------------------------------------

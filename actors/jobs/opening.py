@@ -41,7 +41,7 @@ def changed(old: JobTerms, new: JobTerms) -> bool:
     """Whether the new run asks something else: another program, other parameters, release, endpoint or model, or other
     models for its roles."""
     same = new.fingerprint in (old.fingerprint, _fingerprint_now(old))
-    then, now = ((_asked(terms.route), _cast(terms)) for terms in (old, new))
+    then, now = ((_asked(terms.route), _role_facts(terms)) for terms in (old, new))
     return not same or then != now
 
 
@@ -56,7 +56,7 @@ def _asked(route: Route) -> tuple[str, str]:
     return route.endpoint, route.model
 
 
-def _cast(terms: JobTerms) -> dict[str, tuple[str, str]]:
+def _role_facts(terms: JobTerms) -> dict[str, tuple[str, str]]:
     """What each role asks that has a model of its own."""
     return {role: _asked(terms.role_routes[lane - 1]) for role, lane in terms.roles.items() if lane}
 

@@ -101,7 +101,7 @@ def fallback(text: str) -> ModelSpec:
     prefix, colon, rest = model.partition(":")
     name = prefix if colon and prefix in named() else ""
     model = rest.strip() if name else model
-    where, pairs = _said(pairs, (*place_words(), "price_as"))
+    where, pairs = _take_pairs(pairs, (*place_words(), "price_as"))
     price_as = where.pop("price_as", "")
     if not model:
         raise ValueError(f"{text!r} names no model: {FALLBACK_FORM}")
@@ -148,14 +148,14 @@ def provider(text: str) -> dict[str, str]:
     if name.lower() not in named():
         near = difflib.get_close_matches(name.lower(), named(), n=1)
         raise ValueError(f"{name!r} is none: {f'did you mean {near[0]}?' if near else provider_form()}")
-    said, others = _said(pairs, place_words())
+    said, others = _take_pairs(pairs, place_words())
     if others:
         raise ValueError(f"cannot read {others[0]!r}: {provider_form()}")
     _refuse_place(name.lower(), said)
     return {"provider": name.lower(), **said}
 
 
-def _said(pairs: list[str], names: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
+def _take_pairs(pairs: list[str], names: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
     """What is said under these names, and the pairs that say something else."""
     said: dict[str, str] = {}
     others = []

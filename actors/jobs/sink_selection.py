@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from actors.files.columns import PLAIN, Columns, columns_of, decoded
+from actors.files.columns import DEFAULT_COLUMNS, Columns, columns_of, decoded
 from actors.files.errors import SinkError
 from actors.files.paths import is_remote, rows_of
 from actors.files.sinks.jsonl_sink import FileSink
@@ -53,8 +53,8 @@ def results_sink(
     refuse_form(output)
     if not is_table(output):
         return FileSink(output, overwrite=overwrite, keep_off=keep_off)
-    columns = PLAIN if form_of(output) not in (CSV, PARQUET) else _columns(places, program, output)
-    flatten = columns is PLAIN and form_of(output) in (CSV, PARQUET)
+    columns = DEFAULT_COLUMNS if form_of(output) not in (CSV, PARQUET) else _columns(places, program, output)
+    flatten = columns is DEFAULT_COLUMNS and form_of(output) in (CSV, PARQUET)
     rows = rows_of(folder.path, whole(output), job, copy=not own)
     return TableSink(
         output, rows, columns, job=job, flatten=flatten, overwrite=overwrite, keep_off=keep_off,
@@ -75,4 +75,4 @@ def _columns(places: Mapping[str, str], program: str, output: str) -> Columns:
         return decoded(places[COLUMNS])
     if program not in (Batch.name, SHARDS):
         raise SinkError(f"{output}: results of {program} are no table: name a file that ends in .jsonl")
-    return PLAIN
+    return DEFAULT_COLUMNS

@@ -27,7 +27,7 @@ class JobSpec(msgspec.Struct, kw_only=True):
     """What a user asks for. ``job`` may be empty: then its name derives from program, input and output."""
 
     program: Program
-    wish: ModelSpec = ModelSpec()
+    model_spec: ModelSpec = ModelSpec()
     limits: Limits = Limits()
     job: str = ""
     state: str = STATE_DEFAULT

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from actors.jobs.limit_options import in_words
-from actors.jobs.wait_reasons import standing
+from actors.jobs.wait_reasons import wait_facts
 from cortex.goals import shards
 from cortex.state.state import State
 from cortex.values.limits import Route
@@ -66,7 +66,7 @@ def summary(k: State) -> dict[str, Any]:
         "epoch": k.epoch,
         "began_at_s": k.began_at_s,
         "last_turn_at_s": k.at_s,
-        **standing(k),
+        **wait_facts(k),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from cortex.admission.budget_slices import unheard
+from cortex.admission.budget_slices import unanswered
 from cortex.scheduler.reports import PACED_BY
 from cortex.state.goals import Goal, Status
 from cortex.state.route_share import RouteShare
@@ -18,7 +18,7 @@ WORDS_MAX = 160
 """The line of a running job says it in a few words; a provider may have many."""
 
 
-def standing(k: State) -> dict[str, Any]:
+def wait_facts(k: State) -> dict[str, Any]:
     """Fields for ``status``: where calls go, what is free, why it waits, until when."""
     place = _place(k)
     return {
@@ -73,9 +73,9 @@ def waits(k: State) -> list[str]:
         until_s = k.paused_until_s
         until = f" until {time_of_day(until_s)}" if until_s else ""
         said.append(f"{k.paused.kind}{until}: {_short(k.paused.message)}")
-    elif k.purse is not None and (k.purse.said or k.purse.lacks_nusd):
-        word = "waits to hear of the budgets of its labels" if unheard(k) else "waits for a slice of its budget"
-        said.append(_short(f"over_budget: {k.purse.said}") if k.purse.said else word)
+    elif k.purse is not None and (k.purse.reason or k.purse.lacks_nusd):
+        word = "waits to hear of the budgets of its labels" if unanswered(k) else "waits for a slice of its budget"
+        said.append(_short(f"over_budget: {k.purse.reason}") if k.purse.reason else word)
     elif k.hold_until_s > k.at_s:
         said.append(f"the provider says to wait until {time_of_day(k.hold_until_s)}")
     place, fallbacks = _place(k), len(k.terms.fallbacks)

@@ -103,7 +103,7 @@ class FolderBudgets:
         before, now = (budgets.covering(_read(there).values(), asked.labels) for _ in range(2))
         answer = budgets.ask(now, asked, self._clock())
         kept = not any(budgets.differs(*each, asked.job) for each in zip(before, now, strict=True))
-        return answer if kept and not answer.said else self._register.change(lambda there: self._asked(there, asked))
+        return answer if kept and not answer.reason else self._register.change(lambda there: self._asked(there, asked))
 
     def _asked(self, there: Mapping[str, bytes], asked: BudgetRequest) -> tuple[_Changed, BudgetAnswer]:
         found = budgets.covering(_read(there).values(), asked.labels)

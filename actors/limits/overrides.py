@@ -84,7 +84,7 @@ class OverrideWatch:
         self._narrow = dict(narrow or {})
         self._pools = {pool for pool, _ in pools_of(terms)}
         self._seen: Hashable = None
-        self._told: dict[str, PoolCaps] = {}
+        self._sent: dict[str, PoolCaps] = {}
 
     def news(self) -> dict[str, PoolCaps]:
         """Caps that the cortex has not heard of. One look at its mark where nothing has changed."""
@@ -100,15 +100,15 @@ class OverrideWatch:
         self._seen = seen
         for pool, most in self._narrow.items():
             found[pool] = _narrowed(found.get(pool, NO_CAPS), most)
-        news = {pool: caps for pool, caps in found.items() if pool in self._pools and self._told.get(pool) != caps}
+        news = {pool: caps for pool, caps in found.items() if pool in self._pools and self._sent.get(pool) != caps}
         if first:
             news = {pool: caps for pool, caps in news.items() if binds(caps)}
-        self._told |= news
+        self._sent |= news
         return news
 
     def missed(self, pool: str) -> None:
         """The cortex did not hear of this one: it is news again."""
-        self._told.pop(pool, None)
+        self._sent.pop(pool, None)
         self._seen = (-1, -1)
 
     def _stamp(self) -> Hashable:

@@ -74,11 +74,11 @@ class AccountSharing:
         self._accounts: AccountStore | None = None
         self._tenant = ""
         self._lent: dict[str, LentShare] = {}
-        self._stir = asyncio.Event()
+        self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._beginning = asyncio.Lock()
-        self._said = ""
-        self._told: dict[str, int] = {}
+        self._reason = ""
+        self._announced: dict[str, int] = {}
         """By pool: what was told last is wanted."""
         self._soon = False
         self.address = ""
@@ -110,18 +110,18 @@ class AccountSharing:
     def look(self) -> None:
         """After each decision: more of an account could be used."""
         if self._accounts is not None and any(self._lacks(*each) for each in self._state.pools.items()):
-            self._stir.set()
+            self._changed.set()
 
     def _lacks(self, name: str, pool: PoolState) -> bool:
         """Whether more is wanted than it has, and than was told."""
         share = pool.lent
-        if share is None or pool.wanted <= self._told.get(name, 0):
+        if share is None or pool.wanted <= self._announced.get(name, 0):
             return False
         return not share.part or (share.permits != ANY and share.permits < pool.wanted)
 
     async def _run(self) -> None:
         while True:
-            self._stir.clear()
+            self._changed.clear()
             self._soon = False
             for name, pool in list(self._state.pools.items()):
                 if pool.holders or pool.in_use:
@@ -131,15 +131,15 @@ class AccountSharing:
             await asyncio.sleep(PAUSE_S)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SOON_S if self._soon else LOOK_S):  # in 3.11 wait_for may swallow a cancel
-                    await self._stir.wait()
+                    await self._changed.wait()
 
     async def _renew(self, name: str, pool: PoolState) -> None:
         assert self._accounts is not None
         state, lent, asked_s = self._state, self._lent.setdefault(name, LentShare()), self._runtime.monotonic_s()
-        heard = leases.heard(state, pool)
+        heard = leases.acknowledged(state, pool)
         permits, part = keep(lent, asked_s, pool.in_use, pool.wanted, LEASE_S, heard, state.serial)
-        self._told[name] = pool.wanted
-        self._tell(name, lent)
+        self._announced[name] = pool.wanted
+        self._announce(name, lent)
         call_s = max((job.call_timeout_s for job in state.jobs.values()), default=CALL_S)
         asked = TenantRequest(
             tenant=self._tenant, want=pool.wanted, keeps=permits, keeps_part=part, linger_s=LEASE_S + call_s,
@@ -150,12 +150,12 @@ class AccountSharing:
         except StoreError as error:
             self._warn(str(error))
             return
-        self._said = ""
+        self._reason = ""
         self._soon |= share.part < part or 0 <= share.permits < min(permits, asked.want) or _starves(share, asked)
         take(lent, share, asked_s, self._runtime.monotonic_s(), LEASE_S, state.serial)
-        self._tell(name, lent)
+        self._announce(name, lent)
 
-    def _tell(self, name: str, lent: LentShare) -> None:
+    def _announce(self, name: str, lent: LentShare) -> None:
         pool = self._state.pools.get(name)
         if pool is None or pool.lent != lent.share or pool.lent_until_s != lent.until_s:
             self._step(protocol.AccountShared(self._runtime.monotonic_s(), name, lent.share, lent.until_s))
@@ -164,15 +164,15 @@ class AccountSharing:
         assert self._accounts is not None
         lent = self._lent[name]
         lent.share, lent.until_s = tenancy.NOTHING, float("-inf")
-        self._tell(name, lent)
+        self._announce(name, lent)
         with contextlib.suppress(StoreError):  # else its lease runs out
             await asyncio.to_thread(self._accounts.leave, name, self._tenant)
             self._lent.pop(name, None)
-            self._told.pop(name, None)
+            self._announced.pop(name, None)
 
     def _warn(self, said: str) -> None:
-        if said != self._said:
-            self._said = said
+        if said != self._reason:
+            self._reason = said
             _log.warning("shares of accounts: %s; what is held is used until it runs out", said)
 
     async def close(self) -> None:

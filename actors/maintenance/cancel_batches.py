@@ -23,7 +23,7 @@ async def withdraw(wish: ModelSpec, limits: Limits, environ: Mapping[str, str], 
     """
     found = destination(wish, limits, environ)
     try:
-        model = make_model(encode(found.arming))
+        model = make_model(encode(found.connection))
         try:
             left = {}
             for name in names:

@@ -10,7 +10,7 @@ from typing import Any
 
 from actors.common.process_owner import owner_record, this_owner
 from actors.history import final_state
-from actors.history.catalog import as_it_was, last_state, said_in_use
+from actors.history.catalog import as_it_was, in_use_message, last_state
 from actors.history.redaction import JournalRedaction
 from actors.history.result_history import lines, shard_names
 from actors.history.results import ResultProjection
@@ -37,7 +37,7 @@ def amend(folder: StateFolder, job: str, batch_of: Callable[[int, State], list[e
             finally:
                 source.close()
     except JobHeld:
-        raise StoreError(said_in_use(folder, job)) from None
+        raise StoreError(in_use_message(folder, job)) from None
 
 
 def _amended(source: Journal, batch_of: Callable[[int, State], list[events.Event]]) -> State:

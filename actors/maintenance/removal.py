@@ -16,7 +16,7 @@ import msgspec
 from actors.common.errors import UserError
 from actors.files.paths import kept_rows
 from actors.history import costs
-from actors.history.catalog import last_terms, said_in_use
+from actors.history.catalog import in_use_message, last_terms
 from actors.journal.journal import JobHeld, StateFolder, StoreError
 from actors.limits.budgets import FolderBudgets
 from actors.observability.traces.exporters import traces_of
@@ -103,5 +103,5 @@ def _alone(folder: StateFolder, names: Sequence[str]) -> Iterator[None]:
             try:
                 stack.enter_context(folder.hold(name))
             except JobHeld:
-                raise StoreError(said_in_use(folder, name)) from None
+                raise StoreError(in_use_message(folder, name)) from None
         yield

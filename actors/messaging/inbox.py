@@ -106,20 +106,20 @@ class ProgramLog:
 
     def __init__(self) -> None:
         self._epoch = 0
-        self.said = 0
+        self.count = 0
         """Lines that were heard, of this incarnation of the channel."""
 
     def news(self, facts: dict[str, Any]) -> list[str]:
         """What is new in a status that was asked for with ``said``."""
         lines = facts["lines"]
         if facts["epoch"] > self._epoch:  # one that was started again counts from the first line on
-            if self.said:
+            if self.count:
                 lines = []  # but those were not asked for
-            self._epoch, self.said = facts["epoch"], 0
+            self._epoch, self.count = facts["epoch"], 0
         elif facts["epoch"] < self._epoch:
             return []
-        new = [line for number, line in lines if number > self.said]  # two may have asked at once
-        self.said = max([self.said, *(number for number, _ in lines)])
+        new = [line for number, line in lines if number > self.count]  # two may have asked at once
+        self.count = max([self.count, *(number for number, _ in lines)])
         return new
 
 
@@ -130,23 +130,23 @@ class PendingGoalRecords:
         self._job = job
         self._made: list[events.Event] = []
         self._lines: deque[tuple[int, str]] = deque(maxlen=LINES_KEPT)
-        self._said = 0
+        self._count = 0
 
     def take(self, command: commands.RecordGoal | commands.LogLine) -> None:
         """It was made; or said, to whoever watches."""
         if isinstance(command, commands.RecordGoal):
             self._made.append(events.GoalMade(command.goal, command.kind, command.value))
         else:
-            self.say(command.text)
+            self.add_line(command.text)
 
-    def say(self, text: str) -> None:
+    def add_line(self, text: str) -> None:
         """A line for whoever watches: the program's own, or a child job's."""
-        self._said += 1
-        self._lines.append((self._said, text[:LINE_CHARACTERS_MAX]))
+        self._count += 1
+        self._lines.append((self._count, text[:LINE_CHARACTERS_MAX]))
 
     def lines(self, after: int) -> list[tuple[int, str]]:
         """What the program has said since so many lines of its, each with its number."""
-        return [line for line in self._lines if line[0] > after] if self._said > after else []
+        return [line for line in self._lines if line[0] > after] if self._count > after else []
 
     def before(self, taken: list[InboxEntry]) -> list[InboxEntry]:
         """The entries of a turn, with what the turn before made ahead of them."""

@@ -33,34 +33,34 @@ class ReportSender:
         self._more = more
         self._number = 0
         self._wanted_s = REPORT_S
-        self._told_s = float("-inf")
+        self._reported_s = float("-inf")
         self._urgent = asyncio.Event()
-        self._telling: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
 
-    def stir(self) -> None:
+    def wake(self) -> None:
         """There is something to report, soon."""
-        if self._telling is None or self._telling.done():
-            self._telling = asyncio.get_running_loop().create_task(self._tell())
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._send())
 
     def at_once(self) -> None:
         """There is something to report that others wait for."""
         self._urgent.set()
-        self.stir()
+        self.wake()
 
     async def close(self) -> None:
         """Say no more."""
-        if self._telling is not None:
-            self._telling.cancel()
-            await asyncio.gather(self._telling, return_exceptions=True)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _tell(self) -> None:
+    async def _send(self) -> None:
         while True:
             await self._pause()
             self._urgent.clear()
             self._number += 1
-            self._told_s = self._runtime.monotonic_s()
+            self._reported_s = self._runtime.monotonic_s()
             blob = _encoder.encode(self._made(self._number))
-            while not await self._heard(blob):  # noqa: ASYNC110 - nobody says when a cortex is back
+            while not await self._acknowledged(blob):  # noqa: ASYNC110 - nobody says when a cortex is back
                 await asyncio.sleep(AGAIN_S)
             if not self._more():
                 return
@@ -71,11 +71,11 @@ class ReportSender:
                 await self._urgent.wait()
         except TimeoutError:
             return
-        early_s = self._told_s + URGENT_S - self._runtime.monotonic_s()
+        early_s = self._reported_s + URGENT_S - self._runtime.monotonic_s()
         if early_s > 0:
             await asyncio.sleep(early_s)
 
-    async def _heard(self, blob: bytes) -> bool:
+    async def _acknowledged(self, blob: bytes) -> bool:
         try:
             self._wanted_s = max(URGENT_S, float(await self._cortex.ask("report", blob)))
         except Exception:  # away, gone, or coming back: whoever is the cortex next shall hear it

@@ -11,7 +11,7 @@ AGAIN_SHARE = 0.1
 
 
 class DeadlineMonitor:
-    """Looks at the facts of one run (``actors.monitoring.throughput.foretold``)."""
+    """Looks at the facts of one run (``actors.monitoring.throughput.forecast``)."""
 
     def __init__(self) -> None:
         self._at_risk = False

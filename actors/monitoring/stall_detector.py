@@ -7,7 +7,7 @@ from typing import Any
 from actors.common.units import span
 from actors.jobs.wait_reasons import time_of_day
 
-TOLD_AFTER_S = 5.0
+REPORT_AFTER_S = 5.0
 """What is over sooner is seen in the figures alone."""
 
 
@@ -15,7 +15,7 @@ class StallDetector:
     """Of one job, as whoever follows it is to hear of it."""
 
     def __init__(self) -> None:
-        self._told: dict[str, float] = {}
+        self._reported: dict[str, float] = {}
         """Routes that were told of, and since when nothing has come from each."""
 
     def news(self, facts: dict[str, Any], now_s: float) -> list[str]:
@@ -23,11 +23,11 @@ class StallDetector:
         new = []
         for route in facts.get("routes", ()):
             name, since_s = route["route"], route.get("failing_since_s", 0.0)
-            if name in self._told and not since_s:
-                began_s = self._told.pop(name)
+            if name in self._reported and not since_s:
+                began_s = self._reported.pop(name)
                 new.append(f"{name} replies again, after {span(now_s - began_s)}: the job goes on")
-            elif name not in self._told and route.get("stands_still") and now_s - since_s >= TOLD_AFTER_S:
-                self._told[name] = since_s
+            elif name not in self._reported and route.get("stands_still") and now_s - since_s >= REPORT_AFTER_S:
+                self._reported[name] = since_s
                 new.append(
                     f"waits: no reply from {name} since {time_of_day(since_s)}: {route['failing']}; it is tried now "
                     "and then, and the job goes on when it replies"

@@ -66,7 +66,7 @@ def of_job(speed: ThroughputEstimator, facts: dict[str, object], at_s: float, ro
     }  # fmt: skip
 
 
-def foretold(speed: ThroughputEstimator, facts: dict[str, object], at_s: float, now_s: float) -> dict[str, object]:
+def forecast(speed: ThroughputEstimator, facts: dict[str, object], at_s: float, now_s: float) -> dict[str, object]:
     """Fields for people and programs: when a job with these facts will have ended, and whether its deadline is at risk;
     None where nobody can tell. ``now_s``: the same moment, in seconds since 1970."""
     expected = _number(facts, "rows_expected")

@@ -33,7 +33,7 @@ class TelemetryPart(Protocol):
     def watch(self, job: str, folder: str) -> JobObserver | None:
         """Somebody to look on at this job; None where this part has no wish to."""
 
-    def oversee(self, state: SchedulerState) -> ClusterObserver | None:
+    def observe_cluster(self, state: SchedulerState) -> ClusterObserver | None:
         """The same for the cortex."""
 
     def take(self, settings: TelemetrySettings) -> None:
@@ -56,9 +56,9 @@ class TelemetryParts:
         found = (part.watch(job, folder) for part in self._parts)
         return JobObservers([watch for watch in found if watch is not None])
 
-    def oversee(self, state: SchedulerState) -> ClusterObserver:
+    def observe_cluster(self, state: SchedulerState) -> ClusterObserver:
         """One of each part."""
-        found = (part.oversee(state) for part in self._parts)
+        found = (part.observe_cluster(state) for part in self._parts)
         return ClusterObservers([each for each in found if each is not None])
 
     def take(self, headers: bytes) -> None:
@@ -92,7 +92,7 @@ def assembled(
 ) -> Telemetry:
     """The telemetry of this process; nobody, where it is switched off. ``counts``: somebody will ask for readings.
     ``node``: where it is, among several."""
-    for line in settings.complaints:
+    for line in settings.problems:
         _log.warning("%s", line)
     traces = TraceTelemetry(settings, node) if settings.traces.exporters else None
     sampled = traces.sampled if traces is not None else nobody

@@ -113,11 +113,11 @@ def sample_order(order: JobSpec, check: InputCheck, wanted: int) -> JobSpec:
     It keeps its text, for the job is to find the replies; and no deadline, for it is over long before. Only a quarter
     of it is asked at once: what the provider tells of its limits is heard while there is something left to ask.
     """
-    wish = msgspec.structs.replace(order.wish, via=MESSAGES)
+    wish = msgspec.structs.replace(order.model_spec, via=MESSAGES)
     parts = [check.digest, str(wanted), remember(wish), str(order.limits.output_tokens_max)]
     name = f"{order.named()[:75]}-sample-{sha256(chr(0).join(parts).encode()).hexdigest()[:8]}"
     return msgspec.structs.replace(
-        order, job=name, wish=wish, input="", output="", keeps_text=True,
+        order, job=name, model_spec=wish, input="", output="", keeps_text=True,
         limits=msgspec.structs.replace(
             order.limits, deadline_at_s=None, max_failed=None,
             concurrency=min(order.limits.concurrency, max(2, wanted // 4)),

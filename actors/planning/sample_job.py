@@ -78,7 +78,7 @@ def seen_in(folder: StateFolder, job: str, places: dict[str, int]) -> tuple[dict
         for _, turn in source.turns():
             for event in (each for batch in turn.batches for each in batch):
                 if isinstance(event, events.PermitsGranted) and event.route == 0 and event.memo:
-                    heard = _heard(event.memo) or heard
+                    heard = _reported_limits(event.memo) or heard
                 elif isinstance(event, (events.Answered, events.ReplyRecalled, events.AttemptFailed)):
                     place = places.get(event.sample.partition("\x1f")[0])
                     if place is not None:
@@ -117,16 +117,16 @@ class _SampleRow:
         )  # fmt: skip
 
 
-def _heard(memo: bytes) -> ReportedLimits | None:
+def _reported_limits(memo: bytes) -> ReportedLimits | None:
     known = pool_in(memo)
     if known is None:
         return None
     limit, caps = known
     return ReportedLimits(
-        requests=_told(limit.requests), input_tokens=_told(limit.input_tokens),
-        output_tokens=_told(limit.output_tokens), caps=caps,
+        requests=_reported_bucket(limit.requests), input_tokens=_reported_bucket(limit.input_tokens),
+        output_tokens=_reported_bucket(limit.output_tokens), caps=caps,
     )  # fmt: skip
 
 
-def _told(bucket: Refill) -> BucketRate | None:
+def _reported_bucket(bucket: Refill) -> BucketRate | None:
     return BucketRate(bucket.per_s, bucket.capacity) if bucket.per_s else None

@@ -76,7 +76,7 @@ class RestorableObserver(Protocol):
 class TimedObserver(Protocol):
     """What a watch has, besides, that wants to know how long turns take."""
 
-    def took(self, took: TurnTimings) -> None:
+    def turn_timed(self, took: TurnTimings) -> None:
         """How long the turn took that is told next."""
 
 
@@ -93,7 +93,7 @@ class Telemetry(Protocol):
     def watch(self, job: str, folder: str) -> JobObservers:
         """Those who look on at this job, whose channel comes to life here. ``folder``: where its state is."""
 
-    def oversee(self, state: SchedulerState) -> ClusterObserver:
+    def observe_cluster(self, state: SchedulerState) -> ClusterObserver:
         """Somebody to look on at the cortex, which comes to life here; ``state`` is its own, and is only read."""
 
     def take(self, headers: bytes) -> None:
@@ -113,7 +113,7 @@ class NullObserver:
         """Nobody."""
         return JobObservers([])
 
-    def oversee(self, state: SchedulerState) -> ClusterObserver:
+    def observe_cluster(self, state: SchedulerState) -> ClusterObserver:
         """Nobody."""
         return ClusterObservers([])
 
@@ -148,20 +148,20 @@ class JobObservers:
         carry the names of their spans; else when they are on their way: they do not wait for whoever looks on."""
         self._seen = self._names or commands.LaunchChildJob in set(map(type, out))
         if self._seen:
-            self.took(took)
+            self.turn_timed(took)
             self.turn(seq, turn, out, k)
 
     def after(self, took: TurnTimings, seq: int, turn: events.Turn, out: commands.StepCommands, k: State) -> None:
         """All that it leads to has begun."""
         if not self._seen:
-            self.took(took)
+            self.turn_timed(took)
             self.turn(seq, turn, out, k)
 
-    def took(self, took: TurnTimings) -> None:
+    def turn_timed(self, took: TurnTimings) -> None:
         """Those that want to know hear it."""
         for watch in self._timed:
             try:
-                watch.took(took)
+                watch.turn_timed(took)
             except Exception:
                 self._let_go(watch)
 

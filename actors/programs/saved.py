@@ -20,7 +20,7 @@ import msgspec
 from actors.common.errors import UserError
 from actors.sandbox.child_pool import Sandbox
 from cortex.programs.rlm import Kind, fault
-from cortex.programs.rlm_record import RecordedRun, said_of
+from cortex.programs.rlm_record import RecordedRun, calls_of
 from cortex.state.sandbox import KEPT, PieceCallResult, SandboxBounds, SandboxPiece
 
 FORM = 1
@@ -215,7 +215,9 @@ def _code(code: str) -> str:
 def case_of(recorded: RecordedRun, job: str, version: int) -> RecordedCase:
     """A recorded run as a test."""
     params = recorded.params
-    return RecordedCase(version, job, params["question"], params.get("context", ""), said_of(recorded), recorded.answer)
+    return RecordedCase(
+        version, job, params["question"], params.get("context", ""), calls_of(recorded), recorded.answer
+    )
 
 
 def passes(sandbox: Sandbox, pieces: tuple[str, ...], returns: str, case: RecordedCase) -> str:

@@ -6,7 +6,7 @@ from actors.history.annotated_turns import AnnotatedTurn, JournalReader, Settled
 from actors.jobs.wait_reasons import named
 from actors.report.counters import BreakerPeriod, CallTotals, GoalTrack
 from actors.report.figures import NO_BRANCH, OUTSTANDING, PERIODS_MAX, SEGMENTS_MAX, AttemptSegment, ReportFigures
-from actors.report.labels import HELD, NAME_CHARACTERS, OPEN, SAID, breaker_of, name_of, said
+from actors.report.labels import HELD, LABELLED_EVENTS, NAME_CHARACTERS, OPEN, breaker_of, event_label, name_of
 from actors.report.sketches import BinnedSeries
 from cortex.state import commands, events
 from cortex.state.state import ENDED, Goal, State
@@ -76,9 +76,9 @@ class _JournalFold:
                     self._permits = 0
                     self._held_until(before_s)
                     gone_s = at_s - before_s
-                    figures.happened(at_s, f"{job}{said(event)}, {gone_s:,.1f} s after its last turn")
-                elif type(event) in SAID and not (self._child and type(event) is events.Opened):
-                    figures.happened(at_s, f"{job}{said(event)}")
+                    figures.happened(at_s, f"{job}{event_label(event)}, {gone_s:,.1f} s after its last turn")
+                elif type(event) in LABELLED_EVENTS and not (self._child and type(event) is events.Opened):
+                    figures.happened(at_s, f"{job}{event_label(event)}")
         if k is not None:
             for command in each.out:
                 if type(command) is commands.Call:
@@ -129,7 +129,7 @@ class _JournalFold:
             outcome = str(event.failure.kind)
             track.failed += 1
             track.failure, track.said = outcome, clipped(event.failure.message, NAME_CHARACTERS * 2)
-            figures.failing(outcome).say(event.failure.message, track.name or f"goal {event.goal}")
+            figures.failing(outcome).record(event.failure.message, track.name or f"goal {event.goal}")
         else:
             usage = event.reply.usage
             track.tokens += usage.input_tokens_billed + usage.output_tokens
@@ -256,7 +256,7 @@ class _JournalFold:
             if goal.failure is not None:
                 track.failure, track.said = str(goal.failure.kind), clipped(goal.failure.message, NAME_CHARACTERS * 2)
                 if goal.failure.kind in ("malformed", "refused", "faulty"):
-                    figures.failing(track.failure).say(goal.failure.message, track.name or f"goal {goal.id}")
+                    figures.failing(track.failure).record(goal.failure.message, track.name or f"goal {goal.id}")
             track.lost, track.row = goal.failure is not None and goal.status in ENDED, goal.row
             if goal.kind == VOTE and goal.parent:
                 self._to_parent(track, goal)

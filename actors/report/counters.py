@@ -75,7 +75,7 @@ class FailureCount(msgspec.Struct):
         self.last_s = at_s
         self.count += count
 
-    def say(self, message: str, goal: str) -> None:
+    def record(self, message: str, goal: str) -> None:
         """What one of them said, and of whom."""
         said = clipped(message, MESSAGE_CHARACTERS)
         if said in self.messages:

@@ -49,7 +49,7 @@ def stories(reading: JournalReader, chosen: set[Key], text: bool) -> dict[Key, G
         return told
     for each in reading.steps():
         for one in each.settled:
-            home = _home(one)
+            home = _shown_goal(one)
             if home in ids:
                 _settled(told.setdefault((reading.name, home), GoalDetails()), one, reading, text)
         _others(each, ids, told, reading.name, text)
@@ -58,7 +58,7 @@ def stories(reading: JournalReader, chosen: set[Key], text: bool) -> dict[Key, G
     return told
 
 
-def _home(one: SettledAttempt) -> int:
+def _shown_goal(one: SettledAttempt) -> int:
     """The goal that the attempt is told of: a vote is a part of the story of what was voted on."""
     goal = one.goal
     return goal.parent if goal is not None and goal.kind == VOTE and goal.parent else one.event.goal

@@ -48,14 +48,14 @@ def name_of(goal: Goal, sample: str) -> str:
 _PLACE = re.compile(r"[^\s:]{1,40}:\d+")
 
 
-SAID = (
+LABELLED_EVENTS = (
     events.Opened, events.Rejoined, events.Resumed, events.Stopped, events.LimitsSet, events.AnswerGiven,
     events.SubmissionAccepted,
     events.SubmissionRejected, events.SubmissionUncertain, events.SubmissionUnreadable, events.RowsReopened,
 )  # fmt: skip
 
 
-def said(event: events.Event) -> str:
+def event_label(event: events.Event) -> str:
     """What happened, as one line."""
     match event:
         case events.Opened():

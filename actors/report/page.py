@@ -42,7 +42,7 @@ class Report(msgspec.Struct, kw_only=True):
     readings: list[JournalReader]
     figures: ReportFigures
     nodes: list[GoalNode]
-    told: dict[Key, GoalDetails]
+    details: dict[Key, GoalDetails]
     text: bool
 
 
@@ -58,7 +58,7 @@ def report(readings: list[JournalReader], ending: JobEnding, figures: ReportFigu
     told: dict[Key, GoalDetails] = {}
     for reading in readings:
         told |= stories(reading, set(chosen), text)
-    return Report(ending=ending, readings=readings, figures=figures, nodes=nodes, told=told, text=text)
+    return Report(ending=ending, readings=readings, figures=figures, nodes=nodes, details=told, text=text)
 
 
 def _standing_out(figures: ReportFigures) -> list[GoalTrack]:
@@ -86,7 +86,7 @@ def page(made: Report, library: bytes | None) -> str:
     carried = _carried_nusd(reading)
     return environment.get_template("page.html").render(
         title=ending.facts["job"], style=style(), css=(_PAGE / "page.css").read_text("utf-8"),
-        script=(_PAGE / "page.js").read_text("utf-8"), island=island(_told(made, drawn)),
+        script=(_PAGE / "page.js").read_text("utf-8"), island=island(_page_facts(made, drawn)),
         library=base64.b64encode(gzip.compress(library, 9, mtime=0)).decode() if library is not None else "",
         no_charts=NO_CHARTS, ending=ending, made_at=clock(ending.now_s), until=clock(reading.end_s),
         said=sentences(ending, figures, reading), cautions=cautions(reading, figures, carried), tiles=_tiles(made),
@@ -108,7 +108,7 @@ def island(told: dict[str, Any]) -> str:
 # -- what the script draws and unfolds --------------------------------------------------------------------------------
 
 
-def _told(made: Report, drawn: list[dict[str, Any]]) -> dict[str, Any]:
+def _page_facts(made: Report, drawn: list[dict[str, Any]]) -> dict[str, Any]:
     begin_s = made.figures.axis.begin_s
     return {
         "charts": drawn,
@@ -116,7 +116,7 @@ def _told(made: Report, drawn: list[dict[str, Any]]) -> dict[str, Any]:
         "patterns": PATTERNS,
         "lists": {name: [_row(track, begin_s) for track in tracks] for name, _, tracks in _some(made.figures)},
         "tree": [_node(node, begin_s) for node in made.nodes],
-        "stories": {f"{job} {goal}": _story(story, begin_s) for (job, goal), story in made.told.items()},
+        "stories": {f"{job} {goal}": _story(story, begin_s) for (job, goal), story in made.details.items()},
     }
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from actors.history.annotated_turns import AnnotatedTurn, JournalReader, SettledAttempt
 from actors.jobs.wait_reasons import named
-from actors.report.labels import SAID, breaker_of, name_of, said
+from actors.report.labels import LABELLED_EVENTS, breaker_of, event_label, name_of
 from cortex.state import events
 from cortex.values.display import clipped
 from policies.estimates.price import usd
@@ -95,10 +95,11 @@ class _JournalMarks:
             for event in batch:
                 if isinstance(event, events.PermitsGranted):
                     yield from self._granted(event, at_us)
-                elif isinstance(event, SAID):
+                elif isinstance(event, LABELLED_EVENTS):
                     yield {
                         "ph": "i", "s": "p", "pid": self._pid, "tid": _JOB_THREAD, "ts": at_us, "cat": "job",
-                        "name": said(event) if self._text else str(type(event).__struct_config__.tag).replace("_", ""),
+                        "name": event_label(event) if self._text
+                        else str(type(event).__struct_config__.tag).replace("_", ""),
                     }  # fmt: skip
         k = self._reading.k
         if k is not None and (level := (len(k.flights), k.permits)) != self._level:
@@ -127,7 +128,7 @@ class _JournalMarks:
         mark = {
             "ph": "X", "pid": self._pid, "tid": self._threads[by, lane], "ts": begun_us, "dur": at_us - begun_us,
             "name": self._name(one), "cat": "answered" if isinstance(event, events.Answered) else "failed",
-            "args": self._told(one),
+            "args": self._attempt_args(one),
         }  # fmt: skip
         if isinstance(event, events.AttemptFailed):
             mark["cname"] = "terrible"
@@ -138,7 +139,7 @@ class _JournalMarks:
             return str(one.event.failure.kind)
         return one.goal.kind if one.goal is not None else "call"
 
-    def _told(self, one: SettledAttempt) -> Mark:
+    def _attempt_args(self, one: SettledAttempt) -> Mark:
         event, routes = one.event, self._reading.terms.routes
         assert not isinstance(event, events.ReplyRecalled)
         told: Mark = {

@@ -21,20 +21,20 @@ class KeyRotation:
     """What a job is opened with now. ``heed`` is told each credential that is read, so that nothing shows it."""
 
     def __init__(self, terms: JobTerms, arming: ConnectionSpec, heed: Callable[[Credential], None]) -> None:
-        self._heed = heed
+        self._on_credential = heed
         self.terms = terms
-        self.arming = arming
+        self.connection = arming
 
     def read(self) -> bool:
         """Whether a file holds another key than the one in use; then ``terms`` and ``arming`` are those of the new one.
         A file that cannot be read at this moment, since it is being replaced, changes nothing."""
-        armings = (self.arming, *self.arming.fallbacks)
+        armings = (self.connection, *self.connection.fallbacks)
         pairs = [self._renewed(*each) for each in zip(self.terms.routes, armings, strict=True)]
         routes, renewed = tuple(route for route, _ in pairs), tuple(arming for _, arming in pairs)
         if routes == self.terms.routes:
             return False
         self.terms = self.terms.with_routes(routes)
-        self.arming = msgspec.structs.replace(renewed[0], fallbacks=renewed[1:])
+        self.connection = msgspec.structs.replace(renewed[0], fallbacks=renewed[1:])
         return True
 
     def _renewed(self, route: Route, arming: ConnectionSpec) -> tuple[Route, ConnectionSpec]:
@@ -44,7 +44,7 @@ class KeyRotation:
         credential = arming.credential.renewed()
         if credential is None:
             return route, arming
-        self._heed(credential)
+        self._on_credential(credential)
         name = (route.endpoint, credential.fingerprint, route.model)
         arming = msgspec.structs.replace(
             arming, credential=credential, route_name=route_name(*name), pool_name=pool_of(*name),

@@ -96,7 +96,7 @@ def _near(other: ModelSpec, own: ModelSpec) -> ModelSpec:
     return msgspec.structs.replace(other, api_key_file=other.api_key_file or own.api_key_file)
 
 
-def wish_at(wish: ModelSpec, terms: JobTerms, place: int) -> ModelSpec:
+def spec_at(wish: ModelSpec, terms: JobTerms, place: int) -> ModelSpec:
     """Return the specification of one of a job's routes, without the others."""
     wish = spread(wish)
     lane = terms.lane_at(place)
@@ -105,4 +105,4 @@ def wish_at(wish: ModelSpec, terms: JobTerms, place: int) -> ModelSpec:
     return msgspec.structs.replace(found, fallbacks=(), roles={})
 
 
-__all__ = ["ModelSpec", "SetupError", "of_role", "spread", "wish_at"]
+__all__ = ["ModelSpec", "SetupError", "of_role", "spec_at", "spread"]

@@ -15,7 +15,7 @@ from actors.providers.pools import pool_of
 from actors.providers.registry import SIMULATED
 from actors.routing.endpoints import account, charged, endpoint_of, priced_as, refuse_apart, whereto
 from actors.routing.model_factory import ConnectionSpec, lend
-from actors.routing.model_spec import ModelSpec, SetupError, spread, wish_at
+from actors.routing.model_spec import ModelSpec, SetupError, spec_at, spread
 from cortex.values.limits import BATCHES, MESSAGES, Limits, Route
 from policies.estimates.price import PRICE_FORM, batch_price, parse_price
 from policies.failures.route_choice import route_name
@@ -28,7 +28,7 @@ class ResolvedRoute(msgspec.Struct, frozen=True):
     """A route, what opens it, and what must be closed when nobody needs it any more."""
 
     route: Route
-    arming: ConnectionSpec
+    connection: ConnectionSpec
     notice: str = ""
     """What the user should know of it, in one line."""
     close: Callable[[], None] = lambda: None
@@ -68,19 +68,20 @@ def destination(
         _close_all(found)
         raise
     own, *rest = found
-    said = [own.notice, *(f"{role}: {each.notice}" for (role, _, _), each in _told(cast, rest, own.notice))]
+    said = [own.notice, *(f"{role}: {each.notice}" for (role, _, _), each in _role_notes(cast, rest, own.notice))]
     routes = tuple(each.route for each in rest)
     return ResolvedRoute(
-        route=own.route, arming=msgspec.structs.replace(own.arming, fallbacks=tuple(each.arming for each in rest)),
+        route=own.route, connection=msgspec.structs.replace(own.connection,
+        fallbacks=tuple(each.connection for each in rest)),
         notice="; ".join(filter(None, said)), close=lambda: _close_all(found),
         concurrency_max=own.concurrency_max if not cast.own else None,
         fallbacks=routes[: len(wish.fallbacks)], role_routes=routes[len(wish.fallbacks) :], roles=cast.roles,
-        narrow={each.arming.pool_name: each.concurrency_max for each in (found if cast.own else rest)
+        narrow={each.connection.pool_name: each.concurrency_max for each in (found if cast.own else rest)
                 if each.concurrency_max is not None},
     )  # fmt: skip
 
 
-def _told(cast: RoleAssignment, rest: list[ResolvedRoute], said: str) -> list[tuple[Player, ResolvedRoute]]:
+def _role_notes(cast: RoleAssignment, rest: list[ResolvedRoute], said: str) -> list[tuple[Player, ResolvedRoute]]:
     """Roles whose model has something that its user should know, and was not told."""
     pairs = zip(cast.own, rest[len(rest) - len(cast.own) :], strict=True)
     return [(player, each) for player, each in pairs if each.notice and each.notice != said]
@@ -171,9 +172,9 @@ def _one(
         window = f"the window of {route.model!r} ({route.context_window} tokens)"
         raise SetupError(f"replies of {limits.output_tokens_max} tokens leave no room for a prompt in {window}")
     name = (route.endpoint, route.credential, route.model)
-    arming = msgspec.structs.replace(found.arming, route_name=route_name(*name), pool_name=pool_of(*name))
-    notice = "; ".join(filter(None, (found.notice, _road(route) if batched else "")))
-    return msgspec.structs.replace(found, route=route, arming=arming, notice=notice)
+    arming = msgspec.structs.replace(found.connection, route_name=route_name(*name), pool_name=pool_of(*name))
+    notice = "; ".join(filter(None, (found.notice, _batch_note(route) if batched else "")))
+    return msgspec.structs.replace(found, route=route, connection=arming, notice=notice)
 
 
 def _batched(wish: ModelSpec, model: Model | None) -> bool:
@@ -189,7 +190,7 @@ def _batched(wish: ModelSpec, model: Model | None) -> bool:
     return True
 
 
-def _road(route: Route) -> str:
+def _batch_note(route: Route) -> str:
     """What its user should know of the road of message batches: that it may take a day, and what it costs."""
     cost = f"; price: {route.price.source}" if route.price is not None and route.price.source else ""
     return f"by message batches, which may take up to a day{cost}"
@@ -239,5 +240,5 @@ __all__: list[Any] = [
     "endpoint_of",
     "remember",
     "remembered",
-    "wish_at",
+    "spec_at",
 ]  # fmt: skip

@@ -104,17 +104,17 @@ class InlineRuntime:
 
     async def end_actor(self, name: str) -> None:
         """End an actor."""
-        actor = self._gone(name)
+        actor = self._is_gone(name)
         if actor is not None:
             await actor.close()
 
     async def kill_actor(self, name: str) -> None:
         """Forget an actor; what it does not stop goes on for nobody."""
-        actor = self._gone(name)
+        actor = self._is_gone(name)
         if actor is not None:
             self.background(actor.close())
 
-    def _gone(self, name: str) -> Any:
+    def _is_gone(self, name: str) -> Any:
         actor = self._actors.pop(name, None)
         self._channels -= isinstance(actor, Channel)
         return actor

@@ -31,7 +31,7 @@ from actors.worker.worker import Worker
 from cortex import __version__
 from cortex.scheduler.step import LEASE_S
 
-RAY_FACTORY = "actors.runtime.ray_runtime:seated"
+RAY_FACTORY = "actors.runtime.ray_runtime:make_host"
 """The function that makes the ``ActorHost`` of an actor in its own process, as ``module:function``."""
 FORLORN_S = 8 * LEASE_S
 """How long an actor goes on without hearing of a cortex, at least: lease times in which it was asked in vain are
@@ -54,15 +54,17 @@ HOST_METHODS = ("hello", "metrics", "observe")
 """Remote methods that every actor has. ``ActorHost`` answers them itself."""
 METHODS: dict[str, tuple[str, ...]] = {
     "cortex": (
-        "admit", "budgets", "cap", "close", "drain", "heard", "join", "leave", "lend", "missed", "remove_budget",
+        "admit", "budgets", "cap", "close", "drain", "join", "leave", "lend", "missed", "newest_epoch", "remove_budget",
         "report", "set_budget", "share", "staff", "status",
     ),
     "channel": (
-        "answer", "close", "collected", "condemn", "deliver", "feed", "granted", "heed", "rejoin", "report", "results",
-        "room", "set_limits", "shard", "staffed", "start", "status", "stop", "told", "unblock", "written",
+        "answer", "check_budget", "close", "collected", "condemn", "deliver", "feed", "give_answers", "granted",
+        "rejoin", "report", "results", "room", "set_limits", "shard", "staffed", "start", "status", "stop", "unblock",
+        "written",
     ),
     "branch": (
-        "abandon", "arm", "batches", "beat", "close", "drain", "forget", "hand_over", "held", "on_disk", "ping", "work",
+        "abandon", "batches", "beat", "close", "drain", "forget", "hand_over", "held", "on_disk", "ping",
+        "set_credential", "work",
     ),
     "worker": ("close", "drain", "ping", "run"),
 }  # fmt: skip
@@ -122,7 +124,7 @@ def process_class(role: str, factory: str = RAY_FACTORY) -> type:
 
 def _forwarding(method: str) -> Any:
     async def forward(self: Any, letter: bytes = b"") -> Any:
-        return await self.seat.heard(method, letter)
+        return await self.seat.handle(method, letter)
 
     forward.__name__ = forward.__qualname__ = method
     return forward
@@ -172,7 +174,7 @@ class ActorHost:
 
     # -- being asked -----------------------------------------------------------------------------------------------
 
-    async def heard(self, method: str, letter: bytes) -> Any:
+    async def handle(self, method: str, letter: bytes) -> Any:
         """Have the actor do something: arguments and answer under seal."""
         if not letter:
             return await self.call(method, ())
@@ -201,7 +203,7 @@ class ActorHost:
         if method == "close":
             return await self._close()
         answer = await getattr(self._actor, method)(*args)
-        if method == "arm":
+        if method == "set_credential":
             settle()  # a client was imported
         return answer
 
@@ -267,7 +269,7 @@ class ActorHost:
 
     # -- by itself -------------------------------------------------------------------------------------------------
 
-    def told_to_end(self) -> None:
+    def end_requested(self) -> None:
         """The system asks this process to end, as it does with all of a node that goes: finish what is in flight."""
         if self._ending is None:
             self._ending = asyncio.get_running_loop().create_task(self._end_gently())
@@ -311,7 +313,7 @@ class ActorHost:
             await asyncio.sleep(LEASE_S)
             if self.role == "channel" and self._actor.over and self._runtime.monotonic_s() - self._asked_s >= IDLE_S:
                 break
-            if self.role == "cortex" or await self._hears(lambda: self._runtime.peer("cortex").ask("hello")):
+            if self.role == "cortex" or await self._is_answered(lambda: self._runtime.peer("cortex").ask("hello")):
                 silent_s = 0.0
                 continue
             silent_s += LEASE_S
@@ -329,7 +331,7 @@ class ActorHost:
             self._listener.close()
         await asyncio.to_thread(self._runtime.telemetry.close)
 
-    async def _hears(self, ask: Callable[[], Any]) -> bool:
+    async def _is_answered(self, ask: Callable[[], Any]) -> bool:
         try:
             async with asyncio.timeout(LEASE_S):  # in 3.11 wait_for may swallow a cancellation
                 await ask()
@@ -351,7 +353,7 @@ def taken(role: str, name: str, args: tuple[Any, ...], runtime: Any, again: bool
     if not private:
         seat.show(gauge)
     if not private and role != "cortex":
-        end_gently(worker, asyncio.get_running_loop(), seat.told_to_end)
+        end_gently(worker, asyncio.get_running_loop(), seat.end_requested)
     return seat
 
 

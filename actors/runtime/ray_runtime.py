@@ -40,12 +40,12 @@ from actors.cluster.bootstrap import (
     take_signals_back,
     token_environ,
 )
-from actors.cluster.compatibility import NODES_S, installed_here, said_mismatch, see_fitting
+from actors.cluster.compatibility import NODES_S, installed_here, mismatch_line, see_fitting
 from actors.cluster.connection import RayConnection, to_log
 from actors.cluster.node_watchdog import LOOK_S, NodeWatchdog
 from actors.cluster.orphan_cleanup import end_processes
 from actors.cluster.pinned_thread import PinnedThread
-from actors.cluster.placement import awaited, home_of, in_turn, selector, shapes, tied
+from actors.cluster.placement import awaited, host_address, in_turn, selector, shapes, tied
 from actors.cluster.preflight import see_admitted, see_usable
 from actors.cluster.ray_peer import RayPeer
 from actors.cluster.shipping.kv_store import ClusterNotes, ClusterStore
@@ -69,7 +69,7 @@ ACTORS = BRANCHES + 2
 """Begun at once, with the cortex and a channel. Ray starts as many processes ahead as it is told of CPUs."""
 CLOSE_S = 5.0  # how long an actor may take to close its files before it is ended
 
-_keeper = PinnedThread("cortex ray")
+_ray_thread = PinnedThread("cortex ray")
 _connection: RayConnection | None = None
 
 
@@ -133,7 +133,7 @@ def _init(**options: Any) -> None:
         if options["address"] == "local":
             raise ClusterError(f"Ray does not start: {first_line(error)}") from None
         where = f"the Ray at {options['address']}"
-        if other := said_mismatch(str(error)):
+        if other := mismatch_line(str(error)):
             raise ClusterError(f"{where} does not fit: it has {other}: install the same") from None
         raise ClusterError(f"no connection to {where}: {first_line(error)}") from None
 
@@ -168,12 +168,12 @@ async def start_runtime(
     ``cluster``: ``local`` for a private Ray that ends with this process, else an address. ``environ`` is where the
     user's key stands: no process of Ray's sees it. ``needs``: distributions that every node there must have.
     """
-    connection = await _keeper.run(lambda: _connect(cluster, environ))
+    connection = await _ray_thread.run(lambda: _connect(cluster, environ))
     take_signals_back()
     runtime = RayRuntime(cluster, connection)
     try:
         if begin and cluster != "local":
-            await _keeper.run(lambda: _see_fitting(cluster, needs))
+            await _ray_thread.run(lambda: _see_fitting(cluster, needs))
         starting = [runtime.start_actor("cortex", "cortex", BRANCHES)] if begin else []
         if cluster == "local":  # nobody else can have started them: side by side is faster
             starting += [runtime.start_actor("branch", f"branch:{slot}") for slot in range(BRANCHES)]
@@ -193,7 +193,7 @@ def _see_fitting(cluster: str, needs: Sequence[str]) -> None:
 async def nodes_of(cluster: str, environ: Mapping[str, str], timeout_s: float) -> list[node_inventory.NodeReport]:
     """What each node of a Ray has installed. Raises ``ClusterError``."""
     given = (ray, NodeAffinitySchedulingStrategy, lambda: _connect(cluster, environ), _let_go, timeout_s)
-    return await _keeper.run(lambda: node_inventory.of(*given))
+    return await _ray_thread.run(lambda: node_inventory.of(*given))
 
 
 class RayRuntime:
@@ -209,12 +209,12 @@ class RayRuntime:
         self.cluster = cluster
         self.telemetry: Telemetry = NullObserver()
         self._connection = connection
-        self._shelf = ClusterStore(internal_kv, cloudpickle.CloudPickler, job, own=connection is not None)
+        self._store = ClusterStore(internal_kv, cloudpickle.CloudPickler, job, own=connection is not None)
         self.notes = ClusterNotes(internal_kv)
         self._handles: dict[str, Any] = {}
         self._node = ray.get_runtime_context().get_node_id()
         have_classes(ray_worker.global_worker, process_class, ray.actor._modify_class, internal_kv, cloudpickle)
-        self.lifeline = NodeWatchdog(str(self._node), self.nodes) if connection is not None else None
+        self.watchdog = NodeWatchdog(str(self._node), self.nodes) if connection is not None else None
         """A driver's: an actor dies with its node."""
         self.lines = SocketConnections(sockets_of(ray_worker.global_worker.node, str(self._node)), self.background)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -225,7 +225,7 @@ class RayRuntime:
 
     async def awaits(self, name: str) -> str:
         """The address of the host that a channel waits for, as its journal is there; empty where it waits for none."""
-        home = await asyncio.to_thread(self._shelf.home, name.partition(":")[2])
+        home = await asyncio.to_thread(self._store.host_of, name.partition(":")[2])
         try:
             handle = await self.handle(name)
         except PeerGone:
@@ -268,15 +268,15 @@ class RayRuntime:
 
     def share_program(self, where: str, job: str = "") -> None:
         """Let a job's actors find a program of this process."""
-        self._shelf.share(where, job)
+        self._store.share(where, job)
 
     def load_program(self, where: str, params_json: bytes, job: str = "") -> Program:
         """Return a program as the driver of the job has it. Raises ``ValueError`` with one clear line."""
-        return self._shelf.load(where, params_json, job)
+        return self._store.load(where, params_json, job)
 
     def fingerprint(self, where: str, params_json: bytes) -> str:
         """Return the hash over a program's source, its parameters and the release."""
-        return self._shelf.fingerprint(where, params_json)
+        return self._store.fingerprint(where, params_json)
 
     # -- actors ----------------------------------------------------------------------------------------------------
 
@@ -322,7 +322,7 @@ class RayRuntime:
         """The actor of this name, made if there is none, and alive. Raises ``ClusterError`` where it cannot live."""
         where, nodes = self._where(role, args), await asyncio.to_thread(ray.nodes)
         bound = role == "channel" and not isinstance(where, str)  # to the host whose disk has the journal
-        labels, home = ({}, home_of(self._node, nodes)) if bound else (selector(role, nodes, avoid), "")
+        labels, home = ({}, host_address(self._node, nodes)) if bound else (selector(role, nodes, avoid), "")
         if home:  # this node, or one that comes to the same host after it
             where = NodeAffinitySchedulingStrategy(self._node, soft=True)
         wish = in_turn(name, nodes, labels, avoid) if where == "SPREAD" else {"label_selector": labels or None}
@@ -362,7 +362,7 @@ class RayRuntime:
         with contextlib.suppress(exceptions.RayError):  # a head that is away, or has begun anew and knows of none
             if (handle := self._handles.pop(name, None)) is not None:
                 await asyncio.to_thread(ray.kill, handle, no_restart=True)
-            self._shelf.clear(name)
+            self._store.clear(name)
         self.lines.forget(name)
 
     async def kill_actor(self, name: str) -> None:
@@ -395,7 +395,7 @@ class RayRuntime:
 
     def settle(self, job: str) -> None:
         """Have it known where this channel lives: it waits for that host when it is gone."""
-        self._shelf.house(job, home_of(self._node, ray.nodes()))  # type: ignore[no-untyped-call]
+        self._store.set_host(job, host_address(self._node, ray.nodes()))  # type: ignore[no-untyped-call]
 
     def background(self, work: Any) -> None:
         """Run a call that nobody waits for."""
@@ -413,7 +413,7 @@ class RayRuntime:
             return
         if connection.private is not None and connection.users == 1:
             await asyncio.gather(*(self.end_actor(name) for name in [*self._handles] if name.startswith("channel:")))
-        await _keeper.run(lambda: _let_go(connection))
+        await _ray_thread.run(lambda: _let_go(connection))
 
     def make_model(self, blob: bytes) -> Any:
         """The model that an arming describes."""
@@ -423,7 +423,7 @@ class RayRuntime:
 # -- the process of an actor -----------------------------------------------------------------------------------------
 
 
-def seated(role: str, name: str, args: tuple[Any, ...], cluster: str) -> Any:
+def make_host(role: str, name: str, args: tuple[Any, ...], cluster: str) -> Any:
     """The seat of an actor, in its own process."""
     again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
     runtime = RayRuntime(cluster, job=name.partition(":")[2] if role == "channel" else "")

@@ -26,7 +26,7 @@ from cortex.state.sandbox import (
     SandboxPiece,
     SandboxRefusal,
 )
-from cortex.values.plain_values import plain, size_bytes
+from cortex.values.plain_values import size_bytes, to_plain
 
 NAMES_MAX = 40
 NAME_CHARS = 60
@@ -74,13 +74,13 @@ class InterpreterSession:
         self._earlier = self._asked_chars = 0
         """Calls made by the pieces before, and characters of all prompts."""
         self._awaited: dict[str, set[tuple[int, int]]] = {}
-        self._said: tuple[PieceCallResult, ...] = ()
+        self._results: tuple[PieceCallResult, ...] = ()
         self._calls: list[PieceCall] = []
         self._pending: dict[int, tuple[int, int]] = {}
 
     def feed(self, piece: SandboxPiece, names: dict[str, Any], last: bool = False) -> PieceOutcome:
         """Run a piece as far as it comes; of the last one tell what it left behind."""
-        self._said, self._calls, self._pending = piece.said, [], {}
+        self._results, self._calls, self._pending = piece.said, [], {}
         self._awaited[f"<python-input-{len(self._awaited)}>"] = awaited(piece.code)
         printed = _PrintedText(self._bounds.shown_chars)
         over, paused = PieceEnded(), False
@@ -129,7 +129,7 @@ class InterpreterSession:
             return snapshot.resume(value=_function(snapshot.variable_name)) if known else snapshot.resume()
         if isinstance(snapshot, monty.FutureSnapshot):
             pending = {number: self._pending[number] for number in snapshot.pending_call_ids}
-            if any(begin + abs(count) > len(self._said) for begin, count in pending.values()):
+            if any(begin + abs(count) > len(self._results) for begin, count in pending.values()):
                 raise _Pause
             return snapshot.resume({number: self._result(*place) for number, place in pending.items()})
         if snapshot.is_os_function:
@@ -165,13 +165,13 @@ class InterpreterSession:
         if snapshot.allow_eager_await or (where.start, where.end) in self._awaited.get(where.filename, ()):
             self._pending[snapshot.call_id] = (begin, count)
             return snapshot.resume({"future": ...})
-        if begin + abs(count) > len(self._said):
+        if begin + abs(count) > len(self._results):
             raise _Pause
         return snapshot.resume(self._result(begin, count))
 
     def _result(self, begin: int, count: int) -> Any:
         """What a call is answered with: its value, or an error where it failed. ``count`` -1: it is one call."""
-        said = self._said[begin : begin + abs(count)]
+        said = self._results[begin : begin + abs(count)]
         failed = [each.failed for each in said if each.failed]
         if failed:
             of = f"{len(failed)} of {count} calls failed, the first: " if count > 0 else "the call failed: "
@@ -180,7 +180,7 @@ class InterpreterSession:
 
     def _submitted(self, value: Any) -> Any:
         try:
-            kept = plain(value)
+            kept = to_plain(value)
             if not _finite(kept):
                 raise ValueError("a number that is not finite cannot be kept as one: make it text")
             size = size_bytes(kept)
@@ -243,5 +243,5 @@ def _bound(snapshot: Any, meant: str) -> list[Any]:
     if not isinstance(texts, (list, tuple)) or not all(type(each) is str for each in texts):
         wanted = "a list of str" if meant == ASK_MANY else "a str"
         raise TypeError(f"{name}: {parameters[0]} must be {wanted}, not {type(first).__name__}")
-    plain(list(texts))
-    return [list(texts) if meant == ASK_MANY else first, plain(given.get("context", ""))]
+    to_plain(list(texts))
+    return [list(texts) if meant == ASK_MANY else first, to_plain(given.get("context", ""))]

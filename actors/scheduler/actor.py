@@ -57,13 +57,13 @@ class Cortex:
             or SchedulerSettings(branches_min=branches, branches_max=max(branches, branches_max), workers_max=workers)
         )
         self._overview = SchedulerStatus(self.incarnation, self._state)
-        self._oversight = runtime.telemetry.oversee(self._state)
-        self._supervision = Supervisor(runtime, self._hear)
+        self._observer = runtime.telemetry.observe_cluster(self._state)
+        self._supervisor = Supervisor(runtime, self._post)
         self._sharing = AccountSharing(runtime, self._state, self._step)
         self._books = NoteBudgets(runtime.notes, lambda: runtime.now_s())
         self.mirror = BreakerMirror()
         """The breakers, for whoever wants to listen to them."""
-        self._told: dict[str, tuple[tuple[str, ...], tuple[str, ...]] | None] = {}
+        self._sent_staff: dict[str, tuple[tuple[str, ...], tuple[str, ...]] | None] = {}
         """By job: the branches and workers that its channel knows of; None where it knows of the wrong ones."""
         self._condemned: dict[str, str] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -71,7 +71,7 @@ class Cortex:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._nodes: tuple[tuple[str, ...], int] = ((), 0)
         self._room = (0, 0)
-        self._looking: asyncio.Task[None] | None = None
+        self._watch_task: asyncio.Task[None] | None = None
         self._adopting: asyncio.Task[None] | None = None
         self._finding: asyncio.Task[None] | None = None
         self._awaited: set[str] = set()
@@ -91,15 +91,15 @@ class Cortex:
         self._step(protocol.SchedulerStarted(self._runtime.monotonic_s(), self.incarnation, True))
         self._awaited = {name.partition(":")[2] for name in found if name.startswith("channel:")}
         members = tuple(name for name in found if name.startswith(("branch:", "worker:")))
-        self._finding = asyncio.create_task(self._supervision.adopt(members))
+        self._finding = asyncio.create_task(self._supervisor.adopt(members))
         self._adopting = asyncio.create_task(self._adopt(self._finding))
 
     async def _adopt(self, finding: asyncio.Task[None]) -> None:
         """Find who lives; ask every channel to join again. Once all have, nothing unknown can be held by anybody."""
         await asyncio.gather(finding, *[self._call_back(job) for job in sorted(self._awaited)])
-        self._all_heard()
+        self._all_rejoined()
 
-    async def heard(self, job: str) -> int:
+    async def newest_epoch(self, job: str) -> int:
         """The highest epoch of a job of this name that has claimed anything; 0 where that is not known any more."""
         known = self._state.jobs.get(job)
         return max(known.epoch if known is not None else 0, self._state.left.get(job, 0))
@@ -112,9 +112,9 @@ class Cortex:
             self._awaited.discard(job)
         except Exception:  # away, or not able to start: what it holds is known when its lease has run out
             return
-        self._all_heard()
+        self._all_rejoined()
 
-    def _all_heard(self) -> None:
+    def _all_rejoined(self) -> None:
         if not self._awaited and self._adopting is not None and self._state.silent_until_s > self._state.at_s:
             self._step(protocol.AllRejoined(self._runtime.monotonic_s()))
 
@@ -133,13 +133,13 @@ class Cortex:
                 async with asyncio.timeout(FINDING_S):
                     await asyncio.shield(self._finding)
         missing = [(role, name) for role, name in wanted if not (role == "branch" and self._state.branches)]
-        await asyncio.gather(*(self._supervision.begun(role, name) for role, name in missing))
+        await asyncio.gather(*(self._supervisor.begun(role, name) for role, name in missing))
         return self._state.branches, self._state.workers
 
     async def missed(self, name: str) -> None:
         """A channel finds nobody of that name: let it be looked at."""
         if name in self._state.members:
-            self._supervision.carry_out(protocol.PingMember(name))
+            self._supervisor.carry_out(protocol.PingMember(name))
 
     async def join(self, blob: bytes) -> bytes:
         """A channel's claims: what it may use of each route for one lease time. Raises ``ValueError``, one line."""
@@ -149,8 +149,8 @@ class Cortex:
         for role in claims.others:
             out += self._step(protocol.ChannelJoined(self._runtime.monotonic_s(), role), role.job)
         self._awaited.discard(job)
-        self._all_heard()
-        self._see_told(job, claims.staff)
+        self._all_rejoined()
+        self._check_staff(job, claims.staff)
         if job in self._condemned:
             self._runtime.peer(f"channel:{job}").tell("condemn", self._condemned[job])
         self._look_at_nodes()
@@ -160,17 +160,17 @@ class Cortex:
         """A job has ended, in this epoch."""
         self._step(protocol.JobLeft(self._runtime.monotonic_s(), job, epoch))
         if job not in self._state.jobs:
-            self._told.pop(job, None)
+            self._sent_staff.pop(job, None)
             self._condemned.pop(job, None)
-        if not self._state.jobs and self._looking is not None:
-            self._looking.cancel()
-            self._looking = asyncio.get_running_loop().create_task(self._make_room())
+        if not self._state.jobs and self._watch_task is not None:
+            self._watch_task.cancel()
+            self._watch_task = asyncio.get_running_loop().create_task(self._make_room())
 
     async def report(self, blob: bytes) -> float:
         """Signs of progress of a branch or a worker. Seconds until its next report is wanted."""
         report = _report_decoder.decode(blob)
         at_s = self._runtime.monotonic_s()
-        self._supervision.known[report.subject] = report.incarnation
+        self._supervisor.known[report.subject] = report.incarnation
         self._step(protocol.MemberReported(at_s, report))
         one = self._state.members.get(report.subject)
         if report.phase == "draining" and one is not None and one.state == "up":
@@ -181,7 +181,7 @@ class Cortex:
         """May a run of this tool begin? If not: after how many seconds to ask again. The breaker's generation."""
         asked = protocol.ToolRunRequested(self._runtime.monotonic_s(), job, tool)
         out = step.step(self._state, asked)
-        self._oversight.step(asked, out)
+        self._observer.step(asked, out)
         self._carry_out([order for order in out if not isinstance(order, protocol.AdmitToolRun)])
         (said,) = [order for order in out if isinstance(order, protocol.AdmitToolRun)]
         return said.go, said.wait_s, said.generation
@@ -232,21 +232,21 @@ class Cortex:
         """Stop."""
         if self._timer is not None:
             self._timer.cancel()
-        for task in (self._looking, self._adopting, self._finding):
+        for task in (self._watch_task, self._adopting, self._finding):
             if task is not None:
                 task.cancel()
         await self._sharing.close()
-        await self._supervision.close()
+        await self._supervisor.close()
 
     # -- what it does ----------------------------------------------------------------------------------------------
 
-    def _hear(self, event: protocol.Event) -> None:
+    def _post(self, event: protocol.Event) -> None:
         self._step(event)
 
     def _step(self, event: protocol.Event, asker: str = "") -> list[Grant]:
         """Decide, and have it carried out. The grants that answer the asker."""
         out = step.step(self._state, event)
-        self._oversight.step(event, out)
+        self._observer.step(event, out)
         answer = [order for order in out if isinstance(order, Grant) and order.job == asker and order.for_s > 0]
         self._carry_out([order for order in out if order not in answer] if answer else out)
         return answer
@@ -259,12 +259,12 @@ class Cortex:
             elif isinstance(
                 order, protocol.StartMember | protocol.PingMember | protocol.KillMember | protocol.RetireMember
             ):
-                self._supervision.carry_out(order)
+                self._supervisor.carry_out(order)
             elif isinstance(order, protocol.BreakerMoved):
                 self.mirror.moved(order.subject, BreakerState(order.new))
             elif isinstance(order, protocol.MembersChanged):
-                for job in list(self._told):
-                    self._tell_staff(job)
+                for job in list(self._sent_staff):
+                    self._send_staff(job)
             elif isinstance(order, protocol.StopJob):
                 job = job_families.spoken_for(order.job)
                 self._condemned[job] = order.story
@@ -274,16 +274,16 @@ class Cortex:
         self._sharing.look()
         self._tick_on()
 
-    def _see_told(self, job: str, known: int) -> None:
+    def _check_staff(self, job: str, known: int) -> None:
         """A job's channel says whom it knows of: what it was told may be lost, or overtaken by what was said before."""
         staff = (self._state.branches, self._state.workers)
-        self._told[job] = staff if known == staff_digest(*staff) else None
-        self._tell_staff(job)
+        self._sent_staff[job] = staff if known == staff_digest(*staff) else None
+        self._send_staff(job)
 
-    def _tell_staff(self, job: str) -> None:
+    def _send_staff(self, job: str) -> None:
         staff = (self._state.branches, self._state.workers)
-        if self._told.get(job) != staff:
-            self._told[job] = staff
+        if self._sent_staff.get(job) != staff:
+            self._sent_staff[job] = staff
             self._runtime.peer(f"channel:{job}").tell("staffed", *staff)
 
     def _tick_on(self) -> None:
@@ -304,8 +304,8 @@ class Cortex:
         self._step(protocol.TimePassed(self._runtime.monotonic_s()))
 
     def _look_at_nodes(self) -> None:
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.get_running_loop().create_task(self._watch_nodes())
+        if self._watch_task is None or self._watch_task.done():
+            self._watch_task = asyncio.get_running_loop().create_task(self._watch_nodes())
 
     async def _watch_nodes(self) -> None:
         while self._state.jobs:

@@ -27,14 +27,14 @@ class _MoveListener(pybreaker.CircuitBreakerListener):
     """Passes a move on. Whoever listens must not disturb the cortex, so that what it raises is logged."""
 
     def __init__(self, hear: Heard) -> None:
-        self._hear = hear
+        self._on_move = hear
 
     def state_change(
         self, cb: pybreaker.CircuitBreaker, old_state: object, new_state: pybreaker.CircuitBreakerState
     ) -> None:
         """Called by pybreaker inside its lock."""
         try:
-            self._hear(cb.name or "", getattr(old_state, "name", ""), new_state.name)
+            self._on_move(cb.name or "", getattr(old_state, "name", ""), new_state.name)
         except Exception:
             _log.exception("a listener of breakers failed")
 

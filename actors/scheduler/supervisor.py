@@ -24,7 +24,7 @@ class Supervisor:
 
     def __init__(self, runtime: Runtime, hear: Callable[[protocol.Event], None]) -> None:
         self._runtime = runtime
-        self._hear = hear
+        self._post = hear
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         self.known: dict[str, str] = {}
         """Incarnations of those that have answered."""
@@ -94,7 +94,7 @@ class Supervisor:
 
     def _here(self, name: str, incarnation: str, node: str) -> None:
         self.known[name] = incarnation
-        self._hear(protocol.MemberStarted(self._runtime.monotonic_s(), name, node, incarnation))
+        self._post(protocol.MemberStarted(self._runtime.monotonic_s(), name, node, incarnation))
 
     async def _ping(self, name: str) -> None:
         """Silence is no proof of death; a new incarnation is one, and so is what the cluster has seen."""
@@ -107,12 +107,12 @@ class Supervisor:
             if await self._is_dead(name):
                 self._died(name, gone=True)
             else:
-                self._hear(protocol.PingUnanswered(self._runtime.monotonic_s(), name))
+                self._post(protocol.PingUnanswered(self._runtime.monotonic_s(), name))
         else:
             if self.known.get(name, incarnation) != incarnation:
                 self._died(name, gone=True)
             else:
-                self._hear(protocol.PingAnswered(self._runtime.monotonic_s(), name))
+                self._post(protocol.PingAnswered(self._runtime.monotonic_s(), name))
 
     async def _is_dead(self, name: str) -> bool:
         known = self.known.get(name)
@@ -146,4 +146,4 @@ class Supervisor:
     def _died(self, name: str, *, gone: bool) -> None:
         if gone:
             self.known.pop(name, None)
-        self._hear(protocol.MemberDied(self._runtime.monotonic_s(), name, "", gone))
+        self._post(protocol.MemberDied(self._runtime.monotonic_s(), name, "", gone))

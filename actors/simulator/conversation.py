@@ -38,7 +38,7 @@ class PastToolUse(NamedTuple):
 
     name: str
     given: dict[str, Any]
-    said: str = ""
+    result: str = ""
     failed: bool = False
 
 
@@ -49,7 +49,7 @@ class TurnContext(NamedTuple):
     """The system's text and the first user's."""
     uses: tuple[PastToolUse, ...]
     """All uses of tools so far, in their order."""
-    told: tuple[str, ...]
+    instructions: tuple[str, ...]
     """Texts of the user's after the first, in their order."""
     offers: tuple[OfferedTool, ...]
     asked: bool
@@ -139,7 +139,7 @@ def scene_of(
                 uses[block.id] = PastToolUse(block.name, _given(bytes(block.input)))
             elif block.type == "tool_result":
                 uses[block.tool_use_id] = uses[block.tool_use_id]._replace(
-                    said=result_text(block), failed=block.is_error
+                    result=result_text(block), failed=block.is_error
                 )
     task = "\n\n".join(each for each in (system, *texts[:1]) if each)
     return TurnContext(task, tuple(uses.values()), tuple(texts[1:]), offers, asked and len(texts) > 1)

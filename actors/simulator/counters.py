@@ -95,7 +95,7 @@ class ProviderCounters(msgspec.Struct):
         if model in self.models or len(self.models) < MODELS_MAX:
             self.models[model] += 1
 
-    def plain(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As plain values, for JSON."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         return plain

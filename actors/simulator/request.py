@@ -80,7 +80,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _decoder = msgspec.json.Decoder(_Body)
-_plain_decoder = msgspec.json.Decoder()
+_json_decoder = msgspec.json.Decoder()
 
 
 class ParsedRequest(msgspec.Struct, frozen=True, gc=False):
@@ -127,10 +127,10 @@ def read(body: bytes, counting: bool = False) -> ParsedRequest:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"The request body is not valid JSON: {error}") from None
     max_tokens = _checked(got, counting)
-    texts = [said(turn.content) for turn in got.messages]
+    texts = [message_text(turn.content) for turn in got.messages]
     prefill = texts.pop() if got.messages[-1].role == "assistant" else ""
     text = texts[-1] if len(texts) == 1 else "\n\n".join(texts)
-    system = said(got.system) if got.system else ""
+    system = message_text(got.system) if got.system else ""
     tokens = tokenizer.count(text) + tokenizer.count(system) + tokenizer.count(prefill)
     tokens += TOKENS_PER_MESSAGE * len(got.messages)
     if got.tools or any(type(turn.content) is list for turn in got.messages):
@@ -198,7 +198,7 @@ def _checked(got: _Body, counting: bool) -> int:
     return got.max_tokens
 
 
-def said(content: str | list[_Block]) -> str:
+def message_text(content: str | list[_Block]) -> str:
     """The text of a message: its text blocks, the uses of tools and their results."""
     if isinstance(content, str):
         return content
@@ -216,9 +216,9 @@ def _result_text(block: _Block) -> str:
         return ""
     content = bytes(block.content)
     if content.startswith(b'"'):
-        return str(_plain_decoder.decode(content))
+        return str(_json_decoder.decode(content))
     try:
-        return said(msgspec.json.decode(content, type=list[_Block])) if content.startswith(b"[") else ""
+        return message_text(msgspec.json.decode(content, type=list[_Block])) if content.startswith(b"[") else ""
     except msgspec.ValidationError:
         return ""
 
@@ -235,7 +235,7 @@ def _other_tokens(got: _Body) -> int:
 
 
 def _without_stream(body: bytes) -> bytes:
-    plain = _plain_decoder.decode(body)
+    plain = _json_decoder.decode(body)
     plain.pop("stream", None)
     return msgspec.json.encode(plain)
 
@@ -244,7 +244,7 @@ def _answer_form(got: _Body) -> tuple[str, dict[str, Any] | None]:
     """The forced tool's name, and the schema that the answer must meet; each may be nothing."""
     choice = got.tool_choice
     if choice and choice.get("type") in ("tool", "any") and got.tools:
-        tools = _plain_decoder.decode(bytes(got.tools))
+        tools = _json_decoder.decode(bytes(got.tools))
         wanted = [t for t in tools if isinstance(t, dict) and choice.get("name") in (None, t.get("name"))]
         if not wanted:
             raise BadRequest(f"tool_choice.tool: Tool '{choice.get('name')}' not found in provided tools")

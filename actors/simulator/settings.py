@@ -189,17 +189,17 @@ def settings_from(pairs: Iterable[str], faults: Iterable[str] = ()) -> Simulator
         if not equals or not name or not text:
             raise SettingsError(f"expected name=value, got {pair.removeprefix('fault.')!r}")
         if name.startswith("fault."):
-            shares[name.removeprefix("fault.")] = _plain(text)
+            shares[name.removeprefix("fault.")] = _yaml_text(text)
         elif name in ("models", "keys"):
             values[name] = tuple(each.strip() for each in text.split(","))
         else:
-            values[name] = _plain(text)
+            values[name] = _yaml_text(text)
     if shares:
         values["faults"] = shares
     return changed(SimulatorSettings(), values)
 
 
-def _plain(text: str) -> Any:
+def _yaml_text(text: str) -> Any:
     if text.lower() in ("none", "null"):
         return None
     for read in (int, float):

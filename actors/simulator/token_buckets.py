@@ -55,7 +55,7 @@ class AccountBuckets:
     def __init__(self, settings: SimulatorSettings) -> None:
         named = (("requests", settings.rpm), ("input-tokens", settings.itpm), ("output-tokens", settings.otpm))
         self._all = {name: TokenBucket(name, limit, settings.burst_s) for name, limit in named if limit is not None}
-        self._told = settings.limits_told
+        self._reported = settings.limits_told
 
     def take(self, input_tokens: int, now_s: float) -> ErrorResponse | None:
         """Take one request of this many input tokens, or say why not and how long to wait."""
@@ -69,7 +69,7 @@ class AccountBuckets:
                 short.append((bucket.wait_s(wanted[name]), bucket))
         if short:
             wait_s, worst = max(short, key=lambda each: each[0])
-            return _refusal(worst, wait_s, self._told != "nothing")
+            return _refusal(worst, wait_s, self._reported != "nothing")
         for name, bucket in self._all.items():
             bucket.level -= wanted[name] if name != "output-tokens" else 0
         return None
@@ -82,7 +82,7 @@ class AccountBuckets:
     def headers(self, now_s: float) -> dict[str, str]:
         """The rate-limit headers of a response; without limits, none."""
         told: dict[str, str] = {}
-        if self._told != "headers" or not self._all:
+        if self._reported != "headers" or not self._all:
             return told
         for bucket in self._all.values():
             bucket.fill(now_s)

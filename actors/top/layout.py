@@ -9,7 +9,7 @@ import msgspec
 GAP = 2
 """Between two columns."""
 _BARS = "▁▂▃▄▅▆▇█"
-_PLAIN = ".:-=+*#%"
+_ASCII_LEVELS = ".:-=+*#%"
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -120,7 +120,7 @@ def _order(wanted: Mapping[str, int], first: str) -> list[str]:
 def spark(values: Sequence[float], width: int, plain: bool = False) -> str:
     """A curve in one line of characters, the newest at the right edge. The highest bar is the highest value; a second
     without anything is blank. Where there are more seconds than columns, a column shows the highest of its seconds."""
-    bars = _PLAIN if plain else _BARS
+    bars = _ASCII_LEVELS if plain else _BARS
     if width <= 0:
         return ""
     if len(values) > width:

@@ -14,7 +14,7 @@ import msgspec
 
 from actors.common.errors import UserError
 from actors.driver import live_status
-from actors.history.catalog import last_owner, told
+from actors.history.catalog import last_owner, read_job
 from actors.history.job_facts import facts_of, living
 from actors.journal.journal import StateFolder
 
@@ -106,7 +106,7 @@ class FolderSource:
             began_s = time.monotonic()
             known.mark = mark
             try:
-                k = told(self.folder, job).k
+                k = read_job(self.folder, job).k
                 known.facts, known.turn_s = facts_of(self.folder, job, k), k.at_s
                 owner = last_owner(self.folder, job)
                 known.owner = f"process {owner.pid} on {owner.host}, {owner.cluster}" if owner is not None else ""

@@ -56,7 +56,7 @@ class RowDetails(ModalScreen[None]):
             yield self.text
         yield Static(" esc back  up/down scroll", id="keys")
 
-    def tell(self, row: TableRow | None) -> None:
+    def show_row(self, row: TableRow | None) -> None:
         """Show the row as it is now; one that is gone stays as it was."""
         if row is None:
             return
@@ -153,7 +153,7 @@ class TopApp(App[None]):
         self._paused = False
         self._seen: TopSnapshot | None = None
         self._shown: Screen | None = None
-        self._looking: asyncio.Lock = asyncio.Lock()
+        self._look_lock: asyncio.Lock = asyncio.Lock()
 
     def compose(self) -> ComposeResult:
         """From the top down."""
@@ -176,13 +176,13 @@ class TopApp(App[None]):
 
     async def look(self) -> None:
         """See what there is, unless the last look still goes on."""
-        if self._paused or self._looking.locked():
+        if self._paused or self._look_lock.locked():
             return
-        async with self._looking:
+        async with self._look_lock:
             try:
                 self._seen = await self._source.look()
             except UserError as error:
-                self._say_trouble(str(error))
+                self._show_problem(str(error))
                 return
         self.redraw()
 
@@ -193,16 +193,16 @@ class TopApp(App[None]):
         shown = self._shown = screen(self._seen, self._cluster, SORTS[self._sort])
         paused = "  (paused)" if self._paused else ""
         self._text("#title", f"{shown.title}  by {SORTS[self._sort]}{paused}  {shown.where}")
-        self._say_trouble(shown.trouble)
+        self._show_problem(shown.trouble)
         width = self.size.width
         for table in shown.tables:
             self.query_one(f"#{table.name}", TableView).put(table, width)
         self._draw_curves()
-        self._say_chosen()
+        self._show_chosen()
         self._share_out()
         front = self.screen_stack[-1]
         if isinstance(front, RowDetails):
-            front.tell(self._row(front.key))
+            front.show_row(self._row(front.key))
 
     def on_resize(self, event: Resize) -> None:
         """Columns and heights for the new size."""
@@ -211,13 +211,13 @@ class TopApp(App[None]):
     def on_descendant_focus(self) -> None:
         """The table that has the keys has the room."""
         self._share_out()
-        self._say_chosen()
+        self._show_chosen()
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         """Another route, other curves; and a line about what is chosen."""
         if event.data_table.id == "routes":
             self._draw_curves()
-        self._say_chosen()
+        self._show_chosen()
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Enter on a row, or a click on it."""
@@ -252,7 +252,7 @@ class TopApp(App[None]):
             return
         opened = RowDetails(key)
         self.push_screen(opened)
-        self.call_after_refresh(lambda: opened.tell(self._row(key)))
+        self.call_after_refresh(lambda: opened.show_row(self._row(key)))
 
     def _row(self, key: str) -> TableRow | None:
         tables = self._shown.tables if self._shown is not None else ()
@@ -264,10 +264,10 @@ class TopApp(App[None]):
         routes = self.query_one("#routes", TableView)
         row = self._row(routes.chosen())
         found = self._shown.curves.get(row.key, ()) if row is not None else ()
-        told = "\n".join(curve_lines(row.cells[0], found, self.size.width - 2, _plain())) if row and found else ""
+        told = "\n".join(curve_lines(row.cells[0], found, self.size.width - 2, _ascii_only())) if row and found else ""
         self.query_one("#curves", Static).update(Text(told, no_wrap=True, overflow="ellipsis"))
 
-    def _say_chosen(self) -> None:
+    def _show_chosen(self) -> None:
         """What a narrow table leaves out of the row that is chosen."""
         chosen = self.focused.chosen() if isinstance(self.focused, TableView) else ""
         row = self._row(chosen)
@@ -289,7 +289,7 @@ class TopApp(App[None]):
             section.display = lines > 0
             section.styles.height = max(1, lines)
 
-    def _say_trouble(self, text: str) -> None:
+    def _show_problem(self, text: str) -> None:
         found = self.query_one("#trouble", Static)
         found.display = bool(text)
         self._text("#trouble", text)
@@ -298,7 +298,7 @@ class TopApp(App[None]):
         self.query_one(where, Static).update(Text(text, no_wrap=True, overflow="ellipsis"))
 
 
-def _plain() -> bool:
+def _ascii_only() -> bool:
     """Whether the terminal says that it knows only ASCII."""
     said = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or "UTF-8"
     return said in ("C", "POSIX")

@@ -12,7 +12,7 @@ import msgspec
 from actors.messaging.report_sender import ReportSender
 from actors.ports.runtime import Runtime
 from actors.worker.builtin_tools import BuiltinTools
-from cortex.goals.apply_changes import plain
+from cortex.goals.apply_changes import to_plain
 from cortex.scheduler.reports import ProgressReport, ToolSignals
 from policies.failures.failure import Failure, FailureKind
 
@@ -78,7 +78,7 @@ class Worker:
             return b""
         read_at_s = self._runtime.now_s()
         self._running += 1
-        self._reporter.stir()
+        self._reporter.wake()
         try:
             value: Any = None
             failure: Failure | None
@@ -136,7 +136,7 @@ class Worker:
             thread = asyncio.ensure_future(asyncio.to_thread(function, **given))
             await asyncio.wait({thread}, timeout=timeout_s)
             if thread.done():
-                value = plain(thread.result())
+                value = to_plain(thread.result())
             else:
                 failure = Failure(FailureKind.TIMED_OUT, f"effect unknown: {tool} ran for more than {timeout_s:.0f} s")
                 self._stuck[thread] = began_s + timeout_s

@@ -18,7 +18,7 @@ from actors.workspace.snapshots import FolderSnapshots
 from actors.workspace.tree import FolderRefused
 from policies.decisions.progress import failing, fingerprint
 
-SAID_BYTES_MAX: Final = 8_000
+OUTPUT_BYTES_MAX: Final = 8_000
 """Of what a check says: its beginning and its end."""
 _FUNCTION: Final = re.compile(r"(\S+\.py):([A-Za-z_]\w*)")
 _SHELL: Final = re.compile(r"[|;&<>`$()\n]")
@@ -62,7 +62,7 @@ class _CheckOutput:
         self._dropped = 0
 
     def take(self, some: bytes) -> None:
-        half = SAID_BYTES_MAX // 2
+        half = OUTPUT_BYTES_MAX // 2
         room = half - len(self._head)
         self._head += some[:room]
         tail = self._tail + some[room:] if room < len(some) else self._tail

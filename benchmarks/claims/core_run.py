@@ -20,7 +20,7 @@ from cortex.state import commands, events
 from cortex.state.program import Program
 from cortex.state.state import State
 from cortex.values.limits import JobTerms, Limits, Route
-from cortex.values.plain_values import plain
+from cortex.values.plain_values import to_plain
 from cortex.values.reply import Reply, Usage
 
 
@@ -85,7 +85,7 @@ def run(
 
 def _ran(program: Program, run: commands.StartToolRun, at_s: float) -> events.Observed:
     """Run a tool of the program here. An exception is an error of the benchmark."""
-    return events.Observed(run.goal, run.attempt, plain(program.tools[run.tool](**run.arguments)), at_s)
+    return events.Observed(run.goal, run.attempt, to_plain(program.tools[run.tool](**run.arguments)), at_s)
 
 
 def _answered(provider: SimulatedProvider, call: commands.Call) -> events.Answered:

@@ -230,7 +230,7 @@ def batch(calls: int, branches: int = 1, hop_s: float = 0.0, concurrency: int = 
         )  # fmt: skip
         source.check()
         order = JobSpec(
-            program=Batch(), wish=ModelSpec(model="bench"), job="count", state=str(folder), cluster="inline",
+            program=Batch(), model_spec=ModelSpec(model="bench"), job="count", state=str(folder), cluster="inline",
             limits=Limits(concurrency=concurrency),
         )  # fmt: skip
         sink = FileSink(str(folder / "out.jsonl"))

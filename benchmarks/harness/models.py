@@ -10,7 +10,7 @@ import msgspec
 
 from benchmarks.harness.hanoi_verifier import solution
 from benchmarks.harness.server import DIGITS, MARK
-from cortex.programs.hanoi import pegs_said
+from cortex.programs.hanoi import pegs_text
 from cortex.values.reply import Reply, Usage
 from policies.failures.failure import Failure
 
@@ -68,7 +68,7 @@ class Oracle:
         """Compute all moves of ``disks`` disks by starting position."""
         places = "0" * disks
         for move in solution(disks):
-            self._replies[msgspec.json.encode(pegs_said(places))[1:-1]] = _reply("move = [{}, {}, {}]".format(*move))
+            self._replies[msgspec.json.encode(pegs_text(places))[1:-1]] = _reply("move = [{}, {}, {}]".format(*move))
             disk, _, put = move
             places = f"{places[: disk - 1]}{put}{places[disk:]}"
 

@@ -120,7 +120,7 @@ def run(kind: str, calls: int, folder: Path) -> dict[str, Any]:
         source = BatchSource(str(input_), model=rows.MODEL, output_tokens_max=None, spool=folder / "spool")
     source.check()
     order = JobSpec(
-        program=Batch() if kind == "batch" else Kept(), wish=ModelSpec(model=rows.MODEL), job=JOB,
+        program=Batch() if kind == "batch" else Kept(), model_spec=ModelSpec(model=rows.MODEL), job=JOB,
         state=str(folder / kind),
         cluster="inline", limits=Limits(concurrency=CONCURRENCY, output_tokens_max=rows.OUTPUT_TOKENS_MAX),
     )  # fmt: skip

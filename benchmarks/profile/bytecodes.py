@@ -80,7 +80,8 @@ def counted(calls: int) -> Counter[Place]:
     found: Counter[Place] = Counter()
     with tempfile.TemporaryDirectory(prefix="bytecodes-") as folder:
         order = JobSpec(
-            program=Null(calls=calls), wish=ModelSpec(model=rows.MODEL), job="count", state=folder, cluster="inline",
+            program=Null(calls=calls), model_spec=ModelSpec(model=rows.MODEL), job="count", state=folder,
+            cluster="inline",
             limits=Limits(concurrency=counting.PLACES),
         )  # fmt: skip
         sink = FileSink(str(Path(folder, "results.jsonl")))

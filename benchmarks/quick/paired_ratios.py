@@ -48,7 +48,7 @@ def batch(folder: Path) -> float:
         source = BatchSource(str(path / "in.jsonl"), model="bench", output_tokens_max=None, spool=path / "spool")
         source.check()
         order = JobSpec(
-            program=Batch(), wish=ModelSpec(model="bench"), job="pair", state=place, cluster="inline",
+            program=Batch(), model_spec=ModelSpec(model="bench"), job="pair", state=place, cluster="inline",
             limits=Limits(concurrency=300),
         )  # fmt: skip
         sink = FileSink(str(path / "out.jsonl"))

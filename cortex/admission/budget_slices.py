@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cortex.state.state import State
 
 
-def unheard(k: State) -> bool:
+def unanswered(k: State) -> bool:
     """Return True if the job has not received the budgets of its labels yet."""
     return k.purse is not None and NOTHING_YET in k.purse.slices
 
@@ -61,7 +61,7 @@ def affords(k: State, charge: Charge, wanted: bool = False) -> bool:
         return False
     if purse is None:
         return True
-    fits = not purse.said and all(_fits(k, each, charge) for each in purse.slices)
+    fits = not purse.reason and all(_fits(k, each, charge) for each in purse.slices)
     if wanted:
         purse.lacks_nusd = 0 if fits else max(1, charge.nusd)
         purse.lacks_tokens = 0 if fits else charge.tokens
@@ -83,7 +83,7 @@ def lease(k: State, slices: tuple[BudgetSlice, ...], said: str, again_s: float) 
         now = k.purse = BudgetSlices(slices, said, again_s)
         if before is not None and said:
             now.lacks_nusd, now.lacks_tokens = before.lacks_nusd, before.lacks_tokens
-        now.since_s = before.since_s if before is not None and before.said and said else k.at_s
+        now.since_s = before.since_s if before is not None and before.reason and said else k.at_s
     if not said:
         k.wishes = True  # select may have more to ask than there was money for
 
@@ -97,17 +97,17 @@ def void(k: State) -> None:
 def try_again(k: State) -> None:
     """Clear the refusal after a resume: a budget may have been raised."""
     if k.purse is not None:
-        k.purse.said, k.purse.lacks_nusd = "", 0
+        k.purse.reason, k.purse.lacks_nusd = "", 0
 
 
 def waits(k: State) -> bool:
     """Return True if a call is held back that may go when more is lent, now or in the next window."""
-    if k.purse is None or not (k.purse.lacks_nusd or k.purse.said):
+    if k.purse is None or not (k.purse.lacks_nusd or k.purse.reason):
         return False
-    return not k.purse.said or k.at_s < wait_ends_s(k)
+    return not k.purse.reason or k.at_s < wait_ends_s(k)
 
 
 def why(k: State) -> str:
     """Return the reason why the next call could not be paid."""
-    said = k.purse.said if k.purse is not None else ""
+    said = k.purse.reason if k.purse is not None else ""
     return said or "the next call could pass the cap"

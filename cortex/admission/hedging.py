@@ -56,9 +56,9 @@ def _ask_again(k: State, goal: Goal, flight: InFlightAttempt, out: list[commands
     goal.tries += 1
     k.retries += 1
     k.tally.hedges += 1
-    if k.tell is not None:
+    if k.on_decision is not None:
         seen = {"retries": k.retries, "successes": k.successes, "limits": terms.limits}
-        k.tell(goal.id, "hedged", {"flight": flight, "waited_s": k.at_s - flight.asked_at_s, **seen})
+        k.on_decision(goal.id, "hedged", {"flight": flight, "waited_s": k.at_s - flight.asked_at_s, **seen})
     charge = Charge(flight.charge.nusd, flight.charge.tokens, k.ledger.day)
     k.ledger.reserve(charge)
     bound = flight.charge.tokens - flight.output_max

@@ -33,8 +33,8 @@ def block(k: State, flight: InFlightAttempt, failure: Failure) -> None:
     share.reset_s = max(share.reset_s, until_s)
     if failure.kind not in _OF_THE_ACCOUNT:  # the provider is busy: its Retry-After is respected
         share.hold_until_s = max(share.hold_until_s, until_s)
-    if k.tell is not None:
-        k.tell(flight.goal, "blocked", {"failure": failure, "place": flight.route, "reset_s": share.reset_s})
+    if k.on_decision is not None:
+        k.on_decision(flight.goal, "blocked", {"failure": failure, "place": flight.route, "reset_s": share.reset_s})
     if k.paused is None and all(one.blocked is not None and not one.trying for one in k.shares):
         k.paused, k.paused_at_s = share.blocked, k.at_s
 

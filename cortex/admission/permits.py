@@ -93,7 +93,7 @@ def begin(k: State, place: int, input_bound: int, output_max: int) -> tuple[floa
 # -- after it --------------------------------------------------------------------------------------------------------
 
 
-def came_back(k: State, flight: InFlightAttempt, usage: Usage | None, paid: bool = True) -> None:
+def release_permit(k: State, flight: InFlightAttempt, usage: Usage | None, paid: bool = True) -> None:
     """End an attempt: free its permit, and charge the pace for its real tokens, if they are known.
 
     ``paid`` is False if the provider cannot have counted any token of it.

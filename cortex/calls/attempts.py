@@ -11,8 +11,8 @@ import msgspec
 
 from cortex.admission import hedging
 from cortex.admission.pauses import alike, block
-from cortex.admission.permits import came_back, failed_there
-from cortex.calls.cache_warming import came_home
+from cortex.admission.permits import failed_there, release_permit
+from cortex.calls.cache_warming import prefix_settled
 from cortex.calls.request import AS_GIVEN
 from cortex.goals.lifecycle import ASKED, OPEN, asked, leave_call, note_refused, reopen
 from cortex.state import commands, events
@@ -43,9 +43,9 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
     if flight is None:
         return _late(k, goal, event, out)
     usage, question, place = event.reply.usage, flight.hash, flight.route
-    came_back(k, flight, usage)
+    release_permit(k, flight, usage)
     if flight.prefix:
-        came_home(k, flight, warmed=True)
+        prefix_settled(k, flight, warmed=True)
     if k.asking:
         no_longer_asking(k, flight)
     if flight.text_bytes:
@@ -71,8 +71,8 @@ def _late(k: State, goal: Goal | None, event: events.Answered, out: list[command
     missing = goal.assumed.pop(event.attempt, None) if goal is not None and goal.assumed else None
     if missing is None:
         k.tally.dropped += 1
-        if k.tell is not None:
-            k.tell(event.goal, "dropped", {"attempt": event.attempt})
+        if k.on_decision is not None:
+            k.on_decision(event.goal, "dropped", {"attempt": event.attempt})
         return []
     nusd = None
     if missing.route >= 0:  # otherwise the assumed charge stays
@@ -118,9 +118,9 @@ def recalled(k: State, event: events.ReplyRecalled, out: list[commands.Command])
     if flight is not None and (flight.sent or flight.hash) == event.hash:
         question = flight.hash
         del k.flights[key]
-        came_back(k, flight, None, paid=False)
+        release_permit(k, flight, None, paid=False)
         if flight.prefix:
-            came_home(k, flight, warmed=False)
+            prefix_settled(k, flight, warmed=False)
         no_longer_asking(k, flight)
         k.ledger.release(flight.charge)
         k.ledger.attempts -= 1
@@ -183,9 +183,9 @@ def broke(k: State, event: events.AttemptFailed) -> list[FinalFailure]:
     no_longer_asking(k, flight)
     failure = event.failure
     paid = failure.may_be_billed
-    came_back(k, flight, None, paid)
+    release_permit(k, flight, None, paid)
     if flight.prefix:
-        came_home(k, flight, warmed=False)
+        prefix_settled(k, flight, warmed=False)
     k.tally.attempt_failed(failure.kind)
     if RULES[failure.kind].breaker:
         failed_there(k, flight, failure)
@@ -195,17 +195,18 @@ def broke(k: State, event: events.AttemptFailed) -> list[FinalFailure]:
     else:
         k.ledger.release(flight.charge)
     if asking and (other := hedging.other_of(k, flight)) is not None:
-        _heed(k, failure, flight)
+        _apply_route_failure(k, failure, flight)
         hedging.leave_to(k, other, flight)
-        if k.tell is not None:
-            k.tell(other.goal, "left_to_hedge", {"attempt": other.attempt})
+        if k.on_decision is not None:
+            k.on_decision(other.goal, "left_to_hedge", {"attempt": other.attempt})
         return []
     if k.stopping or k.outcome:
         for goal in asking:
             reopen(k, goal)
         return []
     if not asking and not _long_ago(k, flight):
-        _heed(k, failure, flight)  # no goal awaits it any more, but its failure still says something about its route
+        # no goal awaits it any more, but its failure still says something about its route
+        _apply_route_failure(k, failure, flight)
     verdicts: list[FinalFailure] = []
     for goal in asking:
         if goal is asking[0]:
@@ -255,8 +256,8 @@ def _again(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> F
     if failure.kind == FailureKind.OVER_BUDGET:
         k.paused, k.paused_at_s = failure, k.at_s
         reopen(k, goal)
-        if k.tell is not None:
-            k.tell(goal.id, "paused", {"failure": failure})
+        if k.on_decision is not None:
+            k.on_decision(goal.id, "paused", {"failure": failure})
         return None
     if failure.kind == FailureKind.CANCELLED and failure.error_type:
         return _cancelled_there(k, goal, failure, flight)
@@ -273,9 +274,9 @@ def _again(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> F
     broken, throttles = goal.broken + 1, goal.throttles + (failure.kind == FailureKind.THROTTLED)
     k.retries = lapsed(policy, k.retries, k.successes)
     decision = may_retry(policy, failure, broken, k.retries, k.successes, throttles)
-    if k.tell is not None:
+    if k.on_decision is not None:
         seen = {"broken": broken, "throttles": throttles, "retries": k.retries, "successes": k.successes}
-        k.tell(goal.id, "retry", {"decision": decision, "policy": policy, **seen})
+        k.on_decision(goal.id, "retry", {"decision": decision, "policy": policy, **seen})
     if decision.hold:
         return _hold(k, goal, failure, flight)
     goal.broken, goal.throttles = broken, throttles
@@ -284,25 +285,25 @@ def _again(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> F
     if failure.kind == FailureKind.LOST:
         reopen(k, goal)  # its actor died: no reason to wait
         return None
-    _heed(k, failure, flight)
+    _apply_route_failure(k, failure, flight)
     if k.moved and not flight.route and RULES[failure.kind].breaker:
         # The goal continues on another route, so it needs no wait and no retry budget for this one. Such goals are few:
         # those in flight when the breaker opened, and then its probes.
         reopen(k, goal)
-        if k.tell is not None:
-            k.tell(goal.id, "goes_elsewhere", {"place": flight.route})
+        if k.on_decision is not None:
+            k.on_decision(goal.id, "goes_elsewhere", {"place": flight.route})
         return None
     if failure.kind != FailureKind.THROTTLED:
         k.retries += 1
     draw = drawn(k.chance_id(goal.id, goal.sample), goal.tries)
     wait_s = backoff_s(policy, goal.broken, failure.kind, failure.retry_after_s, draw, decision.deferred)
-    if k.tell is not None:
-        k.tell(goal.id, "backoff", {"wait_s": wait_s, "draw": draw, "retry_after_s": failure.retry_after_s})
+    if k.on_decision is not None:
+        k.on_decision(goal.id, "backoff", {"wait_s": wait_s, "draw": draw, "retry_after_s": failure.retry_after_s})
     reopen(k, goal, k.at_s + wait_s)
     return None
 
 
-def _heed(k: State, failure: Failure, flight: InFlightAttempt) -> None:
+def _apply_route_failure(k: State, failure: Failure, flight: InFlightAttempt) -> None:
     """Apply the failure's effects on its route (block, Retry-After), without charging a goal."""
     if RULES[failure.kind].again == "hold" or beyond_patience(k.terms.limits.retry, failure):
         block(k, flight, failure)
@@ -336,10 +337,11 @@ def _long_ago(k: State, flight: InFlightAttempt) -> bool:
 
 
 def _refused(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> FinalFailure | None:
-    """Give up a goal that the provider refused; many consecutive refusals with the same words mean a blocked account.
+    """Give up a goal that the provider refused; many consecutive refusals with the same words mean a blocked
+    account.
     """
-    if k.tell is not None:
-        k.tell(goal.id, "refused", {"failure": failure, "alike": k.alike, "limits": k.terms.limits})
+    if k.on_decision is not None:
+        k.on_decision(goal.id, "refused", {"failure": failure, "alike": k.alike, "limits": k.terms.limits})
     if failure.kind == FailureKind.REJECTED:
         k.alike = k.alike + 1 if failure.message == k.alike_said else 1
         k.alike_said = failure.message
@@ -356,9 +358,9 @@ def malformed(k: State, goal: Goal, said: str) -> FinalFailure | None:
     goal.question = b""
     note_refused(goal, said)
     sample = _next_sample(k, goal)
-    if k.tell is not None:
+    if k.on_decision is not None:
         seen = {"why": said, "resamples": goal.resamples, "resamples_max": k.terms.limits.resamples_max}
-        k.tell(goal.id, "resample", {"sample": sample, **seen})
+        k.on_decision(goal.id, "resample", {"sample": sample, **seen})
     if sample < 0:
         return FinalFailure(goal, Failure(FailureKind.MALFORMED, said))
     goal.sample = str(sample)
@@ -387,9 +389,9 @@ def too_large(k: State, goal: Goal, failure: Failure) -> FinalFailure | None:
     goal.question = b""
     if failure.status >= 400:  # the provider contradicts the estimate
         k.estimate = k.estimate.tightened()
-    if k.tell is not None:
+    if k.on_decision is not None:
         seen = {"failure": failure, "too_large": goal.too_large, "tightenings": k.estimate.tightenings}
-        k.tell(goal.id, "too_large", {"as_given": goal.constructor == AS_GIVEN, **seen})
+        k.on_decision(goal.id, "too_large", {"as_given": goal.constructor == AS_GIVEN, **seen})
     if goal.constructor == AS_GIVEN or goal.too_large > 2:
         return FinalFailure(goal, failure)
     if goal.status != Status.OPEN:

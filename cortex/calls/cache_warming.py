@@ -68,8 +68,8 @@ def goes(k: State, goal: Goal, prefix: bytes) -> bool:
     k.resting += 1
     take_back(k, goal)
     warmth.waiting.append(goal.id)
-    if k.tell is not None:
-        k.tell(goal.id, "waits_for_prefix", {"ahead": warmth.ahead >> 20, "until_s": warmth.until_s})
+    if k.on_decision is not None:
+        k.on_decision(goal.id, "waits_for_prefix", {"ahead": warmth.ahead >> 20, "until_s": warmth.until_s})
     return False
 
 
@@ -85,7 +85,7 @@ def ahead(k: State, prefix: bytes, key: int) -> bytes:
     return prefix
 
 
-def came_home(k: State, flight: InFlightAttempt, warmed: bool) -> None:
+def prefix_settled(k: State, flight: InFlightAttempt, warmed: bool) -> None:
     """Note the end of the attempt ahead: after an answer the prefix is warm; after a failure the next attempt goes
     ahead.
     """

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cortex.admission.permits import came_back
-from cortex.calls.program_hooks import Out, fold_plainly, fold_reply, fold_vote
-from cortex.goals.apply_changes_fast import may_be_plain
+from cortex.admission.permits import release_permit
+from cortex.calls.program_hooks import Out, fast_fold, fold_reply, fold_vote
+from cortex.goals.apply_changes_fast import may_apply_fast
 from cortex.goals.lifecycle import ASKED
 from cortex.state.events import Answered, Event
 from cortex.state.program import Program
@@ -22,9 +22,9 @@ from cortex.values.ledger import ReplyTimings
 from policies.estimates.tokens import TEACHES_BYTES_MIN
 
 
-def absorb_plainly(k: State, program: Program, happened: Iterator[Event], out: Out) -> Event | None:
+def fast_absorb(k: State, program: Program, happened: Iterator[Event], out: Out) -> Event | None:
     """Fold plain answers into K, and return the first event that is not one; None if all were."""
-    if not may_be_plain(k, program, out):
+    if not may_apply_fast(k, program, out):
         return next(happened, None)
     flights, goals, shares, ledger, tally = k.flights, k.goals, k.shares, k.ledger, k.tally
     reads_refusals = program.reads_refusals
@@ -50,7 +50,7 @@ def absorb_plainly(k: State, program: Program, happened: Iterator[Event], out: O
         if flight.paced is None and not flight.probe and share.failing is None:
             share.in_flight -= 1
         else:
-            came_back(k, flight, usage)
+            release_permit(k, flight, usage)
         if k.asking:
             k.asking.pop(flight.hash, None)
         if flight.text_bytes >= TEACHES_BYTES_MIN:
@@ -71,7 +71,7 @@ def absorb_plainly(k: State, program: Program, happened: Iterator[Event], out: O
         elif goal.kind == VOTE:
             fold_vote(k, program, goal, reply, out)
         else:
-            fold_plainly(k, program, goal, reply, out)
+            fast_fold(k, program, goal, reply, out)
     if k.took is not None:
         k.took = None
     return other

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from cortex.calls import attempts, voting
 from cortex.goals.apply_changes import ERRANDS, apply
-from cortex.goals.apply_changes_fast import apply_plainly, may_be_plain
+from cortex.goals.apply_changes_fast import fast_apply, may_apply_fast
 from cortex.goals.lifecycle import ASKED, asked, end, leave_errand, reopen
 from cortex.state import commands
 from cortex.state.changes import Change
@@ -58,11 +58,11 @@ def fold_changes(k: State, program: Program, goal: Goal, where: str, changed: li
         k.faulty_in_row = 0
 
 
-def fold_plainly(k: State, program: Program, goal: Goal, reply: Reply, out: Out) -> None:
-    """Fold a reply into K like ``fold``, on the fast path (``may_be_plain`` must hold)."""
+def fast_fold(k: State, program: Program, goal: Goal, reply: Reply, out: Out) -> None:
+    """Fold a reply into K like ``fold``, on the fast path (``may_apply_fast`` must hold)."""
     try:
         changed = list(program.absorb(k, goal, reply))
-        done = apply_plainly(k, changed, out, goal, program)
+        done = fast_apply(k, changed, out, goal, program)
     except Exception as error:  # an author's code may raise anything
         refuse(k, program, goal, "absorb", error, out)
         return
@@ -111,8 +111,8 @@ def fold_vote(k: State, program: Program, vote: Goal, reply: Reply, out: Out) ->
         if winner is None:
             said = f"no answer was ahead after {int(goal.sample) + 1} samples"
             give_up(k, program, goal, Failure(FailureKind.MALFORMED, said), out)
-        elif may_be_plain(k, program, out) and goal.status is ASKED and not goal.question:
-            fold_plainly(k, program, goal, winner, out)
+        elif may_apply_fast(k, program, out) and goal.status is ASKED and not goal.question:
+            fast_fold(k, program, goal, winner, out)
         else:
             fold(k, program, goal, "absorb", winner, out)
 
@@ -144,8 +144,8 @@ def give_up(k: State, program: Program, goal: Goal, failure: Failure, out: Out) 
         asked(k, goal)  # so that the program may reopen it, whatever it waited for
     k.tally.calls_failed += bool(goal.question)
     goal.failure = failure
-    if k.tell is not None:
-        k.tell(goal.id, "given_up", {"failure": failure})
+    if k.on_decision is not None:
+        k.on_decision(goal.id, "given_up", {"failure": failure})
     fault = failure.kind == FailureKind.FAULTY
     try:
         changed = list(program.failed(k, goal, failure))
@@ -154,7 +154,7 @@ def give_up(k: State, program: Program, goal: Goal, failure: Failure, out: Out) 
     except Exception as error:  # the last method of the program that is called for this goal
         if not fault:
             _count_fault(k, "failed", error)
-        goal.failure = Failure(FailureKind.FAULTY, said("failed", error))
+        goal.failure = Failure(FailureKind.FAULTY, error_text("failed", error))
         fault = True
     if goal.status == Status.ASKED or (fault and goal.status not in ENDED):
         end(k, goal, Status.FAILED, out, program)
@@ -165,14 +165,14 @@ def faulty(k: State, program: Program, goal: Goal, where: str, error: Exception,
     if goal.status in ENDED:
         return
     _count_fault(k, where, error)
-    give_up(k, program, goal, Failure(FailureKind.FAULTY, said(where, error)), out)
+    give_up(k, program, goal, Failure(FailureKind.FAULTY, error_text(where, error)), out)
 
 
 def _count_fault(k: State, where: str, error: Exception) -> None:
     k.faulty_in_row += 1
     k.tally.attempt_failed(FailureKind.FAULTY)
     if k.faulty_in_row >= k.terms.limits.faulty_in_row_max:
-        stop(k, f"{k.faulty_in_row} goals in a row: {said(where, error)}")
+        stop(k, f"{k.faulty_in_row} goals in a row: {error_text(where, error)}")
 
 
 def stop(k: State, why: str) -> None:
@@ -181,6 +181,6 @@ def stop(k: State, why: str) -> None:
         k.outcome, k.why = "failed", why
 
 
-def said(where: str, error: Exception) -> str:
+def error_text(where: str, error: Exception) -> str:
     """Return the error text for the program's author."""
     return f"the program's {where} raised {type(error).__name__}: {error}"

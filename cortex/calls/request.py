@@ -90,8 +90,8 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     charge = worst_charge(route.price, min(bound, tokens_max), output_tokens_max, caching, k.ledger.day)
     if not budget_slices.affords(k, charge, wanted=True):
         k.short = True
-        if k.tell is not None:
-            k.tell(goal.id, "over_budget", {"charge": charge, "ledger": k.ledger, "limits": limits})
+        if k.on_decision is not None:
+            k.on_decision(goal.id, "over_budget", {"charge": charge, "ledger": k.ledger, "limits": limits})
         return False
     if goal.tries >= TRIES_MAX:
         raise ValueError(f"more than {TRIES_MAX} attempts at one goal: {goal.story()}")
@@ -117,8 +117,8 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     timeout_s = attempt_timeout_s(limits.timeout, output_tokens_max, bound)
     if timeout_s > k.call_timeout_max_s:
         k.call_timeout_max_s = timeout_s
-    if k.tell is not None:
-        k.tell(goal.id, "asked", {"flight": flight, "place": place, "lane": lane, "tokens_bound": bound})
+    if k.on_decision is not None:
+        k.on_decision(goal.id, "asked", {"flight": flight, "place": place, "lane": lane, "tokens_bound": bound})
     out.append(
         commands.Call(
             goal.id, sample, attempt, sent, body, output_tokens_max, tokens_max, timeout_s, place, share.generation
@@ -154,8 +154,8 @@ def _asks_now(k: State, goal: Goal, sample: str, constructor: str, question: byt
 def _follows(k: State, goal: Goal, shared: InFlightAttempt) -> None:
     """Let the goal take the answer of another goal's attempt."""
     shared.followers.append(goal.id)
-    if k.tell is not None:
-        k.tell(goal.id, "shares", {"goal": shared.goal, "attempt": shared.attempt, "sample": shared.sample})
+    if k.on_decision is not None:
+        k.on_decision(goal.id, "shares", {"goal": shared.goal, "attempt": shared.attempt, "sample": shared.sample})
 
 
 def _same_question(k: State, question: bytes) -> InFlightAttempt | None:
@@ -167,7 +167,7 @@ def _same_question(k: State, question: bytes) -> InFlightAttempt | None:
 # -- the fast path ---------------------------------------------------------------------------------------------------
 
 
-def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[commands.Command]) -> Ask | Vote | None:
+def fast_ask(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[commands.Command]) -> Ask | Vote | None:
     """Send plain calls, and return the first call that is not plain; None if all were sent (fast path).
 
     Plain is the first attempt at an open goal on the job's own route, while nothing needs to see each call. What plain
@@ -175,7 +175,7 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
     produce the same K and the same commands for these too (``tests/properties/test_fast_paths.py``).
     """
     terms, limits, model, share = k.terms, k.terms.limits, k.terms.route.model, k.shares[0]
-    if not plain_way(k, share):
+    if not may_ask_fast(k, share):
         return next(wishes, None)
     price, endpoint, at_s, generation = terms.route.price, terms.route.endpoint, k.at_s, share.generation
     goals, flights, asking, longest_s = k.goals, k.flights, k.asking, k.call_timeout_max_s
@@ -198,7 +198,7 @@ def ask_plainly(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[co
             if known is None:
                 known = by_output[output_max] = terms.prompt_tokens_max(output_max), text_frame(model, output_max), {}
             input_max, frame, weights = known
-            made = wish.made or made_plainly(k, wish, output_max, input_max, frame)
+            made = wish.made or fast_request(k, wish, output_max, input_max, frame)
             if made is None:
                 break
             body, constructor, text_bytes, bound = made
@@ -264,7 +264,7 @@ def _committed(k: State, charge: Charge) -> bool:
     return True
 
 
-def plain_way(k: State, share: RouteShare) -> bool:
+def may_ask_fast(k: State, share: RouteShare) -> bool:
     """Return True if the fast path may be used on the job's own route.
 
     The route must be no probe and have no pace, and no feature of the job may need to see each call.
@@ -272,13 +272,13 @@ def plain_way(k: State, share: RouteShare) -> bool:
     limits = k.terms.limits
     return not (
         share.pace is not None or share.blocked is not None or share.starts >= 0 or share.hold_until_s > k.at_s
-        or k.pace is not None or k.reading or k.tell is not None or k.terms.role_routes
+        or k.pace is not None or k.reading or k.on_decision is not None or k.terms.role_routes
         or limits.warm_prefix or limits.hedge_after_s is not None or limits.goal_timeout_s is not None
     )  # fmt: skip
 
 
 def asked_as_given(k: State, goal: Goal, sample: str, body: bytes, output_max: int, at_s: float) -> InFlightAttempt:
-    """Set the goal as ``ask_plainly`` would have set it for its first attempt with this request; return the flight.
+    """Set the goal as ``fast_ask`` would have set it for its first attempt with this request; return the flight.
 
     The flight is not entered into K yet.
     """
@@ -292,7 +292,7 @@ def asked_as_given(k: State, goal: Goal, sample: str, body: bytes, output_max: i
     return InFlightAttempt(goal.id, 1, sample, question, at_s, charge, 0, 0, b"", output_max)
 
 
-def made_plainly(
+def fast_request(
     k: State, wish: Ask, output_tokens_max: int, tokens_max: int, frame: TextFrame
 ) -> tuple[bytes, str, int, int] | None:  # fmt: skip
     """Return the request as ``rendered`` does, for a whole request or a text-only prompt that provably fits; otherwise
@@ -349,14 +349,14 @@ def rendered(
         return body, AS_GIVEN, 0, body_tokens_bound(body)
     prompt, text = wish.prompt, wish.prompt.text()
     parts_max = k.terms.limits.parts_max
-    if k.tell is not None:
-        k.tell(wish.goal.id, "rendering", {"prompt": prompt, "tokens_max": tokens_max, "parts_max": parts_max})
+    if k.on_decision is not None:
+        k.on_decision(wish.goal.id, "rendering", {"prompt": prompt, "tokens_max": tokens_max, "parts_max": parts_max})
     # its size in bytes does not prove that it fits
     if len(prompt.parts) > parts_max or tokens_bound(text) > tokens_max:
         prompt = prompt.fit(tokens_max, k.tokens, parts_max)
         text = prompt.text()
     model = k.terms.role_routes[lane - 1].model if lane else k.terms.route.model
     body = request_body(prompt, model, output_tokens_max, wish.params)
-    if k.tell is not None:
-        k.tell(wish.goal.id, "rendered", {"prompt": prompt, "text": text, "tokens_max": tokens_max})
+    if k.on_decision is not None:
+        k.on_decision(wish.goal.id, "rendered", {"prompt": prompt, "text": text, "tokens_max": tokens_max})
     return body, prompt.constructor, len(text.encode()), body_tokens_bound(body)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from cortex.calls.request import made_plainly, rendered
+from cortex.calls.request import fast_request, rendered
 from cortex.goals.lifecycle import begin_timeout, drop_vote, leave_votes, set_status
 from cortex.state import commands
 from cortex.state.changes import Ask, Vote
@@ -40,9 +40,9 @@ def begin(k: State, goal: Goal, wish: Vote, out: Out) -> None:
     tokens_max = k.terms.prompt_tokens_max(output_tokens_max, k.terms.lane_places(lane)[0])
     ask = Ask(goal, wish.prompt, wish.body, output_tokens_max, wish.params)
     made = None
-    if not lane and k.tell is None:
+    if not lane and k.on_decision is None:
         frame = text_frame(k.terms.route.model, output_tokens_max)
-        made = made_plainly(k, ask, output_tokens_max, tokens_max, frame)
+        made = fast_request(k, ask, output_tokens_max, tokens_max, frame)
     body, constructor, text_bytes, bound = made or rendered(k, ask, output_tokens_max, tokens_max, lane)
     if k.next_goal - 1 + wish.k > limits.goals_max:
         raise ValueError(f"more than {limits.goals_max} goals in one job")
@@ -69,8 +69,10 @@ def _next_round(k: State, goal: Goal, election: Election, needed: int, out: Out)
             out.made.append(vote)
     k.next_goal, election.next_sample = number + needed, sample
     k.live += needed
-    if k.tell is not None:
-        k.tell(goal.id, "round", {"votes": tuple(election.votes), "k": election.k, "samples_end": election.samples_end})
+    if k.on_decision is not None:
+        k.on_decision(
+            goal.id, "round", {"votes": tuple(election.votes), "k": election.k, "samples_end": election.samples_end}
+        )
 
 
 def wanted(k: State, calls_max: int) -> list[Ask]:
@@ -95,15 +97,15 @@ def cast(k: State, program: Program, vote: Goal, reply: Reply, out: Out) -> tupl
     if not finished(reply):
         raise Malformed(f"over-long: it stopped at {reply.stop_reason}")
     said = as_bytes(program.ballot(k, goal, reply))
-    election.came.append(Ballot(int(vote.sample), said, reply))
-    if k.tell is not None:
-        k.tell(vote.id, "ballot", {"said": said, "open": len(election.votes) - 1})
+    election.ballots.append(Ballot(int(vote.sample), said, reply))
+    if k.on_decision is not None:
+        k.on_decision(vote.id, "ballot", {"said": said, "open": len(election.votes) - 1})
     election.votes.remove(vote.id)
     k.tally.votes += 1
     drop_vote(k, vote, out)
     if election.votes:
         return None
-    came = election.came
+    came = election.ballots
     if len(came) > 1:
         came.sort(key=_sample)
     for ballot in came:
@@ -111,8 +113,8 @@ def cast(k: State, program: Program, vote: Goal, reply: Reply, out: Out) -> tupl
     came.clear()
     counts = [candidate.votes for candidate in election.candidates]
     needed = votes_needed(counts, election.k)
-    if k.tell is not None:
-        k.tell(goal.id, "tally", {"candidates": election.candidates, "k": election.k, "needed": needed})
+    if k.on_decision is not None:
+        k.on_decision(goal.id, "tally", {"candidates": election.candidates, "k": election.k, "needed": needed})
     if needed and election.next_sample + needed <= election.samples_end:
         _next_round(k, goal, election, needed, out)
         return None
@@ -126,10 +128,10 @@ _sample = attrgetter("sample")
 
 def _count(election: Election, ballot: Ballot) -> None:
     for candidate in election.candidates:
-        if candidate.said == ballot.said:
+        if candidate.answer == ballot.answer:
             candidate.votes += 1
             return
-    election.candidates.append(Candidate(ballot.said, 1, ballot.reply))
+    election.candidates.append(Candidate(ballot.answer, 1, ballot.reply))
 
 
 def called_off(k: State, vote: Goal, out: Out) -> Goal:

@@ -94,7 +94,7 @@ async def _round(ctx: Context, loop: LoopState, kit: ToolKit) -> LoopState:
     if not c.active:
         return await _approved(ctx, loop)
     task, talk = c.task, loop.talks.get(c.active)
-    c, said = progression.heard(c)
+    c, said = progression.pending_result(c)
     if task.apart and kit.apart is not None:
         return loop.at(await _apart(ctx, c, kit.apart(c)), task, None)
     if talk is None or talk.life != task.life:
@@ -115,7 +115,7 @@ async def _round(ctx: Context, loop: LoopState, kit: ToolKit) -> LoopState:
     if c.bounds.usd_max and reply.cost_nusd is None:
         stopped = progression.stopped(c, "over budget: no price is known, so money cannot be counted")
         return _change(loop, control=stopped)
-    c, talk = await _took(ctx, c, talk, reply, kit)
+    c, talk = await _apply_reply(ctx, c, talk, reply, kit)
     task = c.tasks[task.id]
     if c.active == task.id and task.life == talk.life and task.turns >= task.stop.turns_max:
         c = progression.failed(c, f"no end after {task.turns} turns")
@@ -146,7 +146,7 @@ def _unanswered(c: ControlState, talk: TaskConversation, failed: CallFailed) -> 
     return progression.failed(c, f"{failed.kind}: {failed.story}")
 
 
-async def _took(
+async def _apply_reply(
     ctx: Context, c: ControlState, talk: TaskConversation, reply: Said, kit: ToolKit
 ) -> tuple[ControlState, TaskConversation]:
     """Apply a reply to the state and to the conversation."""
@@ -168,9 +168,9 @@ async def _took(
             done = handle(c, use.input)
             c, opened = done.control, use if done.handed else None
             if use.input.get("command") == "restore" and done.handed:
-                return c, _gone_back(c, talk, str(use.input["name"]), done.said)
+                return c, _gone_back(c, talk, str(use.input["name"]), done.text)
             if opened is None:
-                results.append(ToolResult(use.id, done.said, done.failed))
+                results.append(ToolResult(use.id, done.text, done.failed))
         else:
             c, result = await _used(ctx, c, use, kit)
             opened = use if result is None else None

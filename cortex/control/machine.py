@@ -26,7 +26,7 @@ class CommandOutcome(NamedTuple):
     """Outcome of a command. ``handed``: another context may have the loop now, and this use is answered later."""
 
     control: ControlState
-    said: str
+    text: str
     failed: bool = False
     handed: bool = False
 

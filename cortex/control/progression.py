@@ -183,7 +183,7 @@ def turned(c: ControlState, tokens: int, nusd: int, seconds: float, turns: int =
     return c.with_task(_change(c.task, turns=c.task.turns + 1), spent=spent)
 
 
-def heard(c: ControlState) -> tuple[ControlState, str | None]:
+def pending_result(c: ControlState) -> tuple[ControlState, str | None]:
     """Return what the active task receives at the use of ``control`` at which it stopped; None if it did not stop."""
     inbox = dict(c.inbox)
     said = inbox.pop(c.active, None)

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from cortex.values.plain_values import plain
+from cortex.values.plain_values import to_plain
 from cortex.values.reply import Malformed, Reply, Said, as_choice, as_said
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false"}
@@ -53,7 +53,7 @@ class AnswerType:
     def read(self, reply: Reply) -> Any:
         """Return the answer in a reply, as plain data. Raises ``Malformed`` for a reply that does not fit the type."""
         if self._choices:
-            return plain(self._choices[as_choice(reply, tuple(self._choices))])
+            return to_plain(self._choices[as_choice(reply, tuple(self._choices))])
         said = reply.text.strip()
         if self.is_text:
             return said
@@ -63,12 +63,12 @@ class AnswerType:
             said = said.rstrip(".").lower()
         try:
             if self._pydantic:
-                return plain(self.type_.model_validate_json(said).model_dump(mode="json"))
-            return plain(msgspec.to_builtins(msgspec.json.decode(said, type=self.type_)))
+                return to_plain(self.type_.model_validate_json(said).model_dump(mode="json"))
+            return to_plain(msgspec.to_builtins(msgspec.json.decode(said, type=self.type_)))
         except ValueError as error:  # errors of msgspec and pydantic are ValueErrors
             raise Malformed(_line(error)) from None
 
-    def told(self, value: Any) -> Any:
+    def from_plain(self, value: Any) -> Any:
         """Return the answer of a person or a tool, as plain data. Raises ``Malformed`` if it does not fit the type."""
         if self.type_ is bool and isinstance(value, str):
             value = {"yes": True, "no": False}.get(value.lower(), value)
@@ -77,7 +77,7 @@ class AnswerType:
         if self._choices:
             if value not in self._choices.values():
                 raise Malformed(f"expected one of {', '.join(self._choices)}; got {value!r:.60}")
-            return plain(value)
+            return to_plain(value)
         try:
             self.value(value)
         except (TypeError, ValueError) as error:
@@ -85,11 +85,12 @@ class AnswerType:
         return value
 
     def held(self, value: Any) -> None:
-        """Check the return value of an author's function, as plain data. Raises ``Malformed`` if it is of another type.
+        """Check the return value of an author's function, as plain data. Raises ``Malformed`` if it is of another
+        type.
         """
         if self.type_ is bool and not isinstance(value, bool):
             raise Malformed(f"expected true or false; got {value!r:.60}")
-        self.told(value)
+        self.from_plain(value)
 
     def value(self, kept: Any) -> Any:
         """Return the typed answer for the plain data in K."""
@@ -104,14 +105,14 @@ class _TurnAnswer(AnswerType):
     """Type of a reply that is a turn of a conversation, with its tool uses."""
 
     def read(self, reply: Reply) -> Any:
-        return plain(msgspec.to_builtins(as_said(reply)))
+        return to_plain(msgspec.to_builtins(as_said(reply)))
 
     def value(self, kept: Any) -> Any:
         return msgspec.convert(kept, Said)
 
 
 TEXT = AnswerType(None)
-SAID = _TurnAnswer(None)
+TURN_ANSWER = _TurnAnswer(None)
 
 
 def returns_of(type_: Any) -> AnswerType:
@@ -129,10 +130,11 @@ def _cached(type_: Any) -> AnswerType:
     return AnswerType(type_)
 
 
-def as_plain(value: Any) -> Any:
-    """Return an author's value as plain data; models and failures become dicts. Raises ``TypeError`` or ``ValueError``.
+def value_to_plain(value: Any) -> Any:
+    """Return an author's value as plain data; models and failures become dicts. Raises ``TypeError`` or
+    ``ValueError``.
     """
-    return plain(msgspec.to_builtins(value, builtin_types=(bytes,), str_keys=False, enc_hook=_taken, order="sorted"))
+    return to_plain(msgspec.to_builtins(value, builtin_types=(bytes,), str_keys=False, enc_hook=_taken, order="sorted"))
 
 
 def _taken(value: Any) -> Any:
@@ -162,12 +164,12 @@ def holds_failure(value: Any) -> bool:
     return isinstance(value, list) and any(map(holds_failure, value))
 
 
-_PLAIN = (str, int, float, bool, bytes, list, dict, NoneType)
+_PLAIN_TYPES = (str, int, float, bool, bytes, list, dict, NoneType)
 
 
 def kind_of(value: Any) -> AnswerType:
     """Return the answer type that converts plain data back to the type of this value."""
-    return _AS_IT_IS if type(value) in _PLAIN else returns_of(type(value))
+    return _AS_IT_IS if type(value) in _PLAIN_TYPES else returns_of(type(value))
 
 
 _AS_IT_IS = AnswerType(Any)

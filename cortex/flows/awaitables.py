@@ -26,7 +26,8 @@ _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
 class CallFailed(Exception):
-    """Final failure of something that a flow awaited: its kind, and its story. Raised, or kept in place of an answer.
+    """Final failure of something that a flow awaited: its kind, and its story. Raised, or kept in place of an
+    answer.
     """
 
     def __init__(self, kind: FailureKind, story: str) -> None:
@@ -94,7 +95,7 @@ class FlowRequest(FlowAwaitable):
         """Return a hash of its identity, 16 hex digits."""
         return blake2b(_encoder.encode((self.kind, self.identity())), digest_size=8).hexdigest()
 
-    def wish(self, goal: Goal) -> Ask | Change:
+    def change(self, goal: Goal) -> Ask | Change:
         """Return the change that carries out the request for its goal."""
         raise NotImplementedError
 
@@ -130,7 +131,7 @@ class CallRequest(FlowRequest):
     def identity(self) -> Any:
         return self.asked, self.returns.instruction, self.role, self.params, self.output_tokens_max, self.sample
 
-    def wish(self, goal: Goal) -> Ask:
+    def change(self, goal: Goal) -> Ask:
         prompt = self.asked
         if goal.refused:
             prompt = prompt.noted(f"Your last answer was refused: {goal.refused}", "refusal")
@@ -159,7 +160,7 @@ class ToolRequest(FlowRequest):
     def identity(self) -> Any:
         return self.name, self.arguments
 
-    def wish(self, goal: Goal) -> Change:
+    def change(self, goal: Goal) -> Change:
         return RunTool(goal, self.name, self.arguments)
 
     def value(self, kept: Any) -> Any:
@@ -182,7 +183,7 @@ class ChildRequest(FlowRequest):
     def identity(self) -> Any:
         return type(self.program).__qualname__, params_of(self.program), self.max_cost_nusd
 
-    def wish(self, goal: Goal) -> Change:
+    def change(self, goal: Goal) -> Change:
         return Spawn(goal, self.program, self.max_cost_nusd)
 
 
@@ -202,7 +203,7 @@ class ExternalRequest(FlowRequest):
     def identity(self) -> Any:
         return self.name
 
-    def wish(self, goal: Goal) -> Change:
+    def change(self, goal: Goal) -> Change:
         return Expect(goal, self.name)
 
     def value(self, kept: Any) -> Any:
@@ -225,7 +226,7 @@ class TimerRequest(FlowRequest):
     def identity(self) -> Any:
         return self.seconds
 
-    def wish(self, goal: Goal) -> Change:
+    def change(self, goal: Goal) -> Change:
         return Resolve(goal)
 
     def begin(self, now_s: float) -> None:

@@ -1,4 +1,5 @@
-"""Context of a flow, ``ctx``: everything awaited through it is journalled, and answered from the journal in a replay.
+"""Context of a flow, ``ctx``: everything awaited through it is journalled, and answered from the journal in a
+replay.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cortex.flows.answer_types import SAID, as_plain, kind_of, returns_of
+from cortex.flows.answer_types import TURN_ANSWER, kind_of, returns_of, value_to_plain
 from cortex.flows.awaitables import (
     AwaitGroup,
     CallFailed,
@@ -24,7 +25,7 @@ from cortex.flows.awaitables import (
 )
 from cortex.state.program import Program
 from cortex.values.conversation import Conversation, ToolResult
-from cortex.values.plain_values import plain
+from cortex.values.plain_values import to_plain
 from cortex.values.prompt import Part, Prompt, Role
 from cortex.values.reply import Malformed, ToolUse
 from policies.decisions.join import Join
@@ -74,8 +75,8 @@ class Context:
         if samples < 1 or sample < 0:
             raise ValueError(f"samples must be 1 or more and sample 0 or more, not {samples} and {sample}")
         shown = prompt if isinstance(prompt, (Prompt, Conversation)) else _prompt(prompt, system)
-        kept = plain(dict(params)) if params else None
-        form = SAID if returns is None and isinstance(prompt, Conversation) else returns_of(returns)
+        kept = to_plain(dict(params)) if params else None
+        form = TURN_ANSWER if returns is None and isinstance(prompt, Conversation) else returns_of(returns)
 
         if samples == 1:
             return CallRequest(shown, form, model, kept, max_tokens, sample, 1, again, on_failure == "keep")
@@ -139,7 +140,7 @@ class Context:
             bound = signature(what).bind(*args, **named)
         except TypeError as error:
             raise TypeError(f"{what.__name__}: {error}") from None
-        given = {name: as_plain(value) for name, value in bound.arguments.items()}
+        given = {name: value_to_plain(value) for name, value in bound.arguments.items()}
         return ToolRequest(what.__name__, given, returns_of(returned_by(what)), keeps)
 
     async def use(
@@ -158,17 +159,20 @@ class Context:
         try:
             for name, type_ in hints_of(tool).items():
                 if name in arguments:
-                    returns_of(type_).told(as_plain(arguments[name]))
+                    returns_of(type_).from_plain(value_to_plain(arguments[name]))
             wanted = self.run(tool, on_failure="keep", **arguments)
         except (Malformed, TypeError, ValueError) as error:
             return ToolResult(use.id, f"{use.name}: {' '.join(str(error).split())}", failed=True)
         value = await wanted
         if isinstance(value, CallFailed):
             return ToolResult(use.id, value.story, failed=True)
-        return ToolResult(use.id, value if isinstance(value, str) else msgspec.json.encode(as_plain(value)).decode())
+        return ToolResult(
+            use.id, value if isinstance(value, str) else msgspec.json.encode(value_to_plain(value)).decode()
+        )
 
     def wait(self, name: str, returns: Any = Any) -> FlowAwaitable:
-        """Wait for an external answer: ``cortex answer JOB name=value``. ``returns``: its type, if it is to be checked.
+        """Wait for an external answer: ``cortex answer JOB name=value``. ``returns``: its type, if it is to be
+        checked.
         """
         if not name:
             raise ValueError("an answer needs a name")
@@ -198,7 +202,7 @@ class Context:
         visit. ``returns`` is the value's type, if the value's own class does not determine it (for example a list of
         structs).
         """
-        return CheckpointRequest(as_plain(value), kind_of(value) if returns is None else returns_of(returns))
+        return CheckpointRequest(value_to_plain(value), kind_of(value) if returns is None else returns_of(returns))
 
     def now(self) -> float:
         """Return the time at which the latest answer given to this flow ended, in seconds since 1970: the same in a
@@ -234,8 +238,8 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
 def _prompt(text: str, system: str) -> Prompt:
     if not isinstance(text, str):
         raise TypeError(f"a prompt is text or a cortex.Prompt, not {type(text).__name__}")
-    goal = Part(Role.GOAL, plain(text))
-    return Prompt("flow", (Part(Role.SYSTEM, plain(system)), goal) if system else (goal,))
+    goal = Part(Role.GOAL, to_plain(text))
+    return Prompt("flow", (Part(Role.SYSTEM, to_plain(system)), goal) if system else (goal,))
 
 
 def _one_of(given: str, known: tuple[str, ...]) -> None:

@@ -82,7 +82,7 @@ class CoroutineScheduler:
             waiter.awaits = None
             self.resume(waiter, value, error)
         else:
-            self._took(waiter.group, waiter.index, value, error)
+            self._entry_ended(waiter.group, waiter.index, value, error)
 
     def drive(self) -> None:
         """Run all coroutines that can run, until every one waits for a request."""
@@ -153,7 +153,7 @@ class CoroutineScheduler:
         if task.waiter is None:
             self.ended = (value, error)
         else:
-            self._took(task.waiter.group, task.waiter.index, value, error)
+            self._entry_ended(task.waiter.group, task.waiter.index, value, error)
 
     # -- groups ----------------------------------------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class CoroutineScheduler:
         try:
             entry = group.make(index)
         except Exception as error:  # an author's function may raise anything
-            self._took(group, index, None, error)
+            self._entry_ended(group, index, None, error)
             return
         if iscoroutine(entry):
             task = group.running[index] = FlowTask(entry, f"{group.path}.{index}", slot)
@@ -190,7 +190,7 @@ class CoroutineScheduler:
         elif isinstance(entry, (FlowRequest, AwaitGroup)):
             if entry.waiter is not None:
                 said = f"{self.where(group.task)} awaits a second time what was awaited before: keep the value instead"
-                self._took(group, index, None, FlowError(said))
+                self._entry_ended(group, index, None, FlowError(said))
                 return
             entry.waiter = slot
             group.running[index] = entry
@@ -199,9 +199,9 @@ class CoroutineScheduler:
             else:
                 self._open(entry, group.task)
         else:
-            self._took(group, index, entry, None)
+            self._entry_ended(group, index, entry, None)
 
-    def _took(self, group: AwaitGroup, index: int, value: Any, error: BaseException | None) -> None:
+    def _entry_ended(self, group: AwaitGroup, index: int, value: Any, error: BaseException | None) -> None:
         """Take the outcome of an entry, or the group's deadline."""
         if group.over:
             return

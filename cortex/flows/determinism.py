@@ -23,7 +23,7 @@ _LOADS = frozenset({"LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME", "LOAD_CLASSDEREF"}
 _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 
-def complaints(function: FunctionType) -> list[str]:
+def violations(function: FunctionType) -> list[str]:
     """Return one line for each use of a clock, of randomness or of an event loop, with file, line and replacement.
 
     Functions of the same module that the function uses are checked too.
@@ -107,4 +107,4 @@ def _instead(value: Any) -> str:
 
 def first(function: Callable[..., Any]) -> str:
     """Return the first complaint about a function; empty if there is none."""
-    return next(iter(complaints(function)), "") if isinstance(function, FunctionType) else ""
+    return next(iter(violations(function)), "") if isinstance(function, FunctionType) else ""

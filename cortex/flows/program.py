@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cortex.flows.answer_types import SAID, AnswerType, declared
+from cortex.flows.answer_types import TURN_ANSWER, AnswerType, declared
 from cortex.flows.awaitables import CallRequest, ExternalRequest, FlowError, FlowRequest, ToolRequest
 from cortex.flows.context import Context, hints_of
 from cortex.flows.determinism import first
@@ -69,7 +69,8 @@ class _LiveRuns:
         return run
 
     def request(self, goal: Goal) -> FlowRequest | None:
-        """Return the request that a goal was made for; None if it is not awaited any more. Raises ``ReplayMismatch``.
+        """Return the request that a goal was made for; None if it is not awaited any more. Raises
+        ``ReplayMismatch``.
         """
         parent = self.k.goals.get(goal.parent)
         if parent is None or parent.status in ENDED:
@@ -193,11 +194,11 @@ class Flow(Program, frozen=True, dict=True):
                 if request is not None:
                     if kind == "timer":
                         live.note(goal)
-                    yield request.wish(goal)
+                    yield request.change(goal)
         for goal in k.open("ask"):  # some may be missing in that index: called up for their lane
             request = live.request(goal)
             if request is not None:
-                yield request.wish(goal)
+                yield request.change(goal)
         if not k.terms.role_routes:  # otherwise they wait for their lanes, once they are in K
             yield from asks
 
@@ -207,9 +208,9 @@ class Flow(Program, frozen=True, dict=True):
             return [Fail(goal, bad, FailureKind.REJECTED)]
         run = live.run(goal)
         changed = run.go_on(k, goal)
-        if run.wishes:
-            asks += run.wishes
-            run.wishes = []
+        if run.changes:
+            asks += run.changes
+            run.changes = []
         if changed and isinstance(changed[-1], (Resolve, Fail)):
             live.forget(goal)
         elif run.restless:
@@ -228,7 +229,7 @@ class Flow(Program, frozen=True, dict=True):
                 raise
             live.note(goal)
             return (Fail(goal, str(error)),)
-        if request.returns is SAID:
+        if request.returns is TURN_ANSWER:
             place = k.terms.lane_places(k.terms.roles.get(request.role, 0))[0]
             price = k.terms.routes[place].price
             if price is not None:
@@ -244,7 +245,7 @@ class Flow(Program, frozen=True, dict=True):
             return
         if isinstance(request, (ToolRequest, ExternalRequest)):
             try:
-                value = request.returns.told(value)
+                value = request.returns.from_plain(value)
             except Malformed as error:
                 if isinstance(request, ExternalRequest):
                     yield Expect(goal, request.name)  # the answer is still awaited, which is visible to the user

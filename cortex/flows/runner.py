@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from cortex.calls.attempts import drawn
-from cortex.flows.answer_types import AnswerType, as_plain, holds_failure
+from cortex.flows.answer_types import AnswerType, holds_failure, value_to_plain
 from cortex.flows.awaitables import CallFailed, CallRequest, CheckpointRequest, FlowError, FlowRequest
 from cortex.flows.coroutine_scheduler import CoroutineScheduler, FlowTask
 from cortex.flows.source_positions import raised_at, route
@@ -73,7 +73,7 @@ class FlowRun:
         """Requests without a goal in K yet, by number."""
         self._made = self._linked = self._since = 0
         self._unwanted: list[FlowRequest] = []
-        self.wishes: list[Ask] = []
+        self.changes: list[Ask] = []
         """Calls whose goals were made last: they may be asked as soon as the goals are in K."""
         self._logs: list[Log] = []
         self._marks: list[_SavedCheckpoint] = []
@@ -96,7 +96,7 @@ class FlowRun:
         Raises ``ReplayMismatch``.
         """
         if self.news:
-            self._hear(k, goal)
+            self._take_ended(k, goal)
         elif self._fresh:
             self._link()
         return self._pending.get(child.id)
@@ -118,7 +118,7 @@ class FlowRun:
 
     def go_on(self, k: State, goal: Goal) -> list[Change]:
         """Continue with what has ended since, and return the changes. Raises ``ReplayMismatch``."""
-        self._hear(k, goal)
+        self._take_ended(k, goal)
         return list(self._changes(k, goal))
 
     def close(self) -> None:
@@ -206,7 +206,7 @@ class FlowRun:
         self.now_s = self._start.began_at_s
         self._tasks.begin(self._start.body(self))
 
-    def _hear(self, k: State, goal: Goal) -> None:
+    def _take_ended(self, k: State, goal: Goal) -> None:
         """Take in what has ended since the last call."""
         self._see(k, goal)
         self._link()
@@ -295,7 +295,7 @@ class FlowRun:
             value = [request.place, request.preview(), request.digest()]
             made = Goal(request.kind, value, parent=goal.id, due_at_s=request.due_at_s)
             if type(request) is CallRequest and request.waiter is not None:
-                self.wishes.append(request.wish(made))
+                self.changes.append(request.change(made))
             yield made
         if not self._unwanted:
             return
@@ -333,7 +333,7 @@ def _end(goal: Goal, ended: tuple[Any, BaseException | None], start: RunStart) -
     value, error = ended
     if error is None:
         try:
-            answer = as_plain(value)
+            answer = value_to_plain(value)
             if start.returns is not None and not holds_failure(answer):
                 start.returns.held(answer)
             return Resolve(goal, answer)

@@ -24,7 +24,8 @@ def chain(coroutine: Coroutine[Any, Any, Any]) -> list[tuple[CodeType, int]]:
 
 
 def place(coroutine: Coroutine[Any, Any, Any], own: str) -> str:
-    """Return ``file:line`` of the innermost frame in the file ``own`` at which a coroutine waits; "?" if there is none.
+    """Return ``file:line`` of the innermost frame in the file ``own`` at which a coroutine waits; "?" if there is
+    none.
     """
     found: tuple[CodeType, int] | None = None
     inner: Any = coroutine
@@ -32,11 +33,11 @@ def place(coroutine: Coroutine[Any, Any, Any], own: str) -> str:
         if frame.f_code.co_filename == own:
             found = frame.f_code, frame.f_lineno
         inner = inner.cr_await
-    return _said(*found) if found is not None else "?"
+    return _describe(*found) if found is not None else "?"
 
 
 @lru_cache(maxsize=4_096)
-def _said(code: CodeType, line: int) -> str:
+def _describe(code: CodeType, line: int) -> str:
     return f"{file_name(code)}:{line}"
 
 

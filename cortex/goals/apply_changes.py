@@ -20,9 +20,9 @@ from cortex.goals.lifecycle import (  # fmt: skip
     Out,
     after,
     be_woken,
+    begin_run,
     begin_timeout,
     close,
-    errand,
     forget_children,
     leave_call,
     leave_errand,
@@ -41,8 +41,8 @@ from cortex.state.goals import NEVER
 from cortex.state.program import Program, params_of
 from cortex.state.state import ENDED, TRANSITIONS, Goal, IllegalTransition, Item, Observation, State, Status
 from cortex.values.election import VOTE
-from cortex.values.plain_values import plain as plain
 from cortex.values.plain_values import size_bytes
+from cortex.values.plain_values import to_plain as to_plain
 from cortex.values.reply import Malformed
 from policies.failures.failure import Failure, FailureKind
 
@@ -62,7 +62,7 @@ def apply(k: State, changed: Sequence[changes.Change], out: Out, *, by: Goal | N
     """
     view = _PendingView(by, program)
     checked = _checked(k, changed, view)
-    tell = k.tell
+    tell = k.on_decision
     if tell is not None:
         tell(by.id if by is not None else 0, "changes", {"changed": changed})
     for make, change, value in checked:
@@ -148,7 +148,7 @@ def _check_goal(k: State, goal: Goal, view: _PendingView) -> Any:
     view.made.append(goal)
     view.goals += 1
     goal.id = -1  # so that a second use of the same object is detected
-    return plain(goal.value)
+    return to_plain(goal.value)
 
 
 def _check_item(k: State, item: Item, view: _PendingView) -> tuple[Any, int, str]:
@@ -159,7 +159,7 @@ def _check_item(k: State, item: Item, view: _PendingView) -> tuple[Any, int, str
             raise IllegalTransition(f"an item of kind {item.kind} names source {source}, which is not in K")
     view.made.append(item)
     item.id = -1
-    value, by = plain(item.value), view.by
+    value, by = to_plain(item.value), view.by
     call = item.call or (k.call_id(by.id, by.sample) if by is not None else "")
     return value, item.size_bytes or size_bytes(value), call
 
@@ -170,15 +170,15 @@ def _check_emit(k: State, change: changes.Emit, view: _PendingView) -> Any:
         if (order < k.next_in_order and order not in k.again) or order in k.held or order in view.orders:
             raise ValueError(f"result {order} of the input was emitted already")
         view.orders += (order,)
-    return plain(change.value)
+    return to_plain(change.value)
 
 
 def _check_resolve(k: State, change: changes.Resolve, view: _PendingView) -> Any:
-    return plain(change.answer)
+    return to_plain(change.answer)
 
 
 def _check_fail(k: State, change: changes.Fail, view: _PendingView) -> Any:
-    return FailureKind(change.kind), plain(str(change.why))
+    return FailureKind(change.kind), to_plain(str(change.why))
 
 
 def _check_nothing(k: State, change: changes.Abandon, view: _PendingView) -> None:
@@ -199,7 +199,7 @@ def _check_wait(k: State, change: changes.Wait, view: _PendingView) -> float | N
 
 
 def _check_expect(k: State, change: changes.Expect, view: _PendingView) -> str:
-    name: str = plain(str(change.name))
+    name: str = to_plain(str(change.name))
     if not name:
         raise ValueError("an external answer needs a name")
     return name
@@ -215,11 +215,11 @@ def _check_checkpoint(k: State, change: changes.Checkpoint, view: _PendingView) 
         raise ValueError(f"a checkpoint after child {change.children} of a goal that has {len(goal.children)}")
     if any(child in view.status for child in goal.children[change.children :]):
         raise ValueError("a checkpoint may not come with other changes to the children that it drops")
-    return plain(change.value)
+    return to_plain(change.value)
 
 
 def _check_log(k: State, change: changes.Log, view: _PendingView) -> Any:
-    return plain(str(change.text))
+    return to_plain(str(change.text))
 
 
 def _check_reopen(k: State, change: changes.Reopen, view: _PendingView) -> None:
@@ -233,7 +233,7 @@ def _check_tool(k: State, change: changes.RunTool | changes.Observe, view: _Pend
         raise ValueError(f"{type(view.program).__name__} has no tool named {change.tool!r}")
     if isinstance(change, changes.Observe) and not change.trust_s >= 0:
         raise ValueError(f"an observation may be trusted for 0 s or more, not {change.trust_s}")
-    arguments: dict[str, Any] = plain(dict(change.arguments))
+    arguments: dict[str, Any] = to_plain(dict(change.arguments))
     return arguments
 
 
@@ -286,7 +286,7 @@ def _add_item(k: State, item: Item, value: tuple[Any, int, str], out: Out, progr
     if seen is not None:
         taken_at_s = k.at_s if seen.read_at_s >= 0 else -1.0
         item.observation = Observation(
-            seen.tool, plain(seen.arguments), float(seen.read_at_s), float(seen.trust_s), taken_at_s
+            seen.tool, to_plain(seen.arguments), float(seen.read_at_s), float(seen.trust_s), taken_at_s
         )
     if seen is None or seen.read_at_s >= 0:
         k.items_by_kind.setdefault(item.kind, {})[item.id] = None
@@ -361,7 +361,7 @@ def _run_tool(k: State, change: changes.RunTool, arguments: dict[str, Any], out:
     goal = k.goals[change.goal.id]
     leave_call(k, goal, out)
     repeatable = bool(getattr(program.tools[change.tool], "repeatable", False))
-    errand(k, goal, tool_errand(k, goal, change.tool, arguments, repeatable=repeatable), out)
+    begin_run(k, goal, tool_errand(k, goal, change.tool, arguments, repeatable=repeatable), out)
 
 
 def _observe(k: State, change: changes.Observe, arguments: dict[str, Any], out: Out, program: Program) -> None:
@@ -370,7 +370,7 @@ def _observe(k: State, change: changes.Observe, arguments: dict[str, Any], out: 
     item = Item(change.kind, observation=Observation(change.tool, arguments, -1.0, float(change.trust_s)))
     _add_item(k, item, (None, 0, ""), out, program)
     k.reading.setdefault(goal.id, k.at_s)
-    errand(k, goal, tool_errand(k, goal, change.tool, arguments, item=item.id, repeatable=True), out)
+    begin_run(k, goal, tool_errand(k, goal, change.tool, arguments, item=item.id, repeatable=True), out)
 
 
 class _ChangeKind(NamedTuple):

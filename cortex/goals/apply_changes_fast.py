@@ -18,17 +18,17 @@ from cortex.state.goals import NEVER
 from cortex.state.program import Program
 from cortex.state.state import Goal, State
 from cortex.values.election import VOTE
-from cortex.values.plain_values import plain
+from cortex.values.plain_values import to_plain
 
 
-def may_be_plain(k: State, program: Program, out: Out) -> bool:
+def may_apply_fast(k: State, program: Program, out: Out) -> bool:
     """Return True if changes of this turn may take the fast path: no listener, no traced program, and a `StepCommands`
     output.
     """
-    return k.tell is None and not program.traced and type(out) is StepCommands
+    return k.on_decision is None and not program.traced and type(out) is StepCommands
 
 
-def apply_plainly(k: State, changed: Sequence[Change], out: Out, by: Goal | None, program: Program) -> bool:
+def fast_apply(k: State, changed: Sequence[Change], out: Out, by: Goal | None, program: Program) -> bool:
     """Apply these changes if they qualify: at most one unordered result, one new top goal, and the end of the goal
     ``by``, which has just been answered. Return False otherwise, with nothing changed.
 
@@ -46,17 +46,17 @@ def apply_plainly(k: State, changed: Sequence[Change], out: Out, by: Goal | None
                 or by.assumed is not None or k.errands or k.reading
             ):  # fmt: skip
                 return False  # its end affects other goals or running work
-            answer = plain(ended.answer) if ended.answer is not None else None
+            answer = to_plain(ended.answer) if ended.answer is not None else None
         elif kind is Goal and added is None:
             added = change
             if not _is_new(k, added):
                 return False
-            value = plain(added.value)
+            value = to_plain(added.value)
         elif kind is Emit and emitted is None:
             emitted = change
             if emitted.order is not None:
                 return False
-            result = plain(emitted.value)
+            result = to_plain(emitted.value)
         else:
             return False
     if emitted is not None:

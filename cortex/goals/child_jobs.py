@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cortex.goals.lifecycle import Out, errand, leave_call, reopen
+from cortex.goals.lifecycle import Out, begin_run, leave_call, reopen
 from cortex.goals.shards import reserved
 from cortex.state.changes import Spawn
 from cortex.state.commands import LaunchChildJob
@@ -40,7 +40,7 @@ def spawn(k: State, change: Spawn, value: tuple[str, bytes], out: Out, program: 
     if tokens is not None:
         tokens += spent.input_tokens + spent.output_tokens + spent.assumed_tokens
     command = LaunchChildJob(goal.id, 0, where, params, cap_nusd, tokens)
-    errand(
+    begin_run(
         k, goal, ExternalRun(goal.id, 0, where, charge=slice_, own_cap=own_cap, repeatable=True, command=command), out
     )
 
@@ -51,7 +51,7 @@ def _spawn_shard(k: State, goal: Goal, of: int, value: tuple[str, bytes], out: O
     charge = reserved(k.shards.setdefault(goal.id, ShardRecord()))
     k.ledger.set_aside(charge)
     command = LaunchChildJob(goal.id, 0, where, params, None, None, of)
-    errand(k, goal, ExternalRun(goal.id, 0, where, charge=charge, repeatable=True, command=command), out)
+    begin_run(k, goal, ExternalRun(goal.id, 0, where, charge=charge, repeatable=True, command=command), out)
 
 
 def _slice(k: State, goal: Goal) -> tuple[int | None, int | None]:

@@ -19,7 +19,7 @@ from cortex.state.state import ENDED, HELD, TRANSITIONS, ExternalRun, Goal, Ille
 from policies.decisions.join import JoinVerdict, decide
 
 Out = list[commands.Command]
-_SAID_MAX = 200
+_MESSAGE_CHARS_MAX = 200
 """Characters of a failure message that the tally keeps."""
 REFUSED_CHARACTERS_MAX = 1_000
 """Characters of the reason of a refused reply that are kept."""
@@ -185,7 +185,7 @@ def _leave(k: State, key: int, question: bytes, out: Out) -> None:
 # -- errands --------------------------------------------------------------------------------------------------------
 
 
-def errand(k: State, goal: Goal, task: ExternalRun, out: Out) -> None:
+def begin_run(k: State, goal: Goal, task: ExternalRun, out: Out) -> None:
     """Let the goal wait for a tool or a child job, which begins now, or later if the job begins nothing now."""
     set_status(k, goal, Status.WAITING)
     if k.terms.limits.goal_timeout_s is not None and not task.is_shard:
@@ -243,8 +243,8 @@ def end(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
 def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
     """End the goal itself: its status, its work in progress, its parent's counts, its result."""
     set_status(k, goal, to)
-    if k.tell is not None:
-        k.tell(goal.id, "ended", {"status": to, "answer": goal.answer, "failure": goal.failure})
+    if k.on_decision is not None:
+        k.on_decision(goal.id, "ended", {"status": to, "answer": goal.answer, "failure": goal.failure})
     k.live -= 1
     if type(out) is commands.StepCommands:
         out.ended.append(goal)
@@ -278,7 +278,7 @@ def close(k: State, goal: Goal, to: Status, out: Out, program: Program) -> None:
     if to == Status.FAILED and not goal.parent and goal.failure is not None:
         kinds = k.tally.failed_for_good
         kinds[goal.failure.kind] = kinds.get(goal.failure.kind, 0) + 1
-        k.tally.failed_said, k.tally.failed_row = goal.failure.message[:_SAID_MAX], goal.row
+        k.tally.failed_said, k.tally.failed_row = goal.failure.message[:_MESSAGE_CHARS_MAX], goal.row
 
 
 def end_alone(k: State, goal: Goal, answer: Any, out: Any, program: Program) -> None:
@@ -377,9 +377,9 @@ def look_at_join(k: State, goal: Goal, out: Out, program: Program, late: bool = 
     verdict = decide(goal.join, total, resolved, failed, late)
     if verdict == JoinVerdict.WAIT:
         return
-    if k.tell is not None:
+    if k.on_decision is not None:
         seen = {"resolved": resolved, "failed": failed, "total": total, "late": late}
-        k.tell(goal.id, "join", {"join": goal.join, "verdict": verdict, **seen})
+        k.on_decision(goal.id, "join", {"join": goal.join, "verdict": verdict, **seen})
     goal.partial = verdict != JoinVerdict.MET
     reopen(k, goal)
     _abandon_children(k, goal, out, program)

@@ -77,9 +77,9 @@ def limits_of(limits: Limits) -> Limits:
 def take(k: State, goal: int, report: ShardReport) -> None:
     """Take in a shard's report and update its slices."""
     shard = k.shards.get(goal)
-    if shard is None or (report.epoch, report.serial) <= shard.heard:
+    if shard is None or (report.epoch, report.serial) <= shard.reported:
         return
-    shard.heard = (report.epoch, report.serial)
+    shard.reported = (report.epoch, report.serial)
     _count(k.ledger, report.ledger, shard.ledger)
     shard.ledger = report.ledger
     if report.tally is not None:

@@ -156,7 +156,7 @@ def replay(
     made = program if isinstance(program, Program) else None
     fast = made.fast_replay() if made is not None and sink is None and seen is None else None
     for turn in turns:
-        if fast is not None and fast.took(turn):
+        if fast is not None and fast.take(turn):
             continue
         terms = opening(turn)
         if terms is not None:

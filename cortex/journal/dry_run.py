@@ -132,7 +132,7 @@ class DryRun:
         self._records = records
         self._load = load
         self._coming: list[tuple[EventStamp, int, events.Event | commands.Call]] = []
-        self._told: dict[str, events.AnswerGiven] = {}
+        self._given_answers: dict[str, events.AnswerGiven] = {}
         self._pushed = 0
         self._open: dict[int, NewCall | NewRun | None] = {}
         """Goals that wait for an unrecorded call, run or child job."""
@@ -149,7 +149,7 @@ class DryRun:
             due_s = None if self.k.outcome else self.k.due_at_s()
             if self._coming and (due_s is None or self._coming[0][0].at_s <= due_s):
                 stamp, _, what = heapq.heappop(self._coming)
-                self._hear(stamp, self._answer(what, stamp) if isinstance(what, commands.Call) else what)
+                self._take_event(stamp, self._answer(what, stamp) if isinstance(what, commands.Call) else what)
                 ticks = 0
             elif due_s is not None and (self._coming or not self._stuck()) and ticks < TICKS_MAX:
                 self._turn(due_s, events.Ticked())
@@ -163,7 +163,7 @@ class DryRun:
     def answer(self) -> Any:
         """The program's answer, as far as it came; None if the program raises on an incomplete K."""
         try:
-            return json_plain(self.program.answer(self.k))
+            return through_json(self.program.answer(self.k))
         except Exception:  # an author's code may raise anything
             return None
 
@@ -189,9 +189,9 @@ class DryRun:
         self._pushed += 1
         heapq.heappush(self._coming, (stamp, self._pushed, what))
 
-    def _hear(self, stamp: EventStamp, event: events.Event) -> None:
+    def _take_event(self, stamp: EventStamp, event: events.Event) -> None:
         if isinstance(event, events.AnswerGiven) and event.name not in self.k.expected:
-            self._told[event.name] = event  # the program expects the answer later than in the recording
+            self._given_answers[event.name] = event  # the program expects the answer later than in the recording
             return
         if self.k.outcome:  # the job rested, as in the recording
             self._turn(stamp.at_s, events.Resumed(""), event)
@@ -207,8 +207,8 @@ class DryRun:
                 self._tool(command)
             elif isinstance(command, commands.LaunchChildJob):
                 self._child(command)
-        for name in [name for name in self._told if name in self.k.expected]:
-            self._push(EventStamp(self.k.at_s, 0, 0, 0), self._told.pop(name))
+        for name in [name for name in self._given_answers if name in self.k.expected]:
+            self._push(EventStamp(self.k.at_s, 0, 0, 0), self._given_answers.pop(name))
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
@@ -320,7 +320,7 @@ _KEPT = (
 """Limits that determine what is asked, and by which goals."""
 
 
-def json_plain(value: Any) -> Any:
+def through_json(value: Any) -> Any:
     """Return a value as it is after encoding to JSON and decoding."""
     return msgspec.json.decode(msgspec.json.encode(value))
 

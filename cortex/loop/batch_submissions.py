@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 
 from cortex.admission.pauses import block
-from cortex.admission.permits import came_back
+from cortex.admission.permits import release_permit
 from cortex.calls.attempts import asked_by, assume, broke, drawn, no_longer_asking
 from cortex.calls.program_hooks import Out, give_up
 from cortex.goals.lifecycle import reopen
@@ -250,7 +250,7 @@ def _give_up(k: State, keys: Iterable[int]) -> None:
     """Give up attempts that may be billed: they stay charged in full, and their goals are open again."""
     for key in keys:
         flight = k.flights.pop(key)
-        came_back(k, flight, None)
+        release_permit(k, flight, None)
         no_longer_asking(k, flight)
         goals = asked_by(k, flight)
         assume(k, flight, bool(goals))
@@ -259,11 +259,12 @@ def _give_up(k: State, keys: Iterable[int]) -> None:
 
 
 def take_back(k: State, keys: Iterable[int]) -> None:
-    """Take back attempts that were never sent: their permits and their money are free, and their goals are open again.
+    """Take back attempts that were never sent: their permits and their money are free, and their goals are open
+    again.
     """
     for key in keys:
         flight = k.flights.pop(key)
-        came_back(k, flight, None, paid=False)
+        release_permit(k, flight, None, paid=False)
         no_longer_asking(k, flight)
         k.ledger.release(flight.charge)
         k.ledger.attempts -= 1

@@ -10,17 +10,17 @@ import msgspec
 from cortex.admission import budget_slices, pauses
 from cortex.admission.permits import granted_pace, own_pace, reroute, reroute_own
 from cortex.calls import attempts
-from cortex.calls.program_hooks import Out, fold, fold_reply, give_up, said, stop
+from cortex.calls.program_hooks import Out, error_text, fold, fold_reply, give_up, stop
 from cortex.goals import result_list, shards
 from cortex.goals.apply_changes import apply
-from cortex.goals.apply_changes_fast import apply_plainly, may_be_plain
+from cortex.goals.apply_changes_fast import fast_apply, may_apply_fast
 from cortex.goals.lifecycle import end, hurry
 from cortex.loop import batch_submissions, deadlines, tool_runs
 from cortex.loop.termination import go_on
 from cortex.state import events
 from cortex.state.program import Program
 from cortex.state.state import ENDED, Goal, State, Status, flight_key
-from cortex.values.plain_values import plain
+from cortex.values.plain_values import to_plain
 from policies.failures.failure import Failure, FailureKind
 
 
@@ -40,7 +40,7 @@ def _opened(k: State, program: Program, event: events.Opened, out: Out) -> None:
     try:
         apply(k, list(program.begin(k)), out, by=None, program=program)
     except Exception as error:
-        stop(k, said("begin", error))
+        stop(k, error_text("begin", error))
 
 
 def _rejoined(k: State, program: Program, event: events.Rejoined, out: Out) -> None:
@@ -61,13 +61,13 @@ def _rejoined(k: State, program: Program, event: events.Rejoined, out: Out) -> N
         batch_submissions.take_up(k, out)
 
 
-def _fed(k: State, program: Program, event: events.RowsRead, out: Out) -> None:
+def _rows_read(k: State, program: Program, event: events.RowsRead, out: Out) -> None:
     if k.outcome not in ("", "partial") or k.stopping == "cancel":
         return
     if k.source_ended or event.start != k.position:
         return  # duplicate window: its driver did not receive the answer, or another driver took over
     k.position, k.source_ended = event.position, event.ended
-    read, tally, plainly = program.read, k.tally, may_be_plain(k, program, out)
+    read, tally, plainly = program.read, k.tally, may_apply_fast(k, program, out)
     for row in event.rows:
         if row.place < 0:
             tally.rows_read += 1
@@ -78,10 +78,10 @@ def _fed(k: State, program: Program, event: events.RowsRead, out: Out) -> None:
             for change in made:
                 if type(change) is Goal and not (change.parent or change.id):
                     change.row = row.key
-            if not (plainly and apply_plainly(k, made, out, None, program)):
+            if not (plainly and fast_apply(k, made, out, None, program)):
                 apply(k, made, out, by=None, program=program)
         except Exception as error:
-            stop(k, said("read", error))
+            stop(k, error_text("read", error))
             return
 
 
@@ -121,14 +121,14 @@ def _broke(k: State, program: Program, event: events.AttemptFailed, out: Out) ->
 
 
 def _observed(k: State, program: Program, event: events.Observed, out: Out) -> None:
-    _came_back(k, program, tool_runs.observed(k, event), out)
+    _take_settled(k, program, tool_runs.observed(k, event), out)
 
 
 def _returned(k: State, program: Program, event: events.ChildJobEnded, out: Out) -> None:
-    _came_back(k, program, tool_runs.returned(k, event), out)
+    _take_settled(k, program, tool_runs.returned(k, event), out)
 
 
-def _came_back(k: State, program: Program, settled: Any, out: Out) -> None:
+def _take_settled(k: State, program: Program, settled: Any, out: Out) -> None:
     if isinstance(settled, attempts.FinalFailure):
         give_up(k, program, settled.goal, settled.failure, out)
     elif settled is not None:
@@ -232,18 +232,18 @@ def _made(k: State, program: Program, event: events.GoalMade, out: Out) -> None:
         k.differs = program.differs(event.kind, event.value, goal)
 
 
-def _told(k: State, program: Program, event: events.AnswerGiven, out: Out) -> None:
+def _answer_given(k: State, program: Program, event: events.AnswerGiven, out: Out) -> None:
     if k.outcome not in ("", "partial") or k.stopping == "cancel":
         return
     for goal_id in k.expected.pop(event.name, ()):
         goal = k.goals.get(goal_id)
         if goal is not None and goal.expects == event.name:
             tool_runs.take_in(k, goal)
-            fold(k, program, goal, "absorbed", plain(event.value), out)
+            fold(k, program, goal, "absorbed", to_plain(event.value), out)
 
 
 def _leased(k: State, program: Program, event: events.BudgetLeased, out: Out) -> None:
-    budget_slices.lease(k, event.slices, event.said, event.again_s)
+    budget_slices.lease(k, event.slices, event.reason, event.again_s)
 
 
 def _reported(k: State, program: Program, event: events.ShardReported, out: Out) -> None:
@@ -255,12 +255,12 @@ def _ticked(k: State, program: Program, event: events.Ticked, out: Out) -> None:
 
 
 _TAKE: dict[type, Callable[[State, Program, Any, Out], None]] = {
-    events.Opened: _opened, events.Rejoined: _rejoined, events.RowsRead: _fed, events.PermitsGranted: _granted,
+    events.Opened: _opened, events.Rejoined: _rejoined, events.RowsRead: _rows_read, events.PermitsGranted: _granted,
     events.ReplyRecalled: _recalled, events.AttemptFailed: _broke, events.Observed: _observed,
     events.ChildJobEnded: _returned,
     events.ResultsWritten: _written, events.LimitsSet: _limits_set, events.Stopped: _stopped, events.Resumed: _resumed,
     events.Ticked: _ticked, events.SubmissionIntended: _intended, events.SubmissionAccepted: _submitted,
     events.SubmissionRejected: _unsubmitted, events.SubmissionUncertain: _doubted, events.SubmissionUnreadable: _stuck,
-    events.ResultsCollected: batch_submissions.collected, events.GoalMade: _made, events.AnswerGiven: _told,
+    events.ResultsCollected: batch_submissions.collected, events.GoalMade: _made, events.AnswerGiven: _answer_given,
     events.RowsReopened: _reopened, events.BudgetLeased: _leased, events.ShardReported: _reported,
 }  # fmt: skip

@@ -187,7 +187,7 @@ def _elections(k: State) -> Iterator[str]:
             yield f"goal {goal_id} names votes {election.votes}"
         if any(vote.parent != goal_id or vote.kind != VOTE or vote.status > Status.ASKED for vote in votes):
             yield f"a vote on goal {goal_id} has another parent or kind, or has ended"
-        samples = [int(vote.sample) for vote in votes] + [ballot.sample for ballot in election.came]
+        samples = [int(vote.sample) for vote in votes] + [ballot.sample for ballot in election.ballots]
         if len(set(samples)) < len(samples) or max(samples, default=0) >= election.next_sample:
             yield f"votes on goal {goal_id} are samples {samples}, the next is {election.next_sample}"
         if votes_needed([candidate.votes for candidate in election.candidates], election.k) != len(samples):
@@ -260,7 +260,8 @@ def _results(k: State) -> Iterator[str]:
 
 
 def _silent_failures(k: State, given: int) -> bool:
-    """True for fewer results than ended top goals: a failed goal is counted, and only some programs emit a line for it.
+    """True for fewer results than ended top goals: a failed goal is counted, and only some programs emit a line for
+    it.
     """
     return given + len(k.held) < k.tally.succeeded + k.tally.failed
 

@@ -15,9 +15,9 @@ from operator import length_hint
 from cortex.admission import hedging, pauses
 from cortex.admission.permits import room
 from cortex.calls import attempts, route_lanes, voting
-from cortex.calls.fast_answers import absorb_plainly
-from cortex.calls.program_hooks import Out, faulty, fold_reply, give_up, said, stop
-from cortex.calls.request import ask, ask_plainly
+from cortex.calls.fast_answers import fast_absorb
+from cortex.calls.program_hooks import Out, error_text, faulty, fold_reply, give_up, stop
+from cortex.calls.request import ask, fast_ask
 from cortex.goals.apply_changes import apply
 from cortex.goals.lifecycle import OPEN, wake
 from cortex.loop import batch_submissions, deadlines, tool_runs
@@ -41,15 +41,15 @@ def step(k: State, program: Program, turn: events.Turn) -> commands.StepCommands
     k.ledger.turn_to(k.at_s)
     for batch in turn.batches:
         rest = iter(batch)
-        while (event := absorb_plainly(k, program, rest, out)) is not None:
-            if k.tell is not None:
-                k.tell(0, "event", {"event": event})
+        while (event := fast_absorb(k, program, rest, out)) is not None:
+            if k.on_decision is not None:
+                k.on_decision(0, "event", {"event": event})
             if type(event) is events.Answered:
                 absorb(k, program, event, out)
             else:
                 take(k, program, event, out)
-    if k.tell is not None:
-        k.tell(0, "heard", {})
+    if k.on_decision is not None:
+        k.on_decision(0, "heard", {})
     if k.delayed:
         wake(k, out, program)
     if k.submissions:
@@ -118,7 +118,7 @@ def select(k: State, program: Program, turn: events.Turn, out: Out) -> None:
             if changed:
                 apply(k, changed, out, by=None, program=program)
         except Exception as error:  # an author's code may raise anything
-            stop(k, said("select", error))
+            stop(k, error_text("select", error))
             return
         under_way = len(k.flights)
         moved = _ask_all(k, program, asks, out)
@@ -173,12 +173,13 @@ def _asked_at_once(changed: list[Change], asks: list[Ask | Vote]) -> bool:
 
 
 def _ask_all(k: State, program: Program, asks: list[Ask | Vote], out: Out) -> bool:
-    """Send these calls as far as the money allows. Return True if select should be called again: permits are left over.
+    """Send these calls as far as the money allows. Return True if select should be called again: permits are left
+    over.
     """
     moved, rest = False, iter(asks)
     while not (k.short or k.outcome) and (left := length_hint(rest)):
         vote = type(asks[-left]) is Vote  # not a call itself: its votes are
-        wish = next(rest) if vote else ask_plainly(k, rest, program.asks_once, out)
+        wish = next(rest) if vote else fast_ask(k, rest, program.asks_once, out)
         if wish is None:
             break
         if _ask(k, program, wish, out):

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from cortex.admission import budget_slices, pauses
 from cortex.calls.attempts import asked_by, assume
-from cortex.calls.cache_warming import came_home
-from cortex.calls.program_hooks import Out, said, stop
+from cortex.calls.cache_warming import prefix_settled
+from cortex.calls.program_hooks import Out, error_text, stop
 from cortex.goals.lifecycle import reopen
 from cortex.goals.result_list import emit_held
 from cortex.loop import batch_submissions
@@ -16,7 +16,7 @@ from cortex.state.goals import NEVER
 from cortex.state.program import Program
 from cortex.state.state import HELD, ExternalRun, State
 from policies.failures.failure_budget import all_alike, too_many_failed
-from policies.failures.reset_time import said_time
+from policies.failures.reset_time import format_time
 
 
 def satisfied(k: State, program: Program) -> bool:
@@ -26,7 +26,7 @@ def satisfied(k: State, program: Program) -> bool:
     try:
         return bool(program.satisfied(k))
     except Exception as error:  # an author's code may raise anything
-        stop(k, said("satisfied", error))
+        stop(k, error_text("satisfied", error))
         return False
 
 
@@ -35,7 +35,7 @@ def conclude(k: State, program: Program) -> None:
     try:
         k.why = program.unmet(k)
     except Exception as error:  # an author's code may raise anything
-        stop(k, said("unmet", error))
+        stop(k, error_text("unmet", error))
         return
     k.outcome = "failed" if k.why else "complete"
 
@@ -90,7 +90,7 @@ def see_end(k: State) -> None:
     elif k.halted:
         k.outcome, k.why = "partial", k.halted
     elif k.overdue:
-        k.outcome, k.why = "partial", f"deadline: {said_time(k.terms.limits.deadline_at_s or 0.0)} has passed"
+        k.outcome, k.why = "partial", f"deadline: {format_time(k.terms.limits.deadline_at_s or 0.0)} has passed"
     elif k.paused is not None:
         if not pauses.waits(k):
             k.outcome, k.why = "partial", f"{k.paused.kind}: {k.paused.message}"
@@ -145,7 +145,7 @@ def finish(k: State, out: Out) -> None:
         if not flight.abandoned:
             out.append(commands.AbandonAttempt(flight.goal, flight.attempt))
         if flight.prefix:
-            came_home(k, flight, warmed=False)
+            prefix_settled(k, flight, warmed=False)
         assume(k, flight, True)
         for goal in asked_by(k, flight):
             reopen(k, goal)

@@ -10,11 +10,11 @@ import msgspec
 from cortex.calls.attempts import FinalFailure, drawn
 from cortex.goals import shards
 from cortex.goals.child_jobs import more_than
-from cortex.goals.lifecycle import Out, asked, be_woken, errand, reopen, send, tool_errand
+from cortex.goals.lifecycle import Out, asked, be_woken, begin_run, reopen, send, tool_errand
 from cortex.state import commands, events
 from cortex.state.state import ENDED, HELD, ExternalRun, Goal, Item, State, flight_key
 from cortex.values.ledger import ChildJobBill
-from cortex.values.plain_values import plain, size_bytes
+from cortex.values.plain_values import size_bytes, to_plain
 from policies.failures.failure import RULES, Failure, FailureKind
 from policies.failures.retry import backoff_s, beyond_patience
 
@@ -41,7 +41,7 @@ def believed(k: State, goal: Goal, uses: tuple[Item, ...], out: Out) -> bool:
     assert seen is not None
     if not any(task.item == item.id for task in k.errands.values()):  # one reading serves all goals that need it
         task = tool_errand(k, goal, seen.tool, seen.arguments, item=item.id, repeatable=True)
-        errand(k, goal, task, out)
+        begin_run(k, goal, task, out)
     return False
 
 
@@ -59,11 +59,11 @@ def observed(k: State, event: events.Observed) -> tuple[Goal, Any] | FinalFailur
         return _failed(k, goal, task, event.failure)
     _over(k, task)
     if not task.item:
-        return goal, plain(event.value)
+        return goal, to_plain(event.value)
     item = k.items[task.item]
     seen = item.observation
     assert seen is not None
-    item.value = plain(event.value)
+    item.value = to_plain(event.value)
     item.size_bytes = size_bytes(item.value)
     item.observation = msgspec.structs.replace(seen, read_at_s=float(event.read_at_s), taken_at_s=k.at_s)
     k.items_by_kind.setdefault(item.kind, {})[item.id] = None
@@ -94,7 +94,7 @@ def returned(k: State, event: events.ChildJobEnded) -> tuple[Goal, Any] | FinalF
     failure = event.failure
     if failure is None:
         del k.billed[goal.id]
-        return goal, plain(event.answer)
+        return goal, to_plain(event.answer)
     over_budget = failure.kind == FailureKind.OVER_BUDGET
     held = not task.own_cap if over_budget else event.partial or RULES[failure.kind].again == "hold"
     if not held:
@@ -115,7 +115,7 @@ def _shard_returned(k: State, event: events.ChildJobEnded, task: ExternalRun) ->
     if goal is None or goal.status in ENDED or task.abandoned:
         return None
     if failure is None:
-        return goal, plain(event.answer)
+        return goal, to_plain(event.answer)
     if not event.partial:
         return FinalFailure(goal, failure)
     reopen(k, goal)
@@ -190,8 +190,8 @@ def _failed(k: State, goal: Goal, task: ExternalRun, failure: Failure) -> FinalF
     task.broken += 1
     k.tally.attempt_failed(failure.kind)
     again = task.repeatable and (task.item > 0 or RULES[failure.kind].again in ("after", "backoff", "policy"))
-    if k.tell is not None:
-        k.tell(goal.id, "tool_failed", {"task": task, "again": again, "attempts_max": policy.attempts_max})
+    if k.on_decision is not None:
+        k.on_decision(goal.id, "tool_failed", {"task": task, "again": again, "attempts_max": policy.attempts_max})
     if not again or task.broken >= policy.attempts_max or beyond_patience(policy, failure):
         _over(k, task)
         k.reading.pop(goal.id, None)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, repeat
 
 from cortex.admission import budget_slices
-from cortex.calls.request import asked_as_given, plain_way
+from cortex.calls.request import asked_as_given, may_ask_fast
 from cortex.goals.lifecycle import ASKED, OPEN
 from cortex.loop.event_handlers import take
 from cortex.loop.termination import see_failures
@@ -26,7 +26,7 @@ from policies.estimates.tokens import bodies_tokens_bound, body_tokens_bound
 from policies.failures.timeout import attempt_timeout_s
 from policies.limits.slices import day_of
 
-_PLAIN = frozenset({Answered, RowsRead, PermitsGranted, ResultsWritten, Ticked})
+_FOLDED = frozenset({Answered, RowsRead, PermitsGranted, ResultsWritten, Ticked})
 _NEWS = frozenset({Answered, RowsRead, Ticked})
 
 
@@ -53,36 +53,37 @@ class BatchReplay:
     """Fast replay of one journal."""
 
     def __init__(self) -> None:
-        self._plainly: TurnFold | None = None
+        self._fold: TurnFold | None = None
         self._stepped = 0
         """Events since the last check of whether K can take plain turns, or since it last did."""
 
-    def took(self, turn: Turn) -> bool:
+    def take(self, turn: Turn) -> bool:
         """Return True if this turn was folded; otherwise K is complete, and ``step`` must take the turn."""
-        if self._plainly is None:
+        if self._fold is None:
             return False
-        if self._plainly.take(turn):
+        if self._fold.take(turn):
             return True
         self.end()
         return False
 
     def end(self) -> None:
         """Complete K."""
-        if self._plainly is not None:
-            self._plainly.put_back()
-            self._plainly = None
+        if self._fold is not None:
+            self._fold.put_back()
+            self._fold = None
 
     def stepped(self, k: State, program: Program, turn: Turn) -> None:
-        """Note that ``step`` took this turn: the next ones may be plain. The check takes some time for each goal in K.
+        """Note that ``step`` took this turn: the next ones may be plain. The check takes some time for each goal in
+        K.
         """
         self._stepped += sum(map(len, turn.batches))
         if self._stepped * GOALS_AN_EVENT >= len(k.goals):
-            self._plainly, self._stepped = plain_turns(k, program), 0
+            self._fold, self._stepped = turn_fold(k, program), 0
 
 
-def plain_turns(k: State, program: Program) -> TurnFold | None:
+def turn_fold(k: State, program: Program) -> TurnFold | None:
     """Return the fold of K if K can take plain turns, else None."""
-    if program.fast_replay() is None or not _stands_plainly(k):
+    if program.fast_replay() is None or not _may_fold(k):
         return None
     asked = {flight.goal for flight in k.flights.values() if not flight.abandoned}
     if len(asked) < len(k.flights) or not asked <= k.goals.keys():
@@ -94,14 +95,14 @@ def plain_turns(k: State, program: Program) -> TurnFold | None:
     return TurnFold(k, slow) if slow is not None else None
 
 
-def _stands_plainly(k: State) -> bool:
+def _may_fold(k: State) -> bool:
     """True if nothing is in progress or configured except rows that are asked over the single route."""
     limits, delayed = k.terms.limits, k.delayed
     if delayed and ((goal := k.goals.get(delayed[0][1])) is None or goal.due_at_s != delayed[0][0]):
         return False  # the next turn removes it
     return not (
         len(k.shares) != 1 or k.shares[0].failing is not None or k.shares[0].in_flight != len(k.flights)
-        or not plain_way(k, k.shares[0]) or not budget_slices.unbounded(k) or limits.deadline_at_s is not None
+        or not may_ask_fast(k, k.shares[0]) or not budget_slices.unbounded(k) or limits.deadline_at_s is not None
         or k.deadlines or k.unhedged or k.elections or k.errands or k.submissions or k.shards or k.asking
         or k.held or k.again or k.parked or k.called or k.looking or k.paused is not None or k.outcome
         or k.finished or k.closing or k.open_by_kind.keys() != {"row"}
@@ -175,7 +176,7 @@ class TurnFold:
         k, at_s = self._k, max(self._k.at_s, float(turn.at_s))
         happened: Sequence[Event] = turn.batches[0] if len(turn.batches) == 1 else [*chain(*turn.batches)]
         kinds = set(map(type, happened))
-        if not kinds <= _PLAIN or day_of(at_s) != k.ledger.day or (k.delayed and k.delayed[0][0] <= at_s):
+        if not kinds <= _FOLDED or day_of(at_s) != k.ledger.day or (k.delayed and k.delayed[0][0] <= at_s):
             return False
         answers = [event for event in happened if type(event) is Answered]
         others = [event for event in happened if type(event) is not Answered] if len(answers) < len(happened) else []
@@ -191,7 +192,7 @@ class TurnFold:
             ended = k.source_ended or any(window.ended for window in fed)
             if ended or k.live - len(goals) + more >= k.terms.limits.window_rows:
                 return False
-        if permits < 0 or not self._fed(fed):
+        if permits < 0 or not self._rows_read(fed):
             return False
         k.at_s = at_s
         for event in others:
@@ -241,7 +242,7 @@ class TurnFold:
                 return -1
         return grants[-1].permits if grants else self._k.shares[0].permits
 
-    def _fed(self, windows: list[RowsRead]) -> bool:
+    def _rows_read(self, windows: list[RowsRead]) -> bool:
         """Take in the next window of rows if all are plain; otherwise change nothing."""
         if not windows:
             return True

@@ -70,7 +70,7 @@ class Hanoi(Program, frozen=True):
         _, places, last = goal.value
         said = "Previous move: " + ("none" if last is None else "disk {} from peg {} to peg {}".format(*last))
         strategy = _STRATEGIES[self.disks % 2]
-        return Prompt("move", (strategy, Part(_GOAL, said), Part(_GOAL, pegs_said(places)), _FORM))
+        return Prompt("move", (strategy, Part(_GOAL, said), Part(_GOAL, pegs_text(places)), _FORM))
 
     def ballot(self, k: State, goal: Goal, reply: Reply) -> list[int]:
         """Return the move, if the reply is one and nothing else."""
@@ -101,7 +101,7 @@ class Hanoi(Program, frozen=True):
         return {"solved": bool(solved), "moves": k.emitted, "samples": k.tally.calls}
 
 
-def pegs_said(places: str) -> str:
+def pegs_text(places: str) -> str:
     """Return the text of a configuration: a line for each peg, its disks from bottom to top."""
     pegs = {"0": "Peg 0:", "1": "Peg 1:", "2": "Peg 2:"}
     for disk in range(len(places), 0, -1):

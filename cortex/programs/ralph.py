@@ -135,20 +135,20 @@ class Ralph(Program, frozen=True):
         """Yield the next step: open, ask, apply and check, or leave."""
         for goal in k.open():
             if goal.kind == "ask":
-                standing = _standing(goal)
+                standing = _progress(goal)
                 sample = str(standing.round * SAMPLES_A_ROUND + goal.resamples)
                 yield Ask(goal, self.prompt(standing, goal.refused), None, self.output_tokens_max, sample=sample)
             elif goal.kind == "open":
-                yield RunTool(goal, "folder_opened", {"folder": self.folder, **self._told()})
+                yield RunTool(goal, "folder_opened", {"folder": self.folder, **self._settings()})
             elif goal.kind == "apply":
-                standing = _standing(goal)
+                standing = _progress(goal)
                 where = {"folder": standing.folder, "number": standing.number, "edits": goal.value["edits"]}
                 protect = None if self.protect is None else list(self.protect)
-                yield RunTool(goal, "folder_round", {**where, "protect": protect, **self._told()})
+                yield RunTool(goal, "folder_round", {**where, "protect": protect, **self._settings()})
             elif goal.kind == "leave":
                 yield RunTool(goal, "folder_closed", {"folder": goal.value["folder"]})
 
-    def _told(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
         return {
             "task": self.task, "check": self.check, "check_timeout_s": self.check_timeout_s, "show": list(self.show),
             "view_bytes": self.view_bytes,
@@ -194,7 +194,7 @@ class Ralph(Program, frozen=True):
         """Take in the folder after it was opened, after a round, or after it was left."""
         yield Resolve(goal)
         if goal.kind == "leave":
-            yield from _told_end(goal.value["answer"])
+            yield from _end_text(goal.value["answer"])
             return
         found = RoundFacts(value["view"]["digest"], value["check"]["found"], value["check"]["failing"])
         seen = {"folder": value["folder"], "number": value["number"], "check": value["check"], "view": value["view"]}
@@ -202,7 +202,7 @@ class Ralph(Program, frozen=True):
             standing = WorkProgress(**seen, reached=and_now(ProgressSoFar(), found))
             yield from self._end(standing, "passed", 0) if value["check"]["passed"] else [_asked(standing)]
             return
-        before = _standing(goal)
+        before = _progress(goal)
         got_on = progressed(before.reached, found)
         note = _noted(value["refused"], goal.value["edits"])
         quiet, reframed = (0, 0) if got_on else (before.quiet + 1, before.reframed)
@@ -218,17 +218,17 @@ class Ralph(Program, frozen=True):
         """
         if goal.kind == "ask" and failure.kind in (FailureKind.MALFORMED, FailureKind.REFUSED):
             yield Resolve(goal)
-            standing = _standing(goal)
+            standing = _progress(goal)
             note = f"No answer was usable: {failure.message}"[:NOTES_MAX]
             yield from self._after(msgspec.structs.replace(standing, quiet=standing.quiet + 1, note=note))
             return
         yield Fail(goal, failure.message, failure.kind)
         if goal.kind == "leave":
-            yield from _told_end(goal.value["answer"])
+            yield from _end_text(goal.value["answer"])
             return
         folder, rounds = self.folder, 0
         if goal.kind in _ROUND:
-            standing = _standing(goal)
+            standing = _progress(goal)
             folder, rounds = standing.folder, standing.round - 1
         said = {"rounds": rounds, "failing": None, "check": failure.message}
         yield Goal("leave", {"folder": folder, "answer": {"passed": False, "ended": failure.kind, **said}})
@@ -266,11 +266,11 @@ def _asked(standing: WorkProgress) -> Goal:
     return Goal("ask", {"standing": msgspec.to_builtins(standing)})
 
 
-def _standing(goal: Goal) -> WorkProgress:
+def _progress(goal: Goal) -> WorkProgress:
     return msgspec.convert(goal.value["standing"], WorkProgress)
 
 
-def _told_end(answer: dict[str, Any]) -> Iterable[Change]:
+def _end_text(answer: dict[str, Any]) -> Iterable[Change]:
     yield Item("answer", answer)
     yield Emit(answer, failed=not answer["passed"])
 

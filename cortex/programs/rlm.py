@@ -35,7 +35,7 @@ from policies.failures.failure import FailureKind
 Kind = Literal["text", "number", "json", "list"]
 """Type of the answer."""
 
-SAID_CHARS = 200
+CALL_CHARS_SHOWN = 200
 """Characters of a failed call's text that the piece receives."""
 _KINDS: dict[str, tuple[type, ...]] = {"text": (str,), "number": (int, float), "list": (list,), "json": (object,)}
 
@@ -111,11 +111,11 @@ async def ran(
                 refusal=SandboxRefusal.CALLS, why=f"more than {bounds.calls:,} calls, with those before"
             )
         asked |= new
-        said = await ctx.map(lambda each: _said(ctx, each[0], each[1], deeper or {}), numbered, at_once=bounds.calls)
+        said = await ctx.map(lambda each: _call(ctx, each[0], each[1], deeper or {}), numbered, at_once=bounds.calls)
         piece = msgspec.structs.replace(piece, said=(*piece.said, *said), seal=outcome.seal)
 
 
-async def _said(ctx: Context, wanted: PieceCall, sample: int, deeper: dict[str, Any]) -> PieceCallResult:
+async def _call(ctx: Context, wanted: PieceCall, sample: int, deeper: dict[str, Any]) -> PieceCallResult:
     """Make one call: an ordinary question to the role ``sub``, or this program again as a child job."""
     if wanted.recurse:
         child = rlm(question=wanted.prompt, context=wanted.context, **deeper)
@@ -123,7 +123,7 @@ async def _said(ctx: Context, wanted: PieceCall, sample: int, deeper: dict[str, 
     else:
         got = await ctx.ask(wanted.prompt, model="sub", sample=sample, on_failure="keep")
     if isinstance(got, CallFailed):
-        return PieceCallResult(failed=f"{got.kind}: {got.story}"[:SAID_CHARS])
+        return PieceCallResult(failed=f"{got.kind}: {got.story}"[:CALL_CHARS_SHOWN])
     return PieceCallResult(got)
 
 

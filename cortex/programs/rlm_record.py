@@ -121,7 +121,7 @@ def _nothing(run: FlowRun) -> Any:
     raise AssertionError("it is driven by hand")
 
 
-def said_of(recorded: RecordedRun) -> list[tuple[str, PieceCallResult]]:
+def calls_of(recorded: RecordedRun) -> list[tuple[str, PieceCallResult]]:
     """Return every call of the pieces with its result, in order."""
     calls: list[tuple[str, PieceCallResult]] = []
     for prompts, piece in zip(recorded.prompts, recorded.pieces, strict=True):

@@ -97,7 +97,7 @@ class Table(Program, frozen=True):
         that did not fit are stored too.
         """
         model, usual = k.terms.route.model, k.terms.limits.output_tokens_max
-        alike = self.prompt and len(k.terms.routes) == 1 and k.tell is None
+        alike = self.prompt and len(k.terms.routes) == 1 and k.on_decision is None
         render = _template(self.prompt).render if alike else None
         fitting = framed = -1  # ``max_tokens`` that leaves room for a prompt
         refused, before, after, besides = "", b"", b"", None
@@ -133,7 +133,7 @@ class Table(Program, frozen=True):
         elif self.schema:
             try:
                 if self.schema_as == "tool":
-                    text = self._said(reply, text)
+                    text = self._answer_text(reply, text)
                 fields = _shape(self.schema).read(text)
             except Malformed as error:
                 said = str(error)
@@ -197,7 +197,7 @@ class Table(Program, frozen=True):
             request["messages"] = _noted(request["messages"], note)
         return _encode({name: request[name] for name in sorted(request)})
 
-    def _said(self, reply: Reply, text: str) -> str:
+    def _answer_text(self, reply: Reply, text: str) -> str:
         """The input of the answer tool, if it was used. Raises ``Malformed``."""
         uses = as_said(reply).uses
         return _encode(uses[0].input).decode() if uses else text
@@ -242,7 +242,8 @@ def _nothing(failure: Failure | None) -> dict[str, Any]:
 
 
 def _added(before: Any, reply: Reply, took: ReplyTimings | None) -> list[Any]:
-    """Totals of a row's answers so far: nano-USD (None: unknown), input and output tokens, seconds of the last, reused.
+    """Totals of a row's answers so far: nano-USD (None: unknown), input and output tokens, seconds of the last,
+    reused.
     """
     took = took or ReplyTimings()
     nusd, input_tokens, output_tokens, _, _ = before or (0, 0, 0, None, False)

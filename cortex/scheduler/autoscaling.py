@@ -61,10 +61,10 @@ def settle(state: SchedulerState, out: list[Command]) -> None:
     else:
         _start(state, out)
     _retire(state, out)
-    _tell(state, out)
+    _announce_members(state, out)
 
 
-def _tell(state: SchedulerState, out: list[Command]) -> None:
+def _announce_members(state: SchedulerState, out: list[Command]) -> None:
     """Send the member lists. Every job gets all names: sent for each of a thousand new members, that would be a million
     names.
     """
@@ -72,11 +72,11 @@ def _tell(state: SchedulerState, out: list[Command]) -> None:
     if (branches, workers) == (state.branches, state.workers):
         return
     if len(branches) + len(workers) > FEW and state.branches:
-        next_s = state.told_s + max(TELL_S, TELL_PACE_S * len(state.jobs))
+        next_s = state.announced_s + max(TELL_S, TELL_PACE_S * len(state.jobs))
         if state.at_s < next_s:
             state.wake(next_s)
             return
-    state.branches, state.workers, state.told_s = branches, workers, state.at_s
+    state.branches, state.workers, state.announced_s = branches, workers, state.at_s
     out.append(MembersChanged(branches, workers))
 
 

@@ -11,10 +11,10 @@ import msgspec
 
 from cortex.state.budget_slice import BudgetSlice
 from policies.estimates.price import usd_text
-from policies.failures.reset_time import said_time
+from policies.failures.reset_time import format_time
 from policies.limits.slices import MONTH, SILENT_S, Budget, SliceRequest, day_of, lend, window_end_s, window_of
 
-HEARD_S = 5.0
+REPORT_S = 5.0
 """Seconds between two stored updates of what a job has used, for observers and for jobs that wait for a part of it."""
 
 
@@ -45,7 +45,7 @@ class BudgetAnswer(msgspec.Struct, frozen=True):
     """Slices of the job from now on, replacing all earlier ones."""
 
     slices: tuple[BudgetSlice, ...] = ()
-    said: str = ""
+    reason: str = ""
     """Reason why no more can be lent; empty: none."""
     again_s: float = 0.0
     """Time at which that budget is whole again, in seconds since 1970."""
@@ -76,7 +76,7 @@ def ask(budgets: list[Budget], asked: BudgetRequest, at_s: float) -> BudgetAnswe
             said.append(
                 f"the budget {each.label}={each.value} of {usd_text(each.cap_nusd)} a {each.period} has "
                 f"{usd_text(left_nusd)} left, the next call may cost "
-                f"{usd_text(asked.lacks_nusd)}; it is whole again at {said_time(end_s)}"
+                f"{usd_text(asked.lacks_nusd)}; it is whole again at {format_time(end_s)}"
             )
     spent = tuple((each.name, each.window, each.cap_nusd, each.used_nusd) for each in budgets)
     return BudgetAnswer(tuple(slices), "; ".join(said), again_s, spent)
@@ -89,7 +89,7 @@ def differs(before: Budget, after: Budget, job: str) -> bool:
         return True
     same = (then.held_nusd, then.lacks_nusd, then.over) == (now.held_nusd, now.lacks_nusd, now.over)
     new = (then.used_nusd, then.open_nusd) != (now.used_nusd, now.open_nusd)
-    return not same or now.heard_s - then.heard_s >= (HEARD_S if new else SILENT_S / 3)
+    return not same or now.heard_s - then.heard_s >= (REPORT_S if new else SILENT_S / 3)
 
 
 def day_at(at_s: float, day: int) -> int:

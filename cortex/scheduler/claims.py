@@ -49,7 +49,7 @@ def joined(state: SchedulerState, claims: Claims, out: list[Command]) -> None:
     for name, hold in job.holds.items():
         if hold.probes:
             leases.take_back(state, (claims.job, job, name, state.routes[name], hold))
-    if state.kin and job_families.root_of(claims.job) in state.kin:
+    if state.families and job_families.root_of(claims.job) in state.families:
         job_families.divide(state, claims.job)
     pools.send(state, job)
     divided = leases.settle(state, out, claims.job) if state.stale else ()
@@ -85,13 +85,13 @@ def _overtaken(state: SchedulerState, claims: Claims, job: JobClaims) -> bool:
     """True if a later claim has arrived before: this one confirms less than is known."""
     for claim in claims.claims:
         hold = job.holds.get(claim.route)
-        if hold is not None and _heard(state, claims, claim) < hold.heard:
+        if hold is not None and _acknowledged(state, claims, claim) < hold.acknowledged:
             return True
     return False
 
 
-def _heard(state: SchedulerState, claims: Claims, claim: Claim) -> int:
-    return claim.heard if claims.cortex == state.cortex else 0
+def _acknowledged(state: SchedulerState, claims: Claims, claim: Claim) -> int:
+    return claim.acknowledged if claims.cortex == state.cortex else 0
 
 
 def _returned(state: SchedulerState, claims: Claims, job: JobClaims, out: list[Command]) -> None:
@@ -101,8 +101,8 @@ def _returned(state: SchedulerState, claims: Claims, job: JobClaims, out: list[C
     state.restarts["channel"] = state.restarts.get("channel", 0) + 1
     job.epoch, job.dead = claims.epoch, False
     for hold in job.holds.values():
-        hold.heard = 0
-        hold.told = []  # the new incarnation does not receive what was sent to the old one
+        hold.acknowledged = 0
+        hold.announced = []  # the new incarnation does not receive what was sent to the old one
         hold.grant = None
 
 
@@ -116,7 +116,7 @@ def _renew(state: SchedulerState, claims: Claims, job: JobClaims) -> None:
     job.want = min(claims.wanted, claims.concurrency)
     job.call_timeout_s, job.runs = claims.call_timeout_s, claims.demand
     job.free_s = job.until_s + claims.call_timeout_s + state.settings.restart.grace_s
-    health.hear(job.seen, state.at_s, claims.progress)
+    health.record_life(job.seen, state.at_s, claims.progress)
     state.wake(job.until_s)
 
 
@@ -132,10 +132,10 @@ def _take(state: SchedulerState, claims: Claims, job: JobClaims, out: list[Comma
         job.holds = {name: old[name] for name in names}
     for claim in claims.claims:
         hold, route = job.holds[claim.route], state.routes[claim.route]
-        heard = _heard(state, claims, claim)
-        hold.held, hold.heard, hold.blocked = claim.held, heard, claim.blocked
-        while hold.told and hold.told[0][0] <= heard:
-            del hold.told[0]
+        heard = _acknowledged(state, claims, claim)
+        hold.held, hold.acknowledged, hold.blocked = claim.held, heard, claim.blocked
+        while hold.announced and hold.announced[0][0] <= heard:
+            del hold.announced[0]
         if _put_aside(hold):
             hold.grant = None  # it counts again when it is sent anew
         leases.count(state, hold)
@@ -151,7 +151,7 @@ def _take(state: SchedulerState, claims: Claims, job: JobClaims, out: list[Comma
 def _put_aside(hold: RouteHolding) -> bool:
     """True if the holder has confirmed its grant and holds less: the lease has expired by the holder's clock only."""
     grant = hold.grant
-    return grant is not None and grant.starts < 0 and hold.heard >= grant.serial and hold.held < grant.permits
+    return grant is not None and grant.starts < 0 and hold.acknowledged >= grant.serial and hold.held < grant.permits
 
 
 def _keep_free(state: SchedulerState, name: str) -> None:
@@ -172,7 +172,7 @@ def _enter(state: SchedulerState, job: str, claim: Claim, holds: dict[str, Route
 
 def _drop(state: SchedulerState, job: str, name: str, hold: RouteHolding) -> None:
     leases.probes_back(state, name, hold)
-    hold.held, hold.told = 0, []
+    hold.held, hold.announced = 0, []
     leases.count(state, hold)
     del state.routes[name].jobs[job]
     pool = state.pools[hold.pool]

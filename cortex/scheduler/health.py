@@ -39,9 +39,9 @@ class SecondCounts(msgspec.Struct, gc=False):
 
 
 class HealthBuffer(msgspec.Struct):
-    """Signals of one subject. `record` and `hear` change it; all other functions read it."""
+    """Signals of one subject. `record` and `record_life` change it; all other functions read it."""
 
-    heard_s: float = float("-inf")
+    seen_s: float = float("-inf")
     """Time of the latest message, of any kind."""
     progressed_s: float = float("-inf")
     """Time of the latest message with new settled work."""
@@ -76,9 +76,9 @@ class HealthSeries(msgspec.Struct, frozen=True):
     per_token_p95_s: tuple[float, ...] = ()
 
 
-def hear(buffer: HealthBuffer, at_s: float, done: int) -> None:
+def record_life(buffer: HealthBuffer, at_s: float, done: int) -> None:
     """Note that the subject is alive and has settled `done` pieces of work so far (a new incarnation counts from 0)."""
-    buffer.heard_s = at_s
+    buffer.seen_s = at_s
     if done != buffer.done:
         buffer.done = done
         buffer.progressed_s = at_s
@@ -125,7 +125,7 @@ def record(
 
 def silent_s(buffer: HealthBuffer, at_s: float) -> float:
     """Return the seconds since the latest message; infinity if none. Used by `restart.rung`: ask, or kill."""
-    return at_s - buffer.heard_s
+    return at_s - buffer.seen_s
 
 
 def stalled_s(buffer: HealthBuffer, at_s: float) -> float:

@@ -50,9 +50,9 @@ def count(state: SchedulerState, job: str) -> None:
     root = root_of(job)
     members = tuple(name for name in state.jobs if root_of(name) == root)
     if len({spoken_for(name) for name in members}) > 1:
-        state.kin[root] = members
+        state.families[root] = members
     else:
-        state.kin.pop(root, None)
+        state.families.pop(root, None)
     for name in members:
         state.resize = True
         divide(state, name)
@@ -61,7 +61,7 @@ def count(state: SchedulerState, job: str) -> None:
 def divide(state: SchedulerState, job: str) -> None:
     """Divide the user's concurrency among the members, fair by weight; in turns if it is small."""
     root = root_of(job)
-    names = state.kin.get(root, (job,))
+    names = state.families.get(root, (job,))
     members = [state.jobs[name] for name in names]
     if len(members) == 1:
         wants = [min(members[0].asked, members[0].concurrency)]
@@ -82,14 +82,14 @@ def divide(state: SchedulerState, job: str) -> None:
 
 def _bounds(state: SchedulerState, root: str) -> tuple[int, Rates]:
     """Concurrency and rates set by the user: those of the root, or of its children while the root has not joined."""
-    told = [state.jobs[root]] if root in state.jobs else [state.jobs[name] for name in state.kin[root]]
+    told = [state.jobs[root]] if root in state.jobs else [state.jobs[name] for name in state.families[root]]
     rates = [min((each.rates[place] for each in told if each.rates[place]), default=0.0) for place in range(3)]
     return min(each.concurrency for each in told), (rates[0], rates[1], rates[2])
 
 
 def room(state: SchedulerState, root: str) -> int:
     """Return the permits that this family may be granted beyond those it may be using, over all routes."""
-    using = sum(hold.counted for name in state.kin[root] for hold in state.jobs[name].holds.values())
+    using = sum(hold.counted for name in state.families[root] for hold in state.jobs[name].holds.values())
     return max(0, _bounds(state, root)[0] - using)
 
 
@@ -100,7 +100,7 @@ def hold_back(state: SchedulerState, names: Sequence[str], lacks: list[int]) -> 
     left: dict[str, int] = {}
     for place, (name, lack) in enumerate(zip(names, lacks, strict=True)):
         root = root_of(name)
-        if lack > 0 and root in state.kin:
+        if lack > 0 and root in state.families:
             if root not in left:
                 left[root] = room(state, root)
             lacks[place] = min(lack, left[root])
@@ -109,7 +109,7 @@ def hold_back(state: SchedulerState, names: Sequence[str], lacks: list[int]) -> 
 
 def weight(state: SchedulerState, name: str, job: JobClaims) -> float:
     """Return a job's weight in its pool: a family weighs as much as its root alone."""
-    members = state.kin.get(root_of(name))
+    members = state.families.get(root_of(name))
     if members is None:
         return job.weight
     return job.weight / max(1, sum(state.jobs[each].want > 0 for each in members))
@@ -125,7 +125,7 @@ def rates(state: SchedulerState, name: str, share: int, told: Rates) -> Rates:
     if not share or not any(own):
         return told
     others = 0
-    for each in state.kin[root]:
+    for each in state.families[root]:
         if each != name:
             others += sum(hold.share for hold in state.jobs[each].holds.values())
     part = share / (share + others)

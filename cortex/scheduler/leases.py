@@ -38,7 +38,7 @@ Row = tuple[str, JobClaims, str, RouteState, RouteHolding]
 
 def count(state: SchedulerState, hold: RouteHolding) -> None:
     """Recompute the permits that this holder may be using."""
-    told = hold.told[0][1] if hold.told else 0
+    told = hold.announced[0][1] if hold.announced else 0
     now = hold.held if hold.held > told else told
     if now != hold.counted:
         state.pools[hold.pool].in_use += now - hold.counted
@@ -74,10 +74,10 @@ def again(state: SchedulerState, pool: PoolState, at_s: float) -> None:
 def share_out(state: SchedulerState, pool: PoolState, out: list[Command], asker: str) -> None:
     """Give each holder its fair share; no permit is granted that another holder may still use."""
     allowed = pools.allowed(state, pool)
-    by_rate = _tells_rates(state, pool, allowed)
+    by_rate = _announces_rates(state, pool, allowed)
     pool.allowed, pool.shared_s, pool.again_s = allowed, state.at_s, NEVER
     rows = _rows(state, pool)
-    if state.kin:
+    if state.families:
         claims = [(row[4].want, job_families.weight(state, row[0], row[1])) for row in rows]
     else:
         claims = [(row[4].want, row[1].weight) for row in rows]
@@ -86,7 +86,7 @@ def share_out(state: SchedulerState, pool: PoolState, out: list[Command], asker:
     granted = sum(shares)
     if granted != pool.granted:
         pool.granted, state.resize = granted, True
-    if state.kin:
+    if state.families:
         for row, share in zip(rows, shares, strict=True):
             row[4].share = share
     for row, share in zip(rows, shares, strict=True):
@@ -94,7 +94,7 @@ def share_out(state: SchedulerState, pool: PoolState, out: list[Command], asker:
             grant = due(state, pool, row, share, by_rate or row[0] == asker)
             if grant is not None and row[0] != asker:
                 out.append(grant)
-    pool.told, pool.late = True, False
+    pool.announced, pool.late = True, False
     for route_name in pool.routes:
         _probe(state, pool, route_name, out, asker)
     if allowed.held_until_s > state.at_s:
@@ -116,18 +116,18 @@ def _shares(state: SchedulerState, pool: PoolState, rows: list[Row], claims: lis
     shares = _turns(state, pool, claims)
     pool.level = min((s / c[1] for s, c in zip(shares, claims, strict=True) if s < c[0]), default=NEVER)
     lacks = [share - row[4].counted for row, share in zip(rows, shares, strict=True)]
-    if state.kin:
+    if state.families:
         job_families.hold_back(state, [row[0] for row in rows], lacks)
     free = _free(state, pool)
     if sum(lack for lack in lacks if lack > 0) <= free:
-        if not state.kin:
+        if not state.families:
             return shares
         free = sum(max(lack, 0) for lack in lacks)
     given = fair_shares([(max(lack, 0), claim[1]) for lack, claim in zip(lacks, claims, strict=True)], free)
     return [min(share, row[4].counted + more) for row, share, more in zip(rows, shares, given, strict=True)]
 
 
-def _tells_rates(state: SchedulerState, pool: PoolState, allowed: PoolAllowance) -> bool:
+def _announces_rates(state: SchedulerState, pool: PoolState, allowed: PoolAllowance) -> bool:
     """Return True if new rates are sent now: a few times a second at most, but a cut at once."""
     old, rates = pool.rates, (allowed.requests_per_s, allowed.input_tokens_per_s, allowed.output_tokens_per_s)
     if not any(rates) and not any(old):
@@ -169,16 +169,16 @@ def due(state: SchedulerState, pool: PoolState, row: Row, share: int, by_rate: b
     """Return a new grant for this holder, or None if its current grant says the same."""
     route, hold, allowed = row[3], row[4], pool.allowed
     old, own = hold.grant, route.breaker
-    if hold.probes and old is not None and pool.told:
+    if hold.probes and old is not None and pool.announced:
         return None  # its probes stand until they are answered, or a renewal withdraws them
     starts, why = _terms(state, pool, route, hold, share)
     part = share / max(share, pool.granted) if share else 0.0  # the granted total may not include it yet
     rates = (allowed.requests_per_s * part, allowed.input_tokens_per_s * part, allowed.output_tokens_per_s * part)
-    if state.kin and job_families.root_of(row[0]) in state.kin:
+    if state.families and job_families.root_of(row[0]) in state.families:
         rates, by_rate = job_families.rates(state, row[0], share, rates), True
     if (
         old is not None
-        and pool.told
+        and pool.announced
         and old.permits == share
         and old.starts == starts
         and old.generation == own.generation
@@ -214,7 +214,7 @@ def issue(
         max(0.0, route.breaker.until_s - state.at_s) if route.breaker.state is BreakerState.OPEN else 0.0,
         pools.memo(state, route, state.serial),
     )
-    told = hold.told
+    told = hold.announced
     while told and told[-1][1] <= permits:
         told.pop()
     told.append((state.serial, permits))
@@ -250,10 +250,10 @@ def _terms(
     return -1, "the pool's limit" if pool.granted == share else "a share of the pool's limit"
 
 
-def heard(state: SchedulerState, pool: PoolState) -> int:
+def acknowledged(state: SchedulerState, pool: PoolState) -> int:
     """Return the serial that all holders with a pace have confirmed."""
     paced = (
-        hold.heard
+        hold.acknowledged
         for *_, hold in _rows(state, pool)
         if (own := hold.grant) and (own.requests_per_s or own.input_tokens_per_s or own.output_tokens_per_s)
     )
@@ -311,7 +311,7 @@ def take_back(state: SchedulerState, row: Row) -> None:
     """Withdraw unused probes at a renewal that follows their confirmation."""
     _, _, route_name, route, hold = row
     grant = hold.grant
-    if grant is None or hold.heard < grant.serial:
+    if grant is None or hold.acknowledged < grant.serial:
         return
     if grant.starts > 0 and state.at_s > hold.probed_s + PROBE_S:
         issue(state, row, 0, 0, (0.0, 0.0, 0.0), f"a probe is out: {route.breaker.why}")
@@ -344,12 +344,12 @@ def answer(state: SchedulerState, job_name: str, route_name: str, divided: Colle
 
 def _quick(state: SchedulerState, pool: PoolState, name: str, job: JobClaims, hold: RouteHolding) -> int:
     """Share of a job in a large pool by the last division, within the permits that are free now."""
-    own = job_families.weight(state, name, job) if state.kin else job.weight
+    own = job_families.weight(state, name, job) if state.families else job.weight
     fair = hold.want if pool.level == NEVER else max(1, int(pool.level * own))
     share = min(hold.want, fair)
     if share > hold.counted:
         more = [min(share - hold.counted, _free(state, pool))]
-        if state.kin:
+        if state.families:
             job_families.hold_back(state, (name,), more)
         share = hold.counted + more[0]
     hold.share = share

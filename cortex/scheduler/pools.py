@@ -145,7 +145,7 @@ def touch(state: SchedulerState, pool: str) -> None:
 # ----------------------------------------------------------------------------------------- reports
 
 
-def told(state: SchedulerState, signals: RouteSignals, out: list[Command]) -> None:
+def record_signals(state: SchedulerState, signals: RouteSignals, out: list[Command]) -> None:
     """Take in a branch's report on attempts: for the pool's limit, the route's breaker and its health signals."""
     at_s = state.at_s
     route = known(state, signals.route, signals.pool)
@@ -203,7 +203,7 @@ def _judge(state: SchedulerState, signals: RouteSignals, route: RouteState, out:
         route.seen_here = True
         moved(state, signals.route, was, out)
     if failed and any(kind in failed for kind in _BLOCKING):
-        why = signals.said or "the account is blocked"
+        why = signals.message or "the account is blocked"
         was = breaker.block(policy, own, state.at_s, signals.generation, why, state.draw(), signals.retry_after_s)
         if was is not None:
             route.seen_here = True
@@ -213,7 +213,8 @@ def _judge(state: SchedulerState, signals: RouteSignals, route: RouteState, out:
 
 
 def suspect(state: SchedulerState, name: str, why: str, out: list[Command]) -> None:
-    """Take in a job's report of a blocked account, if nothing contradicts it: one immediate probe decides for all jobs.
+    """Take in a job's report of a blocked account, if nothing contradicts it: one immediate probe decides for all
+    jobs.
     """
     route = state.routes[name]
     own = route.breaker

@@ -45,7 +45,7 @@ class RouteSignals(_Wire, frozen=True):
     """The longest wait that the provider asked for, in seconds; 0: none."""
     rate: RateLimits | None = None
     """Rate limits in the headers of the latest answer."""
-    said: str = ""
+    message: str = ""
     """Message of the latest BLOCKED or UNAUTHORISED failure."""
     in_flight: int = 0
     """Attempts of this branch in flight on this route, of every generation."""
@@ -94,7 +94,7 @@ class Claim(_Wire, frozen=True):
     pool: str
     held: int
     """Permits that it may use now or still uses: never less than its calls in flight there."""
-    heard: int = 0
+    acknowledged: int = 0
     """Serial of the latest grant that it has received from the scheduler named in the claims."""
     memo: bytes = b""
     """Memo that the scheduler gave it: latest state of this pool's limits and this route's breaker."""
@@ -137,7 +137,8 @@ class Claims(_Wire, frozen=True):
 
 
 def staff_digest(branches: Iterable[str], workers: Iterable[str]) -> int:
-    """Return a hash of the names of branches and workers, never 0: two sides with equal hashes know the same members.
+    """Return a hash of the names of branches and workers, never 0: two sides with equal hashes know the same
+    members.
     """
     named = "\n".join((*branches, "", *workers)).encode()
     return 1 + int.from_bytes(blake2b(named, digest_size=7).digest())

@@ -88,9 +88,9 @@ class RouteHolding(msgspec.Struct):
     """Permits that the job could use on this route now: its whole demand on the route it was sent to, else 0."""
     held: int = 0
     """Permits that it may use or still uses, as last reported."""
-    heard: int = 0
+    acknowledged: int = 0
     """Serial of the latest grant that it has confirmed."""
-    told: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    announced: list[tuple[int, int]] = msgspec.field(default_factory=list)
     """(serial, permits) of unconfirmed grants, newest last, without those that a later one exceeds: the first is the
     largest."""
     share: int = 0
@@ -188,7 +188,7 @@ class PoolState(msgspec.Struct):
     """Permits of all current grants."""
     headroom: float = 0.0
     """Largest headroom that any of its jobs asks for."""
-    told: bool = True
+    announced: bool = True
     """False if new caps are not sent to all holders yet: each gets a new grant at the next division."""
     holders: int = 0
     shared_s: float = -NEVER
@@ -245,7 +245,7 @@ class Member(msgspec.Struct):
     stillborn: int = 0
     """Consecutive starts after which it did not become alive in time."""
     pinged_s: float = -NEVER
-    unheard: bool = False
+    unconfirmed: bool = False
     """True if a ping was not answered."""
     probe: str = ""
     """Half-open node that it was placed on to test the node."""
@@ -297,7 +297,7 @@ class SchedulerState(msgspec.Struct):
     jobs: dict[str, JobClaims] = msgspec.field(default_factory=dict)
     left: dict[str, int] = msgspec.field(default_factory=dict)
     """Jobs that left lately, with their epoch: a claim of that epoch arrives late."""
-    kin: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    families: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Families of more than one job: the root's name, and the members (``job_families``)."""
     routes: dict[str, RouteState] = msgspec.field(default_factory=dict)
     pools: dict[str, PoolState] = msgspec.field(default_factory=dict)
@@ -310,7 +310,7 @@ class SchedulerState(msgspec.Struct):
     """Branches that take work, as last sent."""
     workers: tuple[str, ...] = ()
     """Workers that take work, as last sent."""
-    told_s: float = -NEVER
+    announced_s: float = -NEVER
     """Time at which these were last sent."""
     worse: tuple[str, ...] = ()
     """Nodes that were worse than others at the last check."""

@@ -85,7 +85,7 @@ __all__ = [
 ]
 
 
-UNHEARD_S = 120.0
+UNCONFIRMED_S = 120.0
 """Seconds after a restart and a silent lease time for which the calls of a silent channel may still be in flight."""
 SOON_S = 0.04
 """Seconds between two reports about a pool whose limit has just grown: a few rounds of quick answers."""
@@ -160,21 +160,21 @@ def _reported(state: SchedulerState, report: ProgressReport, out: list[Command])
     one = state.members.get(report.subject)
     at_s = state.at_s
     for signals in report.routes:
-        pools.told(state, signals, out)
+        pools.record_signals(state, signals, out)
         if signals.answered or signals.failed:
             if one is not None:
                 health.record(one.seen, at_s, 0, signals.answered, signals.failed)
             if node is not None:
                 health.record(node.seen, at_s, 0, signals.answered, signals.failed, samples=signals.samples)
     for tool in report.tools:
-        tool_admission.told(state, tool, out)
+        tool_admission.record_signals(state, tool, out)
 
 
 def _rare(state: SchedulerState, event: Event, out: list[Command]) -> None:
     if isinstance(event, SchedulerStarted):
         _started(state, event)
     elif isinstance(event, AllRejoined):
-        _heard(state)
+        _recovery_completed(state)
     elif isinstance(event, JobLeft):
         for name in job_families.spoken_by(state, event.job):
             claims.ended(state, name, event.epoch)
@@ -208,12 +208,12 @@ def _started(state: SchedulerState, event: SchedulerStarted) -> None:
         return
     at_s, own = state.at_s, state.settings
     state.silent_until_s = state.adopting_until_s = at_s + own.lease_s
-    state.probes_from_s = state.silent_until_s + UNHEARD_S
+    state.probes_from_s = state.silent_until_s + UNCONFIRMED_S
     state.found_s = at_s + supervision.LISTING_S
     state.wake(state.silent_until_s)
 
 
-def _heard(state: SchedulerState) -> None:
+def _recovery_completed(state: SchedulerState) -> None:
     """All channels have reported what they hold: nothing is unknown any more."""
     state.silent_until_s = state.probes_from_s = state.at_s
     for name in state.pools:
@@ -228,7 +228,7 @@ def _capped(state: SchedulerState, event: PoolCapped) -> None:
     if caps != NO_CAPS:
         caps = msgspec.structs.replace(caps, who=event.who or caps.who or "an operator", at_s=caps.at_s or event.at_s)
     pool = pools.pool_of(state, name)
-    pool.caps, pool.capped, pool.told = caps, True, False
+    pool.caps, pool.capped, pool.announced = caps, True, False
     pools.touch(state, name)
 
 

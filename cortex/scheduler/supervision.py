@@ -61,9 +61,9 @@ def begun(state: SchedulerState, name: str, node: str, incarnation: str) -> None
     if one.probe and one.probe != node:
         breaker.probe_back(state.nodes[one.probe].breaker)
         one.probe = ""
-    one.node, one.unheard = node, False
+    one.node, one.unconfirmed = node, False
     one.incarnation = incarnation or one.incarnation
-    health.hear(one.seen, state.at_s, one.seen.done)
+    health.record_life(one.seen, state.at_s, one.seen.done)
     place = node_of(state, node)
     if place is not None and place.drained and one.state == "up":
         one.state, one.since_s = "draining", state.at_s
@@ -107,13 +107,13 @@ def reported(state: SchedulerState, report: ProgressReport, out: list[Command]) 
         begun(state, name, report.node, report.incarnation)
     fresh = report.number > one.number
     if not fresh:
-        health.hear(one.seen, at_s, one.seen.done)
+        health.record_life(one.seen, at_s, one.seen.done)
         return False
     was_busy = busy(one)
     one.number, one.phase, one.in_flight, one.queued = report.number, report.phase, report.in_flight, report.queued
     one.overdue_s = report.overdue_s
-    one.unheard = False
-    health.hear(one.seen, at_s, report.done)
+    one.unconfirmed = False
+    health.record_life(one.seen, at_s, report.done)
     _flights(state, one, report)
     if one.probe and health.stalled_s(one.seen, at_s) == 0.0 and report.done:
         _node_answered(state, one, True, out)
@@ -146,7 +146,7 @@ def _end(state: SchedulerState, one: Member) -> None:
     one.past = (one.incarnation, one.number)
     one.incarnation, one.number, one.phase = "", 0, ""
     one.in_flight = one.queued = 0
-    one.overdue_s, one.unheard, one.pinged_s = 0.0, False, -NEVER
+    one.overdue_s, one.unconfirmed, one.pinged_s = 0.0, False, -NEVER
     for pool, n in one.flights.items():
         if pool in state.pools:
             state.pools[pool].in_flight -= n
@@ -160,10 +160,10 @@ def answered(state: SchedulerState, name: str, there: bool) -> None:
     """Note that a pinged member answered, or did not."""
     one = state.members.get(name)
     if one is not None:
-        one.unheard = not there
+        one.unconfirmed = not there
         if there:
-            health.hear(one.seen, state.at_s, one.seen.done)
-        look(state, state.at_s + (CHECK_S if busy(one) or one.unheard else IDLE_CHECK_S))
+            health.record_life(one.seen, state.at_s, one.seen.done)
+        look(state, state.at_s + (CHECK_S if busy(one) or one.unconfirmed else IDLE_CHECK_S))
 
 
 def check(state: SchedulerState, out: list[Command]) -> None:
@@ -173,7 +173,7 @@ def check(state: SchedulerState, out: list[Command]) -> None:
     if lag_s > policy.lag_max_s:
         state.deaf_until_s = at_s + policy.stale_s
         for one in state.members.values():
-            one.unheard = False
+            one.unconfirmed = False
     silent, heard = _silent(state)
     kills = policy.kills_per_tick
     for name, one in state.members.items():
@@ -193,11 +193,11 @@ def check(state: SchedulerState, out: list[Command]) -> None:
         silent_s = min(health.silent_s(one.seen, at_s), at_s - one.since_s)
         if not busy(one) and one.state != "retiring":  # a retiring member may hang, and not even begin to end
             _ask_idle(state, name, one, silent_s, out)
-            if not one.unheard:
+            if not one.unconfirmed:
                 continue
         look(state, at_s + CHECK_S)
         delayed = _delayed(state, one, silent, heard, lag_s, silent_s)
-        step = restart.rung(policy, silent_s, one.overdue_s, one.unheard, delayed, kills)
+        step = restart.rung(policy, silent_s, one.overdue_s, one.unconfirmed, delayed, kills)
         if step is restart.EscalationStep.KILL:
             kills -= 1
             stuck = silent_s < policy.stale_s
@@ -238,7 +238,7 @@ def _silent(state: SchedulerState) -> tuple[dict[str, tuple[int, int]], bool]:
     subjects = [
         (one.node, min(health.silent_s(one.seen, at_s), at_s - one.since_s))
         for one in state.members.values()
-        if one.state in _WORKING and (busy(one) or one.unheard)
+        if one.state in _WORKING and (busy(one) or one.unconfirmed)
     ]
     subjects += [("", health.silent_s(job.seen, at_s)) for job in state.jobs.values()]
     for node, silent_s in subjects:
@@ -274,7 +274,7 @@ def died(state: SchedulerState, event: MemberDied, out: list[Command]) -> None:
     """
     name, at_s, policy = event.subject, state.at_s, state.settings.restart
     if not event.gone:
-        _unheard(state, name)
+        _unconfirmed(state, name)
         return
     one = state.members.get(name)
     if one is None:
@@ -299,11 +299,11 @@ def died(state: SchedulerState, event: MemberDied, out: list[Command]) -> None:
         _blame(state, node, state.settings.node.volume_min if verdict.escalate else 1, out)
 
 
-def _unheard(state: SchedulerState, name: str) -> None:
+def _unconfirmed(state: SchedulerState, name: str) -> None:
     """Handle a member that cannot be reached. A member of an earlier scheduler is judged like any other."""
     known = name in state.members
     one = member(state, name)
-    one.unheard = True
+    one.unconfirmed = True
     if not known:
         one.state, state.restaff = "up", True
     elif one.state == "starting":  # it did not start in time: the owner of its name is started, or found, anew

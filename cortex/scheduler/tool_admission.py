@@ -34,7 +34,7 @@ def asked(state: SchedulerState, event: ToolRunRequested) -> AdmitToolRun:
     return AdmitToolRun(event.job, event.tool, False, max(wait_s, 0.0), own.generation)
 
 
-def told(state: SchedulerState, signals: ToolSignals, out: list[Command]) -> None:
+def record_signals(state: SchedulerState, signals: ToolSignals, out: list[Command]) -> None:
     """Take in a worker's report about runs."""
     at_s = state.at_s
     tool = state.tools.setdefault(signals.tool, ToolState(asked_s=at_s))

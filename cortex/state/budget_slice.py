@@ -31,7 +31,7 @@ class BudgetSlices(msgspec.Struct, array_like=True):
     """Slices of the job, and the amount it lacks."""
 
     slices: tuple[BudgetSlice, ...] = ()
-    said: str = ""
+    reason: str = ""
     """Reason why no more can be lent; empty if more may come."""
     again_s: float = 0.0
     """Time at which the budget is whole again."""
@@ -52,9 +52,9 @@ def wait_ends_s(k: State) -> float:
     it.
     """
     purse = k.purse
-    return purse.since_s + k.terms.limits.blocked_wait_s if purse is not None and purse.said else 0.0
+    return purse.since_s + k.terms.limits.blocked_wait_s if purse is not None and purse.reason else 0.0
 
 
 def rests(k: State) -> bool:
     """Return True if a call is held back for lack of budget."""
-    return k.purse is not None and bool(k.purse.said)
+    return k.purse is not None and bool(k.purse.reason)

@@ -28,4 +28,4 @@ def listen(k: State, tell: DecisionListener) -> None:
 
     `tell` must not raise: its error would be attributed to the program.
     """
-    k.__dict__["tell"] = tell
+    k.__dict__["on_decision"] = tell

@@ -324,7 +324,7 @@ class BudgetLeased(_Event, frozen=True, tag="leased"):
 
     slices: tuple[BudgetSlice, ...] = ()
     """Slices by budget that covers the job, at most one for each; empty if no budget does."""
-    said: str = ""
+    reason: str = ""
     """Reason why the next call's cost cannot be had: the budget that is used up. Empty: none."""
     again_s: float = 0.0
     """Time at which that budget is whole again, in seconds since 1970."""

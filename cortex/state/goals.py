@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from cortex.values.fast_setattr import quick_to_set
+from cortex.values.fast_setattr import fast_setattr
 from cortex.values.ledger import Charge
 from policies.decisions.join import Join
 from policies.failures.failure import Failure
@@ -71,7 +71,7 @@ _FIRST_SAMPLE = "0".strip
 built-in method that returns its own text is the quickest factory there is."""
 
 
-@quick_to_set
+@fast_setattr
 class Goal(msgspec.Struct, omit_defaults=True, gc=False):
     """Unit of work with a status. A program makes a goal with ``kind``, ``value`` and ``parent``; the loop sets the
     rest.

@@ -35,10 +35,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class FastReplay(Protocol):
-    """A program's own replay of turns whose outcome is known without ``step``. K must come out the same, byte for byte.
+    """A program's own replay of turns whose outcome is known without ``step``. K must come out the same, byte for
+    byte.
     """
 
-    def took(self, turn: Turn) -> bool:
+    def take(self, turn: Turn) -> bool:
         """Return True if this turn was applied; otherwise K is complete again, and ``step`` must take the turn."""
 
     def stepped(self, k: State, program: Program, turn: Turn) -> None:
@@ -85,7 +86,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     """True if the program asks a model itself. If False, its select needs no permit."""
 
     def rows_are_requests(self) -> bool:
-        """Return True if a row of the source is a whole request, with its own model and ``max_tokens``. Default: False.
+        """Return True if a row of the source is a whole request, with its own model and ``max_tokens``. Default:
+        False.
         """
         return False
 
@@ -98,13 +100,15 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         return ()
 
     def read(self, k: State, row: Row) -> Iterable[Change]:
-        """Yield what a row of the source becomes; by default a goal of kind ``row``, or nothing if the row was refused.
+        """Yield what a row of the source becomes; by default a goal of kind ``row``, or nothing if the row was
+        refused.
         """
         if not row.refusal:
             yield Goal("row", row.body)
 
     def select(self, k: State) -> Iterable[Ask | Vote | Change]:
-        """Yield the next calls, best first. The loop takes as many as there are permits, and calls select again later.
+        """Yield the next calls, best first. The loop takes as many as there are permits, and calls select again
+        later.
         """
         raise NotImplementedError(f"{type(self).__name__} has no select")
 
@@ -133,7 +137,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         return k.live == 0 and k.source_ended
 
     def unmet(self, k: State) -> str:
-        """Return the reason, in one line, why a job with nothing left to do has failed; by default empty: it has not.
+        """Return the reason, in one line, why a job with nothing left to do has failed; by default empty: it has
+        not.
         """
         return ""
 
@@ -145,7 +150,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         return f"it made a goal {kind} {value!r:.80} before, and now {now}"
 
     def remade(self, k: State) -> str:
-        """Rebuild the state that the program keeps beside K, after a replay or a snapshot. Return a line if it differs.
+        """Rebuild the state that the program keeps beside K, after a replay or a snapshot. Return a line if it
+        differs.
         """
         return ""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from cortex.values.fast_setattr import quick_to_set
+from cortex.values.fast_setattr import fast_setattr
 from policies.failures.failure import Failure
 from policies.limits.pace import Pace, due_at_s
 
@@ -20,7 +20,7 @@ TOGETHER_S = 0.1
 go out in one turn. Less than ``policies.limits.pace.BURST_S``, so that nothing of the rate is lost."""
 
 
-@quick_to_set
+@fast_setattr
 class RouteShare(msgspec.Struct):
     """Grant for one route, and the part of it in use."""
 

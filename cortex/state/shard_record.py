@@ -36,7 +36,7 @@ class ShardReport(msgspec.Struct, frozen=True, array_like=True):
 class ShardRecord(msgspec.Struct, array_like=True):
     """Parent's state of one shard."""
 
-    heard: tuple[int, int] = (0, 0)
+    reported: tuple[int, int] = (0, 0)
     """Epoch and serial of the latest report."""
     ledger: Ledger = msgspec.field(default_factory=Ledger)
     tally: JobCounters = msgspec.field(default_factory=JobCounters)

@@ -29,7 +29,7 @@ from cortex.state.shard_record import ShardRecord
 from cortex.values.batch_record import Submission
 from cortex.values.counters import JobCounters as JobCounters
 from cortex.values.election import VOTE, Election
-from cortex.values.fast_setattr import quick_to_set
+from cortex.values.fast_setattr import fast_setattr
 from cortex.values.ledger import Charge, ChildJobBill, Ledger, ReplyTimings
 from cortex.values.limits import JobTerms
 from policies.estimates.tokens import TokenEstimate
@@ -121,12 +121,12 @@ class ExternalRun(msgspec.Struct, array_like=True):
         return isinstance(self.command, LaunchChildJob) and self.command.shards > 0
 
 
-@quick_to_set
+@fast_setattr
 class State(msgspec.Struct, dict=True):
     """State K of a job. Programs read it through its methods and never assign to it."""
 
     # set on an instance by `decision_hook.listen`; no part of K, and without effect on it
-    tell: ClassVar[DecisionListener | None] = None
+    on_decision: ClassVar[DecisionListener | None] = None
     terms: JobTerms
     """Terms of the job."""
     epoch: int = 1

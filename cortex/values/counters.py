@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from cortex.values.fast_setattr import quick_to_set
+from cortex.values.fast_setattr import fast_setattr
 
 
-@quick_to_set
+@fast_setattr
 class JobCounters(msgspec.Struct):
     """Counts of a job, for its summary."""
 

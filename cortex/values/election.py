@@ -14,7 +14,7 @@ class Ballot(msgspec.Struct, array_like=True):
     """Vote of the current round that is not tallied yet."""
 
     sample: int
-    said: bytes
+    answer: bytes
     """Value voted for, as deterministic MessagePack: equal bytes agree."""
     reply: Reply
 
@@ -22,7 +22,7 @@ class Ballot(msgspec.Struct, array_like=True):
 class Candidate(msgspec.Struct, array_like=True):
     """Answer with at least one vote."""
 
-    said: bytes
+    answer: bytes
     votes: int
     reply: Reply
     """First reply with this answer."""
@@ -45,7 +45,7 @@ class Election(msgspec.Struct, array_like=True):
     """Sample number before which a candidate must be ahead."""
     votes: list[int] = msgspec.field(default_factory=list)
     """Goals of this round's votes that are not in yet."""
-    came: list[Ballot] = msgspec.field(default_factory=list)
+    ballots: list[Ballot] = msgspec.field(default_factory=list)
     """Votes of this round that are in."""
     candidates: list[Candidate] = msgspec.field(default_factory=list)
     """Answers voted for in earlier rounds."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def quick_to_set(made: type[T]) -> type[T]:
+def fast_setattr(made: type[T]) -> type[T]:
     """Make attribute assignment of this struct class as fast as that of a class with ``__slots__``."""
     type.__setattr__(made, "__delattr__", object.__delattr__)  # both share one slot of the type, so both must be set
     type.__setattr__(made, "__setattr__", object.__setattr__)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from cortex.values.fast_setattr import quick_to_set
+from cortex.values.fast_setattr import fast_setattr
 from cortex.values.reply import Usage
 from policies.estimates.price import Price, cost_nusd, worst_nusd
 from policies.limits.slices import DAY_S, MONTH, window_of
@@ -51,7 +51,7 @@ class ReplyTimings(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """True if the reply was stored: nothing was sent, nothing paid."""
 
 
-@quick_to_set
+@fast_setattr
 class Ledger(msgspec.Struct):
     """Totals of a job. Money is in 1e-9 USD (integers, so that sums are exact); everything else is counts."""
 

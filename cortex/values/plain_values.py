@@ -1,4 +1,5 @@
-"""Plain data: values that encode the same in K read from a snapshot and in K replayed from its journal, byte for byte.
+"""Plain data: values that encode the same in K read from a snapshot and in K replayed from its journal, byte for
+byte.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _encoder = msgspec.msgpack.Encoder()
 _sorting_encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
-def plain(value: Any, depth: int = DEPTH_MAX) -> Any:
+def to_plain(value: Any, depth: int = DEPTH_MAX) -> Any:
     """Return a copy made of text, numbers, bytes, lists and dicts only; sets become sorted lists, structs become dicts.
 
     Raises ``TypeError`` for other objects, ``ValueError`` or ``OverflowError`` for integers beyond 64 bits, invalid
@@ -41,27 +42,27 @@ def plain(value: Any, depth: int = DEPTH_MAX) -> Any:
         if _SCALARS.issuperset(map(type, value)):
             _encoder.encode(value)  # all checks at once: raises for large integers and invalid text
             return list(value)
-        return [plain(one, depth - 1) for one in value]
+        return [to_plain(one, depth - 1) for one in value]
     if kind is dict:
         if _SCALARS.issuperset(map(type, value.values())) and _KEYS.issuperset(map(type, value)):
             _encoder.encode(value)
             return dict(value)
-        return {_key(key): plain(one, depth - 1) for key, one in value.items()}
+        return {_key(key): to_plain(one, depth - 1) for key, one in value.items()}
     return msgspec.msgpack.decode(_sorting_encoder.encode(value))
 
 
 def as_bytes(value: Any) -> bytes:
-    """Return the value as deterministic MessagePack of ``plain``: equal bytes are equal values. Raises as ``plain``
-    does.
+    """Return the value as deterministic MessagePack of ``to_plain``: equal bytes are equal values. Raises as
+    ``to_plain`` does.
     """
     if type(value) is list and _SCALARS.issuperset(map(type, value)):
-        return _encoder.encode(value)  # includes the checks of ``plain``; a list needs no sorting
-    return _sorting_encoder.encode(plain(value))
+        return _encoder.encode(value)  # includes the checks of ``to_plain``; a list needs no sorting
+    return _sorting_encoder.encode(to_plain(value))
 
 
 def _key(key: Any) -> Any:
     if isinstance(key, (str, bytes, int, float)) and not isinstance(key, bool):
-        return plain(key)
+        return to_plain(key)
     raise TypeError(f"a key must be text or a number, not {type(key).__name__}")
 
 

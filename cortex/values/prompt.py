@@ -226,7 +226,7 @@ class TextFrame(msgspec.Struct, frozen=True, gc=False):
 
     before: bytes
     after: bytes
-    plain: bool
+    ascii_only: bool
     """True if the frame is ASCII without numeric escapes: then its bytes bound its tokens."""
 
 
@@ -250,7 +250,7 @@ def one_text(prompt: Prompt, frame: TextFrame) -> tuple[bytes, int] | None:
     The size is that of ``Prompt.text``. Returns None for any other prompt, or if its bytes do not bound its tokens.
     """
     parts, separator = prompt.parts, prompt.separator
-    if len(parts) != 1 or prompt.lead or not frame.plain:
+    if len(parts) != 1 or prompt.lead or not frame.ascii_only:
         return None
     part = parts[0]
     text = part.text

@@ -148,7 +148,7 @@ class _PoolSimulation:
         self._delays = [max(1, round((each + held_s) / self._step_s)) for each in work.latencies_s]
         self._credit = 0.0
         self._begun = self._answered = 0.0
-        self._tick = self._told_tick = 0
+        self._tick = self._reported_tick = 0
         self._report_s = REPORT_S
 
     def seconds(self) -> float:
@@ -175,8 +175,8 @@ class _PoolSimulation:
             if bucket is not None:
                 self._levels[place] = min(bucket.capacity, self._levels[place] + bucket.per_s * step_s)
         now_s = 1.0 + self._tick * step_s
-        if self._tick - self._told_tick >= round(self._report_s / step_s):
-            self._told_tick = self._tick
+        if self._tick - self._reported_tick >= round(self._report_s / step_s):
+            self._reported_tick = self._tick
             grew = self._report(now_s)
             self._report_s = min(REPORT_S, max(SOON_S, self._work.latency_s)) if grew else REPORT_S
         allowed = limit.allowance(self._policy, self._pool, now_s, self._caps)

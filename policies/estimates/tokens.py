@@ -81,7 +81,7 @@ def body_tokens_bound(body: bytes) -> int:
             return UNBOUNDED
         images += kind == b"image"
         tools += _TOOL.fullmatch(kind) is not None
-    bound = tokens_bound(_plain(_without_pictures(body) if images else body)) + images * IMAGE_TOKENS
+    bound = tokens_bound(_unescaped(_without_pictures(body) if images else body)) + images * IMAGE_TOKENS
     return bound + TOOLS_TOKENS + tools * TOOL_TOKENS if _TOOLS.search(body) else bound
 
 
@@ -109,11 +109,11 @@ def tokens_besides(around: bytes) -> int | None:
 
 def bodies_tokens_bound(bodies: Sequence[bytes]) -> int:
     """Return the largest bound of several requests; 0 for none."""
-    bound = bodies_plain_bound(bodies)
+    bound = bodies_ascii_bound(bodies)
     return bound if bound < UNBOUNDED else max(map(body_tokens_bound, bodies))
 
 
-def bodies_plain_bound(bodies: Collection[bytes]) -> int:
+def bodies_ascii_bound(bodies: Collection[bytes]) -> int:
     """Return the largest bound if all requests are plain ASCII text, in one search over all; otherwise UNBOUNDED."""
     together = b"\n".join(bodies)
     if not together.isascii() or (_BACKSLASH in together and b"\\u" in together) or _MORE_THAN_TEXT.search(together):
@@ -125,7 +125,7 @@ def text_body_tokens_bound(body: bytes) -> int:
     """Return `body_tokens_bound` of a request that is known to hold text only."""
     if body.isascii() and (_BACKSLASH not in body or b"\\u" not in body):
         return len(body) + FRAMING_TOKENS
-    return tokens_bound(_plain(body))
+    return tokens_bound(_unescaped(body))
 
 
 def body_size(body: bytes) -> int:
@@ -162,7 +162,7 @@ def _empty_pictures(content: Any) -> int:
     return emptied
 
 
-def _plain(body: bytes) -> bytes:
+def _unescaped(body: bytes) -> bytes:
     r"""Decode `\u` escapes in the JSON: six bytes for a character of two or three bytes, or of many in NFKC."""
     if b"\\u" not in body:
         return body

@@ -56,7 +56,7 @@ class TransportOption(msgspec.Struct, frozen=True):
         return self.over_nusd <= 0 and self.over_s <= 0
 
 
-def roads(
+def transport_options(
     rows: int, now: EstimatedTotal | None, now_s: float, batched: EstimatedTotal | None, wanted: TransportLimits,
     reserve_nusd: float = 0.0,
     batches: bool = True,
@@ -70,7 +70,7 @@ def roads(
     The mixed plan is returned if the cap pays for some rows in single calls and for all rows in batches: with as many
     single calls as the cap pays for.
     """
-    found = [_road(NOW, rows, now, now_s, wanted, reserve_nusd)]
+    found = [_transport_option(NOW, rows, now, now_s, wanted, reserve_nusd)]
     if not batches:
         return tuple(found)
     if now is not None and batched is not None and wanted.max_cost_nusd is not None:
@@ -81,8 +81,8 @@ def roads(
             cost = EstimatedTotal(
                 *(share * one + (1 - share) * two for one, two in zip(_ends(now), _ends(batched), strict=True))
             )
-            found.append(_road(MIXED, part, cost, share * now_s + BATCH_S, wanted, reserve_nusd))
-    found.append(_road(BATCHES, 0, batched, BATCH_S, wanted, reserve_nusd))
+            found.append(_transport_option(MIXED, part, cost, share * now_s + BATCH_S, wanted, reserve_nusd))
+    found.append(_transport_option(BATCHES, 0, batched, BATCH_S, wanted, reserve_nusd))
     return tuple(found)
 
 
@@ -98,7 +98,7 @@ def _ends(of: EstimatedTotal) -> tuple[float, float, float]:
     return of.low, of.expected, of.high
 
 
-def _road(
+def _transport_option(
     name: str, rows_now: int, cost: EstimatedTotal | None, seconds: float, wanted: TransportLimits, reserve_nusd: float
 ) -> TransportOption:  # fmt: skip
     over_nusd = over_s = 0.0

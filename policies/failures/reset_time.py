@@ -40,6 +40,6 @@ def stated_reset_at_s(message: str) -> float | None:
     return when.timestamp()
 
 
-def said_time(at_s: float) -> str:
+def format_time(at_s: float) -> str:
     """Format a moment for people, to the minute: `2026-12-01 00:00 UTC`."""
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -168,7 +168,7 @@ def observe(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSam
     _count(limit, elapsed_s, sample)
     binding = sample.binding or _paced(limit)
     if sample.rate is not None:
-        _hear(limit, at_s, sample.rate, binding)
+        _take_readings(limit, at_s, sample.rate, binding)
     if sample.throttled:
         _throttled(policy, limit, at_s, sample)
     elif binding and not probing.episode and at_s >= limit.held_until_s:
@@ -196,13 +196,13 @@ def _count(limit: PoolLimit, elapsed_s: float, sample: UsageSample) -> None:
 
 def _paced(limit: PoolLimit) -> bool:
     """True if the rate is the binding bound: then all of it is used, and permits may be left over."""
-    least = _told_requests_per_s(limit)
+    least = _reported_requests_per_s(limit)
     if limit.probing.mode is ProbeMode.RATE:
         least = _least(least, search.pace(limit.probing) * _free(limit))
     return least > 0 and limit.load.accepted_per_s >= USED * least
 
 
-def _hear(limit: PoolLimit, at_s: float, told: RateLimits, binding: bool) -> None:
+def _take_readings(limit: PoolLimit, at_s: float, told: RateLimits, binding: bool) -> None:
     load = limit.load
     for bucket, known, size in (
         (told.requests, limit.requests, 1.0),
@@ -210,7 +210,7 @@ def _hear(limit: PoolLimit, at_s: float, told: RateLimits, binding: bool) -> Non
         (told.output_tokens, limit.output_tokens, load.output_size),
     ):
         if bucket.limit and bucket.remaining is not None:
-            refill.hear(known, at_s, bucket.limit, bucket.remaining, size, load.latency_s, binding)
+            refill.take_reading(known, at_s, bucket.limit, bucket.remaining, size, load.latency_s, binding)
 
 
 def _throttled(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSample) -> None:
@@ -233,7 +233,7 @@ def _grow(policy: LimitPolicy, limit: PoolLimit, elapsed_s: float, sample: Usage
     probing, free = limit.probing, _free(limit)
     if free < 1:
         elapsed_s *= policy.settled_s / policy.headroom_s
-    told = _told_requests_per_s(limit) if probing.mode is ProbeMode.SLOW_START else 0.0
+    told = _reported_requests_per_s(limit) if probing.mode is ProbeMode.SLOW_START else 0.0
     if told:  # the headers give the rate: no search is needed
         enough = search.inside(policy, limit.load, told)
         probing.concurrency = float(min(max(enough, policy.start), policy.ceiling))
@@ -248,7 +248,7 @@ def _free(limit: PoolLimit) -> float:
     return 1 - limit.headroom if limit.probing.settled else 1.0
 
 
-def _told_requests_per_s(limit: PoolLimit) -> float:
+def _reported_requests_per_s(limit: PoolLimit) -> float:
     """The reported rates in requests per second, by the mean size of requests; 0 if no rate was reported."""
     load, least = limit.load, math.inf
     for known, size in (
@@ -309,5 +309,5 @@ def adopt(limit: PoolLimit, at_s: float) -> None:
     if probing.since_s:
         probing.since_s += by_s
     for known in (limit.requests, limit.input_tokens, limit.output_tokens):
-        known.heard_at_s += by_s
+        known.reported_at_s += by_s
         known.low_at_s += by_s

@@ -65,13 +65,13 @@ class Refill(msgspec.Struct, array_like=True):
     """Proportional part: use above `free_per_s`."""
     excess_max: float = EXCESS_MAX
     """Upper bound of `excess_per_s`, in multiples of the refill."""
-    heard_at_s: float = 0.0
+    reported_at_s: float = 0.0
     """Time of the latest reading, in seconds."""
     low_at_s: float = -LOW_S
     """Time at which the bucket was last so empty that a refusal needs no other reason."""
 
 
-def hear(
+def take_reading(
     refill: Refill, at_s: float, limit: int, remaining: int, size: float, latency_s: float, binding: bool
 ) -> None:
     """Take in a reading of this bucket: `limit` per minute and what is `remaining`.
@@ -83,7 +83,7 @@ def hear(
         refill.per_s = refill.free_per_s = per_s
         refill.capacity = refill.level = left
         refill.excess_max = EXCESS_MAX
-        refill.heard_at_s = at_s
+        refill.reported_at_s = at_s
     if left > refill.capacity:
         refill.capacity = left
     capacity = refill.capacity
@@ -98,10 +98,10 @@ def hear(
         response_s = RESPONSE_S
     excess = (refill.level - reserve) / response_s
     if binding or excess < 0:  # a bucket that is full for lack of demand teaches nothing
-        elapsed_s = min(at_s - refill.heard_at_s, ELAPSED_MAX_S)
+        elapsed_s = min(at_s - refill.reported_at_s, ELAPSED_MAX_S)
         free = refill.free_per_s + excess * elapsed_s / (4 * response_s)  # a quarter: critically damped
         refill.free_per_s = min(max(free, FLOOR * per_s), per_s)
-    refill.heard_at_s = at_s
+    refill.reported_at_s = at_s
     refill.excess_per_s = min(excess, refill.excess_max * per_s)
 
 

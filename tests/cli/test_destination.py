@@ -31,13 +31,13 @@ def test_a_fallback_is_a_route_and_an_arming_of_its_own():
     assert gateway.price.input_usd_per_mtok == 7
     assert gateway.context_window == 200_000
     assert (sim.model, sim.price) == ("sim", None)
-    for route, (name, pool, blob) in zip((found.route, gateway, sim), routes_of(encode(found.arming)), strict=True):
+    for route, (name, pool, blob) in zip((found.route, gateway, sim), routes_of(encode(found.connection)), strict=True):
         assert name == route_name(route.endpoint, route.credential, route.model)
         assert pool == pool_name(route.endpoint, route.credential, route.model)
         model = make_model(blob)
         assert model.endpoint == route.endpoint
         assert isinstance(model, SimulatedModel if route is sim else AnthropicModel)
-    assert "verysecret" not in repr(found.arming)
+    assert "verysecret" not in repr(found.connection)
 
 
 AWS = {"AWS_ACCESS_KEY_ID": "made-up", "AWS_SECRET_ACCESS_KEY": "a made up secret key of aws"}
@@ -62,9 +62,9 @@ def test_fallbacks_and_roles_are_at_the_jobs_own_provider_unless_they_say_anothe
     ]  # fmt: skip
     assert [route.price is not None for route in routes] == [True, False, False, True, True, True, False, True]
     assert len({route_name(route.endpoint, route.credential, route.model) for route in routes}) == len(routes)
-    for route, (_, _, blob) in zip(routes, routes_of(encode(found.arming)), strict=True):
+    for route, (_, _, blob) in zip(routes, routes_of(encode(found.connection)), strict=True):
         assert make_model(blob).endpoint == route.endpoint
-    assert "secret" not in repr(found.arming) + repr(found.arming.credential)
+    assert "secret" not in repr(found.connection) + repr(found.connection.credential)
     assert remembered({"wish": remember(wish)}) == wish
     assert AWS["AWS_SECRET_ACCESS_KEY"] not in remember(wish)
 
@@ -173,7 +173,7 @@ def test_objects_of_an_author_may_be_fallbacks():
     first, second = FunctionModel(endpoint="one"), FunctionModel(endpoint="two")
     found = destination(ModelSpec(fallbacks=(ModelSpec(),)), Limits(), {}, first, (second,))
     assert [each.endpoint for each in found.fallbacks] == ["two"]
-    assert [make_model(blob) for _, _, blob in routes_of(encode(found.arming))] == [first, second]
+    assert [make_model(blob) for _, _, blob in routes_of(encode(found.connection))] == [first, second]
     with pytest.raises(SetupError, match="the given model: this route is named twice"):
         destination(ModelSpec(fallbacks=(ModelSpec(),)), Limits(), {}, first, (first,))
 

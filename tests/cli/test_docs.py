@@ -146,7 +146,7 @@ def test_the_variables_are_understood():
     for block in blocks:
         environ = dict(re.findall(r'^export (\w+)="?([^"\n]*)"?$', block, re.MULTILINE))
         settings = TelemetrySettings.from_environ(environ)
-        assert settings.complaints == (), block
+        assert settings.problems == (), block
         assert settings != TelemetrySettings.from_environ({}), block
         if "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" in environ:
             assert settings.traces.exporters == ("otlp",)

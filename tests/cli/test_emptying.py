@@ -66,7 +66,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> There:
 
     monkeypatch.setattr("actors.runtime.ray_runtime.start_runtime", start_runtime)
     monkeypatch.setattr("actors.cli.control.drain.LOOK_S", 0.01)
-    monkeypatch.setattr("actors.cli.control.drain.HEARD_S", 0.01)
+    monkeypatch.setattr("actors.cli.control.drain.RESULTS_S", 0.01)
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     return found
 

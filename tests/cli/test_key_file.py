@@ -205,7 +205,7 @@ def test_each_route_that_the_key_opens_is_renamed_once_for_each_change(tmp_path)
     assert not watched.read()
     fresh = Credential(api_key=NEW).fingerprint
     assert [route.credential for route in watched.terms.routes] == [fresh, fresh, ""]
-    armings = (watched.arming, *watched.arming.fallbacks)
+    armings = (watched.connection, *watched.connection.fallbacks)
     assert [each.credential.api_key for each in armings if each.credential] == [NEW, NEW, "of the local model"]
     assert armings[0].credential is not None and armings[0].credential.base_url == "http://x"
     assert not armings[0].prepared, "nothing is sent under the old key"

@@ -211,7 +211,7 @@ def test_a_pause_a_breaker_and_a_deadline_at_risk(monkeypatch):
     assert (key, each["event"], each["kind"]) == ("paused/7", "paused", "blocked")
     assert b"PROMPT" not in webhooks._message(k, each)
     k.paused, k.terms = None, terms(Limits(deadline_at_s=1_800_009_000.0), places={"rows": "1000"})
-    monkeypatch.setattr(webhooks, "foretold", lambda *_: {"projected_end_s": 1_900_000_000.0, "deadline_at_risk": True})
+    monkeypatch.setattr(webhooks, "forecast", lambda *_: {"projected_end_s": 1_900_000_000.0, "deadline_at_risk": True})
     ((key, each),) = herald._news(k)
     assert key == "deadline/1800009000" and each["event"] == "deadline_at_risk" and "is at risk" in each["said"]
 

@@ -321,4 +321,4 @@ def _stats() -> dict[str, Any]:
     for model in ("claude-test", "other", "claude-test"):
         body = {"model": model, "max_tokens": 8, "messages": [{"role": "user", "content": "hi"}]}
         provider.decide(json.dumps(body).encode(), 0.0)
-    return provider.tally.plain()
+    return provider.tally.to_json()

@@ -48,7 +48,7 @@ def test_a_destination_may_take_fewer_calls_at_once(tmp_path):
 
 def _run(folder: Path, wish: ModelSpec, **more: Any) -> Any:
     order = JobSpec(
-        program=Label(texts=("It has a bug", "praise it")), job="mine", state=str(folder), wish=wish, **more
+        program=Label(texts=("It has a bug", "praise it")), job="mine", state=str(folder), model_spec=wish, **more
     )
     return asyncio.run(Session(order, {}).run())
 
@@ -70,7 +70,7 @@ def test_a_complete_job_asked_for_again_opens_no_road(tmp_path, monkeypatch):
 
 def test_a_stop_before_the_beginning_is_kept(tmp_path, monkeypatch):
     order = JobSpec(
-        program=Label(texts=("It has a bug",) * 50), job="mine", state=str(tmp_path), wish=ModelSpec(model="sim")
+        program=Label(texts=("It has a bug",) * 50), job="mine", state=str(tmp_path), model_spec=ModelSpec(model="sim")
     )
     session = Session(order, {})
     begin = Driver._begin

@@ -16,7 +16,7 @@ import pytest
 from actors.api.progress_bar import ProgressBar, fitted, parts
 from actors.cli.jobs.rendering import JobStatus, why
 from actors.jobs.summary import summary
-from actors.jobs.wait_reasons import WORDS_MAX, standing, time_of_day, waits
+from actors.jobs.wait_reasons import WORDS_MAX, time_of_day, wait_facts, waits
 from actors.monitoring.stall_detector import StallDetector
 from cortex.admission.permits import own_pace
 from cortex.state.goals import Goal
@@ -42,8 +42,8 @@ def _k(*fallbacks: Route, **fields: Any) -> State:
 
 def test_nothing_is_the_matter():
     assert waits(_k()) == []
-    assert standing(_k())["waits"] == ""
-    assert standing(_k())["route"] == "sonnet at api.anthropic.com"
+    assert wait_facts(_k())["waits"] == ""
+    assert wait_facts(_k())["route"] == "sonnet at api.anthropic.com"
 
 
 def test_an_ended_job_waits_for_nothing():
@@ -67,7 +67,7 @@ def test_a_limit_by_hand_is_told_in_the_words_of_the_cortex():
 def test_an_open_breaker_and_the_fallback():
     k = _k(OTHER)
     k.shares[0].permits, k.shares[0].why = 0, "breaker open until 18:00:00"
-    told = standing(k)
+    told = wait_facts(k)
     assert told["waits"] == "sonnet: breaker open until 18:00:00; on the fallback haiku"
     assert told["route"] == "haiku at gateway:8080 (fallback 1)"
     assert [(each["route"], each["permits"]) for each in told["routes"]] == [
@@ -90,13 +90,13 @@ def test_a_route_that_does_not_reply_is_named_with_its_error_and_since_when():
     k = _k()
     share = k.shares[0]
     share.permits, share.failing, share.failing_s = 0, NO_ROAD, NOW_S - 90
-    assert waits(k) == ["waits for permits"] and not standing(k)["routes"][0]["stands_still"]
+    assert waits(k) == ["waits for permits"] and not wait_facts(k)["routes"][0]["stands_still"]
     no_reply = f"no reply from sonnet at api.anthropic.com since {time_of_day(NOW_S - 90)}: {NO_ROAD.message}"
     share.why, share.again_at_s = "the breaker is open: 2 of 2 probes failed", NOW_S + 7
     assert waits(k) == [f"the breaker is open: {no_reply}; it is probed at {time_of_day(NOW_S + 7)}"]
     share.why, share.again_at_s = "half open, 2 to probe: 2 of 2 probes failed", 0.0
     assert waits(k) == [f"half open, 2 to probe: {no_reply}"]
-    (route,) = standing(k)["routes"]
+    (route,) = wait_facts(k)["routes"]
     assert (route["stands_still"], route["failing"], route["failing_since_s"]) == (True, NO_ROAD.message, NOW_S - 90)
     share.why = "limited to 2 by ann"
     assert waits(k) == ["limited to 2 by ann"], "which is no matter of the provider's"
@@ -177,28 +177,28 @@ def test_a_rate_that_somebody_set_is_told_where_it_holds_calls_back():
 def test_probes_that_are_all_out_leave_the_fallback_to_be_used():
     k = _k(OTHER)
     k.shares[0].starts = 0
-    assert standing(k)["route"].startswith("haiku")
+    assert wait_facts(k)["route"].startswith("haiku")
     k.shares[0].starts = 1
-    assert standing(k)["route"].startswith("sonnet")
+    assert wait_facts(k)["route"].startswith("sonnet")
 
 
 def test_without_any_permit_the_route_is_the_one_that_calls_are_out_on():
     k = _k(OTHER)
     for share in k.shares:
         share.permits = 0
-    assert standing(k)["route"].startswith("sonnet")
+    assert wait_facts(k)["route"].startswith("sonnet")
     k.shares[1].in_flight = 2
-    assert standing(k)["route"].startswith("haiku")
+    assert wait_facts(k)["route"].startswith("haiku")
 
 
 def test_the_provider_says_to_wait():
     k = _k()
     k.shares[0].hold_until_s = NOW_S + 30
     assert waits(k) == [f"the provider says to wait until {time_of_day(NOW_S + 30)}"]
-    assert standing(k)["routes"][0]["held_until_s"] == NOW_S + 30
+    assert wait_facts(k)["routes"][0]["held_until_s"] == NOW_S + 30
     k.at_s = NOW_S + 30
     assert waits(k) == []
-    assert standing(k)["routes"][0]["held_until_s"] == 0
+    assert wait_facts(k)["routes"][0]["held_until_s"] == 0
 
 
 def test_a_blocked_account_with_its_time():
@@ -210,7 +210,7 @@ def test_a_blocked_account_with_its_time():
     assert len(said) < WORDS_MAX + 20
     k.shares[0].reset_s = NOW_S + 30
     assert waits(k)[0].startswith(f"blocked until {time_of_day(NOW_S + 30)}: credit")
-    assert standing(k)["paused_until_s"] == NOW_S + 30
+    assert wait_facts(k)["paused_until_s"] == NOW_S + 30
 
 
 def test_a_rate_of_ones_own():
@@ -240,24 +240,24 @@ def _sleeping(**goal: Any) -> State:
 def test_a_flow_that_sleeps_says_until_when():
     k = _sleeping()
     assert waits(k) == [f"sleeps until {time_of_day(NOW_S + 600)}"]
-    assert standing(k)["sleeps_until_s"] == NOW_S + 600
+    assert wait_facts(k)["sleeps_until_s"] == NOW_S + 600
     k.outcome = "partial"
-    assert standing(k)["sleeps_until_s"] == 0
+    assert wait_facts(k)["sleeps_until_s"] == 0
 
 
 def test_it_does_not_sleep_while_anything_else_goes_on():
     k = _sleeping()
     k.open_by_kind = {"x": {7: None}}
-    assert (waits(k), standing(k)["sleeps_until_s"]) == ([], 0)
+    assert (waits(k), wait_facts(k)["sleeps_until_s"]) == ([], 0)
     k = _sleeping()
     k.flights[1] = InFlightAttempt(1, 1, "0", b"", 0.0, Charge(0, 0), 0)
-    assert (waits(k), standing(k)["sleeps_until_s"]) == ([], 0)
+    assert (waits(k), wait_facts(k)["sleeps_until_s"]) == ([], 0)
 
 
 def test_a_call_that_is_asked_again_later_does_not_sleep():
     k = _sleeping(tries=1, broken=1)
     assert waits(k) == [f"tries again at {time_of_day(NOW_S + 600)}"]
-    assert standing(k)["sleeps_until_s"] == 0
+    assert wait_facts(k)["sleeps_until_s"] == 0
 
 
 def test_the_live_line_says_it():

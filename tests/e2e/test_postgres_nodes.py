@@ -44,7 +44,7 @@ async def _put_there(runtime: Any, job: str, state: str, node: int, monkeypatch:
     (there,) = [each["NodeID"] for each in ray.nodes() if each["Alive"] and each["NodeID"] != here]
     monkeypatch.setattr(runtime, "_where", lambda role, args: NodeAffinitySchedulingStrategy(there, soft=True))
     monkeypatch.setattr(
-        "actors.runtime.ray_runtime.home_of", lambda node, nodes: ""
+        "actors.runtime.ray_runtime.host_address", lambda node, nodes: ""
     )  # a place in particular would tie it to this host
     for _ in range(20):  # soft: Ray may choose another until it knows the node well
         await runtime.start_actor("channel", f"channel:{job}", job, state)

@@ -108,7 +108,7 @@ class Scene:
             ConnectionSpec(endpoint="test", given=lend(model), route_name=f"r{place}", pool_name=f"p{place}")  # type: ignore[arg-type]
             for place, model in enumerate(self.models)
         )
-        await self.branch.arm("j", encode(msgspec.structs.replace(own, fallbacks=tuple(others))))
+        await self.branch.set_credential("j", encode(msgspec.structs.replace(own, fallbacks=tuple(others))))
 
     async def send(self, *calls: commands.Call) -> str:
         said, _ = await self.ask(*calls, waits=False)

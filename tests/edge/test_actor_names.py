@@ -23,7 +23,7 @@ def test_what_rays_dashboard_shows_of_an_actor(
     role: str, name: str, shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its class is its role, and its repr, which stands before each line that it prints, says which one."""
-    monkeypatch.setattr("actors.runtime.ray_runtime.seated", lambda *given: None)
+    monkeypatch.setattr("actors.runtime.ray_runtime.make_host", lambda *given: None)
     monkeypatch.setenv("PGPASSWORD", "")
     class_ = process_class(role)
     assert (class_.__name__, class_.__qualname__) == (shown, shown)
@@ -38,9 +38,7 @@ def test_remote_methods_are_the_public_coroutine_methods_of_the_actor(role: str)
     """A method that is added to an actor has to be listed, or named here as one for its own process."""
     listed, local = METHODS[role], LOCAL.get(role, set())
     public = {
-        name
-        for name, _ in inspect.getmembers(ROLES[role], inspect.iscoroutinefunction)
-        if not name.startswith("_")
+        name for name, _ in inspect.getmembers(ROLES[role], inspect.iscoroutinefunction) if not name.startswith("_")
     }
     assert public == {*listed, *local}
     assert not {*listed} & local

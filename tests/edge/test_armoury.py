@@ -90,8 +90,8 @@ async def test_who_prepared_it_makes_no_other_door() -> None:
     told = await with_prepared(plain)
     keys = ModelRegistry(make_model, OutcomeCounters())
     (model,) = keys.add("first", encode(told))
-    assert keys.add("second", encode(plain)) == [] and keys.door("second", 0).model is model
-    assert keys.add("first", encode(plain)) == [] and keys.door("first", 0).model is model
+    assert keys.add("second", encode(plain)) == [] and keys.open_route("second", 0).model is model
+    assert keys.add("first", encode(plain)) == [] and keys.open_route("first", 0).model is model
     assert len(keys.add("third", encode(msgspec.structs.replace(plain, endpoint="f")))) == 1
     await keys.close()
 
@@ -103,8 +103,8 @@ async def test_a_branch_that_is_told_begins_batches_without_the_sdk() -> None:
         plain: Any = make_model(encode(ConnectionSpec(endpoint="e", credential=credential)))
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(sys.modules[type(told).__module__], "_import_sdk", None)
-            road = await told._batch_road()
-        other = await plain._batch_road()
+            road = await told._batch_transport()
+        other = await plain._batch_transport()
         assert (road._url, dict(road._headers)) == (other._url, dict(other._headers))
         for each in (road, other):
             await each.close()

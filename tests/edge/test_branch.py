@@ -55,7 +55,7 @@ def test_a_client_that_ignores_its_cancellation_holds_up_nobody_and_is_told() ->
         assert scene.cortex.reports[-1][1].done == 1
         await scene.send(call(2))
         await asyncio.sleep(10 + 2 * SWEEP_S)
-        (hand,) = scene.branch._hands.tasks
+        (hand,) = scene.branch._task_pool.tasks
         assert len(scene.models[0].asked) == 2, "the hand that was held takes on calls again"
         assert hand.cancelling() == 1, "and is asked to stop for this one alone"
 
@@ -164,7 +164,7 @@ def test_a_new_key_serves_what_follows_and_ends_nothing_that_is_under_way() -> N
     async def play(scene: Scene) -> None:
         await scene.send(call(1))
         await asyncio.sleep(1)
-        await scene.branch.arm(
+        await scene.branch.set_credential(
             "j",
             encode(ConnectionSpec(endpoint="test", given=lend(second), route_name="r0", pool_name="p0")),  # type: ignore[arg-type]
         )
@@ -198,7 +198,7 @@ def test_a_doubled_message_of_an_ended_job_is_known_for_what_it_is_and_memory_is
             await scene.branch.forget(f"j{number}")
         assert len(scene.branch._past) == 3
         assert len(scene.branch._epochs) <= 3
-        assert len(scene.branch._heard) <= 3
+        assert len(scene.branch._acknowledged) <= 3
 
     on_stage(play)
 
@@ -366,7 +366,7 @@ def test_replies_of_quick_calls_do_not_wait_for_long_ones(neighbour: str, long: 
             return await super().call(body, **asked)
 
     async def play(scene: Scene) -> None:
-        await scene.branch.arm(neighbour, scene.branch._keys.arming("j") or b"")
+        await scene.branch.set_credential(neighbour, scene.branch._keys.connection("j") or b"")
         if long:
             blob = msgspec.msgpack.encode([call(9_000 + n, "slow", timeout_s=1_000.0) for n in range(long)])
             await scene.branch.work(neighbour, 1, scene.branch.incarnation, 1, blob)

@@ -339,7 +339,7 @@ async def test_a_key_that_was_renewed_is_tried_with_one_call_at_once(tmp_path: P
         assert not any(share.trying for share in k.shares)
         good.append(True)
         other = msgspec.structs.replace(k.terms, route=msgspec.structs.replace(k.terms.route, credential="another"))
-        await run.runtime.peer("branch:0").ask("arm", "j", encode(armed(other, model)))
+        await run.runtime.peer("branch:0").ask("set_credential", "j", encode(armed(other, model)))
         await run.runtime.peer("channel:j").ask("unblock", "the key was read again", ("another",))
         await running
     assert (run.facts["outcome"], len(model.asked)) == ("complete", before + 10)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from actors.files.columns import arrow_column, arrow_schema, columns_of, decoded
-from actors.files.table_reader import plain_values
+from actors.files.table_reader import to_json_values
 from cortex.programs.table import Table
 
 THEMSELVES = {
@@ -46,7 +46,7 @@ def again(column: Any) -> Any:
     given = pa.schema([pa.field("id", column.type, nullable=pa.types.is_null(column.type))])
     program = Table(prompt="{{id}}", id="id")
     kept = decoded(columns_of(program, [("id", "arrow")], given).encoded())
-    values = msgspec.json.decode(msgspec.json.encode(plain_values(column)))
+    values = msgspec.json.decode(msgspec.json.encode(to_json_values(column)))
     return arrow_column(values, arrow_schema(kept).field("id").type)
 
 

@@ -216,7 +216,7 @@ async def test_what_has_no_end_is_not_held(monkeypatch: pytest.MonkeyPatch) -> N
         with pytest.raises(UnreadableResponse):
             await head
             await connection.read()
-        assert wire.ended and connection._came < 1_200
+        assert wire.ended and connection._received < 1_200
     connection, _, _ = connected()  # longer than that, but at once
     head = connection.ask(b"request")
     connection.data_received(OK + b"content-length: 1001\r\n\r\n" + b"x" * 1_001)

@@ -60,7 +60,7 @@ def served(answer: Any) -> Any:
 async def test_a_good_key_a_known_model_and_a_clock_that_agrees():
     answers = {"/v1/models": http(MODELS, date=formatdate(usegmt=True)), "/v1/messages/count_tokens": http(COUNTED)}
     async with scripted(served(answers)) as server:
-        told = await found(provider.road, asked(base_url=server.url, model="claude-sonnet-4-5"))
+        told = await found(provider.connection_findings, asked(base_url=server.url, model="claude-sonnet-4-5"))
     assert {name: each.state for name, each in told.items()} == {
         "key": "ok", "certificates": "ok", "proxy": "ok", "endpoint": "ok", "clock": "ok", "account": "ok", "model": "ok",
     }  # fmt: skip
@@ -81,8 +81,8 @@ async def test_a_good_key_a_known_model_and_a_clock_that_agrees():
 )
 async def test_what_the_account_is_refused(status: int, error: dict[str, str], words: str):
     async with scripted(served(http({"type": "error", "error": error}, status, location="https://else/"))) as server:
-        told = await found(provider.road, asked(base_url=server.url))
-    assert told["account"].state == "wrong" and words in told["account"].said
+        told = await found(provider.connection_findings, asked(base_url=server.url))
+    assert told["account"].state == "wrong" and words in told["account"].message
 
 
 async def test_an_endpoint_without_a_free_call_is_a_warning_and_a_paid_call_is_made_only_when_asked_for():
@@ -90,18 +90,18 @@ async def test_an_endpoint_without_a_free_call_is_a_warning_and_a_paid_call_is_m
     message = http({"error": {"type": "billing_error", "message": "no credit"}}, 402)
     answers = {"/v1/models": gone, "/v1/messages/count_tokens": gone, "/v1/messages": message}
     async with scripted(served(answers)) as server:
-        told = await found(provider.road, asked(base_url=server.url, model="m"))
+        told = await found(provider.connection_findings, asked(base_url=server.url, model="m"))
         assert (told["account"].state, told["model"].state, "credit" in told) == ("warning", "warning", False)
         assert "/v1/messages" not in [each.target for each in server.asked]
-        told = await found(provider.road, asked(base_url=server.url, model="m", paid=True))
-    assert told["credit"].state == "wrong" and "no credit" in told["credit"].said
+        told = await found(provider.connection_findings, asked(base_url=server.url, model="m", paid=True))
+    assert told["credit"].state == "wrong" and "no credit" in told["credit"].message
 
 
 async def test_a_model_that_is_not_there():
     unknown = http({"type": "error", "error": {"type": "not_found_error", "message": "model: nosuch"}}, 404)
     async with scripted(served({"/v1/models": http(MODELS), "/v1/messages/count_tokens": unknown})) as server:
-        told = await found(provider.road, asked(base_url=server.url, model="nosuch"))
-    assert told["model"].state == "wrong" and "nosuch" in told["model"].said
+        told = await found(provider.connection_findings, asked(base_url=server.url, model="nosuch"))
+    assert told["model"].state == "wrong" and "nosuch" in told["model"].message
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,10 @@ async def test_a_model_that_is_not_there():
 )
 async def test_a_clock_that_is_off(skew_s: int, state: str):
     async with scripted(lambda _: http(MODELS, date=formatdate(time.time() + skew_s, usegmt=True))) as server:
-        told = await found(provider.road, asked(base_url=server.url))
+        told = await found(provider.connection_findings, asked(base_url=server.url))
     assert told["clock"].state == state
     if state != "ok":
-        assert ("behind" if skew_s > 0 else "ahead of") in told["clock"].said
+        assert ("behind" if skew_s > 0 else "ahead of") in told["clock"].message
 
 
 async def test_an_authority_that_is_not_trusted_one_that_is_and_a_certificate_that_has_expired(tmp_path: Path):
@@ -126,16 +126,16 @@ async def test_an_authority_that_is_not_trusted_one_that_is_and_a_certificate_th
         begins = past - datetime.timedelta(days=2) if expires else None
         authority.issue_cert("127.0.0.1", not_after=expires, not_before=begins).configure_cert(context)
         async with scripted(served(http(MODELS)), context) as server:
-            stranger = await found(provider.road, asked(base_url=server.url))
-            trusted = await found(provider.road, asked({"SSL_CERT_FILE": file}, base_url=server.url))
+            stranger = await found(provider.connection_findings, asked(base_url=server.url))
+            trusted = await found(provider.connection_findings, asked({"SSL_CERT_FILE": file}, base_url=server.url))
         assert (stranger["endpoint"].state, trusted["endpoint"].state) == states
         assert "SSL_CERT_FILE" in stranger["endpoint"].do
-        assert ("holds until" in trusted["endpoint"].said) == (expires is None)
-        assert ("expired" in trusted["endpoint"].said) == (expires is not None)
+        assert ("holds until" in trusted["endpoint"].message) == (expires is None)
+        assert ("expired" in trusted["endpoint"].message) == (expires is not None)
     told = await found(
-        provider.road, asked({"SSL_CERT_FILE": str(tmp_path / "no.pem")}, base_url="https://127.0.0.1:1")
+        provider.connection_findings, asked({"SSL_CERT_FILE": str(tmp_path / "no.pem")}, base_url="https://127.0.0.1:1")
     )
-    assert told["certificates"].state == "wrong" and "no.pem" in told["certificates"].said
+    assert told["certificates"].state == "wrong" and "no.pem" in told["certificates"].message
 
 
 async def test_a_proxy_that_wants_a_password_one_that_has_it_and_one_that_is_away():
@@ -145,32 +145,37 @@ async def test_a_proxy_that_wants_a_password_one_that_has_it_and_one_that_is_awa
     with authority.cert_pem.tempfile() as file:
         async with scripted(served(http(MODELS)), context) as server, tunnel(f"ann:{PASSWORD}") as proxy:
             base = {"base_url": server.url}
-            told = await found(provider.road, asked({"HTTPS_PROXY": proxy.url, "SSL_CERT_FILE": file}, **base))
-            assert told["account"].state == "wrong" and "the proxy wants a user" in told["account"].said
+            told = await found(
+                provider.connection_findings, asked({"HTTPS_PROXY": proxy.url, "SSL_CERT_FILE": file}, **base)
+            )
+            assert told["account"].state == "wrong" and "the proxy wants a user" in told["account"].message
             with_password = proxy.url.replace("://", f"://ann:{PASSWORD}@")
-            told = await found(provider.road, asked({"HTTPS_PROXY": with_password, "SSL_CERT_FILE": file}, **base))
+            told = await found(
+                provider.connection_findings, asked({"HTTPS_PROXY": with_password, "SSL_CERT_FILE": file}, **base)
+            )
             assert (told["proxy"].state, told["account"].state) == ("ok", "ok")
-            assert proxy.url in told["proxy"].said
+            assert proxy.url in told["proxy"].message
             bad = f"http://ann:{PASSWORD}@127.0.0.1:1"
-            told = await found(provider.road, asked({"HTTPS_PROXY": bad, "SSL_CERT_FILE": file}, **base))
-            assert told["proxy"].state == "wrong" and "127.0.0.1:1" in told["proxy"].said
+            told = await found(provider.connection_findings, asked({"HTTPS_PROXY": bad, "SSL_CERT_FILE": file}, **base))
+            assert told["proxy"].state == "wrong" and "127.0.0.1:1" in told["proxy"].message
 
 
 async def test_nobody_there_no_key_and_a_key_that_cannot_be_sent(tmp_path: Path):
-    told = await found(provider.road, asked(base_url="http://127.0.0.1:1"))
-    assert told["endpoint"].state == "wrong" and "refused" in told["endpoint"].said
-    told = await found(provider.road, DoctorOptions(environ={}, base_url="http://127.0.0.1:1"))
+    told = await found(provider.connection_findings, asked(base_url="http://127.0.0.1:1"))
+    assert told["endpoint"].state == "wrong" and "refused" in told["endpoint"].message
+    told = await found(provider.connection_findings, DoctorOptions(environ={}, base_url="http://127.0.0.1:1"))
     assert told["key"].state == "wrong" and "ANTHROPIC_API_KEY" in told["key"].do
-    told = await found(provider.road, asked({"ANTHROPIC_API_KEY": KEY + "\u00e9"}))
-    assert told["key"].state == "wrong" and "cannot be sent" in told["key"].said
+    told = await found(provider.connection_findings, asked({"ANTHROPIC_API_KEY": KEY + "\u00e9"}))
+    assert told["key"].state == "wrong" and "cannot be sent" in told["key"].message
     key_file = tmp_path / "key"
     key_file.write_text(KEY)
     key_file.chmod(0o644)
     told = await found(
-        provider.road, DoctorOptions(environ={"ANTHROPIC_API_KEY_FILE": str(key_file)}, base_url="http://127.0.0.1:1")
+        provider.connection_findings,
+        DoctorOptions(environ={"ANTHROPIC_API_KEY_FILE": str(key_file)}, base_url="http://127.0.0.1:1"),
     )
     assert told["key"].state == "warning" and "chmod 600" in told["key"].do
-    told = await found(provider.road, asked(model="sim"))
+    told = await found(provider.connection_findings, asked(model="sim"))
     assert list(told) == ["endpoint"]
 
 
@@ -186,12 +191,12 @@ async def test_a_collector_that_takes_one_that_refuses_and_one_that_is_dead():
         one = await found(
             collector.telemetry, asked({**headers, "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"{server.url}/v1/metrics"})
         )
-    assert one["telemetry"].state == "wrong" and "401" in one["telemetry"].said
+    assert one["telemetry"].state == "wrong" and "401" in one["telemetry"].message
     dead = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://ann:{PASSWORD}@127.0.0.1:1"}
     told = await found(collector.telemetry, asked(dead))
-    assert told["telemetry"].state == "wrong" and "127.0.0.1:1" in told["telemetry"].said
+    assert told["telemetry"].state == "wrong" and "127.0.0.1:1" in told["telemetry"].message
     told = await found(collector.telemetry, asked({**dead, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}))
-    assert told["telemetry"].state == "wrong" and "no answer" in told["telemetry"].said
+    assert told["telemetry"].state == "wrong" and "no answer" in told["telemetry"].message
     assert (await found(collector.telemetry, asked()))["telemetry"].state == "ok"
 
 
@@ -207,13 +212,13 @@ async def test_what_is_no_grpc_and_what_is_and_a_variable_that_is_not_understood
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     told = await found(collector.telemetry, asked({**grpc, "OTEL_EXPORTER_OTLP_ENDPOINT": url}))
     server.close()
-    assert told["telemetry"].state == "ok" and "speaks gRPC" in told["telemetry"].said
+    assert told["telemetry"].state == "ok" and "speaks gRPC" in told["telemetry"].message
     async with scripted(served(http(b"", 200))) as plain:
         environ = {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_ENDPOINT": plain.url}
         told = await found(collector.telemetry, asked(environ, timeout_s=0.5))
     assert told["telemetry"].state == "wrong"
     told = await found(collector.telemetry, asked({"OTEL_EXPORTER_OTLP_PROTOCOL": "pigeon"}))
-    assert any("pigeon" in each.said for each in told.values()) or told["telemetry"].state == "ok"
+    assert any("pigeon" in each.message for each in told.values()) or told["telemetry"].state == "ok"
 
 
 # -- this machine ----------------------------------------------------------------------------------------------------
@@ -234,7 +239,7 @@ def as_somebody() -> Iterator[None]:
 
 async def test_a_folder_that_is_good_and_one_that_others_may_read(tmp_path: Path):
     told = await found(state_folder.state_folder, asked(state=str(tmp_path / "new" / "state")))
-    assert told["state"].state == "ok" and "made by the first run" in told["state"].said
+    assert told["state"].state == "ok" and "made by the first run" in told["state"].message
     assert not (tmp_path / "new").exists() and not list(tmp_path.iterdir())
     jobs = tmp_path / "jobs"
     jobs.mkdir()
@@ -255,7 +260,7 @@ def test_a_folder_that_cannot_be_written_to(tmp_path: Path, as_somebody: None, m
 def test_a_network_file_system_and_one_without_a_write_ahead_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(checks, "file_system", lambda path: "nfs4")
     (told,) = examine([("s", state_folder.state_folder)], asked(state=str(tmp_path)), (), 10.0)
-    assert told.state == "wrong" and "network file system (nfs4)" in told.said
+    assert told.state == "wrong" and "network file system (nfs4)" in told.message
 
 
 def test_a_disk_that_is_nearly_full_and_one_without_inodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -263,7 +268,7 @@ def test_a_disk_that_is_nearly_full_and_one_without_inodes(tmp_path: Path, monke
     for free, state in ((50 << 20, "wrong"), (500 << 20, "warning"), (50 << 30, "ok")):
         monkeypatch.setattr("shutil.disk_usage", lambda path, free=free: usage(free, 0, free))
         told = {each.check: each for each in examine([("d", state_folder.disk)], asked(state=str(tmp_path)), (), 10.0)}
-        assert told["disk"].state == state and "rows" in told["disk"].said
+        assert told["disk"].state == state and "rows" in told["disk"].message
     stat = namedtuple("stat", "f_files f_favail")
     states = [next(checks._inodes(stat(10_000, left), tmp_path)).state for left in (5, 500, 5_000)]  # type: ignore[arg-type]
     assert states == ["wrong", "warning", "ok"]
@@ -276,7 +281,7 @@ async def test_a_port_in_use_and_one_that_is_free():
         taken.listen()
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         told = await found(machine.port, asked(metrics_listen=where))
-        assert told["port"].state == "wrong" and where in told["port"].said
+        assert told["port"].state == "wrong" and where in told["port"].message
     assert (await found(machine.port, asked(metrics_listen=where)))["port"].state == "ok"
     assert (await found(machine.port, asked(metrics_listen="nowhere")))["port"].state == "wrong"
     assert await found(machine.port, asked()) == {}
@@ -318,10 +323,10 @@ def test_a_dependency_that_is_too_old_and_one_that_is_missing(monkeypatch: pytes
     real = metadata.version
     monkeypatch.setattr(metadata, "version", lambda name: "0.1.0" if name == "msgspec" else real(name))
     old = [each for each in _installed(packages.dependencies) if each.state == "wrong"]
-    assert ["msgspec is 0.1.0" in each.said and "pip install -U" in each.do for each in old] == [True]
+    assert ["msgspec is 0.1.0" in each.message and "pip install -U" in each.do for each in old] == [True]
     needed = (">=3.11", [Requirement("nosuchdistribution>=1"), Requirement("nosuch; sys_platform == 'never'")])
     monkeypatch.setattr(packages, "requirements", lambda: needed)
-    assert [each.said for each in _installed(packages.dependencies) if each.state == "wrong"] == [
+    assert [each.message for each in _installed(packages.dependencies) if each.state == "wrong"] == [
         "nosuchdistribution is missing"
     ]
 
@@ -336,9 +341,9 @@ def test_packages_that_hide_ours_and_ours_that_hide_another(tmp_path: Path, monk
     assert [each.state for each in _installed(packages.packages)] == ["ok"]
     (tmp_path / "policies.py").write_text("")
     monkeypatch.chdir(tmp_path)
-    assert "policies" in _installed(packages.packages)[0].said
+    assert "policies" in _installed(packages.packages)[0].message
     monkeypatch.setattr(metadata, "packages_distributions", lambda: {"cortex": ["cortex-bounded-calls", "a-stranger"]})
-    assert any(each.state == "wrong" and "a-stranger" in each.said for each in _installed(packages.packages))
+    assert any(each.state == "wrong" and "a-stranger" in each.message for each in _installed(packages.packages))
 
 
 def test_a_file_that_hides_a_dependency(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -348,7 +353,7 @@ def test_a_file_that_hides_a_dependency(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "pybreaker", raising=False)
     told = [each for each in _installed(packages.dependencies) if each.state == "wrong"]
-    assert len(told) == 1 and "pybreaker" in told[0].said and str(tmp_path) in told[0].said
+    assert len(told) == 1 and "pybreaker" in told[0].message and str(tmp_path) in told[0].message
 
 
 # -- Ray -------------------------------------------------------------------------------------------------------------
@@ -366,13 +371,13 @@ def test_nodes_with_other_releases_are_named():
     ]
     told = list(nodes.compared([same, *others], "2.60.0", "h:1"))
     assert [each.state for each in told] == ["wrong", "wrong"]
-    assert all(words in told[0].said for words in ("bbbbbbbb", "Ray 2.59.0", "Python 3.12.1", "cortex 0.0.9"))
+    assert all(words in told[0].message for words in ("bbbbbbbb", "Ray 2.59.0", "Python 3.12.1", "cortex 0.0.9"))
 
 
 def test_a_ray_that_is_not_there_is_said_at_once():
     told = {each.check: each for each in examine([("r", nodes.ray)], asked(cluster="127.0.0.1:1"), (), 20.0)}
     assert (told["ray"].state, told["cluster"].state) == ("ok", "wrong")
-    assert "no Ray answers at 127.0.0.1:1" in told["cluster"].said
+    assert "no Ray answers at 127.0.0.1:1" in told["cluster"].message
 
 
 # -- how checks run --------------------------------------------------------------------------------------------------

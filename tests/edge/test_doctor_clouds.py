@@ -23,7 +23,7 @@ async def found(environ: dict[str, str], **more: Any) -> dict[str, Finding]:
     """What it finds, by the names of the checks; nothing of it shows a secret."""
     what = DoctorOptions(environ=environ, **more)
     secrets = await asyncio.to_thread(_secrets, what)
-    told = await asyncio.to_thread(examine, [("check", road.road)], what, secrets, 30.0)
+    told = await asyncio.to_thread(examine, [("check", road.connection_findings)], what, secrets, 30.0)
     for finding in told:
         assert not any(secret in repr(finding) for secret in (*clouds.KEYS[1:], clouds.FOUNDRY_KEY, clouds.TOKEN))
         assert (finding.state == "ok") == (not finding.do), finding
@@ -47,9 +47,9 @@ async def test_bedrock_is_asked_nothing_that_costs_unless_told_to():
             "provider": "ok", "key": "ok", "certificates": "ok", "proxy": "ok", "endpoint": "ok", "model": "warning",
             "price": "ok",
         }  # fmt: skip
-        assert "AWS_ACCESS_KEY_ID" in told["key"].said and "Amazon Bedrock" in told["provider"].said
+        assert "AWS_ACCESS_KEY_ID" in told["key"].message and "Amazon Bedrock" in told["provider"].message
         assert "--paid" in told["model"].do
-        assert "1.1 in, 5.5 out" in told["price"].said
+        assert "1.1 in, 5.5 out" in told["price"].message
         told = await found(AWS, base_url=server.url, paid=True, **said)
         assert [asked.target for asked in server.asked] == [f"/model/{said['model']}/invoke"]
     assert told["credit"].state == "ok"
@@ -80,8 +80,8 @@ async def test_what_is_missing_is_said_with_what_to_do(provider, environ, said, 
     monkeypatch.setenv("HOME", str(tmp_path))
     told = await found(environ, provider=provider, model="m")
     assert list(told) == ["provider"]
-    assert told["provider"].state == "wrong" and said in told["provider"].said
-    assert do in told["provider"].said + told["provider"].do
+    assert told["provider"].state == "wrong" and said in told["provider"].message
+    assert do in told["provider"].message + told["provider"].do
 
 
 async def test_a_missing_package_is_said_with_how_to_install_it(monkeypatch):

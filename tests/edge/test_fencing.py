@@ -44,15 +44,15 @@ class Others:
     """Branches and cortex: what they have heard of a job of this name."""
 
     def __init__(self, branches: int = 0, cortex: int = 0) -> None:
-        self.heard, self._known, self._cortex = 0, branches, cortex
+        self.acknowledged, self._known, self._cortex = 0, branches, cortex
         self.epochs: list[int] = []
 
     async def ask(self, method: str, job: str) -> int:
-        assert (method, job) == ("heard", "j")
+        assert (method, job) == ("newest_epoch", "j")
         return self._cortex
 
     async def meet(self, names: tuple[str, ...], epoch: int) -> tuple[tuple[int, int], ...]:
-        self.heard = max(self.heard, self._known)
+        self.acknowledged = max(self.acknowledged, self._known)
         self._known = max(self._known, epoch)
         self.epochs.append(epoch)
         return ((7, 1),)

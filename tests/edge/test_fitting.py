@@ -7,7 +7,7 @@ from collections.abc import Collection
 import pytest
 from msgspec.structs import replace
 
-from actors.cluster.compatibility import installed_here, needs_of, said_mismatch, see_fitting
+from actors.cluster.compatibility import installed_here, mismatch_line, needs_of, see_fitting
 from actors.cluster.node_inventory import NodeReport
 from actors.ports.runtime import ClusterError
 from actors.runtime.host import LocalNotes
@@ -103,7 +103,7 @@ def test_a_node_that_is_busy_keeps_nobody_away() -> None:
     ],
 )
 def test_rays_own_words_are_told_in_one_line(said: str, told: str) -> None:
-    assert said_mismatch(said) == told
+    assert mismatch_line(said) == told
 
 
 def test_what_jobs_need_on_nodes() -> None:

@@ -73,7 +73,7 @@ def test_an_older_grant_and_one_of_a_cortex_that_is_over_change_nothing() -> Non
         job.lease.granted(grant(8, 99))
         assert [event.permits for event in job.told] == [10, 30, 20]
         at_s, claims = next(claim for claim in world.claims if claim[0] >= 0.1)
-        assert (at_s, claims.cortex, claims.claims[0].held, claims.claims[0].heard) == (0.1, "cortex.1", 30, 7)
+        assert (at_s, claims.cortex, claims.claims[0].held, claims.claims[0].acknowledged) == (0.1, "cortex.1", 30, 7)
 
     act(play)
 

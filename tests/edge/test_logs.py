@@ -13,7 +13,7 @@ from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportRes
 
 from actors.observability.base.settings import TelemetrySettings
 from actors.observability.logs import formatting
-from actors.observability.logs.formatting import LogSettingsError, begin, checked, said
+from actors.observability.logs.formatting import LogSettingsError, begin, checked, log_arguments
 from actors.observability.logs.job_events import ClusterLog, JobLog
 from actors.observability.logs.otlp_export import OtlpLogHandler
 from actors.observability.wiring import TelemetryParts, of_environ
@@ -63,7 +63,7 @@ def messages(stream: io.StringIO) -> list[str]:
 
 
 def test_a_record_is_one_object_with_its_fields(written):
-    logging.getLogger("cortex.job").info(**said("it\nhappens", job="j", goal=7, kind="lost", epoch=2, who=""))
+    logging.getLogger("cortex.job").info(**log_arguments("it\nhappens", job="j", goal=7, kind="lost", epoch=2, who=""))
     (line,) = lines(written)
     assert line.pop("time").endswith("Z")
     assert line == {
@@ -75,7 +75,7 @@ def test_a_record_is_one_object_with_its_fields(written):
 def test_text_is_one_line_for_people(written):
     stream = io.StringIO()
     begin("text", "info", None, stream)
-    logging.getLogger("cortex.job").warning(**said("the job is blocked", job="j", kind="blocked"))
+    logging.getLogger("cortex.job").warning(**log_arguments("the job is blocked", job="j", kind="blocked"))
     logging.getLogger("cortex.job").debug("not this")
     assert stream.getvalue().endswith("Z warning the job is blocked (job=j kind=blocked)\n")
     assert stream.getvalue().count("\n") == 1
@@ -103,7 +103,7 @@ def test_no_key_stands_in_a_line_whoever_writes_it(written):
     secret = "a-token-of-no-known-form"
     formatting.redaction.know(Credential(auth_token=secret))
     logging.getLogger("aiohttp").warning("header x-api-key %s, authorization Bearer %s", KEY, secret)
-    logging.getLogger("cortex.job").info(**said("so", who=KEY))
+    logging.getLogger("cortex.job").info(**log_arguments("so", who=KEY))
     assert KEY not in written.getvalue() and secret not in written.getvalue()
     assert len(lines(written)) == 2
 
@@ -332,7 +332,7 @@ def test_records_are_sent_and_what_operators_do_is_an_event(written):
     try:
         _log(written, (events.Stopped("bob", "drain"),))
         logging.getLogger("cortex.observing").warning("not this: it would go in circles")
-        logging.getLogger("cortex.job").info(**said(f"so {KEY}"))
+        logging.getLogger("cortex.job").info(**log_arguments(f"so {KEY}"))
     finally:
         handler.close()
     first, second = kept.records

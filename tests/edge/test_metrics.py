@@ -306,7 +306,7 @@ async def test_a_scrape_over_http_while_the_job_runs(tmp_path):
     telemetry = counting()
     run = run_of(tmp_path, FunctionModel(lambda body: reply("ok"), pause_s=0.02), 400, telemetry=telemetry)
     endpoint = MetricsEndpoint({})
-    endpoint.said = "127.0.0.1:0"
+    endpoint.address = "127.0.0.1:0"
     async with endpoint:
         assert endpoint.is_open and endpoint.where.startswith("http://127.0.0.1:")
         endpoint.serve(run.runtime, "j")

@@ -85,12 +85,12 @@ def test_a_cap_that_was_taken_away_does_not_come_back_with_the_memory_of_a_job()
 
 def test_a_channel_is_housed_until_its_job_ends() -> None:
     shelf = ClusterStore(Kv(), None, "j", own=False)
-    assert shelf.home("j") == ""
-    shelf.house("j", "10.0.0.2")
-    shelf.house("j~1", "10.0.0.3")
-    assert (shelf.home("j"), shelf.home("j~1")) == ("10.0.0.2", "10.0.0.3")
+    assert shelf.host_of("j") == ""
+    shelf.set_host("j", "10.0.0.2")
+    shelf.set_host("j~1", "10.0.0.3")
+    assert (shelf.host_of("j"), shelf.host_of("j~1")) == ("10.0.0.2", "10.0.0.3")
     shelf.clear("channel:j")
-    assert shelf.home("j") == shelf.home("j~1") == ""
+    assert shelf.host_of("j") == shelf.host_of("j~1") == ""
 
 
 def test_notes_and_programs_do_not_meet_in_the_store() -> None:

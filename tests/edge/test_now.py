@@ -199,7 +199,7 @@ def test_a_branch_takes_a_message_so_where_all_is_as_usual_and_else_does_nothing
         told: list[bytes] = []
         epoch, number, incarnation, job = 1, scene.number + 1, branch.incarnation, "j"
         if how == "slow":
-            branch._couriers["j"].quick = False
+            branch._outboxes["j"].quick = False
         elif how == "heard":
             number = scene.number
         elif how in ("older", "newer"):
@@ -211,7 +211,7 @@ def test_a_branch_takes_a_message_so_where_all_is_as_usual_and_else_does_nothing
         elif how == "unarmed":
             await branch._keys.drop("j")
         elif how == "asked":
-            branch._couriers["j"].expect(1, 1, 1, lambda blob: None)
+            branch._outboxes["j"].expect(1, 1, 1, lambda blob: None)
         elif how == "unknown":
             job = "other"
         parcel = of_calls(b"", [call(3), call(4)])
@@ -220,7 +220,7 @@ def test_a_branch_takes_a_message_so_where_all_is_as_usual_and_else_does_nothing
         await asyncio.sleep(QUICK_S / 2)
         assert [len(blob.content) for blob in told] == ([2] if took else [])  # type: ignore[attr-defined]
         assert len(scene.models[0].asked) == (4 if took else 2)
-        held = set(dict(branch._couriers["j"].keys()))
+        held = set(dict(branch._outboxes["j"].keys()))
         assert held == ({3, 4} if took else {2}), "and what was on disk is not kept any more"
         if took:
             assert not branch.work_now("j", 1, incarnation, number, parcel, 0, told.append), "a message is taken once"
@@ -330,11 +330,13 @@ async def test_a_branch_that_raises_has_taken_nothing_and_is_asked_with_the_next
     branch.tells = None  # type: ignore[assignment]
     with pytest.raises(AttributeError):
         dispatch.send(_calls(1))
-    assert (list(link.queue), list(link.out), link.told) == ([flight_key(1, 1)], [], 0), "it has not heard of the disk"
+    assert (list(link.queue), list(link.out), link.acknowledged) == ([flight_key(1, 1)], [], 0), (
+        "it has not heard of the disk"
+    )
     branch.tells = []
     dispatch.send(_calls(2))
     assert branch.now_numbers[1:] == [2]
-    assert link.told == 7
+    assert link.acknowledged == 7
     await dispatch.close(forget=False)
 
 

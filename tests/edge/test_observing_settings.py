@@ -22,7 +22,7 @@ def test_where_nothing_is_said_spans_stay_in_the_state_folder():
     assert found.traces.exporters == ("file",)
     assert found.metrics.exporters == found.logs.exporters == ()
     assert (found.service, found.sampler, found.propagators, found.captures) == ("cortex", "", (), False)
-    assert found.complaints == ()
+    assert found.problems == ()
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,10 @@ def test_names_sampler_and_content():
 )
 def test_what_is_not_understood_is_complained_of_once_and_left_out(name, value):
     found = read(**{name: value})
-    assert len(found.complaints) == 1, found.complaints
-    assert name in found.complaints[0]
-    assert "sk-secret" not in found.complaints[0]
-    assert msgspec.structs.replace(found, complaints=()) in (read(), read(OTEL_TRACES_EXPORTER="none"))
+    assert len(found.problems) == 1, found.problems
+    assert name in found.problems[0]
+    assert "sk-secret" not in found.problems[0]
+    assert msgspec.structs.replace(found, problems=()) in (read(), read(OTEL_TRACES_EXPORTER="none"))
 
 
 def test_headers_are_shown_nowhere_and_leave_the_environment():

@@ -77,7 +77,7 @@ def test_a_message_is_answered_at_once_while_replies_wait_for_long(monkeypatch: 
     async def play(scene: Scene) -> None:
         await _settled(scene)
         await scene.send(*(call(1_000 + n, "1" if n == 0 else "5") for n in range(80)))
-        scene.branch._couriers["j"].took_s = 5.0
+        scene.branch._outboxes["j"].took_s = 5.0
         await asyncio.sleep(1 + GATHER_S / 2)
         began_s = scene.now_s()
         _, along = await scene.ask(call(5_000, "5"))
@@ -98,14 +98,14 @@ def test_calls_are_taken_to_be_as_quick_as_the_quickest_of_late(monkeypatch: pyt
     async def play(scene: Scene) -> None:
         await scene.send(*(call(goal, "0.2" if goal % 10 == 0 else "5") for goal in range(1, CALLS)))
         await asyncio.sleep(6)
-        slow_s = scene.branch._couriers["j"].took_s
+        slow_s = scene.branch._outboxes["j"].took_s
         await scene.send(call(5_000, "0.2"))
         await asyncio.sleep(1)
-        quick_s = scene.branch._couriers["j"].took_s
+        quick_s = scene.branch._outboxes["j"].took_s
         assert quick_s == pytest.approx(0.2)
         await scene.send(call(5_001, "5"))
         await asyncio.sleep(6)
-        assert scene.branch._couriers["j"].took_s == pytest.approx(0.2 + 4.8 / 16)
+        assert scene.branch._outboxes["j"].took_s == pytest.approx(0.2 + 4.8 / 16)
         assert 0.5 < slow_s < 5.0
 
     on_stage(play, Spread())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from actors.cluster.placement import awaited, home_of, in_turn, selector, shapes, tied, turn_of
+from actors.cluster.placement import awaited, host_address, in_turn, selector, shapes, tied, turn_of
 from tests.edge.leasing import World, act
 
 
@@ -75,10 +75,10 @@ HOSTS = [
 
 
 def test_a_channel_is_tied_to_the_host_of_its_disk():
-    assert home_of("n2", HOSTS) == "10.0.0.2"
+    assert host_address("n2", HOSTS) == "10.0.0.2"
     assert tied("10.0.0.2") == {"node:10.0.0.2": 0.0001}
-    assert home_of("n3", HOSTS) == "", "what no node has would be waited for without end"
-    assert home_of("n1", HOSTS) == home_of("unknown", HOSTS) == ""
+    assert host_address("n3", HOSTS) == "", "what no node has would be waited for without end"
+    assert host_address("n1", HOSTS) == host_address("unknown", HOSTS) == ""
     assert tied("") == {}
 
 
@@ -100,7 +100,10 @@ def test_actors_of_a_role_take_nodes_in_turns():
 
 def test_the_node_whose_turn_it_is_is_named_to_ray_and_any_other_of_the_role_if_it_has_gone():
     nodes = [node("n0"), node("n1")]
-    assert in_turn("branch:3", nodes, {}) == {"label_selector": {"ray.io/node-id": "n1"}, "fallback_strategy": [{"label_selector": {}}]}
+    assert in_turn("branch:3", nodes, {}) == {
+        "label_selector": {"ray.io/node-id": "n1"},
+        "fallback_strategy": [{"label_selector": {}}],
+    }
     assert in_turn("branch:3", nodes, {}, ["n1"])["label_selector"] == {"ray.io/node-id": "n0"}
     assert in_turn("branch:3", nodes[:1], {}) == {"label_selector": None}, "there is one"
     role = {"cortex/role": "branch"}

@@ -256,6 +256,6 @@ def test_only_channels_and_the_cortex_keep_the_password_of_a_database(
     role: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PGPASSWORD", "hush")
-    monkeypatch.setattr("actors.runtime.ray_runtime.seated", lambda *given: None)
+    monkeypatch.setattr("actors.runtime.ray_runtime.make_host", lambda *given: None)
     process_class(role)((), role, role, (), "local")
     assert os.environ.get("PGPASSWORD") == ("hush" if role in ("channel", "cortex") else None)

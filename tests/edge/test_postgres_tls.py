@@ -95,7 +95,7 @@ def test_a_server_whose_certificate_fits_is_used_and_all_of_it_is_encrypted(
         assert secured.server.does(asked, at=secured.server.address(more="?sslmode=disable")) == [(True,)]
     source.close()
     (found,) = looked_at(DoctorOptions(state=address, environ=os.environ))
-    assert ", TLS, a commit takes" in found.said
+    assert ", TLS, a commit takes" in found.message
 
 
 @pytest.mark.parametrize(

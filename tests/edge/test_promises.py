@@ -54,7 +54,7 @@ async def test_a_stale_instruction_is_refused_and_a_doubled_one_is_taken_once(tm
     model = FunctionModel(pause_s=0.001)
     runtime = InlineRuntime(lambda blob: model)
     branch = Branch("branch:0", runtime, lambda blob: model)
-    await branch.arm("j", encode(ConnectionSpec(endpoint="test", given=lend(model))))
+    await branch.set_credential("j", encode(ConnectionSpec(endpoint="test", given=lend(model))))
     call = commands.Call(1, "0", 1, b"h" * 16, body("hello"), 8, 10_000, 30.0)
     message = msgspec.msgpack.encode([call])
     assert await branch.work("j", 2, branch.incarnation, 1, message) == branch.incarnation
@@ -71,7 +71,7 @@ async def test_a_reply_is_kept_until_a_channel_has_it_on_disk(tmp_path: Path) ->
     runtime = InlineRuntime(lambda blob: model)
     branch = Branch("branch:0", runtime, lambda blob: model)
     runtime._actors["branch:0"] = branch
-    await branch.arm("j", encode(ConnectionSpec(endpoint="test", given=lend(model))))
+    await branch.set_credential("j", encode(ConnectionSpec(endpoint="test", given=lend(model))))
     call = commands.Call(1, "0", 1, b"h" * 16, body("hello"), 8, 10_000, 30.0)
     await branch.work("j", 1, branch.incarnation, 1, msgspec.msgpack.encode([call]))
     await asyncio.sleep(0.05)

@@ -43,7 +43,7 @@ class Runtime:
 
     def __init__(self, known: Handle | None, *found: Handle | Exception, lifeline: NodeWatchdog | None = None) -> None:
         self._known, self._found = known, list(found)
-        self.lifeline = lifeline
+        self.watchdog = lifeline
         self.lines = SocketConnections(None, self.background)
 
     def background(self, work: Any) -> None:

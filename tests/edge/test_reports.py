@@ -60,7 +60,7 @@ def test_attempts_are_counted_by_route_and_generation_and_nothing_that_was_never
             output_tokens=4, latency_s=1.0, samples=((0.5, 2), (0.5, 2)), retry_after_s=7.0, rate=LIMITS,
         )  # fmt: skip
         new = by_place["r0", 1]
-        assert (new.answered, new.failed, new.said) == (1, {"blocked": 1}, "no credit")
+        assert (new.answered, new.failed, new.message) == (1, {"blocked": 1}, "no credit")
         slow = by_place["r1", 0]
         assert (slow.pool, slow.slow, slow.latency_s, slow.samples, slow.rate) == ("p1", 1, 6.0, ((6.0, 2),), None)
         assert [s.in_flight for s in first.routes if s.route == "r1"] == [1]
@@ -95,7 +95,7 @@ def test_counts_do_not_grow_with_the_generations_that_are_over() -> None:
         for generation in range(50):
             await scene.send(call(generation, generation=generation))
             await asyncio.sleep(1)
-        counts = scene.branch._keys.door("j", 0).counts
+        counts = scene.branch._keys.open_route("j", 0).counts
         assert len(counts) <= 2
         await scene.branch.forget("j")
         assert scene.branch._counts._routes == {}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from actors.common.process_owner import process_started
-from actors.workspace.check import SAID_BYTES_MAX, checked, script_of
+from actors.workspace.check import OUTPUT_BYTES_MAX, checked, script_of
 from actors.workspace.snapshots import FolderSnapshots
 
 
@@ -148,7 +148,7 @@ def test_what_a_check_leaves_running_is_ended_with_it(folder, checking):
 
 def test_a_check_that_floods_is_cut_in_the_middle(folder, checking):
     found = checked(checking, "echo begin; yes | head -c 5000000; echo 4 missing; false", 20.0)
-    assert len(found["said"]) < SAID_BYTES_MAX + 100
+    assert len(found["said"]) < OUTPUT_BYTES_MAX + 100
     assert found["said"].startswith("begin") and found["said"].endswith("4 missing") and "left out" in found["said"]
     assert found["failing"] == 4
 

@@ -60,7 +60,7 @@ def test_a_call_costs_the_same_after_ten_thousand_others() -> None:
 def test_a_term_that_grows_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A list of all that was ever heard, looked through each time."""
     finished: list[int] = []
-    hear = health.hear
+    hear = health.record_life
 
     def whole(buffer: health.HealthBuffer, at_s: float, done: int) -> None:
         hear(buffer, at_s, done)
@@ -68,7 +68,7 @@ def test_a_term_that_grows_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> Non
         for _ in finished:
             pass
 
-    monkeypatch.setattr(health, "hear", whole)
+    monkeypatch.setattr(health, "record_life", whole)
     load = Counted(1, 1, 1, 0.02)
     load.lone(100)
     early = load.lines_a_call(50)

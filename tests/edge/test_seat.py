@@ -130,7 +130,7 @@ async def test_a_method_that_is_not_listed_cannot_be_called(
 
     seat = _seat(role, World())
     monkeypatch.setattr(seat._actor, method, answering, raising=False)
-    for ask in (lambda: seat.call(method, ()), lambda: seat.heard(method, sealed(()))):
+    for ask in (lambda: seat.call(method, ()), lambda: seat.handle(method, sealed(()))):
         with pytest.raises(AttributeError, match=f"{method} is no remote method of a {role}"):
             await ask()
     assert not called
@@ -277,8 +277,8 @@ async def test_one_that_is_told_to_end_finishes_first(role: str) -> None:
         await seat.call("start", (b"opening",))
     actor = FakeActor.made[-1]
     actor.busy = True
-    seat.told_to_end()
-    seat.told_to_end()
+    seat.end_requested()
+    seat.end_requested()
     for _ in range(20):
         await asyncio.sleep(0.001)
     assert not world.ended.is_set()
@@ -322,7 +322,7 @@ async def test_a_channel_that_was_never_begun_does_not_stay() -> None:
     ("role", "some"),
     [
         ("channel", {"start", "feed", "deliver", "results", "status", "stop", "rejoin", "close"}),
-        ("branch", {"arm", "work", "held", "beat", "hand_over", "forget"}),
+        ("branch", {"set_credential", "work", "held", "beat", "hand_over", "forget"}),
         ("cortex", {"staff", "join", "leave"}),
         ("worker", {"run"}),
     ],
@@ -363,7 +363,7 @@ async def test_what_is_asked_and_answered_travels_as_one_string_of_bytes(monkeyp
     assert (await post(Handle, "hello", ()))[0] == __version__
     (_, (letter,)), (_, nothing) = posted
     assert isinstance(letter, bytes)
-    assert isinstance(await seat.heard("beat", letter), bytes)
+    assert isinstance(await seat.handle("beat", letter), bytes)
     assert nothing == ()
 
 
@@ -409,7 +409,7 @@ async def test_a_process_that_ends_lets_out_what_it_has_to_tell_once_its_actor_i
             await seat.call("status", ())
     elif how == "told to end":
         FakeActor.made[-1].over = True
-        seat.told_to_end()
+        seat.end_requested()
         await _until(world.ended.is_set)
     elif role == "channel":
         FakeActor.made[-1].over = True

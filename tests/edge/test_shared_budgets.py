@@ -55,7 +55,9 @@ def test_what_two_jobs_of_one_name_in_two_folders_may_spend_is_never_more_than_t
         assert sum(holds) <= 10 * DOLLAR
         used[place] = min(holds[place], used[place] + DOLLAR // 10)
     assert sum(used) > 9.5 * DOLLAR, "they may go on to its end"
-    assert "the budget team=search of $10.00 a day has" in two[0].ask(_asked("j", used[0], holds[0], lacks=DOLLAR)).said
+    assert (
+        "the budget team=search of $10.00 a day has" in two[0].ask(_asked("j", used[0], holds[0], lacks=DOLLAR)).reason
+    )
     (budget,) = two[1].read().values()
     assert len(budget.holdings) == 2
 

@@ -61,13 +61,13 @@ def test_a_bad_batch_is_refused_whole(requests: Any, told: str) -> None:
 def test_rows_are_worked_off_in_step_with_time() -> None:
     all_ = batches()
     batch = all_.create(body(rows(100)), NOW)
-    assert batch.plain("http://x")["request_counts"]["processing"] == 100
+    assert batch.to_json("http://x")["request_counts"]["processing"] == 100
     assert not all_.advance(batch, NOW + 0.5, 1_000)
     assert batch.done == 50
     assert all_.advance(batch, NOW + 1, 10) and batch.done == 60  # more is due: others get their turn first
     assert batch.ended_s is None
     assert not all_.advance(batch, NOW + 1, 1_000)
-    told = batch.plain("http://x")
+    told = batch.to_json("http://x")
     assert (told["processing_status"], told["results_url"]) == (
         "ended",
         f"http://x/v1/messages/batches/{batch.name}/results",
@@ -117,9 +117,9 @@ def test_a_cancelled_batch_keeps_what_it_has() -> None:
     batch = all_.create(body(rows(10)), NOW)
     all_.advance(batch, NOW + 0.5, 100)
     all_.cancel(batch.name, NOW + 0.5)
-    assert batch.plain("")["processing_status"] == "canceling"
+    assert batch.to_json("")["processing_status"] == "canceling"
     all_.advance(batch, NOW + 2, 100)  # however late the next step comes
-    assert (batch.counts["succeeded"], batch.counts["canceled"], batch.plain("")["processing_status"]) == (
+    assert (batch.counts["succeeded"], batch.counts["canceled"], batch.to_json("")["processing_status"]) == (
         5,
         5,
         "ended",

@@ -55,7 +55,7 @@ async def test_letters_are_put_together_from_whatever_pieces_they_come_in() -> N
             super().__init__()
             self.kept: list[tuple[int, bytes]] = []
 
-        def took(self, number: int, letter: bytes) -> None:
+        def on_frame(self, number: int, letter: bytes) -> None:
             self.kept.append((number, letter))
 
     written = bytearray()
@@ -210,7 +210,7 @@ async def test_where_a_path_is_too_long_there_is_no_socket(node: Node, caplog: p
 class Ray:
     """An actor as Ray shows it, and a runtime that finds it."""
 
-    lifeline: NodeWatchdog | None = None
+    watchdog: NodeWatchdog | None = None
 
     def __init__(self, found: SocketConnections, answer: Any) -> None:
         self.lines = found

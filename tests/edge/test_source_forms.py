@@ -87,7 +87,7 @@ def test_some_rows_in_the_other_form_do_not_stop_the_good_ones(tmp_path):
     check = made.check()
     made.close()
     assert (check.rows, check.refused, check.unreadable) == (2, 1, 1)
-    assert "as in the OpenAI batch format" in check.problems[0].said
+    assert "as in the OpenAI batch format" in check.problems[0].message
 
 
 def test_rows_that_are_all_refused_still_have_their_lines(tmp_path):

@@ -52,7 +52,7 @@ class Unruly(World):
         await asyncio.Event().wait()
 
     def there(self, name: str) -> None:
-        self.cortex._hear(MemberStarted(self.monotonic_s(), name, ""))
+        self.cortex._post(MemberStarted(self.monotonic_s(), name, ""))
 
     def begin(self, staff: Staff) -> Channel:
         """A channel that asked for the staff when it began."""
@@ -88,7 +88,7 @@ def test_one_that_knows_is_told_nothing_until_something_changes() -> None:
         world.begin(ALL)
         await asyncio.sleep(4 * RENEW_S)
         assert world.said == []
-        world.cortex._hear(DrainMember(world.monotonic_s(), "somebody", "worker:0"))
+        world.cortex._post(DrainMember(world.monotonic_s(), "somebody", "worker:0"))
         await asyncio.sleep(PAUSE_S)
         assert world.known == (("branch:0",), ()), "at once, and not with the next claim"
         await world.end()

@@ -46,7 +46,7 @@ async def test_a_branch_without_a_key_is_told_who_has_one() -> None:
     await until(lambda: ("a",) in two.helped)
     assert () in one.helped or one.helped == []
     two.armed = True
-    await until(lambda: dispatch.unarmed() == [])
+    await until(lambda: dispatch.without_credential() == [])
     await dispatch.close(forget=False)
 
 
@@ -129,7 +129,7 @@ async def test_calls_without_a_branch_wait_for_one_and_ask_for_it() -> None:
     dispatch = await scene.meet()
     one.draining = True
     dispatch.send([call(1), call(2), call(3)])
-    await until(lambda: len(dispatch._homeless) == 3)
+    await until(lambda: len(dispatch._unassigned) == 3)
     dispatch.abandon([(2, 1)])
     assert [e.goal for e in scene.lost] == [2]
     scene.runtime.peers["b"] = two
@@ -146,7 +146,7 @@ async def test_a_name_that_comes_back_is_another_branch() -> None:
     await until(lambda: one.taken == [(1, 1)])
     one.draining = True
     dispatch.send([call(2)])
-    await until(lambda: len(dispatch._homeless) == 1)
+    await until(lambda: len(dispatch._unassigned) == 1)
     one.draining = False
     one.die()
     dispatch.staffed(("a",))
@@ -241,7 +241,7 @@ def test_the_least_burdened_are_chosen_in_their_turn() -> None:
     b.out = {goal: call(goal) for goal in range(1 << LEVEL_BITS_MAX)}
     links.look(b)
     assert [links.least() for _ in range(4)] == [c, a, c, a]
-    a.up = c.armed = False
+    a.up = c.has_credential = False
     links.look(a)
     links.look(c)
     assert [links.least() for _ in range(2)] == [b, b]

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.files.columns import PLAIN, Columns
+from actors.files.columns import DEFAULT_COLUMNS, Columns
 from actors.files.errors import SinkError
 from actors.files.paths import rows_of
 from actors.files.sinks import table_sink
@@ -29,7 +29,13 @@ ROWS = [b'{"id":%d,"text":"a \\"b\\",\\nc","more":[%d]}' % (n, n) for n in range
 def sink(tmp_path: Path) -> Callable[..., TableSink]:
     def make(name: str = "o.csv", **options: Any) -> TableSink:
         path = str(tmp_path / name)
-        return TableSink(path, rows_of(tmp_path, path, job := options.pop("job", "j")), options.pop("columns", COLUMNS), job=job, **options)
+        return TableSink(
+            path,
+            rows_of(tmp_path, path, job := options.pop("job", "j")),
+            options.pop("columns", COLUMNS),
+            job=job,
+            **options,
+        )
 
     return make
 
@@ -40,9 +46,7 @@ def table(path: Path) -> list[dict[str, Any]]:
 
     if path.suffix == ".parquet":
         return list(pyarrow.parquet.read_table(path).to_pylist())
-    return list(
-        pyarrow.csv.read_csv(path, parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True)).to_pylist()
-    )
+    return list(pyarrow.csv.read_csv(path, parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True)).to_pylist())
 
 
 @pytest.mark.parametrize("name", ["o.csv", "o.parquet"])
@@ -66,7 +70,9 @@ def test_it_is_made_when_the_run_ends(sink: Any, tmp_path: Path, name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["o.csv", "o.parquet"])
-def test_a_row_has_nothing_where_it_lacks_a_column_and_no_column_of_its_own(sink: Any, tmp_path: Path, name: str) -> None:
+def test_a_row_has_nothing_where_it_lacks_a_column_and_no_column_of_its_own(
+    sink: Any, tmp_path: Path, name: str
+) -> None:
     one = sink(name)
     one.open(0, 0, False)
     one.write([b'{"more":[1],"id":7,"other":1}', b'{"id":8,"text":"t"}'])
@@ -105,9 +111,7 @@ def test_rows_beyond_what_the_journal_knows_are_cut_back(sink: Any, tmp_path: Pa
     assert [row["id"] for row in table(tmp_path / "o.csv")] == [0, 1, 2, 3, 4]
 
 
-def test_a_full_disk_while_it_is_made_loses_nothing(
-    sink: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_while_it_is_made_loses_nothing(sink: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = sink()
     one.open(0, 0, False)
     one.write(ROWS[:3])
@@ -137,7 +141,9 @@ def test_a_full_disk_while_it_is_made_loses_nothing(
 def _held(path: Path) -> Iterator[None]:
     """Another process writes to this file."""
     held = "import fcntl, sys; file = open(sys.argv[1], 'r+b'); fcntl.lockf(file, fcntl.LOCK_EX); print(flush=True); input()"
-    with subprocess.Popen([sys.executable, "-c", held, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", held, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
         assert other.stdout is not None
         other.stdout.readline()
         yield
@@ -210,7 +216,7 @@ def test_a_value_that_does_not_fit_its_column_is_one_line(sink: Any) -> None:
 
 
 def test_lines_of_a_batch_of_requests_become_flat_rows(sink: Any, tmp_path: Path) -> None:
-    one = sink("o.csv", columns=PLAIN, flatten=True)
+    one = sink("o.csv", columns=DEFAULT_COLUMNS, flatten=True)
     one.open(0, 0, False)
     one.write(
         [

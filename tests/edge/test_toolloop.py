@@ -335,7 +335,7 @@ def test_the_state_is_kept_in_k_turn_by_turn(tmp_path: Path) -> None:
 
 def test_a_task_that_is_a_job_of_its_own_takes_its_projection_along() -> None:
     c = state_after(push({"goal": "find"}), cmd("next_task"))
-    c = progression.heard(progression.answered(c, "42"))[0]
+    c = progression.pending_result(progression.answered(c, "42"))[0]
     c = state_after(push({"goal": "use it", "shows": [2], "apart": True}), cmd("next_task"), c=c)
     first = control.alone(c)
     assert (first.goal, first.shows, first.apart, first.brief) == ("use it", (), False, "task 2 (find): 42")

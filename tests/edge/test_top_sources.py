@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from actors.history.catalog import told
+from actors.history.catalog import read_job
 from actors.journal.journal import StateFolder
 from actors.top import sources
 from actors.top.sources import FolderSource, JobSnapshot
@@ -49,9 +49,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def reading(folder: StateFolder, job: str) -> Any:
         found.append(job)
-        return told(folder, job)
+        return read_job(folder, job)
 
-    monkeypatch.setattr(sources, "told", reading)
+    monkeypatch.setattr(sources, "read_job", reading)
     return found
 
 

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from actors.observability.base.conventions import SpanText, job_of, told
+from actors.observability.base.conventions import SpanText, describe_span, job_of
 from actors.observability.traces.otlp_encoding import OtlpEncoder
 from cortex.journal import codec
 from cortex.state import commands, events
@@ -76,7 +76,7 @@ def check(spans: list[Span]) -> dict[int, list[SpanText]]:
     traces: dict[int, list[SpanText]] = defaultdict(list)
     size: Counter[int] = Counter()
     for span in spans:
-        one = told(span, job)
+        one = describe_span(span, job)
         traces[one.trace_id].append(one)
         size[one.trace_id] += len(encoder.span(one))
     everywhere = {(one.trace_id, one.span_id) for some in traces.values() for one in some}

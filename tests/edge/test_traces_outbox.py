@@ -102,7 +102,7 @@ def test_a_folder_that_cannot_be_written_is_told_and_raises_nothing(tmp_path):
 
 
 class Raises:
-    def took(self, took): ...
+    def turn_timed(self, took): ...
 
     def turn(self, seq, turn, out, k):
         raise RuntimeError("oh")

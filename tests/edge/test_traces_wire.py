@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans, Span
 
-from actors.observability.base.conventions import JobAttributes, job_of, told
+from actors.observability.base.conventions import JobAttributes, describe_span, job_of
 from actors.observability.traces.otlp_encoding import OtlpEncoder
 from actors.observability.traces.span_encoder import SpanEncoder
 from cortex.state.events import Answered
@@ -100,7 +100,7 @@ def read(blobs: list[bytes]) -> list[Span]:
 
 def one_by_one(records: list[Whole], job: JobAttributes) -> list[Span]:
     encoder = OtlpEncoder([])
-    return read([encoder.span(told(span, job)) for span in spread(records)])
+    return read([encoder.span(describe_span(span, job)) for span in spread(records)])
 
 
 @settings(max_examples=300)

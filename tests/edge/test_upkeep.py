@@ -74,7 +74,7 @@ def looked(k: State, *, events: int, turns: int, grows: int = 0) -> list[int]:
     for seq in range(1, turns + 1):
         for _ in range(grows):
             k.goals[len(k.goals) + 1] = Goal("row", "as long as a row is, or may be" * 4)
-        look.took(events, Turn(0.0, ()), k.outcome)
+        look.record_turn(events, Turn(0.0, ()), k.outcome)
         look.look(k, seq)
     return [seq for seq, _, _ in source.snapshots]
 
@@ -96,7 +96,7 @@ def test_old_snapshots_go_unless_one_stands_in_for_turns_that_are_to_go(keeps_te
     k.terms = msgspec.structs.replace(k.terms, keeps_text=keeps_text)
     look = JournalMaintenance(source, k, lambda seq: None, Batch(), ResultBuffer(0))  # type: ignore[arg-type]
     for seq in range(1, 4):
-        look.took(10, Turn(0.0, ()), "")
+        look.record_turn(10, Turn(0.0, ()), "")
         look.look(k, seq)
     assert source.keeps == [keep] * 3
 
@@ -143,7 +143,7 @@ class Ending:
             for _ in range(10):
                 number = len(self.k.goals) + 1
                 self.k.goals[number] = Goal("row", number, id=number, status=Status.RESOLVED)
-            self.upkeep.took(10, Turn(0.0, ()), "")
+            self.upkeep.record_turn(10, Turn(0.0, ()), "")
             self.upkeep.look(self.k, self.seq)
             if self.source.snapshots and self.source.snapshots[-1][0] == self.seq:
                 assert self.source.whole() == codec.encode_state(self.k)

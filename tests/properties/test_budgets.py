@@ -71,7 +71,7 @@ class Job:
         )  # fmt: skip
         answer = budgets.ask([self.town.budget], asked, self.town.at_s)
         if not lost and not over:
-            self.turn(events.BudgetLeased(answer.slices, answer.said, answer.again_s))
+            self.turn(events.BudgetLeased(answer.slices, answer.reason, answer.again_s))
 
     def answer(self, chance: Random) -> None:
         if self.calls:

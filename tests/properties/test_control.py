@@ -67,11 +67,11 @@ def happens(c: ControlState, what: str, given: Any) -> ControlState:
     if what == "command":
         done = handle(c, given)
         assert not done.failed or done.control is c
-        assert len(done.said) <= c.bounds.shown_max + 200
+        assert len(done.text) <= c.bounds.shown_max + 200
         return done.control
     if not c.active:
         return c
-    c, _ = progression.heard(c)
+    c, _ = progression.pending_result(c)
     try:
         if what == "answer":
             return progression.answered(c, given)
@@ -139,4 +139,4 @@ def test_whatever_is_commanded_and_happens_the_state_is_sound(happened: list[tup
 def test_no_input_raises(name: str, fields: dict[str, Any]) -> None:
     c = started(BOUNDS)
     done = handle(c, {**fields, "command": name})
-    assert not done.failed or (done.control is c and "\n" not in done.said)
+    assert not done.failed or (done.control is c and "\n" not in done.text)

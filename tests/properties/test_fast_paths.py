@@ -107,11 +107,11 @@ def told(program: Program, turns: Iterable[events.Turn], general: bool) -> list[
     """What each turn came to: commands and K, to the byte, and the goals that it made and ended."""
     with pytest.MonkeyPatch.context() as patch:
         if general:
-            patch.setattr(step, "absorb_plainly", lambda k, program, happened, out: next(happened, None))
-            patch.setattr(step, "ask_plainly", lambda k, wishes, once, out: next(wishes, None))
-            patch.setattr(event_handlers, "may_be_plain", lambda *given: False)
-            patch.setattr(program_hooks, "may_be_plain", lambda *given: False)
-            patch.setattr(voting, "made_plainly", lambda *given: None)
+            patch.setattr(step, "fast_absorb", lambda k, program, happened, out: next(happened, None))
+            patch.setattr(step, "fast_ask", lambda k, wishes, once, out: next(wishes, None))
+            patch.setattr(event_handlers, "may_apply_fast", lambda *given: False)
+            patch.setattr(program_hooks, "may_apply_fast", lambda *given: False)
+            patch.setattr(voting, "fast_request", lambda *given: None)
         found = []
         for out, k in taken(program, turns):
             goals = [[(goal.id, goal.status) for goal in some] for some in (out.made, out.ended)]
@@ -172,7 +172,9 @@ def test_a_request_of_one_text_is_the_same_request(role, text, title, lead, sepa
         assert len(body) + FRAMING_TOKENS == body_tokens_bound(body)
 
 
-@pytest.mark.parametrize("text", ["type", "tools", "mcp_servers", "output_config", '"type": "image"', "\\u0041", '"tools":[]'])
+@pytest.mark.parametrize(
+    "text", ["type", "tools", "mcp_servers", "output_config", '"type": "image"', "\\u0041", '"tools":[]']
+)
 def test_words_of_requests_are_no_more_than_text_where_they_are_said(text):
     body = text_request(text, text, text, 9)
     assert text_body_tokens_bound(body) == body_tokens_bound(body)

@@ -77,7 +77,7 @@ def test_who_takes_work_is_told_in_the_end_and_not_with_each_change(deeds: list[
         h.do(what, place)
         for role, told in (("branch", h.state.branches), ("worker", h.state.workers)):
             if told != autoscaling.up(h.state, role):
-                assert h.state.due_s <= h.state.told_s + autoscaling.TELL_S, "nobody will come back to it"
+                assert h.state.due_s <= h.state.announced_s + autoscaling.TELL_S, "nobody will come back to it"
     for _ in range(10):
         if h.state.due_s < NEVER:
             h.at_s = max(h.at_s, h.state.due_s)

@@ -148,8 +148,8 @@ def test_what_another_program_would_be_asked_is_not_passed_over(monkeypatch):
     class Mine(Batch, frozen=True):
         """It may say something else."""
 
-    assert batch_replay.plain_turns(State(lived(1, LIMITS[0], 0.0).k.terms), Mine()) is None
-    assert batch_replay.plain_turns(State(lived(1, LIMITS[0], 0.0).k.terms), Batch(ordered=True)) is None
+    assert batch_replay.turn_fold(State(lived(1, LIMITS[0], 0.0).k.terms), Mine()) is None
+    assert batch_replay.turn_fold(State(lived(1, LIMITS[0], 0.0).k.terms), Batch(ordered=True)) is None
 
 
 @pytest.fixture
@@ -217,9 +217,9 @@ STANDS = {
 
 @pytest.mark.parametrize("name", STANDS)
 def test_nothing_is_folded_where_something_else_is_under_way(stage, name):
-    assert batch_replay.plain_turns(copy.deepcopy(stage.k), Batch()) is not None
+    assert batch_replay.turn_fold(copy.deepcopy(stage.k), Batch()) is not None
     setattr(stage.k, name, STANDS[name])
-    assert batch_replay.plain_turns(stage.k, Batch()) is None
+    assert batch_replay.turn_fold(stage.k, Batch()) is None
 
 
 def test_nothing_is_folded_where_the_job_or_its_route_is_bounded_so(stage):
@@ -236,7 +236,7 @@ def test_nothing_is_folded_where_the_job_or_its_route_is_bounded_so(stage):
         "warm_prefix": True,
     }
     for name, bound in bounds.items():
-        assert batch_replay.plain_turns(changed(**{name: bound}), Batch()) is None, name
+        assert batch_replay.turn_fold(changed(**{name: bound}), Batch()) is None, name
     for name, value in {
         "failing": failure("transient"),
         "blocked": failure("blocked"),
@@ -245,6 +245,6 @@ def test_nothing_is_folded_where_the_job_or_its_route_is_bounded_so(stage):
     }.items():
         k = copy.deepcopy(stage.k)
         setattr(k.shares[0], name, value)
-        assert batch_replay.plain_turns(k, Batch()) is None, name
+        assert batch_replay.turn_fold(k, Batch()) is None, name
     stage.k.shares *= 2
-    assert batch_replay.plain_turns(stage.k, Batch()) is None
+    assert batch_replay.turn_fold(stage.k, Batch()) is None

@@ -211,7 +211,7 @@ def rejoined_loses_nothing(patch: Patch) -> None:
 
 @planted("a branch that came back is armed by its peers or the driver", 17)
 def nobody_arms_again(patch: Patch) -> None:
-    patch.setattr(dispatcher.Dispatch, "unarmed", lambda self: [])
+    patch.setattr(dispatcher.Dispatch, "without_credential", lambda self: [])
 
     async def alone(self: Any, job: str, peers: Any) -> None:
         return

@@ -42,7 +42,7 @@ def grants_count_when_heard(patch: Patch) -> None:
     def forgotten(state: Any, row: Any, *args: Any) -> Any:
         grant = issue(state, row, *args)
         hold = row[4]
-        hold.told = []
+        hold.announced = []
         leases.count(state, hold)
         return grant
 
@@ -152,8 +152,8 @@ def grant_serial_ignored(patch: Patch) -> None:
 
     def any_serial(self: Any, grant: Any, anew: bool = False) -> None:
         place = next((place for place in self._places if place.route == grant.route), None)
-        if place is not None and grant.serial < place.heard:
-            place.heard = 0
+        if place is not None and grant.serial < place.acknowledged:
+            place.acknowledged = 0
         take(self, grant, anew)
 
     patch.setattr(lease.Lease, "_take", any_serial)

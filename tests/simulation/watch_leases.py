@@ -35,7 +35,7 @@ def named(route: Route) -> str:
 
 def left_as(claims: Claims, claim: Claim) -> tuple[str, int, str, int, bytes]:
     """What a claim is recognised by. Whoever was told of a breaker since keeps another memo."""
-    return claims.job, claims.epoch, claims.cortex, claim.heard, claim.memo
+    return claims.job, claims.epoch, claims.cortex, claim.acknowledged, claim.memo
 
 
 def claimed_by(k: State, place: int) -> str:
@@ -155,13 +155,13 @@ class LeasesWatch(Observer):
             if out is not None and left_as(claims, claim) in out.telling and now_s < self._began_s + LEASE_S:
                 out.binds = True
             key = (claims.job, claims.epoch, state.cortex, claim.route)
-            heard = claim.heard if claims.cortex == state.cortex else 0
+            heard = claim.acknowledged if claims.cortex == state.cortex else 0
             if heard < self._arrived.get(key, 0):
                 continue  # a later claim has come before it
             self._arrived[key] = heard
             held.held = claim.held
             if claims.cortex == state.cortex:
-                held.granted = [one for one in held.granted if one[1] > claim.heard]
+                held.granted = [one for one in held.granted if one[1] > claim.acknowledged]
             else:
                 held.granted = []  # of a cortex of the past: see `_taken`
 
@@ -349,9 +349,9 @@ class LeasesWatch(Observer):
         for claims in (own, *own.others):
             for claim in claims.claims:
                 key = (claims.job, claims.epoch, claims.cortex, claim.route)
-                if claim.heard < self._heard.get(key, 0):
-                    self._watch.say(f"{claims.job} has taken in grant {claim.heard} after a newer one")
-                self._heard[key] = claim.heard
+                if claim.acknowledged < self._heard.get(key, 0):
+                    self._watch.say(f"{claims.job} has taken in grant {claim.acknowledged} after a newer one")
+                self._heard[key] = claim.acknowledged
                 out = self._routes.get(claim.route)
                 if out is not None and claims.job in out.told:
                     out.telling.add(left_as(claims, claim))

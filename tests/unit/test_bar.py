@@ -151,7 +151,7 @@ def test_on_a_terminal_it_stays_one_line(monkeypatch, columns, colour):
     bar = ProgressBar(out, 1_000_000, clock=Clock())
     bar.show(FULL)
     bar.show(FULL | {"results": 200_000})
-    bar.say("j: it stays")
+    bar.print_line("j: it stays")
     shown = out.getvalue()
     bar.close()
     drawn = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).replace("\r", "\n")

@@ -90,13 +90,16 @@ def test_what_is_shown_is_bounded() -> None:
 
 def test_a_checkpoint_is_gone_back_to() -> None:
     c = run(push({}), NEXT)
-    c = run(cmd("checkpoint", name="here", note="part 2 is done"), c=progression.heard(progression.answered(c, "x"))[0])
+    c = run(
+        cmd("checkpoint", name="here", note="part 2 is done"),
+        c=progression.pending_result(progression.answered(c, "x"))[0],
+    )
     assert "no checkpoint 'here' in this context" in refused(c, cmd("restore", name="here"))  # its turn is not whole
     c = progression.marked(c, 1, 5)
     assert c.checkpoints["here"].turns == 5
     later, _ = progression.did(run(TWO, c=c), "read", {"item": "a"}, "ok")
     done = handle(later, cmd("restore", name="here"))
-    assert (done.said, done.handed) == ("back at here. part 2 is done", True)
+    assert (done.text, done.handed) == ("back at here. part 2 is done", True)
     assert (statuses(done.control), done.control.root.children, done.control.root.deeds) == (
         ["active", "done", "dropped", "dropped"], (2,), (),
     )  # fmt: skip
@@ -124,14 +127,14 @@ def test_an_approval_waits_while_others_go_on() -> None:
     assert (c.active, statuses(c)) == (1, ["active", "blocked", "pending"])
     assert c.inbox == {1: "task 2 waits for the approval of task-2"}
     assert progression.open_approvals(c) == ["task-2"]
-    c = progression.answered(run(NEXT, c=progression.heard(c)[0]), "x")
-    done = handle(progression.heard(c)[0], NEXT)
+    c = progression.answered(run(NEXT, c=progression.pending_result(c)[0]), "x")
+    done = handle(progression.pending_result(c)[0], NEXT)
     assert (done.handed, done.control.active, statuses(done.control)) == (True, 0, ["waiting", "blocked", "done"])
     c = progression.decided(done.control, "task-2", True)
-    assert (c.active, progression.heard(c)[1]) == (2, "approved")
+    assert (c.active, progression.pending_result(c)[1]) == (2, "approved")
     with pytest.raises(CommandRefused, match="nothing named 'task-2'"):
         progression.decided(c, "task-2", True)
-    c = run(cmd("request_approval", subject="once more"), c=progression.heard(c)[0])
+    c = run(cmd("request_approval", subject="once more"), c=progression.pending_result(c)[0])
     assert progression.open_approvals(c) == ["task-2-2"]
 
 
@@ -145,15 +148,15 @@ def test_denied_it_goes_on_and_the_run_is_marked() -> None:
 def test_what_is_decided_early_is_taken_up_when_its_turn_comes() -> None:
     """Task 2 of the first one waits; so does task 5, below task 3. The person decides on task 2 first."""
     c = run(TWO, NEXT, cmd("request_approval", subject="a"))
-    c = run(NEXT, push({}), NEXT, cmd("request_approval", subject="b"), c=progression.heard(c)[0])
-    c = run(NEXT, c=progression.heard(c)[0])
+    c = run(NEXT, push({}), NEXT, cmd("request_approval", subject="b"), c=progression.pending_result(c)[0])
+    c = run(NEXT, c=progression.pending_result(c)[0])
     assert (c.active, progression.open_approvals(c)) == (0, ["task-2", "task-4"])
     c = progression.decided(c, "task-2", True)
     assert c.active == 0  # those below it go on first
     c = progression.decided(c, "task-4", True)
     assert c.active == 4
-    c = progression.heard(progression.answered(c, "four"))[0]
-    c = progression.heard(progression.answered(c, "three"))[0]
+    c = progression.pending_result(progression.answered(c, "four"))[0]
+    c = progression.pending_result(progression.answered(c, "three"))[0]
     done = handle(c, NEXT)
     assert (done.handed, done.control.active, done.control.inbox) == (True, 2, {2: "approved"})
 

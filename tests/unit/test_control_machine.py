@@ -42,7 +42,7 @@ def test_children_run_one_after_the_other_and_the_parent_hears_what_each_returne
     assert (done.handed, done.control.active, statuses(done.control)) == (True, 2, ["waiting", "active", "pending"])
     c = progression.answered(done.control, "fine")
     assert (c.active, c.tasks[2].value, statuses(c)) == (1, "fine", ["active", "done", "pending"])
-    c, heard = progression.heard(c)
+    c, heard = progression.pending_result(c)
     assert heard == "task 2 returned: fine"
     c = progression.answered(run(NEXT, c=c), "well")
     assert said(c, NEXT) == "no task is left. 2: fine; 3: well"
@@ -124,12 +124,12 @@ def test_a_task_puts_itself_aside_and_is_resumed_where_it_stopped() -> None:
         ["active", "suspended", "pending"],
         {1: "task 2 is suspended: I need the other"},
     )
-    c = progression.answered(run(NEXT, c=progression.heard(c)[0]), "other")
-    assert said(progression.heard(c)[0], NEXT).startswith("no task is left (suspended: 2). ")
-    done = handle(progression.heard(c)[0], cmd("resume", task=2))
+    c = progression.answered(run(NEXT, c=progression.pending_result(c)[0]), "other")
+    assert said(progression.pending_result(c)[0], NEXT).startswith("no task is left (suspended: 2). ")
+    done = handle(progression.pending_result(c)[0], cmd("resume", task=2))
     assert (done.handed, done.control.active, done.control.inbox) == (True, 2, {2: "resumed"})
-    assert "task 3 is done: it cannot resume" in refused(progression.heard(c)[0], cmd("resume", task=3))
-    assert "task 1 has no child 9" in refused(progression.heard(c)[0], cmd("resume", task=9))
+    assert "task 3 is done: it cannot resume" in refused(progression.pending_result(c)[0], cmd("resume", task=3))
+    assert "task 1 has no child 9" in refused(progression.pending_result(c)[0], cmd("resume", task=9))
 
 
 def test_deferred_work_comes_when_nothing_else_is_pending() -> None:
@@ -139,7 +139,7 @@ def test_deferred_work_comes_when_nothing_else_is_pending() -> None:
     assert (c.active, statuses(c)) == (1, ["active", "deferred", "deferred", "pending"])
     order = []
     for _ in range(3):
-        c = run(NEXT, c=progression.heard(c)[0])
+        c = run(NEXT, c=progression.pending_result(c)[0])
         order.append(c.active)
         c = progression.answered(c, "x")
     assert order == [4, 2, 3]
@@ -152,7 +152,7 @@ def test_the_first_task_has_nobody_to_go_back_to() -> None:
 
 def test_a_dropped_child_takes_its_own_with_it_and_marks_the_run() -> None:
     c = run(TWO, NEXT, TWO, cmd("suspend"))
-    c = run(cmd("drop", task=2), c=progression.heard(c)[0])
+    c = run(cmd("drop", task=2), c=progression.pending_result(c)[0])
     assert statuses(c) == ["active", "dropped", "pending", "dropped", "dropped"]
     assert c.degraded == ("task 2 was dropped",)
     assert "task 2 is dropped: it cannot drop" in refused(c, cmd("drop", task=2))
@@ -170,7 +170,7 @@ def test_a_task_that_failed_is_begun_anew_and_told_why_then_its_parent_is() -> N
 
 def test_retry_with_altered_framing() -> None:
     c = progression.answered(run(push({"framing": "as a lawyer"}), NEXT), "guilty")
-    c = run(cmd("retry", task=2, framing="as a doctor"), c=progression.heard(c)[0])
+    c = run(cmd("retry", task=2, framing="as a doctor"), c=progression.pending_result(c)[0])
     task = c.tasks[2]
     assert (str(task.status), task.framing, task.life, task.value) == ("pending", "as a doctor", 2, None)
     assert task.brief == "An earlier try ended so: guilty"
@@ -207,7 +207,7 @@ MERGES = [
 def test_merge(values: tuple[str, ...], returns: str, how: str, expected: str) -> None:
     c = branched(*values, returns=returns)
     done = handle(c, cmd("merge", how=how, group=1))
-    assert done.said == expected
+    assert done.text == expected
     if "FAIL" in values and not done.failed:
         assert done.control.degraded[-1] == "merged without task 2: failed: bad"
 

@@ -95,6 +95,6 @@ def test_a_tally_and_a_join_tell_their_counts():
 
 def test_who_listens_is_no_part_of_k():
     stage = Stage(Flat())
-    assert stage.heard and "tell" in vars(stage.shadow) and "tell" not in vars(stage.k)
+    assert stage.heard and "on_decision" in vars(stage.shadow) and "on_decision" not in vars(stage.k)
     assert codec.encode_state(stage.k) == codec.encode_state(stage.shadow)
     assert "tell" not in msgspec.structs.asdict(stage.k)

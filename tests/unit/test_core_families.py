@@ -91,7 +91,7 @@ def test_a_job_without_children_is_granted_no_rate_for_what_it_keeps_by_itself()
     town = family("j", rates=(8.0, 0.0, 0.0))
     town.settle()
     assert rates_of(town) == {"j": 0.0}
-    assert town.state.kin == {}
+    assert town.state.families == {}
 
 
 def test_more_of_them_than_calls_at_once_take_turns():
@@ -139,7 +139,10 @@ def test_together_they_never_may_use_more_than_their_bound_whatever_becomes_of_m
     names = ("j", "j~1", "j~2", "j~2~1", "k")
     town = family(concurrency=10, limit=30)
     for _ in range(150):
-        what, name = chance.choice("join join join want post post lose double begin end leave late time".split()), chance.choice(names)
+        what, name = (
+            chance.choice("join join join want post post lose double begin end leave late time".split()),
+            chance.choice(names),
+        )
         job = member(town, name, 10, routes=(ROUTE, OTHER))
         if what in ("join", "want"):
             job.wanted = chance.randrange(20) if what == "want" else job.wanted
@@ -164,6 +167,8 @@ def test_together_they_never_may_use_more_than_their_bound_whatever_becomes_of_m
             town.after(chance.random())
         elif chance.random() < 0.1 and ROUTE in town.state.routes and town.breaker().state == "closed":
             town.trip()
-        using = [sum(town.may_use(each, route) for route in each.routes) for each in town.jobs.values() if each.job != "k"]
+        using = [
+            sum(town.may_use(each, route) for route in each.routes) for each in town.jobs.values() if each.job != "k"
+        ]
         probes = 3 if town.state.routes and town.breaker().generation else 0
         assert sum(min(10, each) for each in using) <= 10 + probes, (seed, what, name)  # each keeps to it by itself

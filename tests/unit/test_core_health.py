@@ -18,10 +18,10 @@ def test_what_was_never_heard_of_is_silent_for_ever() -> None:
 
 def test_news_is_not_progress() -> None:
     buffer = HealthBuffer()
-    health.hear(buffer, 10.0, 3)
-    health.hear(buffer, 14.0, 3)
+    health.record_life(buffer, 10.0, 3)
+    health.record_life(buffer, 14.0, 3)
     assert (health.silent_s(buffer, 20.0), health.stalled_s(buffer, 20.0)) == (6.0, 10.0)
-    health.hear(buffer, 21.0, 1)  # a new incarnation, that has settled one
+    health.record_life(buffer, 21.0, 1)  # a new incarnation, that has settled one
     assert health.stalled_s(buffer, 21.0) == 0.0
 
 
@@ -91,7 +91,7 @@ def test_it_is_bounded_in_count_and_in_age() -> None:
 
 def test_it_is_kept_as_bytes() -> None:
     buffer = HealthBuffer()
-    health.hear(buffer, 3.0, 7)
+    health.record_life(buffer, 3.0, 7)
     health.record(buffer, 3.0, begun=1, failed={"lost": 1}, samples=[(1.0, 1)])
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(buffer), type=HealthBuffer) == buffer
 

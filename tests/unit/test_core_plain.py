@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cortex.values.plain_values import DEPTH_MAX, as_bytes, plain, size_bytes
+from cortex.values.plain_values import DEPTH_MAX, as_bytes, size_bytes, to_plain
 
 
 class Colour(enum.StrEnum):
@@ -22,7 +22,9 @@ class Point(msgspec.Struct):
     tags: set[str]
 
 
-SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary()
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary()
+)
 KEYS = st.text() | st.integers(-(2**63), 2**64 - 1)
 VALUES = st.recursive(
     SCALARS,
@@ -37,23 +39,23 @@ def kept(value: object) -> object:
 
 @given(VALUES)
 def test_what_is_plain_survives_the_bytes(value):
-    once = plain(value)
+    once = to_plain(value)
     assert kept(once) == once
     assert msgspec.msgpack.encode(kept(once)) == msgspec.msgpack.encode(once)
-    assert plain(once) == once
+    assert to_plain(once) == once
 
 
 def test_it_is_a_copy():
     inner = [1]
-    made = plain({"a": inner})
+    made = to_plain({"a": inner})
     inner.append(2)
     assert made == {"a": [1]}
 
 
 def test_sets_are_sorted_structs_are_dicts_names_are_text():
     value = (Point(1, {"b", "a"}), Colour.RED, {Colour.RED: {3, 1}}, datetime.date(2026, 1, 2), bytearray(b"x"))
-    assert plain(value) == [{"x": 1, "tags": ["a", "b"]}, "red", {"red": [1, 3]}, "2026-01-02", b"x"]
-    assert type(plain(Colour.RED)) is str
+    assert to_plain(value) == [{"x": 1, "tags": ["a", "b"]}, "red", {"red": [1, 3]}, "2026-01-02", b"x"]
+    assert type(to_plain(Colour.RED)) is str
 
 
 @pytest.mark.parametrize(
@@ -73,16 +75,16 @@ def test_sets_are_sorted_structs_are_dicts_names_are_text():
 )
 def test_what_k_cannot_keep_is_refused(value, kind):
     with pytest.raises(kind):
-        plain(value)
+        to_plain(value)
 
 
 def test_what_nests_too_deep_is_refused():
     value: object = 1
     for _ in range(DEPTH_MAX):
         value = [value]
-    assert plain(value) == value
+    assert to_plain(value) == value
     with pytest.raises(ValueError, match="nested deeper"):
-        plain([value])
+        to_plain([value])
 
 
 @pytest.mark.parametrize(("value", "size"), [("a\u00e9", 3), (b"ab", 2), ({"a": [1]}, 9), (None, 4)])
@@ -102,4 +104,4 @@ def test_the_bytes_of_a_value_are_those_of_its_plain_form(value):
             return type(error), str(error)
 
     usual = msgspec.msgpack.Encoder(order="deterministic").encode
-    assert told(lambda: as_bytes(value)) == told(lambda: usual(plain(value)))
+    assert told(lambda: as_bytes(value)) == told(lambda: usual(to_plain(value)))

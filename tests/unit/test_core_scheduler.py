@@ -116,7 +116,7 @@ def test_a_grant_that_was_put_aside_counts_again_when_it_is_told_again():
     claims = t.jobs["a"].claims(t.at_s)
     nothing = msgspec.structs.replace(claims.claims[0], held=0)
     out = t.tell(ChannelJoined(t.at_s, msgspec.structs.replace(claims, claims=(nothing,))))
-    assert [(grant.permits, grant.serial > nothing.heard) for grant in out] == [(4, True)]
+    assert [(grant.permits, grant.serial > nothing.acknowledged) for grant in out] == [(4, True)]
     assert t.state.pools[ROUTE].in_use == 4
 
 

@@ -61,7 +61,7 @@ def test_a_serial_of_another_cortex_says_nothing_of_what_this_one_told():
     t.join("a")
     t.join("a")
     claims = t.jobs["a"].claims(t.at_s)
-    claim = msgspec.structs.replace(claims.claims[0], held=0, heard=99)
+    claim = msgspec.structs.replace(claims.claims[0], held=0, acknowledged=99)
     t.tell(ChannelJoined(t.at_s, msgspec.structs.replace(claims, cortex="another", claims=(claim,))))
     assert t.state.pools[ROUTE].in_use == 10, "it was told of ten, and may take them in yet"
 
@@ -122,7 +122,7 @@ def test_whoever_was_away_himself_first_listens_again():
         h.say(name)
     h.join("a")
     h.mute.add("branch:1")
-    h.state.members["branch:1"].unheard = True
+    h.state.members["branch:1"].unconfirmed = True
     assert of(KillMember, h.live(8.0)) == []
     assert of(KillMember, h.live(8.0)), "but not for ever"
 

@@ -252,7 +252,7 @@ def test_a_blocked_account_is_probed_once_a_minute_in_the_whole_cluster():
     for name in "abc":
         t.join(name)
     t.settle()
-    t.report(failed={"blocked": 2}, said="credit is too low")
+    t.report(failed={"blocked": 2}, message="credit is too low")
     t.settle()
     assert t.permits() == {"a": 0, "b": 0, "c": 0}
     probes = 0
@@ -263,7 +263,7 @@ def test_a_blocked_account_is_probed_once_a_minute_in_the_whole_cluster():
             if job.begin(ROUTE, t.at_s):
                 probes += 1
                 job.flights[ROUTE].clear()
-                t.report(generation=t.breaker().generation, failed={"blocked": 1}, said="credit is too low")
+                t.report(generation=t.breaker().generation, failed={"blocked": 1}, message="credit is too low")
     assert 6 <= probes <= 10, probes
     assert t.jobs["a"].grants[ROUTE].why == "blocked: credit is too low"
 
@@ -272,7 +272,7 @@ def test_when_a_blocked_account_answers_all_open_up():
     t = town()
     t.join("a", 0)
     t.join("b")
-    t.report(failed={"blocked": 1}, said="credit is too low")
+    t.report(failed={"blocked": 1}, message="credit is too low")
     t.settle()
     probe = None
     while probe is None:
@@ -300,7 +300,7 @@ def test_two_blocked_routes_of_a_pool_share_the_minute():
     for hold in t.state.jobs["b"].holds.values():
         hold.pool = ROUTE
     for route in (ROUTE, OTHER):
-        t.report(route, failed={"blocked": 1}, said="credit is too low")
+        t.report(route, failed={"blocked": 1}, message="credit is too low")
     begun = []
     for _ in range(40):
         t.after(5.0)

@@ -15,7 +15,7 @@ import pytest
 
 import cortex
 from cortex.flows.answer_types import returns_of
-from cortex.flows.determinism import complaints
+from cortex.flows.determinism import violations
 from cortex.state import commands, events
 from cortex.state.program import build, params_of
 from policies.failures.failure import Failure, FailureKind
@@ -318,15 +318,15 @@ def _beside() -> float:
     (_in_another_function, "uses time.monotonic: ask ctx.now()"),
 ])  # fmt: skip
 def test_a_clock_chance_or_an_event_loop_is_one_clear_line(function, said):
-    (line,) = complaints(function)
+    (line,) = violations(function)
     assert line.startswith("test_flow.py:")
     assert line.endswith(said)
     assert line in Stage(cortex.flow(function)()).k.why
 
 
 def test_ordinary_functions_are_not_complained_about():
-    assert complaints(label.function) == []
-    assert complaints(ran) == []
+    assert violations(label.function) == []
+    assert violations(ran) == []
 
 
 class _Foreign:

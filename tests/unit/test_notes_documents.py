@@ -58,7 +58,11 @@ def test_those_that_share_words_are_neighbours() -> None:
 
 
 def test_telling_words_leave_out_the_plain_ones_and_plurals() -> None:
-    assert notes_documents.telling("These Gardens have thus many roses; this across") == {"garden", "rose", "across"}
+    assert notes_documents.content_words("These Gardens have thus many roses; this across") == {
+        "garden",
+        "rose",
+        "across",
+    }
 
 
 def test_clusters_keep_both_bounds_and_lose_nothing() -> None:

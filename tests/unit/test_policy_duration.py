@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from policies.estimates.duration import BucketRate, CallLimits, Duration, Workload, duration
 from policies.estimates.forecast import EstimatedTotal
-from policies.estimates.transport_choice import BATCH_S, BATCHES, MIXED, NOW, TransportLimits, chosen, roads
+from policies.estimates.transport_choice import BATCH_S, BATCHES, MIXED, NOW, TransportLimits, chosen, transport_options
 from policies.limits.limit import PoolCaps
 
 LATENCIES = (0.4, 0.8, 1.0, 1.2, 2.6)
@@ -121,7 +121,7 @@ HOUR_S = 3_600.0
     ],
 )
 def test_the_road_that_meets_cap_and_deadline(wanted: TransportLimits, road: str | None) -> None:
-    found = roads(1_000, DEAR, HOUR_S, CHEAP, wanted)
+    found = transport_options(1_000, DEAR, HOUR_S, CHEAP, wanted)
     best = chosen(found)
     assert (best.name if best else None) == road
     for each in found:
@@ -131,7 +131,9 @@ def test_the_road_that_meets_cap_and_deadline(wanted: TransportLimits, road: str
 
 def test_a_mixed_road_pays_for_as_many_now_as_the_cap_has_room_for() -> None:
     mixed = next(
-        each for each in roads(1_000, DEAR, HOUR_S, CHEAP, TransportLimits(8_000_000_000)) if each.name == MIXED
+        each
+        for each in transport_options(1_000, DEAR, HOUR_S, CHEAP, TransportLimits(8_000_000_000))
+        if each.name == MIXED
     )
     assert mixed.rows_now == 454  # 11 x + 5.5 (1 - x) = 8
     assert mixed.cost_nusd is not None and mixed.cost_nusd.high == pytest.approx(8e9, rel=2e-3)
@@ -139,14 +141,16 @@ def test_a_mixed_road_pays_for_as_many_now_as_the_cap_has_room_for() -> None:
 
 
 def test_the_road_that_was_asked_for_comes_first() -> None:
-    found = roads(1_000, DEAR, HOUR_S, CHEAP, TransportLimits())
+    found = transport_options(1_000, DEAR, HOUR_S, CHEAP, TransportLimits())
     assert chosen(found, BATCHES).name == BATCHES  # type: ignore[union-attr]
 
 
 def test_what_the_last_call_sets_aside_must_fit_under_the_cap_too() -> None:
-    assert roads(10, DEAR, HOUR_S, CHEAP, TransportLimits(11_000_000_000), 1e9)[0].over_nusd == 1e9
+    assert transport_options(10, DEAR, HOUR_S, CHEAP, TransportLimits(11_000_000_000), 1e9)[0].over_nusd == 1e9
 
 
 def test_without_a_price_money_decides_nothing_and_a_model_may_take_no_batches() -> None:
-    assert [each.name for each in roads(10, None, 5.0, None, TransportLimits(None, 10.0))] == [NOW, BATCHES]
-    assert [each.name for each in roads(10, DEAR, 5.0, None, TransportLimits(8_000_000_000), batches=False)] == [NOW]
+    assert [each.name for each in transport_options(10, None, 5.0, None, TransportLimits(None, 10.0))] == [NOW, BATCHES]
+    assert [
+        each.name for each in transport_options(10, DEAR, 5.0, None, TransportLimits(8_000_000_000), batches=False)
+    ] == [NOW]

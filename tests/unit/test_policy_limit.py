@@ -379,7 +379,7 @@ def test_slow_start_is_cut_to_what_was_under_way_not_to_half_of_what_headers_wou
 def test_caps_bound_what_comes_out(caps: PoolCaps, expected: tuple[float, float, float, float]) -> None:
     limit = new(POLICY)
     for remaining in [6_000] + 40 * [1_200]:  # of 100 a second, at its reserve
-        refill.hear(limit.requests, 100.0, 6_000, remaining, 1.0, 0.5, False)
+        refill.take_reading(limit.requests, 100.0, 6_000, remaining, 1.0, 0.5, False)
     bounds = allowance(POLICY, limit, 100.0, caps)
     rates = (bounds.requests_per_s, bounds.input_tokens_per_s, bounds.output_tokens_per_s)
     assert (bounds.concurrency, *rates) == pytest.approx(expected)

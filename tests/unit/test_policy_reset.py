@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies.failures.reset_time import said_time, stated_reset_at_s
+from policies.failures.reset_time import format_time, stated_reset_at_s
 
 DECEMBER = 1_796_083_200.0  # 2026-12-01 00:00 UTC
 
@@ -35,4 +35,4 @@ def test_what_the_message_says(message: str, at_s: float | None) -> None:
 
 
 def test_a_moment_for_people() -> None:
-    assert said_time(DECEMBER + 59) == "2026-12-01 00:00 UTC"
+    assert format_time(DECEMBER + 59) == "2026-12-01 00:00 UTC"

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.harness.hanoi_verifier import solution, verified
 from cortex.journal import codec
-from cortex.programs.hanoi import Hanoi, move_of, moved, pegs_said
+from cortex.programs.hanoi import Hanoi, move_of, moved, pegs_text
 from cortex.values.limits import Limits
 from cortex.values.reply import Malformed
 from tests.stage import Stage, asked
@@ -110,8 +110,8 @@ def test_what_a_move_makes_of_a_configuration(places, move, after):
 
 
 def test_a_configuration_is_said_from_bottom_to_top():
-    assert pegs_said("0000") == "Peg 0: 4 3 2 1\nPeg 1:\nPeg 2:"
-    assert pegs_said("2100") == "Peg 0: 4 3\nPeg 1: 2\nPeg 2: 1"
+    assert pegs_text("0000") == "Peg 0: 4 3 2 1\nPeg 1:\nPeg 2:"
+    assert pegs_text("2100") == "Peg 0: 4 3\nPeg 1: 2\nPeg 2: 1"
 
 
 def test_how_many_disks_there_may_be():

@@ -11,7 +11,7 @@ from cortex.state.goals import Goal
 from cortex.state.route_share import RouteShare
 from cortex.state.state import State
 from cortex.values.counters import JobCounters
-from cortex.values.fast_setattr import quick_to_set
+from cortex.values.fast_setattr import fast_setattr
 from cortex.values.ledger import Ledger
 from tests.stage import Flat, Stage
 
@@ -30,7 +30,7 @@ def test_a_record_so_marked_is_what_it_was_but_for_that() -> None:
         number: int = 0
         text: str = ""
 
-    plain, quick = Plain(1), quick_to_set(Quick)(1)
+    plain, quick = Plain(1), fast_setattr(Quick)(1)
     for made in (plain, quick):
         made.number, made.text = 5, "five"
         with pytest.raises(AttributeError):

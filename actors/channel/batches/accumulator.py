@@ -48,10 +48,10 @@ class BatchAccumulator:
         self._put = put
         self._orders = orders
         self._intend = intend
-        self._hands: dict[int, _PendingBatch] = {}
+        self._pending: dict[int, _PendingBatch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._gathering: asyncio.Task[None] | None = None
-        self._stir = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def take(self, calls: Iterable[commands.Call]) -> list[commands.Call]:
         """Calls of roads of message batches stay here; the others are given back."""
@@ -62,7 +62,7 @@ class BatchAccumulator:
             if not batched[call.route]:
                 others.append(call)
                 continue
-            hand = self._hands.setdefault(call.route, _PendingBatch())
+            hand = self._pending.setdefault(call.route, _PendingBatch())
             hand.first_s = hand.first_s if hand.calls else now_s
             hand.last_s = now_s
             hand.calls[flight_key(call.goal, call.attempt)] = call
@@ -75,7 +75,7 @@ class BatchAccumulator:
         others: list[tuple[int, int]] = []
         for goal, attempt in keys:
             key = flight_key(goal, attempt)
-            hand = next((hand for hand in self._hands.values() if key in hand.calls), None)
+            hand = next((hand for hand in self._pending.values() if key in hand.calls), None)
             if hand is None:
                 others.append((goal, attempt))
                 continue
@@ -87,8 +87,8 @@ class BatchAccumulator:
 
     def look(self) -> None:
         """After each turn: perhaps nothing more is coming."""
-        if self._hands:
-            self._stir.set()
+        if self._pending:
+            self._changed.set()
             if self._gathering is None or self._gathering.done():
                 self._gathering = asyncio.get_running_loop().create_task(self._gather())
 
@@ -103,17 +103,17 @@ class BatchAccumulator:
 
     async def _gather(self) -> None:
         """Until nothing is in hand: cut what is full, or has waited long enough, or has nothing to wait for."""
-        while self._hands:
-            self._stir.clear()
-            wait_s = min([self._cut_what_is_due(place) for place in list(self._hands)])
+        while self._pending:
+            self._changed.clear()
+            wait_s = min([self._cut_what_is_due(place) for place in list(self._pending)])
             if wait_s > 0:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):  # in 3.11 wait_for may swallow a cancellation
-                        await self._stir.wait()
+                        await self._changed.wait()
 
     def _cut_what_is_due(self, place: int) -> float:
         """How long the rest of this hand waits; 0 where there is none."""
-        k, hand = self._state(), self._hands[place]
+        k, hand = self._state(), self._pending[place]
         batching = k.terms.limits.batching
         while hand.calls:
             full = not fits(batching, len(hand.calls) + 1, hand.size + 1)
@@ -124,7 +124,7 @@ class BatchAccumulator:
             calls = {key: call for key, call in calls.items() if key in k.flights}  # K may have taken some back
             if calls:
                 self._start(self._go(place, calls))
-        del self._hands[place]
+        del self._pending[place]
         return 0.0
 
     def _cut(self, hand: _PendingBatch, batching: BatchingPolicy) -> Calls:

@@ -22,7 +22,7 @@ class BatchOrderRouter:
         self._runtime = runtime
         self._state = state
         self._names = names
-        self.unarmed: set[str] = set()
+        self.without_credential: set[str] = set()
         """Branches that said that they have no key for this job."""
 
     async def ask(self, place: int, order: batch_executor.Order) -> batch_executor.OrderReply | None:
@@ -46,9 +46,9 @@ class BatchOrderRouter:
                     raise
                 continue
             if said:
-                self.unarmed.discard(name)
-                return batch_executor.said_in(said)
-            self.unarmed.add(name)
+                self.without_credential.discard(name)
+                return batch_executor.decode_reply(said)
+            self.without_credential.add(name)
         return None
 
     async def pause(self, looks: int, said: batch_executor.OrderReply | None) -> None:

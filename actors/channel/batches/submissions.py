@@ -72,9 +72,9 @@ class SubmissionTracker:
         self._submitting = asyncio.Semaphore(SUBMITTING_MAX)
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
 
-    def unarmed(self) -> set[str]:
+    def without_credential(self) -> set[str]:
         """Branches that said that they have no key for this job."""
-        return self._orders.unarmed
+        return self._orders.without_credential
 
     # -- what the channel says -------------------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class SubmissionTracker:
     ) -> tuple[events.Event | None, bool]:
         """The event that decides, if one of these batches does; and whether it is too early to say of some of them."""
         known = {other.name for other in self._state().submissions.values()}
-        alike = [each for each in said.standings if each.requests == len(made.keys) and each.name not in known]
+        alike = [each for each in said.statuses if each.requests == len(made.keys) and each.name not in known]
         ids = self._ids(made)
         early = False
         for each in alike:
@@ -240,8 +240,8 @@ class SubmissionTracker:
         looks = short = 0
         while (made := self._state().submissions.get(number)) is not None:
             said = await self._orders.ask(made.route, batch_executor.StatusOrder(made.name))
-            if said is not None and said.failure is None and said.standings[0].ended:
-                requests = said.standings[0].requests
+            if said is not None and said.failure is None and said.statuses[0].ended:
+                requests = said.statuses[0].requests
                 self._reading[number] = self._ids(made)
                 said = await self._orders.ask(made.route, batch_executor.ReadOrder(made.name, number))
                 del self._reading[number]

@@ -32,8 +32,27 @@ class BranchLink:
     """One branch."""
 
     __slots__ = (
-        "armed", "audited", "beaten", "brought", "carrying", "incarnation", "leaving", "level", "name", "near",
-        "now", "on_disk", "on_the_way", "out", "past", "peer", "queue", "seen", "told", "untold", "up",
+        "acknowledged",
+        "audited",
+        "beaten",
+        "brought",
+        "carrying",
+        "has_credential",
+        "incarnation",
+        "leaving",
+        "level",
+        "name",
+        "near",
+        "now",
+        "on_disk",
+        "on_the_way",
+        "out",
+        "past",
+        "peer",
+        "queue",
+        "seen",
+        "unacknowledged",
+        "up",
     )  # fmt: skip
 
     def __init__(self, name: str, peer: Peer) -> None:
@@ -45,7 +64,7 @@ class BranchLink:
         self.incarnation = ""
         self.past: set[str] = set()
         """Incarnations known to be dead: word from them comes late."""
-        self.armed = True
+        self.has_credential = True
         self.up = True
         self.leaving = False
         """It takes no more calls."""
@@ -59,7 +78,7 @@ class BranchLink:
         """What was out at the last audit."""
         self.brought = (0, 0)
         """Number of the last message whose answer brought something, and the last call of that."""
-        self.on_disk = self.told = self.untold = 0
+        self.on_disk = self.acknowledged = self.unacknowledged = 0
         """Up to this message all that came with answers is on disk; what it was told of that, and what it had not heard
         when that was last looked at."""
         self.carrying = False
@@ -169,7 +188,7 @@ class BranchLinks:
 
     def look(self, link: BranchLink) -> None:
         """Something about it has changed. One that cannot work stands nowhere."""
-        able = link.up and link.armed and not link.leaving and self._by_name.get(link.name) is link
+        able = link.up and link.has_credential and not link.leaving and self._by_name.get(link.name) is link
         level = (len(link.queue) + len(link.out)) >> self.level_bits if able else -1
         if level != link.level:
             self._stand(link, level)
@@ -199,8 +218,8 @@ class BranchLinks:
     def to_ask(self, beat: int, most: int) -> list[BranchLink]:
         """Those that have calls or cannot work, to be asked for a sign of life at this beat. Of many, so many in turn:
         else a message a second to each would cost more than the calls. Those that may be gone are asked each time."""
-        doubtful = [link for link in self if not (link.up and link.armed) or (link.leaving and link.out)]
-        sure = [link for link in self if link.out and link.up and link.armed and not link.leaving]
+        doubtful = [link for link in self if not (link.up and link.has_credential) or (link.leaving and link.out)]
+        sure = [link for link in self if link.out and link.up and link.has_credential and not link.leaving]
         if len(sure) > most:
             sure = nsmallest(most, sure, key=attrgetter("beaten"))
         for link in sure:

@@ -60,8 +60,8 @@ class Dispatch:
         self._links = BranchLinks(limits.concurrency)
         self._liveness = BranchLiveness(self._links, lost, self.send)
         self._where = self._liveness.where
-        self._along = PiggybackedResults(job, bring)
-        self._homeless: dict[int, commands.Call] = {}
+        self._piggyback = PiggybackedResults(job, bring)
+        self._unassigned: dict[int, commands.Call] = {}
         """Calls for which there is no branch at the moment."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
@@ -69,13 +69,13 @@ class Dispatch:
         self._messages = 0
         """Counted over all branches: one that left and came back is a new link, and knows what it heard before."""
         self._closed = False
-        self.epoch = self.heard = 0
+        self.epoch = self.acknowledged = 0
         self.staff: tuple[str, ...] = ()
         """The branches that take calls, as last told."""
 
     async def meet(self, names: tuple[str, ...], epoch: int) -> tuple[tuple[int, int], ...]:
         """Get to know the branches. What they hold of this job, of an earlier epoch: ``heard`` is what they knew."""
-        self.epoch, self.staff, self._along.epoch = epoch, names, epoch
+        self.epoch, self.staff, self._piggyback.epoch = epoch, names, epoch
         for name in filter(lambda name: self._links.get(name) is None, names):
             self._links.add(BranchLink(name, self._runtime.peer(name)))
         held = await asyncio.gather(*map(self._meet, self._links))
@@ -98,8 +98,8 @@ class Dispatch:
                 link = BranchLink(name, self._runtime.peer(name))
                 self._links.add(link)
                 self._start(self._meet_later(link))
-        if self._homeless and names:
-            calls, self._homeless = list(self._homeless.values()), {}
+        if self._unassigned and names:
+            calls, self._unassigned = list(self._unassigned.values()), {}
             self.send(calls)
 
     async def _meet_later(self, link: BranchLink) -> None:
@@ -110,7 +110,7 @@ class Dispatch:
         for _ in range(int(MEET_S / AWAY_S)):
             try:
                 async with asyncio.timeout(MEET_S):
-                    incarnation, link.armed, keys, heard = await link.peer.ask("held", self._job, self.epoch)
+                    incarnation, link.has_credential, keys, heard = await link.peer.ask("held", self._job, self.epoch)
             except (PeerUnavailable, PeerGone, TimeoutError) as error:
                 link.up = False
                 self._links.look(link)
@@ -119,7 +119,7 @@ class Dispatch:
                 await asyncio.sleep(AWAY_S)
                 continue
             self._liveness.renewed(link, incarnation)
-            self.heard = max(self.heard, heard)
+            self.acknowledged = max(self.acknowledged, heard)
             for goal, attempt in keys:
                 link.out.setdefault(flight_key(goal, attempt), commands.Call(goal, "", attempt, b"", b"", 0, 0, 0.0))
                 self._where[flight_key(goal, attempt)] = link
@@ -131,9 +131,9 @@ class Dispatch:
         """The branches."""
         return tuple(link.name for link in self._links)
 
-    def unarmed(self) -> list[str]:
+    def without_credential(self) -> list[str]:
         """Branches that hold no credential for this job: whoever has one may arm them."""
-        return [link.name for link in self._links if not link.armed]
+        return [link.name for link in self._links if not link.has_credential]
 
     def send(self, calls: Iterable[commands.Call]) -> bool:
         """Hand out calls, some together, to the branch with least to do. True: one sets out to another process now."""
@@ -150,7 +150,7 @@ class Dispatch:
                 if link is not None:
                     given[link.name] = link
             if link is None:
-                self._homeless[key] = call
+                self._unassigned[key] = call
                 continue
             link.queue[key] = call
             self._where[key] = link
@@ -171,7 +171,7 @@ class Dispatch:
         for goal, attempt in keys:
             key = flight_key(goal, attempt)
             link = self._where.get(key)
-            call = self._homeless.pop(key, None) if link is None else link.queue.pop(key, None)
+            call = self._unassigned.pop(key, None) if link is None else link.queue.pop(key, None)
             if call is None:
                 if link is not None:
                     by_link.setdefault(link.name, []).append((goal, attempt))
@@ -186,7 +186,7 @@ class Dispatch:
 
     def settled(self, keys: Iterable[int]) -> None:
         """These attempts (``flight_key``) have come back."""
-        for link in come_back(keys, self._where, self._along.on_disk):
+        for link in come_back(keys, self._where, self._piggyback.on_disk):
             if (len(link.queue) + len(link.out)) >> self._links.level_bits != link.level:
                 self._liveness.look(link)
 
@@ -195,7 +195,7 @@ class Dispatch:
         self._closed = True
         for task in [*self._tasks, *([self._beating] if self._beating else [])]:
             task.cancel()
-        self._along.close()
+        self._piggyback.close()
         if forget:
             for link in self._links:
                 link.peer.tell("forget", self._job)
@@ -214,9 +214,9 @@ class Dispatch:
             return False
         parcel, keys = link.packed(self._limits)
         number = self._messages = self._messages + 1
-        told = link.told
-        on_disk, waits = self._along.sent(link, len(keys))
-        args = (self._job, self.epoch, link.incarnation, number, parcel, on_disk, partial(self._told, link, number))
+        told = link.acknowledged
+        on_disk, waits = self._piggyback.sent(link, len(keys))
+        args = (self._job, self.epoch, link.incarnation, number, parcel, on_disk, partial(self._settled, link, number))
         link.carrying, taken = True, False
         try:
             with contextlib.suppress(PeerGone):
@@ -224,17 +224,17 @@ class Dispatch:
         finally:
             if not taken:
                 link.put_back(keys)
-                link.told, link.carrying = told, False
+                link.acknowledged, link.carrying = told, False
         return taken
 
-    def _told(self, link: BranchLink, number: int, brought: bytes) -> None:
+    def _settled(self, link: BranchLink, number: int, brought: bytes) -> None:
         """What came of such a message."""
         link.carrying = False
         if self._closed:
             return
         try:
             if brought:
-                self._along.heard(link, number, (link.incarnation, brought))
+                self._piggyback.take_answer(link, number, (link.incarnation, brought))
         finally:  # whatever was brought, what is queued goes on
             if not link.up:
                 self._liveness.up(link)
@@ -260,14 +260,14 @@ class Dispatch:
         meant_for, number, doubtful = link.incarnation, self._messages, False
         while True:
             try:
-                peers, along = self._links.able(PEERS_MAX), self._along.sent(link, len(keys))
+                peers, along = self._links.able(PEERS_MAX), self._piggyback.sent(link, len(keys))
                 args = (self._job, self.epoch, meant_for, number, blob, peers, *along)
                 if link.near:  # it answers, or is gone: no timer is needed
                     answer = await link.peer.ask("work", *args)
                 else:
                     async with asyncio.timeout(ANSWER_S):
                         answer = await link.peer.ask("work", *args)
-                said = self._along.heard(link, number, answer)
+                said = self._piggyback.take_answer(link, number, answer)
                 break
             except PeerGone:
                 await self._gone(link, meant_for)
@@ -293,7 +293,7 @@ class Dispatch:
     # -- signs of life ---------------------------------------------------------------------------------------------
 
     def _needs_watch(self) -> bool:
-        return bool(self._where or self._homeless) or not all(link.up and link.armed for link in self._links)
+        return bool(self._where or self._unassigned) or not all(link.up and link.has_credential for link in self._links)
 
     def _watch(self) -> None:
         if self._beating is None or self._beating.done():
@@ -307,14 +307,14 @@ class Dispatch:
             await asyncio.gather(*map(self._look_at, self._links.to_ask(beats, BEAT_LINKS)))
             if beats % AUDIT_BEATS == 0:
                 await asyncio.gather(*map(self._audit, self._links.to_audit(beats, BEAT_LINKS)))
-            if self._homeless:
+            if self._unassigned:
                 await self._ask_for_staff()
 
     async def _look_at(self, link: BranchLink) -> None:
         incarnation = link.incarnation
         try:
             async with asyncio.timeout(SILENT_S):
-                peers = () if link.armed else self._links.able(PEERS_MAX)
+                peers = () if link.has_credential else self._links.able(PEERS_MAX)
                 beat = await link.peer.ask("beat", self._job, peers)
         except PeerGone:
             await self._gone(link, incarnation)
@@ -328,7 +328,7 @@ class Dispatch:
                     return
                 await asyncio.sleep(AWAY_S)
             return
-        link.armed = beat["armed"]
+        link.has_credential = beat["armed"]
         self._liveness.up(link)
         self._liveness.renewed(link, beat["incarnation"])
 

@@ -25,7 +25,7 @@ class PiggybackedResults:
     def __init__(self, job: str, bring: Callable[[InboxEntry], None]) -> None:
         self._job = job
         self._bring = bring
-        self._telling: asyncio.TimerHandle | None = None
+        self._ack_timer: asyncio.TimerHandle | None = None
         self._owed: dict[BranchLink, None] = {}
         """Branches that may not have heard what is on disk, those among them that have left: until they have, they keep
         it, and do not end."""
@@ -34,10 +34,10 @@ class PiggybackedResults:
     def sent(self, link: BranchLink, calls: int) -> tuple[int, bool]:
         """What a message of so many calls says besides: up to which one all is on disk, and whether its answer may wait
         for what becomes of them."""
-        link.told = link.on_disk
-        return link.told, calls <= WAITS_MAX
+        link.acknowledged = link.on_disk
+        return link.acknowledged, calls <= WAITS_MAX
 
-    def heard(self, link: BranchLink, number: int, answer: str | tuple[str, bytes]) -> str:
+    def take_answer(self, link: BranchLink, number: int, answer: str | tuple[str, bytes]) -> str:
         """The incarnation that has answered this message. What came along is for the next turn."""
         if isinstance(answer, str):
             return answer
@@ -53,30 +53,30 @@ class PiggybackedResults:
         """What came along last from this branch is on disk."""
         link.on_disk = link.brought[0]
         self._owed[link] = None
-        if self._telling is None:
-            self._tell_soon()
+        if self._ack_timer is None:
+            self._ack_soon()
 
-    def _tell_soon(self) -> None:
-        self._telling = asyncio.get_running_loop().call_later(TELL_S, self._tell)
+    def _ack_soon(self) -> None:
+        self._ack_timer = asyncio.get_running_loop().call_later(TELL_S, self._send_acks)
 
-    def _tell(self) -> None:
+    def _send_acks(self) -> None:
         """Those that were sent nothing for a while, and of which nothing came, hear it now: a busy one hears it with
         its next message."""
-        self._telling = None
+        self._ack_timer = None
         owed, self._owed = self._owed, {}
         for link in owed:
-            if link.told == link.on_disk:
+            if link.acknowledged == link.on_disk:
                 continue
-            if link.untold == link.on_disk:
-                link.told = link.on_disk
-                link.peer.tell("on_disk", self._job, self.epoch, link.told)
+            if link.unacknowledged == link.on_disk:
+                link.acknowledged = link.on_disk
+                link.peer.tell("on_disk", self._job, self.epoch, link.acknowledged)
             else:
-                link.untold = link.on_disk
+                link.unacknowledged = link.on_disk
                 self._owed[link] = None
         if self._owed:
-            self._tell_soon()
+            self._ack_soon()
 
     def close(self) -> None:
         """Nobody is told any more."""
-        if self._telling is not None:
-            self._telling.cancel()
+        if self._ack_timer is not None:
+            self._ack_timer.cancel()

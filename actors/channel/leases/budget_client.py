@@ -18,7 +18,7 @@ from actors.channel.leases.parent import ParentClient
 from actors.journal.journal import Journal, StateFolder, StoreError
 from actors.limits.budgets import books_of
 from actors.ports.runtime import PeerGone, PeerUnavailable, Runtime
-from cortex.admission.budget_slices import open_nusd, unheard, used_nusd
+from cortex.admission.budget_slices import open_nusd, unanswered, used_nusd
 from cortex.journal.codec import decode_account
 from cortex.scheduler.budgets import BudgetAnswer, BudgetRequest, day_at
 from cortex.state import events
@@ -64,7 +64,7 @@ class BudgetClient:
         self.seen: tuple[tuple[str, int, int, int], ...] = ()
         """Of each budget that covers the job: its name, the day on which its window began, its cap and what all jobs
         have used of it, in 1e-9 USD."""
-        self._stir = asyncio.Event()
+        self._changed = asyncio.Event()
         self._taken = asyncio.Event()
         self._left = False
         self._new = False
@@ -100,14 +100,14 @@ class BudgetClient:
         if self._coming is not None and self._coming == (purse.slices if purse is not None else ()):
             self._coming = None
             self._taken.set()
-        if k.outcome or (purse is not None and not purse.said and (purse.lacks_nusd or self._low(k))):
-            self._stir.set()
+        if k.outcome or (purse is not None and not purse.reason and (purse.lacks_nusd or self._low(k))):
+            self._changed.set()
         elif self._parent is not None and k.tally.failed_for_good != self._parent.failed:
-            self._stir.set()  # the parent sees whether it is too many
+            self._changed.set()  # the parent sees whether it is too many
 
-    def heed(self) -> None:
+    def check_budget(self) -> None:
         """Somebody changed the bounds of the job: what it may commit is looked at now."""
-        self._stir.set()
+        self._changed.set()
 
     def serial(self) -> int:
         """Of what a shard tells its parent next."""
@@ -128,8 +128,8 @@ class BudgetClient:
         """Until the job ends."""
         k = self._state()
         while self._covered(k.terms) and not k.outcome:
-            stirred = self._stir.is_set()
-            self._stir.clear()
+            stirred = self._changed.is_set()
+            self._changed.clear()
             await self._renew(stirred)
             await asyncio.sleep(PAUSE_S)
             k = self._state()
@@ -138,7 +138,7 @@ class BudgetClient:
             wait_s = LOOK_S if near else LOOK_FAR_S
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):  # in 3.11 wait_for may swallow a cancellation
-                    await self._stir.wait()
+                    await self._changed.wait()
             k = self._state()
 
     async def leave(self) -> None:
@@ -153,24 +153,24 @@ class BudgetClient:
         k = self._state()
         if self._parent is not None:
             try:
-                await self._parent.tell(k, self._runtime.monotonic_s(), stirred)
+                await self._parent.report(k, self._runtime.monotonic_s(), stirred)
             except (PeerUnavailable, PeerGone, StoreError):
                 return  # it is being started again: what the shard holds, it may use meanwhile
             if self._state().outcome:
                 return
-        asked = self._asked(k.terms, k.ledger, _slices(k), 0 if unheard(k) else _lacks(k))
+        asked = self._asked(k.terms, k.ledger, _slices(k), 0 if unanswered(k) else _lacks(k))
         answer = await self._ask(msgspec.structs.replace(asked, open_nusd=open_nusd(k)))
         k = self._state()
         if answer is None or k.outcome:
             return
         event = self._event(answer)
         if event.slices and (said := unpriced(k.terms, event.slices[0].budget)):
-            event = msgspec.structs.replace(event, said=said)
+            event = msgspec.structs.replace(event, reason=said)
         purse = k.purse
-        lacks = purse is not None and purse.lacks_nusd and not unheard(k)
-        if lacks and not event.said and not _more(k, event.slices):
+        lacks = purse is not None and purse.lacks_nusd and not unanswered(k)
+        if lacks and not event.reason and not _more(k, event.slices):
             return  # something may come back from another job
-        if event.slices == _slices(k) and bool(event.said) == bool(purse is not None and purse.said):
+        if event.slices == _slices(k) and bool(event.reason) == bool(purse is not None and purse.reason):
             return
         held = {each.budget: each.upto_nusd for each in _slices(k)}
         self._coming = event.slices
@@ -178,10 +178,10 @@ class BudgetClient:
         self._put([event])
         await self._taken.wait()
         if self._parent is not None and any(each.upto_nusd < held.get(each.budget, 0) for each in event.slices):
-            self._stir.set()  # what another shard waits for is free when this is told
+            self._changed.set()  # what another shard waits for is free when this is told
 
     def _event(self, answer: BudgetAnswer) -> events.BudgetLeased:
-        return events.BudgetLeased(answer.slices, answer.said, answer.again_s)
+        return events.BudgetLeased(answer.slices, answer.reason, answer.again_s)
 
     def _asked(
         self, terms: JobTerms, ledger: Ledger, slices: tuple[BudgetSlice, ...], lacks_nusd: int = 0
@@ -203,7 +203,7 @@ class BudgetClient:
             answer = await self._of_budgets(asked)
         if answer is not None and self._parent is not None:
             slices, said = self._parent.lent
-            answer = BudgetAnswer((*answer.slices, *slices), answer.said or said, answer.again_s, answer.spent)
+            answer = BudgetAnswer((*answer.slices, *slices), answer.reason or said, answer.again_s, answer.spent)
             self._room |= self._parent.room()
         return answer
 

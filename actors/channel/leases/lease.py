@@ -45,7 +45,7 @@ _grants_decoder = msgspec.msgpack.Decoder(tuple[Grant, ...])
 class _RouteLease:
     """One route of the job, as this side holds it."""
 
-    __slots__ = ("at", "blocked", "coming", "heard", "lane", "member", "pool", "route", "told")
+    __slots__ = ("acknowledged", "at", "blocked", "coming", "lane", "member", "pool", "reported", "route")
 
     def __init__(self, at: int, route: Route, lane: int, member: str) -> None:
         self.at = at
@@ -56,11 +56,11 @@ class _RouteLease:
         names = (route.endpoint, route.credential, route.model)
         self.route = route_name(*names)
         self.pool = pool_of(*names)
-        self.heard = 0
+        self.acknowledged = 0
         """Serial of the last grant that was taken in."""
         self.coming: list[int] = []
         """Permits of grants that K will have in its next turns."""
-        self.told = 0
+        self.reported = 0
         """What the cortex counts as in use here: what it was told last that is held, or has granted since."""
         self.blocked = False
         """Whether it was told that the account is blocked, and so grants one call alone."""
@@ -76,7 +76,7 @@ class _RouteLease:
 
     def overtaken(self, share: RouteShare) -> bool:
         """Whether the cortex was told that more is held, or that the account is blocked, and neither is so any more."""
-        return self.held(share) < self.told or (self.blocked and share.blocked is None)
+        return self.held(share) < self.reported or (self.blocked and share.blocked is None)
 
 
 class Lease:
@@ -105,7 +105,7 @@ class Lease:
         self._until_s = float("-inf")
         self._put_aside = True
         """Nothing is held: no lease yet, or none any more."""
-        self._told: tuple[list[int], int] = ([0], 0)
+        self._reported: tuple[list[int], int] = ([0], 0)
         """Calls, by lane, and tool runs that the cortex was told last are wanted."""
         self._missed = 0
         """Calls that a turn wanted since then, and that there was no permit for. Where one thing is asked after another
@@ -113,7 +113,7 @@ class Lease:
         self._wanted_s: dict[int, float] = {}
         """When each lane wanted something last, where there are several."""
         self._left = False
-        self._stir = asyncio.Event()
+        self._changed = asyncio.Event()
         self._sure = True
         """The last claim was answered. Until it is, nobody here knows which cortex has heard what is held."""
         self._early: list[Grant] = []
@@ -125,7 +125,7 @@ class Lease:
         """The cortex changes shares unasked. That makes no lease longer, and none out of one that has run out."""
         grants = _grants_decoder.decode(blob)
         if self._put_aside or self._runtime.monotonic_s() >= self._until_s:
-            self._stir.set()
+            self._changed.set()
             return
         for grant in grants:
             if grant.cortex == self._granter:
@@ -134,14 +134,14 @@ class Lease:
                 else:
                     self._early.append(grant)
             elif grant.cortex not in self._past:
-                self._stir.set()  # another cortex, which has not been told yet what is held
+                self._changed.set()  # another cortex, which has not been told yet what is held
 
     def look(self) -> None:
         """After each turn: more could be used, others wait for what is not used any more, a blocked account answers
         again, or the job has ended."""
         self.allowance.look()
         k = self._state()
-        told, told_runs = self._told
+        told, told_runs = self._reported
         if k.terms.role_routes:
             wanted, runs = self._wanted(k)
             stirs = self._stirs(k, wanted, told)
@@ -153,11 +153,11 @@ class Lease:
             if short and want > self._missed:
                 self._missed = want
         if k.outcome or stirs or runs > told_runs:
-            self._stir.set()
+            self._changed.set()
             return
         for place in self._places:
             if place.overtaken(k.shares[place.at]):
-                self._stir.set()
+                self._changed.set()
 
     def _stirs(self, k: State, wanted: list[int], told: list[int]) -> bool:
         """The same by lanes. One that a flow comes back to every moment keeps a permit meanwhile."""
@@ -178,7 +178,7 @@ class Lease:
 
     def again(self) -> None:
         """The cortex was started again: tell it what is held."""
-        self._stir.set()
+        self._changed.set()
 
     def run_out(self) -> list[events.Event]:
         """For the turn that begins now, after all else in it: what takes every permit back if the lease has run out.
@@ -190,7 +190,7 @@ class Lease:
         if self._put_aside and not any(place.coming for place in self._places):
             return []
         self._put_aside = True
-        self._stir.set()
+        self._changed.set()
         return [events.PermitsGranted(0, place.at, why=RAN_OUT) for place in self._places]
 
     # -- holding it ------------------------------------------------------------------------------------------------
@@ -205,16 +205,16 @@ class Lease:
     async def _hold(self) -> None:
         pause_s = PAUSE_S
         while not self._state().outcome:
-            self._stir.clear()
+            self._changed.clear()
             wait_s = RENEW_S if await self._claim() else AGAIN_S
             await asyncio.sleep(pause_s)
-            if self._stir.is_set():
+            if self._changed.is_set():
                 pause_s = min(2 * pause_s, PAUSE_MAX_S)
                 continue
             pause_s = PAUSE_S
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s - pause_s):  # in 3.11 wait_for may swallow a cancellation
-                    await self._stir.wait()
+                    await self._changed.wait()
 
     async def leave(self) -> None:
         """Give the share back: nothing of this job will be sent any more."""
@@ -286,7 +286,7 @@ class Lease:
         if [(place.at, place.route) for place in places] != [(place.at, place.route) for place in self._places]:
             self._places = places
         wanted, runs = self._wanted(k)
-        self._told = self._kept(wanted), runs
+        self._reported = self._kept(wanted), runs
         own, *others = [self._claims_of(k, lane, member) for lane, member in enumerate(members)]
         return msgspec.structs.replace(
             own, demand=runs, staff=self._staff(), others=tuple(each for each in others if each.claims)
@@ -299,12 +299,12 @@ class Lease:
             if place.lane != lane:
                 continue
             share = k.shares[place.at]
-            place.told = place.held(share)
+            place.reported = place.held(share)
             blocked = share.blocked.message if share.blocked is not None else ""
             place.blocked = bool(blocked)
-            claims.append(Claim(place.route, place.pool, place.told, place.heard, share.memo, blocked))
+            claims.append(Claim(place.route, place.pool, place.reported, place.acknowledged, share.memo, blocked))
         return Claims(
-            member, k.epoch, self._granter, self._told[0][lane], limits.concurrency, tuple(claims), limits.priority,
+            member, k.epoch, self._granter, self._reported[0][lane], limits.concurrency, tuple(claims), limits.priority,
             limits.headroom, k.longest_timeout_s, k.successes + tally.succeeded + sum(tally.failures.values()),
             rates=by_hand(limits),
         )  # fmt: skip
@@ -318,7 +318,7 @@ class Lease:
                 self._past.add(self._granter)
                 self._granter = grant.cortex
                 for place in self._places:
-                    place.heard = 0
+                    place.acknowledged = 0
             self._until_s = max(self._until_s, asked_s + grant.for_s)
             self._take(grant, anew)
         for grant in self._early:
@@ -338,13 +338,13 @@ class Lease:
         place = self._place(grant)
         if place is None:
             return
-        if grant.serial < place.heard or (grant.serial == place.heard and not anew):
+        if grant.serial < place.acknowledged or (grant.serial == place.acknowledged and not anew):
             return
         starts = grant.starts
-        if grant.serial == place.heard and starts > 0:
+        if grant.serial == place.acknowledged and starts > 0:
             starts = 0  # leave for probes is given once
-        place.heard = grant.serial
-        place.told = max(place.told, grant.permits)
+        place.acknowledged = grant.serial
+        place.reported = max(place.reported, grant.permits)
         place.coming.append(grant.permits)
         self._put(
             [

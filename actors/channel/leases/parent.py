@@ -23,26 +23,26 @@ class ParentClient:
         self._peer = runtime.peer(f"channel:{parent}")
         self._goal = int(goal)
         self._serial = 0
-        self._told: ShardReport | None = None
-        self._told_s = float("-inf")
+        self._reported: ShardReport | None = None
+        self._reported_s = float("-inf")
         self._used = {JOB: 0, TOKENS: 0}
         self.lent: tuple[tuple[BudgetSlice, ...], str] = (), ""
         """The slices that it answered last, and why no more is to be had."""
         self.failed: dict[str, int] = {}
         """Failed rows by kind, as it was told last."""
 
-    async def tell(self, k: State, at_s: float, stirred: bool) -> None:
+    async def report(self, k: State, at_s: float, stirred: bool) -> None:
         """Tell it what is new. Raises ``PeerUnavailable``, ``PeerGone`` or ``StoreError``: then nobody knows what it
         heard.
         """
         now = shards.report(k, 0)
-        if not stirred and now == self._told and at_s - self._told_s < QUIET_S and not any(now.lacks):
+        if not stirred and now == self._reported and at_s - self._reported_s < QUIET_S and not any(now.lacks):
             return
         self.failed = dict(k.tally.failed_for_good)
-        self._told = None
+        self._reported = None
         same = msgspec.msgpack.decode(msgspec.msgpack.encode(now), type=ShardReport)  # K goes on meanwhile
         self.lent = await self.ask(msgspec.structs.replace(same, serial=self.next()))
-        self._told, self._told_s = same, at_s
+        self._reported, self._reported_s = same, at_s
 
     def next(self) -> int:
         """The serial of what is told next."""

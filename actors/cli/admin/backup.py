@@ -11,7 +11,7 @@ import msgspec
 from actors.cli.jobs.job_state import standing_of
 from actors.cli.jobs.rendering import RESUMABLE, size_text
 from actors.cli.jobs.settings import named_folder
-from actors.cli.options.errors import COMPLETE, say
+from actors.cli.options.errors import COMPLETE, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import UserError
 from actors.journal.journal import StateFolder
@@ -28,10 +28,12 @@ def backup(to: str, options: Options) -> int:
     if options.as_json:
         told = {"folder": str(place), "jobs": jobs, "resumable": rest, "size_bytes": size}
         print(msgspec.json.encode(told).decode())
-    say(f"{len(jobs):,} {'job' if len(jobs) == 1 else 'jobs'} copied to {place}, {size_text(size)}")
+    print_error(f"{len(jobs):,} {'job' if len(jobs) == 1 else 'jobs'} copied to {place}, {size_text(size)}")
     if rest:
         named = rest[0] if len(rest) == 1 else "JOB"
-        say(f"{len(rest):,} of them can be resumed there: cortex resume {named} --state {shlex.quote(str(place))}")
+        print_error(
+            f"{len(rest):,} of them can be resumed there: cortex resume {named} --state {shlex.quote(str(place))}"
+        )
     return COMPLETE
 
 

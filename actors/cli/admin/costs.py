@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from actors.cli.jobs.settings import named_folder
-from actors.cli.options.errors import COMPLETE, say
+from actors.cli.options.errors import COMPLETE, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.common.units import clock, duration_s
@@ -43,14 +43,16 @@ def costs(by: str, since: str, options: Options) -> int:
     if found:
         _print(by, told, total)
     else:
-        say(f"nothing was spent in {folder.address}" + (f" since {clock(since_s)}" if since_s else ""))
+        print_error(f"nothing was spent in {folder.address}" + (f" since {clock(since_s)}" if since_s else ""))
     if by not in ("job", "model") and found and not any(by in each.labels for each in found):
         names = sorted({name for each in found for name in each.labels})
-        say(f"no job has a label {by!r}: " + (f"labels are {', '.join(names)}" if names else "no job has any label"))
+        print_error(
+            f"no job has a label {by!r}: " + (f"labels are {', '.join(names)}" if names else "no job has any label")
+        )
     if unpriced:
-        say(f"no price is known for calls of {_some(unpriced)}: their tokens are counted, their money is not")
+        print_error(f"no price is known for calls of {_some(unpriced)}: their tokens are counted, their money is not")
     if unread:
-        say(f"jobs that cannot be read are not counted (see cortex jobs): {_some(unread)}")
+        print_error(f"jobs that cannot be read are not counted (see cortex jobs): {_some(unread)}")
     return COMPLETE
 
 

@@ -10,7 +10,7 @@ import msgspec
 from actors.cli.inspection.timeline_text import tame
 from actors.cli.jobs.settings import cluster_of, named_folder, provider_of
 from actors.cli.options.api_keys import taken_environ
-from actors.cli.options.errors import COMPLETE, FAILED, say
+from actors.cli.options.errors import COMPLETE, FAILED, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.doctor import collector, machine, nodes, packages, provider, state_folder
@@ -24,7 +24,8 @@ CLUSTER_LIMIT_S = 45.0
 machine."""
 _CHECKS: tuple[tuple[str, Check], ...] = (
     ("python", packages.python), ("dependencies", packages.dependencies), ("packages", packages.packages),
-    ("endpoint", provider.road), ("ray", nodes.ray), ("state", state_folder.state_folder), ("disk", state_folder.disk),
+    ("endpoint", provider.connection_findings), ("ray", nodes.ray), ("state", state_folder.state_folder), ("disk",
+    state_folder.disk),
     ("descriptors", machine.descriptors), ("memory", machine.memory), ("port", machine.port),
     ("telemetry", collector.telemetry), ("local model", provider.installations),
 )  # fmt: skip
@@ -87,7 +88,7 @@ def _show(found: list[Finding]) -> None:
 
         console = Console(highlight=False)
     for finding in found:
-        said = tame(f"{finding.said}" + (f": {finding.do}" if finding.do and finding.state != "ok" else ""))
+        said = tame(f"{finding.message}" + (f": {finding.do}" if finding.do and finding.state != "ok" else ""))
         if console is None:
             print(f"{finding.state:<8} {finding.check:<{_WIDTH}} {said}")
             continue
@@ -102,4 +103,4 @@ def _show(found: list[Finding]) -> None:
         console.print(table)
     states = Counter(finding.state for finding in found)
     sys.stdout.flush()
-    say(f"{states['wrong']} wrong, {states['warning']} warnings, {states['ok']} in order")
+    print_error(f"{states['wrong']} wrong, {states['warning']} warnings, {states['ok']} in order")

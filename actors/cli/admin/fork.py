@@ -5,7 +5,7 @@ from __future__ import annotations
 from actors.cli.jobs.job_state import standing_of
 from actors.cli.jobs.rendering import headline
 from actors.cli.jobs.settings import folder_of
-from actors.cli.options.errors import COMPLETE, say
+from actors.cli.options.errors import COMPLETE, print_error
 from actors.cli.options.options import Options
 from actors.cli.run.sinks import check_output, sink_of
 from actors.common.errors import CommandError
@@ -26,6 +26,8 @@ def fork_job(job: str, at: int, program: str, output: str, options: Options) -> 
     if options.as_json:
         print(standing.as_json())
         return COMPLETE
-    say(f"{headline(standing)}; its results and costs are those of {job} up to turn {at:,}")
-    say(f"to go on: {standing.resume}" if standing.resume else f"{job} had ended by that turn: nothing is left to do")
+    print_error(f"{headline(standing)}; its results and costs are those of {job} up to turn {at:,}")
+    print_error(
+        f"to go on: {standing.resume}" if standing.resume else f"{job} had ended by that turn: nothing is left to do"
+    )
     return COMPLETE

@@ -14,7 +14,7 @@ from actors.cli.inspection.status import age_s
 from actors.cli.jobs.job_state import standing_of
 from actors.cli.jobs.rendering import OVER, RESUMABLE, JobStatus, size_text
 from actors.cli.jobs.settings import named_folder
-from actors.cli.options.errors import COMPLETE, say
+from actors.cli.options.errors import COMPLETE, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError, UserError
 from actors.common.units import duration_s, span
@@ -41,7 +41,7 @@ def rm(jobs: Sequence[str], resumable: bool, options: Options) -> int:
         size = removal.size_bytes(folder, job)
         removal.remove(folder, job)
         told.append({"job": job, "size_bytes": size})
-        say(f"{job}: removed, {size_text(size)}")
+        print_error(f"{job}: removed, {size_text(size)}")
     if options.as_json:
         print(msgspec.json.encode({"removed": told}).decode())
     return COMPLETE
@@ -60,7 +60,7 @@ def gc(older_than: str, dry_run: bool, resumable: bool, options: Options) -> int
     for job in (name for name in folder.jobs() if "~" not in name):
         if (old_s := age_s(folder, job)) < limit_s or in_use(folder, job):
             continue
-        standing = _standing(folder, job)
+        standing = _status(folder, job)
         over = standing is not None and standing.outcome in OVER
         if not (over or (resumable and standing is not None and standing.outcome in ("partial", "interrupted"))):
             kept.append(job)
@@ -71,13 +71,13 @@ def gc(older_than: str, dry_run: bool, resumable: bool, options: Options) -> int
             _refuse(folder, job)
             removal.remove(folder, job)
         removed.append({"job": job, "size_bytes": size})
-        say(f"{said}: {'would be removed' if dry_run else 'removed'}, {size_text(size)}")
+        print_error(f"{said}: {'would be removed' if dry_run else 'removed'}, {size_text(size)}")
     total = size_text(sum(int(str(each["size_bytes"])) for each in removed))
     jobs = "1 job" if len(removed) == 1 else f"{len(removed):,} jobs"
-    say(f"{jobs} {'would be removed' if dry_run else 'removed'}, {total}")
+    print_error(f"{jobs} {'would be removed' if dry_run else 'removed'}, {total}")
     if kept:
         more = ", ..." if len(kept) > 5 else ""
-        say(f"kept jobs that can be resumed or cannot be read: {', '.join(kept[:5])}{more}")
+        print_error(f"kept jobs that can be resumed or cannot be read: {', '.join(kept[:5])}{more}")
     if options.as_json:
         print(msgspec.json.encode({"dry_run": dry_run, "removed": removed, "kept": kept}).decode())
     return COMPLETE
@@ -92,17 +92,19 @@ def forget(jobs: Sequence[str], options: Options) -> int:
         standing = standing_of(folder, job)
         if standing.forgotten:
             removal.forget(folder, job, standing.facts)  # an earlier forget may have been killed in the middle
-            say(f"{job} was forgotten already")
+            print_error(f"{job} was forgotten already")
             continue
         if standing.outcome in RESUMABLE:
-            say(f"{job} was {standing.outcome}: the job can no longer be resumed")
+            print_error(f"{job} was {standing.outcome}: the job can no longer be resumed")
         forks = [name for name in folder.jobs() if _forked_from(folder, name) == job]
         removal.forget(folder, job, _figures(folder, standing))
-        say(f"{job}: prompts and replies are removed, figures are kept; the job cannot be resumed, retried or replayed")
+        print_error(
+            f"{job}: prompts and replies are removed, figures are kept; the job cannot be resumed, retried or replayed"
+        )
         if output := standing.facts["output"]:
-            say(_of_results(str(output)))
+            print_error(_of_results(str(output)))
         for name in forks:
-            say(f"{name} was forked from {job} and still holds a copy of its first turns: cortex forget {name}")
+            print_error(f"{name} was forked from {job} and still holds a copy of its first turns: cortex forget {name}")
     return COMPLETE
 
 
@@ -132,7 +134,7 @@ def _refuse(folder: StateFolder, job: str) -> None:
     for name in removal.family(folder, job):
         if said := in_use(folder, name):
             raise CommandError(said)
-    standing = _standing(folder, job, refuse_others=True)
+    standing = _status(folder, job, refuse_others=True)
     if standing is None or standing.forgotten:
         return
     if standing.outcome == "detached":
@@ -147,7 +149,7 @@ def _refuse_losing(folder: StateFolder, job: str) -> None:
 
     A table is written completely when its job ends or stops; a killed job has its rows only in the journal.
     """
-    standing = _standing(folder, job)
+    standing = _status(folder, job)
     if standing is None or standing.outcome != "interrupted" or standing.forgotten:
         return
     facts = standing.facts
@@ -161,7 +163,7 @@ def _refuse_losing(folder: StateFolder, job: str) -> None:
         )
 
 
-def _standing(folder: StateFolder, job: str, *, refuse_others: bool = False) -> JobStatus | None:
+def _status(folder: StateFolder, job: str, *, refuse_others: bool = False) -> JobStatus | None:
     """Return the state of a job; None if it cannot be read: damaged, its program gone, or of another release.
 
     ``refuse_others``: raise ``UnsupportedFormat`` for the last, since a cluster or the provider may still hold calls of

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from actors.cli.control.steer import told_its_cluster, told_its_run, what_now
+from actors.cli.control.steer import send_to_cluster, send_to_run, what_now
 from actors.cli.jobs.rendering import OVER
 from actors.cli.jobs.settings import named_folder
-from actors.cli.options.errors import COMPLETE, FAILED, say
+from actors.cli.options.errors import COMPLETE, FAILED, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.history.catalog import last_state
@@ -43,9 +43,9 @@ def approve(job: str, names: list[str], deny: bool, options: Options) -> int:
         print(msgspec.json.encode({"job": job, "approvals": listed}).decode())
     elif listed:
         print("\n".join(f"{name}  {said}" if said != name else name for name, said in listed.items()))
-        say(f"to approve: cortex approve {job} NAME, or with --deny")
+        print_error(f"to approve: cortex approve {job} NAME, or with --deny")
     else:
-        say(f"job {job} waits for no approval")
+        print_error(f"job {job} waits for no approval")
     return COMPLETE
 
 
@@ -68,9 +68,9 @@ def _give(folder: StateFolder, job: str, given: dict[str, Any]) -> int:
     blob = msgspec.json.encode(given)
 
     async def telling(peer: Peer) -> None:
-        await peer.ask("told", who(), blob)
+        await peer.ask("give_answers", who(), blob)
 
-    if not told_its_run(folder, job, "answer", answers=given) and not told_its_cluster(folder, job, telling):
+    if not send_to_run(folder, job, "answer", answers=given) and not send_to_cluster(folder, job, telling):
         offline_edits.answer(folder, job, who(), given)
     k = last_state(folder, job)
     still = [name for name in given if name in k.awaited()]
@@ -78,10 +78,10 @@ def _give(folder: StateFolder, job: str, given: dict[str, Any]) -> int:
         wanted = f" for {words}" if (words := _wanted(k, still[0])) else ""
         said = f"job {job} does not take {given[still[0]]!r} for {still[0]!r}: it still waits{wanted}"
         raise CommandError(said, FAILED)
-    say(f"{job}: {', '.join(given)} answered by {who()}")
+    print_error(f"{job}: {', '.join(given)} answered by {who()}")
     rest = what_now(folder, job, k)
     if rest:
-        say(rest)
+        print_error(rest)
     return COMPLETE
 
 

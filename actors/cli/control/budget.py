@@ -11,7 +11,7 @@ import msgspec
 
 from actors.cli.control.limit import asked_cortex
 from actors.cli.jobs.settings import folder_of, named_folder, shared_at, shared_cluster
-from actors.cli.options.errors import COMPLETE, say
+from actors.cli.options.errors import COMPLETE, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError, UserError
 from actors.common.units import clock
@@ -58,7 +58,7 @@ def budget(text: str, asked: dict[str, str], remove: bool, options: Options) -> 
         now = _made(folder, found, period, cap_nusd)
         books.put(now)
         whose = f"clusters that share {shared}" if shared else f"jobs of {folder.address}"
-        _told(before, books.read()[now.name], whose)
+        _change_text(before, books.read()[now.name], whose)
     return COMPLETE
 
 
@@ -103,14 +103,14 @@ def _removed(before: dict[str, Budget], found: tuple[str, str]) -> list[str]:
     if not before:
         raise CommandError(f"no budget of {found[0]}={found[1]} is set; `cortex budget` lists what is")
     for each in before.values():
-        say(f"{each.name}: removed, it was {usd_text(each.cap_nusd)}")
+        print_error(f"{each.name}: removed, it was {usd_text(each.cap_nusd)}")
     return list(before)
 
 
-def _told(before: dict[str, Budget], now: Budget, whose: str) -> None:
+def _change_text(before: dict[str, Budget], now: Budget, whose: str) -> None:
     was = f" (was {usd_text(before[now.name].cap_nusd)})" if now.name in before else ""
     facts = _facts(now)
-    say(
+    print_error(
         f"{now.name}: {usd_text(now.cap_nusd)}{was}, set by {now.who}, for all {whose}, running and to come; "
         f"spent {_usd(facts['spent_usd'])} of it so far, the {now.period} is in UTC"
     )
@@ -134,9 +134,9 @@ def _listed(budgets: dict[str, Budget], found: tuple[str, str] | None, options: 
             f"by {each['who']}, since {clock(each['at_s'])}"
         )
     if not facts and found is not None:
-        say(f"no budget of {found[0]}={found[1]} is set; `cortex budget` lists what is")
+        print_error(f"no budget of {found[0]}={found[1]} is set; `cortex budget` lists what is")
     elif not facts:
-        say(f"no budget is set in {where}")
+        print_error(f"no budget is set in {where}")
     return COMPLETE
 
 
@@ -176,7 +176,7 @@ async def _in_cluster(
         for period, cap_nusd in caps.items():
             now = _made(named_folder(options), found, period, cap_nusd)
             await peer.ask("set_budget", msgspec.msgpack.encode(now))
-            _told(before, (await _ask_all(peer))[now.name], f"jobs of {cluster}")
+            _change_text(before, (await _ask_all(peer))[now.name], f"jobs of {cluster}")
         return COMPLETE
 
     return await asked_cortex(cluster, saying)

@@ -12,7 +12,7 @@ import msgspec
 
 from actors.cli.jobs.settings import shared_cluster
 from actors.cli.options.api_keys import taken_environ
-from actors.cli.options.errors import COMPLETE, FAILED, say
+from actors.cli.options.errors import COMPLETE, FAILED, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.common.units import duration_s
@@ -22,10 +22,10 @@ from actors.ports.runtime import ClusterError, PeerGone, PeerUnavailable
 HERE = "here"
 """Value of ``--node`` for the node that runs the command."""
 LOOK_S = 0.2
-HEARD_S = 10.0
+RESULTS_S = 10.0
 """Longest wait in seconds for drivers to write their last results, once their jobs rest."""
 CLOSE_S = 5.0
-_SAID = {
+_STATE_TEXTS = {
     "running": "still has calls in flight", "partial": "rests, and can be resumed",
     "let go": "rests, and can be resumed",
 }  # fmt: skip
@@ -96,9 +96,9 @@ async def _drained(runtime: Any, until_s: float) -> tuple[int, dict[str, Any]]:
     found = await asyncio.gather(*(_rested(runtime, name, until_s) for name in names))
     jobs = [{"job": name.partition(":")[2], "outcome": outcome} for name, outcome in zip(names, found, strict=True)]
     for each in jobs:
-        say(f"job {each['job']} {_SAID.get(each['outcome'], 'is ' + each['outcome'])}")
+        print_error(f"job {each['job']} {_STATE_TEXTS.get(each['outcome'], 'is ' + each['outcome'])}")
     if not jobs:
-        say("no job runs there")
+        print_error("no job runs there")
     return FAILED if "running" in found else COMPLETE, {"jobs": jobs}
 
 
@@ -123,24 +123,24 @@ async def _rested(runtime: Any, name: str, until_s: float) -> str:
 async def _emptied(runtime: Any, node: str, until_s: float, waits: bool) -> tuple[int, dict[str, Any]]:
     """Drain a node: it gets no new calls, calls in flight are finished, then its branches and workers end."""
     if not await runtime.names("cortex"):
-        say("no scheduler runs in the cluster: nothing to drain")
+        print_error("no scheduler runs in the cluster: nothing to drain")
         return COMPLETE, {"node": node, "left": []}
     cortex = runtime.peer("cortex")
     try:
         await cortex.ask("drain", who(), node)
         if not waits:
-            say(f"node {node} drains: calls in flight are finished, no new ones begin")
+            print_error(f"node {node} drains: calls in flight are finished, no new ones begin")
             return COMPLETE, {"node": node, "left": _of(node, await cortex.ask("status"))}
         while left := _of(node, await cortex.ask("status")):
             if time.monotonic() > until_s:
-                say(f"node {node} still has {', '.join(left)}")
+                print_error(f"node {node} still has {', '.join(left)}")
                 return FAILED, {"node": node, "left": left}
             await asyncio.sleep(LOOK_S)
     except ValueError as error:  # the scheduler does not know the node, so no actor of Cortex is on it
         raise CommandError(str(error)) from None
     except (PeerUnavailable, PeerGone):
         raise ClusterError("the scheduler does not answer: try again") from None
-    say(f"node {node} is empty, and gets no more work")
+    print_error(f"node {node} is empty, and gets no more work")
     return COMPLETE, {"node": node, "left": []}
 
 
@@ -156,7 +156,7 @@ async def _ended(runtime: Any, until_s: float) -> tuple[int, dict[str, Any]]:
     stay.
     """
     _, facts = await _drained(runtime, until_s)
-    heard_s = time.monotonic() + HEARD_S
+    heard_s = time.monotonic() + RESULTS_S
     while await runtime.names("channel:") and time.monotonic() < min(until_s, heard_s):  # noqa: ASYNC110 - elsewhere
         await asyncio.sleep(LOOK_S)
     ended: set[str] = set()
@@ -170,9 +170,9 @@ async def _ended(runtime: Any, until_s: float) -> tuple[int, dict[str, Any]]:
         await asyncio.gather(*(_end(runtime, name) for name in names if name != "cortex"))
     left = list(await runtime.names(""))
     runtime.notes.clear()
-    say(f"{len(ended - {*left})} actors of the cluster ended; journals and results stay where they are")
+    print_error(f"{len(ended - {*left})} actors of the cluster ended; journals and results stay where they are")
     if left:
-        say(f"actors that did not end: {', '.join(left)}")
+        print_error(f"actors that did not end: {', '.join(left)}")
     return FAILED if left else COMPLETE, {**facts, "ended": sorted(ended - {*left}), "left": left}
 
 

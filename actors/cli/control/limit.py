@@ -11,7 +11,7 @@ import msgspec
 
 from actors.cli.jobs.settings import named_folder, shared_at, shared_cluster
 from actors.cli.options.api_keys import taken_environ
-from actors.cli.options.errors import COMPLETE, say
+from actors.cli.options.errors import COMPLETE, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.common.units import clock
@@ -58,7 +58,7 @@ def limit(route: str, clear: bool, options: Options) -> int:
     else:
         accounts.prepare()
         accounts.cap(pool, now)
-    return _told(pool, before, now, f"jobs of {where}" if accounts is None else f"clusters that share {where}")
+    return _change_text(pool, before, now, f"jobs of {where}" if accounts is None else f"clusters that share {where}")
 
 
 def _read(before: PoolCaps, asked: dict[str, Any]) -> PoolCaps:
@@ -92,13 +92,13 @@ def _meant(text: str, known: dict[str, set[str]], where: str) -> str:
     raise CommandError(f"no route {text!r} is known in {where}; known: {', '.join(sorted(known))}")
 
 
-def _told(pool: str, before: PoolCaps, now: PoolCaps, whose: str) -> int:
+def _change_text(pool: str, before: PoolCaps, now: PoolCaps, whose: str) -> int:
     said = [
         f"{option(name)} {_value(now, field)} (was {_value(before, field)})"
         for name, field in CAPS.items()
         if getattr(before, field) != getattr(now, field)
     ]
-    say(f"{pool}: {', '.join(said) or 'as before'}, set by {now.who}, for all {whose}, running and to come")
+    print_error(f"{pool}: {', '.join(said) or 'as before'}, set by {now.who}, for all {whose}, running and to come")
     return COMPLETE
 
 
@@ -119,7 +119,7 @@ def _listed(route: str, known: dict[str, set[str]], held: dict[str, PoolCaps], o
         by = f"by {each['who']}, since {clock(each['at_s'])}" if each["at_s"] else "no limit was set"
         print(f"{each['pool']}  {bounds or NONE}  {by}")
     if not facts:
-        say(f"no limit is set by hand in {where}" + (f"; known: {', '.join(sorted(known))}" if known else ""))
+        print_error(f"no limit is set by hand in {where}" + (f"; known: {', '.join(sorted(known))}" if known else ""))
     return COMPLETE
 
 
@@ -164,6 +164,6 @@ async def _in_cluster(cluster: str, route: str, clear: bool, asked: dict[str, An
         now = NO_CAPS if clear else _read(before, asked)
         now = msgspec.structs.replace(now, who=who(), at_s=time.time())
         await peer.ask("cap", now.who, pool, overrides.encode(now))
-        return _told(pool, before, now, f"jobs of {cluster}")
+        return _change_text(pool, before, now, f"jobs of {cluster}")
 
     return await asked_cortex(cluster, saying)

@@ -16,7 +16,7 @@ from actors.cli.jobs.job_state import standing_of
 from actors.cli.jobs.rendering import OVER, JobStatus, headline
 from actors.cli.jobs.settings import limits_of, named_folder
 from actors.cli.options.api_keys import taken_environ
-from actors.cli.options.errors import COMPLETE, FAILED, say
+from actors.cli.options.errors import COMPLETE, FAILED, print_error
 from actors.cli.options.options import BOUNDS, Options
 from actors.cli.run.sinks import complete_output
 from actors.common.errors import CommandError, UserError
@@ -30,7 +30,7 @@ from actors.journal.journal import StateFolder
 from actors.maintenance import offline_edits
 from actors.maintenance.cancel_batches import withdraw
 from actors.ports.runtime import ClusterError, Peer, PeerGone, PeerUnavailable
-from actors.routing.routes import ModelSpec, remembered, wish_at
+from actors.routing.routes import ModelSpec, remembered, spec_at
 from cortex.state.state import State
 from cortex.values.limits import Limits
 from policies.estimates.price import usd_text
@@ -53,9 +53,11 @@ def cancel(job: str, options: Options) -> int:
     folder = named_folder(options)
     k = last_state(folder, job)
     if k.outcome in OVER:
-        return _told(standing_of(folder, job, k), options, f"job {job} is already {k.outcome}: nothing to cancel")
+        return _change_text(
+            standing_of(folder, job, k), options, f"job {job} is already {k.outcome}: nothing to cancel"
+        )
     left: list[tuple[int, str]] = []
-    if not told_its_run(folder, job, "cancel") and not told_its_cluster(folder, job, _stopping("cancel")):
+    if not send_to_run(folder, job, "cancel") and not send_to_cluster(folder, job, _stopping("cancel")):
         k = last_state(folder, job)
         if k.outcome not in OVER:
             left = [(made.route, made.name) for made in k.submissions.values() if made.name]
@@ -67,7 +69,7 @@ def cancel(job: str, options: Options) -> int:
             complete_output(folder, job, standing.facts, k.terms.places, k.terms.program, False)
     if left and k.outcome == "cancelled":
         _withdrawn(folder, job, k, left)
-    return _told(standing, options, f"cancelled by {who()}" if k.outcome == "cancelled" else "")
+    return _change_text(standing, options, f"cancelled by {who()}" if k.outcome == "cancelled" else "")
 
 
 def _withdrawn(folder: StateFolder, job: str, k: State, batches: list[tuple[int, str]]) -> None:
@@ -76,7 +78,7 @@ def _withdrawn(folder: StateFolder, job: str, k: State, batches: list[tuple[int,
     """
     wish = remembered(last_places(folder, job, k.terms))
     for place in sorted({place for place, _ in batches}):
-        _withdrawn_there(wish_at(wish, k.terms, place), k, [name for at, name in batches if at == place])
+        _withdrawn_there(spec_at(wish, k.terms, place), k, [name for at, name in batches if at == place])
 
 
 def _withdrawn_there(wish: ModelSpec, k: State, names: list[str]) -> None:
@@ -85,15 +87,15 @@ def _withdrawn_there(wish: ModelSpec, k: State, names: list[str]) -> None:
     except UserError as error:
         left = dict.fromkeys(names, str(error))
     if done := [name for name in names if name not in left]:
-        say(f"cancelled at the provider: {', '.join(done)}")
+        print_error(f"cancelled at the provider: {', '.join(done)}")
     for name, why in left.items():
-        say(f"message batch {name} still runs at the provider and is billed: cancel it there ({why})")
+        print_error(f"message batch {name} still runs at the provider and is billed: cancel it there ({why})")
 
 
-def _told(standing: JobStatus, options: Options, said: str) -> int:
+def _change_text(standing: JobStatus, options: Options, said: str) -> int:
     if said:
-        say(said)
-    say(headline(standing))
+        print_error(said)
+    print_error(headline(standing))
     if options.as_json:
         print(standing.as_json(), flush=True)
     return COMPLETE if standing.outcome in OVER else FAILED
@@ -124,7 +126,7 @@ def _drained_there(subject: str, options: Options) -> int:
 
     async def saying(peer: Peer) -> int:
         await peer.ask("drain", who(), subject)
-        say(f"{subject} of {cluster} drains: calls in flight are finished, no new ones begin")
+        print_error(f"{subject} of {cluster} drains: calls in flight are finished, no new ones begin")
         return COMPLETE
 
     return asyncio.run(asked_cortex(cluster, saying))
@@ -135,21 +137,21 @@ def _drained(job: str, options: Options) -> int:
     k = last_state(folder, job)
     if k.outcome in OVER:
         return _rests(folder, job, k, options, f"job {job} is already {k.outcome}: nothing to drain")
-    told = told_its_run(folder, job, "drain")
+    told = send_to_run(folder, job, "drain")
     if told:
-        say(DRAINING)
+        print_error(DRAINING)
         while folder.is_held(job):
             time.sleep(_LOOK_S)
-    told = told or told_its_cluster(folder, job, _stopping("drain"))
+    told = told or send_to_cluster(folder, job, _stopping("drain"))
     k = last_state(folder, job)
     return _rests(folder, job, k, options, "" if told else f"job {job} does not run: nothing to drain")
 
 
 def _rests(folder: StateFolder, job: str, k: State, options: Options, said: str) -> int:
     standing = standing_of(folder, job, k)
-    _told(standing, options, said)
+    _change_text(standing, options, said)
     if standing.resume:
-        say(f"to go on: {standing.resume}")
+        print_error(f"to go on: {standing.resume}")
     return FAILED if standing.outcome == "running" else COMPLETE
 
 
@@ -173,7 +175,7 @@ def change(job: str, options: Options) -> int:
         raise CommandError(f"no price is known for {model!r}, so --max-cost cannot hold: {how}")
     said = changes(before, after)
     if not said:
-        say(f"job {job} already has these limits")
+        print_error(f"job {job} already has these limits")
         return COMPLETE
     changed = {name: now for name in Limits.__struct_fields__ if (now := getattr(after, name)) != getattr(before, name)}
     blob = msgspec.json.encode(changed)
@@ -181,14 +183,14 @@ def change(job: str, options: Options) -> int:
     async def telling(peer: Peer) -> None:
         await peer.ask("set_limits", who(), blob)
 
-    if not told_its_run(folder, job, "set", changed) and not told_its_cluster(folder, job, telling):
+    if not send_to_run(folder, job, "set", changed) and not send_to_cluster(folder, job, telling):
         offline_edits.set_limits(folder, job, who(), after)
     k = last_state(folder, job)
     if any(getattr(k.terms.limits, name) != now for name, now in changed.items()):
         raise CommandError(f"job {job} did not take the new limits: look at `cortex status {job}`", FAILED)
-    say(f"{job}: {', '.join(said)}, set by {who()}")
+    print_error(f"{job}: {', '.join(said)}, set by {who()}")
     for line in filter(None, (_passed_already(k), what_now(folder, job, k))):
-        say(line)
+        print_error(line)
     return COMPLETE
 
 
@@ -209,7 +211,7 @@ def what_now(folder: StateFolder, job: str, k: State) -> str:
 # -- control messages ----------------------------------------------------------------------------------------------
 
 
-def told_its_run(
+def send_to_run(
     folder: StateFolder, job: str, how: str, limits: dict[str, Any] | None = None, answers: dict[str, Any] | None = None
 ) -> bool:  # fmt: skip
     """Leave a control message for the process that runs the job, and wait until it has obeyed. Return False if none
@@ -245,20 +247,20 @@ def _take_back(folder: StateFolder, job: str, owner: Owner) -> None:
         control_note.obeyed(folder, job)
 
 
-def told_its_cluster(folder: StateFolder, job: str, saying: Saying) -> bool:
+def send_to_cluster(folder: StateFolder, job: str, saying: Saying) -> bool:
     """Send a message to the channel of a job that runs in a cluster without a driver. Return False if there is no
     channel."""
     owner = last_owner(folder, job)
     if owner is None or owner.cluster in ("inline", "local", "child"):
         return False
     try:
-        return asyncio.run(_tell_channel(job, owner.cluster, saying))
+        return asyncio.run(_send_to_channel(job, owner.cluster, saying))
     except ClusterError as error:
-        say(f"{error}; actors that may still run there can no longer write to this job")
+        print_error(f"{error}; actors that may still run there can no longer write to this job")
         return False
 
 
-async def _tell_channel(job: str, cluster: str, saying: Saying) -> bool:
+async def _send_to_channel(job: str, cluster: str, saying: Saying) -> bool:
     from actors.runtime.ray_runtime import start_runtime
 
     runtime = await start_runtime(cluster, taken_environ())
@@ -280,7 +282,7 @@ def _stopping(how: str) -> Saying:
     async def stop(peer: Peer) -> None:
         await peer.ask("stop", how, who())
         if how == "drain":
-            say(DRAINING)
+            print_error(DRAINING)
         while not await _ended(peer):  # noqa: ASYNC110 - the channel is another process
             await asyncio.sleep(_LOOK_S)
 

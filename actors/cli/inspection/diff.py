@@ -12,7 +12,7 @@ import msgspec
 from actors.cli.jobs.job_state import standing_of
 from actors.cli.jobs.rendering import JobStatus, cost
 from actors.cli.jobs.settings import named_folder
-from actors.cli.options.errors import COMPLETE, FAILED, say
+from actors.cli.options.errors import COMPLETE, FAILED, print_error
 from actors.cli.options.options import Options
 from actors.common.units import span
 from actors.history.call_log import CallLogEntry, calls_of, changed
@@ -36,7 +36,7 @@ class _ComparedJob(msgspec.Struct):
 
     name: str
     program: str
-    standing: JobStatus
+    status: JobStatus
     rows: dict[str, tuple[bytes, str]]
     """Row -> hash of its result, and how it begins."""
     calls: dict[str, str]
@@ -48,17 +48,17 @@ def diff(one: str, other: str, options: Options) -> int:
     folder = named_folder(options)
     routes = {(terms.route.endpoint, terms.route.model) for name in (one, other) if (terms := last_terms(folder, name))}
     if len(routes) > 1:
-        say("they ask different models: calls count as the same where their prompts and samples are")
+        print_error("they ask different models: calls count as the same where their prompts and samples are")
     a, b = (_side(folder, name, by_prompt=len(routes) > 1) for name in (one, other))
     rows = sorted((row for row in {**a.rows, **b.rows} if _hash(a, row) != _hash(b, row)), key=_by_number)
     only_a, only_b = ([q for q in x.calls if q not in y.calls] for x, y in ((a, b), (b, a)))
-    answers = list(differences(a.standing.answer, b.standing.answer)) if not (a.rows or b.rows) else []
-    outcomes = a.standing.outcome, b.standing.outcome
+    answers = list(differences(a.status.answer, b.status.answer)) if not (a.rows or b.rows) else []
+    outcomes = a.status.outcome, b.status.outcome
     same = not (rows or only_a or only_b or answers) and outcomes[0] == outcomes[1]
     if options.as_json:
         told = {
             "same": same, "jobs": [one, other], "programs": [a.program, b.program],
-            **{name: [x.standing.facts[name] for x in (a, b)] for name in _FIELDS},
+            **{name: [x.status.facts[name] for x in (a, b)] for name in _FIELDS},
             "rows_differ": [{"row": row, "a": _begins(a, row), "b": _begins(b, row)} for row in rows],
             "answers_differ": [{"at": at, "a": left, "b": right} for at, left, right in answers],
             "calls_only_a": [{"question": q, "call": a.calls[q]} for q in only_a],
@@ -83,7 +83,9 @@ def _side(folder: StateFolder, job: str, by_prompt: bool) -> _ComparedJob:
     standing = standing_of(folder, job)  # raises where there is no such job
     assert terms is not None
     if changed(folder, job):
-        say(f"the program of {job} has changed since: its calls are compared by their hashes, without their prompts")
+        print_error(
+            f"the program of {job} has changed since: its calls are compared by their hashes, without their prompts"
+        )
     calls = {_question(line, by_prompt): _call(line) for line in calls_of(folder, job)}
     table = loader.load(terms.program, terms.params_json) if terms.program == Table.name else None
     sink = _RowCollector(table.id, META) if isinstance(table, Table) else _RowCollector()
@@ -120,7 +122,7 @@ class _RowCollector:
         """Some more."""
         for value in values:
             line = msgspec.json.decode(value) if isinstance(value, bytes) else msgspec.to_builtins(value)
-            row, said = self._told(line)
+            row, said = self._digest(line)
             blob = _encoder.encode(said)
             self.rows[row] = blake2b(blob, digest_size=16).digest(), clipped(blob.decode(), 80)
 
@@ -134,13 +136,13 @@ class _RowCollector:
     def close(self) -> None:
         """Nothing to let go of."""
 
-    def _told(self, line: Any) -> tuple[str, Any]:
+    def _digest(self, line: Any) -> tuple[str, Any]:
         if not self._id:
-            return _told(line, len(self.rows))
+            return _answer_of(line, len(self.rows))
         return str(line.get(self._id)), {name: value for name, value in line.items() if name not in self._without}
 
 
-def _told(line: Any, number: int) -> tuple[str, Any]:
+def _answer_of(line: Any, number: int) -> tuple[str, Any]:
     """A result line's row, and what it says; the provider's own ids and its usage are no part of that."""
     if not isinstance(line, dict):
         return str(number), line
@@ -190,9 +192,9 @@ def _table(a: _ComparedJob, b: _ComparedJob) -> Iterable[str]:
 
 
 def _figure(side: _ComparedJob, name: str) -> str:
-    value = side.standing.facts[name]
+    value = side.status.facts[name]
     if name == "cost_usd":
-        return cost(side.standing.facts) if value is not None else "unknown"
+        return cost(side.status.facts) if value is not None else "unknown"
     return span(value) if name == "elapsed_s" else f"{value:,}" if isinstance(value, int) else str(value)
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from actors.cli.jobs.settings import named_folder
 from actors.cli.options.atomic_write import check_free, whole
-from actors.cli.options.errors import COMPLETE, say
+from actors.cli.options.errors import COMPLETE, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.history.call_log import CallLogEntry, calls_of, changed
@@ -30,15 +30,17 @@ def export(job: str, output: str, without_text: bool, options: Options) -> int:
     names = [name for name in CallLogEntry.__struct_fields__ if not (without_text and name in _TEXT)]
     write = _writer(output)
     if changed(folder, job):  # raises where there is no such job, before a file is made
-        say(f"the program of {job} has changed since: only what the journal itself says is exported, and no prompts")
+        print_error(
+            f"the program of {job} has changed since: only what the journal itself says is exported, and no prompts"
+        )
     lines = calls_of(folder, job, text=not without_text)
     if output == "-":
-        say(f"{_calls(write(lines, names, Path('-')))} of {job}")
+        print_error(f"{_calls(write(lines, names, Path('-')))} of {job}")
         return COMPLETE
     check_free(output, options.overwrite)
     with whole(output) as part:
         count = write(lines, names, part)
-    say(f"{_calls(count)} of {job} in {output}")
+    print_error(f"{_calls(count)} of {job} in {output}")
     return COMPLETE
 
 

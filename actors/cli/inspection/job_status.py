@@ -105,7 +105,7 @@ def _rows(standing: JobStatus) -> str:
     expected = max(standing.rows, facts["rows"])
     if not expected:
         return ""
-    if standing.untold:
+    if standing.unread_reason:
         return f"{expected:,}"
     said = f"{facts['rows_succeeded']:,} of {expected:,} succeeded"
     kinds = failed_kinds(facts)

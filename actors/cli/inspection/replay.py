@@ -9,7 +9,7 @@ import msgspec
 
 from actors.cli.jobs.programs import built, program_named
 from actors.cli.jobs.settings import named_folder
-from actors.cli.options.errors import COMPLETE, FAILED, PARTIAL, say
+from actors.cli.options.errors import COMPLETE, FAILED, PARTIAL, print_error
 from actors.cli.options.options import Options
 from actors.cli.run.execute import answer_text
 from actors.history.recorded_replies import RecordedReplies, terms_for
@@ -29,15 +29,15 @@ def replay(job: str, where: str, pairs: list[str], options: Options) -> int:
     with contextlib.closing(RecordedReplies(named_folder(options), job)) as records:
         program = _program(records.terms, where, pairs)
         tried = DryRun(terms_for(records.terms, program), program, records, loader.load)
-        k = tried.run(records.began_at_s, records.heard)
+        k = tried.run(records.began_at_s, records.external_events)
         outcome = k.outcome or _OPEN
         totals, answer = tried.totals, tried.answer
         if not records.rows_ended:
-            say(f"of its rows only the {k.tally.rows_read:,} that {job} has read are recorded")
+            print_error(f"of its rows only the {k.tally.rows_read:,} that {job} has read are recorded")
         if options.as_json:
             print(msgspec.json.encode(_as_json(job, tried, outcome, answer)).decode())
         else:
-            print("\n".join(_said(job, tried, outcome, where == "" and records.changed)))
+            print("\n".join(_summary(job, tried, outcome, where == "" and records.changed)))
             if answer not in (None, []):
                 print(answer_text(answer))
     return PARTIAL if totals.calls or totals.runs or totals.waits else COMPLETE if outcome == "complete" else FAILED
@@ -55,7 +55,7 @@ def _program(terms: JobTerms, where: str, pairs: list[str]) -> Program:
     fields = {field.encode_name for field in msgspec.structs.fields(type_)}
     own: dict[str, Any] = msgspec.json.decode(terms.params_json)
     if dropped := [name for name in own if name not in fields]:
-        say(f"{where} has no parameter {', '.join(dropped)}: the job's own is left out")
+        print_error(f"{where} has no parameter {', '.join(dropped)}: the job's own is left out")
     return built(type_, pairs, {}, {name: value for name, value in own.items() if name in fields})
 
 
@@ -89,7 +89,7 @@ def _sums(totals: DryRunTotals) -> tuple[int | None, int | None]:
     return sum(each.cost_nusd or 0 for each in totals.calls), sum(each.cost_max_nusd or 0 for each in totals.calls)
 
 
-def _said(job: str, tried: DryRun, outcome: str, changed: bool) -> list[str]:
+def _summary(job: str, tried: DryRun, outcome: str, changed: bool) -> list[str]:
     """What came of it, for people."""
     totals, k = tried.totals, tried.k
     program = k.terms.program + (", which has changed since it ran" if changed else "")

@@ -12,7 +12,7 @@ from actors.cli.jobs.job_state import standing_of
 from actors.cli.jobs.rendering import cost, why
 from actors.cli.jobs.settings import named_folder
 from actors.cli.options.atomic_write import check_free, whole
-from actors.cli.options.errors import COMPLETE, say
+from actors.cli.options.errors import COMPLETE, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.common.units import span
@@ -37,7 +37,9 @@ def report(job: str, output: str, form: str, without_text: bool, options: Option
     if output != "-":
         check_free(output, options.overwrite)
     if found[0].changed:
-        say(f"the program of {job} has changed since, or is gone: only what the journal itself says is reported")
+        print_error(
+            f"the program of {job} has changed since, or is gone: only what the journal itself says is reported"
+        )
     if form == "html":
         _written(output, [_html(folder, job, found, not without_text).encode()])
     else:
@@ -45,7 +47,7 @@ def report(job: str, output: str, form: str, without_text: bool, options: Option
 
         _written(output, trace(found, not without_text))
     if output != "-":
-        say(f"the report on {job} is in {output}")
+        print_error(f"the report on {job} is in {output}")
     return COMPLETE
 
 
@@ -56,7 +58,7 @@ def _html(folder: StateFolder, job: str, found: list[JournalReader], text: bool)
     figures = fold(found, unnamed=not text)
     library = plotly()
     if library is None:
-        say(f"tables in place of charts: {NO_CHARTS}")
+        print_error(f"tables in place of charts: {NO_CHARTS}")
     return page(make(found, _ending(folder, job, found[0], figures), figures, text), library)
 
 

@@ -15,7 +15,7 @@ from actors.cli.inspection.timeline_text import details, heading, tame
 from actors.cli.jobs.job_state import standing_of
 from actors.cli.jobs.rendering import headline, why
 from actors.cli.jobs.settings import named_folder
-from actors.cli.options.errors import COMPLETE, say
+from actors.cli.options.errors import COMPLETE, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError, UserError
 from actors.journal.errors import never_began
@@ -97,7 +97,7 @@ def _turns(folder: StateFolder, source: Journal, wanted: ShowOptions, options: O
         print(f"{line['turn']:>7}  {time_of(line['at_s'])}  {tame('; '.join(line['said']))}")
     left = source.seq - len(some)
     if left:
-        say(
+        print_error(
             f"{job} has {source.seq:,} turns; --from N shows others, --json all; where nothing but leave, time or "
             "output came is left out"
         )
@@ -115,9 +115,9 @@ def _head(folder: StateFolder, job: str) -> None:
     except (UserError, ValueError):
         return
     reason = why(standing) or standing.facts["waits"]
-    say(headline(standing) + (f"; {reason}" if reason else ""))
-    if standing.untold:
-        say(standing.untold)
+    print_error(headline(standing) + (f"; {reason}" if reason else ""))
+    if standing.unread_reason:
+        print_error(standing.unread_reason)
 
 
 # -- one goal --------------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def _story(folder: StateFolder, source: Journal, wanted: ShowOptions, options: O
     if not story.entries and story.goal is None:
         raise CommandError(f"{wanted.job} has no {wanted.subject}: {story.note}")
     if story.note:
-        say(story.note)
+        print_error(story.note)
     show = OutputLines()
     show.line("bold", 0, _title(story))
     seen: dict[str, int] = {}
@@ -200,7 +200,9 @@ def _failures(source: Journal, wanted: ShowOptions, options: Options) -> int:
         return COMPLETE
     span = spans(source)[0]
     if span.program is None:
-        say(f"the program of {wanted.job} has changed since, or is gone: only what the journal itself says is told")
+        print_error(
+            f"the program of {wanted.job} has changed since, or is gone: only what the journal itself says is told"
+        )
     count = 0
     for each in failures_of(source, span):
         count += 1
@@ -214,5 +216,5 @@ def _failures(source: Journal, wanted: ShowOptions, options: Options) -> int:
         print(tame(f"{goal:<12} {row:<20} turn {each['turn']:>7,}  {each['attempts']:>2} attempts  {said}"))
     if not options.as_json:
         more = f": `cortex inspect {wanted.job} goal:N` tells the story of one" if count else ""
-        say(f"{count:,} failed of the goals and rows of {wanted.job}{more}")
+        print_error(f"{count:,} failed of the goals and rows of {wanted.job}{more}")
     return COMPLETE

@@ -8,7 +8,7 @@ import msgspec
 
 from actors.cli.inspection.text_lines import OutputLines, time_of
 from actors.cli.inspection.timeline_text import json_text, money
-from actors.cli.options.errors import COMPLETE, say
+from actors.cli.options.errors import COMPLETE, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.inspection.replay import begun, taken_again
@@ -83,7 +83,7 @@ def _account(source: Journal, job: str, at: int, options: Options) -> int:
     if options.as_json:
         print(msgspec.json.encode(facts).decode())
         return COMPLETE
-    say(note)
+    print_error(note)
     show = OutputLines()
     show.line("bold", 0, f"{job} after turn {at:,}, {time_of(at_s)}")
     for name in ("outcome", "goals", "in_batches", "ledger"):

@@ -13,7 +13,7 @@ from actors.cli.inspection.job_status import STATES, add_times, ago, particulars
 from actors.cli.jobs.job_state import standing_of
 from actors.cli.jobs.rendering import STATUS_FIELDS, JobStatus, least_and_most, size_text
 from actors.cli.jobs.settings import named_folder, shared_cluster
-from actors.cli.options.errors import COMPLETE, say
+from actors.cli.options.errors import COMPLETE, print_error
 from actors.cli.options.options import Options
 from actors.cli.run.sinks import check_output, sink_of
 from actors.common.errors import CommandError, UserError
@@ -21,7 +21,7 @@ from actors.common.process_owner import this_owner
 from actors.driver import live_status
 from actors.files.errors import SinkClosed
 from actors.history.catalog import forgotten, last_owner, last_turn_s
-from actors.history.sampling import picked
+from actors.history.sampling import sample_results
 from actors.journal.journal import ContentRemoved, NoSuchJob, StateFolder, StoreError
 from actors.maintenance.offline_edits import copy_results, copy_some
 from actors.maintenance.removal import size_bytes
@@ -39,7 +39,7 @@ def jobs(options: Options, every: bool = False) -> int:
         print(msgspec.json.encode({"jobs": [told for told, _ in found]}).decode())
         return COMPLETE
     if not found:
-        say(f"no jobs in {folder.address}")
+        print_error(f"no jobs in {folder.address}")
         return COMPLETE
     table = [("JOB", "STATE", "ROWS", "COST", "SIZE", "LAST TURN"), *(line for _, line in found)]
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
@@ -48,10 +48,10 @@ def jobs(options: Options, every: bool = False) -> int:
     for told, _ in found:
         if told["outcome"] == UNREADABLE:
             why = str(told["why"])
-            say(why if str(told["job"]) in why else f"{told['job']}: {why}")
+            print_error(why if str(told["job"]) in why else f"{told['job']}: {why}")
     for told, _ in found:
         if told.get("untold"):
-            say(str(told["untold"]))
+            print_error(str(told["untold"]))
     return COMPLETE
 
 
@@ -84,11 +84,11 @@ def _row(folder: StateFolder, name: str, at_s: float) -> tuple[dict[str, Any], t
         state = NOT_BEGUN if isinstance(error, NoSuchJob) else UNREADABLE
         return told, (name, state, "", "", size_text(size), ago(at_s) if at_s else "")
     facts = standing.facts
-    ended = "?" if standing.untold else f"{facts['rows_succeeded'] + facts['rows_failed']:,}"
+    ended = "?" if standing.unread_reason else f"{facts['rows_succeeded'] + facts['rows_failed']:,}"
     rows = f"{ended}/{max(standing.rows, facts['rows']):,}"
     money = least_and_most(facts) if facts["cost_usd"] is not None else ""
     told = {**msgspec.json.decode(standing.as_json()), "size_bytes": size, "labels": facts["labels"]}
-    told |= {"untold": standing.untold} if standing.untold else {}
+    told |= {"untold": standing.unread_reason} if standing.unread_reason else {}
     return told, (name, state_words(standing), rows, money, size_text(size), ago(at_s))
 
 
@@ -111,8 +111,8 @@ def status(job: str, options: Options) -> int:
     cluster = shared_cluster(options) if options.cluster else ""
     seen = asyncio.run(_of_cluster(cluster)) if cluster else live_status.read(folder, job)
     add_times(standing, seen)
-    if standing.untold:
-        say(standing.untold)
+    if standing.unread_reason:
+        print_error(standing.unread_reason)
     if options.as_json:
         print(standing.as_json(STATUS_FIELDS))
         return COMPLETE
@@ -159,12 +159,14 @@ def results(
     check_output(sink, output or "-", options.overwrite)
     try:
         if failed or sample or tail:
-            count = copy_some(folder, job, sink, lambda found: picked(found, failed=failed, sample=sample, tail=tail))
+            count = copy_some(
+                folder, job, sink, lambda found: sample_results(found, failed=failed, sample=sample, tail=tail)
+            )
         else:
             count = copy_results(folder, job, sink)
     except SinkClosed:
         return COMPLETE  # `| head` has seen enough
     standing = standing_of(folder, job)
     found = f"{count:,} {'failed ' * failed}result{'s' * (count != 1)}"
-    say(f"{found} of {job}, which is {STATES.get(standing.outcome, standing.outcome)}")
+    print_error(f"{found} of {job}, which is {STATES.get(standing.outcome, standing.outcome)}")
     return COMPLETE

@@ -33,7 +33,7 @@ Said = dict[str, tuple[str, str]]
 """Option -> value and where it comes from, for people."""
 
 
-def said_in(options: Options, command: str = "") -> str:
+def stated_options(options: Options, command: str = "") -> str:
     """What the user said, as it is kept with the job: no key is an option, and no address may hold a password."""
     found: Said = {}
     for name, origin in options.origins.items():
@@ -121,4 +121,4 @@ def _changes(folder: StateFolder, job: str) -> dict[str, str]:
     return found
 
 
-__all__: list[Any] = ["CONFIG", "config", "in_force", "merged", "said_in"]
+__all__: list[Any] = ["CONFIG", "config", "in_force", "merged", "stated_options"]

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from actors.cli.jobs.rendering import OVER, JobStatus
-from actors.history.catalog import forgotten, told
+from actors.history.catalog import forgotten, read_job
 from actors.history.job_facts import facts_of
 from actors.journal.journal import StateFolder
 from cortex.state.state import State
@@ -20,13 +20,13 @@ def standing_of(folder: StateFolder, job: str, k: State | None = None) -> JobSta
         facts: dict[str, Any] = msgspec.json.decode(figures)
         rows, unreadable = facts["rows_counted"], facts["lines_unreadable"]
         return JobStatus(facts=facts, state=folder.address, rows=rows, unreadable=unreadable)
-    found = told(folder, job, k)
+    found = read_job(folder, job, k)
     k = found.k
     facts = facts_of(folder, job, k)
     places = k.terms.places
     return JobStatus(
         facts=facts, state=folder.address, answer=found.answer, rows=number(places, "rows"),
-        unreadable=number(places, "unreadable"), untold=found.untold,
+        unreadable=number(places, "unreadable"), unread_reason=found.unread_reason,
     )  # fmt: skip
 
 

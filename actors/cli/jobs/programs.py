@@ -64,7 +64,7 @@ def built(
         if name in values:
             raise CommandError(f"-p {name} is given twice")
         said = text_of(f"-p {name}=", text)
-        values[name] = said if _kinds(fields[name].type) == [str] else _plain(said)
+        values[name] = said if _kinds(fields[name].type) == [str] else _json_or_text(said)
     if issubclass(type_, Flow) and (complaint := first(type_.function)):
         raise CommandError(f"{named}: {complaint}")
     try:
@@ -73,9 +73,7 @@ def built(
         said = str(error)
         if _MISSING in said:
             name = said.split(_MISSING, 1)[1].split("`", 1)[0]
-            raise CommandError(
-                f"{named} needs {name}: give -p {name}=... {_inputs_hint(name)}".rstrip()
-            ) from None
+            raise CommandError(f"{named} needs {name}: give -p {name}=... {_inputs_hint(name)}".rstrip()) from None
         said, _, place = said.removeprefix(f"{type_.__name__}: ").partition(" - at `$.")
         if place:
             name = place.rstrip("`")
@@ -108,7 +106,7 @@ def called(type_: type[Program]) -> str:
     return name if isinstance(name, str) and name else type_.__name__
 
 
-def told_of(type_: type[Program]) -> str:
+def class_help(type_: type[Program]) -> str:
     """What a program is and takes, for ``cortex run PROGRAM --help``."""
     named = called(type_)
     lines = [f"{named}: {inspect.cleandoc(type_.__doc__ or '') or 'a program'}", ""]
@@ -156,7 +154,7 @@ def _inputs_hint(name: str) -> str:
     return "or its files as INPUTS" if name == "notes" else ""
 
 
-def _plain(text: str) -> Any:
+def _json_or_text(text: str) -> Any:
     """A value for a field that is no text: as JSON, else as it stands."""
     try:
         return msgspec.json.decode(text)

@@ -61,7 +61,7 @@ class JobStatus(msgspec.Struct, kw_only=True):
     """Rows of the whole input, as they were counted when the job began; 0 where it has none."""
     unreadable: int = 0
     """Lines of the input that were no rows."""
-    untold: str = ""
+    unread_reason: str = ""
     """What its journal alone cannot tell, in one line: then it is not known how many rows succeeded or failed."""
     asks_again: bool = False
     """Whether its failed rows can be asked again by themselves."""
@@ -103,7 +103,7 @@ class JobStatus(msgspec.Struct, kw_only=True):
             **self.facts, "rows": max(self.rows, self.facts["rows"]), "answer": self.answer,
             "output": self.facts["output"] or None, "resume": self.resume or None,
         }  # fmt: skip
-        if self.untold:
+        if self.unread_reason:
             facts |= {"rows_succeeded": None, "rows_failed": None}
         return msgspec.json.encode({name: facts[name] for name in names}).decode()
 
@@ -128,7 +128,7 @@ def headline(standing: JobStatus) -> str:
     noun = "row" if standing.rows or facts["rows_refused"] else "result"
     if rows:
         known = f"{facts['rows_succeeded']:,} of {_many(rows, noun)} succeeded"
-        said.append(_many(rows, noun) if standing.untold else known)
+        said.append(_many(rows, noun) if standing.unread_reason else known)
     if facts["rows_failed"]:
         kinds = failed_kinds(facts)
         said.append(f"{facts['rows_failed']:,} failed" + (f" ({kinds})" if kinds else ""))

@@ -57,7 +57,7 @@ def _folder(option: str, address: str) -> StateFolder:
         raise StoreError(f"{option}: {error}") from None
 
 
-def wish_of(options: Options, model: str) -> ModelSpec:
+def model_spec_of(options: Options, model: str) -> ModelSpec:
     """Where calls go. ``model`` is the name that was given, or that the rows have."""
     simulated = simulated_of(options.sim)
     if simulated is not None and model != SIMULATED:
@@ -73,7 +73,7 @@ def wish_of(options: Options, model: str) -> ModelSpec:
         raise CommandError(f"--provider: {error}") from None
 
 
-def changed_wish(options: Options, before: ModelSpec) -> ModelSpec:
+def changed_model_spec(options: Options, before: ModelSpec) -> ModelSpec:
     """Where a job's calls go from now on."""
     simulated = simulated_of(options.sim)
     if simulated is not None and before.model != SIMULATED:

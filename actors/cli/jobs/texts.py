@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from actors.cli.options.errors import say
+from actors.cli.options.errors import print_error
 from actors.common.errors import CommandError
 
 SUFFIXES: Final = frozenset({".md", ".markdown", ".txt", ".text", ".rst", ".org", ".adoc"})
@@ -76,7 +76,7 @@ def _folder(folder: Path) -> Iterator[tuple[str, str]]:
     texts = [place for place in inside if place.suffix.lower() in SUFFIXES]
     if len(texts) < len(inside):
         known = " ".join(sorted(SUFFIXES))
-        say(f"{folder}: {len(inside) - len(texts)} of {len(inside)} files passed over; notes end in {known}")
+        print_error(f"{folder}: {len(inside) - len(texts)} of {len(inside)} files passed over; notes end in {known}")
     for place in texts:
         yield str(place.relative_to(folder)), _text(place)
 
@@ -103,9 +103,7 @@ def _utf8(name: str, content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise CommandError(
-            f"{name}: byte {error.start + 1} is not UTF-8: save it as UTF-8, or leave it out"
-        ) from None
+        raise CommandError(f"{name}: byte {error.start + 1} is not UTF-8: save it as UTF-8, or leave it out") from None
 
 
 def _lines(name: str, content: bytes) -> Iterator[tuple[str, str]]:

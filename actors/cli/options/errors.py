@@ -41,7 +41,7 @@ def speak(form: str) -> None:
     _form = form
 
 
-def say(line: str, *, error: bool = False) -> None:
+def print_error(line: str, *, error: bool = False) -> None:
     """Print one line on standard error: text, or a JSON object like those of the logs. ``error``: the line ends the
     command."""
     print(f"cortex: {line}" if _form != "json" else as_object(line, error=error), file=sys.stderr, flush=True)
@@ -56,7 +56,7 @@ def as_object(line: str, logger: str = "cortex.cli", *, error: bool = False) -> 
     return line_of(line, logger, logging.ERROR if error else logging.INFO)
 
 
-def told(error: BaseException) -> tuple[int, str] | None:
+def error_line(error: BaseException) -> tuple[int, str] | None:
     """Return (exit code, line) for an error whose text is written for users; None for an unexpected one."""
     from actors.common.errors import UserError
     from actors.driver.driver import ChannelLost, JournalUnwritable
@@ -73,7 +73,7 @@ def told(error: BaseException) -> tuple[int, str] | None:
     return None
 
 
-def told_anyway(error: BaseException) -> str:
+def unexpected_error_line(error: BaseException) -> str:
     """Return the line for an unexpected error, with anything that looks like a key removed."""
     said = " ".join(str(error).split()) or "no more is known"
     return _redacted(f"unexpected {type(error).__name__}: {said} (a fault of cortex: -v or CORTEX_DEBUG=1 shows where)")

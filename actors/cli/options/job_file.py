@@ -33,7 +33,7 @@ TEXTS = ("prompt", "system")
 """Keys whose values are texts, or ``@`` and the path of a file that holds the text."""
 SOURCES = (".py", ".toml")
 """Suffixes of program files."""
-_SAID = {
+_TYPE_TEXTS = {
     str: "a text", bool: "true or false", int: "a whole number", float: "a number", list: "a list", dict: "a table",
 }  # fmt: skip
 
@@ -58,7 +58,7 @@ class JobFileKey(msgspec.Struct, frozen=True):
         """Required form of the value, for error texts."""
         if self.kind is list:
             return "a list of texts" + (", or a table" if self.pairs else "")
-        return "a text or a number" if self.numbers and self.kind is str else _SAID[self.kind]
+        return "a text or a number" if self.numbers and self.kind is str else _TYPE_TEXTS[self.kind]
 
 
 class JobFile(msgspec.Struct, frozen=True):
@@ -121,7 +121,7 @@ def _line_of(text: str, key: str) -> int:
 def _value(key: JobFileKey, written: str, value: Any, where: str) -> Any:
     """Convert a value to the form that the command line gives. Raises ``CommandError``."""
     kind = key.kind
-    if kind is list and key.pairs and isinstance(value, dict) and all(map(_is_plain, value.values())):
+    if kind is list and key.pairs and isinstance(value, dict) and all(map(_is_json_value, value.values())):
         return [f"{name}={_text(each)}" for name, each in value.items()]
     if kind is list and isinstance(value, list) and all(isinstance(each, str) for each in value):
         return value
@@ -134,7 +134,7 @@ def _value(key: JobFileKey, written: str, value: Any, where: str) -> Any:
     raise CommandError(f"{where}: {written} is {_shown(value)}: give {key.form}")
 
 
-def _is_plain(value: Any) -> bool:
+def _is_json_value(value: Any) -> bool:
     return isinstance(value, str | bool | int | float | datetime | date)
 
 
@@ -146,7 +146,7 @@ def _text(value: Any) -> str:
 
 def _shown(value: Any) -> str:
     if isinstance(value, list | dict | datetime | date | time):
-        return _SAID.get(type(value), "a time")
+        return _TYPE_TEXTS.get(type(value), "a time")
     return repr(value).lower() if isinstance(value, bool) else repr(value)
 
 

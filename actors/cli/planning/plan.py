@@ -15,11 +15,11 @@ from actors.api.progress_bar import ProgressBar
 from actors.api.session import Session
 from actors.cli.jobs.job_state import spool_of, standing_of
 from actors.cli.jobs.rendering import JobStatus, headline, last_failed, why
-from actors.cli.jobs.settings import share_of, wish_of
+from actors.cli.jobs.settings import model_spec_of, share_of
 from actors.cli.options.api_keys import taken_environ
-from actors.cli.options.errors import COMPLETE, FAILED, INTERRUPTED, PARTIAL, never_show, say
+from actors.cli.options.errors import COMPLETE, FAILED, INTERRUPTED, PARTIAL, never_show, print_error
 from actors.cli.options.options import Options
-from actors.cli.planning.render import PlanReport, as_json, said
+from actors.cli.planning.render import PlanReport, as_json, plan_lines
 from actors.cli.run.execute import header, write_logs
 from actors.cli.run.sinks import check_output, own_sink
 from actors.cli.run.start import (
@@ -47,15 +47,15 @@ from cortex.programs.batch import Batch
 from cortex.programs.table import Table
 from cortex.values.limits import BATCHES
 from policies.estimates.tokens import TokenEstimate
-from policies.estimates.transport_choice import NOW, TransportLimits, chosen, roads
+from policies.estimates.transport_choice import NOW, TransportLimits, chosen, transport_options
 
 
 class SampleRun(msgspec.Struct, frozen=True, kw_only=True):
     """A sample that was asked."""
 
     sample: PlanSample
-    heard: ReportedLimits
-    standing: JobStatus
+    limits: ReportedLimits
+    status: JobStatus
     remembered: int
     seed: int
 
@@ -73,7 +73,7 @@ def plan(path: str, output: str, sample: int, options: Options) -> int:
             check = checked(order, options, source)
             notes = _refused_as_the_job(order, options, folder, check)
             rows = sizes.rows(remembered(folder, sizes.questions))
-            found = routes(order.wish, order.limits, environ)
+            found = routes(order.model_spec, order.limits, environ)
             asked: SampleRun | None = None
             if sample:
                 write_logs(options)
@@ -85,7 +85,7 @@ def plan(path: str, output: str, sample: int, options: Options) -> int:
         if order.input == "-" and not folder.has(order.named()):
             spool_of(folder, order.named()).unlink(missing_ok=True)
     now_s = time.time()
-    limits = limits_of(folder, found.now, order.limits, asked.heard if asked else ReportedLimits())
+    limits = limits_of(folder, found.now, order.limits, asked.limits if asked else ReportedLimits())
     terms = PlanTerms(
         price=found.now.price, batch_price=found.batches.price if found.batches else None,
         prompt_tokens_max=_room(order, found.now.context_window), limits=limits, retry=order.limits.retry,
@@ -94,21 +94,22 @@ def plan(path: str, output: str, sample: int, options: Options) -> int:
     made = planned(rows, terms, asked.sample if asked else None)
     deadline_at_s = order.limits.deadline_at_s
     wanted = TransportLimits(order.limits.max_cost_nusd, None if deadline_at_s is None else deadline_at_s - now_s)
-    ways = roads(
+    ways = transport_options(
         made.rows, made.cost, made.duration.seconds, made.batch_cost, wanted, float(made.call_worst_nusd),
         batches=found.batches is not None,
     )  # fmt: skip
-    asked_road = BATCHES if order.wish.via == BATCHES else NOW
+    asked_road = BATCHES if order.model_spec.via == BATCHES else NOW
     prospect = PlanReport(
         job=order.named(), route=found.now, check=check, all_rows=len(rows.sizes), known=len(rows.known),
-        too_large=_too_large(rows, terms), plan=made, limits=limits, road_wanted=wanted, deadline_at_s=deadline_at_s,
-        now_s=now_s, roads=ways, road=chosen(ways, asked_road), notes=(*notes, *_notes(order, asked)),
+        too_large=_too_large(rows, terms), plan=made, limits=limits, transport_limits=wanted,
+        deadline_at_s=deadline_at_s,
+        now_s=now_s, transports=ways, transport=chosen(ways, asked_road), notes=(*notes, *_notes(order, asked)),
         result_bytes=_result_bytes(order, rows, made.reply_bytes), state=folder.address,
         free_bytes=folder.free_bytes(), output=output, output_free_bytes=_free(output),
-        fresh=order.fresh, **_told_of(asked),
+        fresh=order.fresh, **_sample_facts(asked),
     )  # fmt: skip
-    print(as_json(prospect) if options.as_json else "\n".join(said(prospect)))
-    return COMPLETE if prospect.road is not None else FAILED
+    print(as_json(prospect) if options.as_json else "\n".join(plan_lines(prospect)))
+    return COMPLETE if prospect.transport is not None else FAILED
 
 
 def _sizes(order: JobSpec, options: Options, folder: StateFolder, environ: dict[str, str]) -> RowSizes:
@@ -116,7 +117,7 @@ def _sizes(order: JobSpec, options: Options, folder: StateFolder, environ: dict[
     program = order.program
     assert isinstance(program, Batch | Table)
     asks = not order.fresh and folder.remembers()
-    endpoint = endpoint_to(wish_of(options, options.model), environ) if asks else ""
+    endpoint = endpoint_to(model_spec_of(options, options.model), environ) if asks else ""
     return RowSizes(program, body_model(options.model), order.limits.output_tokens_max, endpoint)
 
 
@@ -160,25 +161,25 @@ def _asked(
         code = _carried_out(Session(own, environ, source=picked), options, len(places))
     standing = standing_of(folder, job)
     if code:
-        say(f"sample {headline(standing)}; give the same command again to go on, or less --sample")
+        print_error(f"sample {headline(standing)}; give the same command again to go on, or less --sample")
         return code
     seen, remembered, heard = seen_in(folder, job, places)
     sample = PlanSample(strata, seen)
     if standing.outcome != "complete" or not sample.answered:
-        say(f"sample {headline(standing)}")
+        print_error(f"sample {headline(standing)}")
         for line in filter(None, (why(standing), last_failed(standing.facts))):
-            say(line)
+            print_error(line)
         if len(sample.answered) < 2:
-            say("too few rows of the sample were answered to plan by them")
+            print_error("too few rows of the sample were answered to plan by them")
             return PARTIAL if standing.resume else FAILED
-    return SampleRun(sample=sample, heard=heard, standing=standing, remembered=remembered, seed=seed)
+    return SampleRun(sample=sample, limits=heard, status=standing, remembered=remembered, seed=seed)
 
 
 def _carried_out(session: Session, options: Options, rows: int) -> int:
     """Run the sample's job; an exit code where somebody stopped it, else 0."""
     bar = ProgressBar(rows=rows, form=options.log_format or "text")
     conduct = SessionRunner(session, bar, lambda session: header(session, "a sample"))
-    session.progress, session.heed = conduct.progress, never_show
+    session.progress, session.on_credential = conduct.progress, never_show
     try:
         conduct.run()
     except ImmediateStop:
@@ -190,21 +191,21 @@ def _notes(order: JobSpec, asked: SampleRun | None) -> Iterator[str]:
     """What else is to be said of a sample."""
     if asked is None:
         return
-    facts, heard = asked.standing.facts, asked.heard
+    facts, heard = asked.status.facts, asked.limits
     throttled = facts["failures"].get("throttled", 0)
     if throttled and not (heard.requests or heard.input_tokens or heard.output_tokens):
         said = f"{throttled:,} calls of the sample were throttled, and nothing told by what limit"
         yield f"{said}: expect it to take longer"
-    if order.wish.via == BATCHES:
+    if order.model_spec.via == BATCHES:
         yield "the sample was asked in single calls, at their price: a message batch may take a day"
     if not order.keeps_text:
         yield f"the sample keeps its text for the job: `cortex forget {facts['job']}` once that is over"
 
 
-def _told_of(asked: SampleRun | None) -> dict[str, Any]:
+def _sample_facts(asked: SampleRun | None) -> dict[str, Any]:
     if asked is None:
         return {"sample": None}
-    facts = asked.standing.facts
+    facts = asked.status.facts
     return {
         "sample": asked.sample, "seed": asked.seed,
         "remembered": asked.remembered, "sample_job": str(facts["job"]),

@@ -37,11 +37,11 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
     paid_nusd: int = 0
     plan: JobPlan
     limits: duration.CallLimits
-    road_wanted: TransportLimits
+    transport_limits: TransportLimits
     deadline_at_s: float | None
     now_s: float
-    roads: tuple[TransportOption, ...]
-    road: TransportOption | None
+    transports: tuple[TransportOption, ...]
+    transport: TransportOption | None
     notes: tuple[str, ...]
     result_bytes: int
     state: str
@@ -54,7 +54,7 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
 # -- for people ----------------------------------------------------------------------------------------------------
 
 
-def said(of: PlanReport) -> Iterator[str]:
+def plan_lines(of: PlanReport) -> Iterator[str]:
     """The lines."""
     for name, lines in (
         ("rows", _rows(of)), ("sample", _sample(of)), ("tokens", _tokens(of)), ("cost", _cost(of)), ("time", _time(of)),
@@ -172,17 +172,18 @@ _NAMES = {NOW: "now", MIXED: "mixed", BATCHES: "--via batches"}
 
 def _routes(of: PlanReport) -> Iterator[str]:
     asked = _asked(of)
-    for each in of.roads:
+    for each in of.transports:
         cost = f"{_usd(each.cost_nusd.expected)}, " if each.cost_nusd is not None else ""
         takes = span(each.seconds) if each.name == NOW else f"up to {span(each.seconds)}"
         fate = "" if not asked else ": meets " + asked if each.meets else f": misses {_missed(of, each)}"
-        mark = " <- this one" if each is of.road and asked else ""
+        mark = " <- this one" if each is of.transport and asked else ""
         yield f"{_NAMES[each.name]}: {cost}{takes}{fate}{mark}"
-    if asked and of.road is None:
+    if asked and of.transport is None:
         yield f"none meets {asked}"
-    if of.road is not None and of.road.name == MIXED and of.road.cost_nusd is not None:
+    if of.transport is not None and of.transport.name == MIXED and of.transport.cost_nusd is not None:
         yield (
-            f"mixed is two jobs: as many rows as are paid for now, about {of.road.rows_now:,}, with --job {of.job}-now "
+            f"mixed is two jobs: as many rows as are paid for now, about {of.transport.rows_now:,}, "
+            f"with --job {of.job}-now "
             f"--max-cost {int(_now_part(of) / 1e5) / 1e4:g}; when it stops at that, all rows with --via batches, which "
             "finds those replies (another -o for one of them)"
         )
@@ -190,12 +191,12 @@ def _routes(of: PlanReport) -> Iterator[str]:
 
 def _now_part(of: PlanReport) -> float:
     """Money that the first of the two jobs may take."""
-    assert of.road is not None and of.plan.cost is not None
-    return of.plan.cost.high * of.road.rows_now / max(of.plan.rows, 1)
+    assert of.transport is not None and of.plan.cost is not None
+    return of.plan.cost.high * of.transport.rows_now / max(of.plan.rows, 1)
 
 
 def _asked(of: PlanReport) -> str:
-    wanted = of.road_wanted
+    wanted = of.transport_limits
     parts = [f"--max-cost {usd_text(wanted.max_cost_nusd)}"] if wanted.max_cost_nusd is not None else []
     parts += [f"the deadline, {clock(of.deadline_at_s)}"] if of.deadline_at_s is not None else []
     return " and ".join(parts)
@@ -266,15 +267,16 @@ def as_json(of: PlanReport) -> str:
         "disk": {
             "journal_bytes": plan.journal_bytes, "results_bytes": of.result_bytes, "free_bytes": of.free_bytes,
         },
-        "max_cost_usd": None if of.road_wanted.max_cost_nusd is None else usd(of.road_wanted.max_cost_nusd),
+        "max_cost_usd": None if of.transport_limits.max_cost_nusd is None else usd(of.transport_limits.max_cost_nusd),
         "deadline_at_s": of.deadline_at_s, "finish_at_s": round(of.now_s + plan.duration.seconds, 3),
-        "routes": [_road(each) for each in of.roads], "route": None if of.road is None else of.road.name,
+        "routes": [_transport_text(each) for each in of.transports],
+        "route": None if of.transport is None else of.transport.name,
         "notes": list(of.notes),
     }  # fmt: skip
     return msgspec.json.encode(found).decode()
 
 
-def _road(of: TransportOption) -> dict[str, Any]:
+def _transport_text(of: TransportOption) -> dict[str, Any]:
     return {
         "route": of.name, "rows_now": of.rows_now, "seconds": round(of.seconds, 3), "meets": of.meets,
         "cost_usd": None if of.cost_nusd is None else _ends(of.cost_nusd.scaled(1e-9), 9),

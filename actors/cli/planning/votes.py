@@ -22,7 +22,7 @@ def plan_votes(
     if options.as_json:
         print(msgspec.json.encode(made).decode())
     else:
-        print("\n".join(_said(made)))
+        print("\n".join(_votes_text(made)))
     return COMPLETE
 
 
@@ -38,7 +38,7 @@ def _rate(success: float | None, right: int | None, of: int | None) -> float:
     return success
 
 
-def _said(made: VotingPlan) -> list[str]:
+def _votes_text(made: VotingPlan) -> list[str]:
     return [
         f"k {made.k}: an answer wins when it is {made.k} vote{'s' * (made.k > 1)} ahead of every other",
         f"planned with {made.p:.6g} of the votes right; all {made.steps:,} steps are then right with probability"

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from actors.cli.jobs.programs import parameters_of
-from actors.cli.options.errors import COMPLETE, say
+from actors.cli.options.errors import COMPLETE, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.programs import loader
@@ -83,5 +83,5 @@ def new_program(file: str) -> int:
     except OSError as error:
         raise CommandError(f"cannot write {file}: {error.strerror or error}") from None
     where = shlex.quote(file)
-    say(f"{file} is written: cortex run {where} --model sim; cortex run {where} --help; pytest {where}")
+    print_error(f"{file} is written: cortex run {where} --model sim; cortex run {where} --help; pytest {where}")
     return COMPLETE

@@ -10,7 +10,7 @@ import cortex
 from actors.cli.jobs.programs import built, parameters_of
 from actors.cli.jobs.settings import folder_of
 from actors.cli.jobs.texts import files_of
-from actors.cli.options.errors import COMPLETE, FAILED, say
+from actors.cli.options.errors import COMPLETE, FAILED, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.history.catalog import last_state
@@ -57,7 +57,7 @@ def save(job: str, name: str, folder: str, options: Options) -> int:
         pieces = needed(sandbox, record, case)
         returns = record.params.get("returns", "text")
         if before is not None and (before.pieces, before.returns) == (pieces, returns):
-            say(f"{path}: version {before.version} is this program already")
+            print_error(f"{path}: version {before.version} is this program already")
             return COMPLETE
         for each in old:
             wrong = passes(sandbox, pieces, returns, each)
@@ -72,8 +72,10 @@ def save(job: str, name: str, folder: str, options: Options) -> int:
     )  # fmt: skip
     write(path, kept, [*old, case][-TESTS_MAX:])
     tests = len(old) + 1
-    say(f"{path}: version {version}, {_lines(kept)} lines, {tests} recorded run{'s' * (tests > 1)}, not approved yet")
-    say(f"read it, then `cortex program approve {name}`")
+    print_error(
+        f"{path}: version {version}, {_lines(kept)} lines, {tests} recorded run{'s' * (tests > 1)}, not approved yet"
+    )
+    print_error(f"read it, then `cortex program approve {name}`")
     return COMPLETE
 
 
@@ -91,8 +93,8 @@ def test(name: str, folder: str, options: Options) -> int:
     kept = read(path)
     wrong = _wrong(kept, cases(path))
     for line in wrong:
-        say(line)
-    say(f"{kept.name} version {kept.version}: {'fails' if wrong else 'gives the recorded answers'}")
+        print_error(line)
+    print_error(f"{kept.name} version {kept.version}: {'fails' if wrong else 'gives the recorded answers'}")
     return FAILED if wrong else COMPLETE
 
 
@@ -104,7 +106,7 @@ def approve(name: str, folder: str, options: Options) -> int:
     if wrong:
         raise CommandError(f"not approved: {wrong[0]}")
     write(path, kept.approval(who(), _today()))
-    say(f"{kept.name} version {kept.version} is approved: cortex run {path} INPUT")
+    print_error(f"{kept.name} version {kept.version} is approved: cortex run {path} INPUT")
     return COMPLETE
 
 
@@ -128,7 +130,7 @@ def program_of(where: str, inputs: list[str], pairs: list[str], folder: str = FO
     return built(crystal, pairs, {**own, **(files_of(crystal.files, inputs) if inputs else {})})
 
 
-def told_of_saved(where: str) -> str:
+def saved_program_help(where: str) -> str:
     """What a saved program is and takes, for ``cortex run NAME.toml --help``."""
     kept = saved(where, FOLDER)
     taken = [f"  -p {name}=…   {kind}, {default}" for name, kind, default in parameters_of(crystal)

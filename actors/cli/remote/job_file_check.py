@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from actors.cli.jobs.settings import named_folder, notify_of, wish_of
-from actors.cli.options.errors import say
+from actors.cli.jobs.settings import model_spec_of, named_folder, notify_of
+from actors.cli.options.errors import print_error
 from actors.cli.options.job_file import SOURCES, JobFile
 from actors.cli.options.options import Options, blame, of_file
 from actors.cli.options.registry import parser_of
@@ -59,7 +59,7 @@ def _refuse_order(command: str, options: Options, own: dict[str, Any]) -> None:
         with contextlib.closing(rows_source(folder, order)) as source:
             checked(order, options, source)
     else:
-        order.wish = wish_of(options, options.model)
+        order.model_spec = model_spec_of(options, options.model)
     _refuse_routes(order)
 
 
@@ -81,7 +81,7 @@ def _is_imported(look: Any) -> bool:
     except loader.NoSuchProgram as error:
         if "cannot be imported" not in str(error):
             raise CommandError(str(error)) from None
-        say(f"{error}: here, that is; there it is looked at again")
+        print_error(f"{error}: here, that is; there it is looked at again")
         return False
     return True
 
@@ -89,7 +89,7 @@ def _is_imported(look: Any) -> bool:
 def _refuse_routes(order: JobSpec) -> None:
     """A model without a price under a cap, a road that it does not have, fallbacks that lead nowhere. Raises
     ``SetupError``."""
-    wish = _without_key_files(spread(order.wish))
+    wish = _without_key_files(spread(order.model_spec))
     named = (wish, *wish.fallbacks, *wish.roles.values())
     elsewhere = any(each.row.place or each.row.on_this_machine for each in named)  # only the cluster knows the account
     if wish.model and not elsewhere:

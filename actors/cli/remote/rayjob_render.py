@@ -16,7 +16,7 @@ import msgspec
 import yaml
 
 import cortex
-from actors.cli.options.errors import COMPLETE, say
+from actors.cli.options.errors import COMPLETE, print_error
 from actors.cli.options.job_file import SOURCES, TEXTS, JobFile, read
 from actors.cli.options.options import keys
 from actors.cli.remote.job_file_check import refuse_as_begun
@@ -79,12 +79,12 @@ def render(path: str, to: RayJobTarget) -> int:
     refuse_as_begun(found, command)
     for key in THE_CLUSTERS:
         if key in found.values:
-            say(f"{found.origin(key)}: {known[key].name} is the cluster's own: passed over there")
+            print_error(f"{found.origin(key)}: {known[key].name} is the cluster's own: passed over there")
     if own is None:
-        say(f"copy to {there} on the head first: {' '.join(beside)}")
+        print_error(f"copy to {there} on the head first: {' '.join(beside)}")
         for each in beside:
             if not (folder / each).exists():
-                say(f"{folder / each} is not here: the job finds it there, or is refused")
+                print_error(f"{folder / each} is not here: the job finds it there, or is refused")
     print(yaml.dump_all(made, Dumper=_Dumper, sort_keys=False, width=118, allow_unicode=True), end="", flush=True)
     return COMPLETE
 
@@ -111,11 +111,11 @@ class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # it comes without types
         return True
 
 
-def _told(dumper: yaml.SafeDumper, text: str) -> Any:
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> Any:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 
-_Dumper.add_representer(str, _told)
+_Dumper.add_representer(str, _represent_text)
 
 
 def _command(found: JobFile) -> str:

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from actors.cli.options.errors import FAILED, PARTIAL, Interrupted, say
+from actors.cli.options.errors import FAILED, PARTIAL, Interrupted, print_error
 from actors.cli.options.options import Options
 from actors.cli.remote.package import JOB_FILE, JobPackage, package
 from actors.cli.run.execute import answer_text
@@ -96,7 +96,7 @@ def carry_out(command: str, given: Mapping[str, Any], options: Options) -> int:
             api.upload(made.name(), made.zipped())
         following.submit(name, line, made.name() if fresh else "", {OUTPUT: here, "cortex_job": job})
     said = f"job {job} runs on the head of {address}" + (" already: attached" if running else "")
-    say(f"{said}; it goes on there without this command: {following.attach}")
+    print_error(f"{said}; it goes on there without this command: {following.attach}")
     return following.to_its_end()
 
 
@@ -224,7 +224,7 @@ class _SubmissionFollower:
                 now_s = time.monotonic()
                 if not until_s:
                     until_s = now_s + AWAY_S
-                    say(f"{error}; asking again")
+                    print_error(f"{error}; asking again")
                 elif now_s >= until_s:
                     raise CommandError(f"{error}; {self._meanwhile}: {self.attach}", PARTIAL) from None
             time.sleep(LOOK_S)
@@ -234,7 +234,7 @@ class _SubmissionFollower:
         self._begun, self._meanwhile = True, f"job {self._job} goes on there"
         ended = self._patiently()
         if self._stopped and (ended is None or not ended.over):
-            say(f"the job goes on there: {self.attach}")
+            print_error(f"the job goes on there: {self.attach}")
             return self._stopped
         if ended is None:
             said = f"the Ray at {self._api.address} has forgotten job {self._job}: was its head lost?"
@@ -248,7 +248,7 @@ class _SubmissionFollower:
             facts["output"] = self._output if self._output == "-" else str(Path(self._output).resolve())
         if facts.get("resume"):
             facts["resume"] = f"cortex resume {self._job} --cluster {self._api.address}"
-            say(f"to go on: {facts['resume']}")
+            print_error(f"to go on: {facts['resume']}")
         if self._options.as_json:
             text = msgspec.json.encode(facts).decode()
             print(text, file=sys.stderr if self._output == "-" else sys.stdout, flush=True)
@@ -268,7 +268,7 @@ class _SubmissionFollower:
                 if self._stopped:
                     return None
                 self._stopped = stopped.code
-                say("draining: the calls in flight are finished first; once more leaves the job to go on there")
+                print_error("draining: the calls in flight are finished first; once more leaves the job to go on there")
                 drain = f"{self._name}-drain-{time.time_ns():x}", f"{_STATE}; {_DRAIN.format(self._job)}"
                 with _deaf(), contextlib.suppress(ClusterError):  # who sends a signal may send it to the whole group
                     self._api.submit(*drain)
@@ -339,7 +339,7 @@ class _SubmissionFollower:
         part = path.with_name(f".{path.name}.part")
         part.write_bytes(content)
         part.replace(path)
-        say(f"results: {path.resolve()}")
+        print_error(f"results: {path.resolve()}")
 
 
 def _unpacked(lines: list[str]) -> bytes | None:

@@ -13,7 +13,7 @@ from actors.api.session import Session
 from actors.cli.jobs.job_state import forget_spool, standing_of
 from actors.cli.jobs.rendering import OVER, JobStatus, headline, last_failed, why
 from actors.cli.jobs.settings import notify_of, share_of
-from actors.cli.options.errors import PARTIAL, never_show, say, told
+from actors.cli.options.errors import PARTIAL, error_line, never_show, print_error
 from actors.cli.options.options import Options
 from actors.cli.run.terminal import ImmediateStop, SessionRunner
 from actors.files.errors import SinkError
@@ -46,15 +46,15 @@ def carry_out(work: PreparedRun) -> int:
     bar = ProgressBar(rows=work.rows or None, form=work.options.log_format or "text")
     conduct = SessionRunner(session, bar, lambda session: header(session, work.note))
     ended = None
-    session.progress, session.heed = conduct.progress, never_show
-    session.endpoint.said = work.options.metrics_listen
+    session.progress, session.on_credential = conduct.progress, never_show
+    session.endpoint.address = work.options.metrics_listen
     session.notify = notify
     try:
         ended = conduct.run()
     except ImmediateStop:
         pass
     except Exception as error:
-        known = told(error)
+        known = error_line(error)
         if known is None or known[0] != PARTIAL:
             raise
         said = known[1]
@@ -75,7 +75,7 @@ def carry_out(work: PreparedRun) -> int:
         try:
             standing = standing_of(session.folder, session.job)
         except StoreError as error:  # it never began, or even reading fails on that disk
-            say(_not_begun(session.job, said or str(error)) if work.new else said or str(error))
+            print_error(_not_begun(session.job, said or str(error)) if work.new else said or str(error))
             return conduct.code or PARTIAL
         if standing.outcome == "running":  # our own lock is gone: what runs is another run, or nothing
             standing.facts["outcome"] = "interrupted"
@@ -132,17 +132,17 @@ def _models(found: ResolvedRoute | None) -> str:
 def report(standing: JobStatus, options: Options, said: str = "") -> int:
     """Tell people, then programs, how a job ended; the exit code that belongs to it."""
     output = standing.facts["output"]
-    say(headline(standing))
+    print_error(headline(standing))
     for line in filter(None, (said or why(standing), _last_failed(standing))):
-        say(line)
+        print_error(line)
     if output not in ("", "-"):
-        say(f"results: {output}")
+        print_error(f"results: {output}")
     if standing.retry:
-        say(f"to ask the failed rows again: {standing.retry}")
+        print_error(f"to ask the failed rows again: {standing.retry}")
     if standing.resume:
-        say(f"to go on: {standing.resume}{_raised(standing)}")
+        print_error(f"to go on: {standing.resume}{_raised(standing)}")
         if output == "-":
-            say("standard output cannot be cut back: the rows since the last flush may come again")
+            print_error("standard output cannot be cut back: the rows since the last flush may come again")
     show_answer(standing, options)
     return standing.code(share_of(options), options.accept_partial)
 

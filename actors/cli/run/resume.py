@@ -9,16 +9,16 @@ from typing import Any
 import msgspec
 
 from actors.api.session import Session
-from actors.cli.jobs.config import CONFIG, merged, said_in
+from actors.cli.jobs.config import CONFIG, merged, stated_options
 from actors.cli.jobs.job_state import number, spool_of, standing_of
 from actors.cli.jobs.rendering import OVER
-from actors.cli.jobs.settings import changed_wish, cluster_of, folder_of, limits_of, share_of, shared_at
+from actors.cli.jobs.settings import changed_model_spec, cluster_of, folder_of, limits_of, share_of, shared_at
 from actors.cli.options.api_keys import taken_environ
-from actors.cli.options.errors import say
+from actors.cli.options.errors import print_error
 from actors.cli.options.options import Options
 from actors.cli.run.execute import PreparedRun, carry_out, report
 from actors.cli.run.sinks import check_output, complete_output, own_sink, sink_of
-from actors.cli.run.start import BATCH, BEGINS_ANEW, LINES, rows_source, tell_problems
+from actors.cli.run.start import BATCH, BEGINS_ANEW, LINES, print_problems, rows_source
 from actors.cli.run.wait_for_job import in_turn
 from actors.common.errors import CommandError
 from actors.common.units import clock
@@ -75,7 +75,7 @@ def go_on(job: str, options: Options, *, attaching: bool, copy: str = "", decide
         code = _resumed(folder, job, k, options, attaching, decided)
     if copy:
         count = offline_edits.copy_results(folder, job, _copying(folder, job, copy, options))
-        say(f"{count:,} results copied to {copy}")
+        print_error(f"{count:,} results copied to {copy}")
     return code
 
 
@@ -86,7 +86,7 @@ def _copying(folder: StateFolder, job: str, copy: str, options: Options) -> Any:
 def _over(folder: StateFolder, job: str, k: State, options: Options) -> int:
     """A job that has ended for good: its results file is made whole, nothing is asked."""
     standing = standing_of(folder, job, k)
-    say(f"job {job} is already {k.outcome}: nothing is left to do{put_right(k)}")
+    print_error(f"job {job} is already {k.outcome}: nothing is left to do{put_right(k)}")
     complete_output(folder, job, standing.facts, k.terms.places, k.terms.program, options.overwrite)
     return report(standing, options)
 
@@ -134,10 +134,10 @@ def order_of(
     if _anew(k):  # what was asked of another model alone is no part of what the job began as
         wish = msgspec.structs.replace(wish, model=remembered(terms.places).model)
     places |= shared_at(options)
-    places[CONFIG] = merged(places.get(CONFIG, ""), said_in(options, command))
+    places[CONFIG] = merged(places.get(CONFIG, ""), stated_options(options, command))
     program, shards = unsharded(loader.load(terms.program, terms.params_json))
     return JobSpec(
-        program=program, shards=shards, wish=changed_wish(options, wish),
+        program=program, shards=shards, model_spec=changed_model_spec(options, wish),
         limits=limits, job=job, state=folder.address,
         cluster=cluster_of(options, places.get("cluster", "auto")), input=places.get("input", ""),
         output=places.get("output", ""), places=places, keeps_text=terms.keeps_text, labels=terms.labels,
@@ -186,5 +186,5 @@ def _source(folder: StateFolder, order: JobSpec, k: State) -> Any:
     if check.digest != order.places.get("digest", check.digest):
         source.close()
         raise CommandError(f"{order.input} has changed since job {order.job} began: put it back, or begin another job")
-    tell_problems(order.input, check)
+    print_problems(order.input, check)
     return source

@@ -44,7 +44,7 @@ def retry(job: str, kinds: Sequence[str], options: Options) -> int:
     model = body_model(options.model)
     order = order_of(folder, job, k, options, "retry")
     if options.model:
-        order.wish = msgspec.structs.replace(order.wish, model=options.model)
+        order.model_spec = msgspec.structs.replace(order.model_spec, model=options.model)
     with closing(folder.journal(job)) as source:
         event = reopening(
             source, offline_edits.loaded, wanted, who=who(), position=k.position, model=model,

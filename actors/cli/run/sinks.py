@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from actors.cli.options.errors import say
+from actors.cli.options.errors import print_error
 from actors.files.errors import SinkError
 from actors.files.sinks.jsonl_sink import FileSink
 from actors.files.sinks.table_sink import TableSink
@@ -30,7 +30,7 @@ def complete_output(
     assert sink is not None
     if rows == facts["results"] and _whole(sink, path, rows, size_bytes):
         return
-    say(f"{path} is not whole: written again from the journal")
+    print_error(f"{path} is not whole: written again from the journal")
     try:
         copy_results(folder, job, sink, rows, size_bytes, own=True)
     except TextRedacted:

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from actors.api.session import Session
-from actors.cli.jobs.config import CONFIG, said_in
+from actors.cli.jobs.config import CONFIG, stated_options
 from actors.cli.jobs.job_state import forget_spool, spool_of, standing_of
-from actors.cli.jobs.programs import built, missing, program_named, told_of
+from actors.cli.jobs.programs import built, class_help, missing, program_named
 from actors.cli.jobs.rendering import OVER
 from actors.cli.jobs.settings import (
     base_url_of,
@@ -23,17 +23,17 @@ from actors.cli.jobs.settings import (
     folder_of,
     labels_of,
     limits_of,
+    model_spec_of,
     provider_of,
     roles_of,
     shards_of,
     share_of,
     shared_at,
     via_of,
-    wish_of,
 )
 from actors.cli.jobs.texts import files_of
 from actors.cli.options.api_keys import taken_environ
-from actors.cli.options.errors import say
+from actors.cli.options.errors import print_error
 from actors.cli.options.options import Options
 from actors.cli.run.execute import PreparedRun, carry_out, report
 from actors.cli.run.sinks import check_output, complete_output, own_sink
@@ -86,9 +86,9 @@ def batch(path: str, output: str, options: Options, sample: int = 0) -> int:
 def checked(order: JobSpec, options: Options, source: BatchSource | TableSource) -> InputCheck:
     """Check the whole input, tell what is wrong with it, and note what only it says: columns, the model."""
     check = source.check()
-    tell_problems(order.input, check)
+    print_problems(order.input, check)
     note_columns(order, source)
-    order.wish = wish_of(options, options.model or _one_model(check))
+    order.model_spec = model_spec_of(options, options.model or _one_model(check))
     return check
 
 
@@ -106,8 +106,8 @@ def batch_order(
     order = JobSpec(
         program=program, limits=limits, job=options.job, state=folder.address, cluster=cluster_of(options),
         input=path, output=output, fresh=options.fresh,
-        places={CONFIG: said_in(options), **shared_at(options), **places},
-        wish=ModelSpec(model=options.model, base_url=base_url_of(options)), keeps_text=not options.no_keep_text,
+        places={CONFIG: stated_options(options), **shared_at(options), **places},
+        model_spec=ModelSpec(model=options.model, base_url=base_url_of(options)), keeps_text=not options.no_keep_text,
         labels=labels_of(options), shards=shards_of(options),
     )  # fmt: skip
     if not order.keeps_text and not is_table(output) and (output == "-" or not FileSink(output).cuts_back):
@@ -143,10 +143,10 @@ def run_order(
     if lines and len(inputs) > 1:
         raise CommandError(f"{where} reads its rows from one file, not from {len(inputs)}: join them first")
     order = JobSpec(
-        program=program, wish=wish_of(options, options.model), limits=limits, job=options.job,
+        program=program, model_spec=model_spec_of(options, options.model), limits=limits, job=options.job,
         state=folder.address, cluster=cluster_of(options), input=inputs[0] if inputs else "", output=output,
         fresh=options.fresh,
-        places={CONFIG: said_in(options), **shared_at(options), **({"kind": LINES} if lines else {})},
+        places={CONFIG: stated_options(options), **shared_at(options), **({"kind": LINES} if lines else {})},
         labels=labels_of(options),
     )  # fmt: skip
     return folder, order
@@ -163,15 +163,15 @@ def _program(where: str, inputs: list[str], pairs: list[str]) -> Program:
     return built(type_, pairs, files_of(type_.files, inputs) if type_.files and inputs else {})
 
 
-def told(where: str) -> str:
+def program_help(where: str) -> str:
     """What a program is and takes, for ``cortex run PROGRAM --help``. Raises ``CommandError``, or
     ``SavedProgramError``.
     """
     if where.partition("@")[0].endswith(SAVED):
-        from actors.cli.programs.saved import told_of_saved
+        from actors.cli.programs.saved import saved_program_help
 
-        return told_of_saved(where)
-    return told_of(program_named(where))
+        return saved_program_help(where)
+    return class_help(program_named(where))
 
 
 def _prepared(options: Options, folder: StateFolder | None) -> tuple[StateFolder, Limits]:
@@ -202,8 +202,8 @@ def rows_source(folder: StateFolder, order: JobSpec, stdin: io.BytesIO | None = 
 def batch_source(folder: StateFolder, order: JobSpec, stdin: io.BytesIO | None = None) -> BatchSource:
     """The rows of a batch, as the order's places have them."""
     tokens = order.places["output_tokens_max"]
-    row = order.wish.row
-    further = row.parameters or (SAMPLING if order.wish.base_url else ())
+    row = order.model_spec.row
+    further = row.parameters or (SAMPLING if order.model_spec.base_url else ())
     return BatchSource(
         order.input, model=order.places["rows_model"] or None, output_tokens_max=int(tokens) if tokens else None,
         spool=spool_of(folder, order.named()), stdin=stdin, also_known=further,
@@ -228,7 +228,7 @@ def given_input(folder: StateFolder, order: JobSpec) -> io.BytesIO | None:
     return io.BytesIO()
 
 
-def tell_problems(path: str, check: InputCheck) -> None:
+def print_problems(path: str, check: InputCheck) -> None:
     """What is wrong with the input, line by line, ten at most; the rest is done all the same."""
     if not check.problems:
         return
@@ -241,11 +241,11 @@ def tell_problems(path: str, check: InputCheck) -> None:
         found = f"{check.noun}s are no rows and are" if several else f"{check.noun} is no row and is"
         said.append(f"{check.unreadable:,} {found} passed over")
     name = "standard input" if path == "-" else path
-    say(f"{name}: {'; '.join(said)}")
+    print_error(f"{name}: {'; '.join(said)}")
     for problem in check.problems:
-        say(f"{name} {check.noun} {problem.line}: {problem.said}")
+        print_error(f"{name} {check.noun} {problem.line}: {problem.message}")
     if check.problems_more:
-        say(f"{name}: and {check.problems_more:,} more {check.noun}s like these")
+        print_error(f"{name}: and {check.problems_more:,} more {check.noun}s like these")
 
 
 def _one_model(check: InputCheck) -> str:
@@ -274,14 +274,14 @@ def _begun(order: JobSpec, options: Options, folder: StateFolder, source: Any, c
         refuse_paying_again(order, before)
         if order.labels and order.labels != before.labels and _same(order, before):
             kept = " ".join(f"{name}={value}" for name, value in before.labels.items()) or "none"
-            say(f"job {job} keeps the labels that it began with: {kept}")
+            print_error(f"job {job} keeps the labels that it began with: {kept}")
         _refuse_losing(order, options, before, last_state(folder, job).outcome)
         code = _already_over(order, options, folder, before, job)
         if code is not None:
             return code
         if source is not None:
             source = RetriedRows(folder, job, source)
-            order.wish = _as_retried(order, before, folder)
+            order.model_spec = _as_retried(order, before, folder)
     sink = own_sink(folder, order, options.overwrite)
     if sink is not None:
         own = before is not None and before.places.get("output") == whole(order.output)
@@ -300,7 +300,7 @@ def keep_shards(order: JobSpec, options: Options, before: JobTerms) -> None:
     order.shards = unsharded(loader.load(before.program, before.params_json))[1]
     if options.shards and options.shards != order.shards:
         said = f"job {order.named()} keeps the number of shards that it began with: {order.shards}"
-        say(f"{said} (--fresh begins it anew)")
+        print_error(f"{said} (--fresh begins it anew)")
 
 
 def refuse_other_places(order: JobSpec, before: JobTerms, job: str) -> None:
@@ -320,7 +320,7 @@ def refuse_other_places(order: JobSpec, before: JobTerms, job: str) -> None:
 
 def _refuse_losing(order: JobSpec, options: Options, before: JobTerms, outcome: str) -> None:
     """What a complete job has written is not written over because the same name now asks another model."""
-    then, now = remembered(before.places), order.wish
+    then, now = remembered(before.places), order.model_spec
     same = (then.model, then.provider, then.base_url) == (now.model, now.provider, now.base_url)
     if outcome != "complete" or options.overwrite or same or order.output in ("", "-"):
         return
@@ -339,7 +339,7 @@ def _already_over(order: JobSpec, options: Options, folder: StateFolder, before:
     if k.outcome not in OVER:
         return None
     standing = standing_of(folder, job, k)
-    say(f"job {job} is already {k.outcome}: nothing is asked again (--fresh asks anew)")
+    print_error(f"job {job} is already {k.outcome}: nothing is asked again (--fresh asks anew)")
     if k.outcome == "complete":
         complete_output(folder, job, standing.facts, before.places, before.program, options.overwrite)
     forget_spool(folder, standing)
@@ -350,15 +350,15 @@ def _same(order: JobSpec, before: JobTerms) -> bool:
     """Whether a job asks what it asked before: the same program with the same parameters, of the same model."""
     where, params = loader.place_of(type(order.runs())), params_of(order.runs())
     unchanged = loader.is_unchanged(where, params, before.fingerprint)
-    return unchanged and before.places.get("wish") == remember(order.wish)
+    return unchanged and before.places.get("wish") == remember(order.model_spec)
 
 
 def _as_retried(order: JobSpec, before: JobTerms, folder: StateFolder) -> ModelSpec:
     """The same command goes on with a retry that was interrupted, also where that asks another model."""
     if not _same(order, before):
-        return order.wish
+        return order.model_spec
     model = remembered(last_places(folder, order.named(), before)).model
-    return msgspec.structs.replace(order.wish, model=model)
+    return msgspec.structs.replace(order.model_spec, model=model)
 
 
 def refuse_paying_again(order: JobSpec, before: JobTerms) -> None:

@@ -7,7 +7,7 @@ import io
 
 from actors.cli.jobs.job_state import spool_of
 from actors.cli.jobs.programs import text_of
-from actors.cli.options.errors import say
+from actors.cli.options.errors import print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.files.sources.table_source import TableSource
@@ -37,7 +37,7 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
         raise CommandError(
             "--prompt names no column, so all rows would ask the same: write {{column}} where a row's text goes"
         )
-    _tell_of_braces(system)
+    _warn_of_braces(system)
     if options.prompt and not options.model:
         raise CommandError("name the model that is asked: --model NAME (local and sim cost nothing)")
     how = options.schema_as or of_options(options.model, options.provider).schema_as
@@ -60,12 +60,12 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
     return program
 
 
-def _tell_of_braces(system: str) -> None:
+def _warn_of_braces(system: str) -> None:
     """A system prompt is one text for all rows; who writes a column into it would pay for its braces."""
     with contextlib.suppress(TemplateError):
         for column in Template(system).columns[:1]:
             said = f"its {{{{{column}}}}} goes out as it stands"
-            say(f"--system is the same for all rows: {said}; columns are for --prompt")
+            print_error(f"--system is the same for all rows: {said}; columns are for --prompt")
 
 
 def _template(prompt: str) -> Template:

@@ -13,7 +13,7 @@ from typing import Any
 from actors.api.client import new_loop
 from actors.api.progress_bar import ProgressBar
 from actors.api.session import RunOutcome, Session
-from actors.cli.options.errors import INTERRUPTED, TERMINATED, say
+from actors.cli.options.errors import INTERRUPTED, TERMINATED, print_error
 from actors.common.gc_tuning import settle
 from actors.jobs.spec import who
 
@@ -63,7 +63,7 @@ class SessionRunner:
         """What the session tells: the first time, a line that says what runs where."""
         if not self._began:
             self._began = True
-            say(self._header(self._session))
+            print_error(self._header(self._session))
             for line in self._held:
                 self._log(line)
         self._bar.show(facts)
@@ -71,7 +71,7 @@ class SessionRunner:
     def _log(self, line: str) -> None:
         """What the program says, after the line that says what runs."""
         if self._began:
-            self._bar.say(f"cortex: {self._session.job}: {line}")
+            self._bar.print_line(f"cortex: {self._session.job}: {line}")
         else:
             self._held.append(line)
 
@@ -93,7 +93,7 @@ class SessionRunner:
         self._signals += 1
         self.code = self.code or _CODES[number]
         if self._signals == 1:
-            say("draining: the calls in flight are finished first; once more stops now")
+            print_error("draining: the calls in flight are finished first; once more stops now")
             self._stopping = asyncio.get_running_loop().create_task(self._drain())
         elif self._signals == 2:
             assert self._work is not None

@@ -6,7 +6,7 @@ import time
 
 from actors.cli.jobs.job_state import standing_of
 from actors.cli.jobs.rendering import OVER
-from actors.cli.options.errors import say
+from actors.cli.options.errors import print_error
 from actors.cli.options.options import Options
 from actors.cli.run.execute import report
 from actors.cli.run.sinks import complete_output
@@ -28,14 +28,14 @@ def in_turn(folder: StateFolder, job: str, options: Options) -> int | None:
         return None
     if not options.wait:
         raise CommandError(said)
-    say(f"{said.partition(':')[0]}: waiting for its end")
+    print_error(f"{said.partition(':')[0]}: waiting for its end")
     while in_use(folder, job):
         time.sleep(_LOOK_S)
     standing = standing_of(folder, job)
     if standing.outcome not in (*OVER, "partial"):
-        say(f"the run that had job {job} was interrupted: going on")
+        print_error(f"the run that had job {job} was interrupted: going on")
         return None
-    say(f"the run that had job {job} has ended it: nothing is asked again")
+    print_error(f"the run that had job {job} has ended it: nothing is asked again")
     if standing.outcome in OVER and not forgotten(folder, job):  # its disk may be another machine's
         terms = last_state(folder, job).terms
         complete_output(folder, job, standing.facts, terms.places, terms.program, options.overwrite)

@@ -67,9 +67,9 @@ def packed(type_: type[Program]) -> ProgramBundle:
         if len(content) <= FILE_BYTES_MAX:
             files[path.relative_to(root).as_posix()] = content
         else:
-            left[path.relative_to(root).as_posix()] = _told(content)
+            left[path.relative_to(root).as_posix()] = _digest(content)
     if sum(map(len, files.values())) > BYTES_MAX:
-        left |= {name: _told(content) for name, content in files.items()}
+        left |= {name: _digest(content) for name, content in files.items()}
         files = {}
     modules = tuple(sorted({_module(name) for name in (*files, *left) if name.endswith(".py")}))
     return ProgramBundle(str(root), files, modules, left)
@@ -110,7 +110,7 @@ def unpacked(luggage: ProgramBundle) -> dict[str, str]:
     return {str(root / name): str(folder / name) for name in files}
 
 
-def _told(content: bytes) -> tuple[int, bytes]:
+def _digest(content: bytes) -> tuple[int, bytes]:
     return len(content), sha256(content).digest()
 
 
@@ -118,7 +118,7 @@ def _found(name: str, told: tuple[int, bytes], root: Path) -> bytes | None:
     """The same file, as this machine has it: under its own path, or where modules are found."""
     for path in (Path(each or ".") / name for each in (str(root), *sys.path)):
         with contextlib.suppress(OSError):
-            if path.stat().st_size == told[0] and _told(content := path.read_bytes()) == told:
+            if path.stat().st_size == told[0] and _digest(content := path.read_bytes()) == told:
                 return content
     return None
 

@@ -41,7 +41,7 @@ class ExportedProgram(msgspec.Struct, array_like=True):
     """The class itself, pickled by value, where it was defined at a prompt or inside a function."""
     sources: dict[str, str] = msgspec.field(default_factory=dict)
     """Source texts of the classes in it, by qualified name: what tells whether a program has changed."""
-    luggage: ProgramBundle = ProgramBundle()
+    bundle: ProgramBundle = ProgramBundle()
     """The files that hold it, where files do."""
 
 
@@ -58,7 +58,7 @@ def pack(where: str, paths: tuple[str, ...], pickler: type[Any]) -> bytes:
                 f"the program {type_.__qualname__} cannot travel to a cluster ({said}): put it into a file"
             ) from None
         parcel.sources = {each.__qualname__: loader.source(each).decode() for each in inside}
-    parcel.luggage = packed(type_)
+    parcel.bundle = packed(type_)
     return msgspec.msgpack.encode(parcel)
 
 
@@ -67,7 +67,7 @@ def unpack(where: str, packed: bytes) -> None:
     parcel = msgspec.msgpack.decode(packed, type=ExportedProgram)
     sys.path.extend(path for path in parcel.paths if path not in sys.path)
     loader.forget(where)
-    moved = unpacked(parcel.luggage)
+    moved = unpacked(parcel.bundle)
     if parcel.code:
         loader.adopt_sources({name: text.encode() for name, text in parcel.sources.items()})
         loader.adopt(where, pickle.loads(parcel.code))

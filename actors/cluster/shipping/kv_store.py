@@ -40,13 +40,13 @@ class ClusterStore:
         self._learn(where, "")
         return loader.fingerprint(where, params_json)
 
-    def house(self, job: str, address: str) -> None:
+    def set_host(self, job: str, address: str) -> None:
         """Have it known which host a job's channel is tied to."""
-        self._kv._internal_kv_put(_place(job, _HOME + job), address.encode(), overwrite=True)
+        self._kv._internal_kv_put(_place(job, _HOST_PREFIX + job), address.encode(), overwrite=True)
 
-    def home(self, job: str) -> str:
+    def host_of(self, job: str) -> str:
         """The host that a job's channel is tied to; empty where it is tied to none."""
-        return bytes(self._kv._internal_kv_get(_place(job, _HOME + job)) or b"").decode()
+        return bytes(self._kv._internal_kv_get(_place(job, _HOST_PREFIX + job)) or b"").decode()
 
     def clear(self, name: str) -> None:
         """This actor has ended: with a job's channel, its program goes; a child job's is its parent's."""
@@ -84,7 +84,7 @@ class ClusterNotes:
 
 
 _NOTES = "cortex/note/"
-_HOME = "@home/"
+_HOST_PREFIX = "@home/"
 
 
 def _place(job: str, where: str) -> bytes:

@@ -113,7 +113,7 @@ class FramedSocket(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._descriptor = -1
-        self._came = bytearray()
+        self._received = bytearray()
         self._needed = _HEAD.size
 
     def connection_made(self, transport: Any) -> None:
@@ -130,7 +130,7 @@ class FramedSocket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """By asyncio."""
-        came = self._came
+        came = self._received
         came += data
         while len(came) >= self._needed:
             size, number = _HEAD.unpack_from(came)
@@ -142,13 +142,13 @@ class FramedSocket(asyncio.Protocol):
                 letter = bytes(view[_HEAD.size : end])
             del came[:end]
             self._needed = _HEAD.size
-            self.took(number, letter)
+            self.on_frame(number, letter)
 
     def send(self, number: int, letter: bytes) -> None:
         """Send a letter, if anybody is there."""
         if not self.transport.is_closing():
             self.transport.write(_HEAD.pack(len(letter), number) + letter)
 
-    def took(self, number: int, letter: bytes) -> None:
+    def on_frame(self, number: int, letter: bytes) -> None:
         """A letter has come."""
         raise NotImplementedError

@@ -66,7 +66,7 @@ class SocketConnection(FramedSocket):
             raise cause_of(content, self.name)
         return content
 
-    def took(self, number: int, letter: bytes) -> None:
+    def on_frame(self, number: int, letter: bytes) -> None:
         """A greeting; or an answer, which may come when nobody waits any more."""
         self._greeted = True
         asked = self._asked.get(number)

@@ -27,7 +27,7 @@ class SocketServer:
     def __init__(self, sockets: SocketAddresses, name: str, heard: Heard) -> None:
         self._sockets = sockets
         self._path = sockets.path(name)
-        self._heard = heard
+        self._handle = heard
         self._tasks: set[asyncio.Task[None]] = set()
         self._begun = False
         self._server: asyncio.Server | None = None
@@ -48,7 +48,7 @@ class SocketServer:
             keep_from_children(self._descriptor)
             loop = asyncio.get_running_loop()
             self._server = await loop.create_unix_server(
-                lambda: _ServerConnection(self._heard, self._tasks), sock=listening
+                lambda: _ServerConnection(self._handle, self._tasks), sock=listening
             )
             self._inode = os.stat(bound_at).st_ino
             os.rename(bound_at, self._path)
@@ -79,7 +79,7 @@ class _ServerConnection(FramedSocket):
 
     def __init__(self, heard: Heard, tasks: set[asyncio.Task[None]]) -> None:
         super().__init__()
-        self._heard = heard
+        self._handle = heard
         self._tasks = tasks
 
     def connection_made(self, transport: Any) -> None:
@@ -87,7 +87,7 @@ class _ServerConnection(FramedSocket):
         super().connection_made(transport)
         self.send(0, b"")
 
-    def took(self, number: int, letter: bytes) -> None:
+    def on_frame(self, number: int, letter: bytes) -> None:
         """A question."""
         task = asyncio.get_running_loop().create_task(self._answer(number, letter))
         self._tasks.add(task)
@@ -96,15 +96,15 @@ class _ServerConnection(FramedSocket):
     async def _answer(self, number: int, letter: bytes) -> None:
         try:
             method, args = opened(letter)
-            self.send(number, ANSWERED + sealed(await self._heard(method, args)))
+            self.send(number, ANSWERED + sealed(await self._handle(method, args)))
         except Exception as error:
-            self.send(number, RAISED + _told(error))
+            self.send(number, RAISED + _error_pickle(error))
         except BaseException as error:  # the actor ends, or a library panics: whoever asked shall not wait for ever
-            self.send(number, RAISED + _told(error))
+            self.send(number, RAISED + _error_pickle(error))
             raise
 
 
-def _told(error: BaseException) -> bytes:
+def _error_pickle(error: BaseException) -> bytes:
     """What was raised, so that whoever asked can raise it: only a cancellation is more than an ``Exception`` there."""
     if isinstance(error, (Exception, asyncio.CancelledError)):
         with contextlib.suppress(Exception):

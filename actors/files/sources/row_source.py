@@ -47,7 +47,7 @@ class InputProblem(msgspec.Struct, frozen=True):
     """A bad line of the input: its number, from 1 on, and one clear line that says what is wrong and the way out."""
 
     line: int
-    said: str
+    message: str
 
 
 class InputCheck(msgspec.Struct, frozen=True):
@@ -328,19 +328,19 @@ class InputSurvey:
                     raise InvalidRow(said)
             except InvalidRow as bad:
                 self._unreadable += 1
-                self._tell(piece, str(bad))
+                self._report(piece, str(bad))
                 continue
             self._rows += 1
             if row.refusal:
                 self._refused += 1
-                self._tell(piece, row.refusal)
+                self._report(piece, row.refusal)
                 continue
             if notice is not None:
                 notice.row(row)
             if len(self._models) < MODELS_MAX and (model := asks(row)) is not None:
                 self._models[model] = None
 
-    def _tell(self, piece: Any, said: str) -> None:
+    def _report(self, piece: Any, said: str) -> None:
         self.first_bad = self.first_bad or piece
         if len(self._problems) < PROBLEMS_MAX:
             self._problems.append(InputProblem(self._reading.number, said))
@@ -369,7 +369,7 @@ class InputSurvey:
                 raise SourceError(f"{name} {form}")
             if not self._rows:
                 noun = self._source.noun
-                raise SourceError(f"{name}: no {noun} of it is a row; {noun} {first.line}: {first.said}")
+                raise SourceError(f"{name}: no {noun} of it is a row; {noun} {first.line}: {first.message}")
         if (twice := len(self.doubled)) > 3 * self._rows:  # no slip of a few: it does not name them
             said = f"{self._source.noun}s have the {self._source.named} of one before"
             raise SourceError(f"{name}: {twice:,} {said}: it must tell rows apart")

@@ -159,7 +159,7 @@ class TableSource(RowSource):
             return "is a JSON array; write one object a line, e.g. with jq -c '.[]'"
         if self._table.form == JSONL and self._kinds:
             self._require(list(self._kinds))
-        return f"holds no row that can be asked; {self.noun} {first.line}: {first.said}"
+        return f"holds no row that can be asked; {self.noun} {first.line}: {first.message}"
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
@@ -209,7 +209,7 @@ class TableSource(RowSource):
                 raise InvalidRow('is no object: a row is {"column": value, …}')
             self._see(found, number)
         elif type(found) is BadRecord:
-            raise InvalidRow(found.said)
+            raise InvalidRow(found.message)
         if self._with_input:
             return dict(found)
         return {name: found.get(name) for name in self._wanted}

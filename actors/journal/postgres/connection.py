@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import psycopg
 
 from actors.journal.journal import DatabaseUnreachable, StoreError
-from actors.journal.postgres.errors import plain
+from actors.journal.postgres.errors import error_line
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
@@ -53,7 +53,7 @@ class DatabaseConnection:
         self._alone = threading.RLock()
         self._connection: psycopg.Connection[Any] | None = None
         self._pinned = False
-        self._away: tuple[float, str] | None = None
+        self._unreachable: tuple[float, str] | None = None
 
     def rows(self, statement: str, given: Given = ()) -> Rows:
         """What a statement returns. Raises ``StoreError``."""
@@ -89,7 +89,7 @@ class DatabaseConnection:
                     if connection.closed:
                         self._connection = None
                     if last or self._pinned or not connection.closed:
-                        raise plain(error, self.address, self._conninfo in _known) from None
+                        raise error_line(error, self.address, self._conninfo in _known) from None
         raise AssertionError("one of the two has ended it")
 
     def _connected(self) -> psycopg.Connection[Any]:
@@ -100,19 +100,19 @@ class DatabaseConnection:
         if self._begin is None and (idle := _taken(self._conninfo)) is not None:
             self._connection = idle
             return idle
-        if self._away is not None and time.monotonic() < self._away[0]:
-            raise DatabaseUnreachable(self._away[1])
+        if self._unreachable is not None and time.monotonic() < self._unreachable[0]:
+            raise DatabaseUnreachable(self._unreachable[1])
         try:
             made = psycopg.connect(self._conninfo, autocommit=True)
             made.execute(_ABOUT_US)
             if self._begin is not None:
                 self._begin(made)
         except psycopg.Error as error:
-            wrong = plain(error, self.address, self._conninfo in _known)
+            wrong = error_line(error, self.address, self._conninfo in _known)
             if isinstance(wrong, DatabaseUnreachable):
-                self._away = (time.monotonic() + AGAIN_S, str(wrong))
+                self._unreachable = (time.monotonic() + AGAIN_S, str(wrong))
             raise wrong from None
-        self._connection, self._away = made, None
+        self._connection, self._unreachable = made, None
         _known.add(self._conninfo)
         return made
 

@@ -32,7 +32,7 @@ _FULL = ("53100",)
 _NO_RIGHT = ("42501", "3F000")
 
 
-def plain(error: psycopg.Error, address: str, known: bool) -> StoreError:
+def error_line(error: psycopg.Error, address: str, known: bool) -> StoreError:
     """The line. ``known``: it has answered before, so what is wrong may pass."""
     said = _line(error)
     state = error.sqlstate or ""

@@ -13,7 +13,7 @@ import psycopg
 
 from actors.journal.journal import StoreError
 from actors.journal.postgres.connection import DatabaseConnection
-from actors.journal.postgres.errors import plain
+from actors.journal.postgres.errors import error_line
 
 VERSION = 1
 VERSIONS = Path(__file__).parent / "versions"
@@ -75,4 +75,4 @@ def bring_up(link: DatabaseConnection, conninfo: str) -> None:
             steps.run_migrations()
     except DBAPIError as error:
         wrong = error.orig
-        raise (plain(wrong, link.address, False) if isinstance(wrong, psycopg.Error) else error) from None
+        raise (error_line(wrong, link.address, False) if isinstance(wrong, psycopg.Error) else error) from None

@@ -20,7 +20,7 @@ from contextlib import closing
 from pathlib import Path
 
 from actors.journal.journal import StoreError
-from actors.journal.sqlite.storage import plain
+from actors.journal.sqlite.storage import error_line
 
 OF_THE_LIVING = (".lock", ".control", ".part", "-wal", "-shm", "-journal", ".json.part")
 """How files end that say who works now and what is wanted of them, or are in the making: none of a copy's business."""
@@ -91,7 +91,7 @@ def _database(path: Path, copy: Path) -> None:
     except sqlite3.Error as error:
         copy.unlink(missing_ok=True)
         if path.exists():  # else the job was removed meanwhile
-            raise plain(error, path) from None
+            raise error_line(error, path) from None
 
 
 def _sync(path: Path) -> None:

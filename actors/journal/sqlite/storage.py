@@ -65,7 +65,7 @@ class FileStorage:
             self._db.execute(f"PRAGMA wal_autocheckpoint={WAL_PAGES}")
             self._db.executescript(_SCHEMA)
         except (sqlite3.Error, OSError) as error:
-            raise plain(error, path) from None
+            raise error_line(error, path) from None
 
     def close(self) -> None:
         """Fold the write-ahead log in and let go of the file."""
@@ -87,7 +87,7 @@ class FileStorage:
                 with contextlib.suppress(sqlite3.Error):
                     self._db.execute("ROLLBACK")
                 if isinstance(error, (sqlite3.Error, OSError)):
-                    raise plain(error, self.path) from None
+                    raise error_line(error, self.path) from None
                 raise
 
     def _fenced(self) -> Fenced:
@@ -116,7 +116,7 @@ class FileStorage:
                 with self._lock:  # else it might become a part of another thread's transaction, and not be on disk yet
                     self._appended(epoch, seq, blobs)
             except (sqlite3.Error, OSError) as error:
-                raise plain(error, self.path) from None
+                raise error_line(error, self.path) from None
 
     def _appended(self, epoch: int, first: int, blobs: Sequence[bytes]) -> None:
         """The epoch is read under the write lock, by the statement that writes."""
@@ -180,7 +180,7 @@ class FileStorage:
             for statement in ("PRAGMA wal_checkpoint(TRUNCATE)", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
                 self._db.execute(statement).fetchall()
         except sqlite3.Error as error:
-            raise plain(error, self.path) from None
+            raise error_line(error, self.path) from None
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class FileStorage:
         try:
             return self._db.execute(asked, given).fetchone()
         except sqlite3.Error as error:
-            raise plain(error, self.path) from None
+            raise error_line(error, self.path) from None
 
     def _rows(self, asked: str, given: Sequence[Any], at_once: bool = False) -> Iterator[Any]:
         """All rows; ``at_once``: read before the first is given out. Raises ``StoreError``."""
@@ -199,7 +199,7 @@ class FileStorage:
             else:
                 yield from iter(self._db.cursor().execute(asked, given).fetchone, None)  # no cursor to close late
         except sqlite3.Error as error:
-            raise plain(error, self.path) from None
+            raise error_line(error, self.path) from None
 
     def meta(self, key: str) -> bytes | None:
         """A small fact."""
@@ -264,7 +264,7 @@ FULL = ("disk is full", "disk I/O error", "No space left")
 """What SQLite, or the system, says of a disk without room."""
 
 
-def plain(error: Exception, path: Path) -> StoreError:
+def error_line(error: Exception, path: Path) -> StoreError:
     """What is wrong with a journal's file, as one line."""
     said = str(error)
     if any(word in said for word in FULL):

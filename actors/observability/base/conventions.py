@@ -139,10 +139,10 @@ def server_of(endpoint: str) -> Sequence[tuple[str, Value]]:
     return found
 
 
-def told(span: Span, job: JobAttributes) -> SpanText:
+def describe_span(span: Span, job: JobAttributes) -> SpanText:
     """A span in the convention's words."""
     ids, facts = job.ids, span.facts
-    name, kind, attributes = _SAID[span.what](span, facts)
+    name, kind, attributes = _DESCRIBE[span.what](span, facts)
     if span.failed:
         attributes.append((ERROR_TYPE, span.failed))
     attributes += job.common
@@ -273,7 +273,7 @@ def short(program: str) -> str:
     return program.rpartition(":")[2].rpartition(".")[2] or program
 
 
-_SAID: dict[SpanKind, Callable[[Span, dict[str, Any]], Said]] = {
+_DESCRIBE: dict[SpanKind, Callable[[Span, dict[str, Any]], Said]] = {
     SpanKind.GOAL: _goal, SpanKind.PART: _goal, SpanKind.SELECT: _select, SpanKind.CALL: _call,
     SpanKind.ATTEMPT: _attempt,
     SpanKind.ABSORB: _absorb, SpanKind.TOOL: _tool, SpanKind.CHILD: _child, SpanKind.JOIN: _join,

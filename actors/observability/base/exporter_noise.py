@@ -19,7 +19,7 @@ class _ForeignRecords(logging.Filter):
 _filter = _ForeignRecords()
 
 
-def hush(*names: str) -> None:
+def silence_exporters(*names: str) -> None:
     """Nothing more from these loggers, where one of our threads is the cause."""
     for name in names:
         logging.getLogger(name).addFilter(_filter)  # one and the same is added once

@@ -94,7 +94,7 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     queue_spans: int = QUEUE_SPANS
     delay_s: float = DELAY_S
     """Between two exports, at the latest."""
-    complaints: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
     """What was not understood, a line each; it was taken as if it had not been said."""
 
     @classmethod
@@ -118,7 +118,7 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
             batch_spans=int(read.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", BATCH_SPANS, 1, 1e6)),
             queue_spans=int(read.number("OTEL_BSP_MAX_QUEUE_SIZE", QUEUE_SPANS, 1, 1e7)),
             delay_s=read.number("OTEL_BSP_SCHEDULE_DELAY", 1000 * DELAY_S, 1, 1e9) / 1000,
-            complaints=tuple(read.complaints),
+            problems=tuple(read.problems),
         )
 
     def with_headers(self, headers: Mapping[str, tuple[tuple[str, str], ...]]) -> TelemetrySettings:
@@ -139,12 +139,12 @@ def _signal(read: _VariableReader, name: str) -> SignalSettings:
 
     protocol = either("PROTOCOL") or HTTP
     if protocol not in _PORTS:
-        read.complain(f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol!r}: give {HTTP} or {GRPC}")
+        read.add_problem(f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol!r}: give {HTTP} or {GRPC}")
         protocol = HTTP
     own, base = read.text(f"OTEL_EXPORTER_OTLP_{upper}_ENDPOINT"), read.text("OTEL_EXPORTER_OTLP_ENDPOINT")
     exporters = read.words(f"OTEL_{upper}_EXPORTER")
     for unknown in [each for each in exporters if each not in _EXPORTERS]:
-        read.complain(f"OTEL_{upper}_EXPORTER names {unknown!r}: give {', '.join(sorted(_EXPORTERS))}")
+        read.add_problem(f"OTEL_{upper}_EXPORTER names {unknown!r}: give {', '.join(sorted(_EXPORTERS))}")
     if not exporters:
         exporters = ("otlp",) if own or base else (FILE,) if name == "traces" else ()
     endpoint = base or f"http://localhost:{_PORTS[protocol]}"
@@ -164,7 +164,7 @@ def _signal(read: _VariableReader, name: str) -> SignalSettings:
 def _captures(read: _VariableReader) -> bool:
     said = read.text(_CAPTURE).lower()
     if said not in _CAPTURED:
-        read.complain(f"{_CAPTURE} is {said!r}: give NO_CONTENT or SPAN_ONLY")
+        read.add_problem(f"{_CAPTURE} is {said!r}: give NO_CONTENT or SPAN_ONLY")
     return _CAPTURED.get(said, False)
 
 
@@ -173,11 +173,11 @@ class _VariableReader:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
-        self.complaints: list[str] = []
+        self.problems: list[str] = []
 
-    def complain(self, line: str) -> None:
-        if line not in self.complaints:
-            self.complaints.append(line)
+    def add_problem(self, line: str) -> None:
+        if line not in self.problems:
+            self.problems.append(line)
 
     def text(self, name: str) -> str:
         return self._environ.get(name, "").strip()
@@ -188,13 +188,13 @@ class _VariableReader:
     def flag(self, name: str) -> bool:
         said = self.text(name).lower()
         if said not in ("", "true", "false"):
-            self.complain(f"{name} is {said!r}: give true or false")
+            self.add_problem(f"{name} is {said!r}: give true or false")
         return said == "true"
 
     def one_of(self, name: str, known: frozenset[str]) -> str:
         said = self.text(name).lower()
         if said and said not in known:
-            self.complain(f"{name} is {said!r}: give one of {', '.join(sorted(known))}")
+            self.add_problem(f"{name} is {said!r}: give one of {', '.join(sorted(known))}")
             return ""
         return said
 
@@ -207,7 +207,7 @@ class _VariableReader:
         except ValueError:
             found = math.nan
         if not least <= found <= most:
-            self.complain(f"{name} is {said!r}: give a number from {least:g} to {most:g}")
+            self.add_problem(f"{name} is {said!r}: give a number from {least:g} to {most:g}")
             return default
         return found
 
@@ -219,5 +219,5 @@ class _VariableReader:
             if equals and key:
                 found[key] = unquote(value).strip()
             elif part.strip():
-                self.complain(f"{name}: a part of it is no KEY=VALUE")
+                self.add_problem(f"{name}: a part of it is no KEY=VALUE")
         return tuple(found.items())

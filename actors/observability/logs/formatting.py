@@ -52,7 +52,7 @@ redaction = SecretRedaction()
 logging.getLogger(OURS).addHandler(logging.NullHandler())  # a program that uses us as a library says what it wants
 
 
-def said(message: str, **fields: Any) -> dict[str, Any]:
+def log_arguments(message: str, **fields: Any) -> dict[str, Any]:
     """The arguments of a logging call: ``_log.info(**said("the job ended", job=job))``."""
     return {"msg": message, "extra": {FIELDS: {name: each for name, each in fields.items() if each not in ("", None)}}}
 

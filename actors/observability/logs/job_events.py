@@ -10,9 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from actors.jobs.wait_reasons import named, stands_still
-from actors.monitoring.stall_detector import TOLD_AFTER_S
+from actors.monitoring.stall_detector import REPORT_AFTER_S
 from actors.observability.base.settings import TelemetrySettings
-from actors.observability.logs.formatting import said
+from actors.observability.logs.formatting import log_arguments
 from actors.observability.metrics.job_meter import Sampled, nobody
 from cortex.scheduler import protocol
 from cortex.scheduler.state import SchedulerState
@@ -70,7 +70,7 @@ class JobLog:
         if k.halted != self._halted:
             self._halted = k.halted
             if k.halted:
-                self._say("too much failed: nothing new is begun", why=_first(k.halted))
+                self._write("too much failed: nothing new is begun", why=_first(k.halted))
         if k.tally.failures != self._failures and (k.outcome or self._monotonic_s() >= self._next_s):
             self._fail(k)
         if k.outcome != self._outcome:
@@ -81,48 +81,48 @@ class JobLog:
     def close(self) -> None:
         """The channel ends."""
         if self._k is not None and not self._k.outcome:
-            self._say("the channel ends, and the job goes on elsewhere or later")
+            self._write("the channel ends, and the job goes on elsewhere or later")
 
     # -- what there is to say --------------------------------------------------------------------------------------
 
-    def _say(self, message: str, level: int = logging.INFO, **fields: Any) -> None:
+    def _write(self, message: str, level: int = logging.INFO, **fields: Any) -> None:
         epoch = self._k.epoch if self._k is not None else None
-        _log.log(level, **said(message, job=self._job, epoch=epoch, **fields))
+        _log.log(level, **log_arguments(message, job=self._job, epoch=epoch, **fields))
 
     def _rare(self, event: events.Event, k: State) -> None:
         if isinstance(event, events.Opened):
-            self._say(
+            self._write(
                 "the job begins", event="job.begun", program=event.terms.program, model=event.terms.route.model,
                 release=event.terms.fingerprint[:12],
             )  # fmt: skip
         elif isinstance(event, events.Rejoined):
-            self._say("the channel is back", event="job.rejoined", held=len(event.held))
+            self._write("the channel is back", event="job.rejoined", held=len(event.held))
         elif isinstance(event, events.LimitsSet):
             changed = msgspec.to_builtins(event.limits)
             usual = msgspec.to_builtins(type(event.limits)())
             now = {name: value for name, value in changed.items() if value != usual[name]}
-            self._say("limits were set", event="job.set", who=event.who, limits=now)
+            self._write("limits were set", event="job.set", who=event.who, limits=now)
         elif isinstance(event, events.Stopped):
-            self._say("the job was told to stop", event=f"job.{event.how}", who=event.who, how=event.how)
+            self._write("the job was told to stop", event=f"job.{event.how}", who=event.who, how=event.how)
         elif isinstance(event, events.Resumed):
-            self._say("the job was told to go on", event="job.resumed", who=event.who)
+            self._write("the job was told to go on", event="job.resumed", who=event.who)
         elif isinstance(event, events.RowsReopened):
-            self._say(
+            self._write(
                 "failed rows are asked again", event="job.reopened", who=event.who, rows=len(event.keys),
                 kinds=event.kinds,
             )  # fmt: skip
         elif isinstance(event, events.AnswerGiven):
             approval = event.name.startswith("approve:")
-            self._say("an answer was given", event="job.approved" if approval else "job.answered", who=event.who)
+            self._write("an answer was given", event="job.approved" if approval else "job.answered", who=event.who)
         elif isinstance(event, events.SubmissionUncertain):
-            self._say("what came of a message batch nobody heard", logging.WARNING, submission=event.number)
+            self._write("what came of a message batch nobody heard", logging.WARNING, submission=event.number)
 
     def _pause(self, k: State) -> None:
         failure, self._paused = k.paused, k.paused
         if failure is None:
-            self._say("the job goes on", event="job.unblocked")
+            self._write("the job goes on", event="job.unblocked")
             return
-        self._say(
+        self._write(
             "the budget is reached" if failure.kind == "over_budget" else "the job is blocked",
             event="job.blocked", kind=str(failure.kind), status=failure.status or None, error_type=failure.error_type,
         )  # fmt: skip
@@ -135,10 +135,10 @@ class JobLog:
         if failure is None:
             waited_s = round(k.at_s - self._still.pop(place), 3)
             where = named(k.terms.routes[place])
-            self._say("a route replies again", event="job.goes_on", route=where, waited_s=waited_s)
-        elif place not in self._still and stands_still(share) and k.at_s - share.failing_s >= TOLD_AFTER_S:
+            self._write("a route replies again", event="job.goes_on", route=where, waited_s=waited_s)
+        elif place not in self._still and stands_still(share) and k.at_s - share.failing_s >= REPORT_AFTER_S:
             self._still[place] = share.failing_s
-            self._say(
+            self._write(
                 "the job waits: no reply from a route", logging.WARNING, event="job.waits",
                 route=named(k.terms.routes[place]), kind=str(failure.kind), status=failure.status or None,
                 error=failure.message if not failure.sent else None, since_s=share.failing_s,
@@ -149,7 +149,7 @@ class JobLog:
         if not k.outcome:
             return
         tally, ledger = k.tally, k.ledger
-        self._say(  # no warning, however it ended: whoever runs it is told by name
+        self._write(  # no warning, however it ended: whoever runs it is told by name
             "the job has ended", event="job.ended", outcome=k.outcome, why=_first(k.why),
             rows_succeeded=tally.succeeded, rows_failed=tally.failed, calls=tally.calls, attempts=ledger.attempts,
             cost_usd=ledger.known_nusd / 1e9 if k.terms.route.price is not None else None,
@@ -161,7 +161,7 @@ class JobLog:
         now = dict(k.tally.failures)
         more = {str(kind): count - self._failures.get(kind, 0) for kind, count in now.items()}
         self._failures = now
-        self._say("attempts failed", event="job.failures", failures={kind: n for kind, n in more.items() if n > 0})
+        self._write("attempts failed", event="job.failures", failures={kind: n for kind, n in more.items() if n > 0})
 
     def _each(self, turn: events.Turn) -> None:
         k = self._k
@@ -170,7 +170,7 @@ class JobLog:
                 if isinstance(event, events.AttemptFailed):
                     failure = event.failure
                     trace = (self._sampled(k, event) if k is not None else None) or ("", "")
-                    self._say(
+                    self._write(
                         "an attempt failed", logging.DEBUG, goal=event.goal, attempt=event.attempt,
                         call=f"{self._job}/{event.goal}/{event.sample}" if event.sample.isdecimal() else None,
                         kind=str(failure.kind), status=failure.status or None, branch=event.by,
@@ -200,28 +200,30 @@ class ClusterLog:
             if isinstance(order, protocol.BreakerMoved):
                 self._moved(order)
             elif isinstance(order, protocol.KillMember):
-                _cluster.warning(**said("an actor is ended by force", event="actor.killed", subject=order.subject,
+                _cluster.warning(**log_arguments("an actor is ended by force", event="actor.killed",
+                    subject=order.subject,
                                         why=order.why))  # fmt: skip
             elif isinstance(order, protocol.StartMember):
                 again = bool(self._state.members[order.name].past[0])
                 _cluster.log(
                     logging.WARNING if again else logging.INFO,
-                    **said("an actor is started" + (" again" if again else ""), event="actor.started",
+                    **log_arguments("an actor is started" + (" again" if again else ""), event="actor.started",
                            subject=order.name),
                 )  # fmt: skip
             elif isinstance(order, protocol.StopJob):
                 message = "a job is stopped: its channel keeps dying"
-                _cluster.error(**said(message, event="job.condemned", job=order.job))
+                _cluster.error(**log_arguments(message, event="job.condemned", job=order.job))
         if isinstance(event, protocol.MemberDied):
             known = event.subject in self._state.members or event.subject.startswith("channel:")
             if known:
                 message = "an actor is gone" if event.gone else "an actor is not heard of"
-                _cluster.warning(**said(message, event="actor.lost", subject=event.subject, node=event.node))
+                _cluster.warning(**log_arguments(message, event="actor.lost", subject=event.subject, node=event.node))
         elif isinstance(event, protocol.PoolCapped):
-            _cluster.info(**said("a pool was bounded by hand", event="pool.limited", who=event.who, pool=event.pool,
+            _cluster.info(**log_arguments("a pool was bounded by hand", event="pool.limited", who=event.who,
+                pool=event.pool,
                                  caps=msgspec.to_builtins(event.caps)))  # fmt: skip
         elif isinstance(event, protocol.DrainMember):
-            _cluster.info(**said("a node or an actor was told to drain", event="actor.drained", who=event.who,
+            _cluster.info(**log_arguments("a node or an actor was told to drain", event="actor.drained", who=event.who,
                                  subject=event.subject))  # fmt: skip
         elif isinstance(event, protocol.MemberReported):
             self._cut()
@@ -230,13 +232,13 @@ class ClusterLog:
         again = order.old == "half-open"  # a probe has failed: nothing that was not told
         level = logging.WARNING if order.new == "open" and not again else logging.INFO
         words = {"open": "a breaker opened", "closed": "a breaker closed"}.get(order.new, "a breaker is half open")
-        _cluster.log(level, **said(words, event="breaker.moved", subject=order.subject, was=order.old))
+        _cluster.log(level, **log_arguments(words, event="breaker.moved", subject=order.subject, was=order.old))
 
     def _cut(self) -> None:
         for name, pool in self._state.pools.items():
             now, before = pool.allowed.concurrency, self._limits.get(name, 0)
             if now < before and not pool.caps.concurrency:
-                _cluster.info(**said("a limit was cut", event="pool.cut", pool=name, limit=now, was=before))
+                _cluster.info(**log_arguments("a limit was cut", event="pool.cut", pool=name, limit=now, was=before))
             self._limits[name] = now
 
 
@@ -250,7 +252,7 @@ class LogTelemetry:
         """Somebody to write of this job."""
         return JobLog(job, sampled=self._sampled)
 
-    def oversee(self, state: SchedulerState) -> ClusterLog:
+    def observe_cluster(self, state: SchedulerState) -> ClusterLog:
         """Somebody to write of the cluster."""
         return ClusterLog(state)
 

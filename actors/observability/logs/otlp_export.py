@@ -144,7 +144,7 @@ class LogExports:
         """What is written of a job is sent, whoever writes it."""
         return
 
-    def oversee(self, state: object) -> None:
+    def observe_cluster(self, state: object) -> None:
         """So for the cluster."""
         return
 

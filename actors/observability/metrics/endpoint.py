@@ -15,7 +15,7 @@ class MetricsEndpoint:
     """As long as its block lasts. ``said``: HOST:PORT; empty: as the standard variables say, mostly nowhere."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self.said = ""
+        self.address = ""
         self.where = ""
         """Its address, once it is open."""
         self._environ = environ
@@ -28,7 +28,7 @@ class MetricsEndpoint:
 
     async def __aenter__(self) -> MetricsEndpoint:
         """Raises ``ListenError``."""
-        said = self.said or _standard(self._environ)
+        said = self.address or _standard(self._environ)
         if said:
             from actors.observability.base.settings import TelemetrySettings
             from actors.observability.metrics.scrape_server import ScrapeServer

@@ -32,7 +32,7 @@ class Instrument(msgspec.Struct, frozen=True):
     name: str
     kind: Kind
     unit: str
-    told: str
+    description: str
     bounds: tuple[float, ...] = ()
 
     @property

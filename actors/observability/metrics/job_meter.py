@@ -130,7 +130,7 @@ class JobMeter:
                 if type(command) is commands.Call:
                     self._places[flight_key(command.goal, command.attempt)] = command.route
 
-    def took(self, took: TurnTimings) -> None:
+    def turn_timed(self, took: TurnTimings) -> None:
         """How long the parts of a turn took."""
         for phase, seconds in (
             ("step", took.step_s), ("commit", took.commit_s), ("absorb", took.absorb_s), ("select", took.select_s),

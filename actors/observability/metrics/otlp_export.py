@@ -32,7 +32,7 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from actors.observability.base.exporter_noise import THREAD, hush
+from actors.observability.base.exporter_noise import THREAD, silence_exporters
 from actors.observability.base.settings import GRPC, SignalSettings, TelemetrySettings, before_grpc
 from actors.observability.metrics.instruments import INSTRUMENTS, JOB, Instrument
 from actors.observability.metrics.samples import HistogramSample, Labels, MetricSamples, NumberSample
@@ -55,7 +55,7 @@ def exporter_of(signal: SignalSettings, name: str) -> MetricExporter:
         from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
 
         return ConsoleMetricExporter()
-    hush(*_EXPORTER_LOGS)
+    silence_exporters(*_EXPORTER_LOGS)
     given: dict[str, Any] = {"endpoint": signal.endpoint, "headers": dict(signal.headers), "timeout": signal.timeout_s}
     if signal.protocol == GRPC:
         before_grpc()
@@ -93,7 +93,7 @@ class MetricExports:
         self._stop.set()
         self._thread.join(CLOSE_S)
         if self._thread.is_alive():  # it is a daemon: it ends with the process, whatever it waits for
-            self._say_down()
+            self._log_down()
 
     def _run(self) -> None:
         while not self._stop.wait(self._interval_s):
@@ -119,9 +119,9 @@ class MetricExports:
             self._down = False
             _log.info("metrics reach %s again", self._where)
         elif not well:
-            self._say_down()
+            self._log_down()
 
-    def _say_down(self) -> None:
+    def _log_down(self) -> None:
         if not self._down:
             self._down = True
             _log.warning(
@@ -216,7 +216,7 @@ class _MetricBuilder:
             found = Sum(some, AggregationTemporality.CUMULATIVE, is_monotonic=False)
         else:
             found = Gauge(some)
-        return Metric(instrument.name, instrument.told, instrument.unit, found)
+        return Metric(instrument.name, instrument.description, instrument.unit, found)
 
     def histogram(self, instrument: Instrument, spreads: list[HistogramSample]) -> Metric:
         """A histogram. The least and the greatest are not known."""
@@ -228,7 +228,7 @@ class _MetricBuilder:
             )
             for each in spreads
         ]  # fmt: skip
-        return Metric(instrument.name, instrument.told, instrument.unit, Histogram(some, self._temporality))
+        return Metric(instrument.name, instrument.description, instrument.unit, Histogram(some, self._temporality))
 
     def _since(self, labels: Labels) -> int:
         """A job's counters are kept by its journal: they began with it, and not with this process."""

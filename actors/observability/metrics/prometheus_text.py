@@ -54,7 +54,7 @@ def families(readings: MetricSamples, resource: Mapping[str, str]) -> Iterator[M
 def _numbers(instrument: Instrument, points: list[NumberSample]) -> Metric:
     counter = instrument.kind == "counter"
     made = CounterMetricFamily if counter else GaugeMetricFamily
-    family = made(instrument.prometheus, instrument.told)
+    family = made(instrument.prometheus, instrument.description)
     name = instrument.prometheus + ("_total" if counter else "")
     for point in points:
         family.add_sample(name, _labels(point.labels), point.value)
@@ -62,7 +62,7 @@ def _numbers(instrument: Instrument, points: list[NumberSample]) -> Metric:
 
 
 def _histogram(instrument: Instrument, spreads: Iterable[HistogramSample]) -> Metric:
-    family = HistogramMetricFamily(instrument.prometheus, instrument.told)
+    family = HistogramMetricFamily(instrument.prometheus, instrument.description)
     for each in spreads:
         labels, name = _labels(each.labels), instrument.prometheus
         bounds = (*instrument.bounds, math.inf)

@@ -57,10 +57,10 @@ def numbers(readings: MetricSamples) -> Iterator[tuple[str, str, Labels, float]]
     for point in readings.points:
         instrument = INSTRUMENTS[point.name]
         suffix = "_total" if instrument.kind == "counter" else ""
-        yield instrument.prometheus + suffix, instrument.told, point.labels, point.value
+        yield instrument.prometheus + suffix, instrument.description, point.labels, point.value
     for each in readings.spreads:
         instrument = INSTRUMENTS[each.name]
-        name, told = instrument.prometheus, instrument.told
+        name, told = instrument.prometheus, instrument.description
         bounds = (*map(repr, instrument.bounds), "+Inf")
         for bound, count in zip(bounds, accumulate(each.counts), strict=True):
             yield f"{name}_bucket", told, (*each.labels, ("le", bound)), count

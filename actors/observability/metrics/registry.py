@@ -67,7 +67,7 @@ class Metrics:
         self._last.pop(job, None)
         return meter
 
-    def oversee(self, state: SchedulerState) -> ClusterObserver | None:
+    def observe_cluster(self, state: SchedulerState) -> ClusterObserver | None:
         """The cortex is here: its state is read with the rest."""
         self._found_loop()
         self._cluster = state

@@ -38,7 +38,7 @@ class ScrapeServer:
     """One page, at ``/metrics``, as long as a run goes on."""
 
     def __init__(self, said: str, resource: Mapping[str, str]) -> None:
-        self._said, self._resource = said, resource
+        self._address, self._resource = said, resource
         self._host, self._port = place_of(said)
         self._ask: Ask | None = None
         self._ceiling = CardinalityLimit()
@@ -57,7 +57,7 @@ class ScrapeServer:
         except (OSError, UnicodeError) as error:
             await self.close()
             said = getattr(error, "strerror", None) or str(error)
-            raise ListenError(f"--metrics-listen {self._said}: {said.lower()}") from None
+            raise ListenError(f"--metrics-listen {self._address}: {said.lower()}") from None
         host, port = self._runner.addresses[0][:2]
         return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 

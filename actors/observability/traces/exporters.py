@@ -142,9 +142,9 @@ class CollectorExporter:
         self.name = without_password(signal.endpoint)
         self._encoder = encoder
         self._headers = tuple(value for _, value in signal.headers)
-        self._heard = _ExporterLogFilter()
+        self._log_filter = _ExporterLogFilter()
         self._send, self._close = (_over_grpc if signal.protocol == GRPC else _over_http)(signal)
-        self._heard.listen()
+        self._log_filter.listen()
 
     def export(self, batches: Sequence[SpanBatch]) -> str:
         """One request, or several where it would be too large."""
@@ -160,14 +160,14 @@ class CollectorExporter:
         return said or self._sent(blobs)
 
     def _sent(self, blobs: list[bytes]) -> str:
-        self._heard.thread, self._heard.last = threading.get_ident(), ""
+        self._log_filter.thread, self._log_filter.last = threading.get_ident(), ""
         try:
             went = self._send(self._encoder.request(blobs))
         except Exception as error:  # whatever a transport raises
-            went, self._heard.last = False, f"{type(error).__name__}: {error}"
+            went, self._log_filter.last = False, f"{type(error).__name__}: {error}"
         if went:
             return ""
-        said = self._heard.last or "it was refused"
+        said = self._log_filter.last or "it was refused"
         for value in self._headers:
             said = said.replace(value, "[redacted]") if value else said
         return " ".join(said.split())[:300]
@@ -175,7 +175,7 @@ class CollectorExporter:
     def close(self) -> None:
         """Close its connections."""
         self._close()
-        self._heard.forget()
+        self._log_filter.forget()
 
 
 class _ExporterLogFilter(logging.Filter):

@@ -24,7 +24,7 @@ from actors.observability.base.conventions import (
     VARYING,
     WAITED,
     JobAttributes,
-    told,
+    describe_span,
 )
 from actors.observability.traces.attribute_cache import FORMS_MAX, NumberAttribute, TextAttribute, begun
 from actors.observability.traces.otlp_encoding import OtlpEncoder, attribute, field, link, varint
@@ -107,10 +107,10 @@ class SingleCallEncoder:
         self._before_waited = NumberAttribute(ATTEMPT)[1] + field(b"\x4a", attribute(WAITED, 0.0))[:-8]
         self._attempt = Struct(f"<BQBQ{len(self._before_waited)}sd").pack
         self._moments = (0.0, 0.0, 0.0)
-        self._said_moments = (b"", b"", b"", b"")
+        self._encoded_moments = (b"", b"", b"", b"")
         self._links: tuple[tuple[SpanLink, ...], bytes] = ((), b"")
 
-    def said(self, single: SingleCall) -> bytes:
+    def encode(self, single: SingleCall) -> bytes:
         """Five fields of a ``ScopeSpans``; empty where its form has no room for all that is to be said."""
         goal, asked, event = single.goal, single.asked, single.event
         reply, by = event.reply, event.by
@@ -138,7 +138,7 @@ class SingleCallEncoder:
         at_s, end_s = single.absorbed_s, single.end_s
         if self._moments != (asked.begin_s, asked.asked_s, at_s):
             self._new_moments(asked, at_s)
-        choosing, asking, absorbing, living = self._said_moments
+        choosing, asking, absorbing, living = self._encoded_moments
         if single.links is not self._links[0]:
             self._new_links(single.links)
         rest = number + (self._row(goal.row) if goal.row else b"") + around + self._links[1]
@@ -168,7 +168,7 @@ class SingleCallEncoder:
         """Those that were asked in one turn, and came in one, share these."""
         self._moments = (asked.begin_s, asked.asked_s, at_s)
         begin_ns, asked_ns, at_ns = int(asked.begin_s * 1e9), int(asked.asked_s * 1e9), int(at_s * 1e9)
-        self._said_moments = (
+        self._encoded_moments = (
             _times(_BEGIN, begin_ns, _END, asked_ns), _moment(_BEGIN, asked_ns),
             _moment(_END, at_ns) + bytes((_BEGIN,)), _times(_BEGIN, begin_ns, _END, at_ns),
         )  # fmt: skip
@@ -200,6 +200,6 @@ class SingleCallEncoder:
 
     def _same(self, span: Span) -> bytes:
         """What all spans of this form say."""
-        one = told(span, self._job)
+        one = describe_span(span, self._job)
         said = [pair for pair in one.attributes if pair[0] not in VARYING]
         return self._encoder.common(one._replace(attributes=said))

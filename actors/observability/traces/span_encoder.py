@@ -26,7 +26,7 @@ from actors.observability.base.conventions import (
     VARYING,
     WAITED,
     JobAttributes,
-    told,
+    describe_span,
     waited_s,
 )
 from actors.observability.traces.attribute_cache import FORMS_MAX, NumberAttribute, TextAttribute, begun
@@ -54,7 +54,7 @@ _LENGTH_BYTES = 3
 """Of what stands before a span of 128 to 16,383 bytes."""
 _ONE_BYTE = 0x80
 """Smaller numbers take no more."""
-_PLAIN = frozenset({"goal", "status", "row"})
+_UNPREFIXED = frozenset({"goal", "status", "row"})
 """What is known of a goal about which there is nothing special."""
 
 
@@ -101,22 +101,22 @@ class SpanEncoder:
     def spans(self, records: Iterable[Whole]) -> list[bytes]:
         """Each as a field of a ``ScopeSpans``, or as several."""
         said: list[bytes] = []
-        single = self._singles.said
+        single = self._singles.encode
         for each in records:
             if isinstance(each, SingleCall):
                 said.append(single(each) or self._apart(each))
             elif isinstance(each, ExchangeRecord):
                 said.append(self._exchange(each))
-            elif each.what is _GOAL and not each.failed and _PLAIN.issuperset(each.facts):
-                said.append(self._plain(each))
+            elif each.what is _GOAL and not each.failed and _UNPREFIXED.issuperset(each.facts):
+                said.append(self._encode_general(each))
             else:
-                said.append(self._encoder.span(told(each, self.job)))
+                said.append(self._encoder.span(describe_span(each, self.job)))
         return said
 
     def _apart(self, single: SingleCall) -> bytes:
         """One of which its form has no room for all that is to be said."""
         exchange, goal = single.apart()
-        return self._exchange(exchange) + self._plain(goal)
+        return self._exchange(exchange) + self._encode_general(goal)
 
     def _exchange(self, exchange: ExchangeRecord) -> bytes:
         call, by, number = exchange.call, exchange.by, exchange.attempt
@@ -149,7 +149,7 @@ class SpanEncoder:
 
     def _spread(self, exchange: ExchangeRecord) -> bytes:
         """One of which more is said, or less, than its form has room for."""
-        return b"".join([self._encoder.span(told(span, self.job)) for span in spread((exchange,))])
+        return b"".join([self._encoder.span(describe_span(span, self.job)) for span in spread((exchange,))])
 
     def _of_call(self, call: CallRecord, usage: Usage, end: bytes) -> bytes:
         """What comes after the times of a call's own span."""
@@ -160,7 +160,7 @@ class SpanEncoder:
             self._cache_read[cached], self._cache_creation[made], end,
         ))  # fmt: skip
 
-    def _plain(self, span: Span) -> bytes:
+    def _encode_general(self, span: Span) -> bytes:
         facts = span.facts
         key = (span.name, facts["status"])
         said = [self._goal[facts["goal"]], self._goals.get(key) or self._goal_formed(key, span)]
@@ -215,7 +215,7 @@ class SpanEncoder:
 
     def _same(self, span: Span) -> bytes:
         """What all spans of this form say."""
-        one = told(span, self.job)
+        one = describe_span(span, self.job)
         return self._encoder.common(
             one._replace(attributes=[pair for pair in one.attributes if pair[0] not in VARYING])
         )

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from actors.journal.journal import Journal, StateFolder
-from actors.observability.base.conventions import Attributes, job_of, told
+from actors.observability.base.conventions import Attributes, describe_span, job_of
 from actors.observability.base.settings import FILE, TelemetrySettings
 from actors.observability.traces.export_queue import EncodedSpans, ExportQueue
 from actors.observability.traces.exporters import SpanExporter, exporters, prepare
@@ -30,7 +30,7 @@ from policies.decisions.trace_sampling import TraceSampling, share
 
 STATES = ("traced.0", "traced.1")
 """Facts beside a journal that hold the fold as it was at a snapshot: in turn, so that the one before is whole."""
-TOLD = "traces_told"
+SENT_META = "traces_told"
 """Fact beside a journal: the turn up to which all spans are out."""
 RULES = "traces_rules"
 """Fact beside a journal: after which turn which sampler decided. Not written while nobody has chosen one."""
@@ -105,7 +105,7 @@ class TraceTelemetry:
         watch = self._watches.get(k.terms.job)
         return watch.sampled(event.goal, event.attempt) if watch is not None else None
 
-    def oversee(self, state: SchedulerState) -> None:
+    def observe_cluster(self, state: SchedulerState) -> None:
         """The cortex sees no call: it has no spans."""
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ class TraceObserver:
         self._journal: Journal | None = None
         self._tracer: Tracer | None = None
         self._wire: SpanEncoder
-        self._told = 0
+        self._sent = 0
         """Up to this turn all spans were out when the job was taken up."""
         self._seq = 0
         self._put_last = self._out_last = 0
@@ -145,12 +145,12 @@ class TraceObserver:
         """The channel comes to life, and replays first what came after the last snapshot."""
         self._journal = journal
         after = journal.replay_from()
-        noted = journal.meta(TOLD)
+        noted = journal.meta(SENT_META)
         if noted is None:  # nobody told of this job before: what it did until now is not told in hindsight
             noted = b"%d" % journal.seq
-            journal.set_meta(TOLD, noted)
-        self._told = int(noted)
-        self._noted = (self._told, time.monotonic())
+            journal.set_meta(SENT_META, noted)
+        self._sent = int(noted)
+        self._noted = (self._sent, time.monotonic())
         self._follow(journal, after)
         first_at_s = journal.first_at_s()
         if not first_at_s:
@@ -190,7 +190,7 @@ class TraceObserver:
     def again(self, seq: int, turn: events.Turn, out: commands.StepCommands, k: State) -> None:
         """A turn is replayed. What it ended is told again, unless it is known to be out."""
         rule = next((rule for after, rule in reversed(self._rules) if seq > after), self._rules[0][1])
-        self._look(seq, turn, out, k, rule, tell=seq > self._told)
+        self._look(seq, turn, out, k, rule, tell=seq > self._sent)
 
     def turn(self, seq: int, turn: events.Turn, out: commands.StepCommands, k: State) -> None:
         """A turn was committed."""
@@ -257,7 +257,11 @@ class TraceObserver:
             self._outbox.lose(spans)
             return
         wire = self._wire.spans(records) if self._sends else []
-        lines = [self._encoder.json(told(span, self._wire.job)) for span in spread(records)] if self._writes else []
+        lines = (
+            [self._encoder.json(describe_span(span, self._wire.job)) for span in spread(records)]
+            if self._writes
+            else []
+        )
         seq, size = self._seq, sum(map(len, wire)) + sum(map(len, lines))
         parcel = EncodedSpans(self._job, self._folder, spans, wire, lines, size, lambda: self._out(seq))
         if self._outbox.put(parcel):
@@ -270,7 +274,7 @@ class TraceObserver:
         """Write down how far all is out: a later incarnation need not tell that again."""
         told = self._seq if self._put_last == self._out_last else self._out_last - 1
         if self._journal is not None and told > self._noted[0]:
-            self._journal.set_meta(TOLD, b"%d" % told)
+            self._journal.set_meta(SENT_META, b"%d" % told)
             self._noted = (told, time.monotonic())
         else:
             self._noted = (self._noted[0], time.monotonic())

@@ -182,7 +182,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
 
     def secrets(self) -> tuple[str, ...]:
         """Return every text that must not be seen, the longest first, in each form in which it may come back."""
-        found = set(self._secrets_plain())
+        found = set(self._secret_texts())
         found |= {quote(secret, safe="") for secret in found}
         found |= {base64.b64encode(pair.encode()).decode() for pair in self._proxy_pairs()}
         return tuple(sorted((s for s in found if len(s) >= _SECRET_LENGTH_MIN), key=lambda s: (-len(s), s)))
@@ -201,7 +201,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
         prefix = row.setting_headers if row is not None else ""
         return bool(prefix) and header.lower().startswith(prefix)
 
-    def _secrets_plain(self) -> Iterator[str]:
+    def _secret_texts(self) -> Iterator[str]:
         yield self.api_key
         yield self.auth_token
         if self.platform is not None:

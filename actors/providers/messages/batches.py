@@ -92,12 +92,12 @@ class ProviderBatches:
         self._keys = keys
         self._failures = failures
         self._timeout_s = timeout_s
-        self.road: BatchTransport | None = None
+        self.transport: BatchTransport | None = None
         self._opening = asyncio.Lock()
 
     async def close(self) -> None:
         """Close every connection."""
-        road, self.road = self.road, None
+        road, self.transport = self.transport, None
         if road is not None:
             await road.close()
 
@@ -122,7 +122,7 @@ class ProviderBatches:
                 return said
             try:
                 page = msgspec.json.decode(said, type=_Page)
-                standings = [batch.standing() for batch in page.data]
+                standings = [batch.status() for batch in page.data]
             except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
                 return self._failures.unreadable(f"the list of message batches cannot be read: {error}", 200)
             for standing in standings:
@@ -157,13 +157,13 @@ class ProviderBatches:
                 async for line in _lines(answer.content.iter_any()):
                     found = read_result(line)
                     if found is not None:
-                        yield found[0], self._told(found[1])
+                        yield found[0], self._redacted(found[1])
         except _NoName as error:
             yield "", Failure(FailureKind.REJECTED, self._failures.line(str(error)), sent=False)
         except Exception as error:  # whatever went wrong is told, never raised
             yield "", self._failures.of_exception(error)
 
-    def _told(self, outcome: Reply | Failure) -> Reply | Failure:
+    def _redacted(self, outcome: Reply | Failure) -> Reply | Failure:
         """Without secrets, where the provider's own words are told."""
         if isinstance(outcome, Reply):
             return outcome
@@ -174,9 +174,9 @@ class ProviderBatches:
 
     async def _ready(self) -> BatchTransport:
         async with self._opening:  # several may be the first, and each road holds connections
-            if self.road is None:
-                self.road = await self._open()
-            return self.road
+            if self.transport is None:
+                self.transport = await self._open()
+            return self.transport
 
     async def _asked(
         self, method: str, name: str = "", action: str = "", query: Mapping[str, str] | None = None,
@@ -207,7 +207,7 @@ class ProviderBatches:
 
     def _read(self, said: bytes) -> BatchStatus | Failure:
         try:
-            return msgspec.json.decode(said, type=_Batch).standing()
+            return msgspec.json.decode(said, type=_Batch).status()
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
             return self._failures.unreadable(f"what is said of a message batch cannot be read: {error}", 200)
 
@@ -226,7 +226,7 @@ class _Batch(msgspec.Struct):
     request_counts: dict[str, int]
     created_at: str
 
-    def standing(self) -> BatchStatus:
+    def status(self) -> BatchStatus:
         """Raises ValueError for what is no id, or no time."""
         _path(self.id)
         created_at_s = datetime.fromisoformat(self.created_at).timestamp()

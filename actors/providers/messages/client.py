@@ -106,13 +106,13 @@ class AnthropicModel:
         self._keys = CredentialReload(credential, self._take_key)
         self._prepared = credential, prepared
         self._failures = MessagesFailures(self._row, self._keys.redact)
-        self._road: Transport | None = None
+        self._transport: Transport | None = None
         self._opening = asyncio.Lock()
         self._closed = False
         self._limit_headers: Mapping[str, str] | None = None
         self._counter_missing = not self._dialect.counts_tokens
         self.batches = ProviderBatches(
-            self._batch_road, self._keys, self._failures, self._timeouts.connect_s + self._timeouts.first_byte_s
+            self._batch_transport, self._keys, self._failures, self._timeouts.connect_s + self._timeouts.first_byte_s
         )
         """The provider's message batches, under the same credential."""
 
@@ -143,7 +143,7 @@ class AnthropicModel:
         if output_tokens_max > self._stream_above_tokens:
             body = asking_to_stream(body)
             silence_s = max(silence_max_s(self._timeouts, len(body), begun) for begun in (False, True))
-        if self._road is None:
+        if self._transport is None:
             await self.prepare()  # takes seconds, which are none of the attempt's
         begun_s, used = time.monotonic(), self._keys.credential
         outcome = await self._sent(body, timeout_s, silence_s, progress)
@@ -156,7 +156,7 @@ class AnthropicModel:
         self, body: bytes, timeout_s: float, silence_s: float | None, progress: Callable[[int], None] | None
     ) -> Reply | Failure:
         try:
-            road = self._road or await self._open()
+            road = self._transport or await self._open()
             async with road.send(MESSAGES, body, timeout_s=timeout_s, silence_s=silence_s) as answer:
                 return await self._take(answer, progress)
         except Exception as error:  # whatever went wrong in this attempt is told, never raised
@@ -169,7 +169,7 @@ class AnthropicModel:
         try:
             fields = _FIELDS.decode(body)
             asked = msgspec.json.encode({name: raw for name, raw in fields.items() if name in COUNTED_FIELDS})
-            road = self._road or await self._open()
+            road = self._transport or await self._open()
             timeout_s = self._timeouts.connect_s + self._timeouts.first_byte_s
             async with road.send(COUNT_TOKENS, asked, timeout_s=timeout_s, silence_s=None) as answer:
                 said = await answer.read()
@@ -214,13 +214,13 @@ class AnthropicModel:
 
         Raises ConfigurationFault for a certificate file or folder that cannot be used.
         """
-        if self._road is None:
+        if self._transport is None:
             await self._open()
 
     async def close(self) -> None:
         """Close every connection; calls under way end as TRANSIENT."""
         self._closed = True
-        road, self._road = self._road, None
+        road, self._transport = self._transport, None
         if road is not None:
             await road.close()
         await self.batches.close()
@@ -268,14 +268,14 @@ class AnthropicModel:
         async with self._opening:
             if self._closed:
                 raise ModelClosed
-            if self._road is None:
-                self._road = await self._made_road()
-            return self._road
+            if self._transport is None:
+                self._transport = await self._make_transport()
+            return self._transport
 
-    async def _batch_road(self) -> BatchTransport:
+    async def _batch_transport(self) -> BatchTransport:
         if self._closed:
             raise ModelClosed
-        if (template := self._told().get(BATCHES)) is not None:
+        if (template := self._shared_auth().get(BATCHES)) is not None:
             context, proxy = await self._wire()
         else:
             sdk, context, proxy = await self._way()
@@ -290,7 +290,7 @@ class AnthropicModel:
             return NOTHING
         return await self._asked(await asyncio.to_thread(_import_sdk), (MESSAGES, COUNT_TOKENS, BATCHES))
 
-    def _told(self) -> Mapping[str, RequestTemplate]:
+    def _shared_auth(self) -> Mapping[str, RequestTemplate]:
         """What another model told, where that still holds: by path, what is sent. Empty: the SDK is to be asked."""
         credential, prepared = self._prepared
         shared = self._dialect.shares_headers and not self._through_sdk
@@ -324,16 +324,16 @@ class AnthropicModel:
         """A renewed key, for what is sent from now on. A road that is being made has the old one: it is waited for."""
         sdk = await asyncio.to_thread(_import_sdk)
         async with self._opening:
-            road = self._road
+            road = self._transport
             if isinstance(road, SdkTransport):
                 road.client.api_key = credential.api_key
             elif isinstance(road, AiohttpTransport):
                 await road.take(await self._templates(sdk, (MESSAGES, COUNT_TOKENS), credential))
-            if self.batches.road is not None:
-                self.batches.road.take((await self._templates(sdk, (BATCHES,), credential))[BATCHES])
+            if self.batches.transport is not None:
+                self.batches.transport.take((await self._templates(sdk, (BATCHES,), credential))[BATCHES])
 
-    async def _made_road(self) -> Transport:
-        if told := self._told():
+    async def _make_transport(self) -> Transport:
+        if told := self._shared_auth():
             return await self._direct(told, *await self._wire())
         sdk, context, proxy = await self._way()
         if self._through_sdk or self._dialect.signed:

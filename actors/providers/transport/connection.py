@@ -37,8 +37,25 @@ class HttpConnection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_came", "_fields", "_full", "_head", "_loop", "_made", "_more", "_parser", "_theirs", "_transport", "_unsent",
-        "error", "headers", "keeps", "on_body", "parts", "rested_s", "status", "whole",
+        "_fields",
+        "_full",
+        "_head",
+        "_loop",
+        "_made",
+        "_more",
+        "_parser",
+        "_received",
+        "_theirs",
+        "_transport",
+        "_unsent",
+        "error",
+        "headers",
+        "keeps",
+        "on_body",
+        "parts",
+        "rested_s",
+        "status",
+        "whole",
     )  # fmt: skip
 
     def __init__(self, made: Connection) -> None:
@@ -54,7 +71,7 @@ class HttpConnection(asyncio.Protocol):
         self._more: asyncio.Future[None] | None = None
         """Whoever waits for more of the body."""
         self._fields: list[tuple[bytes, bytes]] = []
-        self._came = 0
+        self._received = 0
         self._full = False
         """Does the transport want no more for now?"""
         self._unsent = _NOTHING
@@ -90,7 +107,7 @@ class HttpConnection(asyncio.Protocol):
 
     def ask(self, request: bytes) -> asyncio.Future[None]:
         """Send a request. What it gives back is done when status and headers are there."""
-        self._came, self.status, self.whole = 0, 0, False
+        self._received, self.status, self.whole = 0, 0, False
         self._fields.clear()
         self.parts.clear()
         head = self._head = self._loop.create_future()
@@ -163,8 +180,8 @@ class HttpConnection(asyncio.Protocol):
         if self._head is None:
             self.close()
             return
-        self._came += len(data)
-        if self._came > len(data) + (BODY_BYTES_MAX if self.status else HEAD_BYTES_MAX):
+        self._received += len(data)
+        if self._received > len(data) + (BODY_BYTES_MAX if self.status else HEAD_BYTES_MAX):
             self.fail(UnreadableResponse(f"the answer is longer than {BODY_BYTES_MAX} bytes, or its head has no end"))
             return
         try:

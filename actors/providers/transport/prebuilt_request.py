@@ -87,14 +87,14 @@ async def head_of(
         await writer.write_headers(f"POST {request.url.raw_path_qs} HTTP/1.1", request.headers)
         writer.send_headers()
         head = RequestHead(request, looked.written, connect_s)
-        _rehearsed(session.connector, head)
+        _checked_takeover(session.connector, head)
         return head
     except Exception as error:  # whatever another aiohttp raises
         _log.warning("requests go by aiohttp's session, at two fifths of the speed: %s", type(error).__name__)
         return None
 
 
-def _rehearsed(connector: Any, head: RequestHead) -> None:
+def _checked_takeover(connector: Any, head: RequestHead) -> None:
     """A connection is asked for, and taken over, as this aiohttp knows it: what is other than it was is seen before
     anything is paid. Raises whatever comes of that."""
     from aiohttp.client_proto import ResponseHandler

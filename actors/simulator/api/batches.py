@@ -63,7 +63,7 @@ class SimulatedBatch(msgspec.Struct, kw_only=True):
     cancelled_s: float | None = None
     ended_s: float | None = None
 
-    def plain(self, base_url: str) -> dict[str, Any]:
+    def to_json(self, base_url: str) -> dict[str, Any]:
         """The batch as the provider tells of it; the tallies are told when it has ended, as they are there."""
         ended = self.ended_s is not None
         counts = self.counts if ended else dict.fromkeys(_COUNTS, 0) | {"processing": len(self.rows)}

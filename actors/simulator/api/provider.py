@@ -231,7 +231,7 @@ class SimulatedProvider:
 
     def stats(self) -> dict[str, Any]:
         """Everything counted, as plain values."""
-        return self.tally.plain() | {
+        return self.tally.to_json() | {
             "identities_forgotten": self._bodies.forgotten,
             "credit_calls_left": self._credit.calls,
             "credit_usd_left": None if self._credit.nusd is None else self._credit.nusd / NUSD_PER_USD,

@@ -48,7 +48,7 @@ class HttpApp:
 
     def __init__(self, provider: SimulatedProvider) -> None:
         self.provider = provider
-        self.batches = BatchRoutes(provider, self.told, self.refused)
+        self.batches = BatchRoutes(provider, self.json_response, self.refused)
         self._requests = 0
         self._routes: dict[str, dict[str, Route]] = {
             "/v1/messages": {"POST": self._messages},
@@ -67,7 +67,7 @@ class HttpApp:
             "anthropic-organization-id": "00000000-0000-4000-8000-000000000000",
         }
 
-    def told(self, plain: Any) -> web.StreamResponse:
+    def json_response(self, plain: Any) -> web.StreamResponse:
         """A good response with this value as JSON."""
         return TrackedResponse(wire.encoded(plain), self.headers(), None, 200)
 
@@ -137,7 +137,7 @@ class HttpApp:
 
     async def _count_tokens(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
         try:
-            return self.told({"input_tokens": self.provider.count_tokens(checked_for_counting(body))})
+            return self.json_response({"input_tokens": self.provider.count_tokens(checked_for_counting(body))})
         except BadRequest as error:
             return self.refused(ErrorResponse(400, "invalid_request_error", str(error)))
 
@@ -152,28 +152,28 @@ class HttpApp:
     async def _models(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
         known = self._known_models()
         page = [self._model_info(name) for name in known]
-        return self.told({"data": page, "has_more": False, "first_id": known[0], "last_id": known[-1]})
+        return self.json_response({"data": page, "has_more": False, "first_id": known[0], "last_id": known[-1]})
 
     async def _model(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
         name = request.rel_url.path.removeprefix("/v1/models/")
         if name not in self._known_models():
             return self.refused(ErrorResponse(404, "not_found_error", f"model: {name}"))
-        return self.told(self._model_info(name))
+        return self.json_response(self._model_info(name))
 
     async def _stats(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
         stats = self.provider.stats()
         user = request.rel_url.query.get("user_id")
         if user is not None:
             stats["answers_to_user"] = self.provider.answers_to_user(user)
-        return self.told(stats)
+        return self.json_response(stats)
 
     async def _settings(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
-        return self.told(self.provider.settings.public())
+        return self.json_response(self.provider.settings.public())
 
     async def _change(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
         try:
             changes = msgspec.json.decode(body, type=dict[str, Any])
-            return self.told(self.provider.change(changes).public())
+            return self.json_response(self.provider.change(changes).public())
         except (msgspec.DecodeError, SettingsError) as error:
             return self.refused(ErrorResponse(400, "invalid_request_error", str(error)))
 

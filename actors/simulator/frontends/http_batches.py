@@ -39,7 +39,7 @@ class BatchRoutes:
         """``told`` and ``refused`` make responses of a plain value and of a refusal."""
         self._provider = provider
         self._batches = SimulatedBatchStore(provider)
-        self._told = told
+        self._json_response = told
         self._refused = refused
         self._workers: set[asyncio.Task[None]] = set()
 
@@ -76,8 +76,8 @@ class BatchRoutes:
         except BadRequest as error:
             return self._refused(ErrorResponse(400, "invalid_request_error", str(error)))
 
-    def _plain(self, batch: SimulatedBatch, request: web.BaseRequest) -> dict[str, Any]:
-        return batch.plain(f"{request.scheme}://{request.host}")
+    def _batch_json(self, batch: SimulatedBatch, request: web.BaseRequest) -> dict[str, Any]:
+        return batch.to_json(f"{request.scheme}://{request.host}")
 
     def _create(self, request: web.BaseRequest, body: bytes, name: str) -> web.StreamResponse:
         if self._provider.out_of_credit:
@@ -86,7 +86,7 @@ class BatchRoutes:
         worker = asyncio.create_task(self._work(batch))
         self._workers.add(worker)
         worker.add_done_callback(self._workers.discard)
-        return self._told(self._plain(batch, request))
+        return self._json_response(self._batch_json(batch, request))
 
     async def _work(self, batch: SimulatedBatch) -> None:
         while batch.ended_s is None:
@@ -101,17 +101,19 @@ class BatchRoutes:
         page, more = self._batches.page(int(asked), query.get("before_id"), query.get("after_id"))
         names = [batch.name for batch in page]
         ends = {"first_id": names[0] if names else None, "last_id": names[-1] if names else None}
-        return self._told({"data": [self._plain(batch, request) for batch in page], "has_more": more} | ends)
+        return self._json_response(
+            {"data": [self._batch_json(batch, request) for batch in page], "has_more": more} | ends
+        )
 
     def _retrieve(self, request: web.BaseRequest, body: bytes, name: str) -> web.StreamResponse:
-        return self._told(self._plain(self._batches.get(name), request))
+        return self._json_response(self._batch_json(self._batches.get(name), request))
 
     def _cancel(self, request: web.BaseRequest, body: bytes, name: str) -> web.StreamResponse:
-        return self._told(self._plain(self._batches.cancel(name, time.time()), request))
+        return self._json_response(self._batch_json(self._batches.cancel(name, time.time()), request))
 
     def _delete(self, request: web.BaseRequest, body: bytes, name: str) -> web.StreamResponse:
         self._batches.delete(name)
-        return self._told({"id": name, "type": "message_batch_deleted"})
+        return self._json_response({"id": name, "type": "message_batch_deleted"})
 
     def _results(self, request: web.BaseRequest, body: bytes, name: str) -> web.StreamResponse:
         batch = self._batches.get(name)

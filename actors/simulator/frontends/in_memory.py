@@ -76,7 +76,7 @@ class SimulatedModel:
                 await asyncio.sleep(min(wait_s, timeout_s))
             if wait_s > timeout_s:
                 return Failure(FailureKind.TIMED_OUT, f"no whole answer within {timeout_s:g} s")
-            return self._told(outcome, progress)
+            return self._outcome_of(outcome, progress)
         finally:
             provider.ended()
 
@@ -86,7 +86,7 @@ class SimulatedModel:
             return max(self.settings.hang_s, outcome.latency_s)
         return outcome.latency_s + (self.settings.drip_s if form == "slow_drip" else 0.0)
 
-    def _told(self, outcome: RequestOutcome, progress: Callable[[int], None] | None) -> Reply | Failure:
+    def _outcome_of(self, outcome: RequestOutcome, progress: Callable[[int], None] | None) -> Reply | Failure:
         if outcome.refusal is not None:
             return failure_of(outcome.refusal)
         assert outcome.ask is not None

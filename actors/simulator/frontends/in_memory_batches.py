@@ -54,13 +54,13 @@ class SimulatedBatches:
         for batch in self._batches.page(batches_max, None, None)[0]:
             if batch.name == since or batch.created_s < not_before_s:
                 break
-            found.append(self._standing(batch))
+            found.append(self._status(batch))
         return found
 
     async def look(self, name: str) -> BatchStatus | Failure:
         """How a batch stands. One that is unknown died with the process that simulated it: LOST, not refused."""
         try:
-            return self._standing(self._batches.get(name))
+            return self._status(self._batches.get(name))
         except NoSuchBatch:
             return _died(name)
 
@@ -88,7 +88,7 @@ class SimulatedBatches:
     async def close(self) -> None:
         """Nothing is held."""
 
-    def _standing(self, batch: SimulatedBatch) -> BatchStatus:
+    def _status(self, batch: SimulatedBatch) -> BatchStatus:
         while self._batches.advance(batch, self._clock(), _ROWS_AT_ONCE):
             pass
         return BatchStatus(batch.name, batch.ended_s is not None, batch.requests, batch.created_s)

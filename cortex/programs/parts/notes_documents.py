@@ -73,7 +73,7 @@ class Document(msgspec.Struct, frozen=True):
 
     def words(self) -> frozenset[str]:
         """Return the characteristic words of its content."""
-        return telling(" ".join((self.name, *self.claims)) if self.claims else self.text)
+        return content_words(" ".join((self.name, *self.claims)) if self.claims else self.text)
 
 
 class PromptScale(msgspec.Struct, frozen=True):
@@ -173,7 +173,7 @@ def clusters(
         else:
             left_out.append(each)
     kept = [each for each in documents if each.id in forms]
-    words = [each.words() - telling(question) for each in kept]
+    words = [each.words() - content_words(question) for each in kept]
     order = alike(words)
     groups = []
     for indices in cluster([sizes[kept[i].id] for i in order], room, items_max):
@@ -186,7 +186,7 @@ def clusters(
 # -- word overlap ------------------------------------------------------------------------------------------------
 
 _WORD = re.compile(r"[^\W\d_]{4,}")
-_PLAIN: Final = frozenset(
+_STOP_WORDS: Final = frozenset(
     """
     about above after again against also although always among another because been before being below between both
     cannot could does doing done down during each either else even ever every from further have having here however
@@ -198,9 +198,9 @@ _PLAIN: Final = frozenset(
 )
 
 
-def telling(text: str) -> frozenset[str]:
+def content_words(text: str) -> frozenset[str]:
     """Return the characteristic words of a text: four letters or more, in lower case, without a plural ``s``."""
-    found = set(_WORD.findall(text.casefold())) - _PLAIN
+    found = set(_WORD.findall(text.casefold())) - _STOP_WORDS
     return frozenset(word if word.endswith(("ss", "us", "is")) else word.removesuffix("s") for word in found)
 
 
@@ -237,7 +237,7 @@ def companies(documents: Sequence[Document], question: str) -> list[tuple[list[D
 
     A document that shares nothing with its neighbours is a group of one, without words.
     """
-    words = [each.words() - telling(question) for each in documents]
+    words = [each.words() - content_words(question) for each in documents]
     rank = ranks(words)
     found: list[tuple[list[Document], frozenset[str]]] = []
     for i in alike(words):

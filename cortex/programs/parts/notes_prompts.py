@@ -131,7 +131,8 @@ def _aspects(sub_questions: Sequence[str]) -> str:
 
 
 def plan(question: str, names: Sequence[str], lines_max: int) -> Prompt:
-    """Return the prompt for the sub-questions of the question, given the names of the notes (only the first are shown).
+    """Return the prompt for the sub-questions of the question, given the names of the notes (only the first are
+    shown).
     """
     task = f"Task: Break a question into at most {lines_max} sub-questions that can be looked up in notes."
     titles = Part(Role.DOCUMENT, _tagged("names", "", cut("\n".join(map(shown, names)), NAMES_BYTES_MAX)), 0, Rule.DROP)
@@ -158,7 +159,8 @@ def polar(question: str) -> bool:
 
 
 def judge(question: str, sub_questions: Sequence[str], claims_max: int, documents: Sequence[Part]) -> Prompt:
-    """Return the prompt for the relevance, the reason and the claims of a note; for a polar question also its answer.
+    """Return the prompt for the relevance, the reason and the claims of a note; for a polar question also its
+    answer.
     """
     task = "Task: Judge whether a note helps to answer a question, and draw out what the note says about it."
     says = '"says": "yes" or "no" or "neither", ' if polar(question) else ""
@@ -234,7 +236,7 @@ def as_summary(reply: Reply, bytes_max: int) -> str:
 
     A summary that was cut at ``max_tokens`` is accepted: it is as lossy as any.
     """
-    text = _said(reply, bytes_max)
+    text = _reply_text(reply, bytes_max)
     if (size := size_bytes(text)) > bytes_max:
         raise Malformed(f"a summary of {size} bytes; at most {bytes_max}")
     return text
@@ -244,10 +246,10 @@ def as_answer(reply: Reply, words_max: int) -> tuple[str, bool]:
     """Return the answer's text, and whether the model ended it by itself. Raises ``Malformed`` if it is empty or far
     too long.
     """
-    return _said(reply, words_max * 2 * BYTES_PER_WORD), finished(reply)
+    return _reply_text(reply, words_max * 2 * BYTES_PER_WORD), finished(reply)
 
 
-def _said(reply: Reply, chars_max: int) -> str:
+def _reply_text(reply: Reply, chars_max: int) -> str:
     """Text that may have been cut at ``max_tokens``. Raises ``Malformed`` for a refusal."""
     if not finished(reply) and reply.stop_reason != "max_tokens":
         raise Malformed(f"the reply stopped at {reply.stop_reason}")

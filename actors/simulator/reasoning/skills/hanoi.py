@@ -36,15 +36,15 @@ def move(reading: ParsedPrompt) -> Thought | None:
     if at is None or not (moves or _NO_MOVE.search(text)):
         return None
     on, back = order[(order.index(at) + 1) % 3], order[(order.index(at) + 2) % 3]
-    smallest = _said(_SMALLEST, at, on)
+    smallest = _move_text(_SMALLEST, at, on)
     if not moves or int(moves[-1][0]) != _SMALLEST:
-        return Thought(smallest, (_said(_SMALLEST, at, back),))
+        return Thought(smallest, (_move_text(_SMALLEST, at, back),))
     tops = {peg: pegs[peg][-1] for peg in (on, back) if pegs[peg]}
     if not tops:
-        return Thought(smallest, (_said(_SMALLEST, at, back),))
+        return Thought(smallest, (_move_text(_SMALLEST, at, back),))
     taken = min(tops, key=tops.__getitem__)
-    return Thought(_said(tops[taken], taken, back if taken == on else on), (smallest,))
+    return Thought(_move_text(tops[taken], taken, back if taken == on else on), (smallest,))
 
 
-def _said(disk: int, taken: int, put: int) -> str:
+def _move_text(disk: int, taken: int, put: int) -> str:
     return f"move = [{disk}, {taken}, {put}]"

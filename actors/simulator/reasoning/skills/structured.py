@@ -147,7 +147,7 @@ def filled(schema: dict[str, Any], reading: ParsedPrompt, key: str, mistaken: bo
         return judged(reading) != mistaken
     if kind in ("integer", "number"):
         return _figure(schema, kind, reading, mistaken)
-    return None if kind == "null" else _said(schema, reading, key, mistaken)
+    return None if kind == "null" else _field_value(schema, reading, key, mistaken)
 
 
 def _one_of(allowed: list[Any], reading: ParsedPrompt, mistaken: bool) -> Any:
@@ -183,7 +183,7 @@ def _figure(schema: dict[str, Any], kind: str, reading: ParsedPrompt, mistaken: 
     return round(value) if kind == "integer" else round(value, 2)
 
 
-def _said(schema: dict[str, Any], reading: ParsedPrompt, key: str, mistaken: bool) -> str:
+def _field_value(schema: dict[str, Any], reading: ParsedPrompt, key: str, mistaken: bool) -> str:
     if key.lower() in ("question", "query", "goal"):
         return reading.question
     worked = count(reading)

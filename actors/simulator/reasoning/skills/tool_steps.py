@@ -31,7 +31,7 @@ _UNTIL: Final = re.compile(r",? until it says \"([^\"]+)\"$", re.IGNORECASE)
 _ITEMS: Final = re.compile(r"^items:\s*(.+)$", re.MULTILINE | re.IGNORECASE)
 _EACH: Final = re.compile(r"\bfor each item\b", re.IGNORECASE)
 _LINE: Final = re.compile(r"^\s*[-*]?\s*([\w./-]+): ([\w -]+)$", re.MULTILINE)
-_TOLD: Final = re.compile(r"^([\w./-]+): (.+)$", re.MULTILINE)
+_LISTED: Final = re.compile(r"^([\w./-]+): (.+)$", re.MULTILINE)
 _ALTERNATIVES: Final = r"\b{}: ([\w-]+(?:\|[\w-]+)+)"
 _MISSING: Final = re.compile(r"^not done yet: (.+)$", re.MULTILINE | re.IGNORECASE)
 _SO_FAR: Final = re.compile(r"\b(?:write down|list|note|sum up)\b[^.\n]{0,80}\b(?:done|so far)\b", re.IGNORECASE)
@@ -107,7 +107,7 @@ class _Rounds:
         self.noted = self._noted()
         self.texts: dict[str, list[str]] = {}
         """What the task itself says of an item, ``ITEM: TEXT``: as good as a tool that says it."""
-        for item, said in _TOLD.findall(scene.task):
+        for item, said in _LISTED.findall(scene.task):
             if item in self.place and item not in self.noted:
                 self.texts.setdefault(item, []).append(said)
         self.last = last
@@ -116,13 +116,13 @@ class _Rounds:
         """Items that somebody wrote down as done, and what for."""
         texts = [
             self.scene.task,
-            *self.scene.told,
-            *(use.said for use in self.scene.uses if use.name not in self.names),
+            *self.scene.instructions,
+            *(use.result for use in self.scene.uses if use.name not in self.names),
         ]
         return {item: said.strip() for text in texts for item, said in _LINE.findall(text) if item in self.place}
 
     def intent(self) -> PlannedStep:
-        if self.scene.asked and _SO_FAR.search(self.scene.told[-1]):
+        if self.scene.asked and _SO_FAR.search(self.scene.instructions[-1]):
             return self._so_far()
         at = self._next()
         if at is None:
@@ -137,7 +137,7 @@ class _Rounds:
 
     def _next(self) -> int | None:
         """The place of the item to go on with."""
-        told = [said for text in self.scene.told for said in _MISSING.findall(text)][-1:]
+        told = [said for text in self.scene.instructions for said in _MISSING.findall(text)][-1:]
         missing = {each.strip() for each in ",".join(told).split(",")}
         for at, item in enumerate(self.items):
             if item in missing and self._due(item) is not None:
@@ -170,7 +170,7 @@ class _Rounds:
 
     def _filled(self, offer: OfferedTool, names: Iterable[str], item: str) -> dict[str, Any]:
         """These arguments, for an item."""
-        heard = [use.said for use in self.uses[item] if not use.failed] or self.texts.get(item, [])
+        heard = [use.result for use in self.uses[item] if not use.failed] or self.texts.get(item, [])
         given: dict[str, Any] = {}
         for name in names:
             allowed = _allowed(offer, name)
@@ -309,8 +309,8 @@ def _in_turn(scene: TurnContext, steps: list[_Step]) -> PlannedStep:
     at = 0
     for use in scene.uses:
         if at < len(steps) and use.name == steps[at].name and use.given == steps[at].given and not use.failed:
-            at += not steps[at].until or steps[at].until in use.said
-    last = next((use.said for use in reversed(scene.uses) if not use.failed), "")
+            at += not steps[at].until or steps[at].until in use.result
+    last = next((use.result for use in reversed(scene.uses) if not use.failed), "")
     end = TurnAction(last[:_SHOWN] or "done")
     if at == len(steps):
         return PlannedStep(end, (TurnAction("done"),) if last else (), TurnAction("All of it is done now."))
