@@ -1,8 +1,9 @@
-"""In which trace the spans of a goal stand, and which traces are told of: settled when a goal is made, or asked.
+"""Assignment of goals to traces, and the choice of the traces that are kept.
 
-A top goal begins a trace, and what serves it stands below it. A trace that is full takes no more goals and no more
-calls: whoever would add one begins another, with a span of his own at its head that links back. So no trace has more
-than ``TRACE_SPANS_MAX`` spans, and whoever is asked what he is part of can say so before anything is written.
+A top goal begins a trace, and the goals that serve it belong to that trace. A trace that is full takes no more goals
+and no more calls: the next one begins another part, whose first span links back. So no trace has more than
+``TRACE_SPANS_MAX`` spans. The trace of a span is decided when its goal is made or its call is sent, so that the id of
+the span is known before the span is written.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from cortex.state.goals import Goal
-from cortex.tracing.call_records import Whole
 from cortex.tracing.spans import (
     LINKS_MAX,
     TRACE_SPANS_MAX,
@@ -26,61 +26,71 @@ from cortex.tracing.spans import (
     trace_key,
 )
 from cortex.tracing.trace_state import GoalRecord, TraceRecord, TraceState
+from cortex.tracing.turn_context import TurnContext
 from policies.decisions.trace_sampling import TraceSampling, may_rescue
 
 CALL_SPANS = 4
-"""Select, call, its first attempt, absorb."""
+"""Spans of a call: selection, the call, its first attempt, absorbing."""
 GOAL_SPANS = 1 + CALL_SPANS
-"""Set aside for each goal as it is made."""
+"""Spans that are reserved for each goal when it is made."""
 FULL_SPANS = 950
-"""The rest is for second attempts and joins, of which nobody knows beforehand."""
-Find = Callable[[int], Goal | None]
-"""A goal by its id, if it can still be told of."""
+"""Reserved spans at which a trace is full. The rest is for second attempts and joins, which cannot be reserved."""
 TURNS_KNOWN = 20_000
-"""Turns of which it is known when the goals were made that were made in them."""
+"""Turns whose time is remembered, to know when a goal of them was made."""
 _GOAL = int(SpanKind.GOAL)
 
 
-class Places:
-    """What both halves of the work stand on: the rule, the ids, and the state; and the turn that is being seen."""
+class TraceAssignment:
+    """Traces of one job's goals.
 
-    def __init__(self, rule: TraceSampling, ids: SpanIds, state: TraceState) -> None:
+    ``expand`` returns the full record of a goal that is recorded in short (``cortex.tracing.single_call_goals``), and
+    None for any other goal.
+    """
+
+    def __init__(
+        self, rule: TraceSampling, ids: SpanIds, state: TraceState, now: TurnContext,
+        expand: Callable[[int], GoalRecord | None],
+    ) -> None:  # fmt: skip
         self.follow(rule)
         self.ids = ids
         self.state = state
-        self._at_s = 0.0
-        self._done: list[Whole] = []
+        self._now = now
+        self._expand = expand
         self._job_link: tuple[int, tuple[SpanLink, ...]] = (0, ())
 
     def follow(self, rule: TraceSampling) -> None:
-        """Decide by this rule from now on; what was decided stays."""
+        """Decide by this rule from now on. Earlier decisions stay."""
         self.rule = rule
-        self._bound = rule.bound
+        self.bound = rule.bound
 
     def known(self, goal_id: int) -> GoalRecord | None:
-        """A goal that is told of, while it lives."""
-        return self.state.nodes.get(goal_id)
+        """Return the full record of a goal that is traced and has not ended."""
+        node = self.state.nodes.get(goal_id)
+        return node if node is not None else self._expand(goal_id)
 
     # -- which are kept --------------------------------------------------------------------------------------------
 
     def keeps(self, trace: int) -> bool:
-        """Whether everything in this trace is told, decided as it begins."""
-        return self.state.kept_spans < self.rule.first_spans or self.ids.low_bits(trace) < self._bound
+        """Return whether all spans of this trace are kept. Decided when the trace begins."""
+        return self.state.kept_spans < self.rule.first_spans or self.ids.low_bits(trace) < self.bound
 
-    def rescue(self, goal_id: int, find: Find) -> GoalRecord | None:
-        """A goal is worth telling of although its trace is not kept: as much as is known of it, and what comes."""
-        if not may_rescue(self.rule, self.state.rescues, self._at_s):
+    def rescue(self, goal_id: int) -> GoalRecord | None:
+        """Trace a goal whose trace is not kept, from now on, because something went wrong or took long.
+
+        None if the goal has ended, or if the rule rescues no more goals now.
+        """
+        if not may_rescue(self.rule, self.state.rescues, self._now.at_s):
             return None
-        return self._shown(goal_id, find)
+        return self._shown(goal_id)
 
-    def _shown(self, goal_id: int, find: Find) -> GoalRecord | None:
+    def _shown(self, goal_id: int) -> GoalRecord | None:
         state = self.state
         node = self.known(goal_id)
-        goal = find(goal_id)
+        goal = self._now.goal(goal_id)
         if node is not None or goal is None:
             return node
         if goal_id in state.again:
-            return self.goes_on(goal_id, find)
+            return self.resume_goal(goal_id)
         own = state.inside.pop(goal_id, 0) or trace_key(goal_id)
         trace = state.traces.get(own)
         if trace is None:
@@ -89,47 +99,47 @@ class Places:
         if own != trace_key(goal_id):
             if part_of(own) and goal_of(own) == goal.parent:
                 self._show_part(goal.parent, own)
-            elif self._shown(goal.parent, find) is None:
+            elif self._shown(goal.parent) is None:
                 state.inside[goal_id] = own
                 return None
             above = self._above(goal.parent, own)
         return self._node(goal, own, above, self.made_s(goal_id))
 
-    def goes_on(self, goal_id: int, find: Find) -> GoalRecord | None:
-        """A goal that was alive when the job stopped does something again: in another trace, linked to what was."""
-        state = self.state
+    def resume_goal(self, goal_id: int) -> GoalRecord | None:
+        """Trace a goal again that lived when the job stopped: in a part of its own, linked to the earlier span."""
+        state, at_s = self.state, self._now.at_s
         part, *before = state.again.pop(goal_id)
-        goal = find(goal_id)
+        goal = self._now.goal(goal_id)
         if goal is None:
             return None
-        state.traces[part] = TraceRecord(1 + CALL_SPANS, True, self._at_s, live=1, shown=True)
+        state.traces[part] = TraceRecord(1 + CALL_SPANS, True, at_s, live=1, shown=True)
         state.where[goal_id] = part
         node = state.nodes[goal_id] = GoalRecord(
-            goal_id, goal.kind, 0, part, root_key(part), 0, self._at_s, self._at_s, goal.row, links=(SpanLink(*before),)
+            goal_id, goal.kind, 0, part, root_key(part), 0, at_s, at_s, goal.row, links=(SpanLink(*before),)
         )
         node.links += self._tops(node.trace, node.key)
         return node
 
     def made_s(self, goal_id: int) -> float:
-        """When a goal was made."""
+        """Return when a goal was made, in seconds since 1970; of an old goal the earliest time that is remembered."""
         at = bisect_right(self.state.made_from, goal_id) - 1
-        return self.state.made_at_s[max(0, at)] if self.state.made_at_s else self._at_s
+        return self.state.made_at_s[max(0, at)] if self.state.made_at_s else self._now.at_s
 
-    # -- where they stand ------------------------------------------------------------------------------------------
+    # -- placement ------------------------------------------------------------------------------------------
 
-    def made(self, goal: Goal) -> None:
-        """A goal below another, or one that is certain to be told of."""
-        state = self.state
+    def add_goal(self, goal: Goal) -> None:
+        """Place a new goal: one that serves another, or a top goal whose trace is kept."""
+        state, at_s = self.state, self._now.at_s
         if not goal.parent:
-            own = goal.id  # as ``trace_key`` has it
-            state.traces[own] = TraceRecord(GOAL_SPANS, True, self._at_s, 1)
+            own = goal.id  # as ``trace_key`` computes it
+            state.traces[own] = TraceRecord(GOAL_SPANS, True, at_s, 1)
             state.kept_spans += GOAL_SPANS
-            self._node(goal, own, 0, self._at_s)
+            self._node(goal, own, 0, at_s)
             return
         self.known(goal.parent)
-        own = self._own(goal.parent)
+        own = self.trace_of(goal.parent)
         trace = state.traces.get(own)
-        if trace is None:  # its parent is a top goal that is not told of, or older than this telling
+        if trace is None:  # its parent is a top goal that is not traced, or is older than this tracer
             trace = state.traces[own] = TraceRecord(GOAL_SPANS, False, self.made_s(goal.parent), live=1)
         if trace.count + GOAL_SPANS > FULL_SPANS:
             own = self.next_part(goal.parent, own)
@@ -140,10 +150,10 @@ class Places:
             state.inside[goal.id] = own
             return
         state.kept_spans += GOAL_SPANS
-        self._node(goal, own, self._above(goal.parent, own), self._at_s)
+        self._node(goal, own, self._above(goal.parent, own), at_s)
 
-    def _own(self, goal_id: int) -> int:
-        """The trace to which what serves this goal belongs now."""
+    def trace_of(self, goal_id: int) -> int:
+        """Return the trace in which the next span below this goal belongs."""
         state = self.state
         if (where := state.where.get(goal_id)) is not None:
             return where
@@ -151,7 +161,7 @@ class Places:
         return node.trace if node is not None else state.inside.get(goal_id) or trace_key(goal_id)
 
     def _above(self, parent: int, trace: int) -> int:
-        """The span in this trace that stands for a goal to those that serve it."""
+        """Return the key of the span, in this trace, that goals which serve ``parent`` stand below."""
         if goal_of(trace) == parent:
             return root_key(trace)
         return span_key(SpanKind.GOAL, parent)
@@ -170,15 +180,16 @@ class Places:
         return node
 
     def _tops(self, trace: int, key: int) -> tuple[SpanLink, ...]:
-        """The first span of a top goal's trace: it and its job's are linked."""
+        """Link the first span of a trace to the span of its job, and the other way round (``LINKS_MAX`` at most)."""
         state = self.state
         if not state.run:
             return ()
         if len(state.tops) < LINKS_MAX:
             state.tops.append(SpanLink(trace, key))
-        return self._job_linked(state.run)
+        return self.job_links(state.run)
 
-    def _job_linked(self, run: int) -> tuple[SpanLink, ...]:
+    def job_links(self, run: int) -> tuple[SpanLink, ...]:
+        """Return the link to the span of this run of the job."""
         if self._job_link[0] != run:
             job = trace_key(0, run)
             self._job_link = (run, (SpanLink(job, root_key(job)),))
@@ -186,16 +197,16 @@ class Places:
 
     def _serves(self, parent: GoalRecord, node: GoalRecord) -> None:
         if not parent.serving:
-            parent.round_s, parent.rounded = self._at_s, 0
+            parent.round_s, parent.rounded = self._now.at_s, 0
         parent.serving += 1
         parent.rounded += 1
         if len(parent.served) < LINKS_MAX:
             parent.served.append(SpanLink(node.trace, node.key))
 
-    # -- traces that are full --------------------------------------------------------------------------------------
+    # -- full traces --------------------------------------------------------------------------------------
 
-    def way(self, node: GoalRecord, spans: int) -> tuple[int, int]:
-        """The trace for so many more spans of a goal, and the span above them; no trace where none is told of."""
+    def place(self, node: GoalRecord, spans: int) -> tuple[int, int]:
+        """Reserve this many more spans of a goal. Return their trace, 0 if it is not kept, and the span above them."""
         state = self.state
         if node.reserved and spans == CALL_SPANS:
             node.reserved = False
@@ -209,23 +220,23 @@ class Places:
             return own, node.key
         return (own if trace.kept or trace.shown else 0), root_key(own)
 
-    def room(self, trace: int) -> bool:
-        """Whether one more span fits, of those that nobody knew of beforehand; takes it, if so."""
+    def take_room(self, trace: int) -> bool:
+        """Reserve a span beyond those reserved when its goal was made. Return False if the trace is full."""
         found = self.state.traces.get(trace)
         if found is None or found.count >= TRACE_SPANS_MAX:
             return False
         found.count += 1
         return True
 
-    def next_part(self, goal_id: int, now: int) -> int:
-        """The goal goes on in another trace."""
+    def next_part(self, goal_id: int, full: int) -> int:
+        """Begin the part of a goal's trace that follows ``full``. Return its number."""
         state = self.state
         node = state.nodes.get(goal_id)
         own = node.trace if node is not None else state.inside.get(goal_id) or trace_key(goal_id)
-        part = trace_key(goal_id, part_of(now) + 1 if goal_of(now) == goal_id else 1)
+        part = trace_key(goal_id, part_of(full) + 1 if goal_of(full) == goal_id else 1)
         kept = self.keeps(part)
         first = SpanLink(own, node.key if node is not None else self._above(goal_id, own))
-        state.traces[part] = TraceRecord(1, kept, self._at_s, first=first)
+        state.traces[part] = TraceRecord(1, kept, self._now.at_s, first=first)
         state.where[goal_id] = part
         if kept:
             state.kept_spans += 1
@@ -239,17 +250,18 @@ class Places:
             self.state.parts.setdefault(goal_id, []).append(part)
 
     def close_parts(self, goal_id: int, kind: str) -> None:
-        """The first spans of a goal's later traces."""
+        """Write the first spans of the later parts of a goal's trace."""
         for part in self.state.parts.pop(goal_id, ()):
             trace = self.state.traces[part]
             links = (trace.first,) if trace.first is not None else ()
             facts = {"goal": goal_id, "part": part_of(part)}
-            self._done.append(
-                Span(SpanKind.PART, part, root_key(part), 0, kind, trace.begin_s, self._at_s, facts=facts, links=links)
+            begin_s, at_s = trace.begin_s, self._now.at_s
+            self._now.done.append(
+                Span(SpanKind.PART, part, root_key(part), 0, kind, begin_s, at_s, facts=facts, links=links)
             )
 
-    def left(self, goal_id: int, own: int) -> None:
-        """A goal has ended: its traces are forgotten once nobody is left in them."""
+    def remove_goal(self, goal_id: int, own: int) -> None:
+        """Forget a goal that has ended, and its traces once no goal is left in them."""
         traces, where = self.state.traces, self.state.where
         trace = traces.get(own)
         if trace is not None:

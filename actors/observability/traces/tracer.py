@@ -238,8 +238,8 @@ class TraceObserver:
         self, seq: int, turn: events.Turn, out: commands.StepCommands, k: State, rule: TraceSampling, tell: bool
     ) -> None:  # fmt: skip
         tracer = self._tracer or self._take_up(turn.at_s)
-        if tracer.rule is not rule:
-            tracer.follow(rule)
+        if tracer.traces.rule is not rule:
+            tracer.traces.follow(rule)
         tracer.captures = self._captures and k.terms.keeps_text
         records = tracer.turn(turn, out, k)
         self._seq = seq
