@@ -14,7 +14,7 @@ from actors.common.errors import USAGE
 from actors.common.units import clock, span
 from actors.jobs.spec import STATE_DEFAULT
 from actors.journal.journal import StateFolder
-from actors.providers.registry import of_endpoint
+from actors.providers.registry import DEFAULT, of_endpoint, row_of
 from cortex.flows.context import APPROVAL
 from policies.failures.failure import FailureKind
 
@@ -219,7 +219,8 @@ def _advice(said: str, route: str) -> str:
     why = said.partition(":")[0].strip()
     if why != FailureKind.UNAUTHORISED:
         return _ADVICE.get(why, "")
-    opens = of_endpoint(route.rpartition(" at ")[2]).how_to_open
+    row = of_endpoint(route.rpartition(" at ")[2])
+    opens = (row_of(DEFAULT) if row.by_model else row).how_to_open  # a rehearsal says what the provider would
     return "no row failed for it" + (f"; after that {_RESUME}" if opens in said else f": {opens}, {_ONE_FIRST}")
 
 

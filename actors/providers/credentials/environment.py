@@ -26,7 +26,7 @@ def keys_in(environ: Mapping[str, str]) -> list[Credential]:
     provider, under whatever name it stands there, and passwords of proxies. Never raises."""
     found: list[Credential] = []
     for row in PROVIDERS.values():
-        if row.key_variable and not row.place:
+        if row.key_variable:
             with contextlib.suppress(CredentialError):
                 found.append(credential_of(ProviderLocation(provider=row.name), environ, required=False))
     return [each for each in found if each.has_key]

@@ -40,7 +40,7 @@ from actors.providers.registry import row_of
 from actors.providers.transport.aiohttp_transport import AiohttpTransport, RequestTemplate, Response, Transport
 from actors.providers.transport.body import UnreadableResponse
 from actors.providers.transport.failures import ModelClosed
-from actors.providers.transport.proxy_tls import proxy_for, ssl_context
+from actors.providers.transport.proxy_tls import network_of
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 from policies.failures.timeout import TimeoutPolicy, silence_max_s
@@ -304,11 +304,8 @@ class AnthropicModel:
         return sdk, *await self._wire()
 
     async def _wire(self) -> tuple[ssl.SSLContext | None, str | None]:
-        """What is trusted on the way, where it is to be secure; the proxy that goes for it."""
-        credential = self._keys.credential
-        address = await self.address()
-        context = await asyncio.to_thread(ssl_context, credential) if address.startswith("https:") else None
-        return context, proxy_for(address, credential)
+        """Return the trusted certificates, None for plain HTTP; and the proxy, None for a direct connection."""
+        return await network_of(await self.address(), self._keys.credential)
 
     async def address(self) -> str:
         """Where requests go; for a cloud, as the SDK knows it."""

@@ -61,8 +61,13 @@ class FailureReader:
             self.line(message or f"the provider answered with status {status} and no explanation"),
             status,
             self.redact(error_type)[:100],
-            retry_after_s(headers),
+            self.retry_after_s(headers),
         )
+
+    def retry_after_s(self, headers: Mapping[str, str]) -> float | None:
+        """Return the seconds that the provider asks us to wait, in the headers that HTTP has for it; None where it asks
+        for none."""
+        return retry_after_s(headers)
 
     def read_error(self, headers: Mapping[str, str], body: bytes) -> tuple[str, str, str]:
         """Return name, message and details (as JSON text) of the error in a response; the body's text where it has

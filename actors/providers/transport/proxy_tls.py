@@ -1,14 +1,21 @@
-"""The road to a host: which proxy, and whose certificates are trusted. Read from a Credential, never from the
-environment of the process that happens to hold it."""
+"""Proxy and trusted certificates for a host, from a Credential: the environment of this process is never read."""
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import ssl
 from urllib.parse import urlsplit
 
 from actors.providers.credentials.credential import Credential
 from actors.providers.transport.failures import ConfigurationFault
+
+
+async def network_of(address: str, credential: Credential) -> tuple[ssl.SSLContext | None, str | None]:
+    """Return what a connection to an address needs: the trusted certificates, None for plain HTTP; and the proxy, None
+    for a direct connection. Raises ConfigurationFault."""
+    context = await asyncio.to_thread(ssl_context, credential) if address.startswith("https:") else None
+    return context, proxy_for(address, credential)
 
 
 def proxy_for(url: str, credential: Credential) -> str | None:

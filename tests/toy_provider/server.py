@@ -1,0 +1,37 @@
+"""Server of the made-up provider on this machine, in a thread of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from tests.edge.clouds import served
+from tests.edge.scripted import Answer, Asked, Scripted, http
+
+KEY = "made-up-key-of-toy-0123456789"
+LIMITS = "requests=600;left=590;back=1s, units=40000;left=39000;back=1m6s"
+
+
+def answer(asked: Asked, **headers: str) -> Answer:
+    """What the server says to a sound request."""
+    if asked.headers.get("x-toy-key") != KEY:
+        return fault(401, "bad-key", f"{asked.headers.get('x-toy-key')} is no key of ours")
+    if asked.target == "/count":
+        return http(b"7")
+    said = asked.json
+    body: dict[str, Any] = {
+        "said": "bug", "why": "done", "engine": said["engine"], "units": {"taken": 12, "cached": 5, "given": 1},
+    }  # fmt: skip
+    return http(body, **{"x_toy_limits": LIMITS, **headers})
+
+
+def fault(status: int, slug: str, text: str, **headers: str) -> Answer:
+    """A refusal in the provider's own form."""
+    return http(json.dumps({"fault": {"slug": slug, "text": text}}).encode(), status, **headers)
+
+
+def serving(script: Callable[[Asked], Answer] = answer) -> AbstractContextManager[Scripted]:
+    """The server, for the length of the block."""
+    return served(script)
