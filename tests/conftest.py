@@ -242,7 +242,7 @@ class _RayDoor(importlib.abc.MetaPathFinder):
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Any]:
     """A PostgreSQL server that does not wait for its disk, one for all tests of a process."""
-    from tests.postgres import serving
+    from tests.support.postgres_server import serving
 
     yield from serving()
 

@@ -1,6 +1,6 @@
 """Composed functions with known curvature, for ``convex``: generated from a seed, labelled by disciplined programming.
 
-The labels are computed here; ``tests/unit/test_composed_functions.py`` compares them with CVXPY's.
+The labels are computed here; ``tests/unit/cortex/programs/test_convex_functions.py`` compares them with CVXPY's.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ from cortex.programs.hanoi import Hanoi
 from cortex.scheduler.state import SchedulerSettings
 from cortex.values.limits import Limits
 from policies.limits.limit import LimitPolicy
-from tests.edge.virtual import VirtualLoop, VirtualRuntime, virtually
+from tests.edge.support.virtual_clock import VirtualLoop, VirtualRuntime, virtually
 
 COMPREHENSIONS = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>"})
 """Functions up to Python 3.11, inlined from 3.12 on."""

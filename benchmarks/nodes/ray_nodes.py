@@ -20,7 +20,7 @@ from actors.journal.journal import StateFolder
 from benchmarks.harness import command, figures, processes, rows
 from benchmarks.harness.server import RunningServer
 from cortex.state import events
-from tests.cluster.processes import another_node, ray_head
+from tests.cluster.cluster_processes import another_node, ray_head
 
 JOB = "nodes"
 PLACES = 100

@@ -48,8 +48,8 @@ from cortex.scheduler.state import SchedulerSettings
 from cortex.scheduler.step import step
 from policies.limits.limit import LimitPolicy
 from tests.simulation.loop import NOBODY
-from tests.simulation.plan import JobPlan, Plan, ProviderPlan
-from tests.simulation.run import Simulation, quiet
+from tests.simulation.runner import Simulation, quiet
+from tests.simulation.scenario import JobPlan, Plan, ProviderPlan
 
 NODES = (1, 10, 100, 1000)
 PLACES = 100

@@ -33,7 +33,7 @@ from benchmarks.harness import counting, figures, profile_parts, rows
 from benchmarks.harness.models import AtOnce
 from benchmarks.null.null_program import Null
 from cortex.values.limits import Limits
-from tests.edge.virtual import virtually
+from tests.edge.support.virtual_clock import virtually
 
 CALLS = 4_000
 FUNCTIONS = 40

@@ -8,9 +8,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.chaos.ground import ground
+from tests.chaos.ray_cluster import ground
 from tests.chaos.trial import Outcome, Setup, trial
-from tests.cluster.processes import Head, ray_head
+from tests.cluster.cluster_processes import Head, ray_head
 
 
 def _say(line: str) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from tests.chaos.ground import Ground, Size, largest, look
-from tests.chaos.havoc import Havoc
-from tests.cluster.processes import Commands, Provider, names_in, write_rows
+from tests.chaos.killer import Havoc
+from tests.chaos.ray_cluster import Ground, Size, largest, look
+from tests.cluster.cluster_processes import Commands, Provider, names_in, write_rows
 
 FAULTS = {
     "throttled": 0.015, "throttled_bare": 0.02, "overloaded": 0.03, "server_error": 0.025, "unavailable": 0.02,

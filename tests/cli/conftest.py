@@ -1,5 +1,5 @@
 """The fixture of this folder."""
 
-from tests.cli.commands import cortex
+from tests.cli.cli_runner import cortex
 
 __all__ = ["cortex"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import Done, each_once, environment, keys, kinds, request, requests
+from tests.cli.cli_runner import Done, each_once, environment, keys, kinds, request, requests
 
 SIM = ("--model", "sim")
 

@@ -6,7 +6,7 @@ import re
 import time
 from pathlib import Path
 
-from tests.cli.commands import each_once, request, requests
+from tests.cli.cli_runner import each_once, request, requests
 
 COUNT = 40
 SIM = ("--model", "sim", "--job", "mine")

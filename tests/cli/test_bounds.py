@@ -18,7 +18,7 @@ from actors.journal.journal import StateFolder
 from actors.routing.routes import ModelSpec, SetupError
 from actors.simulator.settings import SimulatorSettings
 from cortex.values.limits import Limits
-from tests.cli.commands import requests
+from tests.cli.cli_runner import requests
 from tests.cli.test_session import Label
 
 NOW_S = datetime(2026, 11, 22, 12, 0, tzinfo=UTC).timestamp()

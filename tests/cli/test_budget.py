@@ -12,7 +12,7 @@ import pytest
 from actors.journal.journal import StateFolder
 from actors.limits.budgets import FolderBudgets
 from policies.limits.slices import Budget
-from tests.cli.commands import Done, ended, requests, started, until
+from tests.cli.cli_runner import Done, ended, requests, started, until
 
 PRICED = ("--model", "sim", "--price", "input=3,output=15", "--max-output-tokens", "40")
 LABEL = ("--label", "team=search")

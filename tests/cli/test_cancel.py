@@ -16,7 +16,7 @@ from actors.cli.control import steer
 from actors.driver.control_note import waits
 from actors.journal.journal import StateFolder
 from cortex.state import events
-from tests.cli.commands import ended, environment, keys, kinds, requests, started, until
+from tests.cli.cli_runner import ended, environment, keys, kinds, requests, started, until
 
 
 def _stopped(cortex) -> None:

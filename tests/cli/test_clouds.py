@@ -12,9 +12,9 @@ import cortex
 from actors.journal.journal import StateFolder
 from actors.observability.base.conventions import provider_of, server_of
 from actors.routing.routes import SetupError
-from tests.cli.commands import each_once, requests
-from tests.edge import clouds
-from tests.edge.scripted import MESSAGE, Answer, Asked, http
+from tests.cli.cli_runner import each_once, requests
+from tests.edge.support import cloud_server
+from tests.edge.support.scripted_http_server import MESSAGE, Answer, Asked, http
 
 MODELS = {
     "bedrock": "eu.anthropic.claude-haiku-4-5-20251001-v1:0",
@@ -30,19 +30,19 @@ PER_MTOK = {"bedrock": 1.1, "vertex": 1.1, "foundry": 1.0}
 def opened(monkeypatch, tmp_path):
     """An environment that opens all of them, and nothing else."""
     for name, value in zip(
-        ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"), clouds.KEYS, strict=True
+        ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"), cloud_server.KEYS, strict=True
     ):
         monkeypatch.setenv(name, value)
     for name in ("ANTHROPIC_API_KEY", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_BEARER_TOKEN_BEDROCK"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("ANTHROPIC_FOUNDRY_API_KEY", clouds.FOUNDRY_KEY)
+    monkeypatch.setenv("ANTHROPIC_FOUNDRY_API_KEY", cloud_server.FOUNDRY_KEY)
     monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
 
     def at(url: str) -> None:
         for name, path in (("BEDROCK", ""), ("VERTEX", "/v1"), ("FOUNDRY", "/anthropic")):
             monkeypatch.setenv(f"ANTHROPIC_{name}_BASE_URL", url + path)
-        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(clouds.service_account(tmp_path, url)))
-        monkeypatch.setenv("ANTHROPIC_FOUNDRY_API_KEY", clouds.FOUNDRY_KEY)  # each command takes it away
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(cloud_server.service_account(tmp_path, url)))
+        monkeypatch.setenv("ANTHROPIC_FOUNDRY_API_KEY", cloud_server.FOUNDRY_KEY)  # each command takes it away
 
     return at
 
@@ -54,11 +54,11 @@ async def say(ctx: cortex.Context) -> str:
 
 
 def _answers(asked: Asked) -> Answer:
-    return clouds.gives_token(asked) or http(MESSAGE)
+    return cloud_server.gives_token(asked) or http(MESSAGE)
 
 
 def _no_secret(*folders: Path, shown: str = "") -> None:
-    secrets = [*clouds.KEYS[1:], clouds.FOUNDRY_KEY, clouds.TOKEN, clouds.BEARER]
+    secrets = [*cloud_server.KEYS[1:], cloud_server.FOUNDRY_KEY, cloud_server.TOKEN, cloud_server.BEARER]
     for folder in folders:
         for path in folder.rglob("*"):
             if path.is_file():
@@ -70,7 +70,7 @@ def _no_secret(*folders: Path, shown: str = "") -> None:
 @pytest.mark.parametrize("cloud", MODELS)
 def test_a_job_through_a_cloud_with_its_price_its_span_and_no_secret(cloud, cortex, opened, monkeypatch, tmp_path):
     requests(Path("in.jsonl"), 5)
-    with clouds.served(_answers) as server:
+    with cloud_server.served(_answers) as server:
         opened(server.url)
         job = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--max-cost", 1, "--json")
         done = cortex(*job, "--provider", cloud + PLACES[cloud], "--model", MODELS[cloud])
@@ -97,7 +97,7 @@ def test_a_job_through_a_cloud_with_its_price_its_span_and_no_secret(cloud, cort
 
 def test_where_a_cloud_is_is_read_from_the_environment_too(cortex, opened, monkeypatch):
     requests(Path("in.jsonl"), 1)
-    with clouds.served(_answers) as server:
+    with cloud_server.served(_answers) as server:
         opened(server.url)
         for name, value in (("CLOUD_ML_REGION", "europe-west9"), ("ANTHROPIC_VERTEX_PROJECT_ID", "another")):
             monkeypatch.setenv(name, value)
@@ -116,7 +116,7 @@ def test_a_refused_signature_ends_the_job_partial_and_says_what_opens_that_cloud
         403,
         x_amzn_errortype="ExpiredTokenException",
     )
-    with clouds.served(lambda _: refusal) as server:
+    with cloud_server.served(lambda _: refusal) as server:
         opened(server.url)
         done = cortex(
             "batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--provider", "bedrock,region=x-1", "--model", "m"
@@ -141,7 +141,7 @@ def test_a_fallback_at_another_provider_takes_over_and_each_is_paid_at_its_price
             )
         return _answers(asked)
 
-    with clouds.served(script) as server:
+    with cloud_server.served(script) as server:
         opened(server.url)
         job = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--max-cost", 1, "--json")
         done = cortex(
@@ -158,7 +158,7 @@ def test_a_fallback_at_another_provider_takes_over_and_each_is_paid_at_its_price
 
 def test_a_model_without_a_known_price_is_billed_as_another(cortex, opened, monkeypatch):
     requests(Path("in.jsonl"), 2)
-    with clouds.served(_answers) as server:
+    with cloud_server.served(_answers) as server:
         opened(server.url)
         monkeypatch.setenv("ANTHROPIC_API_KEY", "of-a-gateway-of-ours")
         job = (
@@ -242,8 +242,8 @@ def test_a_missing_extra_is_one_line(cortex, opened, monkeypatch):
 
 def test_a_job_file_may_say_it_all(cortex, opened):
     requests(Path("in.jsonl"), 2)
-    Path("key").write_text(clouds.FOUNDRY_KEY)
-    with clouds.served(_answers) as server:
+    Path("key").write_text(cloud_server.FOUNDRY_KEY)
+    with cloud_server.served(_answers) as server:
         opened(server.url)
         Path("job.toml").write_text(
             'input = "in.jsonl"\noutput = "out.jsonl"\njob = "mine"\nmodel = "ours"\nprovider = "foundry"\n'
@@ -251,14 +251,14 @@ def test_a_job_file_may_say_it_all(cortex, opened):
         )
         done = cortex("batch", "-f", "job.toml", "--json")
         assert (done.code, done.last["rows_succeeded"]) == (0, 2), done.err
-        assert server.asked[0].headers["x-api-key"] == clouds.FOUNDRY_KEY
+        assert server.asked[0].headers["x-api-key"] == cloud_server.FOUNDRY_KEY
         said = json.loads(cortex("config", "mine", "--json").out)
     assert "foundry" in json.dumps(said)
 
 
 def test_python_says_it_in_the_same_words(opened, tmp_path):
-    Path(tmp_path / "key").write_text(clouds.FOUNDRY_KEY)
-    with clouds.served(_answers) as server:
+    Path(tmp_path / "key").write_text(cloud_server.FOUNDRY_KEY)
+    with cloud_server.served(_answers) as server:
         opened(server.url)
         where = {"state": str(tmp_path / "state"), "progress": False, "max_cost": 1, "price_as": "claude-haiku-4-5"}
         found = cortex.run(say(), model="m", provider="bedrock,region=eu-west-1", **where)

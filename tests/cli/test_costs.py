@@ -11,7 +11,7 @@ import pytest
 
 from actors.history import costs
 from actors.journal.journal import StateFolder
-from tests.cli.commands import requests
+from tests.cli.cli_runner import requests
 
 PRICED = ("--model", "sim", "--price", "input=3,output=15")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from actors.monitoring.deadline_monitor import DeadlineMonitor, risk_words
-from tests.cli.commands import each_once, ended, requests, started, until
+from tests.cli.cli_runner import each_once, ended, requests, started, until
 
 COUNT = 80
 SLOW = ("--model", "sim", "--concurrency", 2, "--sim", "latency_ms=200", "--sim", "latency_spread=0")

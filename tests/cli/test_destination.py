@@ -12,7 +12,7 @@ from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
 from cortex.values.limits import Limits
 from policies.failures.route_choice import pool_name, route_name
-from tests.edge.jobs import FunctionModel
+from tests.edge.support.in_process_job import FunctionModel
 
 ENVIRON = {"ANTHROPIC_API_KEY": "sk-ant-api03-verysecretkey-0123456789"}
 OTHER_SIM = ModelSpec(model="sim", simulated=SimulatorSettings(seed=2))

@@ -17,9 +17,9 @@ from actors.cli import reference
 from actors.cli.options import help_layout
 from actors.cli.options.options import ABOUT, keys
 from actors.observability.base.settings import TelemetrySettings
-from tests.cli.commands import requests
-from tests.pages import blocks, pages
-from tests.structure import ROOT
+from tests.cli.cli_runner import requests
+from tests.support.doc_pages import blocks, pages
+from tests.support.repository_rules import ROOT
 
 PAGES = {name.removeprefix("docs/"): text for name, text in pages().items() if name.startswith("docs/")}
 FIRST = (ROOT / "README.md").read_text()

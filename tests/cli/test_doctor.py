@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import ended, environment, started
+from tests.cli.cli_runner import ended, environment, started
 
 KEY = "sk-ant-api03-verysecretkey-0123456789"
 PASSWORD = "letmein-secretpassword"

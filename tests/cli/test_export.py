@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import requests
+from tests.cli.cli_runner import requests
 
 PROGRAMS = '''
 from typing import Literal

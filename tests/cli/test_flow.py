@@ -14,7 +14,7 @@ import pytest
 
 from actors.history.catalog import last_state, last_terms
 from actors.journal.journal import StateFolder, StoreError
-from tests.cli.commands import started, until
+from tests.cli.cli_runner import started, until
 
 FLOWS = '''
 import os

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from actors.journal.journal import StateFolder
-from tests.cli.commands import each_once, requests
+from tests.cli.cli_runner import each_once, requests
 
 PROGRAMS = '''
 import cortex

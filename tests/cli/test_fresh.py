@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import requests
+from tests.cli.cli_runner import requests
 
 PRICED = ("--model", "sim", "--price", "input=3,output=15", "--max-output-tokens", "4", "--json")
 

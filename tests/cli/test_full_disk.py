@@ -11,7 +11,7 @@ import pytest
 
 from actors.journal.journal import DiskFull, StoreError
 from actors.journal.sqlite import reply_index, storage
-from tests.cli.commands import requests
+from tests.cli.cli_runner import requests
 
 SIM = ("--model", "sim")
 

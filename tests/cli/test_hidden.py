@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from actors.common.shadowing import HERE, hidden_line
-from tests.cli.commands import ROOT, environment
+from tests.cli.cli_runner import ROOT, environment
 
 
 def test_nothing_is_hidden_here():

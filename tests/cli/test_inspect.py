@@ -12,7 +12,7 @@ import pytest
 from actors.journal.journal import Journal, StateFolder
 from cortex.journal import codec
 from cortex.state import events
-from tests.cli.commands import requests
+from tests.cli.cli_runner import requests
 
 PROGRAMS = '''
 import cortex

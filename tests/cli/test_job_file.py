@@ -14,7 +14,7 @@ from actors.cli.options.options import keys
 from actors.cli.reference import page
 from actors.history.catalog import last_state
 from actors.journal.journal import StateFolder
-from tests.cli.commands import ROOT, each_once, requests
+from tests.cli.cli_runner import ROOT, each_once, requests
 
 JOB = """
 input = "in.jsonl"

@@ -11,7 +11,7 @@ from actors.api.session import JobInUse, Session
 from actors.jobs.spec import JobSpec
 from actors.journal.journal import JobHeld, StateFolder, StoreError
 from cortex.programs.batch import Batch
-from tests.cli.commands import environment
+from tests.cli.cli_runner import environment
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from actors.providers.credentials.credential import Credential, RequestAuth
 from actors.routing.key_rotation import KeyRotation, rotation
 from actors.routing.model_factory import ConnectionSpec
 from cortex.values.limits import JobTerms, Route
-from tests.cli.commands import each_once, ended, environment, requests, started, until
+from tests.cli.cli_runner import each_once, ended, environment, requests, started, until
 
 OLD = "sk-ant-api03-theoldverysecretkeyindeed0123456789"
 NEW = "the new and very secret key of a gateway"  # it does not look like one

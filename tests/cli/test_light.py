@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from actors.cli.app import app
 from actors.cli.options.help_layout import asked
-from tests.cli.commands import environment, requests
+from tests.cli.cli_runner import environment, requests
 
 HEAVY = (
     "aiohttp", "anthropic", "httpx2", "pandas", "pyarrow", "ray", "rich", "actors.runtime.inline", "actors.providers.transport.aiohttp_transport",

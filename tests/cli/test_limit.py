@@ -16,7 +16,7 @@ from actors.journal.journal import StateFolder, StoreError
 from actors.limits import overrides
 from cortex.state import events
 from policies.limits.limit import PoolCaps
-from tests.cli.commands import each_once, ended, requests, started, until
+from tests.cli.cli_runner import each_once, ended, requests, started, until
 
 SIM = ("--model", "sim")
 

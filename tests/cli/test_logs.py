@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.structure import ROOT
+from tests.support.repository_rules import ROOT
 
 KEY = "sk-ant-api03-MARKEDKEY-0123456789"
 

@@ -13,7 +13,7 @@ import msgspec
 from actors.cli.jobs.rendering import least_and_most
 from actors.journal.journal import StateFolder
 from actors.programs.loader import find
-from tests.cli.commands import FIELDS, each_once, requests, started
+from tests.cli.cli_runner import FIELDS, each_once, requests, started
 
 
 def _done(cortex, job: str, count: int = 5) -> None:

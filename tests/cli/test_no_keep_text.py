@@ -12,7 +12,7 @@ import pytest
 
 from actors.history.catalog import last_state
 from actors.journal.journal import Journal, StateFolder, TextRedacted
-from tests.cli.commands import each_once, keys, request, requests, started, until
+from tests.cli.cli_runner import each_once, keys, request, requests, started, until
 
 MARK = b"marmalade"
 COUNT = 60

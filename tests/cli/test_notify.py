@@ -19,8 +19,8 @@ from actors.channel import webhooks
 from actors.journal.journal import StateFolder
 from cortex.state.state import State
 from cortex.values.limits import Limits
-from tests.cli.commands import requests
-from tests.stage import failure, terms
+from tests.cli.cli_runner import requests
+from tests.support.state_machine_harness import failure, terms
 
 PRICED = ("--model", "sim", "--price", "input=3,output=15", "--max-output-tokens", "40")
 SECRET = "T000-B000-very-secret"

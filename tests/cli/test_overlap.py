@@ -20,7 +20,7 @@ import pytest
 
 from actors.history.catalog import last_state
 from actors.journal.journal import StateFolder
-from tests.cli.commands import each_once, ended, environment, requests, started, until
+from tests.cli.cli_runner import each_once, ended, environment, requests, started, until
 
 COUNT = 20
 SLOW = ("--sim", "latency_ms=300", "--sim", "latency_spread=0", "--concurrency", 2)

@@ -1,6 +1,6 @@
 """Every command and snippet of the README and of docs/ is run as it stands, and its links lead somewhere.
 
-The shell is a real one, its ``cortex`` and ``python`` start quickly (``tests.forks``). Where a page names a provider's
+The shell is a real one, its ``cortex`` and ``python`` start quickly (``tests.support.warm_cli``). Where a page names a provider's
 model, the environment leads its calls to a simulated one over HTTP, so that neither a key nor a network is needed.
 """
 
@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import forks
-from tests.cli.commands import requests, started
-from tests.cli.table import table
-from tests.pages import Block, anchors, blocks, like, links, pages, run
+from tests.cli.cli_runner import requests, started
+from tests.cli.table_files import table
+from tests.support import warm_cli
+from tests.support.doc_pages import Block, anchors, blocks, like, links, pages, run
 
 PAGES = pages()
 BLOCKS = {page: blocks(page, text) for page, text in PAGES.items()}
@@ -55,7 +55,7 @@ TABLE = "tutorial.md#a-table"
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The environment of a reader: our commands on the PATH, a key, and a provider on this machine."""
     folder = tmp_path_factory.mktemp("road")
-    with forks.served(folder) as commands, started("simulate", "--port", "0", "-s", "error=0") as provider:
+    with warm_cli.served(folder) as commands, started("simulate", "--port", "0", "-s", "error=0") as provider:
         assert provider.stdout is not None
         address = re.search(r"http://\S+", provider.stdout.readline())
         assert address
@@ -98,7 +98,7 @@ def test_what_is_left_out_is_known(tell: Callable[[str], None]) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
-    from tests.structure import ROOT
+    from tests.support.repository_rules import ROOT
 
     for target, path, anchor in links(page, PAGES[page]):
         assert (ROOT / path).exists(), target

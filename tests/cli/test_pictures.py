@@ -13,7 +13,7 @@ from actors.branch.prompt_limit import over_bound
 from actors.channel.backpressure import OPEN_BYTES_MAX, narrower_by
 from cortex.state.commands import Call
 from cortex.state.events import Row
-from tests.cli.commands import kinds, request
+from tests.cli.cli_runner import kinds, request
 
 SIM = ("--model", "sim", "--sim", "error=0")
 

@@ -14,8 +14,8 @@ import pytest
 
 from actors.history.catalog import last_terms
 from actors.journal.journal import StateFolder
-from tests.cli.commands import request, requests
-from tests.cli.table import ASK, SIM, table
+from tests.cli.cli_runner import request, requests
+from tests.cli.table_files import ASK, SIM, table
 
 PRICED = (*SIM, "--price", "input=3,output=15", "--max-output-tokens", "40")
 LONG = ("--prompt", "Summarise in at most {{words}} words:\n\n{{text}}", "--id", "ticket_id")

@@ -11,8 +11,8 @@ import pytest
 
 from actors.journal.postgres.connection import close_idle
 from actors.ports.runtime import ClusterError
-from tests.cli.commands import Done, requests
-from tests.postgres import Server
+from tests.cli.cli_runner import Done, requests
+from tests.support.postgres_server import Server
 
 PASSWORD = "correct horse battery"
 

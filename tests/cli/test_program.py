@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cortex.programs import READY
-from tests.cli.commands import environment
+from tests.cli.cli_runner import environment
 
 
 def test_the_ready_programs_with_their_first_line_and_parameters(cortex):

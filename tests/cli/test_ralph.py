@@ -13,8 +13,8 @@ import pytest
 from actors.history.catalog import last_state
 from actors.journal.journal import StateFolder, StoreError
 from actors.workspace.tree import STORE
-from tests.cli.commands import Done, started, until
-from tests.workshop import CHECK, TASK, solved, workshop
+from tests.cli.cli_runner import Done, started, until
+from tests.support.workspace_fixture import CHECK, TASK, solved, workshop
 
 ITEMS = 60
 MORE = 'exec(open("../more.py").read())'

@@ -14,7 +14,7 @@ import pytest
 
 from actors.journal.journal import StateFolder
 from actors.programs import loader
-from tests.cli.commands import environment
+from tests.cli.cli_runner import environment
 
 UNGUARDED = """
 import time

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands import ended, requests, started, until
-from tests.edge.test_report_page import Seen
+from tests.cli.cli_runner import ended, requests, started, until
+from tests.edge.report.test_page import Seen
 
 SIM = ("--model", "sim", "--sim", "error=0", "--sim", "latency_ms=20", "--price", "input=3,output=15")
 PROGRAMS = '''

@@ -11,7 +11,7 @@ import pytest
 
 from actors.history.catalog import last_state
 from actors.journal.journal import StateFolder
-from tests.cli.commands import each_once, keys, kinds, requests, started, until
+from tests.cli.cli_runner import each_once, keys, kinds, requests, started, until
 
 COUNT = 24
 FAILING = ("--sim", "hang=0.4", "--sim", "latency_ms=1", "--goal-timeout", "0.2s")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from actors.history.catalog import last_state
 from actors.journal.journal import StateFolder, StoreError
-from tests.cli.commands import started, until
+from tests.cli.cli_runner import started, until
 
 QUESTION = "question=How many of the reviews of K-3 mention a late delivery?"
 SIM = ("--model", "sim", "--sim", "error=0")

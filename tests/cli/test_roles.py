@@ -18,8 +18,8 @@ import cortex as public
 from actors.history.catalog import last_state, last_terms
 from actors.journal.journal import StateFolder
 from actors.routing.routes import SetupError
-from tests.cli.commands import Done, environment, started, until
-from tests.edge.scripted import MESSAGE, Asked, http, scripted
+from tests.cli.cli_runner import Done, environment, started, until
+from tests.edge.support.scripted_http_server import MESSAGE, Asked, http, scripted
 
 FLOWS = """
 import cortex

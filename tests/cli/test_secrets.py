@@ -9,7 +9,7 @@ from pathlib import Path
 
 from actors.cli.options import errors
 from actors.journal.journal import StateFolder
-from tests.cli.commands import ended, environment, requests, started
+from tests.cli.cli_runner import ended, environment, requests, started
 
 KEY = "sk-ant-api03-averyveryverysecretkeyindeed0123456789"
 

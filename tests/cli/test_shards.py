@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import each_once, keys, requests
+from tests.cli.cli_runner import each_once, keys, requests
 
 SIM = ("--model", "sim")
 

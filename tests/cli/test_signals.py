@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import ROOT, each_once, ended, environment, keys, requests, started, until
+from tests.cli.cli_runner import ROOT, each_once, ended, environment, keys, requests, started, until
 
 COUNT = 60
 SLOW = ("--model", "sim", "--concurrency", 4, "--sim", "latency_ms=150", "--sim", "latency_spread=0")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from actors.driver import live_status
 from actors.journal.journal import StateFolder
-from tests.cli.commands import ended, requests, started, until
+from tests.cli.cli_runner import ended, requests, started, until
 
 NAP = """
 import cortex

@@ -14,7 +14,7 @@ from actors.driver import control_note
 from actors.history.catalog import last_state
 from actors.journal.journal import StateFolder
 from cortex.state import events
-from tests.cli.commands import each_once, ended, keys, requests, started, until
+from tests.cli.cli_runner import each_once, ended, keys, requests, started, until
 
 COUNT = 60
 SLOW = ("--model", "sim", "--concurrency", 2, "--sim", "latency_ms=150", "--sim", "latency_spread=0")

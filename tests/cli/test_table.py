@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands import ended, environment, request, started
-from tests.cli.table import ASK, SIM, ids, table
+from tests.cli.cli_runner import ended, environment, request, started
+from tests.cli.table_files import ASK, SIM, ids, table
 
 SCHEMA = {
     "type": "object",

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from actors.journal.journal import StateFolder
-from tests.cli.commands import request
-from tests.cli.table import ASK, SIM, table
+from tests.cli.cli_runner import request
+from tests.cli.table_files import ASK, SIM, table
 
 
 def _nothing_began() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.table import ASK, SIM, ids, table
+from tests.cli.table_files import ASK, SIM, ids, table
 
 SECRET = "wJalrXUtnFEMI-K7MDENG-bPxRfiCYEXAMPLEKEY"
 

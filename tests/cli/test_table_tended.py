@@ -15,8 +15,8 @@ from actors.history.annotated_turns import readings
 from actors.history.catalog import last_state
 from actors.journal.journal import StateFolder
 from actors.report.aggregate import fold
-from tests.cli.commands import requests, started, until
-from tests.cli.table import ASK, table
+from tests.cli.cli_runner import requests, started, until
+from tests.cli.table_files import ASK, table
 
 SIM = ("--model", "sim", "--sim", "latency_ms=1")
 FAILING = (*SIM, "--sim", "hang=0.4", "--goal-timeout", "0.2s")

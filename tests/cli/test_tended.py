@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from actors.journal.journal import StateFolder
-from tests.cli.commands import request, requests, started, until
+from tests.cli.cli_runner import request, requests, started, until
 
 MARK = "marmalade"
 

@@ -9,7 +9,7 @@ import pytest
 
 from actors.history.catalog import last_state
 from actors.journal.journal import StateFolder, StoreError
-from tests.cli.commands import started, until
+from tests.cli.cli_runner import started, until
 
 SIM = ("--model", "sim", "--sim", "error=0")
 APPROVED = ("run", "toolloop", *SIM, "-p", "count=2", "-p", 'rules={"approve": ["record"]}', "--job", "mine")

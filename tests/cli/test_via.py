@@ -11,7 +11,7 @@ import cortex as public
 from actors.history.catalog import last_state
 from actors.journal.journal import StateFolder
 from actors.routing.routes import remembered
-from tests.cli.commands import each_once, requests
+from tests.cli.cli_runner import each_once, requests
 from tests.cli.test_session import Label
 
 COUNT = 30

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.claims.composed_functions import LABELS, function
 from benchmarks.harness.hanoi_verifier import verified
 from policies.decisions.voting import at_least, plan
-from tests.cli.commands import ended, started, until
+from tests.cli.cli_runner import ended, started, until
 
 PLAN = ("program", "plan-votes")
 

@@ -25,7 +25,7 @@ from cortex.values.ledger import Charge
 from cortex.values.limits import JobTerms, Limits, Route
 from policies.failures.failure import Failure, FailureKind
 from policies.limits.pace import take
-from tests.cli.commands import environment, started
+from tests.cli.cli_runner import environment, started
 
 OWN = Route(endpoint="https://api.anthropic.com", model="sonnet")
 OTHER = Route(endpoint="http://gateway:8080", model="haiku")

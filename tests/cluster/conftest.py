@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.processes import Head, ray_head
+from tests.cluster.cluster_processes import Head, ray_head
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from actors.cli.control.budget import _ask_all, _facts
-from tests.cluster.processes import Commands, Provider, write_rows
+from tests.cluster.cluster_processes import Commands, Provider, write_rows
 
 PRICED = ("--price", "input=3,output=15", "--max-output-tokens", "40", "--label", "team=search", "--wait-blocked", "10m")
 

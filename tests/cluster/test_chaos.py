@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.ground import ground
-from tests.chaos.havoc import KINDS
+from tests.chaos.killer import KINDS
+from tests.chaos.ray_cluster import ground
 from tests.chaos.trial import Setup, trial
-from tests.cluster.processes import Head
+from tests.cluster.cluster_processes import Head
 
 SHORT = Setup(
     rows=300, every_s=1.5, latency_ms=1_000.0, hang_s=5.0, permits=16, kills_max=len(KINDS), gauged=False,

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tests.cli.commands import ended, environment, started
-from tests.cluster.processes import Head
+from tests.cli.cli_runner import ended, environment, started
+from tests.cluster.cluster_processes import Head
 
 pytestmark = pytest.mark.cluster
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from actors.cluster.orphan_cleanup import below
-from tests.cluster.processes import KEY, Commands, Head, Provider, write_rows
-from tests.edge import clouds
-from tests.edge.scripted import MESSAGE, Answer, http
+from tests.cluster.cluster_processes import KEY, Commands, Head, Provider, write_rows
+from tests.edge.support import cloud_server
+from tests.edge.support.scripted_http_server import MESSAGE, Answer, http
 
 ROWS = 300
 
@@ -151,8 +151,8 @@ async def test_a_key_is_nowhere_in_a_private_ray(folder: Path) -> None:
 @pytest.mark.long
 async def test_keys_of_aws_are_the_branches_alone_in_a_private_ray(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They stay with the driver, whose input and output they may open; no process of Ray's inherits them."""
-    _, secret, _ = clouds.KEYS
-    for name, value in zip(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), clouds.KEYS[:2], strict=True):
+    _, secret, _ = cloud_server.KEYS
+    for name, value in zip(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), cloud_server.KEYS[:2], strict=True):
         monkeypatch.setenv(name, value)
     write_rows(folder / "in.jsonl", ROWS, "aws")
 
@@ -160,7 +160,7 @@ async def test_keys_of_aws_are_the_branches_alone_in_a_private_ray(folder: Path,
         await asyncio.sleep(0.2)
         return http(MESSAGE)
 
-    with clouds.served(lambda _: slowly()) as server:
+    with cloud_server.served(lambda _: slowly()) as server:
         commands = Commands(folder, server.url, "local")
         at = ("--provider", "bedrock,region=eu-west-1", "--base-url", server.url, "--concurrency", "10")
         driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", *at, "--json", "--verbose")

@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from actors.ports.runtime import PeerGone, PeerUnavailable
-from tests.cluster.processes import Commands, Head, Provider, names_in, write_rows
+from tests.cluster.cluster_processes import Commands, Head, Provider, names_in, write_rows
 
 ROWS = 5_000
 PERMITS = 96

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from actors.jobs.spec import who
-from tests.cluster.processes import Commands, Provider, write_rows
+from tests.cluster.cluster_processes import Commands, Provider, write_rows
 
 ROWS = 400
 LATENCY_MS = 20_000

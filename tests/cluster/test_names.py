@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.processes import Commands, Provider, write_rows
+from tests.cluster.cluster_processes import Commands, Provider, write_rows
 
 
 @pytest.mark.long

@@ -17,8 +17,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.cluster.orphan_cleanup import below
 from actors.ports.runtime import PeerGone, PeerUnavailable
-from tests.cluster.processes import Commands, Head, Provider, another_node, names_in, write_rows
-from tests.collector import HttpCollector, attributes, well_formed
+from tests.cluster.cluster_processes import Commands, Head, Provider, another_node, names_in, write_rows
+from tests.support.otlp_collector import HttpCollector, attributes, well_formed
 
 ROWS = 1_200
 OTHER_HOST = "--node-ip-address=127.0.0.2"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from actors.ports.runtime import ClusterError
-from tests.cluster.processes import Commands, environment, write_rows
+from tests.cluster.cluster_processes import Commands, environment, write_rows
 
 TWO_JOBS = """
 import asyncio, os, threading

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.processes import environment
+from tests.cluster.cluster_processes import environment
 
 PROGRAM = """
 from __future__ import annotations

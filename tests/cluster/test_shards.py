@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.processes import Head, Provider
+from tests.cluster.cluster_processes import Head, Provider
 from tests.cluster.test_kills import ROWS, Batch, begin, explained, facts_of, kill, provider
 
 __all__ = ["begin", "provider"]

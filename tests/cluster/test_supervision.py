@@ -16,7 +16,7 @@ from ray.experimental import internal_kv
 
 from actors.cluster.actor_classes import export_key
 from actors.ports.runtime import PeerGone, PeerUnavailable
-from tests.cluster.processes import Commands, Provider, names_in, write_rows
+from tests.cluster.cluster_processes import Commands, Provider, names_in, write_rows
 
 NOTICED_S = 3.0
 LATENCY_S = 8.0

@@ -19,8 +19,8 @@ import cortex
 from actors.ports.runtime import PeerGone, PeerUnavailable
 from actors.simulator.frontends.in_memory import SimulatedModel
 from actors.simulator.settings import SimulatorSettings
-from tests.cluster.processes import KEY, Provider, environment
-from tests.systems import SYSTEMS, System
+from tests.cluster.cluster_processes import KEY, Provider, environment
+from tests.support.program_cases import SYSTEMS, System
 
 LATENCY_MS = 150.0
 """So that there is a middle to be killed in."""
@@ -29,7 +29,7 @@ DRIVER = """
 import json, sys
 from pathlib import Path
 import cortex
-from tests.systems import SYSTEMS
+from tests.support.program_cases import SYSTEMS
 
 folder, address, url = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 jobs = []

@@ -13,8 +13,8 @@ import pytest
 from actors.cluster.orphan_cleanup import below
 from actors.history.catalog import last_owner
 from actors.journal.journal import StateFolder
-from tests.cluster.processes import Commands, Provider, write_rows
-from tests.collector import HttpCollector, attributes, well_formed
+from tests.cluster.cluster_processes import Commands, Provider, write_rows
+from tests.support.otlp_collector import HttpCollector, attributes, well_formed
 
 ROWS = 3_000
 HEADER = "top-secret-of-the-collector"

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from k8s.boards.alerts import ALERTS
-from tests.structure import ROOT
+from tests.support.repository_rules import ROOT
 
 RULES = ROOT / "k8s" / "prometheus" / "cortex-rules.yaml"
 

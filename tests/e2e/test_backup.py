@@ -17,8 +17,8 @@ import pytest
 
 from actors.journal.journal import StateFolder, replies_in
 from actors.simulator.frontends.in_memory import SimulatedModel
-from tests.cli.commands import ROOT, Done, cortex, each_once, environment, requests, started, until
-from tests.postgres import Server, binaries
+from tests.cli.cli_runner import ROOT, Done, cortex, each_once, environment, requests, started, until
+from tests.support.postgres_server import Server, binaries
 
 __all__ = ["cortex"]
 COUNT = 120

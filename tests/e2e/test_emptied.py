@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.processes import Commands, Node, Provider, another_node, names_in, ray_head, write_rows
+from tests.cluster.cluster_processes import Commands, Node, Provider, another_node, names_in, ray_head, write_rows
 
 ROWS = 600
 SLOW = ("--concurrency", "8")

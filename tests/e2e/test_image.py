@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import tools
-from tests.structure import ROOT
+from tests.support.repository_rules import ROOT
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.cluster.processes import KEY, Provider, environment, free_port, names_in, ray_head, write_rows
+from tests.cluster.cluster_processes import KEY, Provider, environment, free_port, names_in, ray_head, write_rows
 from tests.e2e import tools
 
 PROGRAM = """

@@ -8,14 +8,14 @@ import pytest
 
 from tests.cli.test_pages import ALONE, BLOCKS, SLOW, TABLE, shell
 from tests.cli.test_pages import PAGES as TEXTS
-from tests.pages import run
+from tests.support.doc_pages import run
 
 __all__ = ["shell"]
 
 
 @pytest.mark.parametrize("page", SLOW)
 def test_a_page_runs_with_what_takes_long(page: str, shell: dict[str, str], tmp_path: Path) -> None:
-    from tests.cli.commands import requests
+    from tests.cli.cli_runner import requests
 
     here, outputs = tmp_path / "here", tmp_path / "outputs"
     here.mkdir()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e import beside, tools
+from tests.e2e import background_jobs, tools
 
 ROWS = 30
 PROJECT = "triage"
@@ -70,12 +70,12 @@ def run(viewer: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
         "OTEL_EXPORTER_OTLP_TRACES_HEADERS": f"x-project-name={PROJECT}",
         "OTEL_TRACES_SAMPLER": "always_on",
     }
-    rows = beside.requests(folder / "in.jsonl", ROWS)
-    with beside.provider(folder / "provider.log", "latency_ms=30", overloaded=0.1) as provider:
+    rows = background_jobs.requests(folder / "in.jsonl", ROWS)
+    with background_jobs.provider(folder / "provider.log", "latency_ms=30", overloaded=0.1) as provider:
         words = ["batch", rows, "-o", folder / "out.jsonl", "--base-url", provider, "--state", folder / "state"]
         command = [sys.executable, "-m", "actors.cli", *map(str, words), "--cluster", "inline", "--job", "j1", "--json"]
         done = subprocess.run(
-            command, env=beside.environment(**variables), cwd=folder, capture_output=True, text=True, timeout=90, check=False
+            command, env=background_jobs.environment(**variables), cwd=folder, capture_output=True, text=True, timeout=90, check=False
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
@@ -151,7 +151,7 @@ def test_the_tokens_are_those_of_the_job(run: Run) -> None:
 def test_no_prompt_and_no_key_is_told(run: Run) -> None:
     text = json.dumps(run.spans)
     assert SECRET_TEXT not in text
-    assert beside.KEY not in text
+    assert background_jobs.KEY not in text
 
 
 def test_it_phones_nobody(viewer: str) -> None:

@@ -15,9 +15,9 @@ from actors.journal import retrying
 from actors.journal.journal import StateFolder, StoreError
 from actors.journal.postgres import connection
 from cortex.values.limits import Limits
-from tests.cli.commands import Done, cortex, each_once, environment, requests, started, until
-from tests.edge.jobs import FunctionModel, ListSource, Run, rows
-from tests.postgres import Server, serving
+from tests.cli.cli_runner import Done, cortex, each_once, environment, requests, started, until
+from tests.edge.support.in_process_job import FunctionModel, ListSource, Run, rows
+from tests.support.postgres_server import Server, serving
 
 __all__ = ["cortex"]
 SLOW = ("--sim", "latency_ms=500", "--concurrency", "12")

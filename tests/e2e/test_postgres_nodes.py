@@ -19,8 +19,8 @@ from actors.cluster.orphan_cleanup import below
 from actors.journal.journal import StateFolder
 from actors.ports.runtime import PeerGone, PeerUnavailable
 from actors.runtime.ray_runtime import start_runtime
-from tests.cluster.processes import Commands, Provider, another_node, names_in, ray_head, write_rows
-from tests.postgres import Server, serving
+from tests.cluster.cluster_processes import Commands, Provider, another_node, names_in, ray_head, write_rows
+from tests.support.postgres_server import Server, serving
 
 ROWS = 1_200
 

@@ -23,8 +23,9 @@ import yaml
 
 from k8s.boards.alerts import ALERTS, RECORDED
 from k8s.boards.queries import metrics_in
-from tests.e2e import as_ray, beside, tools
-from tests.structure import ROOT
+from tests.e2e import background_jobs, tools
+from tests.e2e import ray_metrics_page as as_ray
+from tests.support.repository_rules import ROOT
 
 RULES = ROOT / "k8s" / "prometheus" / "cortex-rules.yaml"
 BOARDS = sorted((ROOT / "k8s" / "grafana").glob("*.json"))
@@ -87,9 +88,9 @@ def _config(folder: Path, ports: dict[str, int]) -> Path:
 
 def _jobs(folder: Path, fails: str, breaks: str, ports: dict[str, int]) -> dict[str, list[object]]:
     """Commands by name; each runs until it is ended, or as good as."""
-    rows = beside.requests(folder / "in.jsonl", 50_000)
+    rows = background_jobs.requests(folder / "in.jsonl", 50_000)
     common = ["--state", folder / "state", "--cluster", "inline"]
-    capped = ["--max-cost", 500, "--price", beside.PRICE, "--max-job-tokens", 10**9, "--deadline", "+6h", "--hedge", "300ms"]
+    capped = ["--max-cost", 500, "--price", background_jobs.PRICE, "--max-job-tokens", 10**9, "--deadline", "+6h", "--hedge", "300ms"]
     capped += ["--label", "team=search"]
     return {
         "capped": ["batch", rows, "-o", folder / "a.jsonl", "--base-url", fails, "--concurrency", 8, *capped, *common],
@@ -105,13 +106,13 @@ def server(prometheus: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with ExitStack() as stack:
         slow = ("latency_ms=120",)
         often = {"throttled": 0.06, "overloaded": 0.03, "reset": 0.03, "slow_drip": 0.02, "billing": 0.0}
-        fails = stack.enter_context(beside.provider(folder / "a.log", *slow, "drip_s=2", **_some(often)))
-        breaks = stack.enter_context(beside.provider(folder / "b.log", *slow, overloaded=0.85))
+        fails = stack.enter_context(background_jobs.provider(folder / "a.log", *slow, "drip_s=2", **_some(often)))
+        breaks = stack.enter_context(background_jobs.provider(folder / "b.log", *slow, overloaded=0.85))
         ports = {name: tools.free_port() for name in ("capped", "broken", "voting")}
         for name, words in _jobs(folder, fails, breaks, ports).items():
             log = folder / f"{name}.log"
             words = [*words, "--job", name, "--metrics-listen", f"127.0.0.1:{ports[name]}"]
-            child = stack.enter_context(beside.cortex(*words, log=log, OTEL_TRACES_SAMPLER="always_on"))
+            child = stack.enter_context(background_jobs.cortex(*words, log=log, OTEL_TRACES_SAMPLER="always_on"))
             page = f"http://127.0.0.1:{ports[name]}/metrics"
             tools.until(lambda page=page: b"cortex_" in _page(page), 30, f"the metrics of {name}", child, log)
         ports["as ray"] = stack.enter_context(as_ray.port_of(f"http://127.0.0.1:{ports['capped']}/metrics"))

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import processes
+from tests.cluster import cluster_processes
 from tests.e2e import tools
-from tests.edge.counted import Found, of, parsed
+from tests.edge.support.metered_job import Found, of, parsed
 
 ROWS = 900
 RAYS_OWN = {"Component", "NodeAddress", "SessionName", "Version", "WorkerId"}
@@ -49,7 +49,7 @@ def test_rays_own_port_shows_the_series_of_the_drivers_page_and_forgets_them(tmp
     port, mine = tools.free_port(), tools.free_port()
     words = ("--head", f"--port={tools.free_port()}", f"--metrics-export-port={port}", "--num-cpus=2")
     quiet = ("--include-dashboard=false", "--disable-usage-stats")
-    with processes._ray(*words, *quiet):
+    with cluster_processes._ray(*words, *quiet):
         address = words[1].removeprefix("--port=")
         command = [
             "batch", str(_input(tmp_path)), "-o", str(tmp_path / "out.jsonl"), "--model", "sim", "--job", "j",
@@ -57,7 +57,7 @@ def test_rays_own_port_shows_the_series_of_the_drivers_page_and_forgets_them(tmp
             "--state", str(tmp_path / "state"), "--metrics-listen", f"127.0.0.1:{mine}",
         ]  # fmt: skip
         log = tmp_path / "cortex.log"
-        with tools.running([sys.executable, "-m", "actors.cli", *command], log, env=processes.environment()) as job:
+        with tools.running([sys.executable, "-m", "actors.cli", *command], log, env=cluster_processes.environment()) as job:
             seen: list[float] = []
             while job.poll() is None and len(set(seen)) < 2:
                 time.sleep(1.0)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.processes import KEY, Head, Provider, environment, free_port, names_in, ray_head, write_rows
+from tests.cluster.cluster_processes import KEY, Head, Provider, environment, free_port, names_in, ray_head, write_rows
 from tests.e2e import tools
 
 ROWS = 60

@@ -16,9 +16,9 @@ import actors.report
 from actors.cli.main import enter
 from cortex.state import events
 from cortex.values.limits import Limits
-from tests.books import Book, row
-from tests.edge.test_report_fold import Nested, story_of_all_kinds
-from tests.edge.test_report_page import HOSTILE
+from tests.edge.report.test_aggregate import Nested, story_of_all_kinds
+from tests.edge.report.test_page import HOSTILE
+from tests.support.journal_builder import Book, row
 
 pytest.importorskip("plotly")
 

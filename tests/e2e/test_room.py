@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.cluster.processes import ray_head
+from tests.cluster.cluster_processes import ray_head
 
 
 def test_the_autoscaler_hears_of_it(monkeypatch):

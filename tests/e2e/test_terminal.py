@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import requests, started, until
-from tests.e2e.screens import terminal
+from tests.cli.cli_runner import requests, started, until
+from tests.e2e.tmux_terminal import terminal
 
 
 @pytest.fixture

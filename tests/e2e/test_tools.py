@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.e2e import tools
-from tests.structure import ROOT
+from tests.support.repository_rules import ROOT
 
 
 @pytest.mark.parametrize(("name", "asks"), [("prometheus", "--version"), ("promtool", "--version"), ("tmux", "-V")])

@@ -17,8 +17,8 @@ import pytest
 
 from actors.cluster.orphan_cleanup import below
 from actors.journal.postgres.connection import close_idle
-from tests.cli.commands import Done, cortex, each_once, ended, environment, requests, started
-from tests.cluster.processes import Head, names_in, ray_head
+from tests.cli.cli_runner import Done, cortex, each_once, ended, environment, requests, started
+from tests.cluster.cluster_processes import Head, names_in, ray_head
 from tests.e2e.tools import until
 
 __all__ = ["cortex"]

@@ -1,6 +1,6 @@
 """The form of journals as text: every type that stands in one, its fields in their order, and their defaults.
 
-``python -m tests.journals.form`` writes it down; ``tests/unit/test_form.py`` shows what is another since.
+``python -m tests.journals.form`` writes it down; ``tests/unit/cortex/journal/test_form.py`` shows what is another since.
 """
 
 from __future__ import annotations

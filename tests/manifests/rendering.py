@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.structure import ROOT
+from tests.support.repository_rules import ROOT
 
 K8S = ROOT / "k8s"
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

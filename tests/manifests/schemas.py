@@ -15,7 +15,7 @@ import kubernetes_validate
 import pytest
 
 from tests.manifests.rendering import Object, load
-from tests.structure import ROOT
+from tests.support.repository_rules import ROOT
 
 KUBERNETES = "1.37.0"
 CRDS = ROOT.parent / "shared" / "data" / "kuberay-crds"

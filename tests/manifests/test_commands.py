@@ -13,7 +13,7 @@ import yaml
 
 from tests.manifests.rendering import K8S, Object, kustomized, objects, rendered
 from tests.manifests.schemas import pod_templates
-from tests.structure import ROOT
+from tests.support.repository_rules import ROOT
 
 
 def _hooks(one: Object) -> list[list[str]]:

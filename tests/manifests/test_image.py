@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tests.structure import ROOT
+from tests.support.repository_rules import ROOT
 
 IMAGE = ROOT / "k8s" / "image"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -11,7 +11,7 @@ import typer
 
 from tests.manifests import policies
 from tests.manifests.rendering import K8S, load, rendered
-from tests.structure import ROOT
+from tests.support.repository_rules import ROOT
 
 PAGE = (K8S / "README.md").read_text()
 BLOCKS = "\n".join(re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL))

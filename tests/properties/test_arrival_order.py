@@ -1,7 +1,7 @@
 """Where every join is ``all``, the order in which results arrive leaves no trace in what K means.
 
 To the byte K is the same only where replies make neither goals nor items: their ids tell the order in which they were
-made, and that is the journal's. ``tests.world.meaning`` says what is compared.
+made, and that is the journal's. ``tests.support.fault_injection.meaning`` says what is compared.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from cortex.journal import codec
 from cortex.programs.batch import Batch
 from cortex.values.limits import Limits
-from tests.stage import PRICE, Flat, fed
-from tests.toys import Elector, Planner, Watcher
-from tests.world import World, meaning
+from tests.support.fault_injection import World, meaning
+from tests.support.sample_programs import Elector, Planner, Watcher
+from tests.support.state_machine_harness import PRICE, Flat, fed
 
 WORDS = tuple(f"t{index}" for index in range(9))
 PROGRAMS = {

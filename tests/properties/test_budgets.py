@@ -19,7 +19,7 @@ from cortex.values.limits import Limits
 from policies.estimates.price import cost_nusd
 from policies.limits import slices
 from policies.limits.slices import DAY_S, Budget, day_of
-from tests.stage import PRICE, USAGE, Flat, Stage
+from tests.support.state_machine_harness import PRICE, USAGE, Flat, Stage
 
 CAP = 2_500_000
 MIDNIGHT_S = 20_000.0 * DAY_S

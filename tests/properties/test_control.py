@@ -13,7 +13,7 @@ from cortex.control.commands import KINDS
 from cortex.control.machine import handle
 from cortex.control.state import TRACE_MAX
 from cortex.control.tasks import ENDED, MOVES
-from tests.control import ALL, cmd, started
+from tests.support.control_runner import ALL, cmd, started
 
 BOUNDS = ControlBounds(depth_max=2, breadth_max=4, tasks_max=9, retries_max=1, shown_max=200)
 NUMBERS = st.integers(0, 10)

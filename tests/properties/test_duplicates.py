@@ -21,9 +21,9 @@ from cortex.state.program import Program
 from cortex.state.state import State
 from cortex.values.limits import Limits
 from policies.failures.retry import RetryPolicy
-from tests.stage import PRICE, Flat, fed
-from tests.toys import Chaos, Elector, Planner, Voter, Watcher
-from tests.world import World
+from tests.support.fault_injection import World
+from tests.support.sample_programs import Chaos, Elector, Planner, Voter, Watcher
+from tests.support.state_machine_harness import PRICE, Flat, fed
 
 LIMITS = Limits(retry=RetryPolicy(base_s=0.5, cap_s=2.0, budget_floor=3), output_tokens_max=64, faulty_in_row_max=9)
 PROGRAMS: dict[str, Program] = {

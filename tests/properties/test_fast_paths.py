@@ -28,9 +28,9 @@ from cortex.values.limits import Limits
 from cortex.values.prompt import Part, Prompt, Role, one_text, request_body, text_frame, text_request
 from cortex.values.reply import Malformed, Reply
 from policies.estimates.tokens import FRAMING_TOKENS, body_tokens_bound, text_body_tokens_bound, tokens_bound
-from tests.stage import PRICE, Flat, fed, taken
-from tests.toys import Elector, Planner
-from tests.world import World
+from tests.support.fault_injection import World
+from tests.support.sample_programs import Elector, Planner
+from tests.support.state_machine_harness import PRICE, Flat, fed, taken
 
 
 class Window(Program, frozen=True):

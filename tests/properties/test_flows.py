@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from cortex.journal import codec
 from cortex.state.events import Answered
 from cortex.state.program import build, params_of
-from tests.flows import ALL
-from tests.stage import PRICE
-from tests.world import World, meaning
+from tests.support.fault_injection import World, meaning
+from tests.support.sample_flows import ALL
+from tests.support.state_machine_harness import PRICE
 
 SEEDS = st.integers(0, 10**9)
 

@@ -26,9 +26,9 @@ from cortex.values.ledger import Ledger
 from cortex.values.limits import Limits, Route
 from policies.failures.failure import Failure, FailureKind
 from policies.failures.retry import RetryPolicy
-from tests.flows import ALL, asks_people
-from tests.stage import PRICE, Flat, Stage, failure, fed, other, reply
-from tests.toys import Chaos, Elector, Planner, Voter, Watcher
+from tests.support.sample_flows import ALL, asks_people
+from tests.support.sample_programs import Chaos, Elector, Planner, Voter, Watcher
+from tests.support.state_machine_harness import PRICE, Flat, Stage, failure, fed, other, reply
 
 LIMITS = Limits(
     retry=RetryPolicy(base_s=0.5, cap_s=3.0, attempts_max=3, patience_s=50.0), output_tokens_max=64, resamples_max=2,

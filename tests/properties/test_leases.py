@@ -16,8 +16,8 @@ from cortex.scheduler.reports import Grant
 from cortex.scheduler.state import SchedulerState
 from cortex.scheduler.step import step
 from policies.limits.limit import PoolCaps
-from tests.town import OTHER, ROUTE, TIMEOUT_S, Channel, Town
-from tests.town import settings as knobs
+from tests.support.fake_job_channels import OTHER, ROUTE, TIMEOUT_S, Channel, Town
+from tests.support.fake_job_channels import settings as knobs
 
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 """A failing row of deeds is short enough to be read as it is; making it shorter takes minutes."""

@@ -15,9 +15,9 @@ from cortex.values.limits import Limits
 from cortex.values.reply import Usage
 from policies.estimates.price import parse_price
 from policies.failures.retry import RetryPolicy
-from tests.stage import Flat, Stage, other
-from tests.toys import Chaos, Elector, Planner, Voter, Watcher
-from tests.world import World
+from tests.support.fault_injection import World
+from tests.support.sample_programs import Chaos, Elector, Planner, Voter, Watcher
+from tests.support.state_machine_harness import Flat, Stage, other
 
 PROGRAMS: dict[str, Program] = {
     "flat": Flat(texts=tuple("abcdefghij")),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cortex.scheduler import autoscaling, health
 from cortex.scheduler.protocol import Command, DrainMember, Event, MemberDied, MembersChanged, NodesChanged, TimePassed
 from cortex.scheduler.state import NEVER
-from tests.house import House, of
+from tests.support.fake_members import House, of
 
 NODES = tuple(f"n{place}" for place in range(6))
 DEEDS = st.lists(

@@ -21,8 +21,8 @@ from cortex.state.state import State
 from cortex.values.limits import Limits
 from policies.failures.retry import RetryPolicy
 from policies.failures.timeout import TimeoutPolicy
-from tests.stage import PRICE, Stage, failure, fed, taken
-from tests.world import World
+from tests.support.fault_injection import World
+from tests.support.state_machine_harness import PRICE, Stage, failure, fed, taken
 
 LIMITS = (
     Limits(concurrency=8), Limits(concurrency=40, output_tokens_max=77), Limits(concurrency=8, alike_first=2),

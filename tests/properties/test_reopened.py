@@ -17,7 +17,7 @@ from cortex.journal import codec
 from cortex.programs.batch import Batch
 from cortex.state import events
 from cortex.values.limits import Limits
-from tests.stage import Stage, row
+from tests.support.state_machine_harness import Stage, row
 
 ROWS = 7
 WINDOW = 3

@@ -21,7 +21,7 @@ from cortex.values.limits import Limits, Route
 from policies.estimates.batching import BatchingPolicy
 from policies.failures.failure import Failure, FailureKind
 from policies.failures.retry import RetryPolicy
-from tests.stage import PRICE, Stage, failure, fed, reply
+from tests.support.state_machine_harness import PRICE, Stage, failure, fed, reply
 
 ROWS = tuple(f"row-{index}" for index in range(9))
 LIMITS = Limits(

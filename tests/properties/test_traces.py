@@ -20,11 +20,11 @@ from policies.decisions.trace_sampling import TraceSampling, share
 from policies.failures.breaker import Breaker, BreakerState
 from policies.failures.failure import FailureKind
 from policies.limits.limit import LimitPolicy, PoolCaps, new
-from tests.flows import ALL
 from tests.properties.test_fuzz import PROGRAMS, Fuzz
-from tests.stage import Flat, Stage
-from tests.toys import Elector, Nester, Planner, Voter, Watcher
-from tests.world import World
+from tests.support.fault_injection import World
+from tests.support.sample_flows import ALL
+from tests.support.sample_programs import Elector, Nester, Planner, Voter, Watcher
+from tests.support.state_machine_harness import Flat, Stage
 
 IDS = SpanIds.of("j", 100.0)
 ALL_KEPT = share(1.0)

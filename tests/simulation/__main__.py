@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from tests.simulation.run import live
+from tests.simulation.runner import live
 
 
 def main() -> int:

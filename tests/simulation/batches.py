@@ -14,8 +14,8 @@ from actors.ports.message_batches import BatchRequest, BatchStatus
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 from tests.simulation.loop import NOBODY, Life
-from tests.simulation.plan import EPOCH_S
 from tests.simulation.provider import REFUSED, Request, reply, said, spoken
+from tests.simulation.scenario import EPOCH_S
 
 VISIBLE_S = 5.0
 """How long a batch may take to be seen in the list."""

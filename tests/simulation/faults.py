@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.simulation.loop import NOBODY, Life
-from tests.simulation.plan import Trouble
+from tests.simulation.scenario import Trouble
 
 
 class Faults:

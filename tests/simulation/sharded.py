@@ -14,8 +14,8 @@ from actors.driver.sharding import DriverHooks, ShardRouter
 from actors.files.sources.row_source import SourceWindow
 from actors.journal.journal import StoreError
 from cortex.state.events import Row
-from tests.simulation.driver import FOLDER, LOOK_S, SimDriver
-from tests.simulation.plan import Plan, plan
+from tests.simulation.mini_driver import FOLDER, LOOK_S, SimDriver
+from tests.simulation.scenario import Plan, plan
 
 BACK = ("over_budget", "max_failed", "deadline")
 

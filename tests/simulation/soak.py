@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from tests.simulation.run import Verdict, live
+from tests.simulation.runner import Verdict, live
 
 SHOWN_MAX = 20
 LOOK_EVERY_S = 10.0

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation.figures import Credit, credit, idle, outage, paced
-from tests.simulation.plan import ProviderPlan
+from tests.simulation.measured_scenarios import Credit, credit, idle, outage, paced
+from tests.simulation.scenario import ProviderPlan
 
 Tell = Callable[[str], None]
 

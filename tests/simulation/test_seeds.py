@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation.run import live
+from tests.simulation.invariants import MISSING, listed
+from tests.simulation.runner import live
 from tests.simulation.sharded import sharded
 from tests.simulation.soak import replay, verdicts
-from tests.simulation.watch import MISSING, listed
-from tests.structure import ROOT
+from tests.support.repository_rules import ROOT
 
 CORES = 2
 FAILED_ONCE = [95, 602, 607, 693, 715, 862, 889, 1089, 1234, 1772, 2497, 5591, 6616, 6926, 7009, 9329]

@@ -17,9 +17,9 @@ from cortex.state.state import State
 from cortex.values.limits import Limits
 from policies.estimates.tokens import body_tokens_bound
 from policies.failures.failure import FailureKind
-from tests.driver import Driver
-from tests.notes_reader import QUESTION, reader, several, task
-from tests.stage import Flat, Stage, asked, prompt, puppet
+from tests.support.scripted_notes_reader import QUESTION, reader, several, task
+from tests.support.state_machine_harness import Flat, Stage, asked, prompt, puppet
+from tests.support.synchronous_driver import Driver
 
 # -- the state -------------------------------------------------------------------------------------------------------
 

@@ -26,9 +26,9 @@ from cortex.values.limits import Limits, Route
 from cortex.values.reply import Malformed, Usage
 from policies.failures.failure import RULES, FailureKind
 from policies.failures.retry import RetryPolicy
-from tests.stage import Flat, Stage, asked, fed, of, prompt, puppet, reply, terms
-from tests.toys import Planner, Voter, deed, read
-from tests.world import World, meaning
+from tests.support.fault_injection import World, meaning
+from tests.support.sample_programs import Planner, Voter, deed, read
+from tests.support.state_machine_harness import Flat, Stage, asked, fed, of, prompt, puppet, reply, terms
 
 TOOLS = {"read": read, "deed": deed}
 

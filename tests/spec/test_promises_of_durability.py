@@ -14,9 +14,9 @@ from cortex.state import commands, events
 from cortex.state.changes import Goal, Resolve
 from cortex.state.state import State, Status
 from policies.failures.failure import FailureKind
-from tests.stage import PRICE, Flat, Stage, asked, of, puppet, reply, terms
-from tests.toys import Voter
-from tests.world import World
+from tests.support.fault_injection import World
+from tests.support.sample_programs import Voter
+from tests.support.state_machine_harness import PRICE, Flat, Stage, asked, of, puppet, reply, terms
 
 # -- 5. money, which is a part of K ------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 import pytest
 
 from tests.e2e.hosts.database import Database
-from tests.e2e.hosts.ground import ROCKSDB, Ground, ground
+from tests.e2e.hosts.multi_host_ray import ROCKSDB, Ground, ground
 
 _FAILED = pytest.StashKey[bool]()
 

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from tests.e2e import tools
-from tests.e2e.hosts.ground import Ground, Member, ended
-from tests.e2e.hosts.network import DISK, NETWORKS, WORLD, Host, Network
-from tests.postgres import binaries
+from tests.e2e.hosts.host_namespaces import DISK, NETWORKS, WORLD, Host, Network
+from tests.e2e.hosts.multi_host_ray import Ground, Member, ended
+from tests.support.postgres_server import binaries
 
 _PORT = 5432
 _USER = "cortex"

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 
 from tests.e2e import tools
-from tests.e2e.hosts.ground import TOLD_S, Ground, Member, done, ended
+from tests.e2e.hosts.multi_host_ray import TOLD_S, Ground, Member, done, ended
 
 ROWS = 1_200
 PERMITS = 24

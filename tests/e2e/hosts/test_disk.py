@@ -6,7 +6,7 @@ import shutil
 from collections import Counter
 
 from tests.e2e import tools
-from tests.e2e.hosts.ground import TOLD_S, Ground, done, ended
+from tests.e2e.hosts.multi_host_ray import TOLD_S, Ground, done, ended
 
 ROWS = 900
 PERMITS = 20

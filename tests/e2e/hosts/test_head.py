@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from actors.cluster.node_watchdog import SILENT_S
 from tests.e2e import tools
-from tests.e2e.hosts.ground import ROCKSDB, TOLD_S, Ground, done, ended
-from tests.e2e.hosts.network import WORLD
+from tests.e2e.hosts.host_namespaces import WORLD
+from tests.e2e.hosts.multi_host_ray import ROCKSDB, TOLD_S, Ground, done, ended
 
 ROWS = 1_500
 PERMITS = 20

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.processes import names_in, write_rows
-from tests.e2e.hosts.ground import TOKEN, Ground, Member, ended
+from tests.cluster.cluster_processes import names_in, write_rows
+from tests.e2e.hosts.multi_host_ray import TOKEN, Ground, Member, ended
 
 ROWS = 600
 _number = itertools.count()

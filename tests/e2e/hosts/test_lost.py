@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from tests.e2e.hosts.ground import TOLD_S, Ground, done, ended
+from tests.e2e.hosts.multi_host_ray import TOLD_S, Ground, done, ended
 
 ROWS = 1_200
 PERMITS = 24

@@ -1,0 +1,275 @@
+"""A job over message batches, from its rows to its results, against a simulated provider; and whatever dies on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors.branch import batch_executor
+from actors.channel.batches.submissions import bounds
+from actors.common.errors import UserError
+from actors.ports.runtime import ChannelNotStarted, PeerGone
+from actors.providers.messages.batches import ProviderBatches
+from actors.routing.model_factory import ConnectionSpec
+from actors.simulator.frontends.in_memory import SimulatedModel
+from actors.simulator.settings import SimulatorSettings
+from cortex.programs.batch import Batch
+from cortex.values.batch_record import SubmissionStatus
+from cortex.values.limits import Limits
+from policies.estimates.batching import BatchingPolicy
+from policies.failures.failure import Failure, FailureKind
+from tests.edge.support.batch_job import LIMITS, Crash, Job, in_process, limits, over_http, whole
+from tests.edge.support.in_process_job import ListSink
+from tests.edge.support.virtual_clock import VirtualRuntime, virtually
+from tests.support.state_machine_harness import Flat
+
+# -- the straight road -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("road", ["in process", "http"])
+async def test_every_row_comes_back_once(tmp_path: Path, road: str) -> None:
+    if road == "in process":
+        job = await Job(tmp_path, in_process()).to_end()
+    else:
+        async with over_http() as (server, arming):
+            job = await Job(tmp_path, arming).to_end()
+            assert server.provider.tally.batches == 1
+    whole(job)
+    assert job.facts["attempts"] == 40
+    assert {line["type"] for line in job.sink.results().values()} == {"succeeded"}
+
+
+async def test_money_is_counted_at_half_the_price_to_the_cent(tmp_path: Path) -> None:
+    """3 USD a million tokens in and 15 out for a plain call; here half of both, and never above it on the way."""
+    job = await Job(tmp_path, in_process()).to_end()
+    used = [line["message"]["usage"] for line in job.sink.results().values()]
+    full = sum(each["input_tokens"] * 3e-6 + each["output_tokens"] * 15e-6 for each in used)
+    assert job.facts["cost_usd"] == pytest.approx(full / 2, abs=1e-9)
+
+
+async def test_submissions_are_cut_by_count_and_by_bytes(tmp_path: Path) -> None:
+    async with over_http() as (server, arming):
+        job = await Job(tmp_path / "a", arming, limits=limits(requests_max=15)).to_end()
+        whole(job)
+        assert server.provider.tally.batches == 3
+        size = len(msgspec.json.encode({"x": 1})) + 1_000
+        job = await Job(tmp_path / "b", arming, limits=limits(bytes_max=size)).to_end()
+        whole(job)
+        assert server.provider.tally.batches > 3 + 3
+
+
+async def test_nothing_is_waited_for_where_nothing_can_come(tmp_path: Path) -> None:
+    """The source is read to its end; and a program whose next question hangs on the last answer never waits at all."""
+    patient = limits(gather_s=60.0, gather_max_s=60.0)
+    whole(await Job(tmp_path / "a", in_process(), limits=patient).to_end())
+    job = await Job(tmp_path / "b", in_process(), limits=patient, program=Flat(texts=("Say a", "Say b"))).to_end()
+    assert job.facts["outcome"] == "complete"
+
+
+async def test_only_what_expired_or_failed_is_sent_again(tmp_path: Path) -> None:
+    settings = SimulatorSettings(error=0.0, batch_ms=10, batch_expired=0.2, faults={"overloaded": 0.2})
+    async with over_http(settings) as (server, arming):
+        job = await Job(tmp_path, arming).to_end()
+        tally = server.provider.tally
+        whole(job)
+        assert tally.batches > 1
+        assert tally.worked == 40  # no row that had been answered was asked again
+    assert job.facts["failures"]["overloaded"] == job.facts["attempts"] - 40 > 0
+
+
+async def test_a_row_that_is_the_rows_own_fault_fails_alone(tmp_path: Path) -> None:
+    from tests.edge.support import batch_job
+
+    bad = msgspec.structs.replace(batch_job.rows(1)[0], body=b'{"model":"sim","max_tokens":20}')
+    job = Job(tmp_path, in_process(), 5)
+    job.driver._source.rows = [*batch_job.rows(5)[1:], bad]  # type: ignore[union-attr]
+    await job.to_end()
+    results = job.sink.results()
+    assert results["r0"]["error"]["error"]["type"] == "invalid_request_error"
+    assert [results[f"r{i}"]["type"] for i in range(1, 5)] == ["succeeded"] * 4
+
+
+async def test_a_prompt_above_the_bound_is_never_sent(tmp_path: Path) -> None:
+    small = msgspec.structs.replace(LIMITS, prompt_tokens_max=20)
+    async with over_http() as (server, arming):
+        job = Job(tmp_path, arming, 3, limits=small)
+        long = msgspec.json.encode(
+            {"model": "sim", "max_tokens": 20, "messages": [{"role": "user", "content": "word " * 500}]}
+        )
+        job.driver._source.rows[1] = msgspec.structs.replace(job.driver._source.rows[1], body=long)  # type: ignore[union-attr]
+        await job.to_end()
+        assert server.provider.tally.requests == 2
+        assert server.provider.tally.largest_prompt_tokens < 20
+    assert job.facts["failures"] == {"too_large": 1}
+    assert job.facts["rows_succeeded"] == 2
+
+
+async def test_a_full_queue_is_waited_for(tmp_path: Path) -> None:
+    settings = SimulatorSettings(error=0.0, batch_ms=20, batch_queue=15, throttled_retry_after_s=1)
+    async with over_http(settings) as (server, arming):
+        job = await Job(tmp_path, arming, limits=limits(requests_max=10)).to_end()
+        assert server.provider.tally.batches == 4
+    whole(job)
+    assert job.facts["failures"]["throttled"] >= 1
+    assert job.facts["attempts"] == 40  # what did not leave was not an attempt
+
+
+async def test_results_come_in_bounded_messages_and_bodies_are_let_go(tmp_path: Path, monkeypatch: Any) -> None:
+    sizes: list[tuple[int, int]] = []
+    packed = batch_executor._packed
+
+    def spy(blobs: list[bytes]) -> bytes:
+        sizes.append((len(blobs), sum(map(len, blobs))))
+        return packed(blobs)
+
+    monkeypatch.setattr(batch_executor, "_packed", spy)
+    job = Job(tmp_path, in_process(), 1_500, limits=msgspec.structs.replace(LIMITS, concurrency=1_500))
+    held: list[int] = []
+    submitted = batch_executor._submitted
+
+    async def look(order: Any, *more: Any) -> Any:
+        said = await submitted(order, *more)
+        asyncio.get_running_loop().call_later(
+            0.05, lambda: held.append(len(job.runtime.find("channel:j")._submissions._bodies))
+        )
+        return said
+
+    monkeypatch.setattr(batch_executor, "_submitted", look)
+    await job.to_end()
+    assert job.facts["rows_succeeded"] == 1_500
+    assert sum(rows for rows, _ in sizes) == 1_500
+    assert max(rows for rows, _ in sizes) <= 256
+    assert max(size for _, size in sizes) <= 90_000
+    assert 0 in held
+
+
+def test_a_job_over_message_batches_has_many_rows_open_unless_its_user_says_otherwise() -> None:
+    wide = bounds(Limits(), simulated=False, own=False)
+    assert (wide.concurrency, wide.window_rows, wide.batching) == (20_000, 20_000, Limits().batching)
+    own = bounds(Limits(concurrency=7), simulated=True, own=True)
+    assert (own.concurrency, own.window_rows) == (7, 2_048)
+    assert own.batching.poll_s < 1
+
+
+# -- stopping and asking ---------------------------------------------------------------------------------------------
+
+
+async def stopped(job: Job, how: str) -> dict[str, Any]:
+    """Stop a job as soon as something of it is with the provider."""
+    task = asyncio.create_task(job.to_end())
+    while not task.done():
+        with contextlib.suppress(PeerGone, ChannelNotStarted):  # not begun yet
+            if any(made.stand == SubmissionStatus.OUT for made in job.k.submissions.values()):
+                await job.driver.stop(how, "ann")
+                break
+        await asyncio.sleep(0.005)
+    return (await task).facts
+
+
+async def test_a_drain_leaves_the_batches_and_a_resumed_run_reads_them(tmp_path: Path) -> None:
+    sink = ListSink()
+    async with over_http(SimulatorSettings(error=0.0, batch_ms=600)) as (server, arming):
+        facts = await stopped(Job(tmp_path, arming, sink=sink), "drain")
+        assert (facts["outcome"], facts["why"], facts["rows_succeeded"]) == ("partial", "drain: by ann", 0)
+        assert facts["batches"] == [
+            {"number": 1, "batch": facts["batches"][0]["batch"], "requests": 40, "state": "out"}
+        ]
+        job = await Job(tmp_path, arming, sink=sink).to_end()
+        assert server.provider.tally.batches == 1
+    whole(job)
+    assert job.facts["batches"] == []
+
+
+async def test_what_is_with_the_provider_is_not_lost_to_a_change(tmp_path: Path) -> None:
+    """Neither to a changed program nor to another road; asked anew it is left, and stays on the bill."""
+    async with over_http(SimulatorSettings(error=0.0, batch_ms=700)) as (server, arming):
+        await stopped(Job(tmp_path, arming), "drain")
+        for change, said in (
+            ({"program": Batch(ordered=True)}, "have changed: put that back"),
+            ({"via": "messages"}, "leave --via as it was"),
+        ):
+            with pytest.raises(UserError) as error:
+                await Job(tmp_path, arming, **change).to_end()  # type: ignore[arg-type]
+            assert "40 requests of j are in message batches with the provider" in str(error.value)
+            assert said in str(error.value)
+        job = await Job(tmp_path, arming, fresh=True).to_end()
+        assert server.provider.tally.batches == 2
+    assert job.facts["rows_succeeded"] == 40
+    assert job.facts["cost_assumed_usd"] > 0
+
+
+async def test_a_cancelled_job_cancels_its_batches(tmp_path: Path) -> None:
+    async with over_http(SimulatorSettings(error=0.0, batch_ms=60_000)) as (server, arming):
+        facts = await stopped(Job(tmp_path, arming), "cancel")
+        assert facts["outcome"] == "cancelled"
+        batch = next(iter(server._face.batches._batches._all.values()))
+        assert batch.cancelled_s is not None
+
+
+async def test_credit_that_runs_out_pauses_the_job_and_fails_no_row(tmp_path: Path) -> None:
+    sink = ListSink()
+    async with over_http(SimulatorSettings(error=0.0, batch_ms=20, credit_calls=25)) as (server, arming):
+        job = await Job(tmp_path, arming, sink=sink, limits=limits(requests_max=10)).to_end()
+        assert job.facts["outcome"] == "partial"
+        assert job.facts["why"].startswith("blocked: Your credit balance is too low")
+        server.provider.change({"credit_calls": None})
+        job = await Job(tmp_path, arming, sink=sink, limits=limits(requests_max=10)).to_end()
+        assert server.provider.tally.worked == 40
+    whole(job)
+
+
+async def test_where_it_cannot_be_decided_the_job_stops_and_asks(tmp_path: Path, monkeypatch: Any) -> None:
+    quick = limits(submit_timeout_s=0.3)
+    sink = ListSink()
+
+    async def forbidden(*_: Any) -> Failure:
+        return Failure(FailureKind.REJECTED, "this key may not list", 403)
+
+    async with over_http() as (server, arming):
+        crash = Crash(monkeypatch, after=True)
+        await Job(tmp_path, arming, limits=quick, sink=sink).until(lambda k: crash.reached)
+        crash.lift()
+        monkeypatch.setattr(ProviderBatches, "listed", forbidden)
+        job = await Job(tmp_path, arming, limits=quick, sink=sink).to_end()
+        assert job.facts["outcome"] == "partial"
+        assert "this key may not list" in job.facts["why"]
+        assert "cortex resume j --submitted 1=BATCH_ID, or --not-submitted 1" in job.facts["why"]
+        assert server.provider.tally.batches == 1
+        name = next(iter(server._face.batches._batches._all))
+        job = await Job(tmp_path, arming, limits=quick, sink=sink, decided=((1, name),)).to_end()
+        assert server.provider.tally.batches == 1
+    whole(job)
+
+
+async def test_a_model_that_takes_no_batches_is_told_and_nothing_is_sent(tmp_path: Path) -> None:
+    from actors.routing.model_factory import lend
+    from tests.edge.support.in_process_job import FunctionModel
+
+    model = FunctionModel()
+    job = await Job(tmp_path, ConnectionSpec(endpoint=model.endpoint, given=lend(model))).to_end()
+    assert job.facts["outcome"] == "partial"
+    assert job.facts["why"].startswith("blocked: test takes no message batches: leave out --via")
+    assert model.asked == []
+
+
+def test_a_batch_that_takes_its_time_is_still_looked_after(tmp_path: Path) -> None:
+    """Nothing of it draws on a pool, and yet the cortex keeps a branch for as long as the job runs; then no more."""
+
+    async def play() -> None:
+        model = SimulatedModel(SimulatorSettings(error=0.0, batch_ms=600_000), clock=lambda: runtime.now_s())
+        runtime = VirtualRuntime(lambda blob: model)  # type: ignore[arg-type, return-value]
+        patient = msgspec.structs.replace(LIMITS, batching=BatchingPolicy())
+        job = Job(tmp_path, in_process(), limits=patient, runtime=lambda: runtime)
+        async with asyncio.timeout(1_800):
+            job.facts = await job.driver.run()
+        whole(job)
+        await asyncio.sleep(60)
+        assert await runtime.names("branch:") == ()
+        await runtime.close()
+
+    virtually(play())

@@ -1,0 +1,157 @@
+"""A job with shards, whole, in one process: every row once, whoever dies; one cap; the file a projection of all."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from actors.driver.sharding import RoundWindows
+from actors.history.catalog import last_state
+from actors.journal.journal import StateFolder
+from actors.maintenance.offline_edits import cancel, copy_results, shards_in
+from cortex.programs.batch import Batch
+from cortex.programs.shards import Shards
+from cortex.values.limits import Limits
+from tests.edge.support.in_process_job import PRICE, FunctionModel, ListSink, ListSource, Run, reply, rows
+
+ROWS = 60
+
+
+def program(count: int = 3, ordered: bool = False) -> Shards:
+    return Shards(shards=count, batch=Batch(ordered=ordered))
+
+
+def whole(folder: Path, model: FunctionModel, sink: ListSink, count: int = ROWS, **more: object) -> Run:
+    """A run of the job over all rows."""
+    more.setdefault("program", program())
+    return Run(folder, model, source=ListSource(rows(count)), sink=sink, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("count", "ordered"), [(1, False), (2, True), (60, True), (61, False)])
+async def test_every_row_is_asked_and_written_once(tmp_path, count, ordered):
+    run = await whole(tmp_path, FunctionModel(), sink := ListSink(), count, program=program(3, ordered)).to_end()
+    names = [f"r{number}" for number in range(count)]
+    assert (sink.keys() if ordered else sorted(sink.keys())) == (names if ordered else sorted(names))
+    facts = run.facts
+    assert (facts["outcome"], facts["rows"], facts["rows_succeeded"]) == ("complete", count, count)
+    assert (facts["paid_calls"], facts["results"], facts["results_written"]) == (count, count, count)
+
+
+async def test_each_shard_has_a_journal_with_its_rows_alone(tmp_path):
+    await whole(tmp_path, FunctionModel(), ListSink()).to_end()
+    folder = StateFolder(tmp_path)
+    assert shards_in(folder, "j") == ["j~1", "j~2", "j~3"]
+    assert [last_state(folder, name).tally.succeeded for name in shards_in(folder, "j")] == [20, 20, 20]
+    assert last_state(folder, "j").tally.succeeded == ROWS
+
+
+@pytest.mark.parametrize(("ordered", "after"), [(True, 1), (False, 7), (True, 30), (False, 59)])
+async def test_a_run_that_dies_is_resumed_and_every_row_is_there_once(tmp_path, ordered, after):
+    model, sink = FunctionModel(pause_s=0.002), ListSink()
+    limits, of = Limits(concurrency=8, window_rows=8), program(3, ordered)
+    await whole(tmp_path, model, sink, limits=limits, program=of).crash_after(lambda: len(model.complete) >= after)
+    run = await whole(tmp_path, model, sink, limits=limits, program=of).to_end()
+    names = [f"r{number}" for number in range(ROWS)]
+    assert (sink.keys() if ordered else sorted(sink.keys())) == (names if ordered else sorted(names))
+    assert (run.facts["rows_succeeded"], run.facts["results_written"]) == (ROWS, ROWS)
+    assert len(model.asked) <= ROWS + 8
+
+
+@pytest.mark.parametrize(("left", "ordered"), [(5, False), (23, True)])
+async def test_a_sink_that_lost_rows_is_made_whole_again(tmp_path, left, ordered):
+    await whole(tmp_path, FunctionModel(), sink := ListSink(), program=program(3, ordered)).to_end()
+    sink.lose(ROWS - left)
+    assert copy_results(StateFolder(tmp_path), "j", sink, ROWS, 0, own=True) == ROWS
+    assert sorted(set(sink.keys())) == sorted(f"r{number}" for number in range(ROWS))
+    assert len(sink.keys()) == ROWS
+
+
+async def test_the_cap_holds_over_all_shards_and_more_money_goes_on(tmp_path):
+    model, sink = FunctionModel(), ListSink()
+    cap = Limits(max_cost_nusd=3_000_000, concurrency=8)
+    run = await whole(tmp_path, model, sink, limits=cap, price=PRICE).to_end()
+    assert (run.facts["outcome"], run.facts["why"]) == ("partial", "over_budget: the next call could pass the cap")
+    assert 0 < run.facts["known_nusd"] + run.facts["assumed_nusd"] <= 3_000_000
+    assert 0 < run.facts["rows_succeeded"] == len(sink.values) < ROWS
+    more = await whole(tmp_path, model, sink, limits=Limits(max_cost_nusd=10**12), price=PRICE).to_end()
+    assert (more.facts["outcome"], sorted(sink.keys())) == ("complete", sorted(f"r{number}" for number in range(ROWS)))
+    assert len(model.asked) == ROWS
+
+
+async def test_too_many_failed_rows_end_the_whole(tmp_path):
+    from policies.failures.failure import Failure, FailureKind
+
+    model = FunctionModel(
+        lambda body: Failure(FailureKind.REJECTED, f"bad {len(body)} {body!r}", status=400), pause_s=0.05
+    )
+    limits = Limits(max_failed=4.0, concurrency=3)
+    run = await whole(tmp_path, model, ListSink(), limits=limits).to_end()
+    assert run.facts["outcome"] == "partial"
+    assert run.facts["why"].startswith("max_failed: ")
+    assert 4 <= run.facts["rows_failed"] < ROWS
+
+
+async def test_cancelled_at_rest_each_row_that_was_read_has_its_line(tmp_path):
+    model, sink = FunctionModel(pause_s=0.002), ListSink()
+    await whole(tmp_path, model, sink, limits=Limits(concurrency=4, window_rows=8)).crash_after(
+        lambda: len(model.complete) > 9
+    )
+    k = cancel(StateFolder(tmp_path), "j", "someone")
+    assert k.outcome == "cancelled"
+    lines = ListSink()
+    assert copy_results(StateFolder(tmp_path), "j", lines) == k.tally.succeeded + k.tally.failed
+    assert len(set(lines.keys())) == len(lines.keys()) >= 9
+
+
+async def test_drained_it_rests_and_goes_on(tmp_path):
+    model, sink = FunctionModel(pause_s=0.01), ListSink()
+    run = whole(tmp_path, model, sink, limits=Limits(concurrency=4, window_rows=8))
+    task = asyncio.create_task(run.to_end())
+    while len(model.complete) < 5:  # noqa: ASYNC110 - the very next moment is wanted
+        await asyncio.sleep(0.001)
+    await run.driver.stop("drain", "someone")
+    await task
+    assert (run.facts["outcome"], run.facts["why"]) == ("partial", "drain: by someone")
+    assert len(sink.values) == run.facts["rows_succeeded"]
+    again = await whole(tmp_path, model, sink).to_end()
+    assert (again.facts["outcome"], len(set(sink.keys())), len(model.asked)) == ("complete", ROWS, ROWS)
+
+
+async def test_who_asks_for_all_results_of_a_job_that_is_over_gets_them(tmp_path):
+    await whole(tmp_path, FunctionModel(), ListSink()).to_end()
+    again = await whole(tmp_path, FunctionModel(lambda body: reply("never")), late := ListSink()).to_end()
+    assert (again.facts["outcome"], len(set(late.keys()))) == ("complete", ROWS)
+
+
+def test_windows_hold_whole_rounds_however_the_source_gives_them():
+    class Miser:
+        """Gives at most two rows at a time, as a source of long rows would."""
+
+        def __init__(self) -> None:
+            self.rows, self.at = rows(11), 0
+
+        def read(self, rows_max: int) -> object:
+            some = self.rows[self.at : self.at + min(2, rows_max)]
+            self.at += len(some)
+            return msgspec.defstruct("W", ["rows", "position", "ended"])(tuple(some), self.at, self.at >= 11)
+
+    rounds = RoundWindows(Miser(), 3)
+    sizes = []
+    while not rounds.ended:
+        sizes.append(len(rounds.read(1)))
+    assert sizes == [3, 3, 3, 2]
+
+
+async def test_an_interrupted_journal_of_a_shard_is_read_by_whoever_looks(tmp_path):
+    model = FunctionModel(pause_s=0.002)
+    await whole(tmp_path, model, ListSink(), limits=Limits(concurrency=4, window_rows=8)).crash_after(
+        lambda: len(model.complete) > 20
+    )
+    folder, found = StateFolder(tmp_path), ListSink()
+    with closing(folder.journal("j")) as source:
+        assert source.seq > 1
+    assert copy_results(folder, "j", found) >= 10

@@ -1,0 +1,108 @@
+"""A changed program is noticed, wherever its source stands."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cortex
+from actors.programs import loader
+from actors.programs.fingerprint import _code_of, fingerprint_of
+from actors.programs.released import fingerprint_then
+from cortex import Program
+from cortex.programs.batch import Batch
+from cortex.programs.notes import Notes
+from cortex.programs.shards import Shards
+from cortex.programs.table import Table
+from tests.support.repository_rules import ROOT
+
+PROGRAM = """
+import json
+import beside_{n}
+from cortex import Program
+
+class P(Program, frozen=True):
+    word: str = "x"
+"""
+
+
+def _place(folder: Path, n: str, text: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    (folder / f"program_{n}.py").write_text(PROGRAM.format(n=n))
+    (folder / f"beside_{n}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(folder))
+    return f"program_{n}:P"
+
+
+def test_source_parameters_and_release_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = _place(tmp_path, "a", "A = 1", monkeypatch)
+    first = loader.fingerprint(where, b"{}")
+    assert loader.fingerprint(where, b"{}") == first
+    assert loader.fingerprint(where, b'{"word":"y"}') != first
+    monkeypatch.setattr(cortex, "__version__", "99")
+    assert loader.fingerprint(where, b"{}") != first
+
+
+def test_a_module_beside_the_program_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = _place(tmp_path, "b", "B = 1", monkeypatch)
+    first = loader.fingerprint(where, b"{}")
+    (tmp_path / "beside_b.py").write_text("B = 2")
+    assert loader.fingerprint(where, b"{}") != first
+
+
+def test_the_prompts_of_a_ready_program_are_a_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = fingerprint_of(Notes, b"{}", {})
+    read = Path.read_bytes
+
+    def changed(self: Path) -> bytes:
+        return read(self) + (more if self.name == "notes_prompts.py" else b"")
+
+    monkeypatch.setattr(Path, "read_bytes", changed)
+    more = b"\nMORE = 1\n"
+    assert fingerprint_of(Notes, b"{}", {}) != first
+    more = b'\n\n"""Prose."""\n# A comment.\nimport json\n'
+    assert fingerprint_of(Notes, b"{}", {}) == first
+
+
+@pytest.mark.parametrize(("program", "module"), [(Batch, "batch"), (Table, "table"), (Shards, "shards")])
+def test_a_journal_of_release_0_1_0_knows_its_program_again(program: type[Program], module: str) -> None:
+    where = f"cortex.programs.{module}:{program.__name__}"
+    then = fingerprint_then(where, b"{}")
+    assert len(then) == 24 and then != fingerprint_of(program, b"{}", {})
+    assert loader.is_unchanged(where, b"{}", then)
+    assert not loader.is_unchanged(where, b'{"ordered":true}', then)
+    assert not loader.is_unchanged("cortex.programs.notes:Notes", b"{}", "")
+
+
+def test_prose_cut_from_a_source_leaves_its_code() -> None:
+    source = '"""Doc."""\nimport os  # why\n\nclass A:\n    """Doc é."""\n    x = "# kept"  # gone\n    """Field."""\n    def f(self): return 1\n'
+    assert _code_of(source.encode()) == b'class A:\n    x = "# kept"\n    def f(self): return 1'
+
+
+SCRIPT = """
+import cortex
+
+@cortex.flow
+async def asks(ctx, word: str = "x"):
+    return await ctx.ask(word)
+
+if __name__ == "__main__":
+    import sys
+    from actors.programs import loader as programs
+    sys.stdout.write(programs.fingerprint(programs.place_of(asks), b"{}"))
+"""
+
+
+def test_a_script_that_is_run_is_the_same_program_as_its_file(tmp_path: Path) -> None:
+    """So `cortex resume` goes on with what a script began, and does not begin it anew."""
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == loader.fingerprint(f"{path}:asks", b"{}")
+    path.write_text(SCRIPT.replace("ask(word)", "ask(word + '?')"))
+    loader.forget(f"{path}:asks")
+    assert done.stdout != loader.fingerprint(f"{path}:asks", b"{}")

@@ -1,0 +1,147 @@
+"""A channel comes to know the branches and workers that there are, whatever becomes of the messages that say so."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors.channel.leases.lease import PAUSE_S, RENEW_S
+from actors.scheduler.actor import NODES_S, Cortex
+from cortex.scheduler.protocol import DrainMember, MemberStarted
+from cortex.scheduler.reports import staff_digest
+from cortex.scheduler.state import SchedulerSettings
+from tests.edge.support.lease_fixture import Channel, Peer, World
+from tests.edge.support.virtual_clock import virtually
+
+Staff = tuple[tuple[str, ...], tuple[str, ...]]
+NOBODY: Staff = ((), ())
+ALL: Staff = (("branch:0",), ("worker:0",))
+
+
+class Told(Peer):
+    """Word of the staff takes as long as its world says; None: it is lost."""
+
+    world: Unruly
+
+    async def _told(self, method: str, args: tuple[Any, ...]) -> None:
+        if method != "staffed":
+            return await super()._told(method, args)
+        self.world.said.append(args)  # type: ignore[arg-type]
+        delay_s = self.world.delays.pop(0) if self.world.delays else 0.0
+        if delay_s is not None:
+            await asyncio.sleep(delay_s)
+            self.world.known = args  # type: ignore[assignment]
+        return None
+
+
+class Unruly(World):
+    def __init__(self, *delays: float | None) -> None:
+        super().__init__()
+        self.delays = list(delays)
+        self.said: list[Staff] = []
+        self.known = NOBODY
+        self.cortex = Cortex(self, settings=SchedulerSettings(branches_min=1, branches_max=1, workers_max=1))  # type: ignore[arg-type]
+
+    def peer(self, name: str) -> Any:
+        return Told(name, self)
+
+    async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Any:
+        await asyncio.Event().wait()
+
+    def there(self, name: str) -> None:
+        self.cortex._post(MemberStarted(self.monotonic_s(), name, ""))
+
+    def begin(self, staff: Staff) -> Channel:
+        """A channel that asked for the staff when it began."""
+        self.known = staff
+        channel = self.channels["j"] = Channel("j", self, 5)
+        channel.lease._runs = lambda: 1
+        channel.lease._staff = lambda: staff_digest(*self.known)
+        channel.begin()
+        return channel
+
+
+@pytest.mark.parametrize("delays", [(None, None), (None, None, None), (1.0, 0.0), (2 * RENEW_S, 0.0), ()])
+def test_word_that_is_lost_or_overtaken_is_said_again_with_the_next_claim(delays: tuple[float | None, ...]) -> None:
+    async def play() -> None:
+        world = Unruly(*delays)
+        world.begin(NOBODY)
+        await asyncio.sleep(0.5)
+        world.there("branch:0")
+        world.there("worker:0")
+        await asyncio.sleep(4 * RENEW_S)
+        assert world.said[-1] == ALL
+        assert world.known == ALL
+        await world.end()
+
+    virtually(play())
+
+
+def test_one_that_knows_is_told_nothing_until_something_changes() -> None:
+    async def play() -> None:
+        world = Unruly()
+        world.there("branch:0")
+        world.there("worker:0")
+        world.begin(ALL)
+        await asyncio.sleep(4 * RENEW_S)
+        assert world.said == []
+        world.cortex._post(DrainMember(world.monotonic_s(), "somebody", "worker:0"))
+        await asyncio.sleep(PAUSE_S)
+        assert world.known == (("branch:0",), ()), "at once, and not with the next claim"
+        await world.end()
+
+    virtually(play())
+
+
+def test_the_same_names_give_the_same_number_and_others_another() -> None:
+    staffs: list[Staff] = [
+        NOBODY,
+        ALL,
+        (("branch:0",), ()),
+        ((), ("branch:0",)),
+        (("branch:0", "branch:1"), ("worker:0",)),
+    ]
+    numbers = [staff_digest(*staff) for staff in staffs]
+    assert len(set(numbers)) == len(staffs)
+    assert 0 not in numbers
+    assert staff_digest(["branch:0"], ["worker:0"]) == staff_digest(*ALL)
+
+
+def test_a_job_whose_calls_draw_on_no_pool_renews_all_the_same_and_no_more_often() -> None:
+    async def play() -> None:
+        world = World()
+        world.start()
+        channel = world.add("j")
+        channel.k.terms = msgspec.structs.replace(
+            channel.k.terms, route=msgspec.structs.replace(channel.k.terms.route, via="batches")
+        )
+        for _ in range(100):
+            channel.turn()
+            await asyncio.sleep(RENEW_S / 10)
+        assert [claims.claims for _, claims in world.claims] == [()] * len(world.claims)
+        assert 9 <= len(world.claims) <= 12
+        assert channel.told == []
+        assert list(world.cortex._state.jobs) == ["j"]
+        channel.k.outcome = "complete"
+        channel.turn()
+        await asyncio.sleep(1.0)
+        assert world.cortex._state.jobs == {}
+        await world.end()
+
+    virtually(play())
+
+
+def test_a_cluster_that_grows_has_room_for_more() -> None:
+    async def play() -> None:
+        world = Unruly()
+        world.begin(NOBODY)
+        for world.room in (2, 5):
+            await asyncio.sleep(1.1 * NODES_S)
+            own = world.cortex._state.settings
+            assert (own.branches_max, own.workers_max) == (world.room, world.room)
+        await world.end()
+
+    virtually(play())

@@ -1,0 +1,126 @@
+"""Clouds that serve the model, played by a scripted server of this machine; and what opens them, made up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from actors.providers.credentials.credential import CloudPlatform, Credential
+from tests.edge.support.scripted_http_server import Answer, Asked, Script, Scripted, http, scripted
+
+REGION = "eu-west-1"
+PROJECT = "a-project"
+KEYS = ("AKIAMADEUPACCESSKEY1", "made/up/secret+access/key/of/aws/0123456", "made-up-session-token-of-aws")
+BEARER = "made-up-bearer-token-of-bedrock-0123456789"
+FOUNDRY_KEY = "made-up-key-of-foundry-0123456789"
+TOKEN = "ya29.made-up-token-of-google-0123456789"
+
+
+def bedrock(url: str = "", **more: Any) -> Credential:
+    """Keys of AWS, or what is said in their place."""
+    access, secret, session = KEYS
+    signing: dict[str, Any] = {"identity": access, "secrets": (("secret_key", secret), ("session_token", session))}
+    if more.get("api_key"):
+        signing = {}
+    return Credential(base_url=url, platform=CloudPlatform(name="bedrock", region=REGION, **signing), **more)
+
+
+def vertex(url: str = "") -> Credential:
+    """Google's credentials are looked for where the calls are made."""
+    return Credential(
+        base_url=f"{url}/v1" if url else "", platform=CloudPlatform(name="vertex", region=REGION, project=PROJECT)
+    )
+
+
+def foundry(url: str = "", **more: Any) -> Credential:
+    """A key of Foundry's."""
+    platform = CloudPlatform(name="foundry", resource="" if url else "a-resource")
+    return Credential(
+        base_url=f"{url}/anthropic" if url else "", platform=platform, **({"api_key": FOUNDRY_KEY} | more)
+    )
+
+
+def service_account(folder: Path, url: str) -> Path:
+    """A file of Google's credentials whose tokens come from this server."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    file = folder / "service-account.json"
+    file.write_text(
+        json.dumps(
+            {
+                "type": "service_account", "project_id": PROJECT, "private_key_id": "1", "private_key": pem.decode(),
+                "client_email": f"somebody@{PROJECT}.iam.gserviceaccount.com", "client_id": "1",
+                "token_uri": f"{url}/token",
+            }
+        )
+    )  # fmt: skip
+    return file
+
+
+def gives_token(asked: Asked) -> Answer | None:
+    """What whoever gives out Google's tokens says; None for another request."""
+    if asked.target != "/token":
+        return None
+    return http({"access_token": TOKEN, "expires_in": 3600, "token_type": "Bearer"})
+
+
+def framed(events: Sequence[dict[str, Any]], error: tuple[str, str] | None = None) -> bytes:
+    """Events in AWS's frames (application/vnd.amazon.eventstream); ``error``: an exception at their end, and its words."""
+    import base64
+
+    said = [
+        _frame(
+            {":event-type": "chunk", ":content-type": "application/json", ":message-type": "event"},
+            json.dumps({"bytes": base64.b64encode(json.dumps(event).encode()).decode()}).encode(),
+        )
+        for event in events
+    ]
+    if error is not None:
+        headers = {":exception-type": error[0], ":content-type": "application/json", ":message-type": "exception"}
+        said.append(_frame(headers, json.dumps({"message": error[1]}).encode()))
+    return b"".join(said)
+
+
+def _frame(headers: dict[str, str], payload: bytes) -> bytes:
+    """One frame: lengths, their checksum, headers, payload, checksum of all (the format is AWS's, of Smithy)."""
+    from binascii import crc32
+
+    head = b"".join(
+        bytes([len(name)]) + name.encode() + b"\x07" + len(value).to_bytes(2, "big") + value.encode()
+        for name, value in headers.items()
+    )
+    prelude = (12 + len(head) + len(payload) + 4).to_bytes(4, "big") + len(head).to_bytes(4, "big")
+    whole = prelude + crc32(prelude).to_bytes(4, "big") + head + payload
+    return whole + crc32(whole).to_bytes(4, "big")
+
+
+@contextlib.contextmanager
+def served(script: Script) -> Iterator[Scripted]:
+    """The scripted server in a thread of its own, for commands that have an event loop of theirs."""
+    loop = asyncio.new_event_loop()
+    started: queue.SimpleQueue[tuple[Scripted, asyncio.Event]] = queue.SimpleQueue()
+
+    async def serve() -> None:
+        over = asyncio.Event()
+        async with scripted(script) as server:
+            started.put((server, over))
+            await over.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    server, over = started.get(timeout=10)
+    try:
+        yield server
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join(10)
+        loop.close()

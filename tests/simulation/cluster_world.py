@@ -1,0 +1,292 @@
+"""The world that actors live in: nodes, names, lives and deaths. Everything in it is decided by the plan's seed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from actors.common.process_owner import Owner
+from actors.ports.runtime import ClusterError, PeerGone, PeerUnavailable
+from actors.ports.telemetry import NullObserver
+from actors.programs import loader
+from actors.runtime import ray_actor
+from actors.runtime.host import LocalNotes
+from cortex import __version__
+from cortex.state.program import Program
+from tests.simulation.batches import Account
+from tests.simulation.crashing_disk import Disk
+from tests.simulation.invariants import Watch
+from tests.simulation.loop import NOBODY, Life, VirtualLoop
+from tests.simulation.provider import Provider
+from tests.simulation.scenario import EPOCH_S, Plan
+from tests.simulation.transport import Transport
+
+
+class Node:
+    """A machine: its clock on the wall, and how slow it is."""
+
+    def __init__(self, name: str, world: World) -> None:
+        self.name = name
+        self.world = world
+        self.wall_offset_s = 0.0
+        self.lag_s = 0.0
+        """What each message to or from it takes longer."""
+        self.up = True
+
+
+class World:
+    """One world. ``run`` lives it to its end, and raises what the watch or an actor has to say."""
+
+    def __init__(self, plan: Plan, tell: Callable[[str], None] | None = None) -> None:
+        self.plan = plan
+        self.loop = VirtualLoop()
+        self.chance = plan.chance("world")
+        self._tell = tell
+        self.tells = tell is not None
+        self.watch = Watch(self)
+        self.disk = Disk(self.watch)
+        self.provider = Provider(self)
+        self.account = Account(self, self.provider)
+        self.transport = Transport(self)
+        self.nodes = [Node(f"n{index}", self) for index in range(plan.nodes)]
+        self.lives: dict[str, Life] = {}
+        self.coming: dict[str, int] = {}
+        """Actors that are being started again, and how many will be."""
+        self._made: dict[str, tuple[str, tuple[Any, ...]]] = {}
+        self._spread = 0
+        self.lived: dict[str, Life] = {}
+        """Every incarnation that ever was, by its id."""
+        self._incarnations = 0
+        self.deaths = 0
+        self.notes = LocalNotes()
+        self.telemetry = NullObserver()
+        self.cut: set[str] = set()
+        """Between these and the cortex nothing passes."""
+        self.calm = False
+        """No more faults."""
+        self.clock_slack_s = 0.0
+        """How far clocks have been set back: what waits for a time of day waits so much longer."""
+        self.loop.thread_s = self._thread_s
+
+    # -- telling -------------------------------------------------------------------------------------------------------
+
+    def tell(self, text: str) -> None:
+        """A line of the transcript."""
+        if self._tell is not None:
+            self._tell(f"{self.loop.time():10.3f}  {text}")
+
+    def _thread_s(self) -> float:
+        return self.chance.choice(self.plan.thread_s)
+
+    # -- lives ---------------------------------------------------------------------------------------------------------
+
+    def spawn(self, role: str, name: str, args: tuple[Any, ...], node: Node, again: bool = False) -> Life:
+        """An actor comes to life."""
+        life = Life(name, node)
+        life.at_death = lambda: self.kill(life)
+        runtime = SimRuntime(self, life)
+        self.lives[name] = life
+        self._made[name] = (role, args)
+        self.tell(f"{name} {'is back' if again else 'begins'} on {node.name}")
+        life.seat = life.context.run(ray_actor.ActorHost, role, name, args, runtime, again)
+        self.watch.began(life, role)
+        return life
+
+    def kill(self, life: Life, back_s: float | None = None, gone: bool = False) -> None:
+        """kill -9: what it was doing never goes on. It is started again after a while, unless it is ``gone``."""
+        if life.dead:
+            return
+        life.dead = life.halted = True
+        self.deaths += 1
+        self.tell(f"{life.name} dies{' for good' if gone else ''}")
+        self.loop.kept.append(asyncio.all_tasks(self.loop))  # type: ignore[arg-type]
+        self.loop.kept.append(life.parked)
+        self.watch.died(life)
+        self.transport.hang_up(life)
+        if self.lives.get(life.name) is not life:
+            return
+        del self.lives[life.name]
+        if gone:
+            return
+        wait_s = back_s if back_s is not None else self.chance.choice(self.plan.restart_s)
+        self._come_back(life.name, wait_s)
+
+    def _come_back(self, name: str, wait_s: float) -> None:
+        self.coming[name] = self.coming.get(name, 0) + 1
+        self.loop.call_later(wait_s, self._back, name, context=NOBODY)
+
+    def _back(self, name: str) -> None:
+        count = self.coming.pop(name, 0)
+        if not count or name in self.lives:
+            return
+        role, args = self._made[name]
+        self.spawn(role, name, args, self._place(role), again=True)
+
+    def replace(self, life: Life) -> None:
+        """It is thought dead and another is started, but it is only stopped for a while: two of one name."""
+        life.zombie = life.frozen = life.halted = True
+        self.tell(f"{life.name} is thought dead")
+        self.watch.died(life)
+        del self.lives[life.name]
+        self.transport.hang_up(life)
+        self._come_back(life.name, 0.05)
+
+    def end(self, name: str) -> None:
+        """An actor ends for good."""
+        self.coming.pop(name, None)
+        life = self.lives.get(name)
+        if life is not None:
+            self.kill(life, gone=True)
+
+    def freeze(self, life: Life, for_s: float) -> None:
+        """Stop it, as SIGSTOP does, and let it go on later."""
+        self.tell(f"{life.name} stands still for {for_s:.1f} s")
+        life.frozen = life.halted = True
+        self.loop.call_later(for_s, self._thaw, life, context=NOBODY)
+
+    def _thaw(self, life: Life) -> None:
+        if not life.dead:
+            self.tell(f"{life.name} goes on")
+            self.loop.thaw(life)
+
+    def _place(self, role: str, avoid: tuple[str, ...] = ()) -> Node:
+        """Which node: what needs the disk is on the first, the others are spread."""
+        if role not in ("branch", "worker"):
+            return self.nodes[0]
+        up = [node for node in self.nodes if node.up]
+        up = [node for node in up if node.name not in avoid] or up
+        self._spread += 1
+        return up[self._spread % len(up)]
+
+    def incarnation(self, name: str) -> str:
+        """A fresh id."""
+        self._incarnations += 1
+        return f"{name}.{self._incarnations:x}"
+
+    async def start(self, role: str, name: str, args: tuple[Any, ...], avoid: tuple[str, ...]) -> None:
+        """Have an actor of that name, and if there is another, not on the nodes to ``avoid``."""
+        await asyncio.sleep(0.01 + 0.05 * self.chance.random())
+        if name not in self.lives and name not in self.coming:
+            self.spawn(role, name, args, self._place(role, avoid))
+
+    # -- the whole -----------------------------------------------------------------------------------------------------
+
+    def run(self, done: Callable[[], bool], until_s: float) -> None:
+        """Live until ``done``, or for so long."""
+        self.loop.run(lambda: done() or bool(self.watch.broken), until_s)
+        self.watch.look()
+
+    def close(self) -> None:
+        """Nothing happens any more."""
+        self.loop.over = True
+        self.disk.close()
+
+
+class SimRuntime:
+    """The world as one life sees it: what ``runtime.RayRuntime`` is on a cluster."""
+
+    cluster = "simulated"
+
+    def __init__(self, world: World, life: Life) -> None:
+        self._world = world
+        self._life = life
+        self._loop = world.loop
+        self.notes = world.notes
+        self.telemetry = NullObserver()
+
+    def now_s(self) -> float:
+        return EPOCH_S + self._loop.time() + self._life.node.wall_offset_s
+
+    def monotonic_s(self) -> float:
+        return self._loop.time()
+
+    def node(self) -> str:
+        return str(self._life.node.name)
+
+    async def cores(self) -> int:
+        return 0
+
+    async def make_room(self, branches: int, workers: int) -> None: ...
+
+    async def nodes(self) -> tuple[str, ...]:
+        return tuple(node.name for node in self._world.nodes if node.up)
+
+    def incarnation(self, name: str) -> str:
+        made = self._world.incarnation(name)
+        self._world.lived[made] = self._life
+        return made
+
+    async def is_dead(self, name: str, incarnation: str) -> bool:
+        await asyncio.sleep(0.002)
+        life = self._world.lived.get(incarnation)
+        return life is not None and (life.dead or life.zombie)
+
+    def store(self, folder: str) -> Any:
+        return self._world.disk.store(self._life)
+
+    def apart(self, journal: Any) -> bool:
+        """In some worlds commits are waited for in a thread."""
+        return bool(self._world.plan.apart)
+
+    def peer(self, name: str) -> Any:
+        return _Peer(name, self._world.transport, self._life)
+
+    async def names(self, prefix: str) -> tuple[str, ...]:
+        await asyncio.sleep(0.002)
+        return tuple(sorted(name for name in {**self._world.lives, **self._world.coming} if name.startswith(prefix)))
+
+    async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Any:
+        await self._world.start(role, name, args, avoid)
+        peer = self.peer(name)
+        try:
+            release, _ = await peer.ask("hello")
+        except PeerGone as gone:
+            raise ClusterError(f"{name} cannot start: {gone}") from None
+        except PeerUnavailable:
+            return peer
+        assert release == __version__
+        return peer
+
+    async def end_actor(self, name: str) -> None:
+        with contextlib.suppress(Exception):
+            await asyncio.wait_for(self.peer(name).ask("close"), 5.0)
+        self._world.end(name)
+
+    async def kill_actor(self, name: str) -> None:
+        await asyncio.sleep(0.01)
+        self._world.end(name)
+
+    async def end_self(self) -> None:
+        self._world.kill(self._life, gone=True)
+
+    def owner(self) -> Owner:
+        return Owner(host="sim", pid=1, started="1", cluster=self.cluster)
+
+    def make_model(self, blob: bytes) -> Any:
+        return self._world.provider.model(blob, self._life)
+
+    def share_program(self, where: str, job: str = "") -> None:
+        pass
+
+    def load_program(self, where: str, params_json: bytes, job: str = "") -> Program:
+        return loader.load(where, params_json)
+
+    def fingerprint(self, where: str, params_json: bytes) -> str:
+        return "f"
+
+
+class _Peer:
+    """Another actor, over the simulated transport."""
+
+    __slots__ = ("_life", "_transport", "name")
+
+    def __init__(self, name: str, transport: Transport, life: Life) -> None:
+        self.name, self._transport, self._life = name, transport, life
+
+    async def ask(self, method: str, *args: Any) -> Any:
+        return await self._transport.ask(self._life, self.name, method, args)
+
+    def tell(self, method: str, *args: Any) -> None:
+        self._transport.post(self._life, self.name, method, args, None)

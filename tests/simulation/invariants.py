@@ -1,0 +1,384 @@
+"""The watch: what must never happen, looked for after every event. Each look costs the same however long a world lives.
+
+It keeps a K of its own for every job, folded from what was committed and from nothing else: so it knows what a channel
+may do, and sees it when a channel does more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from actors.channel.channel import FAULT
+from actors.programs import loader
+from cortex.journal import codec
+from cortex.loop.invariants import check
+from cortex.loop.step import step
+from cortex.scheduler.state import SchedulerState
+from cortex.state import commands, events
+from cortex.state.program import Program
+from cortex.state.state import State
+from tests.simulation import invariants_shards, transcript
+from tests.simulation.loop import Life
+
+SLACK_S = 2.5
+"""How much later than its time a thing may happen: messages, sweeps and turns take theirs."""
+STANDING_S = 1.0
+"""How often the watch looks at what should have happened by itself."""
+CHECK_EVERY = 37
+"""Turns between two looks at the whole of K, and as many more as K has goals: so a look costs the same a turn."""
+FOR_GOOD = ("over_budget", "max_failed", "deadline")
+"""Why a job may end partial that nobody resumes."""
+MISSING = object()
+"""Stands for the result of a row that is asked again, where results are in the order of the input."""
+
+_calls = msgspec.msgpack.Decoder(tuple[commands.Call, ...])
+
+
+class Broken(AssertionError):
+    """An invariant does not hold."""
+
+
+class JobWatch:
+    """What was committed of one job, and what follows from it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.k: State | None = None
+        self.program: Program | None = None
+        self.epoch = 0
+        self.seq = 0
+        self.turns = 0
+        self.allowed: set[tuple[int, int]] = set()
+        """Calls that a committed turn asked for."""
+        self.emitted: list[Any] = []
+        self.keys: set[str] = set()
+        self.fed: set[str] = set()
+        self.cap_nusd: int | None = None
+        self.due_s: float | None = None
+        """When time alone will change something, by the loop's clock."""
+
+
+class Observer:
+    """A further watch. It says what it is told of by having a method of that name."""
+
+    def turned(self, record: JobWatch, turn: events.Turn, out: list[commands.Command]) -> None:
+        """A turn is on disk."""
+
+    def took(self, job: str, epoch: int) -> None:
+        """A channel became a job's only writer."""
+
+    def sent(self, life: Life, name: str, method: str, args: Any) -> None:
+        """A message leaves a life."""
+
+    def answered(self, message: Any, value: Any) -> None:
+        """The answer to a claim has reached who asked."""
+
+    def stepped(self, state: SchedulerState, event: Any, out: list[Any]) -> None:
+        """A cortex has taken a step."""
+
+    def began(self, life: Life, role: str) -> None:
+        """A life begins."""
+
+    def died(self, life: Life) -> None:
+        """A life has ended."""
+
+    def made(self, batch: Any, life: Life) -> None:
+        """The provider has made a message batch."""
+
+    def asked(self, request: Any) -> None:
+        """A request reaches the provider."""
+
+    def billed(self, request: Any) -> None:
+        """The provider has answered completely, whoever still listens."""
+
+    def standing(self) -> None:
+        """Now and then: has something that was due not happened?"""
+
+
+_TOLD = tuple(name for name in vars(Observer) if not name.startswith("_"))
+
+
+class Watch:
+    """``world`` is looked at and never changed."""
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+        self._loop = world.loop
+        self.jobs: dict[str, JobWatch] = {}
+        self.broken: list[str] = []
+        self.errors: list[BaseException] = []
+        self.events = 0
+        self.reopened = 0
+        self.calls = 0
+        self._told: dict[str, list[Any]] = {name: [] for name in _TOLD}
+        """By what happens: methods of further watches that are told of it."""
+
+    def attend(self, observer: Observer) -> None:
+        """A further watch is told of all that it has a method for."""
+        for name, told in self._told.items():
+            if getattr(type(observer), name) is not getattr(Observer, name):
+                told.append(getattr(observer, name))
+
+    def alone(self) -> None:
+        """No further watch is told of anything."""
+        for told in self._told.values():
+            told.clear()
+
+    def say(self, text: str, error: BaseException | None = None) -> None:
+        """Something that must not happen has happened."""
+        self.broken.append(f"at {self._loop.time():.3f} s: {text}")
+        if error is not None:
+            self.errors.append(error)
+        self._world.tell(f"!!! {text}")
+
+    def look(self) -> None:
+        """Raises ``Broken`` with all that was seen."""
+        found = self.broken + [f"nobody looked at: {said}" for said in self._loop.complaints]
+        if found:
+            raise Broken("\n".join(found[:20])) from (self.errors[0] if self.errors else None)
+
+    def job(self, name: str) -> JobWatch:
+        """The record of a job."""
+        found = self.jobs.get(name)
+        if found is None:
+            found = self.jobs[name] = JobWatch(name)
+        return found
+
+    # -- lives ---------------------------------------------------------------------------------------------------------
+
+    def began(self, life: Life, role: str) -> None:
+        """A life begins."""
+        for tell in self._told["began"]:
+            tell(life, role)
+
+    def died(self, life: Life) -> None:
+        """A life ends, or is thought to have."""
+        for tell in self._told["died"]:
+            tell(life)
+
+    # -- the journal ---------------------------------------------------------------------------------------------------
+
+    def took(self, job: str, epoch: int) -> None:
+        """A channel became a job's only writer."""
+        record = self.job(job)
+        if epoch <= record.epoch:
+            self.say(f"{job}: epoch {epoch} was taken after epoch {record.epoch}")
+        record.epoch = epoch
+        for tell in self._told["took"]:
+            tell(job, epoch)
+
+    def appended(self, job: str, epoch: int, seq: int, blobs: Any) -> None:
+        """Turns are on disk."""
+        record = self.job(job)
+        if epoch != record.epoch:
+            self.say(f"{job}: epoch {epoch} has appended, the journal is of epoch {record.epoch}")
+        for blob in blobs:
+            record.seq += 1
+            try:
+                self._turn(record, codec.decode_turn(blob))
+            except Exception as error:  # or it would end the channel, and be told when the world has ended
+                self.say(f"{job}: {type(error).__name__}: {error}", error)
+        self._compare(record)
+        if seq != record.seq:
+            self.say(f"{job}: turn {seq} was written as number {record.seq}")
+
+    def _compare(self, record: JobWatch) -> None:
+        """What the channel believes is what follows from its journal."""
+        life = self._world.lives.get(f"channel:{record.name}")
+        k = getattr(life.seat._actor, "_k", None) if life is not None else None
+        if k is not None and k.epoch == record.epoch and record.k is not None and record.turns > 1:
+            found = same(k, record.k)
+            if found:
+                self.say(f"{record.name}: the channel's K is not what its journal makes of it: {found}")
+
+    def _turn(self, record: JobWatch, turn: events.Turn) -> None:
+        turn = self._filled(record, turn)
+        terms = codec.opening(turn)
+        if terms is not None:
+            record.k = codec.open_job(terms)
+            record.program = loader.load(terms.program, terms.params_json)
+        k, program = record.k, record.program
+        assert k is not None
+        assert program is not None
+        spent = k.ledger.committed_nusd
+        edition = k.edition
+        out = step(k, program, turn)
+        if k.edition > edition:
+            self._reopened(record, turn)
+        for command in out:
+            if type(command) is commands.Call:
+                record.allowed.add((command.goal, command.attempt))
+            elif type(command) is commands.EmitResult:
+                self._emit(record, command)
+            elif type(command) is commands.FinishJob and self._world.tells:
+                self._world.tell(f"{record.name} is {command.outcome} {command.why}")
+        self.events += sum(len(batch) for batch in turn.batches)
+        if self._world.tells:
+            self._world.tell(f"{record.name} turn {record.seq}: {transcript.told(turn)}")
+        self._money(record, k, spent)
+        record.turns += 1
+        due_at_s = None if k.outcome else k.due_at_s()
+        record.due_s = None if due_at_s is None else self._loop.time() + max(0.0, due_at_s - turn.at_s)
+        if record.turns % (CHECK_EVERY + len(k.goals)) == 0:
+            check(k)
+        for tell in self._told["turned"]:
+            tell(record, turn, out)
+
+    def _filled(self, record: JobWatch, turn: events.Turn) -> events.Turn:
+        """Remembered replies are read from the journal, as replay does."""
+        if not any(type(event) is events.ReplyRecalled and event.reply is None for b in turn.batches for event in b):
+            return turn
+        reader = self._world.disk.journal(record.name, Life("watch", None))
+        return reader._filled(turn)  # type: ignore[no-any-return]
+
+    def _reopened(self, record: JobWatch, turn: events.Turn) -> None:
+        """These rows have no result any more."""
+        event = next(e for batch in turn.batches for e in batch if isinstance(e, events.RowsReopened))
+        gone = set(event.lines)
+        for line in gone:
+            value = record.emitted[line]
+            record.keys.discard(msgspec.json.decode(value)["custom_id"] if isinstance(value, bytes) else "")
+        kept: list[object] = [v for at, v in enumerate(record.emitted) if event.ordered or at not in gone]
+        record.emitted = [MISSING if event.ordered and at in gone else v for at, v in enumerate(kept)]
+        self.reopened += 1
+
+    def _emit(self, record: JobWatch, command: commands.EmitResult) -> None:
+        if command.index < len(record.emitted) and record.emitted[command.index] is MISSING:
+            record.emitted[command.index] = command.value
+        else:
+            if command.index != len(record.emitted):
+                self.say(f"{record.name}: result {command.index} after {len(record.emitted)} results")
+            record.emitted.append(command.value)
+        if isinstance(command.value, bytes):
+            key = msgspec.json.decode(command.value)["custom_id"]
+            if key in record.keys:
+                self.say(f"{record.name}: row {key} has a second result")
+            record.keys.add(key)
+
+    def _money(self, record: JobWatch, k: State, before_nusd: int) -> None:
+        cap, now_nusd = k.terms.limits.max_cost_nusd, k.ledger.committed_nusd
+        if cap is not None and now_nusd > cap and now_nusd > before_nusd:
+            self.say(f"{record.name}: {now_nusd} nUSD known, assumed and reserved; the cap is {cap}")
+        if k.terms.shard and now_nusd > before_nusd:
+            invariants_shards.money(self, record)
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def sent(self, life: Life, name: str, method: str, args: Any) -> None:
+        """A message leaves a life."""
+        if life.dead:
+            self.say(f"{life.name} is dead and speaks")
+        if method == "work":
+            self._work(life, args)
+        for tell in self._told["sent"]:
+            tell(life, name, method, args)
+
+    def stepped(self, state: Any, event: Any, out: Any) -> None:
+        """A cortex has taken a step."""
+        for tell in self._told["stepped"]:
+            tell(state, event, out)
+
+    def answered(self, message: Any, value: Any) -> None:
+        """An answer to a claim has reached who asked."""
+        for tell in self._told["answered"]:
+            tell(message, value)
+
+    def _work(self, life: Life, args: Any) -> None:
+        record = self.job(args[0])
+        for call in _calls.decode(args[4]):
+            if (call.goal, call.attempt) not in record.allowed:
+                self.say(f"{life.name} asks for attempt {call.attempt} of goal {call.goal}, which no turn asked for")
+
+    # -- the provider --------------------------------------------------------------------------------------------------
+
+    def made(self, batch: Any, life: Life) -> None:
+        """The provider has made a message batch."""
+        for tell in self._told["made"]:
+            tell(batch, life)
+
+    def asked(self, request: Any) -> None:
+        """A request reaches the provider."""
+        self.calls += 1
+        if request.life.dead:
+            self.say(f"{request.life.name} is dead and calls")
+        for tell in self._told["asked"]:
+            tell(request)
+
+    def billed(self, request: Any) -> None:
+        """The provider has answered completely, whoever still listens."""
+        for tell in self._told["billed"]:
+            tell(request)
+
+    # -- what should happen by itself ----------------------------------------------------------------------------------
+
+    def standing(self) -> None:
+        """Now and then: has something that was due not happened?"""
+        now_s = self._loop.time()
+        for record in self.jobs.values():
+            life = self._world.lives.get(f"channel:{record.name}")
+            broken = getattr(getattr(life and life.seat, "_actor", None), "broken", "")
+            if broken.startswith(FAULT):
+                self.say(f"{record.name}: {broken}")
+            if life is None or life.halted or record.due_s is None or not awake(life):
+                record.due_s = None if record.due_s is None else max(record.due_s, now_s)
+            elif now_s > record.due_s + SLACK_S + self._world.clock_slack_s:
+                self.say(f"{record.name}: something was due at {record.due_s:.3f} s and nothing happened")
+        for tell in self._told["standing"]:
+            tell()
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def finished(self, name: str, sink: Any, rows: int, ordered: bool = False) -> None:
+        """A job has ended, and faults have stopped: is everything there, once?"""
+        record = self.job(name)
+        k = record.k
+        if k is None or not k.outcome:
+            self.say(f"{name} did not finish: {_why(k)}")
+            return
+        check(k)
+        if k.shards:
+            invariants_shards.together(self, name, sink, rows if k.outcome == "complete" else 0, ordered)
+            rows = 0
+        elif sink.values != listed(record.emitted, k.outcome):
+            self.say(f"{name}: the sink holds other results than the journal")
+        if k.outcome == "complete" and k.live:
+            self.say(f"{name} is complete and {k.live} goals are not")
+        if k.outcome == "complete" and rows and len(record.keys) != rows:
+            self.say(f"{name} is complete with {len(record.keys)} of {rows} rows")
+        if k.outcome not in ("complete", "partial") and "effect unknown" not in k.why:
+            self.say(f"{name} ended {k.outcome}: {k.why}")
+        if k.outcome == "partial" and not k.why.startswith(FOR_GOOD):
+            self.say(f"{name} ended partial: {k.why}")
+
+
+def same(k: State, shadow: State) -> str:
+    """Where two Ks differ, as far as a short look tells; empty where they do not."""
+    for what in ("at_s", "next_goal", "emitted", "live", "outcome", "epoch"):
+        if getattr(k, what) != getattr(shadow, what):
+            return f"{what}: {getattr(k, what)} and {getattr(shadow, what)}"
+    if len(k.flights) != len(shadow.flights) or k.permits != shadow.permits:
+        return f"{len(k.flights)} and {len(shadow.flights)} in flight, {k.permits} and {shadow.permits} permits"
+    return "" if k.ledger == shadow.ledger else f"{k.ledger} and {shadow.ledger}"
+
+
+def awake(life: Life) -> bool:
+    """Whether a channel has begun and takes turns."""
+    actor = getattr(life.seat, "_actor", None)
+    return bool(getattr(life.seat, "_ready", False)) and not getattr(actor, "broken", "")
+
+
+def listed(values: list[Any], outcome: str) -> list[Any]:
+    """The results as their sink has them. Where rows in the order of the input are asked again, and their job rests
+    before they are answered, the list ends before the first of them: it is resumed, and goes on there."""
+    return values[: values.index(MISSING)] if outcome == "partial" and MISSING in values else values
+
+
+def _why(k: State | None) -> str:
+    if k is None:
+        return "it never began"
+    return (
+        f"{k.live} goals live, {len(k.flights)} in flight, {k.permits} permits, paused {k.paused}, due {k.due_at_s()},"
+        f" held until {k.hold_until_s}, source ended {k.source_ended}, position {k.position}"
+    )

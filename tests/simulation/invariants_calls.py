@@ -1,0 +1,249 @@
+"""The watch over calls, money and retries: what each job asked for, what came of it, and what the provider saw of it.
+
+Counted from the committed events and commands and from the provider's own books, never from the counts of K.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any
+
+from cortex.state import commands, events
+from cortex.state.state import flight_key
+from cortex.values.reply import Usage
+from policies.estimates.price import Price, cost_nusd
+from policies.estimates.tokens import body_tokens_bound
+from policies.failures.failure import FailureKind
+from tests.simulation.invariants import JobWatch, Observer, Watch
+from tests.simulation.provider import USAGE, spoken
+
+_ACCOUNT = (b"billing_error", b"authentication_error", b"permission_error")
+_UNCOUNTED = frozenset({FailureKind.CANCELLED, FailureKind.BLOCKED, FailureKind.UNAUTHORISED})
+_BUDGETED = frozenset({FailureKind.OVERLOADED, FailureKind.TRANSIENT, FailureKind.TIMED_OUT})
+
+
+class _Books:
+    """What was seen of one job."""
+
+    def __init__(self) -> None:
+        self.out: dict[tuple[int, int], commands.Call] = {}
+        """Calls asked for that have not come back."""
+        self.routes: Counter[int] = Counter()
+        """So many of them on each route."""
+        self.hold_until_s: dict[int, float] = {}
+        self.blocked: dict[int, set[tuple[int, int]]] = {}
+        """Routes whose account is blocked, and the calls that were sent there since and are not back."""
+        self.failed: dict[int, tuple[float, FailureKind, int]] = {}
+        """When, how and on which route the last attempt of a goal failed."""
+        self.failures: Counter[tuple[int, str]] = Counter()
+        """Failed attempts of a goal's sample, those throttled left out."""
+        self.next_s = 0.0
+        """When the next call is due by the rate of its user."""
+        self.answers = 0
+        self.retries = 0
+        self.billed_nusd = 0
+        self.known_nusd = 0
+        self.reserved_nusd = 0
+        """What calls that are out can cost at the most."""
+        self.assumed: dict[tuple[int, int], commands.Call] = {}
+        """Calls that ended, and nobody knows what they cost."""
+        self.assumed_nusd = 0
+
+
+class CallsWatch(Observer):
+    """Told by ``watch`` of turns, requests and bills."""
+
+    def __init__(self, watch: Watch, price: Price, batch_price: Price) -> None:
+        self._watch = watch
+        self._books: dict[str, _Books] = defaultdict(_Books)
+        self._committed: Counter[str] = Counter()
+        self._begun: Counter[str] = Counter()
+        self._bill_nusd = {False: cost_nusd(price, USAGE), True: cost_nusd(batch_price, USAGE)}
+
+    # -- turns ---------------------------------------------------------------------------------------------------------
+
+    def turned(self, record: JobWatch, turn: events.Turn, out: list[commands.Command]) -> None:
+        """A turn is on disk."""
+        books = self._books[record.name]
+        assert record.k is not None
+        for batch in turn.batches:
+            for event in batch:
+                if type(event) is events.Answered:
+                    books.answers += 1
+                    call = self._back(record, books, event.goal, event.attempt)
+                    if call is not None:
+                        books.blocked.pop(call.route, None)
+                    self._paid(record, books, call, event)
+                elif type(event) is events.AttemptFailed:
+                    self._broke(record, books, event, turn.at_s)
+                elif type(event) is events.ReplyRecalled:
+                    for key in [key for key in books.out if key[0] == event.goal]:
+                        self._back(record, books, *key)
+                elif type(event) is events.Rejoined:
+                    held = set(event.held)  # by branches; what is in a message batch outlives them all
+                    routes = record.k.terms.routes
+                    for key in [
+                        key for key, call in books.out.items() if key not in held and not routes[call.route].batched
+                    ]:
+                        self._assume(record, books, key, self._back(record, books, *key))
+        if any(route.batched for route in record.k.terms.routes):
+            self._taken_back(record, books)
+        routes = set()
+        for command in out:
+            if type(command) is commands.Call:
+                routes.add(command.route)
+                self._call(record, books, command, turn.at_s)
+            elif type(command) is commands.EmitResult and isinstance(command.value, bytes):
+                if b"errored" in command.value and any(word in command.value for word in _ACCOUNT):
+                    self._watch.say(f"{record.name}: a row failed for the account's sake: {command.value!r}")
+            elif type(command) is commands.FinishJob:
+                for key in [key for key in books.out if flight_key(*key) not in record.k.flights]:
+                    self._assume(record, books, key, self._back(record, books, *key))
+                books.blocked = {route: set() for route in books.blocked}
+        if routes:
+            self._permits(record, books, routes)
+            self._cap(record, books)
+
+    def _taken_back(self, record: JobWatch, books: _Books) -> None:
+        """Calls for message batches that never left are asked anew, without a word on each."""
+        assert record.k is not None
+        for key in [key for key in books.out if flight_key(*key) not in record.k.flights]:
+            self._back(record, books, *key)
+
+    def _cap(self, record: JobWatch, books: _Books) -> None:
+        """Money: by these books, whatever the ledger says."""
+        assert record.k is not None
+        cap = record.k.terms.limits.max_cost_nusd
+        spent = books.known_nusd + books.assumed_nusd + books.reserved_nusd
+        if cap is not None and spent > cap:
+            self._watch.say(
+                f"{record.name}: {books.known_nusd} nUSD are known, {books.assumed_nusd} assumed, and what is out may cost"
+                f" {books.reserved_nusd}; the cap is {cap}"
+            )
+
+    def _paid(self, record: JobWatch, books: _Books, call: commands.Call | None, event: events.Answered) -> None:
+        """A reply tells what an attempt has cost."""
+        if call is None:
+            call = books.assumed.pop((event.goal, event.attempt), None)
+            if call is None:
+                return
+            books.assumed_nusd -= _worst_nusd(record, call)
+        books.known_nusd += cost_nusd(_price(record, call), event.reply.usage)
+
+    def _assume(self, record: JobWatch, books: _Books, key: tuple[int, int], call: commands.Call | None) -> None:
+        if call is not None:
+            books.assumed[key] = call
+            books.assumed_nusd += _worst_nusd(record, call)
+
+    def _permits(self, record: JobWatch, books: _Books, routes: set[int]) -> None:
+        k = record.k
+        assert k is not None
+        for route in routes:
+            permits, out = k.shares[route].permits, books.routes[route]
+            if out > permits:
+                self._watch.say(f"{record.name}: {out} calls are out on route {route} under {permits} permits")
+        if len(books.out) > k.terms.limits.concurrency:
+            self._watch.say(
+                f"{record.name}: {len(books.out)} calls are out, its user allows {k.terms.limits.concurrency}"
+            )
+
+    def _back(self, record: JobWatch, books: _Books, goal: int, attempt: int) -> commands.Call | None:
+        call = books.out.pop((goal, attempt), None)
+        if call is not None:
+            books.reserved_nusd -= _worst_nusd(record, call)
+            books.routes[call.route] -= 1
+            if call.route in books.blocked:
+                books.blocked[call.route].discard((goal, attempt))
+        return call
+
+    def _broke(self, record: JobWatch, books: _Books, event: events.AttemptFailed, at_s: float) -> None:
+        call = self._back(record, books, event.goal, event.attempt)
+        failure = event.failure
+        if call is None:
+            return
+        assert record.k is not None
+        if failure.kind == FailureKind.LOST and not failure.sent and not record.k.terms.routes[call.route].batched:
+            self._watch.say(
+                f"{record.name}: goal {event.goal} is told as lost, which nobody had taken: {failure.message}"
+            )
+        if failure.sent and (failure.status < 400 or failure.status in (504, 524)):
+            self._assume(record, books, (event.goal, event.attempt), call)
+        if failure.kind == FailureKind.THROTTLED:
+            if failure.retry_after_s:
+                until_s = at_s + failure.retry_after_s
+                books.hold_until_s[call.route] = max(books.hold_until_s.get(call.route, 0.0), until_s)
+        elif failure.sent and failure.kind not in _UNCOUNTED and all(key[0] != event.goal for key in books.out):
+            books.failures[event.goal, event.sample] += 1
+        if failure.kind in (FailureKind.BLOCKED, FailureKind.UNAUTHORISED):
+            books.blocked.setdefault(call.route, set())
+        books.failed[event.goal] = (at_s, failure.kind, call.route)
+
+    def _call(self, record: JobWatch, books: _Books, call: commands.Call, at_s: float) -> None:
+        say, name = self._watch.say, record.name
+        books.out[call.goal, call.attempt] = call
+        books.reserved_nusd += _worst_nusd(record, call)
+        books.routes[call.route] += 1
+        self._committed[spoken(call.body)] += 1
+        if at_s < books.hold_until_s.get(call.route, 0.0):
+            say(f"{name}: a call goes out at {at_s} though the provider said to wait")
+        assert record.k is not None
+        terms = record.k.terms
+        if terms.roles and spoken(call.body).startswith("judge") != bool(terms.lane_at(call.route)):
+            say(f"{name}: {spoken(call.body)!r} goes out on route {call.route}")
+        rate = terms.limits.requests_per_min
+        if rate:
+            books.next_s = max(books.next_s, at_s) + 60.0 / rate
+            if books.next_s > at_s + 1.0 + 120.0 / rate:
+                say(f"{name}: calls go out faster than {rate} a minute")
+        if call.route in books.blocked:
+            if books.blocked[call.route]:
+                say(f"{name}: route {call.route} is blocked and a second call goes out before the first is back")
+            books.blocked[call.route].add((call.goal, call.attempt))
+        assert record.k is not None
+        policy = record.k.terms.limits.retry
+        if books.failures[call.goal, call.sample] >= policy.attempts_max:
+            say(f"{name}: goal {call.goal} is asked again after {policy.attempts_max} failed attempts")
+        failed_s, kind, route = books.failed.pop(call.goal, (0.0, FailureKind.LOST, 0))
+        probe = record.k.shares[call.route].starts >= 0  # probes are bounded by the breaker, whoever makes them
+        if kind in _BUDGETED and at_s - failed_s < policy.cap_s and call.route == route and not probe:
+            books.retries += 1
+            budget = policy.budget_floor + int(policy.budget_share * books.answers)
+            if books.retries > budget:
+                say(f"{name}: {books.retries} retries at once, the budget is {budget}")
+
+    # -- the provider --------------------------------------------------------------------------------------------------
+
+    def asked(self, request: Any) -> None:
+        """A request reaches the provider."""
+        text = request.text
+        self._begun[text] += 1
+        if self._begun[text] > self._committed[text]:
+            self._watch.say(f"{text!r} is asked {self._begun[text]} times, a turn asked for {self._committed[text]}")
+
+    def billed(self, request: Any) -> None:
+        """The provider charges for an answer: the ledger knows of it, assumes it, or has it reserved."""
+        name, _, rest = request.text.partition(" ")
+        record = self._watch.jobs.get(name)
+        if not rest.startswith("row") or record is None or record.k is None:
+            return
+        books = self._books[name]
+        books.billed_nusd += self._bill_nusd[request.batched]
+        committed = record.k.ledger.committed_nusd
+        if record.k.shards:  # it hears of that a moment later
+            parts = [each.k for part, each in self._watch.jobs.items() if part.startswith(f"{name}~")]
+            committed = sum(part.ledger.committed_nusd for part in parts if part is not None)
+        if books.billed_nusd > committed:
+            self._watch.say(f"{name}: {books.billed_nusd} nUSD are billed, the ledger holds {committed}")
+
+
+def _price(record: JobWatch, call: commands.Call) -> Price:
+    assert record.k is not None
+    price = record.k.terms.routes[call.route].price
+    assert price is not None
+    return price
+
+
+def _worst_nusd(record: JobWatch, call: commands.Call) -> int:
+    """What one attempt can cost at the most: no prompt has more tokens than bytes, nor more than are let through."""
+    tokens = min(body_tokens_bound(call.body), call.prompt_tokens_max)
+    return cost_nusd(_price(record, call), Usage(tokens, call.output_tokens_max))

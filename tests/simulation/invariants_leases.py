@@ -1,0 +1,400 @@
+"""The watch over leases, limits, breakers and probes: what was granted by any cortex, and what was begun under it.
+
+It keeps books of its own over all grants, across the deaths of the cortex, and never reads what the scheduler counts;
+only limits and the states of breakers are the scheduler's, for they are what it decides.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from cortex.scheduler.job_families import member_of, spoken_for
+from cortex.scheduler.pools import PoolMemo
+from cortex.scheduler.protocol import ChannelJoined, JobLeft, MemberReported, PoolCapped, SchedulerStarted
+from cortex.scheduler.reports import Claim, Claims, Grant
+from cortex.scheduler.state import LEASE_S, SchedulerState
+from cortex.state import commands, events
+from cortex.state.state import State
+from cortex.values.limits import Route
+from policies.failures.breaker import BreakerState
+from policies.failures.route_choice import pool_name, route_name
+from tests.simulation.invariants import JobWatch, Observer, Watch
+from tests.simulation.lease_books import Held, Out
+
+GRACE_S = 10.0
+"""How much longer than its timeout a call may be out: a branch's grace, and the way home."""
+
+
+def named(route: Route) -> str:
+    """A route as the cortex names it."""
+    return route_name(route.endpoint, route.credential, route.model)
+
+
+def left_as(claims: Claims, claim: Claim) -> tuple[str, int, str, int, bytes]:
+    """What a claim is recognised by. Whoever was told of a breaker since keeps another memo."""
+    return claims.job, claims.epoch, claims.cortex, claim.acknowledged, claim.memo
+
+
+def claimed_by(k: State, place: int) -> str:
+    """The name by which a route in this place is claimed."""
+    lane = k.terms.lane_at(place)
+    roles = [role for role, its in k.terms.roles.items() if lane and its == lane]
+    return member_of(k.terms.job, roles[0]) if roles else k.terms.job
+
+
+_claims = msgspec.msgpack.Decoder(Claims)
+_memo = msgspec.msgpack.Decoder(PoolMemo).decode
+_grants = msgspec.msgpack.Decoder(tuple[Grant, ...])
+
+
+class LeasesWatch(Observer):
+    """Told of the steps of every cortex, of turns and of messages."""
+
+    def __init__(self, watch: Watch, world: Any) -> None:
+        self._watch, self._world, self._loop = watch, world, world.loop
+        self._held: dict[tuple[str, str], Held] = {}
+        self._until_s: dict[str, float] = {}
+        """By job: when its lease has run out at the latest, as the cortex counts it."""
+        self._lease_s: dict[str, float] = {}
+        """By job: until when it may begin calls, as it counts that itself."""
+        self._granter: dict[str, str] = {}
+        """By job: the cortex that answered its channel last. Grants of those before it are not taken in any more."""
+        self._arrived: dict[tuple[str, int, str, str], int] = {}
+        self._epochs: dict[str, int] = {}
+        self._heard: dict[tuple[str, int, str, str], int] = {}
+        """By job, epoch, cortex and route: the last serial that was told as heard."""
+        self._routes: dict[str, Out] = {}
+        self._limits: dict[str, deque[tuple[float, int]]] = {}
+        """By pool: (when, limit), greatest first: the greatest limit of the last while stands first."""
+        self._caps: dict[str, int] = {}
+        """By pool: calls at once that somebody capped it at by hand."""
+        self._cap_heard: dict[str, set[str]] = {}
+        """By pool: jobs that were told of its cap, and can tell a cortex that was started again."""
+        self._state: SchedulerState | None = None
+        self._began_s = 0.0
+        """When the present cortex did. For a lease time it believes what is told of the one before."""
+        self.limit_max: dict[str, int] = {}
+
+    # -- the cortex ----------------------------------------------------------------------------------------------------
+
+    def stepped(self, state: SchedulerState, event: Any, out: list[Any]) -> None:
+        """A cortex has taken a step."""
+        now_s = self._loop.time()
+        life = self._world.lived.get(state.cortex)
+        if life is not None and life.zombie:
+            self._outlived(state, out, now_s)
+            return
+        self._state = state
+        if isinstance(event, MemberReported):
+            self._late(state, event)
+        if isinstance(event, SchedulerStarted):
+            for out_of in self._routes.values():
+                out_of.state, out_of.generation, out_of.binds = BreakerState.CLOSED, -1, False  # not known yet
+            self._began_s = now_s
+            self._caps = {pool: cap for pool, cap in self._caps.items() if self._cap_heard.get(pool)}
+        elif isinstance(event, ChannelJoined):
+            self._joined(state, event, now_s)
+        elif isinstance(event, JobLeft):
+            for key in [key for key in self._held if spoken_for(key[0]) == event.job]:
+                del self._held[key]
+            self._over(event.job)
+        elif isinstance(event, PoolCapped) and event.caps.concurrency is not None:
+            self._caps[event.pool] = event.caps.concurrency
+        for name, pool in state.pools.items():
+            self._limit(name, pool.allowed.concurrency, now_s)
+        for name, route in state.routes.items():
+            self._breaker(name, route.pool, route.breaker, now_s, isinstance(event, ChannelJoined))
+        for grant in out:
+            if isinstance(grant, Grant):
+                self._granted(state, grant, now_s)
+
+    def _outlived(self, state: SchedulerState, out: list[Any], now_s: float) -> None:
+        """Another has its name by now. What it grants counts for those who have not heard of that one yet."""
+        for grant in out:
+            if not isinstance(grant, Grant) or self._granter.get(grant.job) != grant.cortex:
+                continue
+            pool = state.routes[grant.route].pool
+            held = self._held.setdefault((grant.job, grant.route), Held(pool))
+            held.granted.append((grant.cortex, grant.serial, grant.permits))
+            total, limit = self._total(pool, now_s), self._most(pool, now_s)
+            if grant.permits and total > limit:
+                self._watch.say(
+                    f"{grant.job} is granted {grant.permits} by a cortex of the past: all have {total} of {limit}"
+                )
+
+    def _late(self, state: SchedulerState, event: MemberReported) -> None:
+        """What was begun under an earlier state of a breaker moves it no more."""
+        told: dict[str, set[int]] = {}
+        for signals in event.report.routes:
+            if signals.answered or signals.failed:
+                told.setdefault(signals.route, set()).add(signals.generation)
+        for name, generations in told.items():
+            out, route = self._routes.get(name), state.routes.get(name)
+            if out is None or route is None or out.generation < 0 or out.generation in generations:
+                continue
+            if out.state != BreakerState.OPEN and route.breaker.generation != out.generation:
+                self._watch.say(f"the breaker of {name} moved for results of generations {generations}")
+
+    def _joined(self, state: SchedulerState, event: ChannelJoined, now_s: float) -> None:
+        claims = event.claims
+        if claims.job not in state.jobs:
+            return  # it has left: this was on its way since before
+        if claims.epoch < self._epochs.get(claims.job, 0):
+            return  # it comes late: of a channel whose place another has taken
+        if claims.epoch > self._epochs.get(claims.job, 0):
+            self._epochs[claims.job] = claims.epoch
+            for held in (held for (job, _), held in self._held.items() if job == claims.job):
+                held.granted = []  # what the incarnation before was told, this one does not take in
+        self._until_s[claims.job] = now_s + LEASE_S
+        for claim in claims.claims:
+            held = self._held.setdefault((claims.job, claim.route), Held(claim.pool))
+            out = self._routes.get(claim.route)
+            if out is not None and left_as(claims, claim) in out.telling and now_s < self._began_s + LEASE_S:
+                out.binds = True
+            key = (claims.job, claims.epoch, state.cortex, claim.route)
+            heard = claim.acknowledged if claims.cortex == state.cortex else 0
+            if heard < self._arrived.get(key, 0):
+                continue  # a later claim has come before it
+            self._arrived[key] = heard
+            held.held = claim.held
+            if claims.cortex == state.cortex:
+                held.granted = [one for one in held.granted if one[1] > claim.acknowledged]
+            else:
+                held.granted = []  # of a cortex of the past: see `_taken`
+
+    def _total(self, pool: str, now_s: float) -> int:
+        """The most that all jobs together may be using of a pool."""
+        total = 0
+        for (job, route), held in self._held.items():
+            if held.pool != pool:
+                continue
+            out = 0
+            found = self._routes.get(route)
+            if found is not None:
+                out = sum(1 for key, over_s in found.calls.items() if key[0] == job and over_s > now_s)
+            total += held.most() if self._until_s.get(job, 0.0) > now_s else out
+        return total
+
+    def _granted(self, state: SchedulerState, grant: Grant, now_s: float) -> None:
+        route = state.routes[grant.route]
+        key = (grant.job, grant.route)
+        held = self._held.setdefault(key, Held(route.pool))
+        before = self._total(route.pool, now_s)
+        if grant.serial > self._arrived.get((grant.job, self._epochs.get(grant.job, 0), grant.cortex, grant.route), 0):
+            held.granted.append((grant.cortex, grant.serial, grant.permits))  # else a renewal, of what it has heard
+        after = self._total(route.pool, now_s)
+        limit = state.pools[route.pool].allowed.concurrency
+        if after > before and after > limit:
+            self._watch.say(
+                f"{grant.job} is granted {grant.permits}: all have {after}, had {before}, the limit is {limit}"
+            )
+        breaker = route.breaker
+        if grant.permits and grant.starts < 0 and self._routes[grant.route].bound(now_s):
+            self._watch.say(f"{grant.job} is granted {grant.permits} of {grant.route}, whose breaker was to stay open")
+        if breaker.state == BreakerState.OPEN and not breaker.blocked and grant.permits and grant.starts:
+            self._watch.say(f"{grant.job} is granted {grant.permits} of {grant.route}, whose breaker is open")
+        if (breaker.state == BreakerState.HALF_OPEN or breaker.blocked) and grant.permits and grant.starts < 0:
+            self._watch.say(f"{grant.job} is granted {grant.permits} of {grant.route} without bound while it is probed")
+
+    def _limit(self, pool: str, limit: int, now_s: float) -> None:
+        row = self._limits.setdefault(pool, deque())
+        if row and row[-1][1] == limit:
+            return
+        while row and row[-1][1] <= limit:
+            row.pop()
+        row.append((now_s, limit))
+        self.limit_max[pool] = max(limit, self.limit_max.get(pool, 0))
+
+    def _most(self, pool: str, since_s: float) -> int:
+        """The greatest limit that was in force at some moment since then."""
+        row = self._limits.get(pool)
+        if not row:
+            return 0
+        while len(row) > 1 and row[1][0] <= since_s:
+            row.popleft()
+        return row[0][1]
+
+    def _breaker(self, name: str, pool: str, breaker: Any, now_s: float, adopted: bool) -> None:
+        """``adopted``: by what a claim told of an earlier cortex, which may be old news or longer than it was."""
+        out = self._routes.setdefault(name, Out(pool))
+        if (breaker.state, breaker.generation) == (out.state, out.generation):
+            return
+        if breaker.state == BreakerState.OPEN and out.state != BreakerState.OPEN:
+            out.opened_s = now_s
+            out.leave = sum(held.most() for (_, route), held in self._held.items() if route == name)
+        if breaker.state == BreakerState.HALF_OPEN:
+            out.probes.clear()
+            if out.state == BreakerState.OPEN and not adopted and now_s < out.open_until_s - 1e-6:
+                self._watch.say(
+                    f"the breaker of {name} is half open, it was to stay open until {out.open_until_s:.3f} s"
+                )
+        if breaker.state == BreakerState.OPEN and not adopted:
+            out.open_until_s, out.stay, out.binds, out.told = breaker.until_s, breaker.generation, True, set()
+            out.telling = set()
+        if breaker.state == BreakerState.CLOSED and out.state == BreakerState.HALF_OPEN and not adopted:
+            out.open_until_s = 0.0  # its probes were good: it need not stay open any longer
+        out.state, out.generation = breaker.state, breaker.generation
+
+    # -- jobs ----------------------------------------------------------------------------------------------------------
+
+    def turned(self, record: JobWatch, turn: events.Turn, out: list[commands.Command]) -> None:
+        """A turn is on disk: calls came home, and new ones go out."""
+        k = record.k
+        assert k is not None
+        now_s = self._loop.time()
+        names = [(claimed_by(k, at), named(route)) for at, route in enumerate(k.terms.routes)]
+        for batch in turn.batches:
+            for event in batch:
+                if isinstance(event, (events.Answered, events.AttemptFailed)):
+                    for job, name in names:
+                        self._back(name, (job, event.goal, event.attempt))
+                elif isinstance(event, events.PermitsGranted) and not k.terms.routes[event.route].batched:
+                    self._taken(*names[event.route], 0 if k.outcome else event.permits, event.generation)
+                    self._told_cap(*names[event.route], event.memo)
+                elif isinstance(event, (events.Rejoined, events.ReplyRecalled, events.Opened)):
+                    self._keep(names, {(flight.goal, flight.attempt) for flight in k.flights.values()})
+        for command in out:
+            if type(command) is commands.Call and not k.terms.routes[command.route].batched:
+                self._call(*names[command.route], command, now_s)
+            elif type(command) is commands.FinishJob:
+                self._keep(names, set())
+                for job in {job for job, _ in names}:
+                    self._over(job)
+                    self._until_s[job] = 0.0  # it will use nothing any more, whether or not a cortex hears of that
+
+    def _taken(self, job: str, route: str, permits: int, generation: int) -> None:
+        """``permits`` that may be used: none of a job that is over, whose last claim was answered after it had left."""
+        out, held = self._routes.get(route), self._held.get((job, route))
+        if out is not None and generation >= out.stay > 0:
+            out.told.add(job)
+        if permits > (held.most() if held is not None else 0):
+            self._watch.say(
+                f"{job} takes in {permits} of {route}, and no cortex counts more than {held and held.most()}"
+            )
+
+    def _told_cap(self, job: str, route: str, memo: bytes) -> None:
+        pool = self._routes[route].pool if route in self._routes else ""
+        if pool in self._caps and memo and _memo(memo).caps.concurrency == self._caps[pool]:
+            self._cap_heard.setdefault(pool, set()).add(job)
+
+    def _over(self, job: str) -> None:
+        for jobs in self._cap_heard.values():
+            jobs.discard(job)
+
+    def _back(self, name: str, key: tuple[str, int, int]) -> None:
+        out = self._routes.get(name)
+        if out is not None:
+            out.calls.pop(key, None)
+            out.probes.pop(key, None)
+
+    def _keep(self, names: list[tuple[str, str]], kept: set[tuple[int, int]]) -> None:
+        for job, name in names:
+            out = self._routes.get(name)
+            for key in [key for key in out.calls if key[0] == job and key[1:] not in kept] if out is not None else ():
+                self._back(name, key)
+
+    def _call(self, job: str, name: str, call: commands.Call, now_s: float) -> None:
+        out = self._routes.get(name)
+        if out is None:
+            self._watch.say(f"{job} asks {name}, which no cortex knows")
+            return
+        if now_s > self._lease_s.get(job, 0.0) + 1e-6:
+            self._watch.say(f"{job} begins a call, its lease ran out at {self._lease_s.get(job, 0.0):.3f} s")
+        key = (job, call.goal, call.attempt)
+        out.calls[key] = now_s + call.timeout_s + GRACE_S
+        limit = self._most(out.pool, now_s - LEASE_S - call.timeout_s - GRACE_S)
+        total = sum(len(one.calls) for one in self._routes.values() if one.pool == out.pool)
+        if total > limit or total > self._world.plan.pool_cap > 0:
+            total = self._pruned(out.pool, now_s)
+        cap = self._caps.get(out.pool)
+        if cap and total > cap:
+            self._watch.say(f"{total} calls are out on {out.pool}, which somebody capped at {cap}")
+        if total > limit:
+            self._watch.say(
+                f"{total} calls are out on {out.pool}; its limit was at most {limit} since the oldest began"
+            )
+        self._probe(name, out, key, call, now_s)
+
+    def _pruned(self, pool: str, now_s: float) -> int:
+        total = 0
+        for one in self._routes.values():
+            if one.pool == pool:
+                one.calls = {key: over_s for key, over_s in one.calls.items() if over_s > now_s}
+                total += len(one.calls)
+        return total
+
+    def _probe(self, name: str, out: Out, key: tuple[str, int, int], call: commands.Call, now_s: float) -> None:
+        state = self._state
+        if state is None or name not in state.routes:
+            return
+        breaker = state.routes[name].breaker
+        if breaker.state == BreakerState.CLOSED or call.generation != breaker.generation:
+            return
+        out.probes = {one: over_s for one, over_s in out.probes.items() if over_s > now_s}
+        out.probes[key] = now_s + call.timeout_s
+        n = 1 if breaker.blocked else state.settings.breaker.probes
+        if len(out.probes) > n:
+            self._watch.say(f"{len(out.probes)} probes of {name} are unresolved, {n} may be")
+
+    # -- messages and requests -----------------------------------------------------------------------------------------
+
+    def sent(self, life: Any, name: str, method: str, args: Any) -> None:
+        """A message leaves: no claim takes back what an earlier one has heard."""
+        if method != "join":
+            return
+        own = _claims.decode(args[0])
+        for claims in (own, *own.others):
+            for claim in claims.claims:
+                key = (claims.job, claims.epoch, claims.cortex, claim.route)
+                if claim.acknowledged < self._heard.get(key, 0):
+                    self._watch.say(f"{claims.job} has taken in grant {claim.acknowledged} after a newer one")
+                self._heard[key] = claim.acknowledged
+                out = self._routes.get(claim.route)
+                if out is not None and claims.job in out.told:
+                    out.telling.add(left_as(claims, claim))
+
+    def answered(self, message: Any, value: Any) -> None:
+        """The answer to a claim has reached the channel: its lease is counted from when it asked."""
+        grants = _grants.decode(value)
+        for grant in {grant.job: grant for grant in grants}.values():
+            life = self._world.lives.get(f"channel:{spoken_for(grant.job)}")
+            if life is message.life:
+                until_s = message.sent_s + grant.for_s
+                self._lease_s[grant.job] = max(self._lease_s.get(grant.job, 0.0), until_s)
+                self._heeds(grant.job, grant.cortex)
+
+    def _heeds(self, job: str, cortex: str) -> None:
+        if self._granter.get(job) != cortex:
+            self._granter[job] = cortex
+            for held in (held for (name, _), held in self._held.items() if name == job):
+                held.granted = [one for one in held.granted if one[0] == cortex]
+
+    def took(self, job: str, epoch: int) -> None:
+        """A new incarnation of a channel has no lease yet."""
+        for table in (self._lease_s, self._granter):
+            for name in [name for name in table if spoken_for(name) == job]:
+                del table[name]  # type: ignore[attr-defined]
+
+    def asked(self, request: Any) -> None:
+        """A request reaches the provider."""
+        name = route_name(request.endpoint, "", "m")
+        out = self._routes.get(name)
+        cortex = self._world.lives.get("cortex")
+        if request.batched or out is None or out.state != BreakerState.OPEN or cortex is None:
+            return
+        world = self._world
+        undisturbed = not (world.cut or world.plan.trouble or any(node.lag_s for node in world.nodes))
+        halted = any(life.halted for life in world.lives.values())
+        if not undisturbed or halted or self._loop.time() < out.opened_s + 0.05 + 2 * world.plan.hop_s:
+            return  # who cannot hear of it uses what it holds, until its lease runs out
+        out.leave -= 1
+        if out.leave < 0:
+            self._watch.say(f"more is asked of {name} than there were permits out when its breaker opened")
+
+
+def pool_of(endpoint: str) -> str:
+    """The pool of an endpoint of the simulation."""
+    return pool_name(endpoint, "", "m")

@@ -1,0 +1,223 @@
+"""The watch over what time decides in a job: its deadline, the timeouts of its rows, and hedges.
+
+It reckons with the times of turns, which a channel takes from the clock on its wall; and where no turn is taken though
+one is due, with the clock of the world.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from typing import Any
+
+import msgspec
+
+from cortex.state import commands, events
+from cortex.state.state import ENDED
+from cortex.values.limits import Limits
+from tests.simulation.invariants import JobWatch, Observer, Watch, awake
+from tests.simulation.provider import spoken
+
+IN_TIME_S = 8.0
+"""How long something may be due before a channel that lives all the while must have seen to it."""
+HOME_S = 15.0
+"""How much longer than its timeout a call may take to come home: grace, sweeps, branches that die."""
+_TIMED_OUT = b"deadline passed before it was met"
+
+
+class _Times:
+    """What was seen of one job."""
+
+    def __init__(self) -> None:
+        self.out: dict[tuple[int, int], float] = {}
+        """When calls that are out were begun."""
+        self.abandoned: set[tuple[int, int]] = set()
+        self.launched: set[int] = set()
+        """Goals whose child job was begun: a channel that comes back joins it again, to hear how it ends."""
+        self.longest_s = 0.0
+        self.first_s: dict[str, float] = {}
+        """By row: when it was asked for the first time."""
+        self.began_s: dict[int, float] = {}
+        """By goal: when its clock began, as far as no pause has stopped it."""
+        self.due: list[tuple[float, int]] = []
+        self.alive_s = 0.0
+        """Since when its channel lives without a break, by the clock of the world."""
+
+
+class TimeWatch(Observer):
+    """Told of turns, and now and then of nothing."""
+
+    def __init__(self, watch: Watch, world: Any, epoch_s: float) -> None:
+        self._watch, self._world, self._loop, self._epoch_s = watch, world, world.loop, epoch_s
+        self._times: dict[str, _Times] = defaultdict(_Times)
+
+    def turned(self, record: JobWatch, turn: events.Turn, out: list[commands.Command]) -> None:
+        """A turn is on disk."""
+        k = record.k
+        assert k is not None
+        limits = k.terms.limits
+        if limits.deadline_at_s is not None:
+            self._deadline(record, limits.deadline_at_s, turn.at_s, out)
+        if k.terms.streams and (limits.hedge_after_s is not None or limits.goal_timeout_s is not None):
+            times = self._times[record.name]
+            self._home(record, times, turn, out)
+            for command in out:
+                if type(command) is commands.Call:
+                    self._call(record, times, command, turn.at_s)
+                elif (
+                    type(command) is commands.EmitResult
+                    and isinstance(command.value, bytes)
+                    and _TIMED_OUT in command.value
+                ):
+                    self._failed(record, times, command.value, turn.at_s)
+            if limits.goal_timeout_s is not None:
+                self._rows(record, times, turn)
+
+    # -- the job's deadline --------------------------------------------------------------------------------------------
+
+    def _deadline(self, record: JobWatch, deadline_s: float, at_s: float, out: list[commands.Command]) -> None:
+        k = record.k
+        assert k is not None
+        times = self._times[record.name]
+        begun: list[commands.Command] = [
+            one for one in out if isinstance(one, (commands.Call, commands.StartToolRun, commands.SubmitBatch))
+        ]
+        for one in out:
+            if type(one) is commands.LaunchChildJob and one.goal not in times.launched:
+                times.launched.add(one.goal)
+                begun.append(one)
+        for call in begun:
+            if type(call) is commands.Call:
+                times.longest_s = max(times.longest_s, call.timeout_s)
+        over = at_s >= deadline_s
+        if begun and over:
+            self._watch.say(f"{record.name} begins something {at_s - deadline_s:.3f} s after its deadline")
+        if over and not k.outcome and not k.flights and not k.errands and not k.submissions:
+            self._watch.say(
+                f"{record.name} goes on {at_s - deadline_s:.3f} s after its deadline, with nothing under way"
+            )
+        if k.why.startswith("deadline") and not over:
+            self._watch.say(f"{record.name} ended for its deadline, {deadline_s - at_s:.3f} s before it")
+
+    # -- rows and hedges -----------------------------------------------------------------------------------------------
+
+    def _home(self, record: JobWatch, times: _Times, turn: events.Turn, out: list[commands.Command]) -> None:
+        """What came back; of a question that was asked twice, the other one is told to stop."""
+        told = {(one.goal, one.attempt) for one in out if type(one) is commands.AbandonAttempt}
+        assert record.k is not None
+        for batch in turn.batches:
+            for event in batch:
+                if isinstance(event, (events.Answered, events.AttemptFailed)):
+                    was_out = times.out.pop((event.goal, event.attempt), None)
+                    if type(event) is events.Answered and was_out is not None:
+                        for key in self._others(times, event.goal):
+                            if key not in told and not record.k.outcome:
+                                self._watch.say(
+                                    f"{record.name}: goal {key[0]} is answered, attempt {key[1]} is not told to stop"
+                                )
+                elif isinstance(event, (events.Rejoined, events.ReplyRecalled)):
+                    held = {(flight.goal, flight.attempt) for flight in record.k.flights.values()}
+                    times.out = {key: at_s for key, at_s in times.out.items() if key in held}
+                elif type(event) is events.Resumed:
+                    times.began_s.clear()
+        times.abandoned |= told
+        if record.k.outcome:
+            times.out.clear()
+
+    def _others(self, times: _Times, goal: int) -> list[tuple[int, int]]:
+        return [key for key in times.out if key[0] == goal and key not in times.abandoned]
+
+    def _call(self, record: JobWatch, times: _Times, call: commands.Call, at_s: float) -> None:
+        assert record.k is not None
+        limits = record.k.terms.limits
+        others = self._others(times, call.goal)
+        if others:
+            self._hedge(record, times, limits, call, others, at_s)
+        times.out[call.goal, call.attempt] = at_s
+        times.first_s.setdefault(_row(call), at_s)
+        if limits.goal_timeout_s is not None and call.goal not in times.began_s:
+            times.began_s[call.goal] = at_s
+            heapq.heappush(times.due, (at_s + limits.goal_timeout_s, call.goal))
+
+    def _hedge(
+        self,
+        record: JobWatch,
+        times: _Times,
+        limits: Limits,
+        call: commands.Call,
+        others: list[tuple[int, int]],
+        at_s: float,
+    ) -> None:
+        say, after_s = self._watch.say, limits.hedge_after_s
+        if after_s is None or len(others) > 1:
+            say(f"{record.name}: goal {call.goal} is asked again while attempts {[key[1] for key in others]} are out")
+        elif at_s < times.out[others[0]] + after_s - 1e-6:
+            say(
+                f"{record.name}: goal {call.goal} is asked twice after {at_s - times.out[others[0]]:.3f} s, not {after_s}"
+            )
+
+    def _failed(self, record: JobWatch, times: _Times, value: bytes, at_s: float) -> None:
+        assert record.k is not None
+        key, timeout_s = msgspec.json.decode(value)["custom_id"], record.k.terms.limits.goal_timeout_s
+        if timeout_s is None or at_s < times.first_s[key] + timeout_s - 1e-6:
+            self._watch.say(
+                f"{record.name}: row {key} has failed for its timeout {at_s - times.first_s[key]:.3f} s after it began"
+            )
+
+    def _rows(self, record: JobWatch, times: _Times, turn: events.Turn) -> None:
+        k = record.k
+        assert k is not None
+        if k.paused is not None:
+            times.began_s.clear()  # the clocks stand still
+        for goal, at_s in self._overdue(record, times, turn.at_s):
+            self._watch.say(f"{record.name}: goal {goal} lives on {turn.at_s - at_s:.3f} s after its clock began")
+
+    def _overdue(self, record: JobWatch, times: _Times, at_s: float) -> list[tuple[int, float]]:
+        """Goals that live at this moment though their time is over, and when their clocks began."""
+        k = record.k
+        assert k is not None
+        timeout_s = k.terms.limits.goal_timeout_s
+        assert timeout_s is not None
+        found = []
+        while times.due and times.due[0][0] <= at_s:
+            due_s, goal = heapq.heappop(times.due)
+            began_s = times.began_s.get(goal)
+            if began_s is None or began_s + timeout_s != due_s:
+                continue
+            now = k.goals.get(goal)
+            if now is not None and now.status not in ENDED and not k.outcome:
+                found.append((goal, began_s))
+        return found
+
+    # -- what should happen by itself ----------------------------------------------------------------------------------
+
+    def standing(self) -> None:
+        """Has a channel let a moment pass?"""
+        now_s = self._loop.time()
+        for name, record in self._watch.jobs.items():
+            k, times = record.k, self._times[name]
+            life = self._world.lives.get(f"channel:{name}")
+            hung = k is not None and bool(k.flights) and any(each.frozen for each in self._world.lives.values())
+            if k is None or k.outcome or life is None or life.halted or hung or not awake(life):
+                times.alive_s = now_s  # what a hung branch holds comes home when that one has been found and ended
+                continue
+            limits, wall_s = k.terms.limits, self._epoch_s + now_s + life.node.wall_offset_s
+            if now_s - times.alive_s < IN_TIME_S:
+                continue
+            deadline_s = limits.deadline_at_s
+            late_s = self._world.clock_slack_s + IN_TIME_S
+            late_s += times.longest_s + HOME_S if k.flights or k.errands else 0.0
+            late_s += (
+                limits.batching.submit_timeout_s if k.submissions else 0.0
+            )  # what is being handed over is seen there
+            if deadline_s is not None and wall_s > deadline_s + late_s:
+                self._watch.say(f"{name} has not ended {wall_s - deadline_s:.0f} s after its deadline")
+            if limits.goal_timeout_s is not None and k.paused is None:
+                for goal, began_s in self._overdue(record, times, wall_s - self._world.clock_slack_s - IN_TIME_S):
+                    self._watch.say(f"{name}: goal {goal} lives on {wall_s - began_s:.0f} s after its clock began")
+
+
+def _row(call: commands.Call) -> str:
+    """The row of a batch that a call asks."""
+    words = spoken(call.body).split()
+    return f"r{words[2]}" if len(words) > 2 else ""

@@ -1,0 +1,276 @@
+"""One seed, from its plan to its verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import random
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from actors.ports.runtime import PeerUnavailable
+from actors.routing.model_factory import ConnectionSpec
+from actors.runtime import ray_actor
+from cortex.scheduler import step as scheduler
+from cortex.scheduler.state import SchedulerSettings
+from cortex.state.events import Row
+from cortex.values.limits import BATCHES, MESSAGES, JobTerms, Limits, Route
+from policies.estimates.batching import BatchingPolicy
+from policies.estimates.price import Price, batch_price
+from policies.failures.breaker import BreakerPolicy
+from policies.failures.retry import RetryPolicy
+from policies.failures.route_choice import pool_name, route_name
+from policies.failures.timeout import TimeoutPolicy
+from policies.limits.limit import LimitPolicy
+from tests.simulation.cluster_world import SimRuntime, World
+from tests.simulation.faults import Faults
+from tests.simulation.invariants import FOR_GOOD, STANDING_S
+from tests.simulation.invariants_batches import BatchesWatch, asking
+from tests.simulation.invariants_calls import CallsWatch
+from tests.simulation.invariants_goals import GoalsWatch
+from tests.simulation.invariants_leases import LeasesWatch
+from tests.simulation.invariants_members import StaffWatch
+from tests.simulation.invariants_memory import MemoryWatch
+from tests.simulation.invariants_time import TimeWatch
+from tests.simulation.loop import LIFE, NOBODY, Life
+from tests.simulation.mini_driver import SimDriver, Sink
+from tests.simulation.provider import REFUSED
+from tests.simulation.scenario import EPOCH_S, JobPlan, Plan, plan
+from tests.simulation.sharded import ShardsDriver
+
+PRICE = Price(input_usd_per_mtok=3, output_usd_per_mtok=15)  # type: ignore[arg-type]
+FALLBACK = Route(endpoint="sim2", model="m", price=PRICE)
+JUDGE = Route(endpoint="sim2", model="big", price=Price(input_usd_per_mtok=9, output_usd_per_mtok=45))  # type: ignore[arg-type]
+RETRY = RetryPolicy(base_s=0.2, cap_s=2.0, attempts_max=4, timed_out_attempts_max=3, budget_floor=4)
+TIMEOUT = TimeoutPolicy(connect_s=1.0, first_byte_s=3.0, between_bytes_s=3.0, floor_s=4.0)
+BATCHING = BatchingPolicy(
+    gather_s=0.2, gather_max_s=2.0, settle_s=120.0, submit_timeout_s=70.0, poll_s=0.5, poll_max_s=5.0
+)
+"""Clocks may differ by a minute or two here, and a list may lag: what is settled later than that is settled."""
+PROGRAMS = {
+    "planner": ("tests.support.sample_programs:Planner", {"roots": ["r", "s"], "deep": 3}),
+    "voter": ("tests.support.sample_programs:Voter", {"questions": ["q0", "q1", "q2"], "votes": 5, "kind": "majority"}),
+    "elector": ("tests.support.sample_programs:Elector", {"chains": ["p", "q"], "length": 6, "ahead": 2}),
+    "nester": ("tests.support.sample_programs:Nester", {"roots": ["r", "s"]}),
+    "caster": ("tests.support.sample_programs:Caster", {"drafts": [f"d{place}" for place in range(12)]}),
+    "watcher": ("tests.support.sample_programs:Watcher", {"asks": 6, "trust_s": 3.0}),
+}
+
+
+SHARDS = "cortex.programs.shards:Shards"
+
+
+class Verdict(msgspec.Struct):
+    """What became of a seed."""
+
+    seed: int
+    broken: str = ""
+    events: int = 0
+    calls: int = 0
+    virtual_s: float = 0.0
+    deaths: int = 0
+    callbacks: int = 0
+
+
+class Driven:
+    """The life of a driver: it answers nobody."""
+
+    async def call(self, method: str, args: Any) -> Any:
+        raise PeerUnavailable("a driver")
+
+
+def terms(job: JobPlan, made: Plan) -> JobTerms:
+    """What a job of the plan runs under."""
+    rows = job.rows if job.program == "batch" else 8 if job.judge else 40
+    cap = None
+    if job.cap_share:
+        cap = max(1, int(job.cap_share * rows * 1_600_000))
+    limits = Limits(
+        concurrency=job.concurrency, window_rows=job.window_rows, snapshot_events=job.snapshot_events,
+        max_cost_nusd=cap, retry=RETRY, timeout=TIMEOUT, output_tokens_max=16,
+        requests_per_min=job.requests_per_min, priority=job.priority, max_failed=job.max_failed,
+        batching=msgspec.structs.replace(BATCHING, requests_max=made.batching.requests_max),
+        hedge_after_s=job.hedge_after_s, goal_timeout_s=job.goal_timeout_s,
+        deadline_at_s=None if job.deadline_s is None else EPOCH_S + job.begins_s + job.deadline_s,
+    )  # fmt: skip
+    where, params = PROGRAMS.get(job.program, ("batch", {"ordered": job.ordered}))
+    if job.shards > 1:
+        where, params = SHARDS, {"shards": job.shards, "batch": params}
+    return JobTerms(
+        job=job.name, program=where, params_json=msgspec.json.encode(params), fingerprint="f", limits=limits,
+        route=Route(
+            endpoint="sim", model="m", price=batch_price(PRICE) if job.batches else PRICE,
+            via=BATCHES if job.batches else MESSAGES,
+        ), streams=job.program == "batch" and job.shards == 1,
+        fallbacks=(FALLBACK,) if job.fallback else (),
+        role_routes=(FALLBACK if job.fallback else JUDGE,) if job.judge else (), roles={"judge": 1} if job.judge else {},
+    )  # fmt: skip
+
+
+def cortex_args(made: Plan) -> tuple[Any, ...]:
+    """How many branches and workers there may be."""
+    settings = SchedulerSettings(
+        branches_min=1, branches_max=made.branches, workers_max=made.workers,
+        limit=LimitPolicy(start=made.limit_start), breaker=BreakerPolicy(volume_min=made.breaker_volume),
+        calls_per_branch=max(1, sum(job.concurrency for job in made.jobs) // made.branches),
+    )  # fmt: skip
+    return 1, made.branches, made.workers, settings
+
+
+def arming(of: JobTerms) -> ConnectionSpec:
+    """What opens the routes of a job."""
+    own, *others = (
+        ConnectionSpec(
+            endpoint=route.endpoint, route_name=route_name(route.endpoint, route.credential, route.model),
+            pool_name=pool_name(route.endpoint, route.credential, route.model),
+        ) for route in of.routes
+    )  # fmt: skip
+    return msgspec.structs.replace(own, fallbacks=tuple(others))
+
+
+def rows_of(job: JobPlan) -> list[Row]:
+    """The rows of a batch."""
+    if job.program != "batch":
+        return []
+    encode = msgspec.json.encode
+    chance = random.Random(f"{job.name}/{job.rows}/refused")
+    ends = (REFUSED if chance.random() < job.refused else "" for _ in range(job.rows))
+    said = (f"{job.name} row {index}{end}" for index, end in enumerate(ends))
+    bodies = (encode({"max_tokens": 8, "messages": [{"role": "user", "content": text}], "model": "m"}) for text in said)
+    return [Row(f"r{index}", body, 8) for index, body in enumerate(bodies)]
+
+
+class Simulation:
+    """A world with its jobs, their drivers and their faults."""
+
+    def __init__(self, made: Plan, tell: Callable[[str], None] | None = None) -> None:
+        self.plan = made
+        self.world = World(made, tell)
+        self.world.watch.attend(CallsWatch(self.world.watch, PRICE, batch_price(PRICE)))
+        self.world.watch.attend(LeasesWatch(self.world.watch, self.world))
+        self.world.watch.attend(GoalsWatch(self.world.watch))
+        self.world.watch.attend(MemoryWatch(self.world.watch, self.world))
+        self.world.watch.attend(TimeWatch(self.world.watch, self.world, EPOCH_S))
+        self.world.watch.attend(BatchesWatch(self.world.watch, self.world))
+        self.world.watch.attend(StaffWatch(self.world.watch, self.world))
+        self.sinks = {job.name: Sink() for job in made.jobs}
+        self.rows = {job.name: rows_of(job) for job in made.jobs}
+        self.resumes: Callable[[dict[str, Any]], bool] = resumes
+
+    def set_up(self) -> None:
+        """The cortex, the drivers, the faults."""
+        world = self.world
+        world.spawn("cortex", "cortex", cortex_args(self.plan), world.nodes[0])
+        for job in self.plan.jobs:
+            world.loop.call_at(job.begins_s, self._drive, job, context=NOBODY)
+        Faults(world)
+        world.loop.call_later(STANDING_S, self._stand, context=NOBODY)
+
+    def _stand(self) -> None:
+        self.world.watch.standing()
+        if not self.over():
+            self.world.loop.call_later(STANDING_S, self._stand, context=NOBODY)
+
+    def _drive(self, job: JobPlan) -> None:
+        """A driver begins, or one takes up what another left."""
+        world, sink = self.world, self.sinks[job.name]
+        if sink.outcome:
+            return
+        life = Life(f"driver:{job.name}", world.nodes[0])
+        life.at_death = lambda: self._driver_died(life, job)
+        life.seat = Driven()
+        world.lives[life.name] = life
+        of = terms(job, self.plan)
+        driver = (SimDriver if job.shards == 1 else ShardsDriver)(
+            SimRuntime(world, life), of, arming(of), self.rows[job.name], sink, self.resumes, self.plan.pool_cap,
+            lambda: asking(world, job.name), job.retries, lambda: world.disk.journal(job.name, Life("user", None)),
+        )  # fmt: skip
+        driver.count, driver.ordered = job.shards, job.ordered
+        task = world.loop.create_task(driver.run(), context=life.context)
+        task.add_done_callback(self._driven, context=NOBODY)
+
+    def _driven(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.world.watch.say(f"a driver raised {type(error).__name__}: {error}", error)
+
+    def _driver_died(self, life: Life, job: JobPlan) -> None:
+        self.world.kill(life, gone=True)
+        self.world.loop.call_later(0.5, self._drive, job, context=NOBODY)
+
+    def over(self) -> bool:
+        """Whether all jobs have ended."""
+        return all(sink.outcome for sink in self.sinks.values())
+
+    def run(self) -> None:
+        """To the verdict. Raises ``watch.Broken`` or what went wrong."""
+        world = self.world
+        world.loop.call_soon(self.set_up, context=NOBODY)
+        world.run(lambda: self.over() and world.calm, self.plan.ends_s)
+        for job in self.plan.jobs:
+            world.watch.finished(job.name, self.sinks[job.name], len(self.rows[job.name]), job.ordered)
+        world.watch.look()
+
+
+def resumes(facts: dict[str, Any]) -> bool:
+    """Go on with what ended in part, unless it has no money or time left, or too many of its rows failed."""
+    return facts["outcome"] == "partial" and not facts["why"].startswith(FOR_GOOD)
+
+
+def stepped(step: Any, state: Any, event: Any) -> Any:
+    """A step of the cortex, shown to the watch of its world."""
+    out = step(state, event)
+    life = LIFE.get(None)
+    if life is not None and not life.dead:
+        life.node.world.watch.stepped(state, event, out)
+    return out
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """No garbage is collected while a world lives, and what the dead say afterwards is nobody's affair."""
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()  # what was imported is not looked at again after each world
+    hook, was, step = sys.unraisablehook, ray_actor.settle, scheduler.step
+    gc.disable()
+    ray_actor.settle = lambda: None
+    scheduler.step = lambda state, event: stepped(step, state, event)
+    try:
+        yield
+    finally:
+        ray_actor.settle, scheduler.step = was, step
+        sys.unraisablehook = lambda _: None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gc.collect()
+        sys.unraisablehook = hook
+        gc.enable()
+
+
+def live(seed: int, tell: Callable[[str], None] | None = None, made: Plan | None = None) -> Verdict:
+    """Run one seed. Never raises: what is wrong stands in the verdict."""
+    with quiet():
+        verdict = Verdict(seed)
+        simulation = Simulation(made or plan(seed), tell)
+        try:
+            simulation.run()
+        except Exception as error:
+            verdict.broken = str(error) if isinstance(error, AssertionError) and str(error) else _told(error)
+            if error.__cause__ is not None:
+                verdict.broken += "\n" + _told(error.__cause__)
+        world = simulation.world
+        verdict.events, verdict.calls = world.watch.events, world.watch.calls
+        verdict.virtual_s, verdict.deaths, verdict.callbacks = world.loop.time(), world.deaths, world.loop.ran
+        world.close()
+        del simulation, world
+    return verdict
+
+
+def _told(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error, chain=False)[-12:])

@@ -1,0 +1,34 @@
+"""The simulation can fail: every fault planted in our own code is found, where it was found once or within 500 worlds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tests.simulation import mutations_batches as _batches  # noqa: F401 - registers its faults on import
+from tests.simulation import mutations_control as _control  # noqa: F401
+from tests.simulation import mutations_roles as _roles  # noqa: F401
+from tests.simulation import mutations_time as _time  # noqa: F401
+from tests.simulation.mutations import FAULTS, catch
+from tests.simulation.soak import across
+
+SEEDS = 500
+OWN_FAULT = re.compile(r"raised (Type|Attribute|Name|Import)Error")
+CORES = 2
+
+
+def _catch(name: str) -> tuple[str, int, str]:
+    return catch(name, SEEDS)
+
+
+@pytest.mark.long
+def test_every_planted_fault_is_caught(tell: Callable[[str], None]) -> None:
+    assert len(FAULTS) >= 75
+    found = list(across(_catch, FAULTS, CORES))
+    missed = [f"{name}: {FAULTS[name].rule}" for name, seed, _ in found if seed < 0]
+    assert not missed, "\n".join(missed)
+    by_chance = [f"{name}: {said.splitlines()[0]}" for name, _, said in found if OWN_FAULT.search(said)]
+    assert not by_chance, "the planted code does not fit what it is planted in any more:\n" + "\n".join(by_chance)
+    tell("\n".join(f"{name}: seed {seed}: {said.splitlines()[0]}" for name, seed, said in sorted(found)))

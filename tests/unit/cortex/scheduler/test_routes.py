@@ -1,0 +1,332 @@
+"""Pools and routes: limits by hand, breakers, probes, fallbacks and blocked accounts, for the whole cluster."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from cortex.scheduler.protocol import BreakerMoved, PoolCapped
+from policies.limits.limit import PoolCaps
+from tests.support.fake_job_channels import OTHER, ROUTE, TIMEOUT_S, out, pushes, told, town
+
+# -- by hand -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_cap_by_hand_holds_for_all_and_says_who():
+    t = town()
+    t.join("a")
+    t.tell(PoolCapped(t.at_s, "ann", ROUTE, PoolCaps(concurrency=4)))
+    (push,) = t.post
+    assert (push.permits, push.why) == (4, "ann capped this pool at 4 calls at once")
+    assert t.state.pools[ROUTE].caps == PoolCaps(concurrency=4, who="ann", at_s=t.at_s)
+    t.deliver_all()
+    t.settle()
+    assert t.permits() == {"a": 4}
+    t.tell(PoolCapped(t.at_s, "ann", ROUTE, PoolCaps()))
+    assert pushes(t.post) == {"a": 10}
+
+
+def test_rates_by_hand_are_split_like_the_permits():
+    t = town()
+    t.join("a")
+    t.join("b", 5)
+    t.settle()
+    t.tell(PoolCapped(t.at_s, "ann", ROUTE, PoolCaps(requests_per_min=600.0, input_tokens_per_min=6000.0)))
+    t.settle()
+    told = {name: job.grants[ROUTE] for name, job in t.jobs.items()}
+    assert sum(grant.requests_per_s for grant in told.values()) == pytest.approx(10.0)
+    assert told["a"].requests_per_s == pytest.approx(5.0)
+    assert told["b"].input_tokens_per_s == pytest.approx(50.0)
+    t.after(1.0)
+    t.join("b", 0)
+    t.after(0.3)
+    t.deliver_all()
+    assert t.jobs["a"].grants[ROUTE].requests_per_s == pytest.approx(10.0), "all of it, as soon as it is free"
+
+
+def test_the_largest_headroom_of_any_job_is_kept_free():
+    t = town()
+    t.tell(PoolCapped(t.at_s, "ann", ROUTE, PoolCaps(requests_per_min=600.0)))
+    t.join("a")
+    assert t.state.pools[ROUTE].headroom == 0.0
+    t.job("b").headroom = 0.25
+    t.join("b")
+    assert t.state.pools[ROUTE].headroom == 0.25
+    t.leave("b")
+    assert t.state.pools[ROUTE].headroom == 0.0
+
+
+def test_a_cap_of_nothing_that_is_known():
+    t = town()
+    with pytest.raises(ValueError, match="there is no pool or route called opus"):
+        t.tell(PoolCapped(t.at_s, "ann", "opus", PoolCaps(concurrency=4)))
+
+
+def test_who_set_a_rate_is_told_to_all_whom_it_binds():
+    t = town()
+    t.join("a", 3)
+    t.tell(PoolCapped(t.at_s, "ann", ROUTE, PoolCaps(requests_per_min=600.0, output_tokens_per_min=900.0)))
+    said = "paced by ann: 600 requests a minute, 900 output tokens a minute for all jobs of this pool"
+    assert [grant.why for grant in t.post] == [said]
+    t.tell(PoolCapped(t.at_s, "ann", ROUTE, PoolCaps(concurrency=8)))
+    assert t.post[-1].why == ""
+
+
+# -- the breaker of a route --------------------------------------------------------------------------------------------
+
+
+def test_while_the_breaker_is_open_nothing_is_leased():
+    t = town()
+    t.join("a")
+    t.join("b")
+    t.settle()
+    t.trip()
+    assert BreakerMoved(f"route:{ROUTE}", "closed", "open", "30 of 30 in 0 s failed") in t.commands
+    assert pushes(t.post) == {"a": 0, "b": 0}
+    assert t.post[0].why == "the breaker is open: 30 of 30 in 0 s failed"
+    assert t.post[0].again_s == pytest.approx(t.breaker().until_s - t.at_s) and t.post[0].again_s > 0.5
+    t.deliver_all()
+    t.settle()
+    assert t.permits() == {"a": 0, "b": 0}
+
+
+def test_at_most_so_many_probes_are_out_and_so_many_answers_decide():
+    t = town()
+    for name in "abc":
+        t.join(name)
+    t.settle()
+    t.trip()
+    t.settle()
+    commands = t.after(1.0)
+    probes = out(commands)
+    assert sum(starts for _, starts in probes.values()) == 3
+    t.deliver_all()
+    generation = t.breaker().generation
+    for _ in range(2):
+        t.report(generation=generation, answered=1)
+        t.settle()
+    assert t.permits().values(), "two answers do not decide"
+    assert t.breaker().state == "half-open"
+    t.report(generation=generation, answered=1)
+    assert t.breaker().state == "closed"
+    t.settle()
+    assert sorted(t.permits().values()) == [3, 3, 4], "then all is as before"
+    assert {job.starts[ROUTE] for job in t.jobs.values()} == {-1}
+
+
+def test_a_failed_probe_opens_it_again_and_results_of_before_decide_nothing():
+    t = town()
+    t.join("a")
+    t.trip()
+    t.after(1.0)
+    t.report(generation=0, answered=50)
+    assert t.breaker().state == "half-open"
+    t.report(generation=t.breaker().generation, failed={"overloaded": 1})
+    assert t.breaker().state == "open"
+    assert out(t.after(0.5)) == {}
+
+
+def test_a_renewal_while_a_probe_is_out_gives_no_second_one():
+    t = town()
+    t.join("a")
+    t.trip()
+    t.settle()
+    t.after(1.0)
+    t.deliver_all()
+    t.jobs["a"].begin(ROUTE, t.at_s)
+    assert len(t.jobs["a"].flights[ROUTE]) == 3
+    for _ in range(5):
+        t.join("a")
+        t.after(0.1)
+        assert t.jobs["a"].begin(ROUTE, t.at_s) == 0
+
+
+def test_leave_for_probes_that_is_not_used_is_taken_back_and_given_to_another():
+    t = town()
+    t.join("a")
+    t.join("b", 1)
+    t.trip()
+    t.settle()
+    assert list(out(t.after(1.0))) == ["a"], "to the one that wants most"
+    t.deliver_all()
+    t.after(4.0)
+    t.join("a", 0)
+    assert told(t, "a") == (0, 0)
+    t.join("b", 5)
+    t.join("a", 0)
+    assert out(t.post) == {"b": (3, 3)}
+
+
+def test_a_lost_probe_is_replaced_after_its_deadline():
+    t = town()
+    t.join("a")
+    t.join("b")
+    t.trip()
+    t.settle()
+    assert len(out(t.after(1.0))) == 1
+    t.deliver_all()
+    (prober,) = (job for job in t.jobs.values() if job.starts[ROUTE] > 0)
+    prober.begin(ROUTE, t.at_s)
+    other = next(name for name in t.jobs if name != prober.job)
+    deadline_s = 1.0 + 15.0 + TIMEOUT_S + t.settings.restart.grace_s
+    for _ in range(int(deadline_s / 5)):
+        t.join(other)
+        t.deliver_all()
+        assert told(t, other) == (0, 0)
+        t.after(5.0)
+    t.join(other)
+    t.deliver_all()
+    assert told(t, other)[1] == 3
+
+
+def test_the_probes_of_a_job_that_left_are_given_to_another():
+    t = town()
+    t.join("a")
+    t.join("b", 5)
+    t.trip()
+    t.settle()
+    t.after(1.0)
+    t.deliver_all()
+    assert t.jobs["a"].starts[ROUTE] == 3
+    t.leave("a")
+    assert out(t.post) == {"b": (3, 3)}
+
+
+# -- fallbacks ---------------------------------------------------------------------------------------------------------
+
+
+def test_work_moves_along_the_declared_fallback_and_returns():
+    t = town()
+    t.job("a", (ROUTE, OTHER))
+    assert [grant.permits for grant in t.join("a")] == [10, 0]
+    t.trip()
+    t.deliver_all()
+    assert (told(t, "a"), told(t, "a", OTHER)) == ((0, 0), (10, -1))
+    t.settle()
+    commands = t.after(1.0)
+    assert out(commands) == {"a": (3, 3)}, "the route that it would rather use is probed"
+    t.deliver_all()
+    assert told(t, "a", OTHER) == (10, -1)
+    t.report(generation=t.breaker().generation, answered=3)
+    t.deliver_all()
+    assert (told(t, "a"), told(t, "a", OTHER)) == ((10, -1), (0, -1))
+
+
+def test_with_all_of_its_routes_open_a_job_waits():
+    t = town()
+    t.job("a", (ROUTE, OTHER))
+    t.join("a")
+    t.report(OTHER, failed={"overloaded": 30})
+    t.trip()
+    t.settle()
+    assert [told(t, "a"), told(t, "a", OTHER)] == [(0, 0), (0, 0)]
+
+
+# -- a provider that asks to wait --------------------------------------------------------------------------------------
+
+
+def test_a_retry_after_holds_the_whole_pool_and_then_all_go_on():
+    t = town()
+    t.join("a")
+    t.join("b")
+    t.settle()
+    t.report(begun=5, failed={"throttled": 1}, retry_after_s=3.0)
+    t.deliver_all()
+    assert {job.starts[ROUTE] for job in t.jobs.values()} == {0}
+    assert all(permits > 0 for permits in t.permits().values()), "nothing has to be given back for it"
+    assert t.jobs["a"].grants[ROUTE].why == "the provider asks to wait"
+    t.after(2.0)
+    t.deliver_all()
+    assert {job.starts[ROUTE] for job in t.jobs.values()} == {0}
+    t.after(2.0)
+    t.deliver_all()
+    assert {job.starts[ROUTE] for job in t.jobs.values()} == {-1}
+
+
+# -- a blocked account -------------------------------------------------------------------------------------------------
+
+
+def test_a_blocked_account_is_probed_once_a_minute_in_the_whole_cluster():
+    t = town()
+    for name in "abc":
+        t.join(name)
+    t.settle()
+    t.report(failed={"blocked": 2}, message="credit is too low")
+    t.settle()
+    assert t.permits() == {"a": 0, "b": 0, "c": 0}
+    probes = 0
+    for _ in range(int(600 / 5)):
+        t.after(5.0)
+        t.settle(1)
+        for job in t.jobs.values():
+            if job.begin(ROUTE, t.at_s):
+                probes += 1
+                job.flights[ROUTE].clear()
+                t.report(generation=t.breaker().generation, failed={"blocked": 1}, message="credit is too low")
+    assert 6 <= probes <= 10, probes
+    assert t.jobs["a"].grants[ROUTE].why == "blocked: credit is too low"
+
+
+def test_when_a_blocked_account_answers_all_open_up():
+    t = town()
+    t.join("a", 0)
+    t.join("b")
+    t.report(failed={"blocked": 1}, message="credit is too low")
+    t.settle()
+    probe = None
+    while probe is None:
+        t.after(5.0)
+        t.settle(1)
+        probe = next((job for job in t.jobs.values() if job.begin(ROUTE, t.at_s)), None)
+    assert probe.job == "b", "the one that has something to ask"
+    assert len(probe.flights[ROUTE]) == 1
+    t.report(generation=t.breaker().generation, answered=1)
+    probe.flights[ROUTE].clear()
+    t.join("a", 50)
+    t.settle()
+    assert t.permits() == {"a": 5, "b": 5}
+
+
+def test_two_blocked_routes_of_a_pool_share_the_minute():
+    t = town()
+    t.job("a")
+    t.job("b", (OTHER,))
+    t.join("a")
+    t.join("b")
+    pool = t.state.pools[ROUTE]
+    t.state.routes[OTHER].pool = ROUTE  # another model of the same class
+    pool.routes[OTHER] = True
+    for hold in t.state.jobs["b"].holds.values():
+        hold.pool = ROUTE
+    for route in (ROUTE, OTHER):
+        t.report(route, failed={"blocked": 1}, message="credit is too low")
+    begun = []
+    for _ in range(40):
+        t.after(5.0)
+        t.settle(1)
+        for job in t.jobs.values():
+            for route in job.routes:
+                if job.begin(route, t.at_s):
+                    begun.append(t.at_s)
+                    job.flights[route].clear()
+                    t.report(route, t.state.routes[route].breaker.generation, failed={"blocked": 1})
+    assert len(begun) >= 2
+    assert all(b - a >= 55.0 for a, b in itertools.pairwise(begun)), begun
+
+
+def test_a_job_resumed_after_a_block_sends_one_call_alone():
+    """Nobody here knows more: one call decides for all."""
+    t = town()
+    for name in "ab":
+        t.job(name).blocked = "credit is too low"
+        t.join(name)
+    t.deliver_all()
+    assert sorted(max(0, job.starts[ROUTE]) for job in t.jobs.values()) == [0, 1]
+    t.report(generation=t.breaker().generation, answered=1)
+    t.settle()
+    assert {name: told(t, name) for name in "ab"} == {"a": (1, 1), "b": (1, 1)}, "each ends its own pause with one call"
+    for name in "ab":
+        t.jobs[name].blocked = ""
+    t.settle()
+    assert t.permits() == {"a": 5, "b": 5}

@@ -1,0 +1,182 @@
+"""A breaker half open, and a blocked account: how many probes, how often, and what they decide."""
+
+from itertools import pairwise
+
+import pytest
+
+from policies.failures import breaker as b
+from policies.failures.breaker import BreakerMove
+from tests.support.breaker_states import CLOSED, HALF_OPEN, OPEN, P, blocked, half_open, opened, told
+
+
+def test_so_many_probes_and_so_many_answers() -> None:
+    breaker = half_open(10.0)
+    assert b.probes_wanted(P, breaker, 10.0) == 3
+    b.probe_out(P, breaker, 10.0, 90.0, 2)
+    assert b.probes_wanted(P, breaker, 10.0) == 1
+    with pytest.raises(ValueError, match="2 probes where 1 are wanted"):
+        b.probe_out(P, breaker, 10.0, 90.0, 2)
+    b.probe_out(P, breaker, 10.0, 90.0)
+    assert told(breaker, 11.0, good=2) is None
+    assert b.probes_wanted(P, breaker, 11.0) == 0  # three answers decide, and the third is on its way
+    moved = told(breaker, 12.0, good=1)
+    assert moved is not None and moved.new is CLOSED and "3 of 3 probes were good" in moved.why
+    assert b.probes_wanted(P, breaker, 12.0) == 0
+
+
+def test_one_bad_probe_opens_again_at_once() -> None:
+    breaker = half_open(10.0)
+    b.probe_out(P, breaker, 10.0, 90.0, 3)
+    moved = told(breaker, 11.0, good=1, bad=1)
+    assert moved is not None and moved.new is OPEN and moved.why == "1 of 2 probes failed"
+    assert breaker.until_s == 13.0  # the second stay is twice as long
+
+
+def test_what_opened_it_is_forgotten_when_it_has_closed() -> None:
+    breaker = half_open(10.0)
+    told(breaker, 11.0, good=3)
+    told(breaker, 11.5, bad=19)
+    assert breaker.state is CLOSED
+    told(breaker, 12.0, bad=1)
+    assert breaker.state is OPEN
+
+
+def test_lost_probes_of_a_long_outage_leave_nothing_behind() -> None:
+    breaker = opened()
+    for n in range(500):
+        at_s = breaker.until_s + 100.0
+        b.passed(P, breaker, at_s)
+        b.probe_out(P, breaker, at_s, at_s + 80.0, b.probes_wanted(P, breaker, at_s))
+        told(breaker, at_s + 90.0 * (n % 2), bad=1)
+    assert len(breaker.waves) <= P.probes + 1
+
+
+def test_slow_probes_do_not_close() -> None:
+    breaker = half_open(10.0)
+    b.probe_out(P, breaker, 10.0, 90.0, 3)
+    moved = told(breaker, 11.0, good=3, slow=3)
+    assert moved is not None and moved.new is OPEN
+    assert moved.why == "3 of 3 probes were slow"
+
+
+def test_a_void_probe_makes_room_for_another() -> None:
+    breaker = half_open(10.0)
+    b.probe_out(P, breaker, 10.0, 90.0, 3)
+    assert told(breaker, 11.0, void=2) is None
+    assert b.probes_wanted(P, breaker, 11.0) == 2
+
+
+def test_a_lost_probe_is_replaced_after_its_deadline() -> None:
+    breaker = half_open(10.0)
+    b.probe_out(P, breaker, 10.0, 90.0, 2)
+    b.probe_out(P, breaker, 11.0, 95.0)
+    assert b.due_at_s(breaker, 11.0) == 90.0
+    assert b.probes_wanted(P, breaker, 89.9) == 0
+    assert b.probes_wanted(P, breaker, 90.0) == 2
+    assert b.passed(P, breaker, 90.0) is None
+    b.probe_out(P, breaker, 90.0, 170.0, 2)
+    told(breaker, 91.0, void=2)  # the lost ones, after all: the two that replaced them are still out
+    assert b.probes_wanted(P, breaker, 91.0) == 0
+    told(breaker, 92.0, void=1)
+    assert b.probes_wanted(P, breaker, 92.0) == 1
+
+
+def test_probes_of_an_earlier_stay_take_up_room_until_they_are_heard_of() -> None:
+    breaker = half_open(10.0)
+    b.probe_out(P, breaker, 10.0, 90.0, 3)
+    of = breaker.generation
+    told(breaker, 10.5, bad=1)
+    assert b.passed(P, breaker, 13.0) is not None
+    assert b.probes_wanted(P, breaker, 13.0) == 1
+    told(breaker, 13.5, good=1, generation=of)
+    assert b.probes_wanted(P, breaker, 13.5) == 2
+    assert breaker.good == 0  # it decided nothing
+
+
+def test_leave_that_was_not_used_is_leave_for_another() -> None:
+    breaker = half_open(10.0)
+    b.probe_out(P, breaker, 10.0, 90.0, 3)
+    b.probe_back(breaker, 2)
+    assert b.probes_wanted(P, breaker, 10.0) == 2
+    b.probe_out(P, breaker, 10.0, 90.0, 2)
+    told(breaker, 11.0, void=1)  # used after all: it was no answer of those that are out
+    assert b.probes_wanted(P, breaker, 11.0) == 0
+
+
+@pytest.mark.parametrize("outage_s", [1.0, 60.0, 3_600.0, 86_400.0])
+@pytest.mark.parametrize("draw", [0.0, 0.5, 0.99])
+def test_closed_soon_after_the_provider_is_well_again(outage_s: float, draw: float) -> None:
+    """Every probe fails until it is over; 1 s a probe. It may take the longest stay and a probe or two."""
+    breaker = opened(draw=draw)
+    at_s, answer_s = 0.0, 1.0
+    while breaker.state is not CLOSED:
+        at_s = max(at_s, b.due_at_s(breaker, at_s)) if breaker.state is OPEN else at_s
+        b.passed(P, breaker, at_s, draw)
+        n = b.probes_wanted(P, breaker, at_s)
+        b.probe_out(P, breaker, at_s, at_s + 80.0, n)
+        well = at_s >= outage_s
+        at_s += answer_s
+        told(breaker, at_s, draw=draw, **{"good" if well else "bad": n})
+    assert outage_s < at_s <= outage_s + P.open_max_s + 2 * answer_s
+
+
+# ------------------------------------------------------------------------------------------- blocked
+
+
+def test_a_blocked_account_gets_one_probe_a_minute_and_one_good_answer_closes() -> None:
+    breaker = blocked()
+    assert breaker.until_s == 60.0
+    assert b.passed(P, breaker, 59.9) is None
+    assert b.passed(P, breaker, 60.0) == BreakerMove(OPEN, HALF_OPEN, "credit balance is too low")
+    assert b.probes_wanted(P, breaker, 60.0) == 1
+    b.probe_out(P, breaker, 60.0, 140.0)
+    assert b.probes_wanted(P, breaker, 60.0) == 0
+    moved = told(breaker, 61.0, good=1)
+    assert moved == BreakerMove(HALF_OPEN, CLOSED, "the account answers again")
+    assert not breaker.blocked
+
+
+@pytest.mark.parametrize("end", ["blocked", "bad", "void", "lost", "back"])
+def test_at_most_one_probe_a_minute_however_it_ends(end: str) -> None:
+    breaker = blocked()
+    probes: list[float] = []
+    at_s = 0.0
+    while at_s < 3_600.0:
+        b.passed(P, breaker, at_s)
+        if b.probes_wanted(P, breaker, at_s):
+            b.probe_out(P, breaker, at_s, at_s + 70.0)
+            probes.append(at_s)
+            if end == "back":
+                b.probe_back(breaker)
+            elif end != "lost":
+                told(breaker, at_s + 0.2, **{"void" if end == "blocked" else end: 1})
+            if end == "blocked":
+                b.block(P, breaker, at_s + 0.2, breaker.generation, "still", 0.9)
+        at_s += 0.5
+    gaps = [later - earlier for earlier, later in pairwise(probes)]
+    assert min(gaps) >= 60.0
+    assert len(probes) >= 40  # and it is not given up
+    assert breaker.blocked
+
+
+def test_a_stated_reset_is_waited_for() -> None:
+    assert blocked(retry_after_s=600.0).until_s == 600.0
+    assert blocked(retry_after_s=600.0, draw=0.5).until_s == 675.0  # never before it
+
+
+def test_calls_that_come_home_blocked_put_nothing_off() -> None:
+    breaker = blocked()
+    for n in range(50):
+        assert b.block(P, breaker, float(n), 0, "credit", 0.0) is None
+    assert breaker.until_s == 60.0
+
+
+def test_a_sick_route_found_blocked_by_its_probe() -> None:
+    breaker = half_open(10.0)
+    b.probe_out(P, breaker, 10.0, 90.0, 3)
+    told(breaker, 11.0, void=1)
+    moved = b.block(P, breaker, 11.0, breaker.generation, "credit", 0.0)
+    assert moved == BreakerMove(HALF_OPEN, OPEN, "credit") and breaker.blocked
+    b.passed(P, breaker, 71.0)
+    assert b.probes_wanted(P, breaker, 71.0) == 0  # two of the three are still out: one at a time
+    assert b.probes_wanted(P, breaker, 90.0) == 1
