@@ -38,8 +38,8 @@ async def test_a_session_of_a_job_that_is_held(folder):
 
 def test_it_dies_with_its_holder(folder):
     script = (
-        "import sys; from actors.journal.journal import Folder, Held\n"
-        f"with Folder({folder.address!r}).hold('mine'): print(flush=True); sys.stdin.read()"
+        "import sys; from actors.journal.journal import StateFolder, JobHeld\n"
+        f"with StateFolder({folder.address!r}).hold('mine'): print(flush=True); sys.stdin.read()"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()

@@ -76,8 +76,8 @@ def test_a_changed_class_is_noticed(kernel: Any) -> None:
     _run(kernel, PROGRAM.replace('"plain"', '"other"').replace("Answer with", "Say"))
     shown = _run(kernel, "r = cortex.run(Label(texts=TEXTS[:4]), model='sim', progress=False); print(r.calls)")
     assert shown.split() == ["4"]
-    constructors = "from actors.api.client import last_state; from actors.journal.journal import Folder; import os; "
-    constructors += "k = last_state(Folder(os.environ['CORTEX_STATE']), r.job); "
+    constructors = "from actors.api.client import last_state; from actors.journal.journal import StateFolder; import os; "
+    constructors += "k = last_state(StateFolder(os.environ['CORTEX_STATE']), r.job); "
     constructors += "print({goal.constructor for goal in k.goals.values()})"
     assert _run(kernel, constructors).strip() == "{'other'}"
 

@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.simulation import mutations_batches as _batches  # noqa: F401 - registers its faults on import
-from tests.simulation import mutations_control as _control  # noqa: F401
-from tests.simulation import mutations_roles as _roles  # noqa: F401
-from tests.simulation import mutations_time as _time  # noqa: F401
+from tests.simulation import (
+    mutations_batches,  # noqa: F401 - registers its faults on import
+    mutations_control,  # noqa: F401
+    mutations_roles,  # noqa: F401
+    mutations_time,  # noqa: F401
+)
 from tests.simulation.mutations import FAULTS, catch
 from tests.simulation.soak import across
 

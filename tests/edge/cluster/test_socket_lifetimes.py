@@ -86,8 +86,8 @@ async def test_a_process_that_is_forked_off_does_not_hold_a_line_that_its_parent
 
 ANOTHER = """
 import asyncio, os, sys
-from actors.cluster.sockets.server import Listener
-from actors.cluster.sockets.addresses import Sockets
+from actors.cluster.sockets.server import SocketServer
+from actors.cluster.sockets.addresses import SocketAddresses
 
 async def call(method, args):
     if method == "fork" and os.fork() == 0:
@@ -97,7 +97,7 @@ async def call(method, args):
     await asyncio.sleep(60)
 
 async def live():
-    await Listener(Sockets(sys.argv[1], "n"), sys.argv[2], call).open()
+    await SocketServer(SocketAddresses(sys.argv[1], "n"), sys.argv[2], call).open()
     print("there", flush=True)
     await asyncio.sleep(60)
 

@@ -271,8 +271,8 @@ def test_one_holder_at_a_time_until_it_dies(folder: StateFolder) -> None:
             pass
     assert not folder.is_held("j")
     script = (
-        "import sys; from actors.journal.journal import Folder\n"
-        f"with Folder({folder.address!r}).hold('j'): print(flush=True); sys.stdin.read()"
+        "import sys; from actors.journal.journal import StateFolder\n"
+        f"with StateFolder({folder.address!r}).hold('j'): print(flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", script]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:

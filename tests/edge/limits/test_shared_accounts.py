@@ -114,7 +114,7 @@ async def test_a_database_that_refuses_lets_nothing_begin(tmp_path: Path, monkey
 
 def _renewing() -> int:
     """So many loops renew shares."""
-    return sum(getattr(task.get_coro(), "__qualname__", "") == "Sharing._run" for task in asyncio.all_tasks())
+    return sum(getattr(task.get_coro(), "__qualname__", "") == "AccountSharing._run" for task in asyncio.all_tasks())
 
 
 def test_a_cortex_that_came_back_at_the_second_try_renews_its_shares_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,9 +133,9 @@ import os, sys
 from actors.observability.traces import exporters
 from actors.observability.logs import otlp_export as otlp_logs
 from actors.observability.metrics import otlp_export as otlp_metrics
-from actors.observability.base.settings import Signal
+from actors.observability.base.settings import SignalSettings
 
-signal = Signal(exporters=("otlp",), endpoint="http://127.0.0.1:9", protocol="grpc")
+signal = SignalSettings(exporters=("otlp",), endpoint="http://127.0.0.1:9", protocol="grpc")
 made = {
     "traces": lambda: exporters._over_grpc(signal), "logs": lambda: otlp_logs.exporter_of(signal),
     "metrics": lambda: otlp_metrics.exporter_of(signal, "otlp"),

@@ -29,6 +29,7 @@ def test_wheel_holds_the_packages_and_nothing_else(wheel):
     expected = {str(path.relative_to(ROOT)) for path in sources(PACKAGES)}
     expected |= {f"{package}/py.typed" for package in PACKAGES}
     expected |= {f"actors/report/page/page.{ending}" for ending in ("html", "css", "js")}
+    expected |= {f"actors/programs/released/0.1.0/{name}.txt" for name in ("batch", "shards", "table")}
     described = {name for name in wheel.namelist() if name.partition("/")[0].endswith(".dist-info")}
     assert set(wheel.namelist()) - described == expected
     assert {name.partition("/")[2] for name in described} == {
@@ -46,7 +47,7 @@ def test_wheel_declares_its_command_and_licence(wheel):
     metadata = email.message_from_bytes(wheel.read(f"{folder}/METADATA"))
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Requires-Python"] == ">=3.11"
-    base, seeing = {"claims", "dev", "e2e", "local", "test"}, {"otlp-grpc", "profile", "report"}
+    base, seeing = {"claims", "dev", "docs", "e2e", "local", "test"}, {"otlp-grpc", "profile", "report"}
     roads = {"azure", "bedrock", "cluster", "gcs", "parquet", "postgres", "s3", "vertex"}
     assert set(metadata.get_all("Provides-Extra")) == base | seeing | roads
     commands = configparser.ConfigParser()

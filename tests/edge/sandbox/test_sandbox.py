@@ -270,8 +270,8 @@ def test_bounds_make_sense():
 @linux
 def test_the_interpreters_end_with_whoever_began_them():
     code = (
-        "from actors.sandbox.child_pool import Sandbox\nfrom cortex.state.sandbox import Piece\n"
-        "box = Sandbox()\nbox.outcome([Piece('1')], {})\nprint('there', flush=True)\nimport time\ntime.sleep(60)"
+        "from actors.sandbox.child_pool import Sandbox\nfrom cortex.state.sandbox import SandboxPiece\n"
+        "box = Sandbox()\nbox.outcome([SandboxPiece('1')], {})\nprint('there', flush=True)\nimport time\ntime.sleep(60)"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": "."}

@@ -111,8 +111,8 @@ def test_a_check_sees_no_key(checking, monkeypatch):
 def test_what_a_check_reads_of_the_process_that_began_it_is_told_without_the_key(folder):
     code = (
         "import os, sys\nfrom pathlib import Path\nfrom actors.workspace.check import checked\n"
-        "from actors.workspace.snapshots import Keeping\nos.environ.pop('ANTHROPIC_API_KEY')\n"
-        "keeping = Keeping(Path(sys.argv[1]))\nkeeping.claim('job')\n"
+        "from actors.workspace.snapshots import FolderSnapshots\nos.environ.pop('ANTHROPIC_API_KEY')\n"
+        "keeping = FolderSnapshots(Path(sys.argv[1]))\nkeeping.claim('job')\n"
         "print(checked(keeping, 'tr \"\\\\0\" \"\\\\n\" < /proc/$PPID/environ; echo seen', 20.0)['said'])"
     )
     environ = {**os.environ, "ANTHROPIC_API_KEY": "sk-ant-very-secret", "PYTHONPATH": str(Path.cwd())}

@@ -27,8 +27,8 @@ async def reads_the_world(ctx):
 
 
 @pytest.mark.parametrize(("word", "said"), [
-    ("two", r"it now asks test_flow_replay.py:\d+ 'then two' where its journal has test_flow_replay.py:\d+ 'then one'"),
-    ("three", r"it now asks test_flow_replay.py:\d+ 'then three' where its journal has test_flow_replay.py:\d+ 'then one'"),
+    ("two", r"it now asks test_replay.py:\d+ 'then two' where its journal has test_replay.py:\d+ 'then one'"),
+    ("three", r"it now asks test_replay.py:\d+ 'then three' where its journal has test_replay.py:\d+ 'then one'"),
 ])  # fmt: skip
 def test_a_flow_that_is_not_deterministic_is_named_from_a_snapshot_and_from_its_journal(word, said, monkeypatch):
     stage = Stage(reads_the_world())

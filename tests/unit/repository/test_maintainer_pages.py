@@ -7,8 +7,8 @@ import tomllib
 
 import pytest
 
-from tests.citations import STATE, errors, exists
-from tests.structure import PACKAGES, ROOT
+from tests.support.citations import STATE, errors, exists
+from tests.support.repository_rules import PACKAGES, ROOT
 
 PAGES = ("docs/architecture.md", "CONTRIBUTING.md")
 MAP = (ROOT / "docs" / "architecture.md").read_text()
@@ -44,7 +44,7 @@ def test_a_name_that_does_not_exist_is_found(text: str, problem: str) -> None:
     "text",
     [
         "`cortex.loop.step.step`", "`cortex.loop`", "`actors.channel.channel.Channel._turn`", "`cortex.state.state.State.goals`",
-        "`tests/stage.py`", "`docs/`", "`Makefile`", "`make test`", "`k.goals`", "`Journal.append`", "`AttemptFailed`", "`True`",
+        "`tests/support/state_machine_harness.py`", "`docs/`", "`Makefile`", "`make test`", "`k.goals`", "`Journal.append`", "`AttemptFailed`", "`True`",
         "`cortex batch in.jsonl -o out.jsonl`", "`https://example.org/a`", "```sh\n`no/such/file.py`\n```",
     ],
 )  # fmt: skip

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.structure import PACKAGES, ROOT
+from tests.support.repository_rules import PACKAGES, ROOT
 
 ROOTS = (*PACKAGES, "tests", "benchmarks")
 STATE = "cortex.state.state.State"
