@@ -5,7 +5,7 @@ in place of a ``GoalRecord``; when it ends, one ``SingleCall`` is written in pla
 else happens to the goal, ``expand`` makes its full record, as if there had been one from the beginning.
 
 Both ways write the same spans: ``tests/properties/test_traces.py`` folds the same turns with short records and with
-full ones, and compares spans and state; ``tests/unit/test_core_spans.py`` does so case by case.
+full ones, and compares spans and state; ``tests/unit/cortex/tracing/test_spans.py`` does so case by case.
 """
 
 from __future__ import annotations

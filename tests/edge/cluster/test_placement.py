@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from actors.cluster.placement import awaited, host_address, in_turn, selector, shapes, tied, turn_of
-from tests.edge.leasing import World, act
+from tests.edge.support.lease_fixture import World, act
 
 
 def node(name: str, role: str = "", alive: bool = True) -> dict[str, object]:
