@@ -117,7 +117,7 @@ def test_routes_and_pools_in_kept_journals_are_found_again(spec, endpoint, finge
     """Values of release 0.1.0."""
     found = destination(spec, Limits(), KEYS)
     assert (found.route.endpoint, found.route.credential) == (endpoint, fingerprint)
-    assert found.arming.pool_name == pool_of(endpoint, fingerprint, found.route.model) == f"{endpoint}|{fingerprint}|{pool}"
+    assert found.connection.pool_name == pool_of(endpoint, fingerprint, found.route.model) == f"{endpoint}|{fingerprint}|{pool}"
 
 
 def test_what_a_job_keeps_of_its_model_is_as_it_was_unless_a_provider_has_words_of_its_own() -> None:
