@@ -30,17 +30,14 @@ class SingleCallGoals:
         self._traces = traces
         self._calls = calls
         self._now = now
-        self.records: dict[int, float | PendingSingleCall] = {}
+        self.records = traces.short
         """By goal id: when the goal was made and could be chosen (seconds since 1970), then its call under way."""
         self.answered: dict[int, events.Answered] = {}
         """Reply that this turn has brought, by goal id. Empty between two turns."""
 
     def expand(self, goal_id: int) -> GoalRecord | None:
-        """Replace the short record of a goal by a full one, and return that. None if the goal has no short record."""
-        record = self.records.pop(goal_id, None)
-        if record is None:
-            return None
-        now = self._now
+        """Replace the short record of a goal by a full one, and return that. None if the goal is not found."""
+        now, record = self._now, self.records.pop(goal_id)
         event = self.answered.pop(goal_id, None)
         goal = now.goal(goal_id)
         if goal is None and now.previous_k is not None:  # its job began anew in this turn

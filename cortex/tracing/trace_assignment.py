@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from cortex.state.goals import Goal
+from cortex.tracing.call_records import PendingSingleCall
 from cortex.tracing.spans import (
     LINKS_MAX,
     TRACE_SPANS_MAX,
@@ -41,11 +42,7 @@ _GOAL = int(SpanKind.GOAL)
 
 
 class TraceAssignment:
-    """Traces of one job's goals.
-
-    ``expand`` returns the full record of a goal that is recorded in short (``cortex.tracing.single_call_goals``), and
-    None for any other goal.
-    """
+    """Traces of one job's goals. ``expand`` makes the full record of a goal that has a short one."""
 
     def __init__(
         self, rule: TraceSampling, ids: SpanIds, state: TraceState, now: TurnContext,
@@ -56,6 +53,8 @@ class TraceAssignment:
         self.state = state
         self._now = now
         self._expand = expand
+        self.short: dict[int, float | PendingSingleCall] = {}
+        """Short records by goal id (see ``cortex.tracing.single_call_goals``)."""
         self._job_link: tuple[int, tuple[SpanLink, ...]] = (0, ())
 
     def follow(self, rule: TraceSampling) -> None:
@@ -66,7 +65,9 @@ class TraceAssignment:
     def known(self, goal_id: int) -> GoalRecord | None:
         """Return the full record of a goal that is traced and has not ended."""
         node = self.state.nodes.get(goal_id)
-        return node if node is not None else self._expand(goal_id)
+        if node is None and goal_id in self.short:
+            node = self._expand(goal_id)
+        return node
 
     # -- which are kept --------------------------------------------------------------------------------------------
 
