@@ -36,7 +36,7 @@ BATCH = (
 COMMANDS = (
     "# a rehearsal with the simulated provider; after six seconds kill -9",
     f"timeout -s KILL 6 {BATCH}",
-    "# the same again: it goes on where it stopped, no answered row is asked again",
+    "# the same command continues the job; no answered row is asked again",
     BATCH,
     "head -4 labels.csv",
 )
@@ -55,7 +55,7 @@ THEME = TerminalTheme(
 )  # fmt: skip
 FORM = """\
 <svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg" role="img">
-<title>Two runs in a terminal: the first is killed, the second goes on where it stopped</title>
+<title>Two runs in a terminal: the first is killed, the second continues the job</title>
 <style>
 .{unique_id}-matrix {{ font: {char_height}px/{line_height}px ui-monospace, Menlo, Consolas, monospace; }}
 .{unique_id}-title {{ font: bold 18px sans-serif; }}
