@@ -1,8 +1,7 @@
-"""Which kind of failure is a provider's error response?
+"""Classification of a provider's error responses into failure kinds.
 
-Each provider has names and words of its own for its errors. An `ErrorVocabulary` holds them as data, `classify` is the
-one function that reads an error by it. The vocabularies themselves belong to the providers
-(`actors.providers.*.errors`).
+Each provider has its own names and words for its errors. An `ErrorVocabulary` holds them as data; `classify` reads an
+error by it. The vocabularies themselves belong to the providers (`actors.providers.*.errors`).
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ import msgspec
 from policies.failures.failure import FailureKind
 
 FIELD_PATH: Final = re.compile(r"^\s*\w+(?:\.\w+|\[\d+\])+\s*:")
-"""Message that finds fault with a field, as "messages.0.content: ...", and may quote what the user wrote there. Its
-words prove nothing about account or model: one odd row must not pause a job."""
+"""Start of a message about a field, such as "messages.0.content: ...", which may quote the user's text. Its words prove
+nothing about account or model: one odd row must not pause a job."""
 
 QUOTED: Final = re.compile(rf"{FIELD_PATH.pattern}|^\s*malformed input request", re.IGNORECASE)
-"""The same for a cloud's own errors, which also begin with "Malformed input request: ..." (Amazon Bedrock)."""
+"""Start of a cloud's message that may quote the request: `FIELD_PATH`, or "Malformed input request: ..." (Amazon
+Bedrock)."""
 
-_CHARS_READ: Final = 4_000  # a gateway's error page may be megabytes; what names the cause stands first
+_CHARS_READ: Final = 4_000  # a gateway's error page may be megabytes; the words that name the cause come first
 _LETTERS: Final = re.compile(r"[^a-z]")
 
 BY_STATUS: Final[Mapping[int, FailureKind]] = MappingProxyType(
@@ -39,7 +39,7 @@ BY_STATUS: Final[Mapping[int, FailureKind]] = MappingProxyType(
         529: FailureKind.OVERLOADED,
     }
 )
-"""Kind by HTTP status, where neither name nor words say more. Other statuses from 500 on are TRANSIENT, others below
+"""Kind by HTTP status, if neither name nor words say more. Other statuses from 500 on are TRANSIENT, those below are
 REJECTED."""
 
 
@@ -51,39 +51,39 @@ class WordRule(msgspec.Struct, frozen=True, kw_only=True):
     statuses: frozenset[int]
     """HTTP statuses at which the words count."""
     named: bool = True
-    """True if the words also count at any status of an error whose name the vocabulary knows."""
+    """True if the words also count at any status of an error whose name is in the vocabulary."""
     quotes: re.Pattern[str] | None = FIELD_PATH
-    """Beginning of messages that quote the request, in which words prove nothing; None: words always count."""
+    """Start of messages that quote the request, whose words prove nothing; None: words always count."""
 
 
 class ErrorVocabulary(msgspec.Struct, frozen=True, kw_only=True):
     """Names and words of a provider's errors. Every part may be empty."""
 
     statuses: Mapping[str, int] = {}
-    """HTTP status of an error by its documented type. An error inside a stream follows status 200 and has its type
-    alone."""
+    """HTTP status of an error by its documented type. An error inside a stream follows status 200 and has only its
+    type."""
     meanings: Mapping[str, FailureKind] = {}
-    """Kind by the error's name: its letters alone, in lower case."""
+    """Kind by the error's name: lower case, letters only."""
     account_types: frozenset[str] = frozenset()
-    """Types that are about the account whatever status they come with: BLOCKED."""
+    """Types that concern the account, whatever their status: BLOCKED."""
     account_codes: tuple[re.Pattern[str], ...] = ()
-    """Patterns of codes in the error's details that are about the account: BLOCKED."""
+    """Patterns of codes in the error's details that concern the account: BLOCKED."""
     overloaded_types: frozenset[str] = frozenset()
     """Types that mean OVERLOADED at any status from 500 on."""
     words: tuple[WordRule, ...] = ()
-    """Rules in their order; the first that matches holds."""
+    """Rules in order; the first that matches applies."""
 
     def status_of(self, error_type: str) -> int:
-        """HTTP status with which the provider sends this type; 500 for one that it does not document."""
+        """Return the HTTP status of this error type; 500 for an undocumented type."""
         return self.statuses.get(error_type, 500)
 
     def meaning(self, name: str) -> FailureKind | None:
-        """Kind that this name has; None where the name says nothing, or too little."""
+        """Return the kind of an error of this name; None if the name is unknown or too vague."""
         return self.meanings.get(_LETTERS.sub("", name[:100].lower()))
 
 
 def joined(*each: ErrorVocabulary) -> ErrorVocabulary:
-    """Union of vocabularies, for a client that meets the errors of several providers. The first one's entries win."""
+    """Return the union of vocabularies, for a client of several providers. Entries of earlier vocabularies win."""
     backwards = tuple(reversed(each))
     return ErrorVocabulary(
         statuses={name: status for one in backwards for name, status in one.statuses.items()},
@@ -100,9 +100,9 @@ def classify(
 ) -> FailureKind:
     """Return the kind of a provider's error response.
 
-    `status` is the HTTP status, 0 where no response came; `error_type` and `message` the provider's name for the error
-    and its text; `details` its code, or the whole of its details as JSON text. An error inside a stream has status 200
-    and is read by its type. What is no error by status or type is TRANSIENT: the response could not be read.
+    `status` is the HTTP status, 0 without a response; `error_type` and `message` are the provider's name and text of
+    the error; `details` is its code, or the whole of its details as JSON text. An error inside a stream has status 200
+    and is classified by its type. A response that is no error by status or type is TRANSIENT: it could not be read.
     """
     message, details = message[:_CHARS_READ], details[:_CHARS_READ]
     named = vocabulary.meaning(error_type)

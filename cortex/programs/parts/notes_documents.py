@@ -30,8 +30,8 @@ LEVEL_MAX: Final = BY_BYTES_IN_HALF
 
 SEPARATOR: Final = "\n\n"
 SLACK: Final = 8
-"""One part in this number of the room stays free when packing by the estimate: the estimate changes while calls are in
-flight, in steps of an eighth of an octave."""
+"""Denominator of the share of the room that stays free when packing by the estimate: the estimate changes while calls
+are in flight, in steps of an eighth of an octave."""
 SHARED_WORDS_MAX: Final = 5
 """Shared words that are named."""
 
