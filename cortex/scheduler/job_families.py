@@ -9,7 +9,8 @@ must not wait until the others have nothing in flight elsewhere.
 If roles of a job have routes of their own, these are members too: each claims its permits under its own name, although
 one channel speaks for all of them and enforces their common limits.
 
-``SchedulerState.kin`` holds the families of more than one channel, so that a job without children skips all of this.
+``SchedulerState.families`` holds the families of more than one channel, so that a job without children skips all of
+this.
 """
 
 from __future__ import annotations
