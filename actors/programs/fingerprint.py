@@ -23,7 +23,8 @@ _READY = "cortex.programs."
 def fingerprint_of(type_: type[Program], params_json: bytes, cells: dict[str, bytes]) -> str:
     """24 hex digits. ``cells``: sources of classes that came from a notebook, by name.
 
-    Comments, docstrings and imports of a ready program (``cortex.programs``) do not count.
+    Comments, docstrings and imports of a ready program (``cortex.programs``) do not count, unless it is a flow: a
+    checkpoint of a flow holds line numbers of its source.
 
     A program is made of the module of its class, those of its bases, and whatever these import from beside them: a
     prompt kept in the file next to it counts, an installed library does not.
@@ -106,9 +107,9 @@ def modules_of(type_: type[Program]) -> set[str]:
     return own.union(*(_beside(sys.modules[name], set(own)) for name in own))
 
 
-def _take(base: type, update: object, cells: dict[str, bytes], seen: set[str]) -> None:
+def _take(base: type[Program], update: object, cells: dict[str, bytes], seen: set[str]) -> None:
     assert callable(update)
-    ready = base.__module__.startswith(_READY)
+    ready = base.__module__.startswith(_READY) and not base.traced
     text = source_of(base, cells)
     update(_code_of(text) if ready else text)
     module = sys.modules.get(base.__module__)

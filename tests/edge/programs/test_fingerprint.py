@@ -16,6 +16,7 @@ from actors.programs.released import fingerprint_then
 from cortex import Program
 from cortex.programs.batch import Batch
 from cortex.programs.notes import Notes
+from cortex.programs.rlm import rlm
 from cortex.programs.shards import Shards
 from cortex.programs.table import Table
 from tests.support.repository_rules import ROOT
@@ -65,6 +66,17 @@ def test_the_prompts_of_a_ready_program_are_a_part_of_it(monkeypatch: pytest.Mon
     assert fingerprint_of(Notes, b"{}", {}) != first
     more = b'\n\n"""Prose."""\n# A comment.\nimport json\n'
     assert fingerprint_of(Notes, b"{}", {}) == first
+
+
+def test_prose_beside_a_ready_flow_counts_since_its_checkpoints_hold_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = fingerprint_of(rlm, b"{}", {})
+    read = Path.read_bytes
+
+    def changed(self: Path) -> bytes:
+        return read(self) + (b"\n# A comment.\n" if self.name == "rlm_prompts.py" else b"")
+
+    monkeypatch.setattr(Path, "read_bytes", changed)
+    assert fingerprint_of(rlm, b"{}", {}) != first
 
 
 @pytest.mark.parametrize(("program", "module"), [(Batch, "batch"), (Table, "table"), (Shards, "shards")])
