@@ -14,7 +14,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     check: str
     state: State
-    message: str
+    message: str = msgspec.field(name="said")  # the key of `cortex doctor --json`
     do: str = ""
 
 

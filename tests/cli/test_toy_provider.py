@@ -20,8 +20,8 @@ from actors.routing.model_factory import ConnectionSpec, encode, make_model
 from cortex.values.reply import Reply, Usage
 from policies.failures.failure import Failure, FailureKind
 from policies.limits.limit import ReportedBucket
-from tests.cli.commands import each_once, requests
-from tests.edge.scripted import Answer, Asked
+from tests.cli.cli_runner import each_once, requests
+from tests.edge.support.scripted_http_server import Answer, Asked
 from tests.toy_provider.client import ToyModel
 from tests.toy_provider.row import TOY
 from tests.toy_provider.server import KEY, answer, fault, serving

@@ -16,7 +16,7 @@ from actors.providers.registry import DEFAULT, PROVIDERS, Provider, load, named,
 from actors.routing.routes import ModelSpec, destination, remember
 from actors.simulator.settings import SimulatorSettings
 from cortex.values.limits import Limits
-from tests.structure import ROOT, sources
+from tests.support.repository_rules import ROOT, sources
 
 KEYS = {
     "ANTHROPIC_API_KEY": "sk-made-up-0123456789", "AWS_ACCESS_KEY_ID": "AKIAMADEUP", "AWS_SECRET_ACCESS_KEY": "s" * 20,

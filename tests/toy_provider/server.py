@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from tests.edge.clouds import served
-from tests.edge.scripted import Answer, Asked, Scripted, http
+from tests.edge.support.cloud_server import served
+from tests.edge.support.scripted_http_server import Answer, Asked, Scripted, http
 
 KEY = "made-up-key-of-toy-0123456789"
 LIMITS = "requests=600;left=590;back=1s, units=40000;left=39000;back=1m6s"
