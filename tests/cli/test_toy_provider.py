@@ -1,4 +1,4 @@
-"""A made-up provider is one package (``tests/toy_provider``) and one row: no other module knows it, and all of it works."""
+"""A made-up provider is one package (``tests/support/toy_provider``) and one row: no other module knows it, and all of it works."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from policies.failures.failure import Failure, FailureKind
 from policies.limits.limit import ReportedBucket
 from tests.cli.cli_runner import each_once, requests
 from tests.edge.support.scripted_http_server import Answer, Asked
-from tests.toy_provider.client import ToyModel
-from tests.toy_provider.row import TOY
-from tests.toy_provider.server import KEY, answer, fault, serving
+from tests.support.toy_provider.client import ToyModel
+from tests.support.toy_provider.row import TOY
+from tests.support.toy_provider.server import KEY, answer, fault, serving
 
 JOB = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--model", "toy-1", "--json")
 PRICE = ("--price", "input=3,output=15", "--max-cost", 1)

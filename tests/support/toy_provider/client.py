@@ -19,7 +19,7 @@ from actors.providers.transport.proxy_tls import network_of
 from cortex.values.reply import Reply
 from policies.failures.failure import Failure
 from policies.limits.limit import RateLimits
-from tests.toy_provider import wire
+from tests.support.toy_provider import wire
 
 ASK, COUNT = "/ask", "/count"
 
