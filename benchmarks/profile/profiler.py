@@ -275,7 +275,7 @@ def main() -> None:
     """Run from the command line. Exit code 2: py-spy may not sample."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("road", choices=sorted(CALLS))
-    parser.add_argument("--out", default="benchmarks/profiles", help="folder for flame graph and JSON")
+    parser.add_argument("--out", default="benchmarks/profile/graphs", help="folder for flame graph and JSON")
     parser.add_argument("--calls", type=int, default=0)
     parser.add_argument("--cluster", choices=("inline", "local"), default="inline")
     parser.add_argument("--raw", action="store_true", help="keep the collapsed stacks too")
