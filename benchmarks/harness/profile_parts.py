@@ -24,7 +24,7 @@ _PARTS: dict[str, str] = {
     "cortex/values/ledger cortex/values/prompt cortex/values/template policies/decisions/selection "
     "policies/estimates/tokens policies/estimates/price policies/failures/failure_budget "
     "policies/failures/route_choice",
-    "absorb": "cortex/calls/attempts cortex/calls/fast_answers cortex/calls/voting cortex/goals/apply_changes "
+    "absorb": "cortex/calls/attempts cortex/calls/answers cortex/calls/voting cortex/goals/apply_changes "
     "cortex/goals/lifecycle cortex/goals/result_list cortex/tracing/call_records cortex/state/changes "
     "cortex/state/goals cortex/state/items cortex/values/counters cortex/values/election cortex/values/reply "
     "policies/decisions/voting policies/failures/retry policies/failures/failure",

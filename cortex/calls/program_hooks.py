@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from cortex.calls import attempts, voting
-from cortex.goals.apply_changes import ERRANDS, apply
-from cortex.goals.apply_changes_fast import fast_apply, may_apply_fast
+from cortex.goals.apply_changes import ERRANDS, apply, fast_apply, may_apply_fast
 from cortex.goals.lifecycle import ASKED, asked, end, leave_errand, reopen
 from cortex.state import commands
 from cortex.state.changes import Change
@@ -59,7 +58,10 @@ def fold_changes(k: State, program: Program, goal: Goal, where: str, changed: li
 
 
 def fast_fold(k: State, program: Program, goal: Goal, reply: Reply, out: Out) -> None:
-    """Fold a reply into K like ``fold``, on the fast path (``may_apply_fast`` must hold)."""
+    """Fold a reply into K like ``fold``, trying ``fast_apply`` first (fast path). ``may_apply_fast`` must hold.
+
+    Equal to ``fold`` by ``tests/properties/test_fast_paths.py``.
+    """
     try:
         changed = list(program.absorb(k, goal, reply))
         done = fast_apply(k, changed, out, goal, program)

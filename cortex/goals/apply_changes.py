@@ -15,6 +15,7 @@ import msgspec
 
 from cortex.goals.child_jobs import spawn
 from cortex.goals.lifecycle import (  # fmt: skip
+    OPEN,
     RESOLVED,
     WAITING,
     Out,
@@ -23,6 +24,7 @@ from cortex.goals.lifecycle import (  # fmt: skip
     begin_run,
     begin_timeout,
     close,
+    end_alone,
     forget_children,
     leave_call,
     leave_errand,
@@ -77,6 +79,95 @@ def apply(k: State, changed: Sequence[changes.Change], out: Out, *, by: Goal | N
             after(k, goal, out, program)
         elif goal.join is not None:
             look_at_join(k, goal, out, program)
+
+
+# -- the fast path ---------------------------------------------------------------------------------------------------
+
+
+def may_apply_fast(k: State, program: Program, out: Out) -> bool:
+    """Return True if ``fast_apply`` may be used in this turn.
+
+    No listener sees decisions, the program is not traced, and the commands are a ``StepCommands``.
+    """
+    return k.on_decision is None and not program.traced and type(out) is StepCommands
+
+
+def fast_apply(k: State, changed: Sequence[changes.Change], out: Out, by: Goal | None, program: Program) -> bool:
+    """Apply these changes as ``apply`` does, if all are eligible (fast path). Else change nothing, and return False.
+
+    ``may_apply_fast`` must hold for the turn. Eligible is at most one change of each of these kinds, as nearly every
+    answer and every row causes them:
+
+    - ``Resolve`` of the goal ``by``, which has just been answered, where the end concerns nothing else: the goal has no
+      parent, no children, no join and no lost attempts, and no tool run or child job is in progress;
+    - a new top goal as its constructor leaves it, without a due time or a deadline, while there is room for a goal;
+    - ``Emit`` of an unordered result, unless the end of ``by`` is a result as well: the order of two would matter.
+
+    Raises like ``apply`` for values that K cannot keep. Equal to ``apply`` by ``tests/properties/test_fast_paths.py``:
+    the same K and the same commands, byte for byte, or the same error.
+    """
+    ended: Any = None
+    emitted: Any = None
+    added: Any = None
+    for change in changed:
+        kind = type(change)
+        if kind is changes.Resolve and ended is None:
+            ended = change
+            if (
+                by is None or ended.goal is not by or by.parent or by.children or by.join is not None
+                or by.assumed is not None or k.errands or k.reading
+            ):  # fmt: skip
+                return False  # its end affects other goals or running work
+            answer = to_plain(ended.answer) if ended.answer is not None else None
+        elif kind is Goal and added is None:
+            added = change
+            if not _is_new(k, added):
+                return False
+            value = to_plain(added.value)
+        elif kind is changes.Emit and emitted is None:
+            emitted = change
+            if emitted.order is not None:
+                return False
+            result = to_plain(emitted.value)
+        else:
+            return False
+    if emitted is not None:
+        if ended is not None and program.rows_are_goals:
+            return False  # two results: their order matters
+        emit(k, result, None, emitted.failed, out, emitted.row, emitted.kind)
+    if added is not None:
+        _add_new(k, added, value, out, program)
+    if ended is not None:
+        end_alone(k, ended.goal, answer, out, program)
+    return True
+
+
+def _is_new(k: State, goal: Goal) -> bool:
+    """True for a new top goal without a due time, if there is room for it."""
+    return not (
+        goal.id or goal.status is not OPEN or goal.tries or goal.parent or goal.children or goal.kind == VOTE
+        or goal.due_at_s is not NEVER or goal.deadline_at_s is not NEVER or k.next_goal > k.terms.limits.goals_max
+    )  # fmt: skip
+
+
+def _add_new(k: State, goal: Goal, value: Any, out: Any, program: Program) -> None:
+    """Add a goal like ``_add_goal``, which fits goals with a parent or a due time as well."""
+    number = goal.id = k.next_goal
+    k.next_goal = number + 1
+    if goal.value is not value:
+        goal.value = value
+    if goal.depth:
+        goal.depth = 0
+    kind = goal.kind
+    k.goals[number] = goal
+    k.live += 1
+    if program.keeps:
+        k.goals_by_kind.setdefault(kind, {})[number] = None
+    ready = k.open_by_kind.get(kind)
+    if ready is None:
+        ready = k.open_by_kind[kind] = {}
+    ready[number] = None
+    out.made.append(goal)
 
 
 # -- checking -------------------------------------------------------------------------------------------------------

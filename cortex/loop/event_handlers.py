@@ -12,8 +12,7 @@ from cortex.admission.permits import granted_pace, own_pace, reroute, reroute_ow
 from cortex.calls import attempts
 from cortex.calls.program_hooks import Out, error_text, fold, fold_reply, give_up, stop
 from cortex.goals import result_list, shards
-from cortex.goals.apply_changes import apply
-from cortex.goals.apply_changes_fast import fast_apply, may_apply_fast
+from cortex.goals.apply_changes import apply, fast_apply, may_apply_fast
 from cortex.goals.lifecycle import end, hurry
 from cortex.loop import batch_submissions, deadlines, tool_runs
 from cortex.loop.termination import go_on
@@ -67,7 +66,7 @@ def _rows_read(k: State, program: Program, event: events.RowsRead, out: Out) -> 
     if k.source_ended or event.start != k.position:
         return  # duplicate window: its driver did not receive the answer, or another driver took over
     k.position, k.source_ended = event.position, event.ended
-    read, tally, plainly = program.read, k.tally, may_apply_fast(k, program, out)
+    read, tally, fast = program.read, k.tally, may_apply_fast(k, program, out)
     for row in event.rows:
         if row.place < 0:
             tally.rows_read += 1
@@ -78,7 +77,7 @@ def _rows_read(k: State, program: Program, event: events.RowsRead, out: Out) -> 
             for change in made:
                 if type(change) is Goal and not (change.parent or change.id):
                     change.row = row.key
-            if not (plainly and fast_apply(k, made, out, None, program)):
+            if not (fast and fast_apply(k, made, out, None, program)):
                 apply(k, made, out, by=None, program=program)
         except Exception as error:
             stop(k, error_text("read", error))

@@ -15,8 +15,8 @@ from operator import length_hint
 from cortex.admission import hedging, pauses
 from cortex.admission.permits import room
 from cortex.calls import attempts, route_lanes, voting
-from cortex.calls.fast_answers import fast_absorb
-from cortex.calls.program_hooks import Out, error_text, faulty, fold_reply, give_up, stop
+from cortex.calls.answers import absorb, fast_absorb
+from cortex.calls.program_hooks import Out, error_text, faulty, give_up, stop
 from cortex.calls.request import ask, fast_ask
 from cortex.goals.apply_changes import apply
 from cortex.goals.lifecycle import OPEN, wake
@@ -73,13 +73,6 @@ def step(k: State, program: Program, turn: events.Turn) -> commands.StepCommands
     if k.outcome and not k.finished:
         finish(k, out)
     return out
-
-
-def absorb(k: State, program: Program, event: events.Answered, out: Out) -> None:
-    """Fold a reply into K, once, for every goal that asked: all of what the program yields, or nothing."""
-    for goal in attempts.answered(k, event, out):
-        fold_reply(k, program, goal, event.reply, out)
-    k.took = None
 
 
 MADE_MAX = 4_096

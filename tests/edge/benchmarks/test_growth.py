@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import growth
 from benchmarks.scale import grows
-from cortex.calls import fast_answers
+from cortex.calls import answers
 from cortex.state.state import State
 
 
@@ -21,14 +21,14 @@ def test_a_call_takes_as_much_after_many_others_as_after_few(kind: str) -> None:
 
 
 def test_what_grows_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    folded = fast_answers.fast_fold
+    folded = answers.fast_fold
 
     def slower(k: State, *answer: Any) -> None:
         for _ in range(k.successes // 1_000):
             k.call_id(1, "0")
         folded(k, *answer)
 
-    monkeypatch.setattr(fast_answers, "fast_fold", slower)
+    monkeypatch.setattr(answers, "fast_fold", slower)
     assert growth.measured("batch", [2_000, 20_000], 16_000)["spread"] > 1.15
 
 

@@ -1,8 +1,7 @@
-"""Fast path of answers: plain answers of a turn, one after another.
+"""Answers to attempts: each is folded into K once, for every goal that asked.
 
-Nearly every answer is plain: its goal was asked, awaits exactly this attempt, and shares it with no other goal. What
-plain answers have in common is looked up once. For all other events ``cortex.loop.step`` has the general path, which
-would produce the same K and the same commands for a plain answer (``tests/properties/test_fast_paths.py``).
+``absorb`` is the general path. ``fast_absorb`` is the fast path for the answers of a turn, one after another: nearly
+every answer is to the only attempt of the only goal that asked.
 """
 
 from __future__ import annotations
@@ -10,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cortex.admission.permits import release_permit
+from cortex.calls import attempts
 from cortex.calls.program_hooks import Out, fast_fold, fold_reply, fold_vote
-from cortex.goals.apply_changes_fast import may_apply_fast
+from cortex.goals.apply_changes import may_apply_fast
 from cortex.goals.lifecycle import ASKED
 from cortex.state.events import Answered, Event
 from cortex.state.program import Program
@@ -22,8 +22,21 @@ from cortex.values.ledger import ReplyTimings
 from policies.estimates.tokens import TEACHES_BYTES_MIN
 
 
+def absorb(k: State, program: Program, event: Answered, out: Out) -> None:
+    """Fold a reply into K, once, for every goal that asked: all of what the program yields, or nothing."""
+    for goal in attempts.answered(k, event, out):
+        fold_reply(k, program, goal, event.reply, out)
+    k.took = None
+
+
 def fast_absorb(k: State, program: Program, happened: Iterator[Event], out: Out) -> Event | None:
-    """Fold plain answers into K, and return the first event that is not one; None if all were."""
+    """Fold eligible answers into K as ``absorb`` does (fast path). Return the first other event; None if there is none.
+
+    Eligible is an answer to an attempt that its goal awaits, and no other attempt: the attempt is not shared, hedged or
+    of an earlier question, warms no prefix, and ``may_apply_fast`` holds for the turn. What these answers have in
+    common is looked up once. Equal to ``absorb`` by ``tests/properties/test_fast_paths.py``: the same K and the same
+    commands, byte for byte.
+    """
     if not may_apply_fast(k, program, out):
         return next(happened, None)
     flights, goals, shares, ledger, tally = k.flights, k.goals, k.shares, k.ledger, k.tally
