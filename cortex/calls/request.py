@@ -26,6 +26,7 @@ from cortex.values.prompt import (
     text_request,
     with_model,
 )
+from policies.estimates.price import Price
 from policies.estimates.tokens import FRAMING_TOKENS, body_tokens_bound, text_body_tokens_bound, tokens_bound
 from policies.failures.timeout import attempt_timeout_s
 
@@ -87,7 +88,7 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     prefix = cache_warming.prefix_of(place, body) if caching and limits.warm_prefix and not route.batched else b""
     if prefix and not cache_warming.goes(k, goal, prefix):
         return True
-    charge = worst_charge(route.price, min(bound, tokens_max), output_tokens_max, caching, k.ledger.day)
+    charge, timeout_s = _charge_and_timeout(k, route.price, bound, tokens_max, output_tokens_max, caching)
     if not budget_slices.affords(k, charge, wanted=True):
         k.short = True
         if k.on_decision is not None:
@@ -114,7 +115,6 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     if limits.hedge_after_s is not None and not route.batched and not flight.probe:
         flight.body = body
         k.unhedged[key] = k.at_s + limits.hedge_after_s
-    timeout_s = attempt_timeout_s(limits.timeout, output_tokens_max, bound)
     if timeout_s > k.call_timeout_max_s:
         k.call_timeout_max_s = timeout_s
     if k.on_decision is not None:
@@ -125,6 +125,14 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
         )
     )
     return False
+
+
+def _charge_and_timeout(
+    k: State, price: Price | None, bound: int, input_max: int, output_max: int, caching: bool
+) -> tuple[Charge, float]:  # fmt: skip
+    """The most that an attempt can cost, and its timeout in seconds; ``bound``: the most input tokens it can have."""
+    charge = worst_charge(price, min(bound, input_max), output_max, caching, k.ledger.day)
+    return charge, attempt_timeout_s(k.terms.limits.timeout, output_max, bound)
 
 
 def _fits_there(k: State, bound: int, tokens_max: int, output_tokens_max: int) -> bool:
@@ -168,11 +176,14 @@ def _same_question(k: State, question: bytes) -> InFlightAttempt | None:
 
 
 def fast_ask(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[commands.Command]) -> Ask | Vote | None:
-    """Send plain calls, and return the first call that is not plain; None if all were sent (fast path).
+    """Send eligible calls as ``ask`` does (fast path), and return the first call that is not sent; None if all are.
 
-    Plain is the first attempt at an open goal on the job's own route, while nothing needs to see each call. What plain
-    calls have in common is looked up once, and totals are added once. All other calls go through ``ask``, which would
-    produce the same K and the same commands for these too (``tests/properties/test_fast_paths.py``).
+    Eligible is the first attempt at an open goal on the job's own route, while ``may_ask_fast`` holds and permits and
+    money last. What these calls have in common is looked up once, and totals are added once. Equal to ``ask`` by
+    ``tests/properties/test_fast_paths.py``: the same K and the same commands, byte for byte.
+
+    Prices and timeouts have one function for both. Sending has not: the flight and the command in a function of their
+    own cost the step 1.5 to 2 % for a call of a batch.
     """
     terms, limits, model, share = k.terms, k.terms.limits, k.terms.route.model, k.shares[0]
     if not may_ask_fast(k, share):
@@ -210,7 +221,8 @@ def fast_ask(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[comma
                 caching, looked_at = b'"cache_control"' in body, body
             weight = weights.get(~bound if caching else bound)
             if weight is None:
-                weight = weights[~bound if caching else bound] = _weight(k, bound, input_max, output_max, caching)
+                weight = _charge_and_timeout(k, price, bound, input_max, output_max, caching)
+                weights[~bound if caching else bound] = weight
             charge, timeout_s = weight
             if (not once and question in asking) or (capped and not _committed(k, charge)):
                 break
@@ -250,12 +262,6 @@ def _begun(endpoint: str, sample: str) -> Any:
     return begun
 
 
-def _weight(k: State, bound: int, input_max: int, output_max: int, caching: bool) -> tuple[Charge, float]:
-    """Charge and timeout of a call of this size: many calls of a turn have the same."""
-    charge = worst_charge(k.terms.route.price, min(bound, input_max), output_max, caching, k.ledger.day)
-    return charge, attempt_timeout_s(k.terms.limits.timeout, output_max, bound)
-
-
 def _committed(k: State, charge: Charge) -> bool:
     """Reserve this charge if caps and slices allow it: each charge is checked before the next."""
     if not budget_slices.affords(k, charge, wanted=True):
@@ -287,7 +293,7 @@ def asked_as_given(k: State, goal: Goal, sample: str, body: bytes, output_max: i
     price, question = terms.route.price, question_hash(terms.route.endpoint, body, sample)
     bound, input_max = body_tokens_bound(body), terms.prompt_tokens_max(output_max)
     caching = price is not None and b'"cache_control"' in body
-    charge = worst_charge(price, min(bound, input_max), output_max, caching, k.ledger.day)
+    charge, _ = _charge_and_timeout(k, price, bound, input_max, output_max, caching)
     goal.status, goal.tries, goal.question, goal.constructor, goal.sample = ASKED, 1, question, AS_GIVEN, sample
     return InFlightAttempt(goal.id, 1, sample, question, at_s, charge, 0, 0, b"", output_max)
 
@@ -295,10 +301,10 @@ def asked_as_given(k: State, goal: Goal, sample: str, body: bytes, output_max: i
 def fast_request(
     k: State, wish: Ask, output_tokens_max: int, tokens_max: int, frame: TextFrame
 ) -> tuple[bytes, str, int, int] | None:  # fmt: skip
-    """Return the request as ``rendered`` does, for a whole request or a text-only prompt that provably fits; otherwise
-    None.
+    """Return what ``rendered`` returns, for a whole request or a text-only prompt that provably fits (fast path).
 
-    ``frame``: result of ``text_frame`` for the job's own model.
+    None for all other requests. ``frame``: result of ``text_frame`` for the job's own model. Equal to ``rendered`` by
+    ``tests/properties/test_fast_paths.py``.
     """
     prompt = wish.prompt
     if output_tokens_max <= 0 or tokens_max <= 0:
