@@ -20,10 +20,10 @@ from cortex.values.prompt import (
     DoesNotFit,
     Prompt,
     TextFrame,
-    one_text,
+    fast_single_text_body,
+    fast_text_body,
     request_body,
     text_frame,
-    text_request,
     with_model,
 )
 from policies.estimates.price import Price
@@ -314,7 +314,7 @@ def fast_request(
         return None if body is None else (body, AS_GIVEN, 0, body_tokens_bound(body))
     if type(prompt) is not Prompt or wish.params is not None:
         return None
-    one = one_text(prompt, frame)
+    one = fast_single_text_body(prompt, frame)
     if one is not None:
         body, size = one
         fits = size + FRAMING_TOKENS <= tokens_max
@@ -329,7 +329,7 @@ def fast_request(
         size, bound = len(text.encode()), tokens_bound(text)
     if bound > tokens_max or len(prompt.parts) > k.terms.limits.parts_max:
         return None
-    body = text_request(system, user, k.terms.route.model, output_tokens_max)
+    body = fast_text_body(system, user, k.terms.route.model, output_tokens_max)
     return body, prompt.constructor, size, text_body_tokens_bound(body)
 
 

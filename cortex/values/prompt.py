@@ -211,9 +211,10 @@ class _TextRequest(msgspec.Struct, gc=False):
 _encode = msgspec.json.Encoder().encode
 
 
-def text_request(system: str, user: str, model: str, output_tokens_max: int) -> bytes:
-    """Return the request of a prompt of these two texts only; equal, byte for byte, to the result of
-    ``request_body``.
+def fast_text_body(system: str, user: str, model: str, output_tokens_max: int) -> bytes:
+    """Return the request of a prompt of these two texts only (fast path).
+
+    Equal to ``request_body`` of the same prompt, byte for byte, by ``tests/properties/test_fast_paths.py``.
     """
     if system:
         return _encode(_TextRequest(output_tokens_max, (_Message(user),), model, system))
@@ -243,11 +244,11 @@ def text_frame(model: str, output_tokens_max: int) -> TextFrame:
     return TextFrame(before, after, around.isascii() and _BY_NUMBER not in around)
 
 
-def one_text(prompt: Prompt, frame: TextFrame) -> tuple[bytes, int] | None:
-    """Return the request of a prompt with a single ASCII user text (the usual case) in this frame, and the size of its
-    text.
+def fast_single_text_body(prompt: Prompt, frame: TextFrame) -> tuple[bytes, int] | None:
+    """Return the request of a prompt with a single ASCII user text in this frame, and the size of its text (fast path).
 
-    The size is that of ``Prompt.text``. Returns None for any other prompt, or if its bytes do not bound its tokens.
+    The size is that of ``Prompt.text`` in bytes. None for any other prompt, and where the bytes of the request do not
+    bound its tokens. Equal to ``request_body`` by ``tests/properties/test_fast_paths.py``.
     """
     parts, separator = prompt.parts, prompt.separator
     if len(parts) != 1 or prompt.lead or not frame.ascii_only:

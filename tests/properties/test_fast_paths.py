@@ -25,7 +25,7 @@ from cortex.state.changes import Ask, Change, Emit, Resolve
 from cortex.state.program import Program
 from cortex.state.state import Goal, State
 from cortex.values.limits import Limits
-from cortex.values.prompt import Part, Prompt, Role, one_text, request_body, text_frame, text_request
+from cortex.values.prompt import Part, Prompt, Role, fast_single_text_body, fast_text_body, request_body, text_frame
 from cortex.values.reply import Malformed, Reply
 from policies.estimates.tokens import FRAMING_TOKENS, body_tokens_bound, text_body_tokens_bound, tokens_bound
 from tests.support.fault_injection import World
@@ -151,7 +151,7 @@ TEXT = st.text(max_size=40)
 def test_a_request_of_texts_alone_is_the_same_request(system, first, second, lead, tokens, separator):
     parts = (Part(Role.SYSTEM, system), Part(Role.GOAL, first, title=second), Part(Role.DOCUMENT, second))
     prompt = Prompt("c", parts, separator, lead)
-    body = text_request(*prompt.both(), "m", tokens)
+    body = fast_text_body(*prompt.both(), "m", tokens)
     assert body == request_body(prompt, "m", tokens)
     assert text_body_tokens_bound(body) == body_tokens_bound(body)
 
@@ -162,7 +162,7 @@ def test_a_request_of_texts_alone_is_the_same_request(system, first, second, lea
 )  # fmt: skip
 def test_a_request_of_one_text_is_the_same_request(role, text, title, lead, separator, model):
     prompt = Prompt("c", (Part(role, text, title=title),), separator, lead)
-    found = one_text(prompt, text_frame(model, 9))
+    found = fast_single_text_body(prompt, text_frame(model, 9))
     plain = (text + separator + model).isascii() and b"\\u" not in msgspec.json.encode(text + model)
     assert (found is not None) == (plain and role != Role.SYSTEM and not title and not lead)
     if found is not None:
@@ -176,5 +176,5 @@ def test_a_request_of_one_text_is_the_same_request(role, text, title, lead, sepa
     "text", ["type", "tools", "mcp_servers", "output_config", '"type": "image"', "\\u0041", '"tools":[]']
 )
 def test_words_of_requests_are_no_more_than_text_where_they_are_said(text):
-    body = text_request(text, text, text, 9)
+    body = fast_text_body(text, text, text, 9)
     assert text_body_tokens_bound(body) == body_tokens_bound(body)
