@@ -134,12 +134,16 @@ class Branch:
                 brought = await courier.gathered(epoch, number)
         return (self.incarnation, brought) if brought else self.incarnation
 
-    def work_now(
+    def fast_work(
         self, job: str, epoch: int, incarnation: str, number: int, parcel: Payload, on_disk: int, tell: Tell
     ) -> bool:  # fmt: skip
-        """``work``, asked by a channel of this very process, where all is as it was at its last message and calls are
-        quick: no coroutine waits. ``tell`` hears what would come with the answer, from within whoever brings the last
-        of it. False, and nothing done: ``work`` is to be asked."""
+        """Take the message as ``work`` does, without a coroutine that waits for the answer (fast path).
+
+        For a channel of the same process, while nothing has changed since its last message and calls are quick.
+        ``tell`` is called with what ``work`` would return along with the incarnation, by the call that ends last.
+        Returns False, with nothing done, if the message has to go through ``work``. Both lead to the same journal:
+        ``tests/edge/messaging/test_in_process_messages.py``.
+        """
         courier, family = self._outboxes.get(job), family_of(job)
         if (
             courier is None or not courier.quick or courier.asked or self._draining or family not in self._keys

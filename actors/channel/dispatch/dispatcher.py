@@ -158,7 +158,7 @@ class Dispatch:
             links.look(link)
         begin = [link for link in given.values() if not link.carrying]
         for link in begin:
-            if not self._carried_now(link):
+            if not self._fast_carry(link):
                 link.carrying = True
                 self._start(self._carry(link))
         self._watch()
@@ -207,35 +207,39 @@ class Dispatch:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _carried_now(self, link: BranchLink) -> bool:
-        """Send a small message within this process, where no task need wait for its answer. False: nothing was sent,
-        and all is queued as it was: until a task sends it, the branch may turn out to be another."""
+    def _fast_carry(self, link: BranchLink) -> bool:
+        """Send a small message to a branch of this process without a task that waits for the answer (fast path).
+
+        Returns False, with the queue as it was, if ``_carry`` has to send the message. Both lead to the same journal:
+        ``tests/edge/messaging/test_in_process_messages.py``.
+        """
         if link.now is None or len(link.queue) > NOW_MAX:
             return False
         parcel, keys = link.packed(self._limits)
         number = self._messages = self._messages + 1
         told = link.acknowledged
         on_disk, waits = self._piggyback.sent(link, len(keys))
-        args = (self._job, self.epoch, link.incarnation, number, parcel, on_disk, partial(self._settled, link, number))
+        tell = partial(self._fast_answered, link, number)
+        args = (self._job, self.epoch, link.incarnation, number, parcel, on_disk, tell)
         link.carrying, taken = True, False
         try:
             with contextlib.suppress(PeerGone):
-                taken = waits and link.now("work_now", *args)
+                taken = waits and link.now("fast_work", *args)
         finally:
             if not taken:
                 link.put_back(keys)
                 link.acknowledged, link.carrying = told, False
         return taken
 
-    def _settled(self, link: BranchLink, number: int, brought: bytes) -> None:
-        """What came of such a message."""
+    def _fast_answered(self, link: BranchLink, number: int, brought: bytes) -> None:
+        """Take the answer to a message that ``_fast_carry`` sent."""
         link.carrying = False
         if self._closed:
             return
         try:
             if brought:
                 self._piggyback.take_answer(link, number, (link.incarnation, brought))
-        finally:  # whatever was brought, what is queued goes on
+        finally:  # whatever the answer brought, queued calls go on
             if not link.up:
                 self._liveness.up(link)
             if link.queue:

@@ -38,14 +38,14 @@ def test_whether_one_waits_or_is_told_the_journal_tells_the_same(
     taken: list[bool] = []
 
     def journalled(place: str, may: bool) -> list[Any]:
-        now = Branch.work_now
+        now = Branch.fast_work
 
         def asked(self: Branch, *args: Any) -> bool:
             taken.append(may and now(self, *args))
             return taken[-1]
 
         with monkeypatch.context() as patch:
-            patch.setattr(Branch, "work_now", asked)
+            patch.setattr(Branch, "fast_work", asked)
             state = str(tmp_path / place)
             model = Oracle() if isinstance(program, Hanoi) else Model()
             order = JobSpec(program=program, job="j", state=state, cluster="inline")
@@ -215,7 +215,7 @@ def test_a_branch_takes_a_message_so_where_all_is_as_usual_and_else_does_nothing
         elif how == "unknown":
             job = "other"
         parcel = of_calls(b"", [call(3), call(4)])
-        took = branch.work_now(job, epoch, incarnation, number, parcel, scene.number, told.append)
+        took = branch.fast_work(job, epoch, incarnation, number, parcel, scene.number, told.append)
         assert took is (how == "usual")
         await asyncio.sleep(QUICK_S / 2)
         assert [len(blob.content) for blob in told] == ([2] if took else [])  # type: ignore[attr-defined]
@@ -223,7 +223,7 @@ def test_a_branch_takes_a_message_so_where_all_is_as_usual_and_else_does_nothing
         held = set(dict(branch._outboxes["j"].keys()))
         assert held == ({3, 4} if took else {2}), "and what was on disk is not kept any more"
         if took:
-            assert not branch.work_now("j", 1, incarnation, number, parcel, 0, told.append), "a message is taken once"
+            assert not branch.fast_work("j", 1, incarnation, number, parcel, 0, told.append), "a message is taken once"
         branch._draining = False
 
     on_stage(play)
@@ -244,7 +244,7 @@ class Near:
         self.tells: list[Callable[[bytes], None]] = []
 
     def now(self, method: str, *args: Any) -> bool:
-        assert method == "work_now"
+        assert method == "fast_work"
         if self.gone:
             raise PeerGone(self.name)
         if self.takes:
