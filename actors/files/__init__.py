@@ -1,1 +1,1 @@
-"""The user's files: what rows are read from, and what results are written to."""
+"""Files of the user: sources that rows are read from, and sinks that results are written to."""

@@ -1,7 +1,7 @@
-"""A line of a batch's input, judged: a request that can be sent, one that is refused before it is, or no row at all.
+"""Check of one input line of a batch: a request to send, a request refused before sending, or no row at all.
 
 The form is that of the Message Batches API: `{"custom_id": "...", "params": {...}}`, where `params` are those of a
-Messages request. Only what is certain to fail is refused here: the rest is the provider's to say.
+Messages request. Only requests that are certain to fail are refused; the provider judges the rest.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import msgspec
 from cortex.state.events import Row
 
 CUSTOM_ID_CHARACTERS_MAX: Final = 64
-"""As the Message Batches API has it."""
+"""Characters of a `custom_id`: the limit of the Message Batches API."""
 
 LINE_BYTES_MAX: Final = 32 * 1024 * 1024
-"""The Messages API takes no request over 32 MB (https://platform.claude.com/docs/en/api/overview, request size)."""
+"""Bytes of a line. The Messages API accepts no request over 32 MB (https://platform.claude.com/docs/en/api/overview,
+request size)."""
 
 FORM: Final = '{"custom_id": "...", "params": {"model": "...", "max_tokens": 100, "messages": [...]}}'
 
@@ -43,18 +44,18 @@ PARAMS: Final[dict[str, tuple[type, ...]]] = {
     "tools": (list,),
     "user_profile_id": (str,),
 }
-"""What a request may hold, and of which kind: `MessageCreateParams` of the anthropic SDK 2.12, less the one in
-`HEADERS`. A test compares the names with the SDK that is installed."""
+"""Parameters that a request may hold, with their types: `MessageCreateParams` of the anthropic SDK 2.12, without those
+in `HEADERS`. A test compares the names with the installed SDK."""
 
 HEADERS: Final = frozenset({"workspace_id"})
-"""Arguments of the SDK that travel as headers: in a request's body the provider knows them not."""
+"""Arguments of the SDK that are sent as headers: the provider rejects them in a request's body."""
 
 ROLES: Final = ("user", "assistant", "system")
-"""Those of `MessageParam` of the anthropic SDK 2.12."""
+"""Roles of `MessageParam` of the anthropic SDK 2.12."""
 
 _OWN_TOOLS: Final = ("bash_", "computer_", "memory_", "text_editor_")
-"""Tools of the provider's making that whoever asks runs. What the provider runs itself (web search, web fetch, code
-execution, tool search) is billed by the use, or reads more than was sent."""
+"""Prefixes of the tools that the provider defines and the client runs. Tools that the provider runs itself (web search,
+web fetch, code execution, tool search) are billed by use, or read more than was sent."""
 
 _KINDS: Final[dict[type, str]] = {
     str: "a string", int: "a whole number", float: "a number", bool: "true or false", list: "a list",
@@ -66,19 +67,19 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class InvalidRow(ValueError):
-    """This line is no row and can have no result line. The message says why, and the way out."""
+    """Line that is no row and can have no result line. The message says why and how to correct the line."""
 
 
 class _RowRefused(ValueError):
-    """This row is not sent. The message is its result's."""
+    """Row that is not sent. The message becomes the error of the row's result."""
 
 
 class RowRules:
-    """What a row must be, and what it is made to be.
+    """Rules that a row must meet, and the parameters set on each row.
 
-    `model`, when given, replaces the rows' own. `output_tokens_max`, when given, bounds their `max_tokens` and stands
-    in where a row has none. `also_known` are names of further parameters, for a provider that takes more than the SDK.
-    `capped`: what may be billed beyond the price of the request's tokens is refused.
+    `model`, when given, replaces the rows' models. `output_tokens_max`, when given, bounds their `max_tokens` and is
+    the default of rows without `max_tokens`. `also_known` are names of further parameters, for a provider that accepts
+    more than the SDK. `capped`: requests that may be billed beyond the price of their tokens are refused.
     """
 
     def __init__(
@@ -91,7 +92,10 @@ class RowRules:
         self._kinds: dict[str, tuple[type, ...]] = {**dict.fromkeys(also_known, ()), **PARAMS}
 
     def read(self, line: bytes) -> Row:
-        """The row in this line: a request to send, or `refusal` says why it is not sent. Raises `InvalidRow`."""
+        """Return the row in this line: a request to send, or a row whose `refusal` says why it is not sent.
+
+        Raises `InvalidRow`.
+        """
         if len(line) > LINE_BYTES_MAX:
             raise InvalidRow(f"longer than {LINE_BYTES_MAX >> 20} MB, which no provider takes: split the request")
         try:
@@ -132,7 +136,8 @@ class RowRules:
         elif not params.get("model"):
             raise _RowRefused("model is missing: name one in params, or give --model for all rows")
         params["max_tokens"] = tokens = self._max_tokens(params.get("max_tokens"))
-        # By name at the top, so that a request has one form. Below, order is the author's: in a schema it has meaning.
+        # Sorted by name at the top level, so that equal requests have equal bytes. The order below is kept: in a schema
+        # it has meaning.
         return Row(key, _encode({name: params[name] for name in sorted(params)}), tokens)
 
     def _max_tokens(self, asked: int | None) -> int:
@@ -154,8 +159,10 @@ class RowRules:
 
 
 def _priced_apart(params: dict[str, Any]) -> str:
-    """What of a request is billed by another measure than the tokens that it may send and get; empty: nothing. Fast
-    mode and a region multiply prices (https://platform.claude.com/docs/en/about-claude/pricing)."""
+    """Return the part of a request that is billed by another measure than its tokens; empty if there is none.
+
+    Fast mode and a region multiply prices (https://platform.claude.com/docs/en/about-claude/pricing).
+    """
     if params.get("speed") not in (None, "standard"):
         return f"speed is {_shown(params['speed'])}"
     if params.get("inference_geo") not in (None, "global"):
@@ -219,18 +226,18 @@ def _check_messages(messages: list[Any] | None) -> None:
 
 
 def _shown(value: Any) -> str:
-    """A value in a message: short, and on one line."""
+    """Return a value for a message: short, and on one line."""
     if type(value) in (dict, list):
         return _KINDS[type(value)]
     text = json.dumps(value)
     return text if len(text) <= 40 else f"{text[:36]}..."
 
 
-# ------------------------------------------------------------------------------------------------ what is no JSON
+# -- lines that are not JSON ------------------------------------------------------------------------------------------
 
 
 def decoded(line: bytes) -> Any:
-    """The JSON value in a line. Raises `InvalidRow` with what is wrong with it."""
+    """Return the JSON value in a line. Raises `InvalidRow` with the error in the line."""
     if len(line) > LINE_BYTES_MAX:
         raise InvalidRow(f"longer than {LINE_BYTES_MAX >> 20} MB, which no provider takes")
     try:
@@ -241,10 +248,11 @@ def decoded(line: bytes) -> Any:
 
 
 def _second_look(line: bytes, error: Exception) -> tuple[Any, str]:
-    """A line that our decoder refused: its value and why it cannot be sent, where it is JSON all the same.
+    """Return the value of a line that msgspec refused but that is JSON, and the reason why it cannot be sent.
 
-    JSON by its grammar may hold half of a surrogate pair (text that was cut inside a character, then escaped) and
-    numbers beyond any machine's; neither can be sent, but such a row has a name, so it gets its result line.
+    Valid JSON may hold half of a surrogate pair (text that was cut inside a character, then escaped) and numbers too
+    large for any machine type. Neither can be sent, but such a row has a `custom_id`, so it gets a result line. Raises
+    `InvalidRow` if the line is not JSON.
     """
     try:
         text = line.decode()
@@ -270,7 +278,7 @@ def _no_constant(name: str) -> None:
 
 
 def not_utf8(line: bytes, place: int) -> str:
-    """What is wrong with a line whose byte at this place is no UTF-8."""
+    """Return the error text of a line whose byte at this index is not UTF-8."""
     return (
         f"byte {place + 1} (0x{line[place]:02x}) is not UTF-8: save the file as UTF-8, "
         "e.g. with iconv -f LATIN1 -t UTF-8"

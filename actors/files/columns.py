@@ -1,4 +1,4 @@
-"""The columns of a table of results: what each holds, and how a value stands in CSV and in Parquet."""
+"""Columns of a table of results: their kinds, and the encoding of values in CSV and in Parquet."""
 
 from __future__ import annotations
 
@@ -22,24 +22,27 @@ _META_KINDS = {
 
 
 class Columns(msgspec.Struct):
-    """Names and kinds, in their order. ``schema``: of the answers, for the fields among them, whose kind is ``field``;
-    ``arrow``: an Arrow schema in base64 for the columns of the input that had such types."""
+    """Names and kinds of columns, in order."""
 
     names: list[tuple[str, str]]
+    """(name, kind). The kind ``field`` is the type of that field in ``schema``."""
     schema: str = ""
+    """JSON schema of the answers, encoded; empty: none."""
     arrow: str = ""
+    """Arrow schema, in base64, of the input's columns whose kind is ``arrow``; empty: none."""
 
     def encoded(self) -> str:
-        """As it is kept with a job."""
+        """Return the columns as JSON, as stored with a job."""
         return msgspec.json.encode(self).decode()
 
 
 DEFAULT_COLUMNS = Columns([(REQUEST_ID, TEXT), (ANSWER, TEXT), (ERROR, TEXT)])
-"""Of a batch of requests."""
+"""Columns of the results of a batch of requests."""
 
 
 def columns_of(program: Table, given: list[tuple[str, str]], arrow: Any = None) -> Columns:
-    """The columns of a table's results. ``given``: those of its input that they have, the id first."""
+    """Return the columns of a table's results. ``given``: columns of the input that the results repeat, the id first.
+    """
     fields = list(AnswerShape(msgspec.json.decode(program.schema)).properties) if program.schema else []
     own = [(name, "field" if name in fields else _META_KINDS.get(name, TEXT)) for name in program.columns()]
     used = [name for name, kind in given if kind == ARROW]
@@ -53,12 +56,12 @@ def columns_of(program: Table, given: list[tuple[str, str]], arrow: Any = None) 
 
 
 def decoded(text: str) -> Columns:
-    """The columns that were kept with a job; those of a batch of requests where none were."""
+    """Return the columns stored with a job; ``DEFAULT_COLUMNS`` for an empty text."""
     return msgspec.json.decode(text, type=Columns) if text else DEFAULT_COLUMNS
 
 
 def arrow_schema(columns: Columns) -> Any:
-    """The types of a Parquet file of results."""
+    """Return the Arrow schema of a Parquet file of results."""
     import pyarrow as pa
 
     plain = {TEXT: pa.string(), INTEGER: pa.int64(), NUMBER: pa.float64(), BOOLEAN: pa.bool_(), JSON: pa.string()}
@@ -78,7 +81,8 @@ def arrow_schema(columns: Columns) -> Any:
 
 
 def _of_schema(schema: Any, whole: dict[str, Any]) -> Any:
-    """The Arrow type of what a JSON schema says; None where it says several types, or any: then it is JSON as text."""
+    """Return the Arrow type of a JSON schema; None if it allows several types or any: the column is then JSON as text.
+    """
     import pyarrow as pa
 
     if not isinstance(schema, dict):
@@ -100,7 +104,7 @@ def _of_schema(schema: Any, whole: dict[str, Any]) -> Any:
 
 
 def _kind(schema: dict[str, Any]) -> str:
-    """The one type that a schema without alternatives says; empty where it says several, or none."""
+    """Return the single type of a schema without alternatives; empty if it allows several types, or names none."""
     if "enum" in schema or "const" in schema:
         values = [each for each in schema.get("enum", [schema.get("const")]) if each is not None]
         kinds = {type(each) for each in values}
@@ -113,7 +117,7 @@ def _kind(schema: dict[str, Any]) -> str:
 
 
 def arrow_column(values: list[Any], kind: Any) -> Any:
-    """Values as JSON has them, as a column of this Arrow type: the way back of ``table_file.plain_values``."""
+    """Return JSON values as a column of this Arrow type: the inverse of ``table_reader.to_json_values``."""
     import pyarrow as pa
 
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
@@ -134,7 +138,9 @@ def arrow_column(values: list[Any], kind: Any) -> Any:
 
 
 def _made(values: list[Any], kind: Any, fitted: Callable[[Any], Any]) -> Any:
-    """A column of values that nearly always fit as they are; each is ``fitted`` where one of them does not."""
+    """Return a column of values that nearly always fit unchanged; if a value does not fit, each is passed to
+    ``fitted``.
+    """
     import pyarrow as pa
 
     try:
@@ -144,7 +150,7 @@ def _made(values: list[Any], kind: Any, fitted: Callable[[Any], Any]) -> Any:
 
 
 def _comes_back(kind: Any, nested: bool = False) -> bool:
-    """Whether values of this Arrow type can be made again of what JSON has of them; what cannot becomes text."""
+    """Return whether values of this Arrow type can be rebuilt from their JSON form; other types become text."""
     import pyarrow as pa
 
     types = pa.types
@@ -168,7 +174,7 @@ def _text(value: Any) -> str | None:
 
 
 def cell(value: Any) -> Any:
-    """A value as a cell of CSV."""
+    """Return a value as a cell of CSV."""
     if value is None or type(value) is str:
         return value
     return msgspec.json.encode(value).decode()
@@ -202,7 +208,8 @@ _line_decoder = msgspec.json.Decoder(_Line)
 
 
 def flat(line: bytes) -> bytes:
-    """A result line of a batch of requests, as a flat row. Raises ``ValueError`` for a line that is none."""
+    """Return a result line of a batch of requests as a flat row. Raises ``ValueError`` for a line that is not a result.
+    """
     found = _line_decoder.decode(line)
     result = found.result
     text = error = None

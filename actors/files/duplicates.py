@@ -1,7 +1,7 @@
-"""Finding the names that stand twice among very many, in eight bytes a name.
+"""Search for duplicate names among very many, in eight bytes a name.
 
-The first reading keeps a hash of each name. Hashes that came twice are suspects, and a second reading looks at the
-suspects' names themselves, so that no two names are ever taken for one.
+The first reading keeps a hash of each name. Hashes that occur twice are suspects, and a second reading compares the
+suspects' names themselves, so that two different names are never taken for duplicates.
 """
 
 from __future__ import annotations
@@ -10,30 +10,30 @@ from array import array
 from typing import Final
 
 SUSPECTS_MAX: Final = 500_000
-"""Names that may stand twice before the input is taken for a mistake: they alone are held in full."""
+"""Duplicate names beyond which the input is refused as a mistake. Only suspects are held in full."""
 
 _BUCKETS: Final = 1_024
 _MASK: Final = (1 << 64) - 1
 
 
 class TooManyDuplicates(ValueError):
-    """More names stand twice than are held."""
+    """More than ``SUSPECTS_MAX`` names are duplicates."""
 
 
 class HashBuckets:
-    """Hashes of the names so far, in buckets, so that looking for repeats needs little memory beside them."""
+    """Hashes of the names so far, in buckets, so that the search for repeats needs little further memory."""
 
     def __init__(self) -> None:
         self._buckets = [array("Q") for _ in range(_BUCKETS)]
         self._add = [bucket.append for bucket in self._buckets]
 
     def add(self, name: str) -> None:
-        """One more name."""
+        """Add a name."""
         number = hash(name) & _MASK
         self._add[number % _BUCKETS](number)
 
     def repeated(self) -> frozenset[int]:
-        """Hashes that came more than once. Raises `TooManyDuplicates`."""
+        """Return the hashes that occurred more than once. Raises `TooManyDuplicates`."""
         found: set[int] = set()
         for bucket in self._buckets:
             if len(seen := set(bucket)) < len(bucket):
@@ -48,14 +48,16 @@ class HashBuckets:
 
 
 class FirstOccurrences:
-    """Where each suspect name stood first."""
+    """Line of the first occurrence of each suspect name."""
 
     def __init__(self, suspects: frozenset[int]) -> None:
         self._suspects = suspects
         self._first: dict[str, int] = {}
 
     def line_of_first(self, name: str, line: int) -> int:
-        """The line where this name stood before; 0 where it did not, and then this line is its first."""
+        """Return the line of an earlier occurrence of this name; 0 if there is none, and ``line`` is then noted as the
+        first.
+        """
         if hash(name) & _MASK not in self._suspects:
             return 0
         first = self._first.setdefault(name, line)

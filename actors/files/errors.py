@@ -4,16 +4,16 @@ from __future__ import annotations
 
 
 class SinkError(Exception):
-    """Results cannot be written there. The message is one clear line, and names the place."""
+    """Results cannot be written to this sink. The message is one line, and names the sink."""
 
 
 class SinkFull(SinkError):
-    """The disk is full. A file was cut back to where it stood at the last flush; the job can be resumed."""
+    """Disk full. The file was cut back to its state at the last flush; the job can be resumed."""
 
 
 class SinkClosed(SinkError):
-    """Who read standard output, or a pipe, reads no more."""
+    """Reader of standard output, or of a pipe, has closed it."""
 
 
 class SourceError(Exception):
-    """The input cannot be used. The message is one clear line, and names it."""
+    """Input that cannot be used. The message is one line, and names the input."""

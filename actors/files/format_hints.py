@@ -1,4 +1,4 @@
-"""What an input is, where it is not what it should be: the wrong forms that people have at hand, and the way out."""
+"""Recognition of inputs in a wrong format that users commonly have, with a hint how to convert them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from actors.files.batch_request import FORM
 
 HEAD_BYTES: Final = 65_536
-"""How much of a line is looked at to tell its form."""
+"""Bytes of a line that are examined to recognize its format."""
 
 _MAGIC: Final = (
     (b"\x1f\x8b", "compressed with gzip: name it .gz, or pass it through gunzip -c"),
@@ -25,14 +25,14 @@ _UTF16: Final = (b"\xff\xfe", b"\xfe\xff", b'{\x00"\x00', b'\x00{\x00"', b"\x00\
 
 
 def wrong_file(head: bytes) -> str:
-    """What a file is that begins so, where that is no text in UTF-8; else empty."""
+    """Return a description of a file with this beginning if it is not text in UTF-8; otherwise empty."""
     if head.startswith(_UTF16):
         return "line 1 begins as UTF-16 or UTF-32 does: save the file as UTF-8, e.g. with iconv -f UTF-16 -t UTF-8"
     return next((f"is {said}" for magic, said in _MAGIC if head.startswith(magic)), "")
 
 
 def wrong_form(line: bytes) -> str:
-    """What an input is whose first bad line is this one, where that can be told; else empty."""
+    """Return a description of an input with this first bad line, if its format is recognized; otherwise empty."""
     line = line[:HEAD_BYTES].strip()
     try:
         found = msgspec.json.decode(line)

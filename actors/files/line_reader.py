@@ -1,6 +1,7 @@
-"""An input file as lines, from any place on: gzip by suffix, a standard input or pipe kept in a file of its own first.
+"""Lines of an input file from any position on: gzip by suffix; standard input or a pipe is first copied to a spool
+file.
 
-Any size in flat memory: one line is held, and of a line that is too long only its beginning.
+Memory stays flat for files of any size: one line is held, and of a line that is too long only its beginning.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ _BAD_GZIP: Final = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 class HashDigest(Protocol):
-    """What of `hashlib` is used here."""
+    """Part of a `hashlib` object that is used by readers."""
 
     def update(self, some: bytes, /) -> None: ...
 
 
 class InputFile:
-    """A file that is open for as long as it is needed: one that takes its name later is not mistaken for it."""
+    """Input file that is held open, so that a file that takes its name later is not mistaken for it."""
 
     def __init__(self, path: str, spool: Path, stdin: BinaryIO | None = None) -> None:
         self.name = "standard input" if path == "-" else path
@@ -40,10 +41,10 @@ class InputFile:
         self._stdin = stdin
         self._fd = -1
         self.place = Path(path)
-        """The regular file that is read, once it is open."""
+        """Regular file that is read; valid once opened."""
 
     def open(self) -> None:
-        """Open it, once. Raises `SourceError`."""
+        """Open the file unless it is open. Raises `SourceError`."""
         if self._fd >= 0:
             return
         try:
@@ -55,7 +56,7 @@ class InputFile:
             raise SourceError(f"{self.name} cannot be read: {_why(error)}") from None
 
     def _found(self) -> Path:
-        """The regular file to read: the path itself, or the spool that its stream was kept in."""
+        """Return the regular file to read: the path itself, or the spool to which its stream was copied."""
         if self._path == "-":
             keep(self._stdin if self._stdin is not None else _standard_input(), self._spool, self.name)
             return self._spool
@@ -82,12 +83,15 @@ class InputFile:
         return path
 
     def stamp(self) -> tuple[int, int]:
-        """Changes whenever somebody writes into the file."""
+        """Return a value that changes whenever the file is written to."""
         found = os.fstat(self._fd)
         return found.st_size, found.st_mtime_ns
 
     def lines(self, position: int = 0, digest: HashDigest | None = None) -> LineReader:
-        """Its lines from a position on, in bytes after decompression. Raises `SourceError` where it is shorter."""
+        """Return a reader of the lines from a position, in bytes after decompression.
+
+        Raises `SourceError` if the file is shorter.
+        """
         os.lseek(self._fd, 0, os.SEEK_SET)
         file = io.FileIO(self._fd, closefd=False)
         if not self._path.lower().endswith(".gz"):
@@ -100,11 +104,11 @@ class InputFile:
         return LineReader(io.BufferedReader(cast(io.RawIOBase, plain), READ_BYTES), self.name, position, digest)
 
     def reading(self, position: int = 0, digest: HashDigest | None = None) -> LineReader:
-        """The same: a line is a piece."""
+        """Return a reader of the pieces from a position: a line is a piece."""
         return self.lines(position, digest)
 
     def digest(self) -> str:
-        """Of the whole content after decompression."""
+        """Return the digest of the whole content after decompression."""
         digest = hashlib.blake2b(digest_size=16)
         lines = self.lines(digest=digest)
         while lines.next() is not None:
@@ -112,23 +116,23 @@ class InputFile:
         return digest.hexdigest()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 class LineReader:
-    """One reading of a file, a line at a time."""
+    """Reader of a file, a line at a time."""
 
     def __init__(self, stream: io.BufferedReader, name: str, position: int, digest: HashDigest | None) -> None:
         self._stream = stream
         self._name = name
         self._digest = digest
         self.position = 0
-        """Where the next line begins."""
+        """Position of the next line, in bytes after decompression."""
         self.number = 0
-        """Which one the latest line was, from 1 on, counted from where reading began."""
+        """Number of the latest line, from 1, counted from the start of the reading."""
         if not position:
             return
         try:
@@ -139,7 +143,8 @@ class LineReader:
             raise _shorter(name)
 
     def next(self) -> bytes | None:
-        """The next line with its end; None after the last. One over `LINE_BYTES_MAX` comes cut, a byte over it."""
+        """Return the next line with its end; None after the last. A line over `LINE_BYTES_MAX` is cut to one byte more.
+        """
         try:
             line = self._stream.readline(LINE_BYTES_MAX + 1)
             if not line:
@@ -163,18 +168,18 @@ class LineReader:
             self._digest.update(some)
 
     def head(self) -> bytes:
-        """Some of the bytes that come next, without taking them."""
+        """Return up to 64 of the next bytes without consuming them."""
         try:
             return self._stream.peek(64)[:64]
         except (*_BAD_GZIP, OSError) as error:
             raise self._damaged(error) from None
 
     def peek(self) -> bytes:
-        """Some more of what comes next, without taking it."""
+        """Return buffered bytes of what comes next, without consuming them."""
         return self._stream.peek(1)
 
     def at_end(self) -> bool:
-        """Whether no line is left."""
+        """Return True if no line is left."""
         return not self.head()
 
     def _damaged(self, error: Exception) -> SourceError:
@@ -195,10 +200,10 @@ def _shorter(name: str) -> SourceError:
 
 
 def keep(stream: BinaryIO | None, spool: Path, name: str) -> None:
-    """Keep all that a stream holds in a file that is private to its user.
+    """Copy the whole of a stream to a spool file that is private to its user.
 
-    What an earlier run kept there is the same, or nothing new is given (an empty stream, a terminal): then it stays.
-    Another input in its place would be another job's: raises `SourceError`, as where there is no room.
+    A spool of an earlier run stays if the stream holds the same, or nothing new is given (an empty stream, a terminal).
+    A different input belongs to another job: raises `SourceError`, as for a full disk.
     """
     kept = spool.exists()
     if stream is None or (kept and stream.isatty()):
@@ -209,7 +214,7 @@ def keep(stream: BinaryIO | None, spool: Path, name: str) -> None:
     try:
         spool.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
-            part.unlink()  # of a run that was killed; made anew, so that its mode is surely ours
+            part.unlink()  # left by a killed run; created again, so that its mode is surely 0600
         try:
             taken = _copy(stream, part)
             if not kept:

@@ -1,6 +1,6 @@
-"""Files elsewhere: s3://, gs://, az:// and whatever else ``fsspec`` knows. Fetched whole, and put there whole.
+"""Files in object stores: s3://, gs://, az:// and all other protocols of ``fsspec``. Read and written as a whole.
 
-Credentials are the store's own: its standard variables and files. None of them is ever shown.
+Credentials are taken from the store's standard variables and files. They are never shown.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from actors.files.errors import SinkError, SourceError
 from actors.files.paths import READ_BYTES, is_remote, protocol_of
 
 _EXTRAS: Final = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "az": "azure", "abfs": "azure", "abfss": "azure"}
-"""Protocol -> our extra that installs what it needs."""
+"""Protocol -> extra of this project that installs its driver."""
 _SECRET: Final = re.compile(r"(?i)((?:key|secret|token|signature|sig|password|credential)[\w-]*\W{1,6})[^\s,;&'\")}]+")
 _SECRET_NAME: Final = re.compile(r"(?i)key|secret|token|sas|password|credential|connection_string")
 _SECRET_CHARACTERS_MIN: Final = 8
 _MESSAGE_CHARS_MAX: Final = 200
 PROBE: Final = ".part"
-"""Ending of the name under which it is tried whether a store takes anything."""
+"""Suffix of the object that is written to test whether a store accepts writes."""
 
 
 class ObjectStoreError(Exception):
-    """The store cannot be used, or refuses. The message is one clear line."""
+    """Store that cannot be used, or refuses the request. The message is one line."""
 
 
 def fetch(path: str, target: Path) -> None:
-    """Have the whole of it in a file that is private to its user. Raises ``SourceError``."""
+    """Copy the whole object to a file that is private to its user. Raises ``SourceError``."""
     part = target.with_name(target.name + ".part")
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def fetch(path: str, target: Path) -> None:
 
 
 def put(source: Path, path: str) -> None:
-    """Put the whole of a file there. Raises ``SinkError``."""
+    """Write a whole file to the store. Raises ``SinkError``."""
     try:
         with _refusals(path, "cannot be written"):
             store, where = _store(path)
@@ -62,19 +62,19 @@ def put(source: Path, path: str) -> None:
 
 
 def try_out(path: str) -> None:
-    """Put nothing there and take it away again: a store that refuses says so now. Raises ``SinkError``."""
+    """Write an empty object and delete it, so that a store that refuses writes fails early. Raises ``SinkError``."""
     try:
         with _refusals(path, "cannot be written"):
             store, where = _store(path)
             store.pipe_file(where + PROBE, b"")
     except ObjectStoreError as refusal:
         raise SinkError(str(refusal)) from None
-    with contextlib.suppress(Exception):  # who may write may not always delete
+    with contextlib.suppress(Exception):  # the right to write does not always include the right to delete
         store.rm_file(where + PROBE)
 
 
 def there(path: str) -> bool:
-    """Whether something of this name is there. Raises ``SinkError``, also where nothing could be written."""
+    """Return whether an object of this name exists. Raises ``SinkError`` if the store cannot be asked."""
     try:
         with _refusals(path, "cannot be looked at"):
             store, where = _store(path)
@@ -110,7 +110,7 @@ def _missing(path: str) -> str:
 
 
 class _refusals(contextlib.AbstractContextManager[None]):
-    """Whatever a store's driver raises (each has errors of its own), as one clear line without a secret."""
+    """Context in which every error of a store's driver (each has its own types) becomes one line without secrets."""
 
     def __init__(self, path: str, what: str) -> None:
         self._path = path

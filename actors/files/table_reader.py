@@ -1,7 +1,7 @@
-"""A table as its rows: CSV and JSON Lines a line at a time, Parquet a group at a time; any size in flat memory.
+"""Rows of a table: CSV and JSON Lines a line at a time, Parquet a row group at a time; any size in flat memory.
 
-CSV is read by the standard library, so that whoever has one needs nothing more; what stands in it is text and stays
-text. Parquet is read by pyarrow (extra ``parquet``). A row is (its number from 1, what stands there).
+CSV is read by the standard library, so CSV needs no further package; its cells are text and stay text. Parquet is read
+by pyarrow (extra ``parquet``). A row is (its number from 1, its content).
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ _ENDINGS: Final = {
 
 
 def form_of(path: str) -> str:
-    """The form that a file's name says: ``csv``, ``jsonl``, ``parquet``; empty where it says none."""
+    """Return the format by a file's suffix: ``csv``, ``jsonl``, ``parquet``; empty for another suffix."""
     name = path.lower().removesuffix(".gz")
     return next((form for ending, form in _ENDINGS.items() if name.endswith(ending)), "")
 
 
 def misspelt_form(path: str) -> str:
-    """The ending that a file's name is one or two letters off, ``.csv`` of ``labels.cvs``; empty where it is none's."""
+    """Return the known suffix that a file's suffix is close to, ``.csv`` for ``labels.cvs``; empty if it is close to
+    none.
+    """
     ending = Path(path.lower().removesuffix(".gz")).suffix
     if form_of(path) or not ending:
         return ""
@@ -44,18 +46,20 @@ def misspelt_form(path: str) -> str:
 
 
 class BadRecord:
-    """A piece that is no row: why."""
+    """Piece that is not a row, with the reason."""
 
     def __init__(self, said: str) -> None:
         self.message = said
 
 
 Piece = tuple[int, Any]
-"""A row's number, and its cells, its line, its values; or ``BadRecord``."""
+"""Number of a row, and its cells, its line or its values; or ``BadRecord``."""
 
 
 class TableFile:
-    """A table that can be read from any of its positions. ``columns``: its names, where it has them in one place."""
+    """Table that can be read from any of its positions. ``columns``: names of the columns, unless the format is JSON
+    Lines.
+    """
 
     def __init__(self, path: str, spool: Path, stdin: BinaryIO | None = None, called: str = "") -> None:
         self._input = InputFile(path, spool, stdin)
@@ -63,14 +67,14 @@ class TableFile:
         self.form = form_of(path)
         self.columns: list[str] | None = None
         self.arrow: Any = None
-        """Its schema, of Parquet."""
+        """Arrow schema of a Parquet file; None for other formats."""
         self.only: list[str] | None = None
-        """The columns that are read of Parquet; None: all."""
+        """Columns to read from Parquet; None: all."""
         self._delimiter = "\t" if path.lower().removesuffix(".gz").endswith(".tsv") else ""
         self._parquet: Any = None
 
     def open(self) -> None:
-        """Open it, and see what it is. Raises ``SourceError``."""
+        """Open the table and determine its format. Raises ``SourceError``."""
         self._input.open()
         head = self._input.lines().head()
         self.form = self.form or _form_by_content(head)
@@ -80,15 +84,15 @@ class TableFile:
             self._open_parquet()
 
     def stamp(self) -> tuple[int, ...]:
-        """Changes whenever somebody writes into it."""
+        """Return a value that changes whenever the file is written to."""
         return self._input.stamp()
 
     def digest(self) -> str:
-        """Of its whole content."""
+        """Return the digest of the whole content."""
         return self._input.digest()
 
     def reading(self, position: int = 0, digest: Any = None) -> CsvReader | JsonReader | ParquetReader:
-        """Its rows, from a position on: bytes of text, or rows of Parquet."""
+        """Return a reader of the rows from a position: bytes of text, or rows of Parquet."""
         if self.form == PARQUET:
             if digest is not None:
                 self._feed(digest)
@@ -104,7 +108,7 @@ class TableFile:
         return reading
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._parquet is not None:
             self._parquet.close()
             self._parquet = None
@@ -143,14 +147,14 @@ def _damaged(name: str, error: Exception) -> SourceError:
 
 
 class JsonReader:
-    """JSON Lines: a piece is a line, as it stands."""
+    """Reader of JSON Lines: a piece is a line, unchanged."""
 
     def __init__(self, lines: LineReader) -> None:
         self._lines = lines
         self.position, self.number, self._row = lines.position, 0, 0
 
     def next(self) -> Piece | None:
-        """The next line that is not blank."""
+        """Return the next line that is not blank; None after the last."""
         while (line := self._lines.next()) is not None:
             self.position = self._lines.position
             line = line.removeprefix(BOM)
@@ -163,12 +167,12 @@ class JsonReader:
         return None
 
     def at_end(self) -> bool:
-        """Whether no line is left."""
+        """Return True if no line is left."""
         return self._lines.at_end()
 
 
 class CsvReader:
-    """CSV: a piece is the cells of a record, which may go over several lines."""
+    """Reader of CSV: a piece is the cells of a record, which may extend over several lines."""
 
     def __init__(self, lines: LineReader, delimiter: str) -> None:
         self._lines = lines
@@ -192,7 +196,7 @@ class CsvReader:
                 yield line.decode(errors="replace")
 
     def header(self, name: str) -> list[str]:
-        """The names in its first record. Raises ``SourceError``."""
+        """Return the column names in the first record. Raises ``SourceError``."""
         piece = self.next()
         if piece is None:
             raise SourceError(f"{name} is empty: a table has a header line with its columns' names, and rows")
@@ -207,7 +211,7 @@ class CsvReader:
         return names
 
     def next(self) -> Piece | None:
-        """The next record that is not blank."""
+        """Return the next record that is not blank; None after the last."""
         lines = self._lines
         while True:
             before = lines.number
@@ -230,12 +234,12 @@ class CsvReader:
             return self._row, cells
 
     def at_end(self) -> bool:
-        """Whether no line is left."""
+        """Return True if no line is left."""
         return self._lines.at_end()
 
 
 def _delimiter(head: bytes) -> str:
-    """What stands most often in the first line."""
+    """Return the delimiter that is most frequent in the first line."""
     line = head.split(b"\n", 1)[0].decode(errors="replace")
     return max(DELIMITERS, key=line.count)
 
@@ -249,7 +253,7 @@ def _wrong_csv(said: str) -> str:
 
 
 class ParquetReader:
-    """Parquet: a piece is a row's values, by name; times, decimals and the like as text."""
+    """Reader of Parquet: a piece is a row's values by name; times, decimals and the like as text."""
 
     def __init__(self, file: Any, name: str, position: int, only: list[str] | None) -> None:
         self._file = file
@@ -280,7 +284,7 @@ class ParquetReader:
             raise _damaged(self._name, error) from None
 
     def next(self) -> Piece | None:
-        """The next row."""
+        """Return the next row; None after the last."""
         row = next(self._rows, None)
         if row is None:
             return None
@@ -289,19 +293,19 @@ class ParquetReader:
         return self.position, row
 
     def at_end(self) -> bool:
-        """Whether no row is left."""
+        """Return True if no row is left."""
         return self.position >= int(self._count)
 
 
 def rows_of(batch: Any) -> Iterator[dict[str, Any]]:
-    """The rows of an Arrow table or batch, as values that JSON has."""
+    """Yield the rows of an Arrow table or batch, with JSON values."""
     names = batch.schema.names
     for values in zip(*[to_json_values(column) for column in batch.columns], strict=True):
         yield dict(zip(names, values, strict=True))
 
 
 def to_json_values(column: Any) -> list[Any]:
-    """A column as values that JSON has: times and decimals as text, bytes as base64, what is no number as null."""
+    """Return a column as JSON values: times and decimals as text, bytes as base64, NaN and infinities as null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -322,7 +326,7 @@ def to_json_values(column: Any) -> list[Any]:
 
 
 def is_bytes(kind: Any) -> bool:
-    """Whether values of this Arrow type are bytes."""
+    """Return whether values of this Arrow type are bytes."""
     import pyarrow as pa
 
     kinds = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)

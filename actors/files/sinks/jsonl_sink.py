@@ -1,7 +1,7 @@
-"""Where results go: a file of JSON Lines that a resumed run cuts back and writes on, or a stream that it cannot cut.
+"""Sinks of JSON Lines: a file that a resumed run truncates and continues, or a stream that cannot be truncated.
 
-A results file is a projection of the journal, which knows how many rows stood, whole and on disk, in how many bytes at
-the last flush. In gzip every flush ends a member, so that a file can be cut there.
+A results file is a projection of the journal, which records how many rows were whole and on disk, in how many bytes, at
+the last flush. In gzip each flush ends a member, so that the file can be truncated there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class _Target(Protocol):
-    """Bytes go there."""
+    """Destination of bytes."""
 
     def put(self, some: bytes) -> None: ...
     def sync(self) -> None: ...
@@ -40,10 +40,11 @@ class _Target(Protocol):
 
 
 class FileSink:
-    """Results as lines, into a file; gzip by suffix. `-` is standard output.
+    """Sink that writes results as lines to a file; gzip by suffix. `-` is standard output.
 
-    Values that are bytes are lines already; others are written as JSON. `overwrite` lets a file go that another job,
-    or somebody else, has written. `keep_off` names files that are never written to, the job's input among them.
+    Values of type bytes are lines already; others are encoded as JSON. `overwrite` permits to replace a file that
+    another job, or something else, has written. `keep_off` names files that are never written to, such as the job's
+    input.
     """
 
     def __init__(
@@ -67,14 +68,16 @@ class FileSink:
 
     @property
     def cuts_back(self) -> bool:
-        """Whether a resumed run can cut it back. Where it cannot, the rows after the last flush may go out twice."""
+        """True if a resumed run can truncate the output. If False, rows written after the last flush may be written
+        twice.
+        """
         if self._path == "-":
             return False
         there = _mode(self._path)
         return there is None or stat.S_ISREG(there)
 
     def check(self) -> None:
-        """Raise `SinkError` where nothing can be written, whatever the job: a folder, a missing parent, no leave."""
+        """Raise `SinkError` if nothing can be written, whatever the job: a folder, a missing parent, no permission."""
         if self._path == "-":
             return
         path = Path(self._path)
@@ -92,11 +95,11 @@ class FileSink:
             raise SinkError(f"{self.name} cannot be written: {why(error)}") from None
 
     def open(self, rows: int, size_bytes: int, own: bool) -> int:
-        """Begin, or go on: how many rows stand there now; the next one to write is the one after these.
+        """Open the sink and return the number of rows it holds; the next row to write is the one after these.
 
-        The journal knows `rows` results in the first `size_bytes`; `own`: this job has written here before. The file
-        is cut back to these rows. Where it is shorter, to the rows that are whole; where it must have been edited
-        since, or is gone, all are written again (0). Raises `SinkError`: the file is somebody else's, or no file.
+        The journal records `rows` results in the first `size_bytes`; `own`: this job has written here before. The file
+        is truncated to these rows. If the file is shorter, its whole rows are kept; if it was edited or is gone, all
+        rows are written again (0). Raises `SinkError` if the file belongs to something else or cannot be written.
         """
         self.check()
         if self._path == "-":
@@ -139,7 +142,7 @@ class FileSink:
         return rows
 
     def write(self, values: Sequence[Any]) -> None:
-        """Write rows, a line each. Raises `SinkFull` and, for other failures, `SinkError`."""
+        """Write rows, one line each. Raises `SinkFull` and, for other failures, `SinkError`."""
         if not values:
             return
         lines = b"".join([_line(value) for value in values])
@@ -150,7 +153,7 @@ class FileSink:
         self._rows += len(values)
 
     def flush(self) -> tuple[int, int]:
-        """All rows so far, and their bytes, are on disk when this returns: how many there are. Raises as `write`."""
+        """Bring all rows to disk; return (rows, bytes) on disk. Raises as `write`."""
         self._end_member()
         try:
             self._opened().sync()
@@ -160,26 +163,27 @@ class FileSink:
         return self._flushed
 
     def close(self) -> None:
-        """Let go of it. What was written since the last flush is left whole, but nobody has promised it."""
+        """Close the sink. Rows written since the last flush are left whole, but are not guaranteed."""
         if self._place is None:
             return
         with contextlib.suppress(SinkError):
             if self._packs and not self._size_bytes and self._member is None:
-                self._member = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, GZIP_BITS)  # no rows: still a gzip file
+                # no rows: still a valid gzip file
+                self._member = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, GZIP_BITS)
             self._end_member()
         with contextlib.suppress(OSError):
             self._place.close()
         self._place = None
 
     def abandon(self) -> None:
-        """Let go of it, since not all came: what there is stays as it is."""
+        """Close the sink of an incomplete run: the rows so far stay."""
         self.close()
 
     def forget(self) -> None:
-        """The job is over: nothing was kept beside."""
+        """Do nothing: the job has ended, and this sink keeps no files beside the output."""
 
     def holds(self, rows: int) -> bool:
-        """Whether the file is there. How much of it is ours the journal says, by its bytes."""
+        """Return whether the file exists. The journal's byte count says how much of it is the job's."""
         return Path(self._path).exists()
 
     def _end_member(self) -> None:
@@ -200,7 +204,9 @@ class FileSink:
         return self._place
 
     def _failed(self, error: OSError) -> SinkError:
-        """What to raise, after the file was brought back to its last flush: a full disk keeps whole rows alone."""
+        """Truncate the file to its last flush, so that a full disk holds only whole rows, and return the error to
+        raise.
+        """
         self._member = None
         with contextlib.suppress(OSError):
             self._opened().cut(self._flushed[1])
@@ -213,14 +219,17 @@ class FileSink:
 
 
 class StdoutSink(FileSink):
-    """Results as lines on standard output. It cannot be cut back: a resumed run may repeat the rows after a flush."""
+    """Sink that writes results as lines to standard output.
+
+    The output cannot be truncated: a resumed run may repeat the rows after a flush.
+    """
 
     def __init__(self) -> None:
         super().__init__("-")
 
 
 class _FileTarget:
-    """A regular file."""
+    """Regular file."""
 
     def __init__(self, fd: int, fsync: Callable[[int], None], folder: Path) -> None:
         self._fd = fd
@@ -234,7 +243,7 @@ class _FileTarget:
 
     def sync(self) -> None:
         self._fsync(self._fd)
-        if self._folder is not None:  # that the file is there at all is a fact of its folder
+        if self._folder is not None:  # the file's entry is part of its folder, which must be synced as well
             folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 self._fsync(folder)
@@ -264,13 +273,13 @@ class _StreamTarget:
         self._stream.flush()
 
     def cut(self, size_bytes: int) -> None:
-        """What has gone out has gone out."""
+        """Do nothing: bytes that were sent cannot be taken back."""
 
     def close(self) -> None:
         try:
             self._stream.flush()
         except BrokenPipeError:
-            if self._lent:  # the interpreter flushes it once more at its end, and would tell of it then
+            if self._lent:  # the interpreter flushes the stream again at exit and would print the error
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, self._stream.fileno())
                 os.close(nowhere)
@@ -282,12 +291,12 @@ class _StreamTarget:
 
 def _line(value: Any) -> bytes:
     line: bytes = value if type(value) is bytes else _encode(value)
-    # A break between the parts of a value would end the line; inside a string JSON has none.
+    # A line break between the parts of a JSON value would end the line. Inside strings JSON has none.
     return line.replace(b"\n", b" ") + b"\n" if b"\n" in line else line + b"\n"
 
 
 def is_written(path: Path) -> bool:
-    """Whether another process writes to this file now."""
+    """Return whether another process writes to this file now."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -299,7 +308,10 @@ def is_written(path: Path) -> bool:
 
 
 def _locked(fd: int) -> bool:
-    """Hold a file for this process while it is open; False where another process does. Not all file systems can."""
+    """Lock a file for this process while it is open; False if another process holds the lock.
+
+    True on a file system without locks.
+    """
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
@@ -310,7 +322,7 @@ def _locked(fd: int) -> bool:
 
 
 def _mode(path: str) -> int | None:
-    """What kind of thing is there; None for nothing."""
+    """Return the mode of the file; None if there is no file."""
     try:
         return os.stat(path).st_mode
     except FileNotFoundError:
@@ -330,10 +342,10 @@ def _standard_output() -> _StreamTarget:
     if isinstance(stream := getattr(sys.stdout, "buffer", None), io.BufferedIOBase):
         sys.stdout.flush()
         return _StreamTarget(cast(BinaryIO, stream), lent=True)
-    # It may take text alone (a notebook's), or write less than all (python -u): the file descriptor does neither.
+    # sys.stdout may accept only text (in a notebook), or write partially (python -u): the file descriptor does neither.
     return _StreamTarget(open(1, "wb", closefd=False), lent=False)
 
 
 def why(error: Exception) -> str:
-    """What the system says of it, in a few words."""
+    """Return the operating system's text for an error, or the error's own."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,4 +1,4 @@
-"""How much of a results file is certain: the rows in it that are whole, up to what the journal knows."""
+"""Recovery of a results file: the whole rows in it, up to the number that the journal records."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import msgspec
 READ_BYTES: Final = 1 << 20
 
 GZIP_BITS: Final = 31
-"""zlib's way to say: with the header and the trailer of gzip (zlib.h, deflateInit2)."""
+"""`wbits` for zlib with the header and trailer of gzip (zlib.h, deflateInit2)."""
 
 
 class _CompleteRows(msgspec.Struct):
-    """Whole rows from the beginning on, the bytes that they take, and whether what follows is a torn one."""
+    """Whole rows from the start of the file, their bytes, and whether a torn row follows."""
 
     rows: int = 0
     size_bytes: int = 0
@@ -23,11 +23,13 @@ class _CompleteRows(msgspec.Struct):
 
 
 def held(fd: int, rows: int, size_bytes: int, packed: bool) -> tuple[int, int] | None:
-    """(rows, bytes) to keep of a file of which the journal knows `rows` in the first `size_bytes`.
+    """Return (rows, bytes) to keep of a file of which the journal records `rows` in the first `size_bytes`.
 
-    All of these where they are there. Of a file that was cut, the whole rows before the cut (in gzip the whole
-    members). None of them where it ends in a whole row and yet too early: rows were taken out, and who can say which.
-    None (not a pair) where the first `size_bytes` hold something else than these rows: that file is not ours.
+    - All of them if the file holds them.
+    - If the file was truncated: the whole rows before the cut (in gzip the whole members).
+    - (0, 0) if the file ends too early, but with a whole row: unknown rows were removed.
+    - None if the first `size_bytes` hold anything else than these rows: the file is not this job's.
+
     Raises OSError.
     """
     size = os.fstat(fd).st_size
@@ -40,7 +42,7 @@ def held(fd: int, rows: int, size_bytes: int, packed: bool) -> tuple[int, int] |
 
 
 def _lines(fd: int, end: int, short: bool) -> _CompleteRows:
-    """Lines that are whole. A NUL is what a crash leaves where a block was never written: JSON has none."""
+    """Return the whole lines. A crash leaves NUL bytes in place of an unwritten block; JSON contains none."""
     found = _CompleteRows()
     at = 0
     while at < end and (some := os.pread(fd, min(READ_BYTES, end - at), at)):
@@ -67,7 +69,7 @@ def _is_json(fd: int, start: int, end: int) -> bool:
 
 
 def _members(fd: int, end: int, short: bool) -> _CompleteRows:
-    """Members that are whole, by the length and checksum that each ends in."""
+    """Return the whole gzip members, by the length and checksum at the end of each."""
     found = _CompleteRows()
     at = 0
     while at < end:
@@ -81,7 +83,8 @@ def _members(fd: int, end: int, short: bool) -> _CompleteRows:
 
 
 def _member(fd: int, at: int, end: int) -> tuple[int, int] | None:
-    """(rows, where it ends) of the member that begins here; None where it is not whole."""
+    """Return (rows, position of the end) of the member that begins at this position; None if the member is not whole.
+    """
     unpacker = zlib.decompressobj(GZIP_BITS)
     rows = 0
     packed = b""

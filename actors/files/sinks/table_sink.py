@@ -1,9 +1,9 @@
-"""Results as a table: CSV or Parquet, whole or not there at all, and anywhere that ``fsspec`` writes to.
+"""Sink that writes results as a table: CSV or Parquet, whole or not at all, to any target that ``fsspec`` writes to.
 
-Neither form can be cut back and written on. So rows are first kept as JSON Lines in a file beside (hidden, or in the
-state folder where the table goes elsewhere), which is cut back, certain and resumed like any file of results; when a
-run ends, the table is made of that file in one piece and takes its name at once. Killed at any moment, all that is lost
-is that work: the next run makes the table again.
+Neither format can be truncated and continued. Therefore rows are first kept as JSON Lines in a row file (hidden beside
+the table, or in the state folder for a remote table), which is truncated and resumed like any file of results. At the
+end of a run the table is made from the row file in one piece and renamed into place. A kill at any moment loses only
+that work: the next run makes the table again.
 """
 
 from __future__ import annotations
@@ -30,14 +30,17 @@ from actors.files.table_reader import CSV, NO_PARQUET, PARQUET, form_of
 
 ROWS_AT_ONCE: Final = 20_000
 OWNER: Final = b"cortex"
-"""Key of the metadata by which a Parquet file of a job is known again."""
+"""Metadata key that identifies a Parquet file as the output of a job."""
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class TableSink:
-    """The face of ``FileSink``. ``rows_path``: where rows are kept until the table is made. ``job``: whose it is.
-    ``copy``: it is not the job's own output."""
+    """Sink with the interface of ``FileSink``.
+
+    ``rows_path``: row file that is kept until the table is made. ``job``: name of the job. ``copy``: the table is a
+    copy of results, not the job's own output.
+    """
 
     cuts_back = True
 
@@ -60,7 +63,7 @@ class TableSink:
         self._copy = copy
 
     def check(self) -> None:
-        """Raise ``SinkError`` where nothing can be written."""
+        """Raise ``SinkError`` if nothing can be written."""
         if self._form == PARQUET:
             try:
                 import pyarrow.parquet  # noqa: F401 - before anything is asked
@@ -76,7 +79,7 @@ class TableSink:
             raise SinkError(f"{self.name} is no regular file: a table can be written to one alone")
 
     def open(self, rows: int, size_bytes: int, own: bool) -> int:
-        """As ``FileSink.open``, of the rows that are kept beside. Raises ``SinkError``."""
+        """Open the row file, as ``FileSink.open``. Raises ``SinkError``."""
         self.check()
         if not own and not self._overwrite and self.there():
             raise SinkError(f"{self.name} exists: give --overwrite to write over it, or name another output")
@@ -92,12 +95,18 @@ class TableSink:
         return kept
 
     def begun(self) -> bool:
-        """Whether rows are kept for it: of one that stands there without any it is not known who made it."""
+        """Return whether this job may continue the table: a row file exists, or no table does.
+
+        The owner of a table without a row file is unknown.
+        """
         adopt(self._rows_path)
         return self._rows_path.exists() or not self.there()
 
     def see_alone(self) -> None:
-        """Nobody else makes a table of this name; ``overwrite`` takes it from a job at rest. Raises ``SinkError``."""
+        """Check that no other job makes a table of this name; with ``overwrite``, only that none is being written.
+
+        Raises ``SinkError``.
+        """
         for other in rows_of_others(self._rows_path):
             if is_written(other):
                 raise SinkError(f"{self.name} is being written by another job: name another output")
@@ -108,19 +117,21 @@ class TableSink:
                 )
 
     def there(self) -> bool:
-        """Whether something stands there already. Raises ``SinkError`` where a store refuses."""
+        """Return whether the table exists already. Raises ``SinkError`` if a store refuses."""
         return there(self._remote) if self._remote else self._path.exists()
 
     def write(self, values: Sequence[Any]) -> None:
-        """Keep rows. Raises as ``FileSink.write``."""
+        """Append rows to the row file. Raises as ``FileSink.write``."""
         self._rows.write([flat(value) for value in values] if self._flatten else values)
 
     def flush(self) -> tuple[int, int]:
-        """As ``FileSink.flush``."""
+        """Flush the row file, as ``FileSink.flush``."""
         return self._rows.flush()
 
     def close(self) -> None:
-        """Make the table of the rows. Raises ``SinkError``; the rows are kept, so that it can be made again."""
+        """Make the table from the row file. Raises ``SinkError``; the row file is kept, so that the table can be made
+        again.
+        """
         if not self._open:
             return
         self._open = False
@@ -139,23 +150,25 @@ class TableSink:
         finally:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
-            if self._copy:  # it is made again from the journal
+            if self._copy:  # a copy is made again from the journal
                 self.forget()
 
     def abandon(self) -> None:
-        """Let go of the rows without making a table of them: the one that may stand there is left as it is."""
+        """Close the row file without making a table. A table that exists already is left unchanged."""
         self._open = False
         self._rows.close()
         if self._copy:
             self.forget()
 
     def forget(self) -> None:
-        """The job is over: the rows beside are needed no more."""
+        """Delete the row file: the job has ended."""
         with contextlib.suppress(OSError):
             self._rows_path.unlink(missing_ok=True)
 
     def holds(self, rows: int) -> bool:
-        """Whether the table is there, ours, and has so many rows."""
+        """Return whether the table exists, is this job's, and has this number of rows. For a remote table: whether it
+        exists.
+        """
         if self._remote:
             return self.there()
         if not self._path.exists():
@@ -192,11 +205,11 @@ class TableSink:
                 yield some
 
     def _chunks_by_column(self, names: list[str]) -> Iterator[dict[str, list[Any]]]:
-        """The same: of each of these columns its values, null where a row has none."""
+        """Yield the rows in chunks, as values by column; null if a row lacks the column."""
         rename = {f"c{place}": name for place, name in enumerate(dict.fromkeys(names))}
         try:
             row = msgspec.defstruct("Row", [(each, Any, None) for each in rename], rename=rename, gc=False)
-        except ValueError:  # a quote, a backslash or a control character in a name, which msgspec does not take
+        except ValueError:  # msgspec accepts no quote, backslash or control character in a name
             for rows in self._chunks():
                 yield {name: [each.get(name) for each in rows] for name in names}
             return
@@ -238,7 +251,7 @@ def _delimiter(path: Path) -> str:
 
 
 def _opened(path: Path, mode: str, named: Path | None = None) -> Any:
-    """The file, packed where its name, or the one that it will have, says so."""
+    """Open the file; gzip if its name, or the final name ``named``, ends in .gz."""
     text = {} if mode.endswith("b") else {"encoding": "utf-8", "newline": ""}
     if (named or path).name.lower().endswith(".gz"):
         return gzip.open(path, mode, **text)  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""Lines of a file as rows for a program that reads rows: the line as it stands, under its number."""
+"""Source of the lines of a file, for programs that read rows: each line unchanged, with its number as the key."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from actors.files.sources.row_source import InputCheck, SourceWindow
 from cortex.state.events import Row
 
 WINDOW_BYTES_MAX: Final = 8_000_000
+"""Bytes of lines after which a window ends."""
 
 
 def _is_object(line: bytes) -> bool:
@@ -24,7 +25,8 @@ def _is_object(line: bytes) -> bool:
 
 
 class LineSource:
-    """The same face as ``BatchSource``; nothing is refused here, since only the program knows what a row is."""
+    """Source with the interface of ``BatchSource``. No line is refused, since only the program knows the form of a row.
+    """
 
     def __init__(self, path: str, *, spool: Path) -> None:
         self._file = InputFile(path, spool)
@@ -33,8 +35,10 @@ class LineSource:
         self._stamp = (0, 0)
 
     def check(self, objects: bool = False) -> InputCheck:
-        """Read all of it. Raises ``SourceError`` where it is not there, not readable or empty; or where rows should be
-        ``objects`` and none is: then it is another file that was meant.
+        """Read the whole file and return its figures.
+
+        Raises ``SourceError`` if the file is missing, unreadable or empty, or, with ``objects``, if no line is a JSON
+        object: another file was meant.
         """
         self._file.open()
         self._stamp = self._file.stamp()
@@ -54,7 +58,7 @@ class LineSource:
         )  # fmt: skip
 
     def seek(self, position: int) -> None:
-        """Go on there. Lines before are read again, so that the others keep their numbers."""
+        """Continue at this position. The lines before are read again, so that line numbers stay correct."""
         self._file.open()
         self._stamp = self._file.stamp()
         self._lines = self._file.lines()
@@ -64,7 +68,7 @@ class LineSource:
             raise SourceError(f"{self._file.name} has changed since this job began: start another job")
 
     def read(self, rows_max: int) -> SourceWindow:
-        """The next rows. Raises ``SourceError`` where the file has been written to meanwhile."""
+        """Return the next rows. Raises ``SourceError`` if the file was written to meanwhile."""
         if self._file.stamp() != self._stamp:
             raise SourceError(f"{self._file.name} has changed since it was checked: let it rest, then start again")
         if self._lines is None:
@@ -83,6 +87,6 @@ class LineSource:
         return SourceWindow(tuple(rows), lines.position, lines.at_end())
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._lines = None
         self._file.close()

@@ -1,7 +1,7 @@
-"""The rows of a job: checked whole before the first paid call, then read a window at a time.
+"""Rows of a job: the whole input is checked before the first paid call, then read a window at a time.
 
-A source is a file that gives pieces one after the other (a line, a record of a table) and a judgement of a piece. The
-check reads the input once, or twice where names seem to stand twice; it holds no row, eight bytes a name, and the
+A source is a file that yields pieces in order (a line, a record of a table) and a function that makes a row of a piece.
+The check reads the input once, or twice if names may be duplicates. It holds no rows, only eight bytes a name and the
 first ten bad lines.
 """
 
@@ -27,104 +27,109 @@ from cortex.state.events import Row
 __all__ = ["BatchSource", "InputCheck", "InputProblem", "RowSource", "SourceError", "SourceWindow"]
 
 PROBLEMS_MAX: Final = 10
+"""Bad lines that are reported in full."""
 MODELS_MAX: Final = 100
+"""Different models that are reported."""
 WINDOW_BYTES_MAX: Final = 8_000_000
-"""A window of long rows ends early, so that it stays a bounded piece of memory and of the journal."""
+"""Bytes of rows after which a window ends, so that it takes bounded memory and a bounded part of the journal."""
 
 BOM: Final = b"\xef\xbb\xbf"
 
 
 class SourceWindow(msgspec.Struct, frozen=True):
-    """Some rows of a source, in its order."""
+    """Consecutive rows of a source."""
 
     rows: tuple[Row, ...]
     position: int
-    """Where reading goes on: bytes of the source after decompression, or rows where it is no text."""
+    """Position to continue reading at: bytes of the source after decompression, or rows if the source is not text."""
     ended: bool
 
 
 class InputProblem(msgspec.Struct, frozen=True):
-    """A bad line of the input: its number, from 1 on, and one clear line that says what is wrong and the way out."""
+    """Bad line of the input: its number, from 1, and a line of text with the error and its correction."""
 
     line: int
     message: str
 
 
 class InputCheck(msgspec.Struct, frozen=True):
-    """What the whole input holds."""
+    """Result of the check of a whole input."""
 
     rows: int
-    """Rows that `read` will give: every one of them gets a result line."""
+    """Rows that `read` will return. Each gets a result line."""
     refused: int
-    """Of these, rows that are not sent: their result line says why."""
+    """Rows among them that are not sent: their result line says why."""
     problems: tuple[InputProblem, ...]
-    """The first ten bad lines, refused and unreadable."""
+    """First ten bad lines, refused and unreadable."""
     problems_more: int
+    """Number of further bad lines."""
     unreadable: int
-    """Lines beside the rows, that can have no result line: no JSON, no custom_id, a custom_id that stood before."""
+    """Lines besides the rows, which can have no result line: no JSON, no custom_id, or a custom_id of an earlier
+    line."""
     size_bytes: int
-    """After decompression."""
+    """Bytes after decompression."""
     digest: str
-    """Of the whole content after decompression: another one means that the source has changed."""
+    """Digest of the whole content after decompression. A different digest means that the source has changed."""
     models: tuple[str, ...] = ()
-    """The models that its rows ask, as they first appear; at most a hundred."""
+    """Models that the rows name, in order of first appearance; at most a hundred."""
     noun: str = "line"
-    """What ``InputProblem.line`` counts."""
+    """Unit that ``InputProblem.line`` counts."""
 
 
 class InputReader(Protocol):
-    """One reading of an input, a piece at a time."""
+    """Reader of an input, one piece at a time."""
 
     position: int
-    """Where the next piece begins."""
+    """Position of the next piece."""
     number: int
-    """Which one the latest piece was, as people count them."""
+    """Number of the latest piece, as users count them (lines or rows, from 1)."""
 
     def next(self) -> Any:
-        """The next piece; None after the last."""
+        """Return the next piece; None after the last."""
 
     def at_end(self) -> bool:
-        """Whether none is left."""
+        """Return True if no piece is left."""
 
 
 class RereadableInput(Protocol):
-    """An input that can be read from any of its positions, as often as need be."""
+    """Input that can be read from any of its positions, any number of times."""
 
     name: str
 
     def open(self) -> None:
-        """Open it, once."""
+        """Open the input unless it is open."""
 
     def stamp(self) -> tuple[int, ...]:
-        """Changes whenever somebody writes into it."""
+        """Return a value that changes whenever the input is written to."""
 
     def reading(self, position: int = 0, digest: Any = None) -> InputReader:
-        """Read it from a position on; ``digest`` is fed all that is read, from the beginning on."""
+        """Return a reader from a position on. ``digest`` is updated with everything read, from the start of the input.
+        """
 
     def digest(self) -> str:
-        """Of its whole content."""
+        """Return the digest of the whole content."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the input."""
 
 
 class RowObserver(Protocol):
-    """Who is told of each row that the check finds fit to be sent."""
+    """Observer of the rows that the check accepts."""
 
     def begin(self) -> None:
-        """The input is read from its beginning: what was told before counts no more."""
+        """Discard all earlier rows: the input is read from its start."""
 
     def row(self, row: Row) -> None:
-        """One more, in the order of the input."""
+        """Receive the next accepted row, in the order of the input."""
 
 
 class RowSource(ABC):
-    """Rows of an input: ``judge`` makes a row of a piece, or raises ``InvalidRow``."""
+    """Source of the rows of an input. ``judge`` makes a row of a piece, or raises ``InvalidRow``."""
 
     noun = "line"
     wants = "request"
     named = "custom_id"
-    """What two rows may not share."""
+    """Name of the key that must differ between rows."""
 
     def __init__(self, file: RereadableInput) -> None:
         self._file = file
@@ -133,39 +138,41 @@ class RowSource(ABC):
         self._stamp: tuple[int, ...] = ()
         self._reading: InputReader | None = None
         self.notice: RowObserver | None = None
-        """Told of the rows while they are checked."""
+        """Observer of the rows during the check; None: none."""
 
-    # -- what a kind of source says ----------------------------------------------------------------------------------
+    # -- differences between sources -----------------------------------------------------------------------------------
 
     @abstractmethod
     def judge(self, piece: Any, number: int) -> Row | None:
-        """The row in this piece; None where it is blank. Raises `InvalidRow`."""
+        """Return the row in this piece; None if it is blank. Raises `InvalidRow`."""
 
-    def begin(self, reading: InputReader) -> None:  # noqa: B027 - most look at nothing
-        """A whole reading begins: raises `SourceError` where what comes is surely something else."""
+    def begin(self, reading: InputReader) -> None:  # noqa: B027 - most sources check nothing
+        """Check the start of a whole reading. Raises `SourceError` if the input is surely of another format."""
 
     def asks(self, row: Row) -> str | None:
-        """The model that a row asks, where rows may ask several."""
+        """Return the model that a row names; None if all rows have the same."""
         return None
 
     def empty(self, position: int) -> str:
-        """What is said of an input without any row, of so many bytes."""
+        """Return the error text for an input without rows; ``position`` is its size in bytes."""
         said = "holds nothing but blank lines" if position else "is empty"
         return f"{said}: give it one {self.wants} a {self.noun}"
 
     def unusable(self, survey: InputSurvey) -> str:
-        """Why none of it can be used, where no row of it can be sent; empty where that is all that can be said."""
+        """Return the reason why no row of the input can be sent; empty if there is nothing more to say."""
         return ""
 
     def models(self, found: tuple[str, ...]) -> tuple[str, ...]:
-        """The models that are asked."""
+        """Return the models that the rows use, given those ``found`` in the rows."""
         return found
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def check(self) -> InputCheck:
-        """Read all of it. Raises `SourceError` where there is no sense in going on: not there, not readable, empty,
-        of another form, without a single row."""
+        """Read and check the whole input; later calls return the same result.
+
+        Raises `SourceError` if the input is missing, unreadable, empty, of another format, or without a single row.
+        """
         if self._checked is None:
             self._file.open()
             self._stamp = self._file.stamp()
@@ -176,17 +183,17 @@ class RowSource(ABC):
         return self._checked
 
     def seek(self, position: int) -> None:
-        """Read on from here: a position that a window gave. In gzip all before is read again, and passed over.
+        """Continue at a position that a window returned. In gzip everything before is read again and skipped.
 
-        Checks the input first, where that was not done. Raises `SourceError` where the input is shorter.
+        Checks the input first unless it was checked. Raises `SourceError` if the input is shorter.
         """
         self.check()
         self._reading = self._file.reading(position)
 
     def read(self, rows_max: int) -> SourceWindow:
-        """The next rows, at most so many, fewer where they are long. Pieces that can be no row are passed over.
+        """Return the next rows, at most ``rows_max``, fewer if they are long. Pieces that are not rows are skipped.
 
-        Raises as `check` and `seek` do, and where the input has changed since it was checked.
+        Raises as `check` and `seek` do, and if the input has changed since the check.
         """
         self.check()
         reading = self._current()
@@ -214,7 +221,7 @@ class RowSource(ABC):
         return SourceWindow(tuple(rows), reading.position, reading.at_end())
 
     def _current(self) -> InputReader:
-        """The reading that is under way, of a file that is still as it was when it was checked."""
+        """Return the reader in use; raise ``SourceError`` if the file's content has changed since the check."""
         if self._file.stamp() != self._stamp:
             stamp = self._file.stamp()
             if self._file.digest() != self.check().digest:
@@ -227,17 +234,17 @@ class RowSource(ABC):
         return self._reading
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._reading = None
         self._file.close()
 
 
 class BatchSource(RowSource):
-    """JSON Lines in the Message Batches request format, from a file, standard input (`-`) or a pipe.
+    """Source of JSON Lines in the Message Batches request format, from a file, standard input (`-`) or a pipe.
 
-    `model`, when given, replaces the rows' own; `output_tokens_max`, when given, bounds their `max_tokens` and stands
-    in where there is none. What can be read only once is kept in the file `spool` first; where an earlier run kept it
-    there already, an empty or closed standard input means that one. `also_known` and `capped` as `RowRules` has them.
+    `model`, when given, replaces the rows' models; `output_tokens_max`, when given, bounds their `max_tokens` and is
+    the default of rows without it. Input that can be read only once is first copied to the file `spool`; if an earlier
+    run left a spool, an empty or closed standard input means that spool. `also_known` and `capped`: see `RowRules`.
     """
 
     def __init__(
@@ -255,38 +262,39 @@ class BatchSource(RowSource):
         self._rules = RowRules(model=model, output_tokens_max=output_tokens_max, also_known=also_known, capped=capped)
 
     def judge(self, piece: Any, number: int) -> Row | None:
-        """The row in this line; None where it is blank. Raises `InvalidRow`."""
-        line: bytes = piece.removeprefix(BOM)  # at the beginning, and wherever one file was appended to another
+        """Return the row in this line; None if it is blank. Raises `InvalidRow`."""
+        line: bytes = piece.removeprefix(BOM)  # at the start, and wherever one file was appended to another
         if line.isspace() or not line:
             return None
         return self._rules.read(line)
 
     def begin(self, reading: InputReader) -> None:
-        """Refuse what is no text in UTF-8."""
+        """Raise `SourceError` if the input is not text in UTF-8."""
         assert isinstance(reading, LineReader)
         if said := wrong_file(reading.head()):
             raise SourceError(f"{self._file.name} {said}")
 
     def asks(self, row: Row) -> str | None:
-        """The model that the request names, where none was given for all."""
+        """Return the model that the request names; None if one was given for all rows."""
         return _model_of(row.body) if self._rules.model is None else None
 
     def models(self, found: tuple[str, ...]) -> tuple[str, ...]:
-        """The one that was given, else those of the rows."""
+        """Return the model given for all rows, or else those of the rows."""
         return (self._rules.model,) if self._rules.model is not None else found
 
     def unusable(self, survey: InputSurvey) -> str:
-        """What its form is, where that can be told."""
+        """Return a description of the input's format, if it is recognized."""
         return wrong_form(survey.first_bad.removeprefix(BOM)[:HEAD_BYTES])
 
 
 def new_digest() -> hashlib.blake2b:
-    """The hash by which inputs are known."""
+    """Return a new hash object for the digest of an input."""
     return hashlib.blake2b(digest_size=16)
 
 
 class InputSurvey:
-    """One reading of the whole input: the first looks for names that may stand twice, a second knows which do."""
+    """Check of a whole input in one reading. A first survey collects hashes of names; a second one knows the suspects.
+    """
 
     def __init__(self, source: RowSource, file: RereadableInput, firsts: FirstOccurrences | None) -> None:
         self._source = source
@@ -305,7 +313,7 @@ class InputSurvey:
         self._digest = digest.hexdigest()
 
     def _read(self) -> None:
-        """Judge every piece; a row's model is asked for where rows may have several."""
+        """Judge every piece; a row's model is collected if rows may have different models."""
         reading, source, firsts, add = self._reading, self._source, self._firsts, self._hashes.add
         judge, asks = source.judge, source.asks
         notice = source.notice
@@ -347,11 +355,11 @@ class InputSurvey:
 
     @property
     def first_problem(self) -> InputProblem:
-        """The first bad piece, of an input that has any."""
+        """First bad piece of an input that has any."""
         return self._problems[0]
 
     def suspects(self) -> frozenset[int]:
-        """Hashes of the names that may stand twice."""
+        """Return hashes of the names that may be duplicates. Raises `SourceError` if there are too many."""
         try:
             return self._hashes.repeated()
         except TooManyDuplicates:
@@ -359,7 +367,7 @@ class InputSurvey:
             raise SourceError(f"{self._file.name}: {more} stand twice: give each row one of its own") from None
 
     def result(self) -> InputCheck:
-        """What was found. Raises `SourceError` where none of it can be used."""
+        """Return the result of the check. Raises `SourceError` if no row can be used."""
         name = self._file.name
         if not self._rows + self._unreadable:
             raise SourceError(f"{name} {self._source.empty(self._reading.position)}")
@@ -370,7 +378,7 @@ class InputSurvey:
             if not self._rows:
                 noun = self._source.noun
                 raise SourceError(f"{name}: no {noun} of it is a row; {noun} {first.line}: {first.message}")
-        if (twice := len(self.doubled)) > 3 * self._rows:  # no slip of a few: it does not name them
+        if (twice := len(self.doubled)) > 3 * self._rows:  # too many for a slip: this key does not identify rows
             said = f"{self._source.noun}s have the {self._source.named} of one before"
             raise SourceError(f"{name}: {twice:,} {said}: it must tell rows apart")
         return InputCheck(

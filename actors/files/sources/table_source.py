@@ -1,4 +1,6 @@
-"""The rows of a table, each with the columns that its prompt needs: what cannot be asked is told before anything is."""
+"""Source of the rows of a table, each with the columns that its prompt needs. Missing columns are reported before any
+call.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,7 @@ from cortex.state.events import Row
 from cortex.values.template import Template, shown
 
 COLUMNS_MAX: Final = 5_000
+"""Columns of a table at most."""
 _SHOWN_MAX: Final = 8
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -26,7 +29,7 @@ _KINDS: Final[dict[type, str]] = {
     str: "text", int: "integer", float: "number", bool: "boolean", list: "json", dict: "json",
 }  # fmt: skip
 LARGE: Final = "large"
-"""A whole number of more than 64 bits: a column that has one is text."""
+"""Kind of a whole number of more than 64 bits: a column that has one is text."""
 _WORDS: Final = {
     "text": "text", "integer": "a whole number", LARGE: "a whole number", "number": "a number",
     "boolean": "true or false", "json": "a list or an object",
@@ -37,12 +40,14 @@ _NUMBERS: Final = frozenset({"integer", "number", LARGE})
 
 
 class TableSource(RowSource):
-    """A table: CSV, JSON Lines of objects, or Parquet.
+    """Source of the rows of a table: CSV, JSON Lines of objects, or Parquet.
 
-    ``prompt`` names the columns that are read. ``id``: the column by which results are known; where ``numbered`` it is
-    a column of ours, the rows' numbers from 1. ``with_input``: all columns are read, for the results hold them too;
-    then none may be named like one of ``taken``. ``whole_types``: where a column's values are of several kinds, no file
-    of one type a column can hold them (Parquet). ``called``: what errors call it, in place of its path.
+    - ``prompt`` names the columns that are read.
+    - ``id``: column that identifies results; if ``numbered``, a column added to the results, with the rows' numbers
+      from 1.
+    - ``with_input``: all columns are read, since the results repeat them; none may be named like one of ``taken``.
+    - ``whole_types``: the results are written with one type a column (Parquet), so a column of mixed kinds is refused.
+    - ``called``: name of the table in errors, in place of its path.
     """
 
     def __init__(
@@ -59,28 +64,29 @@ class TableSource(RowSource):
         self._whole_types = whole_types
         self._wanted = list(dict.fromkeys(([] if numbered else [id]) + list(prompt.columns)))
         self._keep: Callable[[list[str]], Sequence[str]] | None = None
-        """The cells of a CSV record that are kept."""
+        """Selector of the cells of a CSV record that are kept."""
         self._kinds: dict[str, dict[str, int]] = {}
-        """Of JSON Lines: column -> kind of value -> where it stood first."""
+        """For JSON Lines: column -> kind of value -> line of its first occurrence."""
         self.named = id
 
     wants = "row"
 
     @property
     def noun(self) -> str:  # type: ignore[override]
-        """What people count its rows by."""
+        """Unit in which users count the rows."""
         return "row" if self._table.form == PARQUET else "line"
 
     # -- the check ---------------------------------------------------------------------------------------------------
 
     def begin(self, reading: InputReader) -> None:
-        """The columns that are needed must be there. Raises ``SourceError``."""
+        """Check that the required columns exist. Raises ``SourceError``."""
         self._kinds = {}
         if self._table.columns is not None:
             self._require(self._table.columns)
 
     def check(self) -> InputCheck:
-        """As ``RowSource.check``; of JSON Lines the columns are known when all lines are."""
+        """Check the whole input, as ``RowSource.check``. The columns of JSON Lines are known only after the last line.
+        """
         new = self._checked is None
         check = super().check()
         if new and self._table.form == JSONL:
@@ -135,7 +141,9 @@ class TableSource(RowSource):
         return list(self._kinds) if self._with_input else [] if self._numbered else [self._id]
 
     def columns(self) -> tuple[list[tuple[str, str]], Any]:
-        """The columns that results have of the input, the id first: (name, kind), and an Arrow schema or None."""
+        """Return the columns of the input that the results repeat, the id first: (name, kind); and an Arrow schema or
+        None.
+        """
         if self._table.form == JSONL:
             found = {name: _joined(self._kinds.get(name, {})) for name in self._result_columns()}
         else:
@@ -146,13 +154,13 @@ class TableSource(RowSource):
         return list((own | found).items()), self._table.arrow
 
     def empty(self, position: int) -> str:
-        """What is said of a table without rows."""
+        """Return the error text for a table without rows."""
         if self._table.columns is not None:
             return "is empty: it has columns and no row"
         return super().empty(position)
 
     def unusable(self, survey: InputSurvey) -> str:
-        """Why no row of it can be asked."""
+        """Return the reason why no row can be sent."""
         first = survey.first_problem
         bad = survey.first_bad
         if type(bad) is tuple and type(bad[1]) is bytes and bad[1].lstrip().startswith(b"["):
@@ -164,7 +172,9 @@ class TableSource(RowSource):
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def seek(self, position: int) -> None:
-        """As ``RowSource.seek``. Where rows are known by their numbers, those before are counted again."""
+        """Continue at a position, as ``RowSource.seek``. If rows are identified by number, the rows before are counted
+        again.
+        """
         if not self._numbered or self._table.form == PARQUET:
             super().seek(position)
             return
@@ -176,11 +186,12 @@ class TableSource(RowSource):
             raise SourceError(f"{self._table.name} is not as it was read before: put it back, or start another job")
 
     def judge(self, piece: Any, number: int) -> Row | None:
-        """The row in this piece. Raises ``InvalidRow``."""
+        """Return the row in this piece. Raises ``InvalidRow``."""
         at, found = piece
         if type(found) is list:
             assert self._keep is not None
-            row: dict[str, Any] = dict(zip(self._names, self._keep(found)))  # noqa: B905 - as many, and a third faster
+            # equal lengths; without strict a third faster
+            row: dict[str, Any] = dict(zip(self._names, self._keep(found)))  # noqa: B905
         else:
             row = self._row(found, number)
         if self._numbered:
@@ -202,7 +213,7 @@ class TableSource(RowSource):
         return Row(key, body, refusal=f"there is nothing to ask: {names} {'is' if ',' not in names else 'are'} empty")
 
     def _row(self, found: Any, number: int) -> dict[str, Any]:
-        """The columns that are kept of a line of JSON, or of a row of Parquet."""
+        """Return the columns that are kept of a line of JSON, or of a row of Parquet."""
         if type(found) is bytes:
             found = decoded(found)
             if type(found) is not dict:
@@ -215,7 +226,7 @@ class TableSource(RowSource):
         return {name: found.get(name) for name in self._wanted}
 
     def _see(self, row: dict[str, Any], number: int) -> None:
-        """Which columns there are, and of what kinds."""
+        """Record the columns of a row and the kinds of their values."""
         if self._checked is not None:
             return
         for name, value in row.items():
@@ -230,7 +241,7 @@ class TableSource(RowSource):
                     kinds[kind] = number
 
     def _key(self, value: Any) -> str:
-        """What a row is known by whose id is no text, or a blank one."""
+        """Return the key of a row whose id is not a text, or blank. Raises ``InvalidRow``."""
         if value is None or type(value) is str:
             raise InvalidRow(f"has no {self._id}: give each row one, or leave --id out to have them numbered")
         if type(value) is not int:
@@ -239,12 +250,12 @@ class TableSource(RowSource):
 
 
 def _cells_at(places: list[int]) -> Callable[[list[str]], Sequence[str]]:
-    """What takes the cells of a record at these places."""
+    """Return a function that selects the cells of a record at these places."""
     return itemgetter(*places) if len(places) > 1 else lambda cells: [cells[place] for place in places]
 
 
 def _joined(kinds: dict[str, int]) -> str:
-    """One kind for a column's values."""
+    """Return a common kind for a column's values."""
     found = set(kinds)
     if found and found <= _NUMBERS:
         return "number" if "number" in found else "text" if LARGE in found else "integer"
