@@ -1,2 +1,1 @@
-"""The provider's API, as ``actors.providers.messages.client`` speaks it: credential, roads, errors, headers,
-streams."""
+"""Providers of models: the registry, a package for each provider, and the clients and transport that they share."""

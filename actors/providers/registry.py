@@ -29,7 +29,7 @@ PLAIN_CHECKS: Final = "actors.providers.health.checks:ProviderChecks"
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
-    """One provider. ``name``, ``title``, ``client`` and ``telemetry`` are needed; the rest has defaults.
+    """Row of a provider. ``name``, ``title``, ``client`` and ``telemetry`` are needed; the rest has defaults.
 
     The defaults fit a provider that is opened by an API key, is asked at one address, counts its rate limits by family
     of models, has no message batches and no free call but the count of tokens.
@@ -62,9 +62,9 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     place: tuple[str, ...] = ()
     """Words that say where the user's account is, as in ``--provider NAME,region=R``."""
     place_form: str = ""
-    """Those words as error messages show them: ``region=REGION``."""
+    """Form of those words in error messages: ``region=REGION``."""
     place_example: str = ""
-    """Those words as help texts show them: ``region=eu-west-1``."""
+    """Example of those words in help texts: ``region=eu-west-1``."""
     base_url: str = ""
     """Address where the user names none; empty: the client knows it (``address`` of the client)."""
     base_url_variable: str = ""
@@ -91,7 +91,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     hidden_variables: tuple[str, ...] = ()
     """Environment variables that are never shown and yet stay in the environment, since they open other things too."""
     advice: str = ""
-    """What to do where calls are refused for their credentials; empty: as ``how_to_open`` says."""
+    """Advice where calls are refused for their credentials; empty: as ``how_to_open`` says."""
 
     # -- packages ----------------------------------------------------------------------------------------------------
     extra: str = ""
@@ -123,7 +123,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     parameters: tuple[str, ...] = SAMPLING
     """Fields that requests may hold beside those of the canonical form (``actors.files.batch_request.PARAMS``)."""
     schema_as: str = "format"
-    """How a schema is asked for where ``--schema-as`` is not given (``cortex.programs.table.FORMS``)."""
+    """Way in which a schema is asked for where ``--schema-as`` is not given (``cortex.programs.table.FORMS``)."""
 
     # -- health and telemetry ----------------------------------------------------------------------------------------
     checks: Reference = PLAIN_CHECKS
@@ -135,7 +135,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def how_to_open(self) -> str:
-        """What to do where calls are refused for their credentials, as a clause of an error message."""
+        """Advice where calls are refused for their credentials, as a clause of an error message."""
         return self.advice or f"set a good key in {self.key_variable}, or --api-key-file"
 
     @property
@@ -296,13 +296,14 @@ def stand_in_keys(key: str) -> dict[str, str]:
 
 
 def load(reference: Reference) -> Any:
-    """What a reference of a row names. Raises ``ImportError`` or ``AttributeError`` where it is not there."""
+    """Import and return the object that a reference of a row names. Raises ``ImportError`` or ``AttributeError`` where
+    it is not there."""
     module, _, attribute = reference.partition(":")
     return getattr(importlib.import_module(module), attribute)
 
 
 def missing_extra(row: Provider) -> str:
-    """One line that says what to install for a provider; empty where everything is installed."""
+    """Return a line that says what to install for a provider; empty where everything is installed."""
     for name in row.modules:
         try:
             found = importlib.util.find_spec(name) is not None

@@ -16,15 +16,15 @@ from policies.estimates.price import Price
 endpoint_of = address_named
 
 
-def whereto(wish: ModelSpec, environ: Mapping[str, str]) -> str:
+def whereto(spec: ModelSpec, environ: Mapping[str, str]) -> str:
     """Return the endpoint at which a model is asked. A machine with several names has one endpoint.
 
     Raises ``SetupError`` where the endpoint cannot be told.
     """
-    row = wish.row
+    row = spec.row
     if row.name != DEFAULT:
-        return account(wish, environ, start=False).endpoint
-    endpoint = address_named(wish.base_url or environ.get(row.base_url_variable, "").strip())
+        return account(spec, environ, start=False).endpoint
+    endpoint = address_named(spec.base_url or environ.get(row.base_url_variable, "").strip())
     parts = urlsplit(endpoint)
     if parts.hostname in ("localhost", "::1", "0.0.0.0"):
         port = f":{parts.port}" if parts.port else ""
@@ -32,54 +32,54 @@ def whereto(wish: ModelSpec, environ: Mapping[str, str]) -> str:
     return endpoint
 
 
-def account(wish: ModelSpec, environ: Mapping[str, str], *, start: bool = True) -> Account:
+def account(spec: ModelSpec, environ: Mapping[str, str], *, start: bool = True) -> Account:
     """Return the account at the provider that a specification names.
 
     ``start``: False starts no server. Raises ``SetupError``: one line that says what is missing, and how to give it.
     """
     try:
-        return opened(wish.location(), environ, start=start)
+        return opened(spec.location(), environ, start=start)
     except CredentialError as error:
         raise SetupError(str(error)) from None
 
 
-def charged(wish: ModelSpec, found: Account) -> tuple[Price | None, int]:
+def charged(spec: ModelSpec, found: Account) -> tuple[Price | None, int]:
     """Return price and context window of a provider's model, as far as they are known.
 
     Without a price (None) a cap in money cannot hold. A model whose window is not known has the provider's default.
     """
     platform = found.credential.platform if found.credential is not None else None
     region = platform.region if platform is not None else ""
-    price, window = known(wish.model, batch=wish.via == BATCHES, provider=wish.row.name, region=region)
-    if wish.price_as:
-        price, as_window = priced_as(wish)
+    price, window = known(spec.model, batch=spec.via == BATCHES, provider=spec.row.name, region=region)
+    if spec.price_as:
+        price, as_window = priced_as(spec)
         window = window or as_window
-    return price, window or wish.row.context_window
+    return price, window or spec.row.context_window
 
 
-def priced_as(wish: ModelSpec) -> tuple[Price, int | None]:
+def priced_as(spec: ModelSpec) -> tuple[Price, int | None]:
     """Return price and window of the model that this one is billed as. Raises ``SetupError`` for one that is not
     known."""
-    if wish.price:
-        raise SetupError(f"--price-as {wish.price_as} and --price: give one of them")
-    price, window = known_as(wish.price_as, batch=wish.via == BATCHES)
+    if spec.price:
+        raise SetupError(f"--price-as {spec.price_as} and --price: give one of them")
+    price, window = known_as(spec.price_as, batch=spec.via == BATCHES)
     if price is None:
         raise SetupError(
-            f"--price-as {wish.price_as}: no price is known for it: name a model like claude-haiku-4-5, or "
+            f"--price-as {spec.price_as}: no price is known for it: name a model like claude-haiku-4-5, or "
             "PROVIDER/MODEL like deepseek/deepseek-chat, or give --price input=3,output=15"
         )
     return price, window
 
 
-def refuse_apart(wish: ModelSpec) -> None:
+def refuse_apart(spec: ModelSpec) -> None:
     """Raise ``SetupError`` where options for a provider are given, and the model is asked of none."""
-    if not wish.row.by_model:
+    if not spec.row.by_model:
         return
-    said = {"--base-url": wish.base_url, "--provider": wish.provider, "--api-key-file": wish.api_key_file}
+    said = {"--base-url": spec.base_url, "--provider": spec.provider, "--api-key-file": spec.api_key_file}
     for option, value in said.items():
         if value:
             raise SetupError(
-                f"{option} {value}: --model {wish.model} asks nobody there: leave one of the two out "
+                f"{option} {value}: --model {spec.model} asks nobody there: leave one of the two out "
                 f"({option} '' does so over a job file)"
             )
 

@@ -17,7 +17,7 @@ from actors.providers.registry import load, row_of
 
 
 class ConnectionSpec(ClientSpec, frozen=True, kw_only=True):
-    """What a model is made from: a client's specification, or a model object of this process. Holds a secret: it is
+    """Specification from which a model is made: a client's, or a model object of this process. Holds a secret: it is
     never written to disk and no representation shows it."""
 
     given: int = 0
@@ -30,7 +30,7 @@ class ConnectionSpec(ClientSpec, frozen=True, kw_only=True):
     """Specifications of the job's fallbacks and then of the routes of its roles, in their order."""
 
     def __repr__(self) -> str:
-        return f"Arming({self.endpoint})"
+        return f"ConnectionSpec({self.endpoint})"
 
     def __rich_repr__(self) -> list[tuple[str, str]]:
         return [("endpoint", self.endpoint)]
@@ -45,15 +45,15 @@ def lend(model: Model) -> int:
     return id(model)
 
 
-def encode(arming: ConnectionSpec) -> bytes:
-    """An arming as it travels."""
-    return msgspec.msgpack.encode(arming)
+def encode(spec: ConnectionSpec) -> bytes:
+    """Encode a specification for a message."""
+    return msgspec.msgpack.encode(spec)
 
 
 def routes_of(blob: bytes) -> tuple[tuple[str, str, bytes], ...]:
-    """(route name, pool name, what makes its model) of each route that an arming opens: the job's own, then the others.
+    """Return (route name, pool name, encoded specification) of each route: the job's own, then the others.
 
-    A call names its route by the place here.
+    A call names its route by its position here.
     """
     own = msgspec.msgpack.decode(blob, type=ConnectionSpec)
     alone = (msgspec.structs.replace(own, fallbacks=()), *own.fallbacks)
@@ -63,41 +63,41 @@ def routes_of(blob: bytes) -> tuple[tuple[str, str, bytes], ...]:
 def what_opens(blob: bytes) -> bytes:
     """Return the specification without prepared requests: another Python names itself otherwise in its headers and
     makes the same connection."""
-    arming = msgspec.msgpack.decode(blob, type=ConnectionSpec)
-    return encode(msgspec.structs.replace(arming, prepared=RequestAuth())) if arming.prepared else blob
+    spec = msgspec.msgpack.decode(blob, type=ConnectionSpec)
+    return encode(msgspec.structs.replace(spec, prepared=RequestAuth())) if spec.prepared else blob
 
 
 def make_model(blob: bytes) -> Model:
     """Return the model of a specification's own route, made by the client of its provider."""
-    arming = msgspec.msgpack.decode(blob, type=ConnectionSpec)
-    if arming.given:
-        return _lent[arming.given]
-    provider = arming.provider or (arming.credential.provider if arming.credential is not None else "")
-    made: Model = load(row_of(provider).client)(arming)
+    spec = msgspec.msgpack.decode(blob, type=ConnectionSpec)
+    if spec.given:
+        return _lent[spec.given]
+    provider = spec.provider or (spec.credential.provider if spec.credential is not None else "")
+    made: Model = load(row_of(provider).client)(spec)
     return made
 
 
-async def with_prepared(arming: ConnectionSpec) -> ConnectionSpec:
+async def with_prepared(spec: ConnectionSpec) -> ConnectionSpec:
     """Return the specification with the requests that clients can prepare ahead, for each of its routes. A client that
     cannot prepares none, and the branch says what is wrong."""
     own, *others = [
-        await _with_prepared(each) for each in (msgspec.structs.replace(arming, fallbacks=()), *arming.fallbacks)
+        await _with_prepared(each) for each in (msgspec.structs.replace(spec, fallbacks=()), *spec.fallbacks)
     ]
     return msgspec.structs.replace(own, fallbacks=tuple(others))
 
 
-async def _with_prepared(arming: ConnectionSpec) -> ConnectionSpec:
-    if arming.credential is None:
-        return arming
+async def _with_prepared(spec: ConnectionSpec) -> ConnectionSpec:
+    if spec.credential is None:
+        return spec
     try:
-        model: Any = make_model(encode(arming))
+        model: Any = make_model(encode(spec))
         try:
             prepared = await model.prepared() if hasattr(model, "prepared") else RequestAuth()
-            return msgspec.structs.replace(arming, prepared=prepared)
+            return msgspec.structs.replace(spec, prepared=prepared)
         finally:
             await model.close()
     except Exception:
-        return arming
+        return spec
 
 
 ModelMaker = Callable[[bytes], Model]

@@ -16,7 +16,8 @@ class SetupError(UserError, ValueError):
 
 
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user said of the model; kept with the job, so that it can be resumed. Holds no secret."""
+    """Specification of a model and its provider, as the user gives it; kept with the job, so that the job can be
+    resumed. Holds no secret."""
 
     model: str = ""
     base_url: str = ""
@@ -51,7 +52,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
             raise SetupError(f"--provider {self.provider}: no such provider: give {', '.join(named())}") from None
 
     def location(self) -> ProviderLocation:
-        """What a provider needs to know to find the account."""
+        """Return the location of the account at the provider."""
         return ProviderLocation(
             provider=self.row.name, region=self.region, project=self.project, resource=self.resource,
             place=self.place or {}, base_url=self.base_url, key_file=self.api_key_file, model=self.model,
@@ -66,10 +67,10 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, **own, place=place)
 
 
-def spread(wish: ModelSpec) -> ModelSpec:
+def spread(spec: ModelSpec) -> ModelSpec:
     """Return the specification with its fallbacks and roles completed by what they have from it."""
-    roles = {role: of_role(each, wish) for role, each in wish.roles.items()}
-    return msgspec.structs.replace(wish, fallbacks=tuple(_near(each, wish) for each in wish.fallbacks), roles=roles)
+    roles = {role: of_role(each, spec) for role, each in spec.roles.items()}
+    return msgspec.structs.replace(spec, fallbacks=tuple(_near(each, spec) for each in spec.fallbacks), roles=roles)
 
 
 def of_role(role: ModelSpec, own: ModelSpec) -> ModelSpec:
@@ -96,12 +97,12 @@ def _near(other: ModelSpec, own: ModelSpec) -> ModelSpec:
     return msgspec.structs.replace(other, api_key_file=other.api_key_file or own.api_key_file)
 
 
-def spec_at(wish: ModelSpec, terms: JobTerms, place: int) -> ModelSpec:
+def spec_at(spec: ModelSpec, terms: JobTerms, place: int) -> ModelSpec:
     """Return the specification of one of a job's routes, without the others."""
-    wish = spread(wish)
+    spec = spread(spec)
     lane = terms.lane_at(place)
     role = next((name for name, its in terms.roles.items() if its == lane), "") if lane else ""
-    found = wish.fallbacks[place - 1] if place and not lane else wish.roles[role] if role else wish
+    found = spec.fallbacks[place - 1] if place and not lane else spec.roles[role] if role else spec
     return msgspec.structs.replace(found, fallbacks=(), roles={})
 
 

@@ -1,6 +1,7 @@
-"""Where calls go: from what a user names (``local``, ``sim``, a provider's model) to routes and an arming.
+"""Resolution of models: from the specification that a user gives to routes and their connections.
 
-A job has a route of its own, and fallbacks to which its work moves while that route's breaker is open.
+A job has a route of its own, fallbacks to which its work moves while that route's breaker is open, and routes of its
+roles.
 """
 
 from __future__ import annotations
@@ -21,46 +22,48 @@ from policies.estimates.price import PRICE_FORM, batch_price, parse_price
 from policies.failures.route_choice import route_name
 
 CONNECTIONS = 1_000
-"""Connections that a branch may open: they are opened as permits are used, and a job's bound may be raised in a run."""
+"""Most connections of a branch. They are opened as permits are used, and a job's bound may be raised during a run."""
 
 
 class ResolvedRoute(msgspec.Struct, frozen=True):
-    """A route, what opens it, and what must be closed when nobody needs it any more."""
+    """Route with its connection, and a function that closes what was started for it."""
 
     route: Route
     connection: ConnectionSpec
     notice: str = ""
-    """What the user should know of it, in one line."""
+    """Notice for the user, in one line; empty: none."""
     close: Callable[[], None] = lambda: None
     concurrency_max: int | None = None
-    """Calls that it can take at once; more would wait for a connection until that counts as a failure."""
+    """Most calls at once, None: no bound. More would wait for a connection until that counts as a failure."""
     fallbacks: tuple[Route, ...] = ()
-    """Where work moves, in this order; ``arming.fallbacks`` opens them."""
+    """Routes to which work moves, in this order; ``connection.fallbacks`` has their connections."""
     role_routes: tuple[Route, ...] = ()
+    """Routes of roles that the job's own model does not have; their connections are the last of
+    ``connection.fallbacks``."""
     roles: dict[str, int] = msgspec.field(default_factory=dict)
-    """As in ``Terms``; the last of ``arming.fallbacks`` open them."""
+    """Lane of each role, as in ``JobTerms``."""
     narrow: dict[str, int] = msgspec.field(default_factory=dict)
-    """Pools of other routes that can take only so many calls at once."""
+    """Most calls at once of pools of other routes, by the pool's name."""
 
 
 def destination(
-    wish: ModelSpec, limits: Limits, environ: Mapping[str, str], model: Model | None = None,
+    spec: ModelSpec, limits: Limits, environ: Mapping[str, str], model: Model | None = None,
     others: Sequence[Model | None] = (), players: Mapping[str, Model] | None = None, *, start: bool = True,
 ) -> ResolvedRoute:  # fmt: skip
-    """Resolve a wish, its fallbacks and its roles. ``model``, ``others`` for the fallbacks and ``players`` for the
-    roles are an author's own objects. ``start``: False starts no server, for what is only planned.
+    """Resolve a model's specification, its fallbacks and its roles.
 
-    Raises ``SetupError``: no key and no model, no price where a cap in money needs one, a fallback that leads to where
-    the work comes from.
+    ``model``, ``others`` for the fallbacks and ``players`` for the roles are model objects of the user's. ``start``:
+    False starts no server, for what is only planned. Raises ``SetupError``: no key and no model, no price where a cap
+    in money needs one, a fallback to a route that is named already.
     """
-    wish = spread(wish)
-    given = [model, *others, *[None] * (len(wish.fallbacks) - len(others))]
-    wishes = list(zip((wish, *wish.fallbacks), given, strict=True))
-    _refuse_loop(wishes, environ)
-    cast = RoleAssignment(wish, model, environ, players or {})
+    spec = spread(spec)
+    given = [model, *others, *[None] * (len(spec.fallbacks) - len(others))]
+    specs = list(zip((spec, *spec.fallbacks), given, strict=True))
+    _refuse_loop(specs, environ)
+    cast = RoleAssignment(spec, model, environ, players or {})
     found: list[ResolvedRoute] = []
     try:
-        for place, (each, object_) in enumerate(wishes):
+        for place, (each, object_) in enumerate(specs):
             found.append(_one(each, limits, environ, object_, f"--fallback {each.model}" if place else "", start))
         for role, each, object_ in cast.own:
             found.append(_one(each, limits, environ, object_, f"--role {role}={each.model}", start))
@@ -75,14 +78,14 @@ def destination(
         fallbacks=tuple(each.connection for each in rest)),
         notice="; ".join(filter(None, said)), close=lambda: _close_all(found),
         concurrency_max=own.concurrency_max if not cast.own else None,
-        fallbacks=routes[: len(wish.fallbacks)], role_routes=routes[len(wish.fallbacks) :], roles=cast.roles,
+        fallbacks=routes[: len(spec.fallbacks)], role_routes=routes[len(spec.fallbacks) :], roles=cast.roles,
         narrow={each.connection.pool_name: each.concurrency_max for each in (found if cast.own else rest)
                 if each.concurrency_max is not None},
     )  # fmt: skip
 
 
 def _role_notes(cast: RoleAssignment, rest: list[ResolvedRoute], said: str) -> list[tuple[Player, ResolvedRoute]]:
-    """Roles whose model has something that its user should know, and was not told."""
+    """Return the roles whose model has a notice other than the job's own."""
     pairs = zip(cast.own, rest[len(rest) - len(cast.own) :], strict=True)
     return [(player, each) for player, each in pairs if each.notice and each.notice != said]
 
@@ -92,12 +95,13 @@ def _close_all(found: list[ResolvedRoute]) -> None:
         each.close()
 
 
-def _refuse_loop(wishes: Sequence[tuple[ModelSpec, Model | None]], environ: Mapping[str, str]) -> None:
-    """The same route twice leads nowhere, however its endpoint is spelled. Seen before anything is opened."""
+def _refuse_loop(specs: Sequence[tuple[ModelSpec, Model | None]], environ: Mapping[str, str]) -> None:
+    """Raise ``SetupError`` where one route is named twice, however its endpoint is spelled, before anything is
+    opened."""
     seen: dict[tuple[str, str], str] = {}
-    for wish, model in wishes:
-        key = _whereto(wish, model, environ)
-        said = f"{wish.model or 'the given model'}{f' at {wish.base_url}' if wish.base_url else ''}"
+    for spec, model in specs:
+        key = _whereto(spec, model, environ)
+        said = f"{spec.model or 'the given model'}{f' at {spec.base_url}' if spec.base_url else ''}"
         if key in seen:
             more = "" if seen[key] == said else f" ({seen[key]} is the same)"
             raise SetupError(f"--fallback {said}: this route is named twice{more}: a fallback must lead elsewhere")
@@ -105,66 +109,69 @@ def _refuse_loop(wishes: Sequence[tuple[ModelSpec, Model | None]], environ: Mapp
 
 
 Player = tuple[str, ModelSpec, Model | None]
-"""A role, its model as it was named, or the object that it is."""
+"""Role, the specification of its model, and the model object where the user gave one."""
 
 
 class RoleAssignment:
-    """Which model has which role: ``roles`` as in ``Terms``, and ``own``, the routes that roles alone are asked on,
-    each with the first of its roles. Raises ``SetupError`` where two prices are named for one route."""
+    """Assignment of roles to routes. Raises ``SetupError`` where two prices are named for one route.
+
+    ``roles``: the lane of each role, as in ``JobTerms``. ``own``: routes that only roles use, each with the first of
+    its roles.
+    """
 
     def __init__(
-        self, wish: ModelSpec, model: Model | None, environ: Mapping[str, str], players: Mapping[str, Model]
+        self, spec: ModelSpec, model: Model | None, environ: Mapping[str, str], players: Mapping[str, Model]
     ) -> None:  # fmt: skip
         self.roles: dict[str, int] = {}
         self.own: list[Player] = []
-        lanes = {_whereto(wish, model, environ): 0}
-        wishes = [wish]
-        for role, said in wish.roles.items():
+        lanes = {_whereto(spec, model, environ): 0}
+        specs = [spec]
+        for role, said in spec.roles.items():
             player = players.get(role)
             each = said
             key = _whereto(each, player, environ)
             if key not in lanes:
-                lanes[key] = len(wishes)
-                wishes.append(each)
+                lanes[key] = len(specs)
+                specs.append(each)
                 self.own.append((role, each, player))
-            elif each.price not in ("", wishes[lanes[key]].price):
+            elif each.price not in ("", specs[lanes[key]].price):
                 whose = f"--role {self.own[lanes[key] - 1][0]}" if lanes[key] else "--model"
                 raise SetupError(f"--role {role}={each.model}: {whose} names it without this price: give both the same")
             self.roles[role] = lanes[key]
 
 
-def _whereto(wish: ModelSpec, model: Model | None, environ: Mapping[str, str]) -> tuple[str, str]:
-    """Endpoint and model that a wish leads to. A machine that names itself in several ways is one machine."""
+def _whereto(spec: ModelSpec, model: Model | None, environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return endpoint and model of a specification. A machine with several names has one endpoint."""
     if model is not None:
-        return model.endpoint, wish.model or "given"
-    return whereto(wish, environ), wish.model
+        return model.endpoint, spec.model or "given"
+    return whereto(spec, environ), spec.model
 
 
 def _one(
-    wish: ModelSpec, limits: Limits, environ: Mapping[str, str], model: Model | None, option: str, start: bool
+    spec: ModelSpec, limits: Limits, environ: Mapping[str, str], model: Model | None, option: str, start: bool
 ) -> ResolvedRoute:
-    """One route, named and priced. ``option`` named it; empty for the job's own."""
+    """Resolve one route, with its names and its price. ``option`` named it; empty for the job's own."""
     try:
-        price = parse_price(wish.price) if wish.price else None
+        price = parse_price(spec.price) if spec.price else None
     except ValueError as error:
         raise SetupError(f"{option or '--price'}: {error}") from None
     if model is None:
-        refuse_apart(wish)
-    batched = _batched(wish, model)
-    found = _given(model, wish) if model is not None else _provider(wish, limits, environ, start)
-    if price is None and wish.price_as:
-        price = priced_as(msgspec.structs.replace(wish, via=MESSAGES))[0]
-    elif wish.price_as:
-        priced_as(wish)
+        refuse_apart(spec)
+    batched = _batched(spec, model)
+    found = _given(model, spec) if model is not None else _provider(spec, limits, environ, start)
+    if price is None and spec.price_as:
+        price = priced_as(msgspec.structs.replace(spec, via=MESSAGES))[0]
+    elif spec.price_as:
+        priced_as(spec)
     route = found.route if price is None else msgspec.structs.replace(found.route, price=price)
     if batched:
-        price = batch_price(price) if price is not None else route.price  # the price data has the road's own
+        price = batch_price(price) if price is not None else route.price  # the price data has the price of batches
         route = msgspec.structs.replace(route, via=BATCHES, price=price)
     if limits.max_cost_nusd is not None and route.price is None:
         found.close()
         how = f"{option},input=3,output=15" if option else f"--price, {PRICE_FORM}"
         how += f", or {f'{option},price-as=MODEL' if option else '--price-as MODEL'} for a model that costs as much"
-        if wish.row.name == SIMULATED and not option:
+        if spec.row.name == SIMULATED and not option:
             how = f"--price, {PRICE_FORM}, or --price-as with the model that it rehearses"
         raise SetupError(f"no price known for {route.model!r}, so --max-cost cannot hold: give {how}")
     if limits.output_tokens_max >= route.context_window:
@@ -172,64 +179,64 @@ def _one(
         window = f"the window of {route.model!r} ({route.context_window} tokens)"
         raise SetupError(f"replies of {limits.output_tokens_max} tokens leave no room for a prompt in {window}")
     name = (route.endpoint, route.credential, route.model)
-    arming = msgspec.structs.replace(found.connection, route_name=route_name(*name), pool_name=pool_of(*name))
+    connection = msgspec.structs.replace(found.connection, route_name=route_name(*name), pool_name=pool_of(*name))
     notice = "; ".join(filter(None, (found.notice, _batch_note(route) if batched else "")))
-    return msgspec.structs.replace(found, route=route, connection=arming, notice=notice)
+    return msgspec.structs.replace(found, route=route, connection=connection, notice=notice)
 
 
-def _batched(wish: ModelSpec, model: Model | None) -> bool:
-    """Whether its calls go out in message batches. Raises ``SetupError`` where there is no such road."""
-    if wish.via not in (MESSAGES, BATCHES):
-        raise SetupError(f"--via {wish.via}: say {MESSAGES} or {BATCHES}")
-    if wish.via == MESSAGES:
+def _batched(spec: ModelSpec, model: Model | None) -> bool:
+    """Return whether calls go out in message batches. Raises ``SetupError`` where the provider has none."""
+    if spec.via not in (MESSAGES, BATCHES):
+        raise SetupError(f"--via {spec.via}: say {MESSAGES} or {BATCHES}")
+    if spec.via == MESSAGES:
         return False
-    able = hasattr(model, "batches") if model is not None else wish.row.batches
+    able = hasattr(model, "batches") if model is not None else spec.row.batches
     if not able:
-        name = "the given model" if model is not None else wish.row.name
+        name = "the given model" if model is not None else spec.row.name
         raise SetupError(f"--via {BATCHES}: {name} takes no message batches; leave it out")
     return True
 
 
 def _batch_note(route: Route) -> str:
-    """What its user should know of the road of message batches: that it may take a day, and what it costs."""
+    """Return the notice on message batches: that they may take a day, and what they cost."""
     cost = f"; price: {route.price.source}" if route.price is not None and route.price.source else ""
     return f"by message batches, which may take up to a day{cost}"
 
 
-def _given(model: Model, wish: ModelSpec) -> ResolvedRoute:
-    route = Route(endpoint=model.endpoint, model=wish.model or "given", price=None)
+def _given(model: Model, spec: ModelSpec) -> ResolvedRoute:
+    route = Route(endpoint=model.endpoint, model=spec.model or "given", price=None)
     return ResolvedRoute(route, ConnectionSpec(endpoint=model.endpoint, given=lend(model)))
 
 
-def _provider(wish: ModelSpec, limits: Limits, environ: Mapping[str, str], start: bool) -> ResolvedRoute:
-    row = wish.row
-    found = account(wish, environ, start=start)
+def _provider(spec: ModelSpec, limits: Limits, environ: Mapping[str, str], start: bool) -> ResolvedRoute:
+    row = spec.row
+    found = account(spec, environ, start=start)
     if row.by_model:
         credential, price, window = "", found.price, found.context_window or row.context_window
     else:
-        if not wish.model:
+        if not spec.model:
             raise SetupError("no model: give --model NAME, or state it in every row")
         credential = found.credential.fingerprint if found.credential is not None else ""
-        price, window = charged(wish, found)
+        price, window = charged(spec, found)
     route = Route(
-        endpoint=found.endpoint, model=found.model or wish.model, credential=credential, price=price,
+        endpoint=found.endpoint, model=found.model or spec.model, credential=credential, price=price,
         context_window=window,
     )  # fmt: skip
-    arming = ConnectionSpec(
+    connection = ConnectionSpec(
         endpoint=found.endpoint, provider=row.name, credential=found.credential, settings=found.settings,
         concurrency=row.concurrency_max or max(limits.concurrency, CONNECTIONS), timeouts=limits.timeout,
     )  # fmt: skip
-    return ResolvedRoute(route, arming, found.notice, found.close, row.concurrency_max)
+    return ResolvedRoute(route, connection, found.notice, found.close, row.concurrency_max)
 
 
 def remembered(places: Mapping[str, str]) -> ModelSpec:
-    """The wish that a job's journal keeps."""
+    """Return the specification that a job's journal keeps."""
     return msgspec.json.decode(places.get("wish", "{}"), type=ModelSpec)
 
 
-def remember(wish: ModelSpec) -> str:
+def remember(spec: ModelSpec) -> str:
     """Return a specification as a job keeps it."""
-    return msgspec.json.encode(wish).decode()
+    return msgspec.json.encode(spec).decode()
 
 
 __all__: list[Any] = [

@@ -29,7 +29,8 @@ _FIELDS: Final = ("region", "project", "resource")
 
 
 class ProviderLocation(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user said of a provider: its name, and what is needed to find the account there. Holds no secret."""
+    """Location of an account as the user gives it: the provider, and what is needed to find the account there. Holds no
+    secret."""
 
     provider: str = ""
     """Name of the provider; empty: the default one."""
@@ -65,13 +66,14 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     settings: bytes = b""
     """Settings of the client, in a form of its own."""
     notice: str = ""
-    """What the user should know of the provider, in one line."""
+    """Notice for the user about the provider, in one line."""
     close: Callable[[], None] = lambda: None
     """Stop what was started for this account."""
 
 
 class ClientSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client is made from. Holds a secret: it is never written to disk and no representation shows it."""
+    """Specification from which a client is made. Holds a secret: it is never written to disk and no representation
+    shows it."""
 
     endpoint: str
     """Endpoint of the client's routes."""

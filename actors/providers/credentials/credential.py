@@ -67,7 +67,7 @@ class CloudPlatform(msgspec.Struct, frozen=True, kw_only=True, repr_omit_default
         return f"{self.name}://{'/'.join(filter(None, words))}"
 
     def __repr__(self) -> str:
-        return f"Platform({self.endpoint})"
+        return f"CloudPlatform({self.endpoint})"
 
     def __rich_repr__(self) -> list[tuple[str, str]]:
         return [("endpoint", self.endpoint)]
@@ -86,7 +86,7 @@ class RequestAuth(msgspec.Struct, frozen=True, array_like=True):
         return bool(self.requests)
 
     def __repr__(self) -> str:
-        return f"Prepared({len(self.requests)})"
+        return f"RequestAuth({len(self.requests)})"
 
     def __rich_repr__(self) -> list[tuple[str, int]]:
         return [("requests", len(self.requests))]
@@ -163,7 +163,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def endpoint(self) -> str:
-        """Where the credential leads, as routes are named by it."""
+        """Endpoint of the credential's routes; its address is not normalised (``account.endpoint_named``)."""
         address = without_password(self.base_url)
         if self.platform is None:
             return address or row_of(DEFAULT).base_url

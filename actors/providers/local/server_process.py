@@ -1,8 +1,8 @@
-"""The child process of `--model local`: llama.cpp behind a loopback port, alive as long as its standard input is open.
+"""Child process of `--model local`: llama.cpp behind a loopback port, alive as long as its standard input is open.
 
 Run as a script by `actors.providers.local.model`, so it imports nothing of this project. One line of JSON comes in
-(the settings), one goes out: `{"url": …}` or `{"error": …}`. Then it serves until its input ends, however its
-parent died.
+(the settings), one goes out: `{"url": …}` or `{"error": …}`. The process serves until its input ends, however its
+parent ended.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def serve(settings: dict[str, Any]) -> Any:
-    """A running llama.cpp server on a free loopback port, shut to whoever does not hold the key."""
+    """Return a running llama.cpp server on a free loopback port that refuses requests without the key."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -65,7 +65,7 @@ def serve(settings: dict[str, Any]) -> Any:
 
 
 def _silence() -> None:
-    """llama.cpp writes to both output streams from C; nothing of it may reach a terminal."""
+    """Discard both output streams: llama.cpp writes to them from C, and nothing of it may reach a terminal."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)

@@ -1,4 +1,4 @@
-"""One line of a message batch's results, read: a reply, or the failure that it tells of."""
+"""Parser of one line of a message batch's results: a reply or a failure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 
 CANCELED: Final = "canceled"
-"""The error type of a request that was not worked off because its batch was cancelled at the provider."""
+"""Error type of a request that was not processed because its batch was cancelled at the provider."""
 
 _EXPIRED: Final = "the provider did not come to this request before its batch expired"
 _CANCELED: Final = "this request's batch was cancelled at the provider before it was worked off"
@@ -44,11 +44,11 @@ _LINE: Final = msgspec.json.Decoder(_Line)
 
 
 def read_result(line: bytes) -> tuple[str, Reply | Failure] | None:
-    """What one line tells, and of which custom id; None for a blank one, or one that names no request.
+    """Return custom id and outcome of a line; None for a blank line, or one that names no request.
 
-    A request that was errored, expired or cancelled was not paid for. It has no HTTP status of its own: it gets the
-    one that its error type has in a plain answer, but none that says that it may be billed. The provider's words are
-    as they came, whatever they quote.
+    A request that errored, expired or was cancelled was not paid for. It has no HTTP status of its own: it gets the one
+    that its error type has in a plain response, but none that means that it may be billed. The provider's words are
+    returned unchanged, whatever they quote.
     """
     if not line.strip():
         return None

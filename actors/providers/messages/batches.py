@@ -1,7 +1,7 @@
-"""The provider's Message Batches, over HTTP: https://docs.claude.com/en/api/creating-message-batches.
+"""Message batches over HTTP: https://docs.claude.com/en/api/creating-message-batches.
 
-What is asked are paths of the provider's own address alone: the ``results_url`` that a batch names is not followed, for
-the key goes along with every request.
+Requests go to paths of the provider's own address alone. The ``results_url`` that a batch names is not followed, since
+every request holds the key.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from policies.failures.failure import Failure, FailureKind
 
 BATCHES: Final = "/v1/messages/batches"
 PAGE: Final = 100
-"""Batches in one page of the list."""
+"""Most batches in one page of the list."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,200}")
 
 
 class _NoName(ValueError):
-    """What cannot be the id of a message batch, and must not become part of an address."""
+    """Text that cannot be the id of a message batch, and must not become part of an address."""
 
 
 class BatchTransport:
-    """Sends requests to the provider's batches by template. Belongs to the event loop it was made in."""
+    """Sender of requests to the provider's batches. Belongs to the event loop in which it was made."""
 
     def __init__(
         self, template: RequestTemplate, *, context: Any, proxy: str | None, connect_s: float, silence_s: float
@@ -53,7 +53,7 @@ class BatchTransport:
         self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
 
     def take(self, template: RequestTemplate) -> None:
-        """Send by this one from now on."""
+        """Use this template for requests from now on."""
         self._url = template.url
         self._headers = template.headers
         plain = CIMultiDict(template.headers)
@@ -64,7 +64,8 @@ class BatchTransport:
         self, method: str, path: str = "", query: Mapping[str, str] | None = None, body: bytes | None = None,
         timeout_s: float | None = None,
     ) -> Any:  # fmt: skip
-        """One exchange, as a context. ``path`` follows that of the batches; ``timeout_s`` bounds the whole of it."""
+        """Return an exchange as a context manager. ``path`` is below that of the batches; ``timeout_s`` bounds the
+        whole exchange, in seconds."""
         url = URL(f"{self._url}{path}", encoded=True)
         return self._session.request(
             method, url.with_query(query) if query else url, allow_redirects=False, proxy=self._proxy,
@@ -79,7 +80,7 @@ class BatchTransport:
 
 
 class ProviderBatches:
-    """``Batches`` of a provider. ``open`` prepares the road when it is first needed."""
+    """``MessageBatches`` of a provider. ``open_`` makes the transport when it is first needed."""
 
     def __init__(
         self,
@@ -97,21 +98,21 @@ class ProviderBatches:
 
     async def close(self) -> None:
         """Close every connection."""
-        road, self.transport = self.transport, None
-        if road is not None:
-            await road.close()
+        transport, self.transport = self.transport, None
+        if transport is not None:
+            await transport.close()
 
     async def submit(self, rows: Sequence[BatchRequest], timeout_s: float) -> str | Failure:
-        """Make a batch of these."""
+        """Submit a batch of these rows."""
         body = msgspec.json.encode({"requests": [_Request(row.custom_id, msgspec.Raw(row.body)) for row in rows]})
         said = await self._asked("POST", body=body, timeout_s=timeout_s)
         if isinstance(said, Failure):
             return said
-        standing = self._read(said)
-        return standing.name if isinstance(standing, BatchStatus) else standing
+        status = self._read(said)
+        return status.name if isinstance(status, BatchStatus) else status
 
     async def listed(self, since: str, not_before_s: float, batches_max: int) -> list[BatchStatus] | Failure:
-        """Page after page, as far as was asked."""
+        """List batches, page by page, as far as the arguments say."""
         found: list[BatchStatus] = []
         after = ""
         while len(found) < batches_max:
@@ -122,20 +123,20 @@ class ProviderBatches:
                 return said
             try:
                 page = msgspec.json.decode(said, type=_Page)
-                standings = [batch.status() for batch in page.data]
+                statuses = [batch.status() for batch in page.data]
             except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
                 return self._failures.unreadable(f"the list of message batches cannot be read: {error}", 200)
-            for standing in standings:
-                if standing.name == since or standing.created_at_s < not_before_s:
+            for status in statuses:
+                if status.name == since or status.created_at_s < not_before_s:
                     return found
-                found.append(standing)
-            if not page.has_more or not standings:
+                found.append(status)
+            if not page.has_more or not statuses:
                 return found
-            after = standings[-1].name
+            after = statuses[-1].name
         return found
 
     async def look(self, name: str) -> BatchStatus | Failure:
-        """How a batch stands."""
+        """Return the status of a batch."""
         said = await self._asked("GET", name)
         return said if isinstance(said, Failure) else self._read(said)
 
@@ -145,13 +146,13 @@ class ProviderBatches:
         return said if isinstance(said, Failure) else None
 
     async def results(self, name: str) -> AsyncIterator[tuple[str, Reply | Failure]]:
-        """Line after line, as they are read. Nothing is kept."""
+        """Yield results as their lines are read; none is kept."""
         try:
-            road, used = await self._ready(), self._keys.credential
-            async with road.send("GET", f"{_path(name)}/results") as answer:
+            transport, used = await self._ready(), self._keys.credential
+            async with transport.send("GET", f"{_path(name)}/results") as answer:
                 if answer.status != 200:
                     refused = await self._refused(answer)
-                    await self._keys.after(refused, used)  # whoever asks again has the new key
+                    await self._keys.after(refused, used)  # the next request has the new key
                     yield "", refused
                     return
                 async for line in _lines(answer.content.iter_any()):
@@ -160,11 +161,11 @@ class ProviderBatches:
                         yield found[0], self._redacted(found[1])
         except _NoName as error:
             yield "", Failure(FailureKind.REJECTED, self._failures.line(str(error)), sent=False)
-        except Exception as error:  # whatever went wrong is told, never raised
+        except Exception as error:  # every error is a Failure
             yield "", self._failures.of_exception(error)
 
     def _redacted(self, outcome: Reply | Failure) -> Reply | Failure:
-        """Without secrets, where the provider's own words are told."""
+        """Return the outcome without secrets in the provider's own words."""
         if isinstance(outcome, Reply):
             return outcome
         said, kind = self._failures.line(outcome.message), self._failures.redact(outcome.error_type)
@@ -173,7 +174,7 @@ class ProviderBatches:
     # -- one exchange ----------------------------------------------------------------------------------------------
 
     async def _ready(self) -> BatchTransport:
-        async with self._opening:  # several may be the first, and each road holds connections
+        async with self._opening:  # several calls may be the first, and each transport holds connections
             if self.transport is None:
                 self.transport = await self._open()
             return self.transport
@@ -182,13 +183,13 @@ class ProviderBatches:
         self, method: str, name: str = "", action: str = "", query: Mapping[str, str] | None = None,
         body: bytes | None = None, timeout_s: float | None = None,
     ) -> bytes | Failure:  # fmt: skip
-        """The body of a good answer, about the batch of this name or about all."""
+        """Return the body of a successful response, about the batch of this name or about all."""
         try:
             path = f"{_path(name)}{action}" if name else ""
-            road = await self._ready()
+            transport = await self._ready()
             while True:
                 used = self._keys.credential
-                async with road.send(method, path, query, body, timeout_s or self._timeout_s) as answer:
+                async with transport.send(method, path, query, body, timeout_s or self._timeout_s) as answer:
                     if 200 <= answer.status < 300:
                         return b"".join([chunk async for chunk in bounded(answer.content.iter_any())])
                     refused = await self._refused(answer)
@@ -196,7 +197,7 @@ class ProviderBatches:
                     return refused
         except _NoName as error:
             return Failure(FailureKind.REJECTED, self._failures.line(str(error)), sent=False)
-        except Exception as error:  # whatever went wrong is told, never raised
+        except Exception as error:  # every error is a Failure
             return self._failures.of_exception(error)
 
     async def _refused(self, answer: aiohttp.ClientResponse) -> Failure:
@@ -212,7 +213,7 @@ class ProviderBatches:
             return self._failures.unreadable(f"what is said of a message batch cannot be read: {error}", 200)
 
 
-# -- what comes over the wire --------------------------------------------------------------------------------------
+# -- wire form -----------------------------------------------------------------------------------------------------
 
 
 class _Request(msgspec.Struct, gc=False):
@@ -227,7 +228,7 @@ class _Batch(msgspec.Struct):
     created_at: str
 
     def status(self) -> BatchStatus:
-        """Raises ValueError for what is no id, or no time."""
+        """Return the status. Raises ValueError for an id or a time that is none."""
         _path(self.id)
         created_at_s = datetime.fromisoformat(self.created_at).timestamp()
         return BatchStatus(self.id, self.processing_status == "ended", sum(self.request_counts.values()), created_at_s)
@@ -239,14 +240,15 @@ class _Page(msgspec.Struct):
 
 
 def _path(name: str) -> str:
-    """Where a batch stands below the batches. Raises _NoName for what is no id."""
+    """Return the path of a batch below the batches. Raises _NoName for text that is no id."""
     if not _NAME.fullmatch(name):
         raise _NoName(f"{name[:80]!r} is no id of a message batch")
     return f"/{name}"
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The lines of a text that comes in pieces. Raises Unreadable for one beyond ``BODY_BYTES_MAX``."""
+    """Yield the lines of a text that comes in chunks. Raises UnreadableResponse for one longer than
+    ``BODY_BYTES_MAX``."""
     rest = b""
     async for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)

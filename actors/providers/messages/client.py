@@ -50,14 +50,14 @@ if TYPE_CHECKING:
     import httpx2
 
 STREAM_ABOVE_TOKENS: Final = 8_000
-"""Replies that may be longer are streamed: at 50 tokens a second that is 160 s in which progress is to be seen, and
-networks drop a connection that is silent for some minutes."""
+"""Bound of a reply in tokens from which it is streamed. At 50 tokens a second that is 160 s without progress to be
+seen, and networks drop a connection that is silent for some minutes."""
 
 MESSAGES: Final = "/v1/messages"
 COUNT_TOKENS: Final = "/v1/messages/count_tokens"
 
-# What the counter takes of a Messages request (`MessageCountTokensParams` of the SDK; a test compares). It refuses
-# the rest, `max_tokens` among it.
+# Fields of a request that the counter takes (`MessageCountTokensParams` of the SDK; a test compares). It refuses all
+# others, `max_tokens` among them.
 COUNTED_FIELDS: Final = frozenset(
     """messages model cache_control output_config speed system thinking tool_choice tools""".split()
 )
@@ -68,16 +68,17 @@ _FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class AnthropicModel:
-    """A model (`actors.ports.model.Model`) behind the Anthropic Messages API, wherever that is served.
+    """Model (`actors.ports.model.Model`) behind the Messages API, at any provider that serves it.
 
-    Where a cloud serves it (`Credential.platform`), Bedrock and Vertex AI say, the SDK's client for that cloud makes
-    every request. A key that comes from a file is read again when it is refused, and the request sent once more.
+    The credential's provider decides how requests are prepared and sent (`dialect.SdkDialect`). A key that comes from a
+    file is read again when it is refused, and the request is sent once more.
 
-    Made from what it is given alone. Connections are opened by the first call, in whose event loop it then lives;
-    at most `concurrency` of them, so that many calls may be under way at once. With `through_sdk` every request goes
-    through the SDK's own client, for its traces (`open_telemetry`, as the SDK's client option) and error handling,
-    at a quarter of the speed. With `prepared`, which another one told of the same credential, the SDK is imported only
-    where something else is wanted of it. Raises CredentialError for an address that is none.
+    The model is made from its arguments alone, never from the environment. The first call opens connections and binds
+    the model to its event loop. `concurrency` is the most connections, and so the most calls under way. With
+    `through_sdk` the SDK's own client sends every request, for its traces (`open_telemetry`, as the SDK's client
+    option) and error handling, at a quarter of the speed. `prepared` holds requests that another model of the same
+    credential has prepared: the SDK is then imported only for anything else. Raises CredentialError for an address that
+    is no URL.
     """
 
     def __init__(
@@ -114,19 +115,19 @@ class AnthropicModel:
         self.batches = ProviderBatches(
             self._batch_transport, self._keys, self._failures, self._timeouts.connect_s + self._timeouts.first_byte_s
         )
-        """The provider's message batches, under the same credential."""
+        """Message batches of the provider, under the same credential."""
 
     def __repr__(self) -> str:
         return f"AnthropicModel({self.endpoint}, {self._keys.credential!r})"
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether ``count_tokens`` may bring something."""
+        """False if ``count_tokens`` returns None in any case."""
         return not self._counter_missing
 
     @property
     def rate(self) -> RateLimits | None:
-        """The rate limits of the last answer that told any."""
+        """Rate limits in the last response that had any; None before."""
         return None if self._limit_headers is None else rate_limits(self._limit_headers)
 
     async def call(
@@ -137,14 +138,13 @@ class AnthropicModel:
         timeout_s: float,
         progress: Callable[[int], None] | None = None,
     ) -> Reply | Failure:
-        """One attempt, as `Model.call` says. `body` has no `stream`; `timeout_s` bounds the attempt; `progress` is told
-        the bytes of the answer so far, each time some come. Raises nothing but CancelledError."""
+        """Make one attempt, as `Model.call` says. A reply that may be long is streamed (`STREAM_ABOVE_TOKENS`)."""
         silence_s = None
         if output_tokens_max > self._stream_above_tokens:
             body = asking_to_stream(body)
             silence_s = max(silence_max_s(self._timeouts, len(body), begun) for begun in (False, True))
         if self._transport is None:
-            await self.prepare()  # takes seconds, which are none of the attempt's
+            await self.prepare()  # takes seconds, which do not count against the attempt's time
         begun_s, used = time.monotonic(), self._keys.credential
         outcome = await self._sent(body, timeout_s, silence_s, progress)
         if type(outcome) is Failure and await self._keys.after(outcome, used):
@@ -156,22 +156,22 @@ class AnthropicModel:
         self, body: bytes, timeout_s: float, silence_s: float | None, progress: Callable[[int], None] | None
     ) -> Reply | Failure:
         try:
-            road = self._transport or await self._open()
-            async with road.send(MESSAGES, body, timeout_s=timeout_s, silence_s=silence_s) as answer:
+            transport = self._transport or await self._open()
+            async with transport.send(MESSAGES, body, timeout_s=timeout_s, silence_s=silence_s) as answer:
                 return await self._take(answer, progress)
-        except Exception as error:  # whatever went wrong in this attempt is told, never raised
+        except Exception as error:  # every error of an attempt is a Failure
             return self.failure_of(error)
 
     async def count_tokens(self, body: bytes) -> int | None:
-        """Input tokens of this request by the provider's count; None where it cannot say, whatever the reason."""
+        """Return the input tokens of a request by the provider's count; None where it has none, for any reason."""
         if self._counter_missing:
             return None
         try:
             fields = _FIELDS.decode(body)
             asked = msgspec.json.encode({name: raw for name, raw in fields.items() if name in COUNTED_FIELDS})
-            road = self._transport or await self._open()
+            transport = self._transport or await self._open()
             timeout_s = self._timeouts.connect_s + self._timeouts.first_byte_s
-            async with road.send(COUNT_TOKENS, asked, timeout_s=timeout_s, silence_s=None) as answer:
+            async with transport.send(COUNT_TOKENS, asked, timeout_s=timeout_s, silence_s=None) as answer:
                 said = await answer.read()
                 if answer.status != 200:
                     failure = self._failures.of_response(answer.status, answer.headers, said)
@@ -179,14 +179,14 @@ class AnthropicModel:
                     self._counter_missing = answer.status in (404, 405, 501) and not unknown_model
                     return None
                 return msgspec.json.decode(said, type=_TokenCount).input_tokens
-        except Exception:  # a count is a service, its absence no failure
+        except Exception:  # a missing count is no failure
             return None
 
     async def look(self, path: str, body: bytes | None, timeout_s: float) -> tuple[int, Mapping[str, str], bytes]:
-        """One request that costs nothing (without a body a GET), by the road and with the headers of any other call.
+        """Send one request that costs nothing, by the way and with the headers of any other call: a GET without a body.
 
-        Status, headers, and at most a megabyte of the answer. Raises what aiohttp raises, TimeoutError, or
-        ConfigurationFault; `failure_of` tells what each means.
+        Return status, headers, and at most a megabyte of the response. Raises aiohttp's errors, TimeoutError or
+        ConfigurationFault; `failure_of` turns each into a Failure.
         """
         sdk, context, proxy = await self._way()
         template = (await self._templates(sdk, (path,)))[path]
@@ -202,15 +202,15 @@ class AnthropicModel:
             return answer.status, answer.headers, await answer.content.read(_LOOK_BYTES_MAX)
 
     def failure_of(self, error: BaseException) -> Failure:
-        """What an error of `look`, or of a call, means."""
+        """Return the Failure of an error of `look`, or of a call."""
         return self._failures.of_exception(error)
 
     def refusal_of(self, status: int, headers: Mapping[str, str], said: bytes) -> Failure:
-        """What an answer of `look` means, whose status is no success."""
+        """Return the Failure of a response of `look` whose status is no success."""
         return self._failures.of_response(status, headers, said)
 
     async def open(self) -> None:
-        """Import the SDK and prepare the road now, so that the first call need not wait two seconds for it.
+        """Import the SDK and make the transport now, so that the first call need not wait two seconds for it.
 
         Raises ConfigurationFault for a certificate file or folder that cannot be used.
         """
@@ -220,13 +220,13 @@ class AnthropicModel:
     async def close(self) -> None:
         """Close every connection; calls under way end as TRANSIENT."""
         self._closed = True
-        road, self._transport = self._transport, None
-        if road is not None:
-            await road.close()
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            await transport.close()
         await self.batches.close()
 
     async def _take(self, answer: Response, progress: Callable[[int], None] | None) -> Reply | Failure:
-        """The reply in an answer, or the failure that it is."""
+        """Return the reply in a response, or its failure."""
         status, headers = answer.status, answer.headers
         if tells_limits(headers):
             self._limit_headers = headers
@@ -234,7 +234,7 @@ class AnthropicModel:
             try:
                 said = await answer.read()
             except (aiohttp.ClientError, TimeoutError, UnreadableResponse):
-                said = b""  # an explanation cut short leaves the status, and that says enough
+                said = b""  # without a whole explanation the status says enough
             return self._failures.of_response(status, headers, said)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         try:
@@ -260,7 +260,7 @@ class AnthropicModel:
             raise
 
     async def prepare(self) -> None:
-        """Get ready for the first call: the SDK takes a second to import. What goes wrong, the first call will say."""
+        """Get ready for the first call: the SDK takes a second to import. The first call reports any error."""
         with contextlib.suppress(Exception):
             await self._open()
 
@@ -284,21 +284,22 @@ class AnthropicModel:
         return BatchTransport(template, context=context, proxy=proxy, connect_s=connect_s, silence_s=silence_s)
 
     async def prepared(self) -> RequestAuth:
-        """What is sent with each request, for models of the same credential elsewhere. Empty where the SDK is to be
-        asked for each of them."""
+        """Return address and headers of each kind of request, for models of the same credential in other processes.
+        Empty where each of them needs the SDK."""
         if self._through_sdk or not self._dialect.shares_headers:
             return NOTHING
         return await self._asked(await asyncio.to_thread(_import_sdk), (MESSAGES, COUNT_TOKENS, BATCHES))
 
     def _shared_auth(self) -> Mapping[str, RequestTemplate]:
-        """What another model told, where that still holds: by path, what is sent. Empty: the SDK is to be asked."""
+        """Return the requests that another model has prepared, by path; empty where they do not hold for the present
+        credential."""
         credential, prepared = self._prepared
         shared = self._dialect.shares_headers and not self._through_sdk
         holds = shared and credential is self._keys.credential
         return sdk_template.templates_of(prepared) if holds else {}
 
     async def _way(self) -> tuple[ModuleType, ssl.SSLContext | None, str | None]:
-        """The SDK; and the rest of the way."""
+        """Return the SDK, and what ``_wire`` returns."""
         sdk = await asyncio.to_thread(_import_sdk)
         await asyncio.to_thread(_import_modules, self._row.modules)
         return sdk, *await self._wire()
@@ -308,7 +309,7 @@ class AnthropicModel:
         return await network_of(await self.address(), self._keys.credential)
 
     async def address(self) -> str:
-        """Where requests go; for a cloud, as the SDK knows it."""
+        """Return the URL of the API; that of a cloud is known to the SDK."""
         if self._base_url:
             return self._base_url
         import httpx2
@@ -318,20 +319,20 @@ class AnthropicModel:
             return str(self._client(sdk, nowhere).base_url)
 
     async def _take_key(self, credential: Credential) -> None:
-        """A renewed key, for what is sent from now on. A road that is being made has the old one: it is waited for."""
+        """Use a renewed key for requests from now on. A transport that is being made has the old one: wait for it."""
         sdk = await asyncio.to_thread(_import_sdk)
         async with self._opening:
-            road = self._transport
-            if isinstance(road, SdkTransport):
-                road.client.api_key = credential.api_key
-            elif isinstance(road, AiohttpTransport):
-                await road.take(await self._templates(sdk, (MESSAGES, COUNT_TOKENS), credential))
+            transport = self._transport
+            if isinstance(transport, SdkTransport):
+                transport.client.api_key = credential.api_key
+            elif isinstance(transport, AiohttpTransport):
+                await transport.take(await self._templates(sdk, (MESSAGES, COUNT_TOKENS), credential))
             if self.batches.transport is not None:
                 self.batches.transport.take((await self._templates(sdk, (BATCHES,), credential))[BATCHES])
 
     async def _make_transport(self) -> Transport:
-        if told := self._shared_auth():
-            return await self._direct(told, *await self._wire())
+        if shared := self._shared_auth():
+            return await self._direct(shared, *await self._wire())
         sdk, context, proxy = await self._way()
         if self._through_sdk or self._dialect.signed:
             import httpx2
@@ -351,11 +352,11 @@ class AnthropicModel:
     async def _direct(
         self, templates: Mapping[str, RequestTemplate], context: ssl.SSLContext | None, proxy: str | None
     ) -> AiohttpTransport:
-        road = AiohttpTransport(
+        transport = AiohttpTransport(
             connections_max=self.concurrency, context=context, proxy=proxy, connect_s=self._timeouts.connect_s
         )
-        await road.take(templates)
-        return road
+        await transport.take(templates)
+        return transport
 
     def _client(self, sdk: ModuleType, http_client: httpx2.AsyncClient, credential: Credential | None = None) -> Any:
         credential = credential or self._keys.credential
@@ -372,13 +373,13 @@ class AnthropicModel:
     async def _templates(
         self, sdk: ModuleType, paths: tuple[str, ...], credential: Credential | None = None
     ) -> Mapping[str, RequestTemplate]:
-        """What the SDK would send to each path: it is asked to, and a transport that goes nowhere looks on."""
+        """Return what the SDK would send to each path (``sdk_template``)."""
         return sdk_template.templates_of(await self._asked(sdk, paths, credential))
 
 
 def _nowhere(request: httpx2.Request) -> httpx2.Response:
-    """A transport that goes nowhere."""
-    raise AssertionError(f"{request.url} was to be looked at, not asked")
+    """Refuse every request: the client is only asked for its address."""
+    raise AssertionError(f"{request.url}: no request may be sent here")
 
 
 class _TokenCount(msgspec.Struct):

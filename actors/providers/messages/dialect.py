@@ -13,7 +13,8 @@ from actors.providers.registry import load, row_of
 
 
 class SdkDialect(msgspec.Struct, frozen=True, kw_only=True):
-    """How the SDK reaches the Messages API at one provider: the type of ``Provider.dialect`` for this client."""
+    """Way in which the SDK reaches the Messages API at one provider: the type of ``Provider.dialect`` for this
+    client."""
 
     client: Callable[[ModuleType, Credential, dict[str, Any]], Any]
     """Function ``(sdk, credential, given) -> client of the SDK``, where ``given`` holds the arguments that all of the

@@ -1,4 +1,4 @@
-"""A provider's answer, read: the bytes of a message into a `Reply`, or the reason why they are none."""
+"""Parser of a whole response of the Messages API: from the bytes of a message to a `Reply`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Block(msgspec.Struct):
 
 
 class _Message(msgspec.Struct):
-    """The fields that everything downstream relies on; whatever else a message holds is kept as it came."""
+    """Fields that other packages rely on. All other fields of a message are kept unchanged."""
 
     type: Literal["message"]
     role: Literal["assistant"]
@@ -45,14 +45,14 @@ _WRITTEN: Final = msgspec.json.Decoder(_Written)
 
 
 def read_reply(body: bytes) -> Reply:
-    """The message in `body`, kept to the byte (a message laid out over lines is joined into one: the tokens stay).
+    """Return the message in `body` as a reply, kept to the byte; a message over several lines is joined into one.
 
-    A refusal, or a stop at `max_tokens`, is a reply like any other. Raises Unreadable.
+    A refusal, or a stop at `max_tokens`, is a reply like any other. Raises UnreadableResponse.
     """
     try:
         message = _DECODER.decode(body)
         if not body.isascii():
-            body.decode()  # fields that are not looked at above are not checked above
+            body.decode()  # the decoder checks only the fields that it reads
     except msgspec.ValidationError as error:
         raise UnreadableResponse(f"the answer is no message: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -78,7 +78,8 @@ def read_reply(body: bytes) -> Reply:
 
 
 def _for_an_hour(written: msgspec.Raw) -> int:
-    """Tokens that went into the cache for an hour; 0 where nobody says so: a reply is not refused for its bill."""
+    """Return the tokens that were written to the cache for an hour; 0 where they cannot be read: a reply is not refused
+    for its bill."""
     try:
         return _WRITTEN.decode(written).ephemeral_1h_input_tokens or 0
     except msgspec.DecodeError:

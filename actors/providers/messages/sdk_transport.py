@@ -1,7 +1,8 @@
-"""The road through the SDK's own client: its traces, its middleware, its errors, at a quarter of the speed.
+"""Transport through the SDK's own client: with its traces, middleware and errors, at a quarter of the speed.
 
-To the clouds that serve the model it is the only one: each request is signed there, or carries a token that is renewed.
-The SDK and its client come as arguments, since only `actors.providers.messages.client` imports it.
+It is the only transport to a provider whose requests are signed, or carry a token that is renewed
+(`dialect.SdkDialect.signed`). The SDK and its client are arguments, since only `actors.providers.messages.client`
+imports the SDK.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ if TYPE_CHECKING:
 
 
 EVENT_STREAM: Final = "application/vnd.amazon.eventstream"
-"""How AWS streams: events in frames of their own, which the SDK reads."""
+"""Content type of AWS's streams: events in frames of their own, which the SDK reads."""
 
 
 class SdkTransport:
-    """Every request through the SDK's client, its body as it is; with ``made_there`` as fields, of which the client for
-    a cloud makes what that wants: another path, another body, a signature."""
+    """`Transport` that sends every request through the SDK's client.
+
+    ``made_there``: True passes the body as fields, from which the client for a cloud makes a request of its own:
+    another path, another body, a signature. False sends the body unchanged.
+    """
 
     def __init__(self, client: Any, sdk: ModuleType, *, connect_s: float, made_there: bool = False) -> None:
         self.client = client
@@ -84,7 +88,7 @@ class _SdkExchange:
             await self._deadline.__aexit__(type(error), error, error.__traceback__)
             if isinstance(error, self._sdk.APIError | TimeoutError) or not isinstance(error, Exception):
                 raise
-            raise RequestUnprepared from error  # what goes wrong while it is sent comes as an error of the SDK's own
+            raise RequestUnprepared from error  # an error while the request is sent is one of the SDK's own
         return _SdkResponse(self._response, self._client)
 
     async def __aexit__(
@@ -110,7 +114,7 @@ class _SdkResponse:
         return self._unframed(chunks) if framed else chunks
 
     async def _unframed(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """The events in AWS's frames, in the form that the Messages API has for them."""
+        """Yield the events in AWS's frames as the Messages API sends them."""
         async for event in self._client._make_sse_decoder().aiter_bytes(chunks):
             yield b"".join(b"data: %s\n" % line.encode() for line in event.data.splitlines()) + b"\n"
 

@@ -1,6 +1,6 @@
-"""A streamed message, put together: server-sent events in, the bytes of the whole message out.
+"""Assembler of a streamed message: server-sent events in, the bytes of the whole message out.
 
-The result is what the provider would have sent unstreamed: the same fields in the same order, as compact JSON.
+The result equals an unstreamed message: the same fields in the same order, as compact JSON.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from actors.providers.transport.body import UnreadableResponse
 
 
 def asking_to_stream(body: bytes) -> bytes:
-    """The same request with `"stream": true`, without reading it."""
+    """Return the request with `"stream": true`, without parsing it."""
     inside = body.rstrip().removesuffix(b"}").rstrip()
     return inside + (b'"stream":true}' if inside.endswith(b"{") else b',"stream":true}')
 
 
 class StreamError(Exception):
-    """The provider broke off inside the stream with an error event: its type, message and details."""
+    """Error event inside a stream; ``error`` holds its type, message and details."""
 
     def __init__(self, error: object) -> None:
         super().__init__("error event")
@@ -27,7 +27,7 @@ class StreamError(Exception):
 
 
 class StreamAssembler:
-    """Feed it the chunks of a `text/event-stream` body as they come; `done` once the message is whole.
+    """Assembler of a `text/event-stream` body, fed with chunks as they come; `done` once the message is whole.
 
     `feed` raises StreamError for an error event and Unreadable for what is no stream of a message. Events and
     fields that are not known here are kept or passed over, as the API's versioning policy asks of clients.
@@ -43,7 +43,7 @@ class StreamAssembler:
         self._inputs: dict[int, list[str]] = {}  # the JSON text of a tool's input
 
     def feed(self, chunk: bytes) -> None:
-        """Take the next bytes, cut anywhere."""
+        """Take the next bytes, split anywhere."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
             line = line.removesuffix(b"\r")
@@ -54,7 +54,7 @@ class StreamAssembler:
                 self._take(event)
 
     def message(self) -> bytes:
-        """The whole message as JSON. Raises Unreadable where the stream ended before it."""
+        """Return the whole message as JSON. Raises UnreadableResponse where the stream ended before it."""
         if not self.done or self._message is None:
             raise UnreadableResponse("the stream was cut before the message was whole")
         for (index, field), pieces in self._pieces.items():
@@ -106,7 +106,8 @@ class StreamAssembler:
                     block[field] = value
 
     def _finish(self, event: dict[str, Any]) -> None:
-        """`message_delta`: the end of the message. Counts are totals, so they replace; an absent one stays."""
+        """Apply `message_delta`, the end of the message. Counts are totals and replace those before; an absent one
+        stays."""
         if self._message is None:
             raise LookupError
         changed = event["delta"] | {k: v for k, v in event.items() if k not in ("type", "delta", "usage")}
@@ -120,7 +121,7 @@ class StreamAssembler:
 
 
 def _tool_input(text: str) -> Any:
-    """A tool's input from its JSON text, numbers to the digit; of one that `max_tokens` cut, what was whole before."""
+    """Return a tool's input from its JSON text, numbers to the digit; if `max_tokens` cut it, its whole parts."""
     try:
         msgspec.json.decode(text)
         return msgspec.Raw(msgspec.json.format(text.encode(), indent=-1))

@@ -1,9 +1,9 @@
-"""The fast road: requests prepared once by the SDK, sent over aiohttp's connections.
+"""Fast transport: requests by template, sent over aiohttp's connections.
 
-The SDK spends about 0.5 ms of CPU on building each request and wrapping each answer, an aiohttp session 0.15 ms, and
-two fifths of that where the head of its request stands ready (``prepared``). What the SDK adds to a request (address,
-authentication, version, its own headers) is the same for every call of one client, so it is asked once, and its answer
-is kept as a template. The bytes on the wire are the same, by test.
+An SDK spends about 0.5 ms of CPU on building each request and wrapping each response, an aiohttp session 0.15 ms, and
+two fifths of that where the head of the request is built already (``prebuilt_request``). What an SDK adds to a request
+(address, authentication, version, its own headers) is the same for every call of one client, so the SDK is asked once
+and its request is kept as a template. The bytes on the wire are the same, by test.
 """
 
 from __future__ import annotations
@@ -24,30 +24,31 @@ from actors.providers.transport.connection_pool import ConnectionPool
 from actors.providers.transport.content_encoding import ACCEPTED
 from actors.providers.transport.prebuilt_request import PrebuiltExchange, RequestHead, head_of
 
-# These belong to one request, or to what this side of the wire can do: aiohttp sets them.
+# Headers of a single request, or of what this client can do: aiohttp sets them.
 _NOT_KEPT: Final = frozenset({"host", "content-length", "connection", "transfer-encoding", "accept-encoding"})
 
 
 class Response(Protocol):
-    """An answer whose body is still to be read."""
+    """Response whose body is still to be read."""
 
     @property
     def status(self) -> int:
-        """The HTTP status."""
+        """HTTP status."""
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """By name, in any case."""
+        """Headers by name, in any case."""
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes. Raises Unreadable beyond `BODY_BYTES_MAX`."""
+        """Yield the body as it comes. Raises UnreadableResponse beyond `BODY_BYTES_MAX`."""
 
     async def read(self) -> bytes:
-        """The whole body, under the same bound."""
+        """Return the whole body, under the same bound."""
 
 
 class Exchange(Protocol):
-    """One request on its way; leaving the block gives the connection back, or closes it when the body was not read."""
+    """Exchange of one request and its response. Leaving the block returns the connection, or closes it if the body was
+    not read."""
 
     async def __aenter__(self) -> Response: ...
     async def __aexit__(
@@ -56,17 +57,18 @@ class Exchange(Protocol):
 
 
 class Transport(Protocol):
-    """A way to send prepared bytes to a path of the provider's."""
+    """Sender of request bodies to paths of a provider."""
 
     def send(self, path: str, body: bytes, *, timeout_s: float, silence_s: float | None) -> Exchange:
-        """`timeout_s` bounds the whole exchange; `silence_s`, given for a stream, the time without a byte."""
+        """Return an exchange. `timeout_s` bounds it, in seconds; `silence_s`, given for a stream, bounds the time
+        without a byte."""
 
     async def close(self) -> None:
         """Close every connection."""
 
 
 class RequestTemplate:
-    """Where a request goes and with which headers, as the SDK built them. Holds the key: never shown."""
+    """Address and headers of a kind of request. They hold the key and are never shown."""
 
     __slots__ = ("headers", "url")
 
@@ -78,7 +80,7 @@ class RequestTemplate:
 
 
 class AiohttpTransport:
-    """Sends bodies by template. Belongs to the event loop it was made in."""
+    """`Transport` by templates. Belongs to the event loop in which it was made."""
 
     def __init__(
         self,
@@ -90,7 +92,7 @@ class AiohttpTransport:
     ) -> None:
         self._templates: Mapping[str, RequestTemplate] = {}
         self._heads: dict[str, RequestHead] = {}
-        """Of those that need no session: none where a proxy wants a word of its own."""
+        """Prebuilt heads of requests by path; none where a proxy is used, which needs a session."""
         self._proxy = proxy
         self._connect_s = connect_s
 
@@ -103,12 +105,12 @@ class AiohttpTransport:
 
         self._pool = ConnectionPool(connector(0), connections_max)
         self._session = session(connector(connections_max))
-        # llama.cpp hangs up after a stream without having said so, and a request sent on that connection is lost. One
-        # connection more is nothing beside a reply that is long enough to be streamed.
+        # llama.cpp closes the connection after a stream without announcing it, and a request sent on it is lost. A
+        # further connection costs nothing beside a reply that is long enough to be streamed.
         self._session_of_streams = session(connector(connections_max, one_request_each=True))
 
     async def take(self, templates: Mapping[str, RequestTemplate]) -> None:
-        """Send by these from now on; requests under way go on with theirs."""
+        """Use these templates for requests from now on; requests under way keep theirs."""
         heads: dict[str, RequestHead] = {}
         if self._proxy is None:
             for path, template in templates.items():
@@ -118,7 +120,8 @@ class AiohttpTransport:
         self._templates, self._heads = templates, heads
 
     def send(self, path: str, body: bytes, *, timeout_s: float, silence_s: float | None) -> Exchange:
-        """`timeout_s` bounds the whole exchange; `silence_s`, given for a stream, the time without a byte."""
+        """Return an exchange. `timeout_s` bounds it, in seconds; `silence_s`, given for a stream, bounds the time
+        without a byte."""
         if silence_s is None and (head := self._heads.get(path)) is not None:
             return PrebuiltExchange(self._pool, head, body, TRACEPARENT.get(), timeout_s)
         template = self._templates[path]
@@ -139,7 +142,7 @@ class AiohttpTransport:
         )
 
     async def close(self) -> None:
-        """Close every connection, whatever one of them says to it; who waits for an answer hears of it."""
+        """Close every connection, even if closing one raises; calls that wait for a response fail."""
         async with contextlib.AsyncExitStack() as all_of_them:
             for each in (self._session_of_streams, self._session, self._pool):
                 all_of_them.push_async_callback(each.close)

@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 BODY_BYTES_MAX: Final = 64 * 1024 * 1024
-"""No message is near this; what is longer is a server gone wrong, and is not held in memory."""
+"""Longest body in bytes. No reply is near it: a longer one comes from a faulty server and is not held in memory."""
 
 
 class UnreadableResponse(ValueError):
-    """These bytes are no complete message. One line that says why."""
+    """Response that is no complete reply. One line that says why."""
 
 
 async def bounded(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same chunks. Raises Unreadable beyond `BODY_BYTES_MAX`."""
+    """Yield the same chunks. Raises UnreadableResponse beyond `BODY_BYTES_MAX`."""
     total = 0
     async for chunk in chunks:
         total += len(chunk)

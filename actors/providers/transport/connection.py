@@ -1,8 +1,8 @@
-"""One HTTP/1.1 connection: requests go out as they are, one after another, and answers come through llhttp.
+"""HTTP/1.1 connection: whole requests are written one after another, responses are parsed by llhttp.
 
-aiohttp's pool makes the connection (lookup, TLS, both families of addresses); from then on its transport is ours, and
-`httptools`, the parser of uvicorn, takes the answers apart. aiohttp's own protocol makes a parser, a stream and a queue
-for each answer, and takes as many Python functions again.
+aiohttp's pool makes the connection (lookup, TLS, both families of addresses). This module then takes over its
+transport, and `httptools`, the parser of uvicorn, parses responses. aiohttp's own protocol makes a parser, a stream and
+a queue for each response, and calls as many Python functions again.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from aiohttp.connector import Connection
 
 HEAD_BYTES_MAX: Final = 1 << 17
-"""Of all headers of an answer, and the words before it. Servers stop at 8 or 16 KB."""
+"""Most bytes of all headers of a response, informational responses included. Servers stop at 8 or 16 KB."""
 PIECE_BYTES: Final = 1 << 16
-"""A longer request is written in such pieces, the next when the last is on its way: of what lies below TLS a transport
-tells nothing, and so all that is not sent but for a piece or two stays above it."""
+"""Size of the pieces in which a longer request is written, the next when the last one is on its way. A transport does
+not report what it holds below TLS, so all unsent bytes but a piece or two stay above it."""
 _NOTHING: Final = memoryview(b"")
 _SWITCHING: Final = 101
 _WORDS: Final = 100
-"""The least status: those up to 199 are words before the answer (RFC 9110, 15.2)."""
+"""Least HTTP status. Those up to 199 are informational responses before the final one (RFC 9110, 15.2)."""
 
 
 class HttpConnection(asyncio.Protocol):
-    """Asks one thing at a time: `ask`, `read` or `more` until `whole`, and then `ask` again where it `keeps`.
+    """Connection for one exchange at a time: `ask`, `read` or `more` until `whole`, and then `ask` again if it `keeps`.
 
-    Raises aiohttp's errors, `UnreadableResponse` for an answer that has no end, and what `fail` is given.
+    Raises aiohttp's errors, `UnreadableResponse` for a response without an end, and the error that `fail` is given.
     """
 
     __slots__ = (
@@ -59,35 +59,36 @@ class HttpConnection(asyncio.Protocol):
     )  # fmt: skip
 
     def __init__(self, made: Connection) -> None:
-        """Takes over what aiohttp made. Raises ClientConnectionError where it is closed already, or spoke unasked."""
+        """Take over a connection of aiohttp's. Raises ClientConnectionError where it is closed already, or has received
+        bytes unasked."""
         theirs, transport = made.protocol, made.transport
         if theirs is None or transport is None or transport.is_closing() or theirs.should_close:
             made.close()
-            raise aiohttp.ClientConnectionError("whoever is there hangs up, or speaks before it is asked")
+            raise aiohttp.ClientConnectionError("the server closes the connection, or sends bytes before a request")
         self._loop = asyncio.get_running_loop()
         self._made, self._theirs, self._transport = made, theirs, transport
         self._head: asyncio.Future[None] | None = None
-        """Whoever waits for status and headers; None while nothing is asked."""
+        """Future of status and headers; None while no request is sent."""
         self._more: asyncio.Future[None] | None = None
-        """Whoever waits for more of the body."""
+        """Future of more of the body."""
         self._fields: list[tuple[bytes, bytes]] = []
         self._received = 0
         self._full = False
-        """Does the transport want no more for now?"""
+        """True while the transport takes no more bytes."""
         self._unsent = _NOTHING
-        """What of a long request is not written yet."""
+        """Part of a long request that is not written yet."""
         self.status = 0
-        """0 until the head is there."""
+        """HTTP status; 0 until the head has come."""
         self.headers: CIMultiDict[str] = CIMultiDict()
         self.parts: list[bytes] = []
-        """Of the body, as they came."""
+        """Parts of the body, as they came."""
         self.on_body = self.parts.append
         self.whole = False
         self.keeps = True
-        """May something be asked over it, after this?"""
+        """True if the connection may be used again after this exchange."""
         self.error: BaseException | None = None
         self.rested_s = 0.0
-        """Since when it rests, by the loop's clock: whoever lets it rest says."""
+        """Time at which the connection became idle, by the loop's clock; `rest` sets it."""
         self._parser = HttpResponseParser(self)
         self._parser.set_dangerous_leniencies(  # those of aiohttp's client: small servers end lines as they please
             lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
@@ -97,16 +98,17 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """May something be asked over it, and is it open still? What closes it may be known before it is told."""
+        """True if the connection is open and may be used again. The transport may know of a close before it reports
+        one."""
         return self.keeps and not self._transport.is_closing()
 
     @property
     def unsent(self) -> bool:
-        """Is a part of the request still here?"""
+        """True if a part of the request is not sent yet."""
         return bool(self._unsent) or self._transport.get_write_buffer_size() > 0
 
     def ask(self, request: bytes) -> asyncio.Future[None]:
-        """Send a request. What it gives back is done when status and headers are there."""
+        """Send a request. The future is done when status and headers have come."""
         self._received, self.status, self.whole = 0, 0, False
         self._fields.clear()
         self.parts.clear()
@@ -119,13 +121,14 @@ class HttpConnection(asyncio.Protocol):
         return head
 
     def _write_on(self) -> None:
-        """As much of a long request as is taken for now."""
+        """Write as much of a long request as the transport takes for now."""
         while self._unsent and not self._full and not self._transport.is_closing():
-            piece, self._unsent = self._unsent[:PIECE_BYTES], self._unsent[PIECE_BYTES:] or _NOTHING  # else all is kept
+            # an empty slice would keep the whole request in memory
+            piece, self._unsent = self._unsent[:PIECE_BYTES], self._unsent[PIECE_BYTES:] or _NOTHING
             self._transport.write(piece)
 
     async def more(self) -> None:
-        """Until something of the body came, or its end. One at a time."""
+        """Wait until a part of the body has come, or its end. Only one caller may wait."""
         if self.error is not None:
             raise self.error
         if not self.whole:
@@ -133,7 +136,7 @@ class HttpConnection(asyncio.Protocol):
             await self._more
 
     async def read(self) -> bytes:
-        """The whole body, as it was sent. Raises Unreadable beyond `BODY_BYTES_MAX`."""
+        """Return the whole body, as it was sent. Raises UnreadableResponse beyond `BODY_BYTES_MAX`."""
         while not self.whole:
             await self.more()
         parts = self.parts
@@ -143,12 +146,13 @@ class HttpConnection(asyncio.Protocol):
         return body
 
     def rest(self, now_s: float) -> None:
-        """Nothing is asked any more."""
+        """Become idle at this time of the loop's clock."""
         self._head, self.rested_s = None, now_s
         self.parts.clear()
 
     def fail(self, error: BaseException | type[BaseException]) -> None:
-        """End it: whoever waits for an answer, or comes for more of it, hears this."""
+        """Close the connection with an error, which the caller that waits for the response, or asks for more of it,
+        gets."""
         self.error = error if isinstance(error, BaseException) else error()
         for waiting in (self._head, self._more):
             if waiting is not None and not waiting.done():
@@ -157,26 +161,28 @@ class HttpConnection(asyncio.Protocol):
         self.close()
 
     def close(self) -> None:
-        """Hang up at once. What is left of a request is not sent: else it would be answered, and paid, though nobody
-        waits. (`close` of a transport would send it, wait for the other end under TLS, and bears no second call there.)
+        """Abort the connection. The rest of a request is not sent: it would else be answered, and paid, for no caller.
+
+        `close` of a transport would send that rest, wait for the other end under TLS, and fail there at a second call.
         """
         self.keeps, self._unsent = False, _NOTHING
         self._transport.abort()
 
-    # What the transport tells.
+    # Callbacks of the transport.
 
     def pause_writing(self) -> None:
-        """It holds enough."""
+        """Stop writing: the transport's buffer is full."""
         self._full = True
 
     def resume_writing(self) -> None:
-        """It has room again. What is written from in here may fail, and then asyncio closes one transport twice."""
+        """Go on writing, in a later callback: a write in this one may fail, and asyncio then closes one transport
+        twice."""
         self._full = False
         if self._unsent:
             self._loop.call_soon(self._write_on)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of an answer; of none that anybody asked for, and this connection is of no use."""
+        """Parse bytes of a response; close the connection where no request is under way."""
         if self._head is None:
             self.close()
             return
@@ -187,7 +193,7 @@ class HttpConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
-            if self.whole:  # and something after it, or another protocol
+            if self.whole:  # bytes after the response, or another protocol
                 self.close()
             else:
                 self.fail(aiohttp.ClientPayloadError(f"the answer is no HTTP: {error}"))
@@ -195,15 +201,15 @@ class HttpConnection(asyncio.Protocol):
             self._more.set_result(None)
 
     def eof_received(self) -> None:
-        """They sent the last of it: what closes under TLS is told some rounds of the loop later."""
+        """Note that the server sends no more: under TLS the close is reported some rounds of the loop later."""
         self.keeps = False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is closed, by us or by them: the pool's place is free, and a body without a length has its end."""
+        """Free the pool's place, and end a body that has no length."""
         self.keeps, self._unsent = False, _NOTHING
         self._theirs.connection_lost(exc)
         self._made.close()
-        del self._parser  # it holds methods of this
+        del self._parser  # it holds methods of this object
         if self._head is None or self.whole or self.error is not None:
             return
         if not self.status:
@@ -218,23 +224,23 @@ class HttpConnection(asyncio.Protocol):
             self.fail(aiohttp.ClientPayloadError(f"the answer ended after {came} bytes of its body: {exc or 'cut'}"))
 
     def _ends_with_connection(self) -> bool:
-        """RFC 9112, 6.3: a body of which neither its length nor chunks are told."""
+        """Return whether the body has neither a length nor chunks (RFC 9112, 6.3)."""
         codings = ",".join(self.headers.getall("transfer-encoding", ())).lower()
         return "content-length" not in self.headers and "chunked" not in codings
 
-    # What the parser tells. `on_body` is in `__init__`.
+    # Callbacks of the parser. `on_body` is in `__init__`.
 
     def on_message_begin(self) -> None:
-        """The first byte of an answer, or of something after it: raising ends the parser's work."""
+        """Refuse a second response: raising ends the parser's work."""
         if self.whole:
-            raise ValueError("more than was asked for")
+            raise ValueError("a response without a request")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header; after the body those that nobody looks at."""
+        """Take a header; trailers after the body are not used."""
         self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """All headers: of the answer, or of a word before it."""
+        """Take all headers, of the response or of an informational one before it."""
         status = self._parser.get_status_code()
         if status < _WORDS:
             raise ValueError(f"a status of {status}")
@@ -250,6 +256,6 @@ class HttpConnection(asyncio.Protocol):
             head.set_result(None)
 
     def on_message_complete(self) -> None:
-        """The end of an answer."""
+        """Note the end of a response."""
         if self.status:
             self.whole, self.keeps = True, self.keeps and self._parser.should_keep_alive()

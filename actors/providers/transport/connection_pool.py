@@ -1,4 +1,4 @@
-"""The connections of a road: at most so many, kept open while they rest."""
+"""Pool of the connections of a transport: a bounded number, kept open while they are idle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import aiohttp
 from actors.providers.transport.connection import HttpConnection
 
 KEEP_S: Final = 15.0
-"""A connection that rested longer is not used again: aiohttp's own default. The server may be about to close it."""
+"""Longest idle time in seconds of a connection that is used again: aiohttp's default. The server may be about to close
+one that is idle for longer."""
 _UNTIMED: Final = aiohttp.ClientTimeout()
 
 
@@ -19,20 +20,20 @@ class ConnectionPool:
     """Connections to one address, each lent to one request at a time. Belongs to one event loop."""
 
     def __init__(self, connector: aiohttp.BaseConnector, connections_max: int) -> None:
-        """`connector` makes them, and sets no limit of its own."""
+        """``connector`` makes connections, without a limit of its own."""
         self._connector = connector
         self._loop = asyncio.get_running_loop()
         self._places = connections_max
-        """Free ones: each is for a connection that is lent, or about to be."""
+        """Free places, each for a connection that is lent or about to be."""
         self._lent: set[HttpConnection] = set()
         self._resting: list[HttpConnection] = []
-        """The last one that was given back is the first to go."""
+        """Idle connections; the last one that was returned is lent first."""
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._sweep: asyncio.TimerHandle | None = None
         self._closed = False
 
     def lend_rested(self) -> HttpConnection | None:
-        """A connection that rests, at once; None where there is none, or others wait already."""
+        """Return an idle connection at once; None where there is none, or no place is free."""
         if not self._places or (connection := self._rested()) is None:
             return None
         self._places -= 1
@@ -40,9 +41,9 @@ class ConnectionPool:
         return connection
 
     async def lend(self, request: aiohttp.ClientRequest, connect_s: float) -> HttpConnection:
-        """A connection that rests, or a new one for such a request.
+        """Return an idle connection, or a new one for such a request.
 
-        Raises TimeoutError where there is none within `connect_s`, aiohttp's errors where none can be made.
+        Raises TimeoutError where there is none within `connect_s` seconds, aiohttp's errors where none can be made.
         """
         async with asyncio.timeout(connect_s):
             await self._place()
@@ -59,7 +60,7 @@ class ConnectionPool:
                 raise
 
     def give_back(self, connection: HttpConnection) -> None:
-        """Let it rest."""
+        """Take back a connection that may be used again."""
         self._lent.discard(connection)
         connection.rest(self._loop.time())
         if self._closed:
@@ -71,14 +72,14 @@ class ConnectionPool:
         self._leave_place()
 
     def drop(self, connection: HttpConnection) -> None:
-        """Hang up."""
+        """Take back a connection and close it."""
         self._lent.discard(connection)
         self._leave_place()
         connection.close()
-        connection.parts.clear()  # an error may hold it for long
+        connection.parts.clear()  # an error may hold the connection for long
 
     async def close(self) -> None:
-        """Close all of them; whoever waits for one, or for an answer over one, hears of it at once."""
+        """Close all connections; callers that wait for one, or for a response, fail at once."""
         self._closed = True
         if self._sweep is not None:
             self._sweep.cancel()
@@ -101,7 +102,7 @@ class ConnectionPool:
         return None
 
     async def _place(self) -> None:
-        """Take one, or wait for it."""
+        """Take a place, or wait for one."""
         if self._closed:
             raise aiohttp.ClientConnectionError("the connections were closed")
         if self._places:
@@ -113,7 +114,7 @@ class ConnectionPool:
             await waiting
         except asyncio.CancelledError:
             if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
-                self._leave_place()  # it came too late
+                self._leave_place()  # the place came too late
             raise
 
     def _leave_place(self) -> None:
@@ -125,7 +126,7 @@ class ConnectionPool:
         self._places += 1
 
     def _swept(self) -> None:
-        """Close those that rested too long; once more later, while any rests."""
+        """Close connections that were idle for too long; run again later, while any is idle."""
         oldest_s = self._loop.time() - KEEP_S
         for connection in self._resting:
             if connection.rested_s < oldest_s:

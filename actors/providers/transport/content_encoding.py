@@ -1,4 +1,4 @@
-"""Bodies that were sent compressed (RFC 9110, 8.4), made readable again."""
+"""Decoder of compressed bodies (RFC 9110, 8.4)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import aiohttp
 from actors.providers.transport.body import BODY_BYTES_MAX, UnreadableResponse
 
 ACCEPTED: Final = "gzip, deflate"
-"""What a request says that its answer may be."""
+"""Value of a request's Accept-Encoding."""
 
 _ZLIB_METHOD: Final = 8
-"""The low half of the first byte of what zlib wraps (RFC 1950, 2.2); some servers send `deflate` without."""
+"""Low half of the first byte of a zlib stream (RFC 1950, 2.2); some servers send `deflate` without that wrapper."""
 _MEMBERS_MAX: Final = 100
-"""Of a gzip file. Each is a copy of what comes after it."""
+"""Most members of a gzip file. Each costs a copy of the bytes that follow it."""
 
 
 def decoded(body: bytes, encoding: str) -> bytes:
-    """The body as it was before. Raises ClientPayloadError where it is not what it is said to be, Unreadable beyond
+    """Return the decoded body. Raises ClientPayloadError where it is not in that encoding, UnreadableResponse beyond
     `BODY_BYTES_MAX`."""
     name = encoding.strip().lower()
     if name in ("", "identity"):

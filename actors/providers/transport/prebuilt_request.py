@@ -1,10 +1,10 @@
-"""A request of which only the body is new.
+"""Requests with a prebuilt head: only the body is new.
 
-``ClientSession.post`` makes for each request what is the same for all of them: the address taken apart, headers merged
-and put into bytes, cookies looked for, a task that writes, an object for the answer with its own timers. That is three
-fifths of what a call takes of the CPU. Here aiohttp puts the head of a request into bytes once and makes the
-connections; each then takes head and body as they are, and its answers apart (``connection``). What a session would add
-beyond that (redirects, cookies, a proxy, a second try) is not wanted here, or goes by the session (``direct``).
+``ClientSession.post`` repeats for each request what is the same for all: parsing the address, merging and encoding
+headers, looking for cookies, a task that writes, an object for the response with its own timers. That is three fifths
+of a call's CPU time. This module has aiohttp encode the head of a request once and make the connections; each
+connection then writes head and body as they are, and parses its responses (``connection``). What a session adds beyond
+that (redirects, cookies, a second try) is not wanted, or goes by the session: a proxy (``aiohttp_transport``).
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from actors.providers.transport.content_encoding import decoded
 _ENCODING: Final = istr("Content-Encoding")
 _LENGTH_LINE: Final = b"\r\nContent-Length: 1\r\n"
 _KERNEL_BYTES: Final = 1 << 16
-"""A longer request may be answered before all of it was taken."""
+"""Size from which a request may be answered before the server has taken all of it."""
 
 _log = logging.getLogger("cortex.client")
 
 
 class RequestHead:
-    """All of a request but its body, and where it goes. Holds the key: never shown."""
+    """Encoded head of a request, and its address. It holds the key and is never shown."""
 
     __slots__ = ("after", "before", "connect_s", "request")
 
     def __init__(self, request: aiohttp.ClientRequest, sent: bytes, connect_s: float) -> None:
-        """``sent``: what aiohttp sends before a body of one byte. Raises ``ValueError`` where that tells no length, or
-        two."""
+        """``sent``: the bytes that aiohttp sends before a body of one byte. Raises ``ValueError`` where they hold no
+        length, or two."""
         self.request = request
-        """By this aiohttp knows how to make a connection."""
+        """Request from which aiohttp knows how to make a connection."""
         before, *rest = sent.split(_LENGTH_LINE)
         if len(rest) != 1:
             raise ValueError(f"aiohttp tells the length of a body {len(rest)} times")
@@ -50,7 +50,7 @@ class RequestHead:
         self.connect_s = connect_s
 
     def with_body(self, body: bytes, traceparent: str) -> bytes:
-        """The whole request. Raises ``ValueError`` for a trace that would be more than one header."""
+        """Return the whole request. Raises ``ValueError`` for a trace that would be more than one header."""
         if not traceparent.isprintable():
             raise ValueError("the name of a span has no control characters")
         trace = b"traceparent: %b\r\n" % traceparent.encode("ascii") if traceparent else b""
@@ -58,7 +58,7 @@ class RequestHead:
 
 
 class _RecordingTransport(asyncio.Transport):
-    """Stands for a connection, and keeps what is written."""
+    """Transport that records what is written to it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,8 +74,8 @@ class _RecordingTransport(asyncio.Transport):
 async def head_of(
     session: aiohttp.ClientSession, url: URL, headers: Mapping[str, str], connect_s: float
 ) -> RequestHead | None:  # fmt: skip
-    """What aiohttp would send of a POST with these headers; None where this aiohttp is put together in another way, or
-    refuses: then all goes by the session, which says why."""
+    """Return the head that aiohttp would send of a POST with these headers; None where this release of aiohttp is built
+    in another way, or refuses: then all requests go by the session, which reports why."""
     try:
         from aiohttp.http import StreamWriter
 
@@ -89,14 +89,14 @@ async def head_of(
         head = RequestHead(request, looked.written, connect_s)
         _checked_takeover(session.connector, head)
         return head
-    except Exception as error:  # whatever another aiohttp raises
+    except Exception as error:  # another release of aiohttp may raise anything
         _log.warning("requests go by aiohttp's session, at two fifths of the speed: %s", type(error).__name__)
         return None
 
 
 def _checked_takeover(connector: Any, head: RequestHead) -> None:
-    """A connection is asked for, and taken over, as this aiohttp knows it: what is other than it was is seen before
-    anything is paid. Raises whatever comes of that."""
+    """Rehearse how a connection is made and taken over, so that a difference in this release of aiohttp is seen before
+    anything is paid. Raises any error of that."""
     from aiohttp.client_proto import ResponseHandler
     from aiohttp.connector import Connection
 
@@ -112,13 +112,14 @@ def _checked_takeover(connector: Any, head: RequestHead) -> None:
 
 
 class PrebuiltExchange:
-    """One such request on its way; leaving the block gives the connection back, or closes it when the body was not
-    read, or the request not taken whole. Raises aiohttp's errors, as a session does."""
+    """`Exchange` of a request with a prebuilt head. Leaving the block returns the connection, or closes it if the body
+    was not read, or the request not taken whole. Raises aiohttp's errors, as a session does."""
 
     __slots__ = ("_connection", "_head", "_long", "_pool", "_request", "_timeout_s", "_timer")
 
     def __init__(self, pool: ConnectionPool, head: RequestHead, body: bytes, trace: str, timeout_s: float) -> None:
-        """``timeout_s`` bounds the exchange. Raises ``ValueError`` for a trace that would be more than one header."""
+        """``timeout_s`` bounds the exchange, in seconds. Raises ``ValueError`` for a trace that would be more than one
+        header."""
         self._pool, self._head, self._timeout_s = pool, head, timeout_s
         self._request = head.with_body(body, trace)
         self._long = len(self._request) >= _KERNEL_BYTES
@@ -147,7 +148,7 @@ class PrebuiltExchange:
         try:
             return await self._pool.lend(self._head.request, min(connect_s, self._timeout_s))
         except TimeoutError as error:
-            if connect_s >= self._timeout_s:  # the exchange's own time is over first
+            if connect_s >= self._timeout_s:  # the exchange's own time ends first
                 raise
             raise aiohttp.ConnectionTimeoutError(f"no connection to {self._head.request.url} in time") from error
 
@@ -159,12 +160,12 @@ class PrebuiltExchange:
         refused = self._long and not 200 <= connection.status < 300
         if keep and connection.keeps and connection.whole and not refused and not connection.unsent:
             self._pool.give_back(connection)
-        else:  # perhaps whoever refused a long request has not taken all of it
+        else:  # a server that refused a long request may not have taken all of it
             self._pool.drop(connection)
 
 
 class PrebuiltResponse:
-    """The answer to such a request, until its block is left."""
+    """`Response` to such a request, until its block is left."""
 
     __slots__ = ("_connection", "headers", "status")
 
@@ -174,7 +175,7 @@ class PrebuiltResponse:
         self.headers: Mapping[str, str] = connection.headers
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes. Raises Unreadable beyond `BODY_BYTES_MAX`."""
+        """Yield the body as it comes. Raises UnreadableResponse beyond `BODY_BYTES_MAX`."""
         return bounded(self._chunks())
 
     async def _chunks(self) -> AsyncIterator[bytes]:
@@ -191,6 +192,6 @@ class PrebuiltResponse:
             await connection.more()
 
     async def read(self) -> bytes:
-        """The whole body, under the same bound."""
+        """Return the whole body, under the same bound."""
         body = await self._connection.read()
         return decoded(body, self.headers[_ENCODING]) if _ENCODING in self.headers else body

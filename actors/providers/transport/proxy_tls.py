@@ -19,7 +19,7 @@ async def network_of(address: str, credential: Credential) -> tuple[ssl.SSLConte
 
 
 def proxy_for(url: str, credential: Credential) -> str | None:
-    """The proxy that goes for this URL, or None: none is set, or NO_PROXY names the host (name, suffix, `*`, CIDR)."""
+    """Return the proxy for this URL; None where none is set, or NO_PROXY names the host (name, suffix, `*`, CIDR)."""
     parts = urlsplit(url)
     proxy = credential.https_proxy if parts.scheme == "https" else credential.http_proxy
     host = parts.hostname or ""
@@ -29,7 +29,7 @@ def proxy_for(url: str, credential: Credential) -> str | None:
 
 
 def ssl_context(credential: Credential) -> ssl.SSLContext:
-    """What to trust: SSL_CERT_FILE, else SSL_CERT_DIR, else what the SDK trusts (the system's certificates).
+    """Return the trusted certificates: SSL_CERT_FILE, else SSL_CERT_DIR, else those that the SDK trusts (the system's).
 
     Raises ConfigurationFault where the file or folder named cannot be used here.
     """
@@ -53,13 +53,14 @@ def _bypassed(host: str, port: int | None, no_proxy: str) -> bool:
 
 
 def _names(entry: str, host: str, port: int | None) -> bool:
-    """Does one entry of NO_PROXY (`*`, an address, a network, a name or suffix, perhaps with a port) name this host?"""
+    """Return whether an entry of NO_PROXY (`*`, an address, a network, a name or suffix, perhaps with a port) names
+    this host."""
     if entry == "*":
         return True
     try:
         return ipaddress.ip_address(host) in ipaddress.ip_network(entry.strip("[]"), strict=False)
     except ValueError:
-        pass  # one of them is a name, or the entry has a port
+        pass  # a name, or an entry with a port
     bare, colon, entry_port = entry.rpartition(":")
     if colon and entry_port.isdigit():
         if int(entry_port) != port:
