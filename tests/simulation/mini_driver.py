@@ -46,7 +46,7 @@ class SimDriver:
     count, ordered = 1, False
 
     def __init__(
-        self, runtime: Any, terms: JobTerms, arming: ConnectionSpec, rows: list[Row], sink: Sink, resumes: Any, cap: int,
+        self, runtime: Any, terms: JobTerms, connection: ConnectionSpec, rows: list[Row], sink: Sink, resumes: Any, cap: int,
         decides: Callable[[], tuple[tuple[int, str], ...]], retries: int = 0, journal: Callable[[], Any] | None = None,
     ) -> None:  # fmt: skip
         self._retries = retries
@@ -54,8 +54,8 @@ class SimDriver:
         self._reopened: RowsReopened | None = None
         self._runtime = runtime
         self._terms = terms
-        self._arming = encode(arming)
-        self._pool = arming.pool_name
+        self._connection = encode(connection)
+        self._pool = connection.pool_name
         self._cap = cap
         self._decides = decides
         self._rows = rows
@@ -111,7 +111,7 @@ class SimDriver:
 
     async def _begin(self) -> None:
         branches, _ = await self._ask(self._runtime.peer("cortex"), "staff", False)
-        await asyncio.gather(*(self._arm(name) for name in branches))
+        await asyncio.gather(*(self._send_credential(name) for name in branches))
         if self._cap:
             caps = msgspec.msgpack.encode(PoolCaps(concurrency=self._cap, who="sim"))
             await self._ask(self._runtime.peer("cortex"), "cap", "sim", self._pool, caps)
@@ -123,10 +123,10 @@ class SimDriver:
         await self._ask(self._channel, "start", msgspec.msgpack.encode(opening))
         self._reopened = None
 
-    async def _arm(self, name: str) -> None:
+    async def _send_credential(self, name: str) -> None:
         try:
             async with asyncio.timeout(ARM_S):
-                await self._runtime.peer(name).ask("arm", self._terms.job, self._arming)
+                await self._runtime.peer(name).ask("set_credential", self._terms.job, self._connection)
         except (PeerUnavailable, PeerGone, TimeoutError):
             pass  # the status names it, or its peers hand over
 
@@ -141,7 +141,7 @@ class SimDriver:
             facts = msgspec.json.decode(await self._ask(self._channel, "status"))
             if facts["broken"]:
                 raise StoreError(facts["broken"])
-            await asyncio.gather(*(self._arm(name) for name in facts["unarmed"]))
+            await asyncio.gather(*(self._send_credential(name) for name in facts["unarmed"]))
             await self._feed(facts, rows)
             blob = await self._ask(self._channel, "results", len(sink.values), LOOK_S)
             some = msgspec.msgpack.decode(blob)

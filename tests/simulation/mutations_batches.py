@@ -98,7 +98,7 @@ def cut_results_taken_for_all(patch: Patch) -> None:
 @planted("a batch that is out is read by a new incarnation", likely=_doubtful)
 def batch_left_behind(patch: Patch) -> None:
     patch.setattr(batch_submissions, "take_up", lambda k, out: None)
-    patch.setattr(event_handlers.submissions, "take_up", lambda k, out: None)
+    patch.setattr(event_handlers.batch_submissions, "take_up", lambda k, out: None)
 
 
 @planted("what cannot be decided stops the job, and asks", likely=_unreadable)

@@ -100,7 +100,7 @@ class ShardsDriver(SimDriver):
     async def _look(self, told: Any) -> None:
         while True:
             facts = await told()
-            await asyncio.gather(*(self._arm(name) for name in facts["unarmed"]))
+            await asyncio.gather(*(self._send_credential(name) for name in facts["unarmed"]))
             await asyncio.sleep(LOOK_S)
 
 
