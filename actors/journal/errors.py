@@ -1,4 +1,4 @@
-"""What may be wrong with the state folder or a journal: each a clear line."""
+"""Errors of the state folder and of journals: each message is one line."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from actors.common.errors import UserError
 
 
 class StoreError(UserError):
-    """The state folder or a journal cannot be used. The message is one clear line."""
+    """State folder or journal that cannot be used. The message is one line."""
 
 
 class NoSuchJob(StoreError):
-    """There is no journal of that name."""
+    """No journal has this name."""
 
 
 def never_began(job: str) -> str:
-    """Said of a job whose journal no turn opens."""
+    """Return the error text for a job whose journal has no opening turn."""
     return (
         f"job {job} has not begun: what was to begin it ended before its first turn was on disk (which was full, or it "
         f"was killed); nothing was sent or paid: give its command again, or cortex rm {job}"
@@ -22,15 +22,15 @@ def never_began(job: str) -> str:
 
 
 class UnsupportedFormat(StoreError):
-    """The journal is of a release whose form this one cannot read. Nothing was touched."""
+    """Journal of a release whose format this release cannot read. Nothing was changed."""
 
 
 class ContentRemoved(StoreError):
-    """What the job asked and was answered was removed on purpose; its figures are there."""
+    """Questions and answers of the job were removed on purpose; its figures remain."""
 
 
 class TextRedacted(StoreError):
-    """The job keeps no text: these turns have left its journal."""
+    """Job that keeps no text: these turns were removed from its journal."""
 
 
 class Fenced(StoreError):
@@ -38,12 +38,13 @@ class Fenced(StoreError):
 
 
 class DiskFull(StoreError):
-    """The disk that holds the journal is full. What was committed is safe; the job can be resumed."""
+    """The disk that holds the journal is full. Committed turns are safe; the job can be resumed."""
 
 
 class DatabaseUnreachable(StoreError):
-    """The database that holds the journal does not answer now. What was committed is safe; it may be asked again."""
+    """The database that holds the journal does not answer now. Committed turns are safe; the request may be repeated.
+    """
 
 
 class JobHeld(Exception):
-    """Somebody else holds the job."""
+    """Another process holds the job."""

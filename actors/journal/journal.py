@@ -1,10 +1,9 @@
-"""The journal of a job, over whatever keeps its rows. ``actors.journal.state_folder`` has what the journals of many
-jobs stand in.
+"""Journal of a job, over any storage. ``actors.journal.state_folder`` holds the journals of many jobs.
 
-What is promised is written here once: one commit a turn, and every write checks, inside its transaction, that the
-epoch is still the writer's own, so that an orphan of a killed run can write nothing. Two things keep rows:
-``actors.journal.sqlite``, a file a job on a disk of this machine, and ``actors.journal.postgres``, a database that any
-machine reaches.
+The guarantees are implemented here once: one commit a turn, and every write checks, inside its transaction, that the
+writer's epoch is still the newest, so that an orphan of a killed run can write nothing. There are two storages:
+``actors.journal.sqlite``, a file a job on a disk of this machine, and ``actors.journal.postgres``, a database that can
+be reached from any machine.
 """
 
 from __future__ import annotations
@@ -32,18 +31,20 @@ from cortex.journal.snapshots import PieceSpan, SnapshotPieces
 from cortex.state import events
 
 READS = 3
-"""How often a snapshot is looked for where pieces go while it is read: whoever writes has written a newer one."""
+"""Attempts to read a snapshot whose pieces are removed meanwhile: its writer has then written a newer one."""
 
 
 class Journal:
-    """One job's journal. Open it to read; take the epoch to write."""
+    """Journal of one job. Open it to read; take the epoch to write."""
 
     def __init__(self, storage: Storage, *, folder: StateFolder | None = None, forgotten_too: bool = False) -> None:
-        """``folder``: that it stands in. Raises ``StoreError``; for a job that was forgotten ``ContentRemoved``, unless
-        ``forgotten_too``."""
+        """Open a journal over a storage. ``folder``: state folder that holds it.
+
+        Raises ``StoreError``; for a job that was forgotten ``ContentRemoved``, unless ``forgotten_too``.
+        """
         self._storage = storage
         self.took_s = 0.0
-        """How long the last commit took."""
+        """Seconds that the last commit took."""
         self.folder = folder
         self.job = storage.job
         self.remote = storage.remote
@@ -61,8 +62,11 @@ class Journal:
         return max(self._storage.last(), self.dropped())
 
     def _check_format(self) -> None:
-        """Journals of all releases have a fact ``format``, whatever else they have. One that this release can read
-        keeps its number until somebody writes it: the release that it is of may look at it until then."""
+        """Raise ``UnsupportedFormat`` for a journal that this release cannot read.
+
+        Journals of all releases have the fact ``format``. A readable older journal keeps its format number until its
+        next writer, so that the release that wrote it may still read it.
+        """
         found = self.meta("format")
         if found is None:
             self.set_meta("format", b"%d" % codec.FORMAT)
@@ -82,30 +86,33 @@ class Journal:
         return int(self._seq)
 
     def close(self) -> None:
-        """Let go of what keeps it."""
+        """Close the storage."""
         self._storage.close()
 
     # -- small facts -----------------------------------------------------------------------------------------------
 
     def meta(self, key: str) -> bytes | None:
-        """A small fact kept beside the turns."""
+        """Return a fact: a small value stored beside the turns. None if it is not set."""
         return self._storage.meta(key)
 
     def set_meta(self, key: str, value: bytes) -> None:
-        """Keep a small fact. Raises ``Fenced`` for a writer whose epoch is over."""
+        """Store a fact. Raises ``Fenced`` for a writer whose epoch is over."""
         self._storage.set_meta(key, value, self.epoch)
 
     def zero_what_goes(self) -> None:
-        """What is deleted from now on is written over, where that can be had."""
+        """Overwrite rows that are deleted from now on, if the storage can."""
         self._storage.zero_what_goes()
 
     def drop(self, upto: int, shrink: bool = False) -> None:
-        """Remove the turns up to this one, and the snapshots before it: that of this very turn stands in for them, and
-        is whole. ``shrink``: no more will come, so the room may be given back. Raises ``Fenced``."""
+        """Remove the turns up to this one and the snapshots before it. The snapshot of this turn replaces them, and is
+        whole.
+
+        ``shrink``: no further turns will come, so disk space may be given back. Raises ``Fenced``.
+        """
         self._storage.drop(upto, self.first_at_s(), shrink, self.epoch)
 
     def forget(self, figures: bytes) -> None:
-        """Remove all turns and snapshots, and keep these figures. Whoever wrote before is fenced."""
+        """Remove all turns and snapshots, and keep these figures. The previous writer is fenced."""
         self._storage.zero_what_goes()
         self.take_epoch(b"")
         self._storage.forget(figures, self.epoch)
@@ -113,7 +120,7 @@ class Journal:
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def take_epoch(self, owner: bytes, least: int = 1) -> int:
-        """Become the only writer: whoever wrote before is fenced from here on. ``owner`` says who it is now."""
+        """Become the only writer: the previous writer is fenced from now on. ``owner`` identifies this writer."""
         self.epoch = self._storage.take_epoch(owner, least)
         self._seq = self._last()
         if self.meta("format") != b"%d" % codec.FORMAT:
@@ -121,12 +128,15 @@ class Journal:
         return self.epoch
 
     def newest_epoch(self) -> int:
-        """The last epoch that was taken, by whomever; 0 where none was."""
+        """Return the newest epoch that any writer has taken; 0 if none was."""
         return self._storage.newest_epoch()
 
     def append(self, blobs: Sequence[bytes]) -> int:
-        """Commit turns, durable when this returns, and the last one's number. Raises ``Fenced`` or ``DiskFull``; or
-        ``DatabaseUnreachable``, and then nobody knows: give the same turns again."""
+        """Commit turns, durable on return, and return the last one's number.
+
+        Raises ``Fenced`` or ``DiskFull``; or ``DatabaseUnreachable``, and then the outcome is unknown: append the same
+        turns again.
+        """
         seq, began_s = self._seq, time.perf_counter()
         self._storage.append(self.epoch, seq + 1, blobs)
         self.took_s = time.perf_counter() - began_s
@@ -134,12 +144,15 @@ class Journal:
         return seq
 
     def snapshot(self, seq: int, emitted: int, blob: bytes, keep: int = 0) -> None:
-        """Keep K as it was after turn ``seq``, when ``emitted`` results had been given out, and of all snapshots the
-        newest ``keep``; 0: all. What they stood in for is replayed from the turns, which must be there for it."""
+        """Store K as it was after turn ``seq``, when ``emitted`` results had been given out.
+
+        Of all snapshots the newest ``keep`` are kept; 0: all. For a removed snapshot its turns are replayed, so they
+        must be in the journal.
+        """
         self._storage.put_snapshot(seq, emitted, blob, keep, self.epoch)
 
     def piece(self, generation: int, number: int, blob: bytes) -> None:
-        """Keep a piece (``cortex.journal.snapshots``) for the snapshots that are kept after it."""
+        """Store a piece (``cortex.journal.snapshots``) for the snapshots that follow."""
         self._storage.put_piece(generation, number, blob, self.epoch)
 
     def sweep(self) -> None:
@@ -151,7 +164,7 @@ class Journal:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def turns(self, after: int = 0) -> Iterator[tuple[int, events.Turn]]:
-        """Turns after a number, with theirs, replies filled in where the journal refers to them."""
+        """Yield (number, turn) after a number, with replies filled in where the journal refers to earlier ones."""
         before = after
         for seq, blob in self._storage.turns(after):
             self._refuse_gap(before, seq)
@@ -172,24 +185,28 @@ class Journal:
         return codec.decode_turn(found[1]) if found is not None else None
 
     def first_at_s(self) -> float:
-        """When the job's first turn was, also where it has left; 0 where there was none."""
+        """Return the time of the job's first turn, even if it was removed, in seconds since 1970; 0 if there was none.
+        """
         if (found := self.meta("first_at_s")) is not None:
             return float(found)
         first = next(self._storage.turns(0, count=1), None)
         return codec.turn_head(first[1])[0] if first is not None else 0.0
 
     def dropped(self) -> int:
-        """Number of the last turn that left the journal; 0: none did."""
+        """Return the number of the last turn that was removed; 0: none."""
         found = self.meta("dropped")
         return int(found) if found else 0
 
     def as_it_is(self) -> contextlib.AbstractContextManager[None]:
-        """All that is read meanwhile is of one moment, whoever writes."""
+        """Return a context in which all reads see the journal at one moment, despite concurrent writes."""
         return self._storage.as_it_is()
 
     def page(self, after: int, count: int) -> Iterator[tuple[int, events.Turn]]:
-        """The next turns, at most so many. Nothing stays open between two pages, so that what was written meanwhile is
-        seen: an open reading sees the journal as it was when it began."""
+        """Yield the next turns, at most ``count``.
+
+        Nothing stays open between two pages, so that turns written meanwhile are seen: an open read sees the journal as
+        it was at the start of the read.
+        """
         rows = list(self._storage.turns(after, count=count))
         if not rows and after < self.dropped():
             self._refuse_gap(after, 0)
@@ -199,7 +216,7 @@ class Journal:
             yield seq, self._filled(codec.decode_turn(blob))
 
     def reopenings(self) -> list[tuple[int, events.RowsReopened]]:
-        """Where failed rows were opened again since the job was last opened: turn, and what was opened."""
+        """Return (turn number, event) of failed rows reopened since the job was last opened."""
         numbers = msgspec.json.decode(self.meta("reopened") or b"[]", type=list[int])
         found = []
         for seq in (number for number in numbers if number > self.opened_at()):
@@ -208,31 +225,32 @@ class Journal:
         return found
 
     def will_reopen(self) -> None:
-        """The next turn is to open failed rows again: whoever reads results looks there."""
+        """Note that the next turn reopens failed rows: readers of results look there."""
         numbers = msgspec.json.decode(self.meta("reopened") or b"[]", type=list[int])
         self.set_meta("reopened", msgspec.json.encode(sorted({*numbers, self.seq + 1})))
 
     def turns_with(self, needles: Sequence[bytes], after: int = 0) -> Iterator[tuple[int, events.Turn]]:
-        """Those of the turns after a number whose bytes hold each of these: many need not be decoded."""
+        """Yield the turns after a number whose bytes contain each of the ``needles``; other turns need not be decoded.
+        """
         for seq, blob in self._storage.turns(after, holding=needles):
             yield seq, self._filled(codec.decode_turn(blob))
 
     def openings(self) -> Iterator[tuple[int, events.Turn]]:
-        """The turns that opened the job."""
+        """Yield the turns that opened the job."""
         for seq, turn in self.turns_with((b"opened",)):
             if codec.opening(turn) is not None:
                 yield seq, turn
 
     def blobs(self, upto: int) -> Iterator[tuple[int, bytes]]:
-        """The first turns, with their numbers, as they are kept."""
+        """Yield (number, encoded turn) up to ``upto``."""
         return self._storage.turns(0, upto)
 
     def heads(self, upto: int, count: int | None = None) -> Iterator[tuple[float, bytes]]:
-        """When turns were and the accounts that they carry, from this turn back; ``count``: of so many."""
+        """Yield (time, account) of turns, from ``upto`` backwards; ``count``: at most as many."""
         return (codec.turn_head(blob) for _, blob in self._storage.turns(0, upto, down=True, count=count))
 
     def account(self, upto: int) -> bytes:
-        """What the job had come to by this turn (``journal.Account``); empty where no turn says so."""
+        """Return the account of the job as of this turn (``journal.Account``); empty if no turn holds one."""
         return next((account for _, account in self.heads(upto) if account), b"")
 
     def _filled(self, turn: events.Turn) -> events.Turn:
@@ -249,13 +267,16 @@ class Journal:
         return msgspec.structs.replace(event, reply=source.reply)
 
     def event(self, seq: int, position: int) -> events.Event | None:
-        """One event by its address: the turn, and its place among all events of the turn."""
+        """Return an event by its address: the turn, and its position among all events of the turn."""
         turn = self._turn(seq)
         flat = [event for batch in turn.batches for event in batch] if turn is not None else []
         return flat[position] if position < len(flat) else None
 
     def latest_snapshot(self, emitted_max: int | None = None, upto: int | None = None) -> tuple[int, bytes] | None:
-        """The newest snapshot since the job was last opened, not beyond so many results, nor after a turn."""
+        """Return (turn, snapshot) of the newest snapshot since the job was last opened; None if there is none.
+
+        ``emitted_max``: largest number of results given out. ``upto``: last turn.
+        """
         emitted, last = (1 << 62 if bound is None else bound for bound in (emitted_max, upto))
         for _ in range(READS):
             lacking = False
@@ -268,13 +289,13 @@ class Journal:
         return None
 
     def snapshots(self, after: int, upto: int) -> Iterator[tuple[int, bytes]]:
-        """K as it was kept after these turns, the latest first."""
+        """Yield (turn, K) of the snapshots after these turns, latest first."""
         for seq, blob in self._storage.snapshots(after, upto, 1 << 62, None):
             if (whole := self._whole(blob)) is not None:
                 yield seq, whole
 
     def pieces(self) -> SnapshotPieces:
-        """To go on with those of the newest snapshot, which K is read from."""
+        """Return the pieces of the newest snapshot, from which K is read, so that further snapshots can reuse them."""
         for _, blob in self._storage.snapshots(self.opened_at(), 1 << 62, 1 << 62, 1):
             parts = snapshots.split(blob)
             if parts is not None and self._has(PieceSpan.of(parts.span)):
@@ -282,7 +303,7 @@ class Journal:
         return SnapshotPieces(self.epoch)
 
     def _whole(self, blob: bytes) -> bytes | None:
-        """A snapshot with its pieces; None where some are not there: it was replaced meanwhile."""
+        """Return a snapshot with its pieces; None if pieces are missing: the snapshot was replaced meanwhile."""
         parts = snapshots.split(blob)
         if parts is None:
             return blob
@@ -295,7 +316,7 @@ class Journal:
         return snapshots.joined(parts, pieces)
 
     def replay_from(self) -> int:
-        """Number of the turn after which a replay begins: that of the newest snapshot, or of the opening."""
+        """Return the number of the turn after which a replay begins: that of the newest snapshot, or of the opening."""
         opened_at = self.opened_at()
         for seq, head in self._storage.heads(opened_at):
             span = snapshots.span_of(head)
@@ -307,16 +328,16 @@ class Journal:
         return self._storage.count_pieces(span) == span.last - span.first + 1
 
     def opened_at(self) -> int:
-        """Number of the turn before the one that last opened the job: replay starts after it."""
+        """Return the number of the turn before the one that last opened the job: replay starts after it."""
         return int(self.meta("opened_at") or 0)
 
     def size_bytes(self) -> int:
-        """Bytes that it takes."""
+        """Return the size of the journal in bytes."""
         return self._storage.size_bytes()
 
 
 def replies_in(blobs: Iterable[tuple[int, events.Turn]]) -> Iterator[tuple[bytes, int, int]]:
-    """(hash, seq, position) of every reply that these turns paid for: what the index of replies is rebuilt from."""
+    """Yield (hash, seq, position) of every reply that these turns paid for: the content of the index of replies."""
     for seq, turn in blobs:
         position = 0
         for batch in turn.batches:

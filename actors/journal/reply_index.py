@@ -1,6 +1,6 @@
-"""Remembered replies: an index over the hashes of all questions that the journals of a state folder hold answers to.
+"""Remembered replies: an index over the hashes of all questions answered in the journals of a state folder.
 
-It stays out of the commit that absorbs and can be rebuilt from the journals, so it is written lazily, without waiting
+The index is not part of a turn's commit and can be rebuilt from the journals, so it is written lazily, without waiting
 for the disk.
 """
 
@@ -19,14 +19,15 @@ _FLUSH_AT = 4_096
 
 
 def remembered(folder: StateFolder, hashes: Sequence[bytes]) -> frozenset[int]:
-    """Which of these questions a reply is remembered to, by their places; as far as the index knows."""
+    """Return the indexes of these questions that have a remembered reply, as far as the index of replies is up to date.
+    """
     known = folder.remembered(hashes)
     places = {hash_: place for place, hash_ in enumerate(hashes)}
     return frozenset(places[hash_] for hash_ in known)
 
 
 class CachedReply:
-    """Where a remembered reply stands, and the reply."""
+    """Address of a remembered reply, and the reply."""
 
     __slots__ = ("job", "position", "reply", "seq")
 
@@ -35,39 +36,42 @@ class CachedReply:
 
 
 class JournalLookup(Protocol):
-    """Where other jobs' journals stand."""
+    """Access to the journals of other jobs."""
 
     def journal(self, job: str) -> Journal:
-        """That of one job. Raises ``StoreError``."""
+        """Return the journal of a job. Raises ``StoreError``."""
 
     def jobs(self) -> list[str]:
-        """Names of all jobs."""
+        """Return the names of all jobs."""
 
 
 class ReplyCache:
-    """The index of one state folder, as one job's channel sees it."""
+    """Index of replies of one state folder, as seen by one job's channel."""
 
     def __init__(self, folder: JournalLookup, job: str, index: ReplyIndex) -> None:
         self._folder = folder
         self._job = job
         self._index = index
         self._pending: list[tuple[bytes, int, int]] = []
-        """What is not written yet: hash, turn, place in it."""
+        """Replies not written to the index yet: hash, turn, position."""
         self._places: dict[bytes, tuple[int, int]] = {}
-        """Where those stand that somebody has looked for since."""
+        """Addresses of pending replies, by hash, filled in by ``find``."""
         self._seq = 0
         self._journals: dict[str, Journal] = {}
 
     def catch_up(self, own: Journal, anew: bool = False) -> None:
-        """Take in what this job's journal holds and the index does not: its last run may have been killed. ``anew``: it
-        begins anew, and so do its child jobs, under other names: nobody else would take in what theirs hold."""
+        """Add the replies that this job's journal holds and the index lacks: its last run may have been killed.
+
+        ``anew``: the job begins anew, and so do its child jobs, under other names: the replies of their journals are
+        added as well, since no other run would do so.
+        """
         after = self._index.seq_of(self._job)
         if after < own.seq:
             self.note(own.seq, replies_in(own.turns(after)))
         if anew:
             for name in self._folder.jobs():
                 if name.startswith(f"{self._job}~"):
-                    with contextlib.suppress(StoreError):  # one that cannot be read is asked again
+                    with contextlib.suppress(StoreError):  # the questions of an unreadable journal are asked again
                         self._catch_up_with(name)
 
     def _catch_up_with(self, child: str) -> None:
@@ -76,24 +80,24 @@ class ReplyCache:
             self._index.put(child, source.seq, list(replies_in(source.turns(after))))
 
     def empty(self) -> bool:
-        """Whether nothing is remembered at all: then there is no use in looking."""
+        """Return True if no reply is remembered at all, so that lookups are useless."""
         return not self._pending and self._index.empty()
 
     def note(self, seq: int, paid: Iterable[tuple[bytes, int, int]]) -> None:
-        """These replies stand in this job's journal now, whose last turn is ``seq``."""
+        """Add replies that are now in this job's journal, whose last turn is ``seq``."""
         self._pending += paid
         self._seq = seq
         if len(self._pending) >= _FLUSH_AT:
             self.flush()
 
     def flush(self) -> None:
-        """Write the index. A failure costs only speed later: the journals hold the truth."""
+        """Write the index. A failure only costs speed later: the journals hold the truth."""
         with contextlib.suppress(StoreError):
             self._index.put(self._job, self._seq, self._pending)
             self._pending, self._places = [], {}
 
     def find(self, hashes: list[bytes], own: Journal) -> dict[bytes, CachedReply]:
-        """The remembered replies among these questions."""
+        """Return the remembered replies among these questions, by hash."""
         own_places = self._places
         own_places.update((hash_, (seq, at)) for hash_, seq, at in self._pending[len(own_places) :])
         places = {h: (self._job, *own_places[h]) for h in hashes if h in own_places}
@@ -107,12 +111,12 @@ class ReplyCache:
         return found
 
     def _read(self, job: str, seq: int, position: int, hash_: bytes, own: Journal) -> Reply | None:
-        """The reply itself, or None where that journal is gone or was made anew: then it is asked again."""
+        """Return the reply itself; None if its journal was removed or begun anew: the question is then asked again."""
         try:
             source = own if job == self._job else self._journal(job)
             event = source.event(seq, position)
         except DatabaseUnreachable:
-            raise  # it is there, and was paid for
+            raise  # the reply exists and was paid for: do not ask again
         except StoreError:
             return None
         if isinstance(event, events.Answered) and event.hash == hash_:
@@ -125,7 +129,7 @@ class ReplyCache:
         return self._journals[job]
 
     def close(self) -> None:
-        """Write what is pending and let go of the files."""
+        """Write pending replies and close the files."""
         self.flush()
         for other in self._journals.values():
             other.close()

@@ -1,7 +1,7 @@
-"""A database that is away for a while is waited for.
+"""Retries for a database that is temporarily unreachable.
 
-Nothing is sent meanwhile, since no command leaves before the commit that holds its cause. What is under way goes on,
-and what comes back waits in the branches.
+Nothing is sent meanwhile, since no command leaves before the commit of its cause. Calls in flight go on, and their
+replies wait in the branches.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from actors.journal.journal import DatabaseUnreachable, Journal
 T = TypeVar("T")
 
 PATIENCE_S = 900.0
-"""How long a database may be away: one that fails over or is upgraded is back by then."""
+"""Seconds that a database may be unreachable: a failover or an upgrade takes less."""
 PAUSE_S, PAUSE_MAX_S = 0.25, 5.0
+"""Seconds between two attempts, at first."""
 
 _log = logging.getLogger("cortex.channel")
 
 
 async def patiently(source: Journal, ask: Callable[[], T], apart: bool = False) -> T:
-    """What a question to a journal, or to what stands beside it, is answered. Raises ``StoreError``.
+    """Return the result of ``ask``, a request to a journal or another store. Raises ``StoreError``.
 
-    One that another machine answers is waited for in a thread: the event loop has others to serve. One whose answer was
-    lost is asked again, so it must be one that may be. ``apart``: it takes long, so always in a thread.
+    A request to another machine runs in a thread, so that the event loop goes on. If its answer is lost it is repeated,
+    so it must be idempotent. ``apart``: a slow request, which always runs in a thread.
     """
     if not source.remote:
         return await asyncio.to_thread(ask) if apart else ask()

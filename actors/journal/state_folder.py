@@ -1,4 +1,4 @@
-"""A state folder, whatever stands behind it: files of this machine, or a database that any machine reaches."""
+"""Interface of a state folder: files of this machine, or a database that can be reached from any machine."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
     def abstractmethod(method: T) -> T:
-        """``StateFolder(address)`` makes one of the kinds that there are: for a type checker nothing is abstract
-        here.
+        """Return the method unchanged: ``StateFolder(address)`` creates a subclass, so type checkers must see no
+        abstract methods.
         """
         return method
 
@@ -33,23 +33,28 @@ _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(~[0-9]+)*")
 
 
 def checked_name(job: str) -> str:
-    """The job's name. Raises ``StoreError`` for one that cannot be a file's: it is the same rule wherever it stands."""
+    """Return the job's name. Raises ``StoreError`` for an invalid name. All stores have this rule, which suits file
+    names.
+    """
     if not _JOB_NAME.fullmatch(job):
         raise StoreError(f"job name {job!r}: use letters, digits, '.', '_' and '-', at most 100 of them")
     return job
 
 
 class StateFolder(ABC):
-    """A state folder: the journals of many jobs, the index of their replies, and what the processes that run or look at
-    them tell each other. ``StateFolder(address)`` is the one that ``--state`` names, made or not."""
+    """State folder: the journals of many jobs, the index of their replies, and notes that processes leave for each
+    other.
+
+    ``StateFolder(address)`` returns the state folder that ``--state`` names, whether it exists or not.
+    """
 
     address: str
-    """As ``--state`` names it; it holds no secret."""
+    """Address as given with ``--state``; it contains no secret."""
     path: Path
-    """Where files of this machine are that belong to jobs: the whole of it, where it is no database."""
+    """Folder of this machine for the files of jobs. For a store of files it is the whole state folder."""
 
     remote = False
-    """Whether any machine reaches it, and not this one alone."""
+    """True if the state folder can be reached from any machine, not only this one."""
 
     def __new__(cls, address: str | Path) -> StateFolder:
         if cls is not StateFolder:
@@ -60,151 +65,160 @@ class StateFolder(ABC):
 
     @abstractmethod
     def __init__(self, address: str | Path) -> None:
-        """Raises ``StoreError`` for an address that cannot be one."""
+        """Raise ``StoreError`` for an invalid address."""
         raise NotImplementedError
 
     @abstractmethod
     def prepare(self) -> StateFolder:
-        """Make it, for its user alone. Raises ``StoreError`` where it cannot serve."""
+        """Create the state folder, private to its user. Raises ``StoreError`` if it cannot be used."""
         raise NotImplementedError
 
     @abstractmethod
     def journal(self, job: str, *, create: bool = False, forgotten_too: bool = False) -> Journal:
-        """A job's journal; ``create``: made if there is none. Raises ``StoreError``, also for a job that was forgotten,
-        unless ``forgotten_too``."""
+        """Return a job's journal; ``create``: create it if there is none.
+
+        Raises ``StoreError``, also for a job that was forgotten, unless ``forgotten_too``.
+        """
         raise NotImplementedError
 
     @abstractmethod
     def making(self, job: str) -> contextlib.AbstractContextManager[Journal]:
-        """A journal that becomes the job's when the block ends well, and else was never there."""
+        """Return a context with a new journal, which becomes the job's if the block ends well, and is discarded
+        otherwise.
+        """
         raise NotImplementedError
 
     @abstractmethod
     def has(self, job: str) -> bool:
-        """Whether there is a journal of the job."""
+        """Return whether the job has a journal."""
         raise NotImplementedError
 
     @abstractmethod
     def jobs(self) -> list[str]:
-        """Names of all jobs, the latest written first."""
+        """Return the names of all jobs, latest written first."""
         raise NotImplementedError
 
     @abstractmethod
     def changed_s(self, job: str) -> float:
-        """When the job's journal was last written, seconds since 1970; 0 where there is none."""
+        """Return the time of the last write to the job's journal, in seconds since 1970; 0 if there is none."""
         raise NotImplementedError
 
     @abstractmethod
     def mark(self, job: str) -> Hashable:
-        """Differs where the job's journal was written since."""
+        """Return a value that changes whenever the job's journal is written to."""
         raise NotImplementedError
 
     @abstractmethod
     def size_bytes(self, job: str) -> int:
-        """Bytes that a job's journal takes, and what else of it stands here."""
+        """Return the bytes of a job's journal and of its other files in the state folder."""
         raise NotImplementedError
 
     @abstractmethod
     def free_bytes(self) -> int | None:
-        """Room where journals are; None where that cannot be told."""
+        """Return the free disk space for journals in bytes; None if it is unknown."""
         raise NotImplementedError
 
     @abstractmethod
     def backup(self, to: Path) -> None:
-        """Copy all of it, with jobs running, to a folder that is not there yet and will be one like it. Raises
-        ``StoreError``."""
+        """Copy the state folder, with jobs running, to a new folder, which becomes a state folder. Raises
+        ``StoreError``.
+        """
         raise NotImplementedError
 
     def beside(self, job: str, suffix: str) -> Path:
-        """A file of this machine that belongs to a job."""
+        """Return the path of a job's file on this machine."""
         return self.path / "jobs" / f"{checked_name(job)}{suffix}"
 
     @abstractmethod
     def hold(self, job: str) -> contextlib.AbstractContextManager[None]:
-        """Hold a job as long as the block runs, or this process. Raises ``JobHeld`` where somebody else does."""
+        """Return a context that holds the job until the block ends, or this process. Raises ``JobHeld`` if another
+        process does.
+        """
         raise NotImplementedError
 
     @abstractmethod
     def is_held(self, job: str) -> bool:
-        """Whether somebody works on the job now."""
+        """Return whether a process holds the job now."""
         raise NotImplementedError
 
     @abstractmethod
     def index(self) -> ReplyIndex:
-        """The index of remembered replies."""
+        """Return the index of remembered replies."""
         raise NotImplementedError
 
     @abstractmethod
     def whose(self, question: bytes) -> tuple[str, int]:
-        """The job that has paid for the reply to this question, and in which of its turns; no name where none has."""
+        """Return (job, turn) that paid for the reply to this question; ("", 0) if none has."""
         raise NotImplementedError
 
     @abstractmethod
     def unremember(self, jobs: Sequence[str]) -> None:
-        """Take the replies of these jobs out of the index."""
+        """Remove the replies of these jobs from the index."""
         raise NotImplementedError
 
     @abstractmethod
     def remove(self, job: str) -> None:
-        """Remove a job's journal, and the notes about it."""
+        """Remove a job's journal and its notes."""
         raise NotImplementedError
 
     @abstractmethod
     def note(self, kind: str, name: str) -> bytes | None:
-        """What one process left for others under this name; None where nothing is."""
+        """Return the note that a process left under this name; None if there is none."""
         raise NotImplementedError
 
     @abstractmethod
     def note_mark(self, kind: str, name: str) -> Hashable:
-        """Differs where the note is another since."""
+        """Return a value that changes whenever the note changes."""
         raise NotImplementedError
 
     @abstractmethod
     def notes(self, kind: str) -> list[str]:
-        """The names that there are notes under."""
+        """Return the names of the notes of this kind."""
         raise NotImplementedError
 
     @abstractmethod
     def put_note(self, kind: str, name: str, value: bytes) -> None:
-        """Leave a note; it appears whole."""
+        """Write a note, atomically."""
         raise NotImplementedError
 
     @abstractmethod
     def swap_note(self, kind: str, name: str, before: bytes | None, value: bytes) -> bool:
-        """Leave a note in place of the one that stands there; False, and nothing is done, where that is another."""
+        """Replace the note ``before`` (None: no note) by ``value``, atomically. Return False, without effect, if
+        another is there.
+        """
         raise NotImplementedError
 
     @abstractmethod
     def drop_note(self, kind: str, name: str) -> None:
-        """Take a note away, if it is there."""
+        """Remove a note if it exists."""
         raise NotImplementedError
 
     @abstractmethod
     def place_of_note(self, kind: str, name: str) -> str:
-        """Where it stands, for people."""
+        """Return the location of a note, for messages."""
         raise NotImplementedError
 
     @abstractmethod
     def remembered(self, questions: Sequence[bytes]) -> set[bytes]:
-        """Those of these questions that a reply is remembered to, as far as the index knows."""
+        """Return the questions with a remembered reply, as far as the index is up to date."""
         raise NotImplementedError
 
     @abstractmethod
     def remembers(self) -> bool:
-        """Whether the index holds anything."""
+        """Return True if the index is not empty."""
         raise NotImplementedError
 
     @abstractmethod
     def register(self, kind: str) -> KeyValues:
-        """Small values of this kind, which several processes change."""
+        """Return the small values of this kind, which several processes change."""
         raise NotImplementedError
 
     @abstractmethod
     def add_line(self, kind: str, line: bytes) -> None:
-        """Keep a line for good, durable when this returns. It may be kept twice."""
+        """Store a line for good, durable on return. The line may be stored twice."""
         raise NotImplementedError
 
     @abstractmethod
     def lines(self, kind: str) -> Iterable[tuple[str, bytes]]:
-        """All lines of this kind, in their order, each with where it stands, for people."""
+        """Yield (location, line) for all lines of this kind, in order. The location is for messages."""
         raise NotImplementedError

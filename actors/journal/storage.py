@@ -1,4 +1,4 @@
-"""What keeps rows: of one job's journal, and for all jobs of a state folder together."""
+"""Interfaces of storage: rows of one job's journal, the index of replies, and small values of a state folder."""
 
 from __future__ import annotations
 
@@ -12,111 +12,121 @@ T = TypeVar("T")
 
 
 class Storage(Protocol):
-    """What keeps the rows of one job's journal: turns and snapshots by their number, and small facts beside them.
+    """Storage of one job's journal: turns and snapshots by number, and small values (facts) beside them.
 
-    ``epoch`` with a write: it is done only while that is the newest epoch of the job, else ``Fenced`` is raised; 0 asks
-    for no such check. All raise ``StoreError``.
+    Writes take an ``epoch``: the write happens only while it is the newest epoch of the job, otherwise ``Fenced`` is
+    raised; 0 skips this check. All methods raise ``StoreError``.
     """
 
     job: str
     remote: bool
-    """Whether a commit waits for another machine, so that no event loop should wait with it."""
+    """True if a commit waits for another machine, so that an event loop must not wait for it."""
 
     def meta(self, key: str) -> bytes | None:
-        """A small fact."""
+        """Return a fact; None if it is not set."""
 
     def set_meta(self, key: str, value: bytes, epoch: int) -> None:
-        """Keep a small fact, in place of what stood there."""
+        """Store a fact, replacing the previous value."""
 
     def take_epoch(self, owner: bytes, least: int = 1) -> int:
-        """The next epoch, which from here on alone may write; it is no smaller than ``least``. ``owner`` is kept."""
+        """Return the next epoch, at least ``least``. From now on only its holder may write. ``owner`` is stored."""
 
     def newest_epoch(self) -> int:
-        """The last epoch that was taken; 0 where none was."""
+        """Return the newest epoch that was taken; 0 if none was."""
 
     def append(self, epoch: int, seq: int, blobs: Sequence[bytes]) -> None:
-        """Keep these turns, all or none, durable when this returns. The first of them has the number ``seq``, and none
-        of them may be there; but one that was sent before and never confirmed is taken as done."""
+        """Store these turns, all or none, durable on return. ``seq`` is the number of the first.
+
+        None of them may be stored already; but turns that were sent before and never confirmed count as done.
+        """
 
     def last(self) -> int:
-        """The largest number of a turn that is there; 0 where none is."""
+        """Return the largest number of a stored turn; 0 if there is none."""
 
     def turns(
         self, after: int, upto: int | None = None, *, down: bool = False, count: int | None = None,
         holding: Sequence[bytes] = (),
     ) -> Iterator[tuple[int, bytes]]:  # fmt: skip
-        """Turns after a number, by their numbers, ``down``: the last one first. ``holding``: only where all of these
-        bytes are in it. What is written meanwhile need not be among them."""
+        """Yield (number, turn) in the order of numbers, after ``after``; ``down``: in reverse.
+
+        ``holding``: only turns that contain all of these byte strings. Turns written meanwhile may be missing.
+        """
 
     def put_snapshot(self, seq: int, emitted: int, blob: bytes, keep: int, epoch: int) -> None:
-        """Keep a snapshot and, in the same transaction, remove those before the newest ``keep`` of the job; 0: none."""
+        """Store a snapshot and, in the same transaction, remove all but the newest ``keep`` of the job; 0: remove none.
+        """
 
     def heads(self, after: int) -> list[tuple[int, bytes]]:
-        """The first ``HEAD_BYTES`` of the snapshots after a turn, the last one first."""
+        """Return (turn, first ``HEAD_BYTES``) of the snapshots after a turn, latest first."""
 
     def put_piece(self, generation: int, number: int, blob: bytes, epoch: int) -> None:
-        """Keep a piece of snapshots (``cortex.journal.snapshots``), in place of what stood there."""
+        """Store a piece of snapshots (``cortex.journal.snapshots``), replacing an earlier one."""
 
     def piece(self, generation: int, number: int) -> bytes | None:
-        """A piece; None where it is not there."""
+        """Return a piece; None if it does not exist."""
 
     def count_pieces(self, span: PieceSpan | None) -> int:
-        """How many of these are there; None: of all."""
+        """Return the number of stored pieces in the span; None: of all pieces."""
 
     def keep_pieces(self, spans: Sequence[PieceSpan], epoch: int) -> None:
-        """Remove all pieces but these."""
+        """Remove all pieces outside of these spans."""
 
     def snapshots(self, after: int, upto: int, emitted_max: int, count: int | None) -> Iterator[tuple[int, bytes]]:
-        """Snapshots of these turns, the last one first."""
+        """Yield snapshots of these turns, latest first."""
 
     def drop(self, upto: int, first_at_s: float, shrink: bool, epoch: int) -> None:
-        """Remove the turns up to this one, the snapshots before it, and all pieces. The facts ``dropped`` and, unless
-        it stands there, ``first_at_s`` tell of it. ``shrink``: no more will come."""
+        """Remove the turns up to ``upto``, the snapshots before it, and all pieces.
+
+        Sets the facts ``dropped`` and, unless it is set, ``first_at_s``. ``shrink``: no further turns will come.
+        """
 
     def forget(self, figures: bytes, epoch: int) -> None:
-        """Remove all rows but the fact ``format``, and keep ``figures`` as the fact ``forgotten``."""
+        """Remove all rows but the fact ``format``, and store ``figures`` as the fact ``forgotten``."""
 
     def zero_what_goes(self) -> None:
-        """What is removed from now on is written over, where that can be had."""
+        """Overwrite rows that are removed from now on, if possible."""
 
     def as_it_is(self) -> contextlib.AbstractContextManager[None]:
-        """All that is read meanwhile is of one moment, whoever writes."""
+        """Return a context in which all reads see one moment, despite concurrent writes."""
 
     def size_bytes(self) -> int:
-        """Bytes that the journal takes."""
+        """Return the size of the journal in bytes."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the storage."""
 
 
 class ReplyIndex(Protocol):
-    """What keeps the index of remembered replies of a state folder. All raise ``StoreError``."""
+    """Storage of the index of remembered replies of a state folder. All methods raise ``StoreError``."""
 
     def seq_of(self, job: str) -> int:
-        """The last turn of a job that is in the index."""
+        """Return the last turn of a job that is in the index."""
 
     def empty(self) -> bool:
-        """Whether nothing is in it."""
+        """Return True if the index is empty."""
 
     def put(self, job: str, seq: int, rows: Sequence[tuple[bytes, int, int]]) -> None:
-        """(hash, turn, place in it) of replies that a job paid for, up to its turn ``seq``: all of it or nothing."""
+        """Add (hash, turn, position) of replies that a job paid for, up to its turn ``seq``: all or nothing."""
 
     def find(self, hashes: Sequence[bytes]) -> Iterator[tuple[bytes, str, int, int]]:
-        """(hash, job, turn, place in it) of those that are there."""
+        """Yield (hash, job, turn, position) of the hashes that are in the index."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the index."""
 
 
 class KeyValues(Protocol):
-    """Small values by name, which several processes change, one at a time. All raise ``StoreError``."""
+    """Small values by name, which several processes change, one at a time. All methods raise ``StoreError``."""
 
     def read(self) -> dict[str, bytes]:
-        """All that stand there."""
+        """Return all values by name."""
 
     def now_s(self) -> float:
-        """The time where it is kept, in seconds since 1970."""
+        """Return the time by the clock of the storage, in seconds since 1970."""
 
     def change(self, how: Callable[[dict[str, bytes]], tuple[Mapping[str, bytes | None], T]]) -> T:
-        """``how`` is given what stands there, and says what is to stand under which names, None: nothing, and what is
-        returned when that is durable. Nobody else changes anything meanwhile. It may be asked twice."""
+        """Pass all values to ``how`` and store its changes in one exclusive transaction.
+
+        ``how`` returns (changes by name, result); None as a change removes the value. The result is returned once the
+        changes are durable. ``how`` may be called twice.
+        """

@@ -19,25 +19,26 @@ class JournalStore(msgspec.Struct, frozen=True, kw_only=True):
     """Description of a store."""
 
     schemes: tuple[str, ...]
-    """Beginnings of its addresses, such as ``postgresql://``; none: paths of this machine."""
+    """Prefixes of its addresses, such as ``postgresql://``; none: paths of this machine."""
     folder: str
     """``module:Class`` of its ``actors.journal.state_folder.StateFolder``."""
     checks: str
     """Module with the checks of ``cortex doctor``: ``state(address)`` and ``room(address)`` yield findings."""
     accounts: str = ""
-    """``module:Class`` of its ``actors.limits.shared_accounts.AccountStore``; empty where it cannot serve
-    ``--limits``.
-    """
+    """``module:Class`` of its ``actors.limits.shared_accounts.AccountStore``; empty if the store cannot serve
+    ``--limits``."""
     distribution: str = ""
     """Distribution that must be installed wherever a channel runs; empty: none."""
     extra: str = ""
     """Extra of this project that installs it."""
     secrets: tuple[str, ...] = ()
-    """Environment variables that open it. Only channels and the cortex keep them."""
+    """Environment variables with its credentials. Only channels and the cortex keep them."""
 
     def load(self, place: str) -> Any:
-        """The module, or for ``module:name`` the object, that a field names. Raises ``StoreError`` where the extra is
-        not installed."""
+        """Return the module, or for ``module:name`` the object, that a field names.
+
+        Raises ``StoreError`` if the extra is not installed.
+        """
         module, _, name = place.partition(":")
         try:
             found = import_module(module)
@@ -67,15 +68,15 @@ STORES = (
 
 
 def store_of(address: str | Path) -> JournalStore:
-    """The store that serves this address."""
+    """Return the store that serves this address."""
     return next(store for store in STORES if not store.schemes or str(address).startswith(store.schemes))
 
 
 def known(address: str) -> bool:
-    """Whether a store serves this address: each path has one, and each address whose scheme is in the table."""
+    """Return whether a store serves this address: every path, and every address whose scheme is in the table."""
     return "://" not in address or bool(store_of(address).schemes)
 
 
 def examples(stores: tuple[JournalStore, ...]) -> str:
-    """Forms of the addresses of these stores, for messages: ``postgresql://…``."""
+    """Return the forms of these stores' addresses, for messages: ``postgresql://…``."""
     return " or ".join(f"{store.schemes[0]}…" for store in stores if store.schemes)

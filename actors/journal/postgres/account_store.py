@@ -1,6 +1,6 @@
-"""``--limits postgresql://…``: where several clusters that use one account agree on who may use how much of it.
+"""``--limits postgresql://…``: limits of an account, shared by several clusters.
 
-All of it is decided by ``policies.limits.tenancy``, in one transaction, one of them at a time, by the server's clock.
+All decisions are taken by ``policies.limits.tenancy``, in serialized transactions, by the server's clock.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ _decoder = msgspec.msgpack.Decoder(tenancy.SharedAccount)
 
 
 class DatabaseAccounts:
-    """The accounts that stand in a database."""
+    """Shared accounts in a database."""
 
     def __init__(self, address: str) -> None:
-        """Raises ``StoreError`` for an address that cannot be one."""
+        """Raise ``StoreError`` for an invalid address."""
         self.folder = DatabaseStateFolder(address)
         self._register = self.folder.register(_KIND)
 
     def prepare(self) -> None:
-        """Make the tables where they are not there. Raises ``StoreError``."""
+        """Create the tables if they are missing. Raises ``StoreError``."""
         self.folder.prepare()
 
     def ask(self, pool: str, asked: tenancy.TenantRequest) -> tenancy.TenantShare:
-        """A share of a pool, durable when this returns. Raises ``StoreError``."""
+        """Return a tenant's share of a pool, durable on return. Raises ``StoreError``."""
 
         def change(there: dict[str, bytes], at_s: float) -> tuple[dict[str, bytes | None], tenancy.TenantShare]:
             account = _account(there, pool)
@@ -38,7 +38,7 @@ class DatabaseAccounts:
         return self._register.change_at(change)
 
     def leave(self, pool: str, tenant: str) -> None:
-        """Nothing of this tenant is in use any more. Raises ``StoreError``."""
+        """Remove a tenant that uses nothing any more. Raises ``StoreError``."""
 
         def change(there: dict[str, bytes]) -> tuple[dict[str, bytes | None], None]:
             account = _account(there, pool)
@@ -48,11 +48,11 @@ class DatabaseAccounts:
         self._register.change(change)
 
     def caps(self) -> dict[str, PoolCaps]:
-        """What was set by hand, by pool. Raises ``StoreError``."""
+        """Return the caps that operators have set, by pool. Raises ``StoreError``."""
         return {name: _decoder.decode(blob).caps for name, blob in self._register.read().items()}
 
     def cap(self, pool: str, caps: PoolCaps) -> None:
-        """Have these bounds in force for all that draw on a pool. Raises ``StoreError``."""
+        """Set caps for all tenants of a pool. Raises ``StoreError``."""
 
         def change(there: dict[str, bytes]) -> tuple[dict[str, bytes | None], None]:
             account = _account(there, pool)

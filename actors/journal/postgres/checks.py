@@ -1,4 +1,4 @@
-"""Checks of ``cortex doctor`` of a database: whether it answers, over what, and how long a commit takes there."""
+"""Checks of ``cortex doctor`` for a database: reachability, encryption, time of a commit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SELECT current_setting('server_version'), coalesce(current_schema(), ''), curren
 
 
 def state(address: str) -> Iterator[Finding]:
-    """Look at the database. Nothing that is made in it stays. Raises ``StoreError``."""
+    """Check the database, without lasting changes to it. Raises ``StoreError``."""
     link = DatabaseConnection(conninfo_of(address, os.environ), address)
     release, schema, fsync, tls, near, may, standby = link.rows(_ABOUT)[0]
     there = version(link)
@@ -48,15 +48,15 @@ def state(address: str) -> Iterator[Finding]:
 
 
 def room(address: str) -> Iterator[Finding]:
-    """Nothing: a server does not tell how much room its disk has."""
+    """Yield nothing: a server does not report the free space of its disk."""
     return iter(())
 
 
 def _commit_s(link: DatabaseConnection) -> float:
-    """The median of some commits, which leave nothing."""
+    """Return the median seconds of some commits, which leave no rows."""
     took = []
     for _ in range(_COMMITS):
         begun_s = time.perf_counter()
-        link.count("SELECT pg_logical_emit_message(true, 'cortex', 'doctor')")  # a record in its log, and no row
+        link.count("SELECT pg_logical_emit_message(true, 'cortex', 'doctor')")  # writes a log record, but no row
         took.append(time.perf_counter() - begun_s)
     return statistics.median(took)

@@ -1,6 +1,7 @@
-"""A connection to the database that is made again when it is lost.
+"""Connection to the database, re-established after a loss.
 
-Every statement that goes over it may be sent twice: it only reads, or sets what it sets, or looks whether it was done.
+Every statement may be sent twice, so it must be idempotent: it only reads, or sets fixed values, or checks whether it
+was done.
 """
 
 from __future__ import annotations
@@ -23,26 +24,31 @@ Rows = list[tuple[Any, ...]]
 Given = Sequence[Any] | Mapping[str, Any]
 
 AGAIN_S = 1.0
-"""A database that could not be reached is left alone for so long: whoever asks meanwhile is told at once."""
+"""Seconds without a new attempt after the database could not be reached: meanwhile requests fail at once."""
 _IDLE_MAX = 4
+"""Idle connections kept at most."""
 _ABOUT_US = """
 SELECT set_config('tcp_keepalives_idle', '10', false), set_config('tcp_keepalives_interval', '5', false),
        set_config('tcp_keepalives_count', '3', false), set_config('idle_in_transaction_session_timeout', '60s', false),
        CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', false) END
 """
-"""The server lets go of what we hold within half a minute when this host is gone; and a commit is one."""
+"""Session settings: the server releases locks and transactions within half a minute after this host is gone, and a
+commit is durable."""
 
 _known: set[str] = set()
-"""Those that have answered this process before: when they do not, it may pass."""
+"""Databases (conninfo) that have answered this process before: their failures may be temporary."""
 _idle: list[tuple[int, str, psycopg.Connection[Any]]] = []
-"""Connections that nobody uses now, with their process and what they were made with: looking at a job opens its journal
-several times. The one that was left last is taken first."""
+"""Idle connections, with their process and conninfo: looking at a job opens its journal several times. The connection
+that was returned last is reused first."""
 _idle_alone = threading.Lock()
 
 
 class DatabaseConnection:
-    """``conninfo``: as libpq takes it; ``address``: as people are told it. ``begin`` is run on each new connection,
-    which is then not shared."""
+    """Connection that is opened at first use.
+
+    ``conninfo``: for libpq; ``address``: for messages. ``begin`` is run on each new connection, which is then not
+    shared.
+    """
 
     def __init__(
         self, conninfo: str, address: str, begin: Callable[[psycopg.Connection[Any]], None] | None = None
@@ -56,22 +62,22 @@ class DatabaseConnection:
         self._unreachable: tuple[float, str] | None = None
 
     def rows(self, statement: str, given: Given = ()) -> Rows:
-        """What a statement returns. Raises ``StoreError``."""
+        """Return the rows of a statement. Raises ``StoreError``."""
         return self._asked(lambda connection: ran(connection, statement, given).fetchall())
 
     def count(self, statement: str, given: Given = ()) -> int:
-        """How many rows a statement has changed, all of them durable. Raises ``StoreError``."""
+        """Return the number of rows that a statement has changed, durably. Raises ``StoreError``."""
         return self._asked(lambda connection: ran(connection, statement, given).rowcount)
 
     def together(self, statements: Sequence[tuple[str, Given]]) -> list[int]:
-        """So many rows were changed by each of these: all are done or none. Raises ``StoreError``."""
+        """Run these statements in one transaction; return the number of rows changed by each. Raises ``StoreError``."""
 
         return self.transaction(
             lambda connection: [ran(connection, statement, given).rowcount for statement, given in statements]
         )
 
     def transaction(self, run: Callable[[psycopg.Connection[Any]], T]) -> T:
-        """What this does is done whole or not at all. It may be run twice. Raises ``StoreError``."""
+        """Call ``run`` in a transaction and return its result. It may be called twice. Raises ``StoreError``."""
 
         def whole(connection: psycopg.Connection[Any]) -> T:
             with connection.transaction():
@@ -118,7 +124,9 @@ class DatabaseConnection:
 
     @contextlib.contextmanager
     def pinned(self) -> Iterator[None]:
-        """All that is read meanwhile is of one moment; where the connection is lost, so is that."""
+        """Return a context in which all reads see one moment. Raises ``DatabaseUnreachable`` if the connection is lost
+        meanwhile.
+        """
         with self._alone:
             self._asked(lambda connection: ran(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))
             self._pinned = True
@@ -131,7 +139,8 @@ class DatabaseConnection:
                         self._asked(lambda connection: ran(connection, "ROLLBACK"))
 
     def close(self, last: str = "") -> None:
-        """Let go of it; ``last`` is said before, as long as it is there."""
+        """Close the connection, or return it to the idle ones; ``last``: statement to run before, if still connected.
+        """
         with self._alone:
             connection, self._connection = self._connection, None
         if connection is None:
@@ -157,14 +166,14 @@ def _taken(conninfo: str) -> psycopg.Connection[Any] | None:
 
 
 def ran(connection: psycopg.Connection[Any], statement: str, given: Given = ()) -> psycopg.Cursor[Any]:
-    """One statement. Raises ``psycopg.Error``."""
+    """Run one statement. Raises ``psycopg.Error``."""
     cursor = connection.cursor(binary=True)
     return cursor.execute(statement.encode(), given or None)
 
 
 @atexit.register
 def close_idle() -> None:
-    """End the connections that nobody uses."""
+    """Close all idle connections."""
     while _idle:
         pid, _, connection = _idle.pop()
         if pid == os.getpid():

@@ -1,9 +1,7 @@
-"""What a database's address may say, of ``--state`` as of ``--limits``, and how a connection is made.
+"""Addresses of databases, for ``--state`` and ``--limits``: validation, and the conninfo of a connection.
 
-Whatever it leaves out libpq finds in its usual places: PGPASSWORD, PGPASSFILE or ~/.pgpass, PGSERVICE, PGSSLMODE,
-PGSSLROOTCERT, PGSSLCERT and PGSSLKEY, …
-
-https://www.postgresql.org/docs/current/libpq-envars.html
+libpq takes everything that the address leaves out from its usual places: PGPASSWORD, PGPASSFILE or ~/.pgpass,
+PGSERVICE, PGSSLMODE, PGSSLROOTCERT, PGSSLCERT and PGSSLKEY, … https://www.postgresql.org/docs/current/libpq-envars.html
 """
 
 from __future__ import annotations
@@ -24,20 +22,20 @@ from actors.journal.journal import StoreError
 SECRETS = ("password", "sslpassword")
 DEFAULTS = {
     "fallback_application_name": "cortex",
-    "client_encoding": "UTF8",  # else what a database of the encoding SQL_ASCII returns is bytes
+    "client_encoding": "UTF8",  # otherwise a database of the encoding SQL_ASCII returns bytes
     "connect_timeout": "10",
     "keepalives_idle": "10",
     "keepalives_interval": "5",
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",  # ms
 }
-"""What holds where neither the address nor the environment says otherwise: a server whose host is gone is given up
-after half a minute, not after the system's two hours."""
+"""Connection parameters that apply unless the address or the environment sets them. A server whose host is gone is
+given up after half a minute instead of the operating system's two hours."""
 _VARIABLES = {"connect_timeout": "PGCONNECT_TIMEOUT"}
 
 
 def conninfo_of(address: str, environ: Mapping[str, str]) -> str:
-    """What libpq is given for an address. Raises ``StoreError``; a password in the address is never told on."""
+    """Return the conninfo of an address. Raises ``StoreError``, which never repeats a password in the address."""
     if _holds_secret(address):
         raise StoreError(
             "the address of the database holds a password, which would stand in the list of processes: give it in "
@@ -64,7 +62,7 @@ def _holds_secret(address: str) -> bool:
 
 
 def own_folder(address: str, environ: Mapping[str, str]) -> Path:
-    """Where files of this machine stand that belong to jobs of a database: spooled input, spans, half-made tables."""
+    """Return the folder of this machine for files of the database's jobs: spooled input, spans, incomplete tables."""
     name = blake2b(address.encode(), digest_size=8).hexdigest()
     home = Path(environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
     there = next((each for each in (home, *home.parents) if each.exists()), home)

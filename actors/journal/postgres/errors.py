@@ -1,4 +1,4 @@
-"""What a database says when it refuses, as one line that says what to do."""
+"""Errors of a database as one line with a hint what to do."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _HINTS = (
     ("pg_hba.conf", "allow this host and user in its pg_hba.conf"),
 )
 _PASSING = ("57P01", "57P02", "57P03", "25006", "40001", "40P01", "53300", "08000", "08003", "08006")
-"""SQLSTATEs of a server that stops, starts, is a standby at this moment, or had to choose between two: asked again, it
-may take it (https://www.postgresql.org/docs/current/errcodes-appendix.html)."""
+"""SQLSTATEs of a server that stops, starts, is a standby at the moment, or ended one of two conflicting transactions: a
+repeated request may succeed (https://www.postgresql.org/docs/current/errcodes-appendix.html)."""
 _BUSY = ("too many", "connection slots")
 _FULL = ("53100",)
 _NO_RIGHT = ("42501", "3F000")
 
 
 def error_line(error: psycopg.Error, address: str, known: bool) -> StoreError:
-    """The line. ``known``: it has answered before, so what is wrong may pass."""
+    """Return the error as one line. ``known``: the database has answered before, so the failure may be temporary."""
     said = _line(error)
     state = error.sqlstate or ""
     hint = next((do for words, do in _HINTS if words in said), "")
@@ -49,7 +49,8 @@ def error_line(error: psycopg.Error, address: str, known: bool) -> StoreError:
 
 
 def _line(error: psycopg.Error) -> str:
-    """Its first line without what libpq puts before it, and without a password even where somebody echoes one."""
+    """Return the first line of the error without libpq's prefix, and without the password even if a server echoes it.
+    """
     said = " ".join(next((line for line in str(error).splitlines() if line.strip()), type(error).__name__).split())
     said = re.sub(r"^(connection failed: )?(connection to server .*? failed: )?", "", said)
     said = re.sub(r"\b(FATAL|ERROR|PANIC): *", "", said)

@@ -1,7 +1,7 @@
-"""The journals of many jobs in a PostgreSQL database, which stands in for a state folder.
+"""Journals of many jobs in a PostgreSQL database, as a state folder.
 
-Its tables are in the first schema of the connection's ``search_path``. Files of a machine stay on that machine: input
-that was read from standard input, spans, and rows of a table that is not whole yet.
+Its tables are in the first schema of the connection's ``search_path``. Some files stay on the machine that made them:
+input read from standard input, spans, and rows of a table that is not complete yet.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from actors.journal.postgres.migrations import bring_up, is_there
 from actors.journal.postgres.reply_index import DatabaseReplyIndex
 from actors.journal.postgres.storage import DatabaseStorage, made, size_bytes
 
-if TYPE_CHECKING:  # where it is missing, it is said in one line
+if TYPE_CHECKING:  # a missing psycopg is reported in one line
     from psycopg import Connection
 
 _MAKING = "+"
-"""Before the name of a journal that is being made: no job's begins so."""
+"""Prefix of the name of an incomplete journal: no job name begins with it."""
 _LINE = "+"
-"""Before the name of a line that stays when jobs are removed."""
+"""Prefix of the name of a line, which stays when jobs are removed."""
 _ASK_AT_ONCE = 10_000
 _NOTE = "SELECT value FROM cortex_notes WHERE kind = %s AND name = %s"
 
 
 class DatabaseStateFolder(StateFolder):
-    """As ``StateFolder`` has it."""
+    """``StateFolder`` in a database."""
 
     remote = True
 
@@ -49,7 +49,7 @@ class DatabaseStateFolder(StateFolder):
         self._there = False
 
     def prepare(self) -> DatabaseStateFolder:
-        """Make the tables, or bring those of an older release to this one's. Raises ``StoreError``."""
+        """Create the tables, or migrate those of an older release. Raises ``StoreError``."""
         bring_up(self._link, self._conninfo)
         try:
             (self.path / "jobs").mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ class DatabaseStateFolder(StateFolder):
         return self
 
     def _ready(self) -> bool:
-        """Whether the tables are there. Raises ``StoreError`` for those of another release."""
+        """Return whether the tables exist. Raises ``StoreError`` for tables of another release."""
         if not self._there:
             self._there = is_there(self._link)
         return self._there
@@ -67,7 +67,7 @@ class DatabaseStateFolder(StateFolder):
     # -- journals --------------------------------------------------------------------------------------------------
 
     def journal(self, job: str, *, create: bool = False, forgotten_too: bool = False) -> Journal:
-        """A job's journal, over a connection of its own."""
+        """Return a job's journal, over a separate connection."""
         checked_name(job)
         if not self._ready():
             raise NoSuchJob(f"no job {job!r} in {self.address}; `cortex jobs` lists what is there")
@@ -82,7 +82,7 @@ class DatabaseStateFolder(StateFolder):
 
     @contextlib.contextmanager
     def making(self, job: str) -> Iterator[Journal]:
-        """Under another name, until it is whole."""
+        """Create the journal under a temporary name until it is complete."""
         name = _MAKING + checked_name(job)
         self._remove(name)
         made(self._link, name)
@@ -95,39 +95,39 @@ class DatabaseStateFolder(StateFolder):
             self._remove(name)
 
     def has(self, job: str) -> bool:
-        """Whether it has a row."""
+        """Return whether the job has a row."""
         checked_name(job)
         return self._ready() and bool(self._link.rows("SELECT 1 FROM cortex_jobs WHERE name = %s", (job,)))
 
     def jobs(self) -> list[str]:
-        """Names of all jobs, the latest written first."""
+        """Return the names of all jobs, latest written first."""
         if not self._ready():
             return []
         asked = "SELECT name FROM cortex_jobs WHERE left(name, 1) <> %s ORDER BY changed_at DESC"
         return [str(name) for (name,) in self._link.rows(asked, (_MAKING,))]
 
     def changed_s(self, job: str) -> float:
-        """When its last turn was appended, by the server's clock."""
+        """Return the time of the job's last turn by the server's clock, in seconds since 1970."""
         asked = "SELECT extract(epoch FROM changed_at)::float8 FROM cortex_jobs WHERE name = %s"
         rows = self._link.rows(asked, (job,)) if self._ready() else []
         return float(rows[0][0]) if rows else 0.0
 
     def mark(self, job: str) -> Hashable:
-        """Its epoch and last turn."""
+        """Return the job's epoch and last turn."""
         asked = "SELECT id, epoch, seq FROM cortex_jobs WHERE name = %s"
         rows = self._link.rows(asked, (job,)) if self._ready() else []
         return tuple(rows[0]) if rows else ()
 
     def size_bytes(self, job: str) -> int:
-        """Bytes of its turns and snapshots."""
+        """Return the bytes of the job's turns and snapshots."""
         return size_bytes(self._link, job) if self._ready() else 0
 
     def free_bytes(self) -> int | None:
-        """A server does not tell."""
+        """Return None: a server does not report its free disk space."""
         return None
 
     def remove(self, job: str) -> None:
-        """Remove its rows and the notes about it."""
+        """Remove the job's rows and its notes."""
         self._remove(checked_name(job))
         self._link.count("DELETE FROM cortex_notes WHERE name = %s", (job,))
 
@@ -136,20 +136,20 @@ class DatabaseStateFolder(StateFolder):
         self._link.together([(asked, (name,)), ("DELETE FROM cortex_jobs WHERE name = %s", (name,))])
 
     def backup(self, to: Path) -> None:
-        """Its server has tools that know how."""
+        """Raise ``StoreError``: a database is copied with its server's tools."""
         raise StoreError(
             f"a database is copied by its own tools, with jobs running: pg_dump --format=custom --file={to} "
             f"'{self.address}', and pg_restore to bring it back"
         )
 
-    # -- who works on what -----------------------------------------------------------------------------------------
+    # -- locks -----------------------------------------------------------------------------------------------------
 
     def hold(self, job: str) -> contextlib.AbstractContextManager[None]:
-        """A lock of a session of its own."""
+        """Hold the job by a lock of a separate session."""
         return hold(self._conninfo, self.address, self._key(checked_name(job)))
 
     def is_held(self, job: str) -> bool:
-        """Whether a session has that lock."""
+        """Return whether a session has the job's lock."""
         return is_held(self._link, self._key(job))
 
     def _key(self, job: str) -> int:
@@ -160,23 +160,23 @@ class DatabaseStateFolder(StateFolder):
     # -- replies ---------------------------------------------------------------------------------------------------
 
     def index(self) -> DatabaseReplyIndex:
-        """The index of remembered replies."""
+        """Return the index of remembered replies."""
         return DatabaseReplyIndex(DatabaseConnection(self._conninfo, self.address))
 
     def whose(self, question: bytes) -> tuple[str, int]:
-        """Who has paid for a reply."""
+        """Return (job, turn) that paid for a reply."""
         asked = "SELECT job, seq FROM cortex_replies WHERE hash = %s"
         rows = self._link.rows(asked, (question,)) if self._ready() else []
         return (str(rows[0][0]), int(rows[0][1])) if rows else ("", 0)
 
     def unremember(self, jobs: Sequence[str]) -> None:
-        """Take the replies of these jobs out of the index."""
+        """Remove the replies of these jobs from the index."""
         names = (list(jobs),)
         tables = ("cortex_replies", "cortex_indexed")
         self._link.together([(f"DELETE FROM {table} WHERE job = ANY(%s)", names) for table in tables])
 
     def remembered(self, questions: Sequence[bytes]) -> set[bytes]:
-        """Those that a reply is remembered to."""
+        """Return the questions with a remembered reply."""
         if not self._ready():
             return set()
         asked = "SELECT hash FROM cortex_replies WHERE hash = ANY(%s::bytea[])"
@@ -184,21 +184,21 @@ class DatabaseStateFolder(StateFolder):
         return {bytes(hash_) for part in parts for (hash_,) in self._link.rows(asked, (part,))}
 
     def remembers(self) -> bool:
-        """Whether the index holds anything."""
+        """Return True if the index is not empty."""
         return self._ready() and bool(self._link.rows("SELECT 1 FROM cortex_replies LIMIT 1"))
 
-    # -- what all jobs share -------------------------------------------------------------------------------------------
+    # -- shared by all jobs --------------------------------------------------------------------------------------------
 
     def register(self, kind: str) -> DatabaseKeyValues:
-        """Rows of the table of notes."""
+        """Return values stored in rows of the table of notes."""
         return DatabaseKeyValues(kind, lambda: DatabaseConnection(self._conninfo, self.address), self._ready)
 
     def add_line(self, kind: str, line: bytes) -> None:
-        """A row of the table of notes; once, however often it is sent."""
+        """Store the line as a row of the table of notes; once, however often it is sent."""
         self.put_note(kind, _LINE + blake2b(line, digest_size=16).hexdigest(), line)
 
     def lines(self, kind: str) -> Iterable[tuple[str, bytes]]:
-        """Those rows."""
+        """Return the rows stored by ``add_line``."""
         asked = "SELECT name, value FROM cortex_notes WHERE kind = %s ORDER BY changed_at, name"
         rows = self._link.rows(asked, (kind,)) if self._ready() else []
         return [(f"cortex_notes ({kind}, {name}) in {self.address}", bytes(value)) for name, value in rows]
@@ -206,29 +206,29 @@ class DatabaseStateFolder(StateFolder):
     # -- notes -----------------------------------------------------------------------------------------------------
 
     def note(self, kind: str, name: str) -> bytes | None:
-        """What a row holds."""
+        """Return the value of a note's row."""
         rows = self._link.rows(_NOTE, (kind, name)) if self._ready() else []
         return bytes(rows[0][0]) if rows else None
 
     def note_mark(self, kind: str, name: str) -> Hashable:
-        """When it was changed."""
+        """Return the time of the note's last change."""
         asked = "SELECT extract(epoch FROM changed_at)::float8 FROM cortex_notes WHERE kind = %s AND name = %s"
         return tuple(self._link.rows(asked, (kind, name))) if self._ready() else ()
 
     def notes(self, kind: str) -> list[str]:
-        """The names of rows of this kind."""
+        """Return the names of rows of this kind."""
         asked = "SELECT name FROM cortex_notes WHERE kind = %s ORDER BY name"
         return [str(name) for (name,) in self._link.rows(asked, (kind,))] if self._ready() else []
 
     def put_note(self, kind: str, name: str, value: bytes) -> None:
-        """Put a row there."""
+        """Insert or replace the note's row."""
         self._link.count(
             "INSERT INTO cortex_notes (kind, name, value) VALUES (%s, %s, %s) ON CONFLICT (kind, name) "
             "DO UPDATE SET value = excluded.value, changed_at = clock_timestamp()", (kind, name, value),
         )  # fmt: skip
 
     def swap_note(self, kind: str, name: str, before: bytes | None, value: bytes) -> bool:
-        """Put a row there only in place of the one that was seen."""
+        """Replace the note's row only if it still has the expected value."""
         if before is None:
             swap = "INSERT INTO cortex_notes (value, kind, name) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
         else:
@@ -244,16 +244,16 @@ class DatabaseStateFolder(StateFolder):
             tries += 1
             if ran(connection, swap, given).rowcount == 1:
                 return True
-            # What was sent before may have been done, and only its confirmation lost.
+            # An earlier attempt may have succeeded, and only its confirmation been lost.
             return tries > 1 and ran(connection, _NOTE, (kind, name)).fetchall() == [(value,)]
 
         return self._link.transaction(run)
 
     def drop_note(self, kind: str, name: str) -> None:
-        """Remove the row."""
+        """Remove the note's row."""
         if self._ready():
             self._link.count("DELETE FROM cortex_notes WHERE kind = %s AND name = %s", (kind, name))
 
     def place_of_note(self, kind: str, name: str) -> str:
-        """The table's name."""
+        """Return the table's name."""
         return f"cortex_notes ({kind}) in {self.address}"

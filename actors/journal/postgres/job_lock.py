@@ -1,8 +1,8 @@
-"""Who works on a job at this moment: an advisory lock of a session that lives as long as its holder.
+"""Lock of a running job: an advisory lock of a database session that lives as long as its holder.
 
-The server lets go of it when that process ends, however it ends, and within half a minute when its host is gone. Where
-the session itself is lost, because the server was started again, it is taken again as soon as that answers, or as
-whoever has it meanwhile lets go; the epoch keeps writers apart until then.
+The server releases the lock when the process ends for any reason, and within half a minute when its host is gone. If
+the session is lost because the server restarted, the lock is taken again as soon as the server answers, or another
+holder releases the lock; until then the epoch keeps writers apart.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from actors.journal.journal import JobHeld, StoreError
 from actors.journal.postgres.connection import DatabaseConnection
 
 BEAT_S = 5.0
-"""How often the holder looks whether it still has it."""
+"""Seconds between two checks by the holder that its session still has the lock."""
 _TRIES = 20
 _TRY_AGAIN_S = 0.05  # the session of a process that has just died ends a moment later
 _TAKE = "SELECT pg_try_advisory_lock(%s)"
@@ -32,18 +32,18 @@ AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 
 
 def key_of(schema: str, job: str) -> int:
-    """The number of a job's lock: those of a database are shared by all that use it."""
+    """Return the key of a job's lock. Advisory locks are shared by all users of a database."""
     return int.from_bytes(blake2b(f"cortex {schema} {job}".encode(), digest_size=8).digest(), "big", signed=True)
 
 
 @contextlib.contextmanager
 def hold(conninfo: str, address: str, key: int) -> Iterator[None]:
-    """Hold it as long as the block runs. Raises ``JobHeld``, or ``StoreError``."""
+    """Hold the lock until the block ends. Raises ``JobHeld``, or ``StoreError``."""
     first, ours = True, False
 
     def take(connection: psycopg.Connection[Any]) -> None:
         nonlocal ours
-        ours = False  # what an earlier session had went with it
+        ours = False  # locks of an earlier session ended with it
         for _ in range(_TRIES if first else 1):
             row = connection.execute(_TAKE, (key,)).fetchone()
             ours = row is not None and bool(row[0])
@@ -65,7 +65,7 @@ def hold(conninfo: str, address: str, key: int) -> Iterator[None]:
             with contextlib.suppress(StoreError):
                 if ours:
                     link.rows("SELECT 1")
-                else:  # somebody was quicker, for a moment or for longer
+                else:  # another process has taken the lock
                     ours = bool(link.rows(_TAKE, (key,))[0][0])
 
     beating = threading.Thread(target=beat, name="cortex-hold", daemon=True)
@@ -78,5 +78,5 @@ def hold(conninfo: str, address: str, key: int) -> Iterator[None]:
 
 
 def is_held(link: DatabaseConnection, key: int) -> bool:
-    """Whether somebody holds it now."""
+    """Return whether a session holds the lock now."""
     return bool(link.rows(_HELD, ((key >> 32) & 0xFFFFFFFF, key & 0xFFFFFFFF)))

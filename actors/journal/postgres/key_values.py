@@ -1,4 +1,4 @@
-"""Small values in rows of the table of notes, changed by one process at a time: an advisory lock keeps others out."""
+"""Small values in rows of the table of notes. An advisory lock serializes their writers."""
 
 from __future__ import annotations
 
@@ -23,29 +23,31 @@ _DROP = "DELETE FROM cortex_notes WHERE kind = %s AND name = %s"
 
 
 class DatabaseKeyValues:
-    """As ``KeyValues`` has it. ``linked`` makes a connection for a while; ``ready``: whether the tables are there."""
+    """``KeyValues`` in a database. ``linked`` opens a connection; ``ready`` returns whether the tables exist."""
 
     def __init__(self, kind: str, linked: Callable[[], DatabaseConnection], ready: Callable[[], bool]) -> None:
         self._kind, self._linked, self._ready = kind, linked, ready
 
     def read(self) -> dict[str, bytes]:
-        """All that stand there."""
+        """Return all values by name."""
         if not self._ready():
             return {}
         with contextlib.closing(self._linked()) as link:
             return {str(name): bytes(value) for name, value in link.rows(_READ, (self._kind,))}
 
     def change(self, how: Callable[[dict[str, bytes]], tuple[Mapping[str, bytes | None], T]]) -> T:
-        """In one transaction."""
+        """Apply ``how`` in one transaction."""
         return self.change_at(lambda there, at_s: how(there))
 
     def now_s(self) -> float:
-        """The server's time, in seconds since 1970."""
+        """Return the server's time, in seconds since 1970."""
         with contextlib.closing(self._linked()) as link:
             return float(link.rows(_NOW)[0][0])
 
     def change_at(self, how: Callable[[dict[str, bytes], float], tuple[Mapping[str, bytes | None], T]]) -> T:
-        """``how`` is told the server's time too; nobody's turn that comes later has an earlier one."""
+        """Apply ``how`` in one transaction, with the server's time as well; times never decrease from one change to the
+        next.
+        """
 
         def run(connection: psycopg.Connection[Any]) -> T:
             ran(connection, _ALONE, (self._kind,))

@@ -1,6 +1,6 @@
-"""The tables, and how those of an older release become this one's: by Alembic, in one transaction, one run at a time.
+"""Tables of the database and their migration from older releases: by Alembic, in one serialized transaction.
 
-Each step is a file in ``versions``; the number of the last one that was taken stands in the table ``cortex_schema``.
+Each step is a file in ``versions``; the table ``cortex_schema`` holds the number of the last step that was applied.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from actors.journal.postgres.errors import error_line
 VERSION = 1
 VERSIONS = Path(__file__).parent / "versions"
 TABLE = "cortex_schema"
-_one_at_a_time = threading.Lock()  # Alembic keeps what it works on in its modules
-_LOCK = 0x636F72746578  # "cortex": two that begin at once make the tables once
+_one_at_a_time = threading.Lock()  # Alembic keeps its state in module globals
+_LOCK = 0x636F72746578  # "cortex": of two concurrent runs only one creates the tables
 
 
 def version(link: DatabaseConnection) -> int:
-    """The schema that is there; 0: none yet. Raises ``StoreError``, also for one of a newer release."""
+    """Return the schema version of the database; 0: none yet. Raises ``StoreError``, also for a newer release's
+    version.
+    """
     if not link.rows("SELECT to_regclass(%s)::text", (TABLE,))[0][0]:
         return 0
     rows = link.rows(f"SELECT version_num FROM {TABLE}")
@@ -37,7 +39,7 @@ def version(link: DatabaseConnection) -> int:
 
 
 def is_there(link: DatabaseConnection) -> bool:
-    """Whether there are tables, as this release has them. Raises ``StoreError`` for those of another one."""
+    """Return whether this release's tables exist. Raises ``StoreError`` for those of another release."""
     found = version(link)
     if 0 < found < VERSION:
         raise StoreError(
@@ -48,7 +50,7 @@ def is_there(link: DatabaseConnection) -> bool:
 
 
 def bring_up(link: DatabaseConnection, conninfo: str) -> None:
-    """Make the tables, or bring them to this release's. Raises ``StoreError``."""
+    """Create the tables, or migrate them to this release's version. Raises ``StoreError``."""
     if version(link) == VERSION:
         return
     from alembic.config import Config

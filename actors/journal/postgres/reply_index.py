@@ -1,4 +1,4 @@
-"""The index of remembered replies in PostgreSQL, written without waiting for the server's disk."""
+"""Index of remembered replies in PostgreSQL, written without waiting for the server's disk."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _INDEXED = "INSERT INTO cortex_indexed (job, seq) VALUES (%s, %s) ON CONFLICT (j
 
 
 class DatabaseReplyIndex:
-    """As ``ReplyIndex`` has it."""
+    """``ReplyIndex`` in a database."""
 
     def __init__(self, link: DatabaseConnection) -> None:
         self._link = link
 
     def seq_of(self, job: str) -> int:
-        """The last turn of a job that is in the index."""
+        """Return the last turn of a job that is in the index."""
         rows = self._link.rows("SELECT seq FROM cortex_indexed WHERE job = %s", (job,))
         return int(rows[0][0]) if rows else 0
 
     def empty(self) -> bool:
-        """Whether nothing is in it."""
+        """Return True if the index is empty."""
         return not self._link.rows("SELECT 1 FROM cortex_replies LIMIT 1")
 
     def put(self, job: str, seq: int, rows: Sequence[tuple[bytes, int, int]]) -> None:
-        """Add replies of a job; in the order of their hashes, so that two that write at once never wait in a circle."""
+        """Add replies of a job, in the order of their hashes, so that concurrent writers cannot deadlock."""
         hashes, seqs, positions = (list(column) for column in zip(*sorted(rows), strict=True)) if rows else ([], [], [])
         self._link.together([
             ("SET LOCAL synchronous_commit = off", ()),
@@ -40,11 +40,11 @@ class DatabaseReplyIndex:
         ])  # fmt: skip
 
     def find(self, hashes: Sequence[bytes]) -> Iterator[tuple[bytes, str, int, int]]:
-        """Those that are there."""
+        """Yield the replies of the hashes that are in the index."""
         asked = "SELECT hash, job, seq, position FROM cortex_replies WHERE hash = ANY(%s::bytea[])"
         for hash_, job, seq, position in self._link.rows(asked, (list(hashes),)):
             yield bytes(hash_), str(job), int(seq), int(position)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._link.close()

@@ -1,8 +1,8 @@
-"""One job's journal in PostgreSQL: a row a turn, one statement and so one commit a turn.
+"""Journal of one job in PostgreSQL: a row a turn, and one statement, thus one commit, a turn.
 
-That statement changes the job's own row, from the turn before to this one, and only while the epoch in it is the
-writer's: so a writer whose epoch is over appends nothing, whatever it had on the way, and a turn whose commit was never
-confirmed is appended once, however often it is sent.
+The statement updates the job's row from the previous turn to this one, only while the row's epoch is the writer's.
+Therefore a writer whose epoch is over appends nothing, even with statements under way, and a turn whose commit was
+never confirmed is appended once, however often it is sent.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from actors.journal.postgres.connection import DatabaseConnection
 from cortex.journal.snapshots import HEAD_BYTES, PieceSpan
 
 PAGE_BYTES = 4_000_000
+"""Bytes of turns that are read at once, about."""
 PAGE_TURNS = 16
-"""Turns that are read together at first; afterwards, as many as are expected to make so many bytes."""
+"""Turns that are read at once at first; afterwards the number that is expected to make ``PAGE_BYTES``."""
 PAGE_TURNS_MAX = 4_096
+"""Turns that are read at once at most."""
 
 _MINE = "SELECT id FROM cortex_jobs WHERE id = %(job)s AND (%(epoch)s = 0 OR epoch = %(epoch)s) FOR SHARE"
 _NEXT = """
@@ -73,22 +75,23 @@ DELETE FROM cortex_snapshots WHERE job IN (SELECT id FROM mine) AND seq < (
 
 
 def _piece(generation: int, number: int) -> str:
-    """The fact that a piece is. Names are in the order in which pieces were made, compared as bytes."""
+    """Return the key of the fact that holds a piece. Keys sort, as bytes, in the order in which the pieces were made.
+    """
     return f"{_PIECE}{generation:010d} {number:010d}"
 
 
 def made(link: DatabaseConnection, name: str) -> None:
-    """Have a job of this name there."""
+    """Create the row of this job unless it exists."""
     link.count("INSERT INTO cortex_jobs (name) VALUES (%s) ON CONFLICT DO NOTHING", (name,))
 
 
 class DatabaseStorage:
-    """As ``Storage`` has it. ``name``: under which it stands, where that is not the job's."""
+    """``Storage`` in a database. ``name``: name of the row, if it differs from the job's."""
 
     remote = True
 
     def __init__(self, link: DatabaseConnection, job: str, name: str = "") -> None:
-        """Raises ``NoSuchJob``."""
+        """Raise ``NoSuchJob`` if there is no such row."""
         self.job = job
         self._link = link
         rows = link.rows("SELECT id FROM cortex_jobs WHERE name = %s", (name or job,))
@@ -98,7 +101,7 @@ class DatabaseStorage:
         self._id = int(rows[0][0])
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._link.close()
 
     # -- writing ---------------------------------------------------------------------------------------------------
@@ -107,19 +110,21 @@ class DatabaseStorage:
         return Fenced(f"{self.job}: another run has taken the job over")
 
     def take_epoch(self, owner: bytes, least: int = 1) -> int:
-        """The next epoch. It waits for a turn that is being committed, and none is after it."""
+        """Take the next epoch. The statement waits for a turn that is being committed; afterwards no older writer can
+        commit.
+        """
         rows = self._link.rows(_TAKE, {"job": self._id, "owner": owner, "least": least})
         if not rows:
             raise NoSuchJob(f"job {self.job!r} was removed")
         return int(rows[0][0])
 
     def newest_epoch(self) -> int:
-        """The last epoch that was taken."""
+        """Return the newest epoch that was taken; 0: none."""
         rows = self._link.rows("SELECT epoch FROM cortex_jobs WHERE id = %s", (self._id,))
         return int(rows[0][0]) if rows else 0
 
     def append(self, epoch: int, seq: int, blobs: Sequence[bytes]) -> None:
-        """Commit turns. What was sent before and never confirmed is looked for."""
+        """Commit turns. If they are refused, check whether an earlier, unconfirmed attempt has stored them."""
         given: dict[str, Any] = {
             "job": self._id, "epoch": epoch, "before": seq - 1, "last": seq + len(blobs) - 1,
             "size": sum(map(len, blobs)),
@@ -139,22 +144,22 @@ class DatabaseStorage:
         raise self._fenced()
 
     def put_snapshot(self, seq: int, emitted: int, blob: bytes, keep: int, epoch: int) -> None:
-        """Keep a snapshot, and remove old ones."""
+        """Store a snapshot and remove old ones."""
         given = {"job": self._id, "epoch": epoch, "seq": seq, "emitted": emitted, "blob": blob}
         old = [(_OLD_SNAPSHOTS, {"job": self._id, "epoch": epoch, "keep": keep})] if keep else []
         if self._link.together([(_SNAPSHOT, given), *old])[0] != 1:
             raise self._fenced()
 
     def set_meta(self, key: str, value: bytes, epoch: int) -> None:
-        """Keep a small fact."""
+        """Store a fact."""
         self._mine(_META, epoch, key=key, value=value)
 
     def put_piece(self, generation: int, number: int, blob: bytes, epoch: int) -> None:
-        """Keep a piece, as a fact."""
+        """Store a piece, as a fact."""
         self.set_meta(_piece(generation, number), blob, epoch)
 
     def keep_pieces(self, spans: Sequence[PieceSpan], epoch: int) -> None:
-        """Remove the others."""
+        """Remove all other pieces."""
         firsts = [_piece(span.generation, span.first) for span in spans]
         lasts = [_piece(span.generation, span.last) for span in spans]
         given = {"job": self._id, "epoch": epoch, "firsts": firsts, "lasts": lasts}
@@ -168,10 +173,10 @@ class DatabaseStorage:
     # -- removing --------------------------------------------------------------------------------------------------
 
     def zero_what_goes(self) -> None:
-        """PostgreSQL writes over nothing: the room of removed rows is used again after a vacuum."""
+        """Do nothing: PostgreSQL overwrites no rows; a vacuum makes the space of removed rows available again."""
 
     def drop(self, upto: int, first_at_s: float, shrink: bool, epoch: int) -> None:
-        """Remove turns. The epoch cannot change meanwhile: its row is held."""
+        """Remove turns. The job's row is locked, so the epoch cannot change meanwhile."""
         given = {"job": self._id, "epoch": epoch, "upto": upto}
         first = {**given, "value": b"%r" % first_at_s}
         counts = self._link.together([
@@ -192,7 +197,7 @@ class DatabaseStorage:
             self._vacuum()
 
     def forget(self, figures: bytes, epoch: int) -> None:
-        """Remove all rows, and have the room that they took used again."""
+        """Remove all rows, and make their space available again."""
         given = {"job": self._id, "epoch": epoch}
         counts = self._link.together([
             (_META, {**given, "key": "forgotten", "value": figures}),
@@ -207,19 +212,19 @@ class DatabaseStorage:
         self._vacuum()
 
     def _vacuum(self) -> None:
-        """Where it is not ours to do, autovacuum comes round."""
+        """Vacuum the tables. Without the right to do so, autovacuum does it later."""
         with contextlib.suppress(StoreError):
             self._link.count("VACUUM cortex_turns, cortex_snapshots, cortex_meta")
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def meta(self, key: str) -> bytes | None:
-        """A small fact."""
+        """Return a fact; None if it is not set."""
         rows = self._link.rows("SELECT value FROM cortex_meta WHERE job = %s AND key = %s", (self._id, key))
         return bytes(rows[0][0]) if rows else None
 
     def last(self) -> int:
-        """The number of the last turn that was appended."""
+        """Return the number of the last turn that was appended; 0: none."""
         rows = self._link.rows("SELECT seq FROM cortex_jobs WHERE id = %s", (self._id,))
         return int(rows[0][0]) if rows else 0
 
@@ -227,7 +232,7 @@ class DatabaseStorage:
         self, after: int, upto: int | None = None, *, down: bool = False, count: int | None = None,
         holding: Sequence[bytes] = (),
     ) -> Iterator[tuple[int, bytes]]:  # fmt: skip
-        """Turns, page after page, up to the last one that was there at first."""
+        """Yield turns, page by page, up to the last one that existed at the start."""
         upto = self.last() if upto is None and count is None else upto
         low, high = after, (1 << 62) if upto is None else upto
         left, page = (1 << 62) if count is None else count, PAGE_TURNS
@@ -248,7 +253,7 @@ class DatabaseStorage:
             page = max(PAGE_TURNS, min(PAGE_TURNS_MAX, PAGE_BYTES // mean))
 
     def snapshots(self, after: int, upto: int, emitted_max: int, count: int | None) -> Iterator[tuple[int, bytes]]:
-        """Snapshots, the last one first, each when it is asked for: one may be large."""
+        """Yield snapshots, latest first. Each is read on demand, since a snapshot may be large."""
         while count is None or count > 0:
             rows = self._link.rows(
                 "SELECT seq, blob FROM cortex_snapshots WHERE job = %s AND seq > %s AND seq <= %s AND emitted <= %s "
@@ -261,7 +266,7 @@ class DatabaseStorage:
             yield upto + 1, bytes(rows[0][1])
 
     def heads(self, after: int) -> list[tuple[int, bytes]]:
-        """The first bytes of snapshots."""
+        """Return the first bytes of snapshots."""
         asked = (
             f"SELECT seq, substring(blob FROM 1 FOR {HEAD_BYTES}) FROM cortex_snapshots WHERE job = %s AND seq > %s "
             "ORDER BY seq DESC"
@@ -269,11 +274,11 @@ class DatabaseStorage:
         return [(int(seq), bytes(head)) for seq, head in self._link.rows(asked, (self._id, after))]
 
     def piece(self, generation: int, number: int) -> bytes | None:
-        """A piece."""
+        """Return a piece; None if it does not exist."""
         return self.meta(_piece(generation, number))
 
     def count_pieces(self, span: PieceSpan | None) -> int:
-        """How many there are."""
+        """Return the number of pieces."""
         asked = f"SELECT count(*) FROM cortex_meta WHERE job = %s AND starts_with(key, '{_PIECE}')"
         if span is None:
             return int(self._link.rows(asked, (self._id,))[0][0])
@@ -281,16 +286,16 @@ class DatabaseStorage:
         return int(self._link.rows(f'{asked} AND key COLLATE "C" BETWEEN %s AND %s', given)[0][0])
 
     def as_it_is(self) -> contextlib.AbstractContextManager[None]:
-        """All that is read meanwhile is of one moment."""
+        """Return a context in which all reads see one moment."""
         return self._link.pinned()
 
     def size_bytes(self) -> int:
-        """Bytes of its turns and snapshots."""
+        """Return the bytes of the job's turns and snapshots."""
         return size_bytes(self._link, self.job)
 
 
 def size_bytes(link: DatabaseConnection, job: str) -> int:
-    """Bytes of a job's turns and snapshots, as they were given."""
+    """Return the bytes of a job's turns and snapshots, uncompressed."""
     rows = link.rows(
         "SELECT size + coalesce((SELECT sum(octet_length(blob)) FROM cortex_snapshots WHERE job = id), 0)::bigint + "
         "coalesce((SELECT sum(octet_length(value)) FROM cortex_meta WHERE job = id AND "

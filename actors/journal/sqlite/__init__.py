@@ -1,1 +1,1 @@
-"""Journals in files of this machine, a SQLite file a job: the embedded default."""
+"""Journals in SQLite files of this machine, a file a job: the embedded default."""

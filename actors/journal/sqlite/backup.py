@@ -1,10 +1,10 @@
-"""A whole copy of a state folder, made while its jobs run; the copy is a state folder.
+"""Copy of a whole state folder while its jobs run; the copy is a state folder.
 
-Each database is copied as it is at one moment, however many write to it (``VACUUM INTO``). The order makes the whole of
-them fit together. First the index of replies, which may lack some but names none that a journal copied later does not
-hold; then each job's journal before those of its child jobs, so that no child is missing that its parent began; then
-budgets and bills, which never know of less than the journals; at last all other files. A file of rows that is ahead of
-its journal is cut back when the job is resumed.
+Each database is copied as of one moment, despite concurrent writers (``VACUUM INTO``). The order of the copies makes
+them consistent: first the index of replies, which may lack replies but names none that a later copy of a journal does
+not hold; then each job's journal before those of its child jobs, so that every child that a parent began is present;
+then budgets and bills, which never record less than the journals; at last all other files. A file of rows that is ahead
+of its journal is truncated when the job is resumed.
 
 https://www.sqlite.org/lang_vacuum.html#vacuuminto
 """
@@ -23,12 +23,12 @@ from actors.journal.journal import StoreError
 from actors.journal.sqlite.storage import error_line
 
 OF_THE_LIVING = (".lock", ".control", ".part", "-wal", "-shm", "-journal", ".json.part")
-"""How files end that say who works now and what is wanted of them, or are in the making: none of a copy's business."""
+"""Suffixes of files that describe running processes or requests to them, or are incomplete: not copied."""
 _BUSY_S = 30.0
 
 
 def backup(source: Path, to: Path) -> None:
-    """Copy the state folder; ``to`` is there whole at the end, or not at all. Raises ``StoreError``."""
+    """Copy the state folder; ``to`` exists whole at the end, or not at all. Raises ``StoreError``."""
     if not (source / "jobs").is_dir():
         raise StoreError(f"there is no state folder {source}")
     if to.exists():
@@ -59,7 +59,7 @@ def _copy(source: Path, to: Path) -> None:
         if path.suffix == ".sqlite":
             _database(path, copy)
         else:
-            with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
+            with contextlib.suppress(FileNotFoundError):  # the file was removed meanwhile
                 shutil.copyfile(path, copy)
         if copy.exists():
             copy.chmod(0o600)
@@ -69,7 +69,7 @@ def _copy(source: Path, to: Path) -> None:
 
 
 def _in_order(source: Path) -> Iterator[Path]:
-    """Each list is read when what stands before it has been copied."""
+    """Yield the files in the order of copying. Each folder is listed only after the files before it were copied."""
     yield from source.glob("replies.sqlite")
     jobs = source / "jobs"
     for path in sorted(jobs.glob("*.sqlite")):
@@ -90,7 +90,7 @@ def _database(path: Path, copy: Path) -> None:
             db.execute("VACUUM INTO ?", (str(copy),))
     except sqlite3.Error as error:
         copy.unlink(missing_ok=True)
-        if path.exists():  # else the job was removed meanwhile
+        if path.exists():  # otherwise the job was removed meanwhile
             raise error_line(error, path) from None
 
 

@@ -1,4 +1,4 @@
-"""Checks of ``cortex doctor`` of a folder: its owner, whether a journal is safe there, room for rows."""
+"""Checks of ``cortex doctor`` for a state folder: owner, safety of journals, free space."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from actors.journal.journal import StateFolder, StoreError
 from cortex.journal import codec
 
 ROW_BYTES = 600
-"""Of a journal, a row of ``batch`` with a prompt of 60 characters and a reply of one word (580 measured over 100,000
-rows); used where the folder has no job to measure."""
+"""Bytes in a journal for a row of ``batch`` with a prompt of 60 characters and a reply of one word (580 measured over
+100,000 rows). Used if the folder has no job to measure."""
 _ROWS_MIN = 1_000
 _FREE_MIN, _FREE_FEW = 100 << 20, 1 << 30
 _INODES_MIN, _INODES_FEW = 100, 1_000
@@ -28,7 +28,7 @@ _COMMITS = 5
 
 
 def state(address: str) -> Iterator[Finding]:
-    """Whether it is writable, on no network file system, for its owner alone, and good for a write-ahead log."""
+    """Check that the folder is writable, local, private to its owner, and supports a write-ahead log."""
     path = StateFolder(address).path
     kind = file_system(path)
     if kind in NETWORK_FILE_SYSTEMS:
@@ -47,14 +47,14 @@ def state(address: str) -> Iterator[Finding]:
 
 
 def _nearest(path: Path) -> Path:
-    """The folder itself, or the nearest one above it that is there: a first run makes the rest."""
+    """Return the folder, or its nearest existing parent: a first run creates the rest."""
     while not path.exists() and path != path.parent:
         path = path.parent
     return path
 
 
 def _modes(path: Path) -> Iterator[Finding]:
-    """Journals hold prompts and replies: they are nobody else's."""
+    """Check that only the owner can read the journals, which hold prompts and replies."""
     jobs = path / "jobs"
     if not jobs.is_dir():
         return
@@ -69,7 +69,7 @@ def _modes(path: Path) -> Iterator[Finding]:
 
 
 def _commits(there: Path, path: Path, kind: str) -> Iterator[Finding]:
-    """A journal of its own is made, written as a job's is, and removed."""
+    """Create a journal, write to it as a job does, measure the commits, and remove it."""
     took: list[float] = []
     try:
         with tempfile.TemporaryDirectory(prefix=".doctor-", dir=there) as folder:
@@ -100,7 +100,7 @@ def _commits(there: Path, path: Path, kind: str) -> Iterator[Finding]:
 
 
 def room(address: str) -> Iterator[Finding]:
-    """Room on the disk of the state folder, in bytes, in rows and in files."""
+    """Check the free space on the disk of the state folder: bytes, rows and inodes."""
     path = StateFolder(address).path
     there = _nearest(path)
     free = shutil.disk_usage(there).free
@@ -121,7 +121,7 @@ def room(address: str) -> Iterator[Finding]:
 
 def _inodes(found: os.statvfs_result, there: Path) -> Iterator[Finding]:
     if not found.f_files:
-        return  # this file system has as many as it wants
+        return  # this file system has no fixed number of inodes
     free = found.f_favail
     said = f"{free:,} of {found.f_files:,} inodes are free at {there}"
     if free < _INODES_MIN:
@@ -133,7 +133,7 @@ def _inodes(found: os.statvfs_result, there: Path) -> Iterator[Finding]:
 
 
 def _row_bytes(path: Path) -> tuple[int, bool]:
-    """Bytes that a row has taken so far, by the largest journal of the folder; else the figure that we measured."""
+    """Return (bytes, True) for a row of the folder's largest journal; otherwise (``ROW_BYTES``, False)."""
     places = sorted((path / "jobs").glob("*.sqlite"), key=lambda place: -place.stat().st_size)
     for place in places[:1]:
         with contextlib.suppress(StoreError, ValueError, OSError):

@@ -1,5 +1,4 @@
-"""A state folder on a disk of this machine: private to its user, never under version control, never on a network file
-system."""
+"""State folder on a disk of this machine: private to its user, excluded from git, never on a network file system."""
 
 from __future__ import annotations
 
@@ -20,18 +19,18 @@ from actors.journal.sqlite.reply_index import FileReplyIndex, anything, known, u
 from actors.journal.sqlite.storage import FileStorage
 
 BESIDE = (".sqlite-wal", ".sqlite-shm", ".control", ".lock")
-"""What may stand beside a journal, ``NAME.sqlite``; the lock goes last."""
+"""Suffixes of the files that may accompany a journal, ``NAME.sqlite``; the lock is removed last."""
 
 
 class FileStateFolder(StateFolder):
-    """As ``StateFolder`` has it."""
+    """``StateFolder`` of files."""
 
     def __init__(self, address: str | Path) -> None:
         self.path = Path(os.path.realpath(os.path.expanduser(address)))
         self.address = str(self.path)
 
     def prepare(self) -> FileStateFolder:
-        """Make the folder, with modes for its owner alone. Raises ``StoreError`` where it cannot serve."""
+        """Create the folder, with modes for its owner only. Raises ``StoreError`` if it cannot be used."""
         kind = file_system(self.path)
         if kind in NETWORK_FILE_SYSTEMS:
             raise StoreError(
@@ -52,17 +51,17 @@ class FileStateFolder(StateFolder):
     # -- journals --------------------------------------------------------------------------------------------------
 
     def journal_path(self, job: str) -> Path:
-        """Where a job's journal stands. Raises ``StoreError`` for a name that cannot be a file's."""
+        """Return the path of a job's journal. Raises ``StoreError`` for a name that cannot be a file's."""
         return self.beside(job, ".sqlite")
 
     def journal(self, job: str, *, create: bool = False, forgotten_too: bool = False) -> Journal:
-        """A job's journal."""
+        """Return a job's journal, over its file."""
         storage = FileStorage(self.journal_path(job), create=create)
         return Journal(storage, folder=self, forgotten_too=forgotten_too)
 
     @contextlib.contextmanager
     def making(self, job: str) -> Iterator[Journal]:
-        """A file of its own, which takes the journal's place at the end."""
+        """Create the journal in a separate file, which is renamed to the job's at the end."""
         part = self.beside(job, ".part")
         try:
             made = Journal(FileStorage(part, create=True))
@@ -76,20 +75,20 @@ class FileStateFolder(StateFolder):
                 left.unlink(missing_ok=True)
 
     def has(self, job: str) -> bool:
-        """Whether its file is there."""
+        """Return whether the journal's file exists."""
         return self.journal_path(job).exists()
 
     def jobs(self) -> list[str]:
-        """Names of all jobs, the latest written first."""
+        """Return the names of all jobs, latest written first."""
         found = (self.path / "jobs").glob("*.sqlite")
         return [path.stem for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
 
     def changed_s(self, job: str) -> float:
-        """When its file was last written."""
+        """Return the modification time of the journal's files, in seconds since 1970."""
         return max((at_ns for at_ns, _ in self._stamps(job)), default=0) / 1e9
 
     def mark(self, job: str) -> Hashable:
-        """Times and sizes of its files."""
+        """Return times and sizes of the journal's files."""
         return self._stamps(job)
 
     def _stamps(self, job: str) -> tuple[tuple[int, int], ...]:
@@ -102,7 +101,7 @@ class FileStateFolder(StateFolder):
         return tuple(found)
 
     def size_bytes(self, job: str) -> int:
-        """Bytes on disk."""
+        """Return the bytes of the job's files."""
         total = 0
         for path in self._files(job):
             with contextlib.suppress(OSError):
@@ -110,63 +109,64 @@ class FileStateFolder(StateFolder):
         return total
 
     def free_bytes(self) -> int | None:
-        """Free on the disk."""
+        """Return the free bytes of the disk."""
         try:
             return shutil.disk_usage(self.path / "jobs").free
         except OSError:
             return None
 
     def _files(self, job: str) -> list[Path]:
-        """The journal first, the lock last."""
+        """Return the job's files: the journal first, the lock last."""
         live = self._note("live", job)
         return [self.journal_path(job), live, *self._halves(live), *(self.beside(job, suffix) for suffix in BESIDE)]
 
     def remove(self, job: str) -> None:
-        """Remove its files."""
+        """Remove the job's files."""
         for path in self._files(job):
             path.unlink(missing_ok=True)
 
     def backup(self, to: Path) -> None:
-        """Database for database, then the other files."""
+        """Copy the databases one by one, then the other files."""
         backup(self.path, to)
 
-    # -- who works on what -----------------------------------------------------------------------------------------
+    # -- locks -----------------------------------------------------------------------------------------------------
 
     def hold(self, job: str) -> contextlib.AbstractContextManager[None]:
-        """A lock on a file, which the system gives back when this process dies."""
+        """Lock a file, which the operating system unlocks when this process dies."""
         return hold(self.beside(job, ".lock"))
 
     def is_held(self, job: str) -> bool:
-        """Whether that file is locked."""
+        """Return whether the lock file is locked."""
         return is_held(self.beside(job, ".lock"))
 
     # -- replies ---------------------------------------------------------------------------------------------------
 
     def index(self) -> FileReplyIndex:
-        """The index of remembered replies."""
+        """Return the index of remembered replies."""
         return FileReplyIndex(self._replies)
 
     def whose(self, question: bytes) -> tuple[str, int]:
-        """Who has paid for a reply."""
+        """Return (job, turn) that paid for a reply."""
         return whose(self._replies, question)
 
     def unremember(self, jobs: Sequence[str]) -> None:
-        """Take the replies of these jobs out of the index."""
+        """Remove the replies of these jobs from the index."""
         unremember(self._replies, jobs)
 
     def remembered(self, questions: Sequence[bytes]) -> set[bytes]:
-        """Those that a reply is remembered to; nothing is made where no index is."""
+        """Return the questions with a remembered reply; no index is created."""
         return known(self._replies, questions)
 
     def remembers(self) -> bool:
-        """Whether the index holds anything."""
+        """Return True if the index is not empty."""
         return anything(self._replies)
 
     @property
     def _replies(self) -> Path:
         return self.path / "replies.sqlite"
 
-    # -- notes: a small file each, put in place whole ------------------------------------------------------------------
+    # -- notes: a small file each, renamed into place
+    # -------------------------------------------------------------------
 
     def _note(self, kind: str, name: str) -> Path:
         if kind == "live":
@@ -178,7 +178,7 @@ class FileStateFolder(StateFolder):
         return path.parent.glob(f".{glob.escape(path.name)}.*")
 
     def note(self, kind: str, name: str) -> bytes | None:
-        """What stands in the file. Raises ``StoreError`` where it cannot be read."""
+        """Return the content of the note's file. Raises ``StoreError`` if it cannot be read."""
         path = self._note(kind, name)
         try:
             return path.read_bytes()
@@ -188,7 +188,7 @@ class FileStateFolder(StateFolder):
             raise StoreError(f"{path}: {error.strerror}") from None
 
     def note_mark(self, kind: str, name: str) -> Hashable:
-        """Its time and size."""
+        """Return time and size of the note's file."""
         try:
             stat = self._note(kind, name).stat()
         except OSError:
@@ -196,12 +196,12 @@ class FileStateFolder(StateFolder):
         return stat.st_mtime_ns, stat.st_size
 
     def notes(self, kind: str) -> list[str]:
-        """The names of files of this kind."""
+        """Return the names of the files of this kind."""
         found = self._note(kind, "any")
         return sorted(path.stem for path in found.parent.glob(f"*{found.suffix}"))
 
     def put_note(self, kind: str, name: str, value: bytes) -> None:
-        """Write it beside its place, then put it there."""
+        """Write a temporary file and rename it into place."""
         path = self._note(kind, name)
         part = path.with_name(f".{path.name}.{os.getpid()}")
         try:
@@ -216,14 +216,14 @@ class FileStateFolder(StateFolder):
             raise StoreError(f"{path}: {error.strerror}") from None
 
     def swap_note(self, kind: str, name: str, before: bytes | None, value: bytes) -> bool:
-        """One writer at a time, by a lock on the folder that it stands in."""
+        """Replace the note under a lock on its folder, one writer at a time."""
         path = self._note(kind, name)
         try:
             handle = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise StoreError(f"{path}: {error.strerror}") from None
         try:
-            with contextlib.suppress(OSError):  # a file system without such locks
+            with contextlib.suppress(OSError):  # the file system has no such locks
                 fcntl.flock(handle, fcntl.LOCK_EX)
             if self.note(kind, name) != before:
                 return False
@@ -233,11 +233,11 @@ class FileStateFolder(StateFolder):
             os.close(handle)
 
     def place_of_note(self, kind: str, name: str) -> str:
-        """Its path."""
+        """Return the path of the note's file."""
         return str(self._note(kind, name))
 
     def drop_note(self, kind: str, name: str) -> None:
-        """Remove the file, and what a writer that was killed left beside it."""
+        """Remove the note's file, and temporary files that a killed writer left."""
         path = self._note(kind, name)
         try:
             for each in (path, *self._halves(path)):
@@ -247,14 +247,14 @@ class FileStateFolder(StateFolder):
         except OSError as error:
             raise StoreError(f"{path}: {error.strerror}") from None
 
-    # -- what all jobs share -------------------------------------------------------------------------------------------
+    # -- shared by all jobs --------------------------------------------------------------------------------------------
 
     def register(self, kind: str) -> FileKeyValues:
-        """A file of its own."""
+        """Return the values of a separate SQLite file."""
         return FileKeyValues(self.path / f"{kind}.sqlite")
 
     def add_line(self, kind: str, line: bytes) -> None:
-        """One more line of a file."""
+        """Append a line to a file."""
         path = self.path / f"{kind}.jsonl"
         try:
             handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -268,7 +268,7 @@ class FileStateFolder(StateFolder):
             raise StoreError(f"{path}: {error.strerror}") from None
 
     def lines(self, kind: str) -> Iterable[tuple[str, bytes]]:
-        """Those of the file."""
+        """Return the lines of the file with their line numbers."""
         path = self.path / f"{kind}.jsonl"
         with contextlib.suppress(FileNotFoundError):
             return [(f"{path} line {number}", line) for number, line in enumerate(path.read_bytes().splitlines(), 1)]

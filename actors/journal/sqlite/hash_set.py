@@ -1,4 +1,4 @@
-"""Which hashes there are, in a fifth of the memory that a set of them takes."""
+"""Set of hashes in a fifth of the memory of a Python set."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 _HEAD, _TAIL = 2, 10
-"""Hashes with the same first two bytes stand together, eight bytes of each: at a million there are fifteen of them."""
+"""Bytes of a hash that select its group, and position of the end of the bytes stored there (eight of each hash). A
+million hashes make groups of fifteen."""
 
 
 class HashSet:
-    """A set of hashes of ten bytes and more, each byte as likely as another: 24 MB for a million, 75 MB for four.
+    """Set of uniformly distributed hashes of ten bytes or more: 24 MB for a million, 75 MB for four.
 
-    It misses none. That it has one which was never added is as likely as that eight bytes are the same by chance.
+    There are no false negatives. A false positive requires that eight bytes are equal by chance.
     """
 
     __slots__ = ("_tails",)
@@ -21,12 +22,12 @@ class HashSet:
         self._tails: defaultdict[bytes, bytearray] = defaultdict(bytearray)
 
     def add(self, hashes: Iterable[bytes]) -> None:
-        """Take these in; one that comes twice takes its place twice."""
+        """Add these hashes. A hash that is added twice takes twice the memory."""
         tails = self._tails
         for each in hashes:
             tails[each[:_HEAD]] += each[_HEAD:_TAIL]
 
     def among(self, hashes: Iterable[bytes]) -> list[bytes]:
-        """Those of these that are there."""
+        """Return the hashes that are in the set."""
         tails = self._tails
         return [each for each in hashes if (some := tails.get(each[:_HEAD])) and each[_HEAD:_TAIL] in some]

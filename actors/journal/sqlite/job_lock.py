@@ -1,8 +1,7 @@
-"""Who works on a job at this moment: a lock on a file beside its journal.
+"""Lock of a running job: a lock on a file beside its journal.
 
-The system lets go of it when its holder dies, however it dies, also on another host of the same disk or in another
-container: so a job is never taken for in use because of a process that is gone, or of one that lives on and does
-something else.
+The operating system releases the lock when its holder dies for any reason, also on another host of the same disk or in
+another container. So a job never counts as running because of a dead process, or of a process id that was reused.
 """
 
 from __future__ import annotations
@@ -18,14 +17,12 @@ from pathlib import Path
 from actors.journal.journal import JobHeld, StoreError
 
 _TRIES = 20
-_TRY_AGAIN_S = 0.01  # somebody who only looks holds the lock for microseconds
+_TRY_AGAIN_S = 0.01  # `is_held` in another process holds the lock for microseconds
 
 
 @contextlib.contextmanager
 def hold(path: Path) -> Iterator[None]:
-    """Hold a job for as long as the block runs. Raises ``JobHeld``, or ``StoreError`` where the folder allows no
-    file.
-    """
+    """Hold a job until the block ends. Raises ``JobHeld``, or ``StoreError`` if the lock file cannot be created."""
     try:
         handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -44,14 +41,14 @@ def _lock(handle: int) -> None:
             return
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                return  # a file system without such locks: the epoch in the journal still keeps writers apart
+                return  # the file system has no such locks: the epoch in the journal still keeps writers apart
             if tried == _TRIES:
                 raise JobHeld from None
         time.sleep(_TRY_AGAIN_S)
 
 
 def is_held(path: Path) -> bool:
-    """Whether somebody works on the job now."""
+    """Return whether a process holds the job now."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

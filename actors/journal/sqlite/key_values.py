@@ -1,4 +1,4 @@
-"""Small values of a state folder in a SQLite file, whose transactions keep those who change them apart."""
+"""Small values of a state folder in a SQLite file, whose transactions serialize their writers."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ T = TypeVar("T")
 
 
 class FileKeyValues:
-    """As ``KeyValues`` has it. The file, its table has its name, is there once something was put into it."""
+    """``KeyValues`` in a SQLite file. The file and its table have the same name; the first write creates them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._table = path.stem
 
     def read(self) -> dict[str, bytes]:
-        """All that stand there."""
+        """Return all values by name."""
         if not self._path.exists():
             return {}
         with self._open() as db:
             return self._read(db)
 
     def now_s(self) -> float:
-        """This machine's."""
+        """Return the time of this machine."""
         return time.time()
 
     def change(self, how: Callable[[dict[str, bytes]], tuple[Mapping[str, bytes | None], T]]) -> T:
-        """Under the write lock."""
+        """Apply ``how`` under the write lock."""
         with self._open() as db, _writing(db):
             changed, answer = how(self._read(db))
             for name, value in changed.items():

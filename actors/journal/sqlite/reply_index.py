@@ -1,11 +1,11 @@
-"""The index of remembered replies in a SQLite file, written without waiting for the disk.
+"""Index of remembered replies in a SQLite file, written without waiting for the disk.
 
-What a job pays for is put down as it comes, some thousand replies in one row, and sorted in when somebody looks for a
-question that may be among them: hashes are random keys, and most jobs pay for what nobody asks again. Who looks knows
-the hashes of what it puts down itself; what others put down meanwhile is sorted in. It is sorted into a small table
-first, which memory holds, and from there into the large one: there each random key would be a page to be read and
-written, so many are sorted in together, as in a log-structured merge tree (O'Neil et al. 1996,
-https://doi.org/10.1007/s002360050048).
+Replies that a job pays for are appended unsorted, some thousands in one row, and sorted only when a job looks for a
+question that may be among them: hashes are random keys, and most questions are never asked again. A job that looks
+keeps the hashes of its own unsorted replies in memory; unsorted replies of other jobs are sorted in. Sorting goes first
+into a small table, which fits into memory, and from there into the large table. In the large table each random key
+would be a page to read and write, so many are sorted in together, as in a log-structured merge tree (O'Neil et al.
+1996, https://doi.org/10.1007/s002360050048).
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from actors.journal.sqlite.hash_set import HashSet
 from actors.journal.sqlite.storage import FULL
 from actors.journal.sqlite.wal import BUSY_S, write_ahead
 
-_ASK_AT_ONCE = 500  # SQLite takes at most 999 variables in a statement on old builds
+_ASK_AT_ONCE = 500  # old builds of SQLite accept at most 999 variables in a statement
 PUT_AT_ONCE = 4_096
-"""Replies in one row of the unsorted, at the most."""
+"""Replies in one row of the unsorted table at most."""
 SORT_AT_ONCE = 131_072
-"""So many replies are sorted in together: about a second, in which nobody else can write."""
+"""Replies that are sorted in together: about a second, in which no other job can write."""
 LEARN_MAX = 64
-"""Of so many unsorted rows that were there before a job looks it learns the hashes: half a second, some 16 MB."""
+"""Unsorted rows whose hashes a job reads at its first lookup, at most: half a second, some 16 MB."""
 KNOWN_MAX = 1_024
-"""A job that has put down more than so many rows since has them sorted in, and goes on without: some 75 MB."""
+"""Unsorted rows of a job whose hashes are kept in memory (some 75 MB); further rows are sorted in instead."""
 
 RECENT_MAX = 50_000
-"""As many are in the small table before it is sorted into the large one: of a million there, each page gets five."""
+"""Replies in the small table before they are sorted into the large one: in a large table of a million, five a page."""
 _CACHE_KB = 4_096
-"""What SQLite may keep of the file in memory: the small table, and as much of the large one."""
+"""Kilobytes of the file that SQLite keeps in memory: the small table, and as much of the large one."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS replies (hash BLOB PRIMARY KEY, job TEXT, seq INTEGER, position INTEGER) WITHOUT ROWID;
@@ -44,7 +44,7 @@ CREATE TABLE IF NOT EXISTS indexed (job TEXT PRIMARY KEY, seq INTEGER NOT NULL) 
 CREATE TABLE IF NOT EXISTS unsorted (id INTEGER PRIMARY KEY, job TEXT, replies BLOB);
 """
 _TABLES = ("recent", "replies")
-"""What is sorted; of equal hashes, the first of these has the later."""
+"""Sorted tables. Of equal hashes, the first of these tables holds the later reply."""
 _SORTED = "SELECT 1 FROM replies UNION ALL SELECT 1 FROM recent LIMIT 1"
 _ANYTHING = "SELECT 1 FROM replies UNION ALL SELECT 1 FROM recent UNION ALL SELECT 1 FROM unsorted LIMIT 1"
 
@@ -53,17 +53,17 @@ _decode = msgspec.msgpack.Decoder(list[tuple[bytes, int, int]]).decode
 
 
 class FileReplyIndex:
-    """As ``ReplyIndex`` has it."""
+    """``ReplyIndex`` in a SQLite file."""
 
     def __init__(self, path: Path, db: sqlite3.Connection | None = None) -> None:
-        """``db``: where it stands if not in a file at ``path``. Raises ``StoreError``."""
+        """Open the index in the file ``path``, or in the open database ``db``. Raises ``StoreError``."""
         self._looks = False
         self._known = HashSet()
-        """What is unsorted, as long as ``_knows_all``."""
+        """Hashes of the unsorted replies, complete while ``_knows_all``."""
         self._last = self._left = 0
-        """The number of the last row of that; how often rows had left by then."""
+        """Number of the last unsorted row in ``_known``, and the count of removals from the unsorted table by then."""
         self._any_sorted = True
-        """Whether anything may be in the tables."""
+        """False if the sorted tables are known to be empty."""
         try:
             self._db = db or sqlite3.connect(path, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
             if db is None:
@@ -76,16 +76,16 @@ class FileReplyIndex:
             raise unusable(path, error) from None
 
     def seq_of(self, job: str) -> int:
-        """The last turn of a job that is in the index."""
+        """Return the last turn of a job that is in the index."""
         row = self._db.execute("SELECT seq FROM indexed WHERE job = ?", (job,)).fetchone()
         return int(row[0]) if row else 0
 
     def empty(self) -> bool:
-        """Whether nothing is in it."""
+        """Return True if the index is empty."""
         return self._db.execute(_ANYTHING).fetchone() is None
 
     def put(self, job: str, seq: int, rows: Sequence[tuple[bytes, int, int]]) -> None:
-        """Add replies of a job."""
+        """Append replies of a job, unsorted."""
         with self._writing() as db:
             numbers = [
                 db.execute(
@@ -95,7 +95,7 @@ class FileReplyIndex:
                 for at in range(0, len(rows), PUT_AT_ONCE)
             ]
             db.execute("INSERT OR REPLACE INTO indexed VALUES (?, ?)", (job, seq))
-        if numbers and numbers[0] == self._last + 1 and self._looks:  # else others have put down some
+        if numbers and numbers[0] == self._last + 1 and self._looks:  # otherwise other jobs have appended rows
             self._known.add([hash_ for hash_, _, _ in rows])
             self._last = numbers[-1]
 
@@ -107,11 +107,14 @@ class FileReplyIndex:
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             with contextlib.suppress(sqlite3.Error):
-                self._db.execute("ROLLBACK")  # a full disk leaves it open: nobody else could write the index
+                # after an error of a full disk the transaction is still open, and would block all writers
+                self._db.execute("ROLLBACK")
             raise StoreError(f"the index of replies: {error}") from None
 
     def _sort_in(self) -> None:
-        """Some of what was put down unsorted, by whomever. The rest follows at the next looks; none of it is known."""
+        """Sort in some of the unsorted replies of all jobs. The next lookups sort in the rest; none of their hashes is
+        known.
+        """
         self._known, self._last, self._any_sorted = HashSet(), 0, True
         self._left = _times_left(self._db)
         if self._db.execute("SELECT 1 FROM unsorted LIMIT 1").fetchone() is None:
@@ -124,7 +127,8 @@ class FileReplyIndex:
                 upto = number
                 if len(rows) >= SORT_AT_ONCE:
                     break
-            rows.sort(key=_hash_of)  # neighbours share a page; of equal ones the last put down stays the last
+            # neighbours share a page; the sort is stable, so of equal hashes the latest comes last
+            rows.sort(key=_hash_of)
             db.executemany("INSERT OR REPLACE INTO recent VALUES (?, ?, ?, ?)", rows)
             db.execute("DELETE FROM unsorted WHERE id <= ?", (upto,))
             left = _some_left(db)
@@ -143,17 +147,20 @@ class FileReplyIndex:
             self._any_sorted = self._db.execute(_SORTED).fetchone() is not None
 
     def _knows_all(self) -> bool:
-        """Whether nobody else has put anything down, or sorted it in: while no row leaves, numbers go up by one."""
+        """Return True if no other job has appended rows or sorted them in.
+
+        Row numbers increase by one as long as no row is removed.
+        """
         last = self._db.execute("SELECT coalesce(max(id), 0) FROM unsorted").fetchone()[0]
         return (last, _times_left(self._db)) == (self._last, self._left) and last <= KNOWN_MAX
 
     def find(self, hashes: Sequence[bytes]) -> Iterator[tuple[bytes, str, int, int]]:
-        """Those that are there."""
+        """Yield the replies of the hashes that are in the index."""
         if not self._looks:
             self._begin_to_look()
         new = self._known.among(hashes) if self._knows_all() else hashes
         if new:
-            with contextlib.suppress(StoreError):  # a full disk: it is looked through as it is
+            with contextlib.suppress(StoreError):  # on a full disk the tables are searched as they are
                 self._sort_in()
             wanted = set(new)
             for job, replies in unsorted(self._db):
@@ -165,7 +172,7 @@ class FileReplyIndex:
                 yield from self._db.execute(f"SELECT hash, job, seq, position FROM {table} WHERE {_among(some)}", some)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with contextlib.suppress(sqlite3.Error):
             self._db.close()
 
@@ -175,12 +182,12 @@ def _hash_of(row: tuple[bytes, str, int, int]) -> bytes:
 
 
 def _times_left(db: sqlite3.Connection) -> int:
-    """How often unsorted rows have left: the numbers of those may come again."""
+    """Return the count of removals from the unsorted table. After a removal, row numbers may be reused."""
     return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _some_left(db: sqlite3.Connection) -> int:
-    """To be said in the same transaction; how often they have left now."""
+    """Increment the count of removals, within the transaction that removes; return the new count."""
     left = _times_left(db) + 1
     db.execute(f"PRAGMA user_version={left}")
     return left
@@ -191,13 +198,13 @@ def _among(hashes: Sequence[bytes]) -> str:
 
 
 def _there(db: sqlite3.Connection) -> list[str]:
-    """The sorted tables that an index has: one that an earlier release made may have fewer."""
+    """Return the sorted tables of an index: an index of an earlier release may lack some."""
     found = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     return [table for table in _TABLES if table in found]
 
 
 def whose(path: Path, question: bytes) -> tuple[str, int]:
-    """The job that has paid for a reply, and in which turn; nothing is made where no index is."""
+    """Return (job, turn) that paid for a reply; no index is created."""
     try:
         with contextlib.closing(_read_only(path, 2.0)) as db:
             for job, replies in unsorted(db):
@@ -213,7 +220,7 @@ def whose(path: Path, question: bytes) -> tuple[str, int]:
 
 
 def known(path: Path, questions: Sequence[bytes]) -> set[bytes]:
-    """Those of the questions that are in the index; none where there is no index, or it cannot be read."""
+    """Return the questions that are in the index; none if the index is missing or unreadable."""
     found: set[bytes] = set()
     try:
         with contextlib.closing(_read_only(path, 10.0)) as db:
@@ -231,7 +238,7 @@ def known(path: Path, questions: Sequence[bytes]) -> set[bytes]:
 
 
 def anything(path: Path) -> bool:
-    """Whether anything is in the index."""
+    """Return True if the index is not empty."""
     try:
         with contextlib.closing(_read_only(path, 10.0)) as db:
             sorted_in = (db.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() for table in _there(db))
@@ -241,9 +248,9 @@ def anything(path: Path) -> bool:
 
 
 def unsorted(db: sqlite3.Connection) -> Iterator[tuple[str, list[tuple[bytes, int, int]]]]:
-    """What was put down and nobody has looked for yet, the latest first; for those who only read."""
+    """Yield the unsorted replies, latest first, without sorting them in."""
     if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'unsorted'").fetchone() is None:
-        return  # an index that no release after 0.1 has opened
+        return  # an index of release 0.1
     for job, blob in db.execute("SELECT job, replies FROM unsorted ORDER BY id DESC"):
         yield str(job), _decode(blob)
 
@@ -253,7 +260,7 @@ def _read_only(path: Path, timeout_s: float) -> sqlite3.Connection:
 
 
 def unremember(path: Path, jobs: Sequence[str]) -> None:
-    """Take the replies of these jobs out of the index. Raises ``StoreError``."""
+    """Remove the replies of these jobs from the index. Raises ``StoreError``."""
     if not path.exists():
         return
     try:
@@ -271,7 +278,7 @@ def unremember(path: Path, jobs: Sequence[str]) -> None:
 
 
 def unusable(path: Path, error: sqlite3.Error) -> StoreError:
-    """What is wrong with the index, as one line."""
+    """Return the error for an unusable index, as one line."""
     if any(word in str(error) for word in FULL):
         return DiskFull(f"the disk that holds {path} is full ({error}): make room, then resume")
     return StoreError(f"cannot use {path}: {error}; it is only an index and may be removed")

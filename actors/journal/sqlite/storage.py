@@ -1,4 +1,4 @@
-"""One job's journal in a SQLite file: write-ahead log, ``synchronous=FULL``, one commit a turn."""
+"""Journal of one job in a SQLite file: write-ahead log, ``synchronous=FULL``, one commit a turn."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from actors.journal.sqlite.wal import BUSY_S, write_ahead
 from cortex.journal.snapshots import HEAD_BYTES, PieceSpan
 
 WAL_PAGES = 250
-"""After so many pages (1 MB) the write-ahead log is folded in and written over from its beginning. To write over what
-is there costs a disk half of what it costs to make a file longer, so the sooner it is there, the better; SQLite's own
-1,000 pages make short chains of commits a tenth to a quarter slower."""
+"""Pages (1 MB) after which the write-ahead log is checkpointed and overwritten from its beginning. To overwrite a file
+costs a disk half of what it costs to extend it, so an early checkpoint pays; with SQLite's default of 1,000 pages short
+chains of commits are a tenth to a quarter slower."""
 
 _APPEND = "INSERT INTO turns SELECT ?, ? FROM meta WHERE key = 'epoch' AND value = ?"
 _OLD_SNAPSHOTS = """
@@ -33,42 +33,45 @@ CREATE TABLE IF NOT EXISTS pieces (place INTEGER PRIMARY KEY, blob BLOB NOT NULL
 
 
 def _place(generation: int, number: int) -> int:
-    """Of a piece, in its table: as they were made."""
+    """Return the key of a piece in its table; keys are in the order in which the pieces were made."""
     return generation << 32 | number
 
 
 def _places(span: PieceSpan) -> tuple[int, int]:
-    """Of the first and the last."""
+    """Return the keys of the first and the last piece of a span."""
     return _place(span.generation, span.first), _place(span.generation, span.last)
 
 
 class FileStorage:
-    """As ``Storage`` has it."""
+    """``Storage`` in a SQLite file."""
 
     remote = False
 
     def __init__(self, path: Path, *, create: bool = False, db: sqlite3.Connection | None = None) -> None:
-        """``db``: where it stands if not in a file at ``path``, which then only names it. Raises ``StoreError``."""
+        """Open the journal in the file ``path``, or in the open database ``db``, where ``path`` only names the job.
+
+        Raises ``StoreError``.
+        """
         if db is None and not create and not path.exists():
             raise NoSuchJob(f"no job {path.stem!r} in {path.parent.parent}; `cortex jobs` lists what is there")
         self.path = path
         self.job = path.stem
         self._lock = threading.Lock()
-        """One thread writes: a channel may commit in one, while its notices are noted in the event loop."""
+        """Lock of writers: a channel may commit in a thread while its event loop stores notices."""
         try:
             if create and db is None:
                 os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
             self._db = db or sqlite3.connect(path, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
             write_ahead(self._db)
             self._db.execute("PRAGMA synchronous=FULL")
-            self._db.execute("PRAGMA fullfsync=ON")  # macOS: else what is flushed may stand in the disk's own memory
+            self._db.execute("PRAGMA fullfsync=ON")  # macOS: without it, flushed data may still be in the disk's cache
             self._db.execute(f"PRAGMA wal_autocheckpoint={WAL_PAGES}")
             self._db.executescript(_SCHEMA)
         except (sqlite3.Error, OSError) as error:
             raise error_line(error, path) from None
 
     def close(self) -> None:
-        """Fold the write-ahead log in and let go of the file."""
+        """Checkpoint the write-ahead log and close the file."""
         with self._lock, contextlib.suppress(sqlite3.Error):
             self._db.close()
 
@@ -94,7 +97,7 @@ class FileStorage:
         return Fenced(f"{self.job}: another run has taken the job over")
 
     def take_epoch(self, owner: bytes, least: int = 1) -> int:
-        """The next epoch, under the write lock."""
+        """Take the next epoch under the write lock."""
         with self._writing():
             found = self.meta("epoch")
             epoch = max(least, int(found) + 1 if found is not None else 1)
@@ -103,58 +106,59 @@ class FileStorage:
         return epoch
 
     def newest_epoch(self) -> int:
-        """The last epoch that was taken."""
+        """Return the newest epoch that was taken; 0: none."""
         return int(self.meta("epoch") or 0)
 
     def append(self, epoch: int, seq: int, blobs: Sequence[bytes]) -> None:
-        """Commit turns, on disk when this returns."""
+        """Commit turns, on disk on return."""
         if len(blobs) != 1:
             with self._writing():
                 self._appended(epoch, seq, blobs)
-        else:  # a statement alone is a transaction of its own, and half the work of BEGIN, SELECT, INSERT, COMMIT
+        else:  # a single statement is a transaction, and half the work of BEGIN, SELECT, INSERT, COMMIT
             try:
-                with self._lock:  # else it might become a part of another thread's transaction, and not be on disk yet
+                # otherwise the statement might join another thread's transaction, and not be on disk yet
+                with self._lock:
                     self._appended(epoch, seq, blobs)
             except (sqlite3.Error, OSError) as error:
                 raise error_line(error, self.path) from None
 
     def _appended(self, epoch: int, first: int, blobs: Sequence[bytes]) -> None:
-        """The epoch is read under the write lock, by the statement that writes."""
+        """Insert turns. The inserting statement itself checks the epoch, under the write lock."""
         for seq, blob in enumerate(blobs, first):
             if self._db.execute(_APPEND, (seq, blob, b"%d" % epoch)).rowcount != 1:
                 raise self._fenced()
 
     def put_snapshot(self, seq: int, emitted: int, blob: bytes, keep: int, epoch: int) -> None:
-        """Keep a snapshot, and remove old ones: the next one is written where they stood."""
+        """Store a snapshot and remove old ones; the next snapshot reuses their space."""
         with self._writing(epoch):
             self._db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)", (seq, emitted, blob))
             if keep:
                 self._db.execute(_OLD_SNAPSHOTS, (keep,))
 
     def put_piece(self, generation: int, number: int, blob: bytes, epoch: int) -> None:
-        """Keep a piece."""
+        """Store a piece."""
         with self._writing(epoch):
             self._db.execute("INSERT OR REPLACE INTO pieces VALUES (?, ?)", (_place(generation, number), blob))
 
     def keep_pieces(self, spans: Sequence[PieceSpan], epoch: int) -> None:
-        """Remove the others."""
+        """Remove all other pieces."""
         others = "".join(" AND NOT place BETWEEN ? AND ?" for _ in spans)
         with self._writing(epoch):
             self._db.execute(f"DELETE FROM pieces WHERE TRUE{others}", [*chain.from_iterable(map(_places, spans))])
 
     def set_meta(self, key: str, value: bytes, epoch: int) -> None:
-        """Keep a small fact."""
+        """Store a fact."""
         with self._writing(epoch):
             self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
     # -- removing --------------------------------------------------------------------------------------------------
 
     def zero_what_goes(self) -> None:
-        """What is deleted from now on is written over."""
+        """Overwrite rows that are deleted from now on."""
         self._db.execute("PRAGMA secure_delete=ON")
 
     def drop(self, upto: int, first_at_s: float, shrink: bool, epoch: int) -> None:
-        """Remove turns, and make the file small where no more will come."""
+        """Remove turns; with ``shrink``, give their disk space back."""
         with self._writing():
             if self.meta("epoch") != b"%d" % epoch:
                 raise self._fenced()
@@ -163,14 +167,14 @@ class FileStorage:
             self._db.execute("DELETE FROM snapshots WHERE seq < ?", (upto,))
             self._db.execute("DELETE FROM pieces")
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('dropped', ?)", (b"%d" % upto,))
-        with contextlib.suppress(sqlite3.Error):  # whoever reads at this moment is in the way: the next time, then
+        with contextlib.suppress(sqlite3.Error):  # a reader may block the checkpoint; the next one succeeds
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             if shrink:
                 self._db.execute("VACUUM")
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def forget(self, figures: bytes, epoch: int) -> None:
-        """Remove all turns and snapshots from the file, not only from its tables."""
+        """Remove all turns and snapshots from the tables and from the file."""
         with self._writing(epoch):
             for table in ("turns", "snapshots", "pieces"):
                 self._db.execute(f"DELETE FROM {table}")
@@ -185,29 +189,29 @@ class FileStorage:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def _row(self, asked: str, given: Sequence[Any] = ()) -> Any:
-        """The first row, or None. Raises ``StoreError``."""
+        """Return the first row, or None. Raises ``StoreError``."""
         try:
             return self._db.execute(asked, given).fetchone()
         except sqlite3.Error as error:
             raise error_line(error, self.path) from None
 
     def _rows(self, asked: str, given: Sequence[Any], at_once: bool = False) -> Iterator[Any]:
-        """All rows; ``at_once``: read before the first is given out. Raises ``StoreError``."""
+        """Yield all rows; ``at_once``: read all before the first is yielded. Raises ``StoreError``."""
         try:
             if at_once:
                 yield from self._db.execute(asked, given).fetchall()
             else:
-                yield from iter(self._db.cursor().execute(asked, given).fetchone, None)  # no cursor to close late
+                yield from iter(self._db.cursor().execute(asked, given).fetchone, None)  # leaves no cursor open
         except sqlite3.Error as error:
             raise error_line(error, self.path) from None
 
     def meta(self, key: str) -> bytes | None:
-        """A small fact."""
+        """Return a fact; None if it is not set."""
         row = self._row("SELECT value FROM meta WHERE key = ?", (key,))
         return bytes(row[0]) if row else None
 
     def last(self) -> int:
-        """The largest number of a turn."""
+        """Return the largest number of a turn; 0: none."""
         found: int = self._row("SELECT coalesce(max(seq), 0) FROM turns")[0]
         return found
 
@@ -215,7 +219,7 @@ class FileStorage:
         self, after: int, upto: int | None = None, *, down: bool = False, count: int | None = None,
         holding: Sequence[bytes] = (),
     ) -> Iterator[tuple[int, bytes]]:  # fmt: skip
-        """Turns, one after the other, as they are when the first is asked for."""
+        """Yield turns one by one, as of the moment when the first is requested."""
         where = "seq > ?" + (" AND seq <= ?" if upto is not None else "") + " AND instr(blob, ?) > 0" * len(holding)
         asked = f"SELECT seq, blob FROM turns WHERE {where} ORDER BY seq{' DESC' if down else ''}"
         given = (after, *(() if upto is None else (upto,)), *holding)
@@ -224,30 +228,30 @@ class FileStorage:
         return self._rows(asked, given)
 
     def snapshots(self, after: int, upto: int, emitted_max: int, count: int | None) -> Iterator[tuple[int, bytes]]:
-        """Snapshots, the last one first."""
+        """Yield snapshots, latest first."""
         asked = "SELECT seq, blob FROM snapshots WHERE seq > ? AND seq <= ? AND emitted <= ? ORDER BY seq DESC LIMIT ?"
         rows = self._rows(asked, (after, upto, emitted_max, -1 if count is None else count))
         return ((seq, bytes(blob)) for seq, blob in rows)
 
     def heads(self, after: int) -> list[tuple[int, bytes]]:
-        """The first bytes of snapshots."""
+        """Return the first bytes of snapshots."""
         asked = f"SELECT seq, substr(blob, 1, {HEAD_BYTES}) FROM snapshots WHERE seq > ? ORDER BY seq DESC"
         return list(self._rows(asked, (after,)))
 
     def piece(self, generation: int, number: int) -> bytes | None:
-        """A piece."""
+        """Return a piece; None if it does not exist."""
         row = self._row("SELECT blob FROM pieces WHERE place = ?", (_place(generation, number),))
         return bytes(row[0]) if row else None
 
     def count_pieces(self, span: PieceSpan | None) -> int:
-        """How many there are."""
+        """Return the number of pieces."""
         where, given = ("WHERE place BETWEEN ? AND ?", _places(span)) if span is not None else ("", ())
         found: int = self._row(f"SELECT count(*) FROM pieces {where}", given)[0]
         return found
 
     @contextlib.contextmanager
     def as_it_is(self) -> Iterator[None]:
-        """All that is read meanwhile is of one moment."""
+        """Return a context in which all reads see one moment."""
         self._db.execute("BEGIN")
         try:
             yield
@@ -255,17 +259,17 @@ class FileStorage:
             self._db.execute("ROLLBACK")
 
     def size_bytes(self) -> int:
-        """Bytes on disk, write-ahead log included."""
+        """Return the bytes on disk, write-ahead log included."""
         paths = (self.path, self.path.with_name(self.path.name + "-wal"))
         return sum(path.stat().st_size for path in paths if path.exists())
 
 
 FULL = ("disk is full", "disk I/O error", "No space left")
-"""What SQLite, or the system, says of a disk without room."""
+"""Error texts of SQLite, or of the operating system, for a full disk."""
 
 
 def error_line(error: Exception, path: Path) -> StoreError:
-    """What is wrong with a journal's file, as one line."""
+    """Return the error for a journal's file, as one line."""
     said = str(error)
     if any(word in said for word in FULL):
         return DiskFull(f"the disk that holds {path} is full ({said}): make room, then resume")

@@ -1,4 +1,4 @@
-"""A file whose transactions go into a write-ahead log first."""
+"""Switch a SQLite file to write-ahead logging."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import sqlite3
 import time
 
 BUSY_S = 10.0
-"""How long a lock of others is waited for."""
+"""Seconds to wait for locks of other connections."""
 AGAIN_S = 0.002
+"""Seconds between two attempts."""
 
 
 def write_ahead(db: sqlite3.Connection) -> None:
-    """Have the file of this connection keep such a log. Raises ``sqlite3.Error``.
+    """Set write-ahead logging for the file of this connection. Raises ``sqlite3.Error``.
 
-    Whoever changes a file's mode has read it by then, and for one that holds a lock SQLite waits for no other, whatever
-    the connection's timeout is: of two that open a new file at once one would be told that it is locked.
+    The attempt is repeated: a connection that changes the mode already holds a read lock, and SQLite then does not wait
+    for other locks, whatever the connection's timeout is. Of two connections that open a new file at once, one would
+    fail.
     """
     until_s = time.monotonic() + BUSY_S
     while True:

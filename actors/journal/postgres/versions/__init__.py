@@ -1,1 +1,1 @@
-"""The steps of the schema, the first one first. A step that was released is never changed."""
+"""Migration steps of the schema, in order. A released step is never changed."""

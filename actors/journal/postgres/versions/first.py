@@ -1,4 +1,4 @@
-"""Journals, the index of replies, and what processes tell each other."""
+"""First schema: journals, the index of replies, and notes between processes."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ CREATE TABLE cortex_notes (
 
 
 def upgrade() -> None:
-    """Make the tables."""
+    """Create the tables."""
     for statement in TABLES.split(";\n"):
         op.execute(statement)
