@@ -1,7 +1,8 @@
-"""What a branch does with message batches, at the order of a channel. It alone holds the key, and keeps nothing else.
+"""Message batches at a branch: orders of a channel, carried out with the provider's client.
 
-Results are brought to the channel a message at a time, the next one when the last is on its disk: however large a batch
-is, a message of it is all that is held here. What was not brought can be read again.
+The branch only holds the credential; all state is the channel's. Results are delivered to the channel a message at a
+time, the next one after the previous one is on the channel's disk, so a branch holds at most one message of a batch,
+however large the batch is. Results that were not delivered can be read again.
 """
 
 from __future__ import annotations
@@ -19,60 +20,64 @@ from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 
 LISTED_MAX = 5_000
-"""Batches that are looked through at most to find a lost one."""
+"""Batches that are listed at most in the search for a lost one."""
 MESSAGE_ROWS_MAX = 256
+"""Results in one message at most."""
 MESSAGE_BYTES_MAX = 90_000
+"""Bytes of results in one message, about."""
 
 
 class _Order(msgspec.Struct, frozen=True, array_like=True):
-    """Common form between actors: an array whose first element names the order."""
+    """Encoding common to all orders: an array whose first element names the order."""
 
 
 class NewestOrder(_Order, frozen=True, tag="newest"):
-    """Say the account's newest batch; an empty name where there is none."""
+    """Return the account's newest batch; an empty name if there is none."""
 
 
 class CheckSizeOrder(_Order, frozen=True, tag="weigh"):
-    """Say which of these calls must not be sent: one failure for each, or None."""
+    """Return for each of these calls the failure for which it must not be sent, or None."""
 
     calls: tuple[Call, ...]
 
 
 class SubmitOrder(_Order, frozen=True, tag="submit"):
-    """Make a batch of these; its name. Not begun, and not ended, after ``until_s``, in seconds since 1970."""
+    """Submit a batch of these requests and return its name. No attempt goes on after ``until_s``, in seconds since
+    1970.
+    """
 
     rows: tuple[BatchRequest, ...]
     until_s: float
 
 
 class ListOrder(_Order, frozen=True, tag="since"):
-    """List the batches made since that one, or since that time, whichever comes later."""
+    """List the batches made since the batch ``marker``, or since ``not_before_s``, whichever is later."""
 
     marker: str
     not_before_s: float
 
 
 class StatusOrder(_Order, frozen=True, tag="look"):
-    """Say how a batch stands."""
+    """Return the status of a batch."""
 
     name: str
 
 
 class FirstIdOrder(_Order, frozen=True, tag="first"):
-    """Say the custom id in the first line of a batch's results."""
+    """Return the custom id in the first line of a batch's results."""
 
     name: str
 
 
 class ReadOrder(_Order, frozen=True, tag="read"):
-    """Bring all results of a batch to the channel, as those of this submission; how many there were."""
+    """Deliver all results of a batch to the channel, as results of submission ``number``; return their count."""
 
     name: str
     number: int
 
 
 class CancelOrder(_Order, frozen=True, tag="cancel"):
-    """Have no further request of a batch worked off."""
+    """Cancel the requests of a batch that have not begun."""
 
     name: str
 
@@ -81,7 +86,7 @@ Order = NewestOrder | CheckSizeOrder | SubmitOrder | ListOrder | StatusOrder | F
 
 
 class OrderReply(msgspec.Struct, frozen=True, array_like=True):
-    """The answer to an order: a failure, or what the order asks for."""
+    """Reply to an order: a failure, or the result of the order."""
 
     failure: Failure | None = None
     name: str = ""
@@ -91,7 +96,7 @@ class OrderReply(msgspec.Struct, frozen=True, array_like=True):
 
 
 Result = tuple[str, Reply | None, Failure | None]
-"""What became of one request: its custom id, and one of the two."""
+"""Outcome of one request: its custom id, and a reply or a failure."""
 
 _order_decoder: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
 _reply_decoder = msgspec.msgpack.Decoder(OrderReply)
@@ -100,34 +105,35 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def encode(order: Order) -> bytes:
-    """An order as it travels."""
+    """Return the encoded order."""
     return _encoder.encode(order)
 
 
 def decode_reply(blob: bytes) -> OrderReply:
-    """The answer in a message."""
+    """Return the decoded reply to an order."""
     return _reply_decoder.decode(blob)
 
 
 def results_in(blob: bytes) -> tuple[Result, ...]:
-    """The results in a message."""
+    """Return the decoded results of a message."""
     return _results_decoder.decode(blob)
 
 
 class BatchExecutor:
-    """A branch's part: carries out orders, any number at a time."""
+    """Part of a branch that carries out orders, any number at a time."""
 
     def __init__(self) -> None:
         self._under_way = 0
 
     @property
     def busy(self) -> bool:
-        """Whether an order is being carried out."""
+        """True while an order is being carried out."""
         return self._under_way > 0
 
     async def carry_out(self, blob: bytes, model: Model, channel: Peer, now_s: float) -> bytes:
-        """Do what an order asks for. Raises ``PeerUnavailable`` or ``PeerGone`` where the channel does not take
-        results.
+        """Carry out an order and return the encoded ``OrderReply``.
+
+        Raises ``PeerUnavailable`` or ``PeerGone`` if the channel does not accept results.
         """
         batches = getattr(model, "batches", None)
         if batches is None:
@@ -172,7 +178,7 @@ async def _submitted(order: SubmitOrder, batches: MessageBatches, now_s: float) 
 
 
 async def _brought(order: ReadOrder, batches: MessageBatches, channel: Peer) -> OrderReply:
-    """One message on its way at a time: the disk of the channel sets the pace."""
+    """Deliver the results, one message at a time: the disk of the channel sets the pace."""
     count = size = 0
     ready: list[bytes] = []
     async for custom_id, outcome in batches.results(order.name):

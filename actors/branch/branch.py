@@ -1,8 +1,8 @@
-"""A branch: makes bounded calls, many at once, each in a clean context. The one place where a prompt is sent.
+"""Branch: makes bounded calls, many at once, each in a clean context. Prompts are sent from here only.
 
-It enforces the bound, keeps the attempt's deadline, and answers with a typed reply or a typed failure. It keeps a reply
-until the channel has it on disk, and nothing else: it never retries and never sees K. What became of attempts it
-counts, and reports to the cortex.
+A branch enforces the bound and the attempt's deadline, and returns a typed reply or a typed failure. It keeps a reply
+until the reply is on the channel's disk, and nothing else: it never retries and never sees K. It counts the outcomes of
+attempts and reports them to the cortex.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from cortex.values.reply import Reply
 from policies.failures.failure import Failure, FailureKind
 
 SWEEP_S = 0.25
-"""How often deadlines are looked at: one sweep over what is in flight costs less than a timer a call."""
+"""Seconds between two checks of deadlines: one sweep over all calls in flight costs less than a timer for each."""
 GRACE_S = 5.0
-"""How long a call that was asked to stop may take to do so. Then it is told as it is, and its request let go."""
+"""Seconds that a cancelled call may take to end. Then its failure is reported, and its request abandoned."""
 DRAINING = "draining"
-"""The answer of a branch that takes no more calls: the message was not taken."""
+"""Answer of a branch that accepts no more calls: the message was refused."""
 
 PAST_MAX = 1_000
-"""Ended jobs of which a doubled message is still known for what it is."""
+"""Ended jobs that are remembered, so that duplicates of their messages are recognized."""
 
 _UNSENT = Failure(FailureKind.CANCELLED, "abandoned before it was sent", sent=False)
 _calls_decoder = msgspec.msgpack.Decoder(tuple[commands.Call, ...])
 
 
 class Branch:
-    """``make_model`` turns an arming (bytes that hold endpoint and credential) into a model; called once for each."""
+    """Branch actor. ``make_model`` makes a model of an encoded endpoint and credential; it is called once for each."""
 
     def __init__(self, name: str, runtime: Runtime, make_model: Callable[[bytes], Model]) -> None:
         self.name = name
@@ -62,12 +62,12 @@ class Branch:
         self._acknowledged: dict[str, tuple[int, int]] = {}
         """Epoch and number of the last message of each job."""
         self._past: dict[str, None] = {}
-        """Jobs that have ended: a message of theirs may still come a second time."""
+        """Ended jobs: a duplicate of a message may still come."""
         self._under: dict[InFlightCall, None] = {}
         self._calls: dict[str, int] = {}
-        """How many of them each job has."""
+        """Number of calls under way of each job."""
         self._stuck: set[InFlightCall] = set()
-        """Told as timed out or abandoned, and still not at an end."""
+        """Calls reported as timed out or abandoned that have not ended yet."""
         self._task_pool = TaskPool(self._make)
         self._outboxes: dict[str, ReplyOutbox] = {}
         self._sweeper: asyncio.TimerHandle | None = None
@@ -77,11 +77,11 @@ class Branch:
         self._done = 0
         self._overdue_s = 0.0
         self._traces = False
-        """Whether any call has carried the name of its span: each of those that come after says its own, or none."""
+        """True once a call has carried a trace parent: later calls must set or clear theirs."""
 
     @property
     def busy(self) -> bool:
-        """Whether it makes a call, or holds a reply."""
+        """True while a call is under way or a reply is held."""
         return bool(self._under or self._batch_executor.busy) or any(
             courier.busy for courier in self._outboxes.values()
         )
@@ -89,25 +89,30 @@ class Branch:
     # -- credentials -----------------------------------------------------------------------------------------------
 
     async def set_credential(self, job: str, arming: bytes) -> None:
-        """Take endpoint and credential for a job. Sent in a message, never in a constructor or an environment."""
+        """Accept endpoint and credential for a job. They are sent in a message, never in a constructor or an
+        environment.
+        """
         await self._credentials.set_credential(job, arming)
 
     async def hand_over(self, job: str) -> bytes | None:
         """Return endpoint and credential of a job, for a peer branch that was restarted; None if there are none."""
         return self._credentials.hand_over(job)
 
-    # -- what it is told -------------------------------------------------------------------------------------------
+    # -- messages --------------------------------------------------------------------------------------------------
 
     async def work(
         self, job: str, epoch: int, incarnation: str, number: int, blob: bytes, peers: tuple[str, ...] = (),
         on_disk: int = 0, waits: bool = False,
     ) -> str | tuple[str, bytes]:  # fmt: skip
-        """Make these calls, if the message is for this very incarnation, which is what it answers.
+        """Begin these calls if the message is for this incarnation; return this incarnation.
 
-        A message whose number was heard before is not taken twice. Empty, and nothing done, where a newer incarnation
-        of the channel has been heard; ``DRAINING``, and nothing done, where no more calls are taken. ``on_disk``: what
-        came with the answers to messages up to this one is there. ``waits``: what becomes of quick calls, and what is
-        ready, may come with the answer (``actors.branch.reply_outbox``).
+        - A message whose number was received before is not taken again.
+        - Returns an empty text, with nothing done, if a newer incarnation of the channel is known.
+        - Returns ``DRAINING``, with nothing done, if the branch accepts no more calls.
+
+        ``on_disk``: events sent with the answers to messages up to this number are on the channel's disk. ``waits``:
+        outcomes of quick calls, and other events that are ready, may be sent with the answer
+        (``actors.branch.reply_outbox``).
         """
         if epoch < self._epochs.get(job, 0):
             return ""
@@ -118,7 +123,7 @@ class Branch:
             self._again(job)
             return self.incarnation
         if self._draining:
-            self._reporter.at_once()  # a cortex that was started again has found it, and does not know
+            self._reporter.at_once()  # a restarted cortex may not know that this branch is draining
             return DRAINING
         calls: Sequence[commands.Call] = blob.content if type(blob) is Payload else _calls_decoder.decode(blob)
         armed = (family := family_of(job)) in self._keys
@@ -174,14 +179,16 @@ class Branch:
         self._reporter.wake()
 
     async def on_disk(self, job: str, epoch: int, number: int) -> None:
-        """What came with the answers to this channel's messages, up to this one, need not be kept any more."""
+        """Drop the events that were sent with the answers to this channel's messages, up to this number."""
         courier = self._outboxes.get(job)
         if courier is not None:
             courier.on_disk(epoch, number)
 
     async def batches(self, job: str, epoch: int, place: int, order: bytes, peers: tuple[str, ...] = ()) -> bytes:
-        """Deal with message batches for a job, see ``actors.branch.batch_executor``; empty where that is stale, or has
-        no key."""
+        """Carry out an order about message batches (``actors.branch.batch_executor``).
+
+        Returns empty bytes if the order is stale, or if the branch has no credential for the job.
+        """
         if epoch < self._epochs.get(job, 0) or self._draining:
             return b""
         self._epochs[job] = epoch
@@ -194,7 +201,7 @@ class Branch:
         )
 
     async def abandon(self, job: str, epoch: int, calls: tuple[tuple[int, int], ...]) -> None:
-        """Nobody waits for these calls: stop them where that still saves something."""
+        """Cancel these calls, whose results are not wanted any more, if that still saves anything."""
         if epoch < self._epochs.get(job, 0):
             return
         wanted = set(map(tuple, calls))
@@ -203,8 +210,10 @@ class Branch:
                 self._cancel(under, FailureKind.CANCELLED)
 
     async def held(self, job: str, epoch: int) -> tuple[str, bool, tuple[tuple[int, int], ...], int]:
-        """Which incarnation this is, whether it is armed, (goal, attempt) of the calls of a job that are under way
-        here, or whose replies wait to be taken; and the highest epoch of the job that was heard of before this.
+        """Return (incarnation, has a credential, calls, epoch) for a job.
+
+        ``calls`` are (goal, attempt) of calls that are under way or whose replies are not delivered yet; ``epoch`` is
+        the highest epoch of the job that was known before this request.
         """
         heard = self._epochs.get(job, 0)
         if epoch > heard:
@@ -216,25 +225,29 @@ class Branch:
         return self.incarnation, family_of(job) in self._keys, (*under, *kept), heard
 
     async def beat(self, job: str, peers: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Signs of life: which incarnation this is, and whether it can work for a job; if not, its peers may help."""
+        """Return signs of life: incarnation, phase, and whether there is a credential for the job; if not, ask
+        ``peers`` for it.
+        """
         armed = family_of(job) in self._keys
         if peers and not armed:
             self._credentials.request(job, peers)
         return {"incarnation": self.incarnation, "phase": self._phase(), "armed": armed}
 
     async def ping(self) -> tuple[str, str]:
-        """Which incarnation this is, and on which node: its event loop turns."""
+        """Return incarnation and node; an answer shows that the event loop runs."""
         return self.incarnation, self._runtime.node()
 
     async def drain(self) -> None:
-        """Take nothing new. Returns when all that was taken has ended and is on the disk of whoever asked for it."""
+        """Accept no more calls. Return when all calls have ended and their events are on their channels' disks."""
         self._draining = True
         self._reporter.at_once()
-        while self.busy:  # noqa: ASYNC110 - it is looked at no more often than deadlines are
+        while self.busy:  # noqa: ASYNC110 - checked no more often than deadlines
             await asyncio.sleep(SWEEP_S)
 
     async def forget(self, job: str) -> None:
-        """The job has ended: drop what was kept for it, its credential first. A child leaves its family's."""
+        """Drop everything that belongs to an ended job, its credential first. A child job leaves its family's
+        credential.
+        """
         for under in self._credentials.drop(job):
             self._leaves(under)
         self._past[job] = None
@@ -247,7 +260,7 @@ class Branch:
         await self._keys.drop(job)
 
     async def close(self) -> None:
-        """Stop everything now."""
+        """Stop everything at once."""
         self._closing = True
         self._credentials.close()
         if self._sweeper is not None:
@@ -258,7 +271,7 @@ class Branch:
             await self.forget(job)
         await self._keys.close()
 
-    # -- what it does ----------------------------------------------------------------------------------------------
+    # -- calls -----------------------------------------------------------------------------------------------------
 
     def _outbox(self, job: str) -> ReplyOutbox:
         if (courier := self._outboxes.get(job)) is None:
@@ -268,7 +281,7 @@ class Branch:
         return courier
 
     def _again(self, job: str) -> None:
-        """An answer may have been lost on its way, with what went with it."""
+        """Send the events of a job's answers again: an answer may have been lost."""
         if (courier := self._outboxes.get(job)) is not None:
             courier.again()
 
@@ -278,7 +291,9 @@ class Branch:
             self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
 
     async def _make(self, queue: deque[InFlightCall], task: asyncio.Task[None]) -> None:
-        """See calls through, one after the other, in one coroutine: one each would be a tenth of what is ours here."""
+        """Make calls one after the other in one coroutine: a coroutine for each would cost a tenth of the branch's own
+        CPU.
+        """
         clock, bound_of, door_of = self._clock, self._bound.of, self._keys.open_route
         while queue:
             under = queue.popleft()
@@ -314,7 +329,7 @@ class Branch:
                 result = under.stopped(clock())
             except MissingCredential:
                 result = Failure(FailureKind.BLOCKED, f"route {call.route} of this job has no key here", sent=False)
-            except Exception as error:  # a model never raises; one that does must not take the branch along
+            except Exception as error:  # a model must never raise; the branch survives one that does
                 result = Failure(FailureKind.TRANSIENT, f"{type(error).__name__} in the model's client")
             finally:
                 under.task = None
@@ -322,7 +337,7 @@ class Branch:
                     goes_on(task)
             self._ended(under, result)
 
-    # -- how it ends -----------------------------------------------------------------------------------------------
+    # -- ends of calls ----------------------------------------------------------------------------------------------
 
     def _leaves(self, under: InFlightCall) -> None:
         del self._under[under]
@@ -341,7 +356,7 @@ class Branch:
             self._leaves(under)
             self._done += 1
         elif type(result) is not Reply:
-            return  # it was let go, and brings nothing
+            return  # the call was abandoned, and its outcome is not delivered
         count, under.count = under.count, None
         if count is not None and count.end(result, elapsed_s, call.timeout_s):
             self._reporter.at_once()
@@ -359,7 +374,7 @@ class Branch:
         courier.add(event)
 
     def _cancel(self, under: InFlightCall, why: FailureKind) -> None:
-        """Ask it to stop."""
+        """Cancel a call for this reason."""
         if under.verdict is None:
             under.verdict = why
             under.stop_s = self._clock()
@@ -369,7 +384,9 @@ class Branch:
                 self._ended(under, _UNSENT)
 
     def _sweep(self) -> None:
-        """The ladder of an attempt: asked to stop at its deadline, and let go where it does not."""
+        """Enforce the deadlines of attempts: cancel at the deadline, and abandon a call that does not end within
+        ``GRACE_S``.
+        """
         self._sweeper = None
         now_s, overdue_s = self._clock(), 0.0
         for under in [*self._under, *self._stuck]:
@@ -384,7 +401,7 @@ class Branch:
         if (self._under or self._stuck) and not self._closing:
             self._sweeper = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
 
-    # -- what it reports -------------------------------------------------------------------------------------------
+    # -- reports ---------------------------------------------------------------------------------------------------
 
     def _phase(self) -> str:
         queued = self._task_pool.queued + self._credentials.waiting

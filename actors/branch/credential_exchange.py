@@ -47,7 +47,9 @@ class CredentialExchange:
             self._enqueue(waiting)
 
     def hand_over(self, job: str) -> bytes | None:
-        """Return what ``arm`` took for a job, for a peer branch; None if this branch has no credential for it."""
+        """Return what ``set_credential`` took for a job, for a peer branch; None if this branch has no credential for
+        it.
+        """
         return self._keys.connection(family_of(job))
 
     def request(self, job: str, peers: tuple[str, ...]) -> None:

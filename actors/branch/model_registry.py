@@ -1,4 +1,4 @@
-"""What a branch was given to work with: for each family of jobs, the models of its routes. Secrets stay inside."""
+"""Models and credentials of a branch: for each family of jobs, the models of its routes. Secrets stay inside."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from actors.routing.model_factory import routes_of, what_opens
 
 
 def family_of(job: str) -> str:
-    """The job that a user started: its child jobs, named ``job~goal``, work with its credential."""
+    """Return the job that the user started. Its child jobs, named ``job~goal``, use its credential."""
     return job.partition("~")[0]
 
 
 class MissingCredential(LookupError):
-    """Nobody has brought what opens this route."""
+    """No credential for this route has been received."""
 
 
 class OpenRoute:
-    """One route of a job, open: the model behind it, and what is counted by the generation of its breaker."""
+    """Route of a job with its model, and its outcome counters by generation of the breaker."""
 
     __slots__ = ("connection", "counts", "model", "route")
 
@@ -31,7 +31,7 @@ class OpenRoute:
         self.counts = counts
 
     def count(self, generation: int) -> OutcomeCounter:
-        """Where attempts of this generation are counted; ``counts`` has those that were asked for already."""
+        """Return the counter of this generation, made at first use."""
         found = self.counts.get(generation)
         if found is None:
             found = self.counts[generation] = OutcomeCounter()
@@ -39,7 +39,7 @@ class OpenRoute:
 
 
 class ModelRegistry:
-    """``make_model`` turns an arming into a model; called once for each."""
+    """Models by family and route. ``make_model`` makes a model of an encoded connection; it is called once for each."""
 
     def __init__(self, make_model: Callable[[bytes], Model], counts: OutcomeCounters) -> None:
         self._make_model = make_model
@@ -47,15 +47,15 @@ class ModelRegistry:
         self._connections: dict[str, bytes] = {}
         self._doors: dict[str, tuple[OpenRoute, ...]] = {}
         self._past: dict[str, list[OpenRoute]] = {}
-        """What was given before: calls may still be under way through it."""
+        """Earlier routes of each family: calls may still be under way on them."""
         self._leaving: dict[int, Model] = {}
-        """Models that are to be closed."""
+        """Models to be closed."""
 
     def __contains__(self, family: str) -> bool:
         return family in self._doors
 
     def add(self, family: str, arming: bytes) -> list[Model]:
-        """Take what opens the routes of a family of jobs. The models that were made for it."""
+        """Accept the connections of a family's routes. Returns the models that were newly made."""
         known = {door.connection: door.model for doors in self._doors.values() for door in doors}
         fresh: dict[bytes, Model] = {}
         doors = []
@@ -72,18 +72,18 @@ class ModelRegistry:
         return list(fresh.values())
 
     def connection(self, family: str) -> bytes | None:
-        """What was given for a family."""
+        """Return the encoded connection of a family; None if there is none."""
         return self._connections.get(family)
 
     def open_route(self, family: str, route: int) -> OpenRoute:
-        """The route at this place. Raises ``MissingCredential``."""
+        """Return the route with this number. Raises ``MissingCredential``."""
         try:
             return self._doors[family][route]
         except LookupError:
             raise MissingCredential(family, route) from None
 
     async def drop(self, family: str) -> None:
-        """A family of jobs has ended: what it alone used is closed."""
+        """Remove an ended family of jobs, and close the models that only it used."""
         self._connections.pop(family, None)
         gone = [*self._doors.pop(family, ()), *self._past.pop(family, ())]
         kept = [door for doors in self._doors.values() for door in doors]
@@ -94,15 +94,15 @@ class ModelRegistry:
         await self._let_go()
 
     async def _let_go(self) -> None:
-        """Close what nobody needs any more. What is under way when this is cut short is closed by ``close``."""
+        """Close the models that are not used any more. If this is cancelled, ``close`` closes the rest."""
         while self._leaving:
             key, model = next(iter(self._leaving.items()))
-            with contextlib.suppress(Exception):  # whatever it is, nobody needs it any more
+            with contextlib.suppress(Exception):  # errors do not matter: the model is not used any more
                 await model.close()
             self._leaving.pop(key, None)
 
     async def close(self) -> None:
-        """Close all."""
+        """Close all models."""
         for family in list(self._doors):
             await self.drop(family)
         await self._let_go()

@@ -1,5 +1,4 @@
-"""What became of attempts at a route, counted where they end. The cortex decides by it; see
-``cortex.scheduler.reports``."""
+"""Counters of the outcomes of attempts at each route, reported to the scheduler (``cortex.scheduler.reports``)."""
 
 from __future__ import annotations
 
@@ -11,16 +10,18 @@ from policies.failures.failure import Failure, FailureKind
 from policies.limits.limit import RateLimits
 
 SAMPLES_MAX = 16
+"""Samples of durations in one report at most."""
 FIRST_MAX = 8
-"""So many attempts of a new generation of a breaker are told as soon as they end: they may be its probes."""
+"""First attempts of a new breaker generation that are reported as soon as they end: they may be its probes."""
 URGENT = frozenset({FailureKind.THROTTLED, FailureKind.BLOCKED, FailureKind.UNAUTHORISED})
-"""What others who use the same route should hear of at once."""
+"""Kinds of failure that are reported at once, since they concern other users of the route."""
 
 
 class OutcomeCounter:
-    """Attempts at one route under one generation of its breaker; all but ``in_flight`` since the last report.
+    """Counter of attempts at one route under one generation of its breaker, since the last report, except for
+    ``in_flight``.
 
-    What a branch refuses by itself never comes here, nor does the time for which a call was queued.
+    Calls that the branch itself refuses are not counted, nor is the time in the queue.
     """
 
     __slots__ = (
@@ -31,9 +32,9 @@ class OutcomeCounter:
     def __init__(self) -> None:
         self.in_flight = 0
         self.ended = 0
-        """Ever, up to ``FIRST_MAX``."""
+        """Attempts that have ended since the beginning, counted up to ``FIRST_MAX``."""
         self.model: Any = None
-        """Who makes them: it knows what the provider told last of its rate limits."""
+        """Model of the attempts, which holds the rate limits that the provider last reported."""
         self._anew()
 
     def _anew(self) -> None:
@@ -44,13 +45,13 @@ class OutcomeCounter:
         self.said = ""
 
     def begin(self, model: Any) -> None:
-        """A request goes out."""
+        """Count an attempt whose request is sent."""
         self.begun += 1
         self.in_flight += 1
         self.model = model
 
     def end(self, result: Reply | Failure, elapsed_s: float, timeout_s: float) -> bool:
-        """What became of it, after so many seconds of at most ``timeout_s``. True where that should be told at once."""
+        """Count the outcome of an attempt that took ``elapsed_s``. Return True if it should be reported at once."""
         self.in_flight -= 1
         if type(result) is Reply:
             usage = result.usage
@@ -85,13 +86,13 @@ class OutcomeCounter:
         return True
 
     def has_new(self) -> bool:
-        """Whether something was counted since the last report."""
+        """Return whether anything was counted since the last report."""
         return bool(self.begun or self.answered or self.failed)
 
     def take_signals(self, route: str, pool: str, generation: int, in_flight: int) -> RouteSignals:
-        """The counts, as they travel; counting begins anew. ``in_flight``: at this route, of every generation."""
+        """Return the counts and reset them. ``in_flight``: attempts in flight at this route, of every generation."""
         rate = None
-        if self.answered or self.failed:  # else what is known of the limits is as old as the last report
+        if self.answered or self.failed:  # otherwise the rate limits are no newer than in the last report
             rate = getattr(self.model, "rate", None)
         signals = RouteSignals(
             route, pool, generation, self.begun, self.answered, self.failed, self.slow, self.input_tokens,
@@ -103,21 +104,21 @@ class OutcomeCounter:
 
 
 class OutcomeCounters:
-    """The counts of all routes at one branch. A route that nobody uses any more leaves with the last job that did."""
+    """Counters of all routes at one branch. A route is removed after the last job that used it."""
 
     def __init__(self) -> None:
         self._routes: dict[str, tuple[str, dict[int, OutcomeCounter]]] = {}
 
     def of(self, route: str, pool: str) -> dict[int, OutcomeCounter]:
-        """The counts of a route, by generation: to be looked up once, not for each call."""
+        """Return the counters of a route, by generation; look them up once, not for each call."""
         return self._routes.setdefault(route, (pool, {}))[1]
 
     def has_new(self) -> bool:
-        """Whether something was counted since the last report."""
+        """Return whether anything was counted since the last report."""
         return any(count.has_new() for _, counts in self._routes.values() for count in counts.values())
 
     def take_signals(self) -> tuple[RouteSignals, ...]:
-        """What is to be reported of each route that was used since the last report, or is used now."""
+        """Return the signals of each route that was used since the last report, or is in use."""
         signals = []
         for route, (pool, counts) in self._routes.items():
             in_flight = sum(count.in_flight for count in counts.values())
@@ -129,7 +130,7 @@ class OutcomeCounters:
         return tuple(signals)
 
     def keep(self, routes: set[str]) -> None:
-        """Forget the other routes, as far as nothing of them is under way or untold."""
+        """Remove the other routes, unless attempts are in flight or not reported yet."""
         for route in [name for name in self._routes if name not in routes]:
             if not any(count.has_new() or count.in_flight for count in self._routes[route][1].values()):
                 del self._routes[route]

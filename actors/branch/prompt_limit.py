@@ -1,4 +1,4 @@
-"""The bound on a prompt, where it is sent: above M it never is."""
+"""Enforcement of the bound on prompts: no prompt above M is sent."""
 
 from __future__ import annotations
 
@@ -19,21 +19,24 @@ from policies.estimates.tokens import (
 from policies.failures.failure import Failure, FailureKind
 
 FRAME_BYTES_MAX: Final = 1 << 16
-"""Larger requests are looked through each by itself."""
+"""Bytes of a request up to which the frame around its text is remembered; larger requests are examined singly."""
 _CONTENT: Final = re.compile(rb'"content":"((?:[^"\\]|\\.)*)"', re.DOTALL)
 
 
 class PromptLimit:
-    """The most tokens that a request can be. Samples of one question follow each other: the last one is known. Rows of
-    a table ask with one schema, or the same tools, each around a text of its own: what those add is known, too."""
+    """Upper bound of the tokens of a request, with a memory of the last request.
+
+    Samples of one question follow each other, so the last result is reused. Rows of a table have the same schema or
+    tools around different texts, so the tokens of this frame are reused.
+    """
 
     def __init__(self) -> None:
         self._body, self._tokens = b"", 0
         self._before, self._after, self._besides = b"", b"", 0
-        """What stood around the text of the last request that held more than text, and what that adds."""
+        """Bytes before and after the text of the last request that held more than text, and the tokens they add."""
 
     def of(self, body: bytes) -> int:
-        """See ``policies.estimates.tokens.body_tokens_bound``."""
+        """Return the bound (``policies.estimates.tokens.body_tokens_bound``)."""
         if body == self._body:
             return self._tokens
         self._body, self._tokens = body, self._found(body)
@@ -58,7 +61,7 @@ class PromptLimit:
 
 
 def within_string(text: bytes) -> bool:
-    """Whether this, put into a JSON string, neither ends that nor leaves it escaping what follows."""
+    """Return True if this text inside a JSON string neither ends the string nor escapes the character after it."""
     if b'"' not in text and not text.endswith(b"\\"):
         return True
     text = text.replace(rb"\\", b"").replace(rb"\"", b"")
@@ -66,15 +69,16 @@ def within_string(text: bytes) -> bool:
 
 
 def all_within(calls: Sequence[Call]) -> bool:
-    """Whether a look at all of them together proves that none is above its M. False: each is to be looked at."""
-    bodies = {call.body for call in calls}  # samples of one question have one
+    """Return True if the calls are together proven to be within their M. If False, each must be checked singly."""
+    bodies = {call.body for call in calls}  # samples of one question share one body
     return bodies_ascii_bound(bodies) <= min([call.prompt_tokens_max for call in calls], default=0)
 
 
 async def over_bound(model: Model, call: Call) -> Failure | None:
-    """Why this call must not be sent, or None. Bytes bound its tokens; above M by that the provider's counter decides.
+    """Return the failure of a call that must not be sent, or None.
 
-    For calls whose bytes alone prove nothing: who has many looks at ``PromptLimit`` first, which costs less.
+    The bytes bound the tokens; above M by that measure the provider's counter decides. For calls whose bytes alone
+    prove nothing: callers with many calls check ``PromptLimit`` first, which costs less.
     """
     counted = await model.count_tokens(call.body)
     if counted is not None and counted <= call.prompt_tokens_max:

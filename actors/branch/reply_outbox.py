@@ -1,9 +1,11 @@
-"""A courier brings what happened at a branch to one channel, and keeps it until it is on that channel's disk.
+"""Outbox of a branch for one channel: events are kept until they are on the channel's disk.
 
-Where calls are quick, what becomes of them comes with the answer to the message that brought them: a step of a chain is
-one question and its answer, and where there are many calls half of the messages need not be sent. Where they are not,
-what is ready comes with it; where many are under way the answer waits a moment, until others are, for the same reason.
-The channel's next message says that it is on disk; until then it is kept here like everything else.
+- Quick calls: their outcomes are sent with the answer to the message that brought the calls. A step of a chain is then
+  one question and one answer, and with many calls half of the messages are saved.
+- Other calls: events that are ready are sent with the answer. If many calls are under way, the answer waits a moment
+  until more events are ready, for the same reason.
+
+The channel's next message confirms that the events are on disk; until then they are kept, like all others.
 """
 
 from __future__ import annotations
@@ -22,20 +24,22 @@ from actors.messaging.payload import Payload, of_events
 from actors.ports.runtime import NEAR_BYTES_MAX, NEAR_MAX, Peer, is_near
 
 MESSAGE_EVENTS_MAX = 256
+"""Events in one message at most."""
 MESSAGE_BYTES_MAX = 90_000
+"""Bytes of a message at most."""
 LIKELY = 0.95
-"""How much of that a message would have if its events were as large as those before: one that has more is cut, and
-encoded twice."""
+"""Share of ``MESSAGE_BYTES_MAX`` that a message is planned to fill, by the size of earlier events. A larger message is
+cut and encoded twice."""
 UNDER_WAY_MAX = 2
-"""Messages on their way at once: one travels while the other is written to disk."""
+"""Messages under way at once: one is sent while the other is written to disk."""
 ANSWER_S = 20.0
-"""A message that has no answer by then is sent again: a call to an actor that was killed may never end. K knows what
-came twice."""
+"""Seconds after which a message without an answer is sent again: a call to a killed actor may never end. K recognizes
+duplicates."""
 QUICK_S = 0.005
-"""So long a message may wait for what becomes of its calls. Where they take longer it is answered at once: the channel
-sends nothing else to this branch meanwhile."""
+"""Seconds that the answer to a message may wait for the outcomes of its calls. If they take longer, the answer is sent
+at once: the channel sends nothing else to this branch before it is answered."""
 PATIENCE_S = 600.0
-"""How long a reply is kept for a channel that is gone: it was paid for, and the channel may be started again."""
+"""Seconds that a reply is kept for a channel that is gone: the reply was paid for, and the channel may be restarted."""
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -44,20 +48,24 @@ _log = logging.getLogger("cortex.courier")
 Key = tuple[int, int]
 """Goal and attempt."""
 Packet = list[Any]
-"""Events that go together."""
+"""Events of one message."""
 Tell = Callable[[bytes], None]
-"""Hears what goes with an answer; empty: nothing does."""
+"""Callback with the encoded events of an answer; empty: none."""
 
 
 class ReplyOutbox:
-    """Whatever is ready goes at once; what becomes ready meanwhile goes together."""
+    """Outbox of events for one channel. Ready events are sent at once; events that become ready meanwhile go together.
+    """
 
     def __init__(
         self, sender: str, incarnation: str, channel: Peer, calls: Callable[[], int] = lambda: 1,
         gather_s: Callable[[float, bool], float] = lambda took_s, near: 0.0,
     ) -> None:  # fmt: skip
-        """``calls`` says how many of its job are under way here: calls of others come to another channel. ``gather_s``
-        is how long it is worth waiting for some of many, as ``worth_s`` has it."""
+        """Make an outbox for ``channel``.
+
+        ``calls`` returns the number of calls under way of the channel's job. ``gather_s`` returns the seconds that
+        replies wait for each other (``worth_s``).
+        """
         self._sender = sender
         self._incarnation = incarnation
         self._channel = channel
@@ -69,39 +77,39 @@ class ReplyOutbox:
         self._gather_s = gather_s
         self._ready: Packet = []
         self._size = 1.0
-        """Bytes of an event of the last message, about."""
+        """Mean bytes of an event of the last message."""
         self.quick, self.took_s = False, 0.0
-        """Whether the last call was so quick that it can be waited for; how long they take, about."""
+        """True if the last call was quick enough to wait for; and the mean duration of calls in seconds."""
         self._waiter: asyncio.Future[bool] | _Callback | None = None
-        """Set while a message waits for what becomes of its calls, ``_wanted`` of them; True: it may have it."""
+        """Set while an answer waits for ``_wanted`` events; its result is True if the answer may take the events."""
         self._wanted = 0
         self._asker_until_s = 0.0
         self._alarm = RearmableTimer(self._rung)
         self._brought: dict[tuple[int, int], tuple[Packet, float]] = {}
-        """What went with an answer and when, by epoch and number of the message, until it is known to be on disk."""
+        """Events sent with an answer, and the time, by (epoch, number) of the message, until confirmed on disk."""
         self._reminder = RearmableTimer(self._remind)
         self._under_way = 0
         self._travelling: dict[int, Packet] = {}
         self._messages = 0
         self._gathering = False
-        """One is about to take along whatever is ready."""
+        """True while a sender is about to take the ready events."""
         self._pause: asyncio.Future[bool] | None = None
-        """Set while that one waits for others, until ``_enough`` are here, ``_paused_s`` at most."""
+        """Set while that sender waits for more events, until ``_enough`` are ready, ``_paused_s`` at most."""
         self._enough, self._paused_s = 0, 0.0
         self._closed = False
         self._agains = 0
-        """How often it was told that nobody knows what was heard."""
+        """Number of calls of ``again``."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, event: Any) -> None:
-        """Something happened."""
+        """Add an event."""
         self._ready.append(event)
         if self._waiter is None:
             if not self._gathering:
                 self._set_out()
             elif self._pause is not None and (
                 len(self._ready) >= self._enough or 2 * self._gather_s(self.took_s, self._near) < self._paused_s
-            ):  # there are enough; or a quick one is among them, and they wait as it suits slow ones
+            ):  # enough are ready; or a quick call's is among them, and the wait was set for slow calls
                 _settle(self._pause, True)
         else:
             self._wanted -= 1
@@ -109,28 +117,31 @@ class ReplyOutbox:
                 _settle(self._waiter, True)
 
     async def answer(self, epoch: int, number: int, count: int) -> bytes:
-        """What becomes of a message's ``count`` calls within ``QUICK_S``, to go with its answer; empty: nothing yet."""
+        """Return the outcomes of a message's ``count`` calls within ``QUICK_S``, to be sent with its answer; empty:
+        none yet.
+        """
         return await self._waited(epoch, number, count, QUICK_S)
 
     @property
     def asked(self) -> bool:
-        """Whether a message waits for what becomes of its calls."""
+        """True while an answer waits for outcomes of its calls."""
         return self._waiter is not None
 
     @property
     def patient(self) -> bool:
-        """Whether replies wait for each other for so long that no message's answer may wait with them: the channel
-        sends nothing else to this branch until it is answered."""
+        """True if replies wait for each other too long for an answer to wait with them: the channel sends nothing else
+        to this branch before it is answered.
+        """
         return self._moment_s() > GATHER_S
 
     def expect(self, epoch: int, number: int, count: int, tell: Tell) -> None:
-        """``answer``, for one who does not wait and is told. Nobody else waits (``asked``)."""
+        """Do as ``answer``, but call ``tell`` instead of waiting. No other answer may be waiting (``asked``)."""
         self._wanted, self._waiter = count, _Callback(self, epoch, number, tell)
         self._asker_until_s = asyncio.get_running_loop().time() + QUICK_S
         self._alarm.set(QUICK_S)
 
     def answered(self, asker: _Callback, may: bool) -> None:
-        """What the one who is told was waiting for is there, as far as it will be; ``may``: it may have it."""
+        """Call ``tell`` with the events so far; ``may``: False if there must be none."""
         blob: bytes
         packet, blob = self._taken_out() if may else ([], Payload())
         self._waiter = None
@@ -139,15 +150,18 @@ class ReplyOutbox:
         if packet:
             blob = self._sent_along(asker.epoch, asker.number, packet, blob)
         else:
-            self.quick, blob = False, b""  # none of it could be put into bytes, or it was not theirs
+            self.quick, blob = False, b""  # no event could be encoded, or the answer may take none
         try:
             asker.send(blob)
-        except Exception:  # whoever made these calls makes others, too
+        except Exception:  # the calls of other messages must go on
             _log.exception("what came of message %d was not heard", asker.number)
 
     async def gathered(self, epoch: int, number: int) -> bytes:
-        """What is ready, to go with the answer to a message: where many are under way, ``GATHERED`` or as many as fit,
-        or what there is of them after the moment that this is worth. Empty: nothing is ready."""
+        """Return ready events to be sent with the answer to a message; empty: none.
+
+        If many calls are under way: ``GATHERED`` events or as many as fit, or those that are ready after the wait that
+        is worthwhile.
+        """
         if self._waiter is not None:
             return b""
         wait_s, lacking = self._moment_s(), self._sought() - len(self._ready)
@@ -157,9 +171,11 @@ class ReplyOutbox:
         return self._sent_along(epoch, number, packet, blob) if packet else b""
 
     async def _waited(self, epoch: int, number: int, count: int, within_s: float) -> bytes:
-        """``count`` events more, or what there is of them when the time is over. Nothing else sets out meanwhile."""
+        """Wait for ``count`` more events, at most ``within_s``, and return the ready ones. No message is sent
+        meanwhile.
+        """
         loop = asyncio.get_running_loop()
-        _settle(self._waiter, False)  # one message at a time waits: another channel's, or another incarnation's
+        _settle(self._waiter, False)  # one answer waits at a time: the earlier is of another channel or incarnation
         asker: asyncio.Future[bool] = loop.create_future()
         self._wanted, self._waiter, self._asker_until_s = count, asker, loop.time() + within_s
         self._alarm.set(within_s)
@@ -167,7 +183,7 @@ class ReplyOutbox:
         packet: Packet = []
         blob = Payload()
         try:
-            if await asker and agains == self._agains:  # else whoever asked is answered no more
+            if await asker and agains == self._agains:  # otherwise the answer is not wanted any more
                 packet, blob = self._taken_out()
         finally:
             if self._waiter is asker:
@@ -186,7 +202,7 @@ class ReplyOutbox:
         return blob
 
     def _rung(self) -> None:
-        """A message has waited for as long as it may, or for less: then it waits on."""
+        """End the wait of an answer whose time is over; otherwise set the timer again."""
         if self._waiter is not None and not self._waiter.done():
             left_s = self._asker_until_s - asyncio.get_running_loop().time()
             if left_s < LEAST_S:
@@ -195,7 +211,7 @@ class ReplyOutbox:
                 self._alarm.set(left_s)
 
     def _remind(self) -> None:
-        """Whether something has waited for too long to be heard of on disk."""
+        """Send again if events of an answer were not confirmed on disk in time."""
         if self._brought:
             left_s = min(at_s for _, at_s in self._brought.values()) + ANSWER_S - asyncio.get_running_loop().time()
             if left_s < LEAST_S:
@@ -204,16 +220,18 @@ class ReplyOutbox:
                 self._reminder.set(left_s)
 
     def on_disk(self, epoch: int, number: int) -> None:
-        """What went with the answers to messages of this epoch, up to this number, is on the channel's disk."""
+        """Drop events sent with the answers to messages of this epoch, up to this number: they are on the channel's
+        disk.
+        """
         brought = self._brought
-        if len(brought) == 1 and (epoch, number) in brought:  # as it is where one is asked after another
+        if len(brought) == 1 and (epoch, number) in brought:  # the usual case: one message after another
             brought.clear()
         else:
             for place in [each for each in brought if each[0] == epoch and each[1] <= number]:
                 del brought[place]
 
     def again(self) -> None:
-        """Nobody knows whether what went with answers was heard: it goes once more, by itself."""
+        """Send the events of unconfirmed answers again, as messages: the answers may have been lost."""
         self._agains += 1
         _settle(self._waiter, False)
         brought, self._brought = self._brought, {}
@@ -223,17 +241,17 @@ class ReplyOutbox:
             self._set_out()
 
     def keys(self) -> tuple[Key, ...]:
-        """(goal, attempt) of all that waits here."""
+        """Return (goal, attempt) of all events in the outbox."""
         brought = (packet for packet, _ in self._brought.values())
         return tuple({(e.goal, e.attempt): None for e in chain(self._ready, *self._travelling.values(), *brought)})
 
     @property
     def busy(self) -> bool:
-        """Whether anything waits here."""
+        """True while the outbox holds events."""
         return bool(self._ready or self._travelling or self._brought)
 
     async def close(self) -> None:
-        """Give up what is not delivered."""
+        """Drop undelivered events."""
         self._closed = True
         _settle(self._waiter, False)
         self._alarm.close()
@@ -255,7 +273,7 @@ class ReplyOutbox:
         try:
             while gathering:
                 if self._calls():
-                    await asyncio.sleep(0)  # what becomes ready in this same round of the loop travels along
+                    await asyncio.sleep(0)  # events that become ready in this round of the loop are sent along
                     if (moment_s := self._moment_s()) > 0:
                         await self._grown(moment_s)
                 self._gathering = gathering = False
@@ -267,7 +285,7 @@ class ReplyOutbox:
                     self._travelling[number] = packet
                     await self._deliver(blob)
                     del self._travelling[number]
-                if self._ready and not self._gathering:  # else another is about to take it
+                if self._ready and not self._gathering:  # otherwise another sender is about to take them
                     self._gathering = gathering = True
         finally:
             if gathering:
@@ -275,21 +293,21 @@ class ReplyOutbox:
             self._under_way -= 1
 
     def _moment_s(self) -> float:
-        """How long it is worth waiting for others."""
+        """Return the seconds that it is worthwhile to wait for more events."""
         took_s, near = self.took_s, self._near
         if self._calls() + len(self._ready) <= many(took_s, near):
             return 0.0
         wait_s = self._gather_s(took_s, near)
-        if wait_s > GATHER_S:  # not where a quick one is ready already
+        if wait_s > GATHER_S:  # no long wait if the reply of a quick call is ready
             wait_s = self._gather_s(min([took_s, *[each.elapsed_s for each in self._ready]]), near)
         return wait_s
 
     def _sought(self) -> int:
-        """How many are waited for: no more than go together, nor than there are."""
+        """Return the number of events to wait for: at most as many as fit, and as there are calls."""
         return min(GATHERED, self._room(), self._calls() + len(self._ready))
 
     async def _grown(self, moment_s: float) -> None:
-        """Wait until as many are ready as are sought; a moment at most."""
+        """Wait until as many events as sought are ready, at most ``moment_s``."""
         self._enough, self._paused_s = self._sought(), moment_s
         if len(self._ready) < self._enough:
             loop = asyncio.get_running_loop()
@@ -302,18 +320,18 @@ class ReplyOutbox:
                 self._pause = None
 
     def _room(self) -> int:
-        """How many events go together, by the size of those before."""
+        """Return the number of events that fit into a message, by the size of earlier events."""
         return max(1, min(self._events_max, int(LIKELY * self._bytes_max / self._size)))
 
     def _taken_out(self) -> tuple[Packet, Payload]:
-        """As much of what is ready as goes together, and the message of it."""
+        """Remove the events of one message from the ready ones; return them and the message."""
         some = self._ready[: self._room()]
         if not some:
             return some, Payload()
         count = len(some)
         try:
             blob = _encoder.encode(some)
-        except Exception:  # one of them cannot be put into bytes: it is found out which
+        except Exception:  # an event cannot be encoded: ``_cut`` finds out which
             blob = b""
         if not blob or (len(blob) > self._bytes_max and count > 1):
             some, blob, count = _cut(some, self._bytes_max)
@@ -329,7 +347,8 @@ class ReplyOutbox:
                 async with asyncio.timeout(ANSWER_S):
                     await self._channel.ask("deliver", self._sender, self._incarnation, blob)
                 return
-            except Exception:  # silent, away, gone, fenced, a full disk: whoever owns the job next shall have it
+            # unreachable, gone, fenced, or a full disk: the next channel of the job shall have the events
+            except Exception:
                 if waited_s >= PATIENCE_S:
                     return
                 await asyncio.sleep(pause_s)
@@ -338,8 +357,10 @@ class ReplyOutbox:
 
 
 def _cut(some: Packet, bytes_max: int) -> tuple[Packet, bytes, int]:
-    """Those of the first that go together, the message of them, and how many that deals with. What cannot be put into
-    bytes goes nowhere: its channel will ask for it, and hear that it is lost."""
+    """Return the first events that fit into a message, the message, and the number of events dealt with.
+
+    An event that cannot be encoded is dropped: its channel will ask for the attempt, and learn that it is lost.
+    """
     packet: Packet = []
     blobs: list[msgspec.Raw] = []
     size = dealt = 0
@@ -359,7 +380,7 @@ def _cut(some: Packet, bytes_max: int) -> tuple[Packet, bytes, int]:
 
 
 class _Callback:
-    """One who is told, in the place of the future of one who waits."""
+    """Stand-in for the future of an answer that is not awaited but called back."""
 
     __slots__ = ("_done", "_outbox", "epoch", "number", "send")
 
@@ -368,11 +389,11 @@ class _Callback:
         self.epoch, self.number, self.send = epoch, number, tell
 
     def done(self) -> bool:
-        """Whether it was told."""
+        """Return True once the callback was called."""
         return self._done
 
     def set_result(self, may: bool) -> None:
-        """Tell it."""
+        """Call the callback."""
         self._done = True
         self._outbox.answered(self, may)
 

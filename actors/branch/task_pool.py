@@ -1,4 +1,5 @@
-"""The coroutines of a branch that make its calls: a pool, since a task a call costs more than most of the rest."""
+"""Pool of the coroutines that make a branch's calls: a task for each call would cost more than most of the other work.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +11,12 @@ from actors.branch.in_flight import InFlightCall
 
 
 class TaskPool:
-    """Each takes call after call; there are as many as calls were ever under way at once. ``make`` takes calls out of a
-    queue and sees them through, one after the other, until none is left; in the task that it is given.
+    """Pool with as many tasks as calls were ever under way at once. ``make`` takes calls out of a queue and makes them,
+    one after the other, until none is left, in the given task.
 
-    One is called at first. As long as calls wait, twice as many more are called in each round of the loop, so that a
-    hundred are out after seven; where a model answers at once, the first has made all of them before anybody looks.
+    One task is woken at first. As long as calls wait, each round of the loop wakes twice as many tasks, so that a
+    hundred calls are under way after seven rounds; if a model answers at once, the first task has made all calls before
+    that.
     """
 
     def __init__(self, make: Callable[[deque[InFlightCall], asyncio.Task[None]], Awaitable[None]]) -> None:
@@ -22,18 +24,18 @@ class TaskPool:
         self._queue: deque[InFlightCall] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
         self._woken = 0
-        """Those that were called and have not begun yet."""
+        """Tasks that were woken and have not begun yet."""
         self._looking = False
         self._more = 1
         self.tasks: set[asyncio.Task[None]] = set()
 
     @property
     def queued(self) -> int:
-        """Calls that nobody has taken up yet."""
+        """Number of calls that no task has taken yet."""
         return len(self._queue)
 
     def give(self, some: Iterable[InFlightCall]) -> None:
-        """These calls are to be made, too."""
+        """Queue these calls."""
         self._queue.extend(some)
         if self._queue and not self._woken:
             self._wake()
@@ -42,7 +44,7 @@ class TaskPool:
             asyncio.get_running_loop().call_soon(self._look)
 
     def _look(self) -> None:
-        """Those that have begun may be away for as long as their calls take."""
+        """Wake more tasks if calls still wait: the running ones are busy for the duration of their calls."""
         left = len(self._queue) - self._woken
         if not self._queue:
             self._looking = False
@@ -53,7 +55,7 @@ class TaskPool:
         asyncio.get_running_loop().call_soon(self._look)
 
     def _wake(self) -> None:
-        """Have one more look for a call."""
+        """Wake one more task, or start it."""
         self._woken += 1
         while self._idle:
             waiter = self._idle.popleft()
@@ -76,7 +78,7 @@ class TaskPool:
             await waiter
 
     async def close(self) -> None:
-        """Stop what they do."""
+        """Cancel all tasks."""
         tasks = list(self.tasks)
         for task in tasks:
             task.cancel()

@@ -1,1 +1,1 @@
-"""Small shared parts of the edge: errors, timers, units, file systems, garbage collection."""
+"""Utilities of the actors: errors, timers, units, file systems, garbage collection."""

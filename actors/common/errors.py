@@ -1,21 +1,22 @@
-"""Errors that a user shall read as one line, wherever they appear."""
+"""Base classes of errors that are shown to users as one line."""
 
 from __future__ import annotations
 
 
 class UserError(Exception):
-    """Base of all errors whose message says what is wrong and what to do: a traceback would add nothing."""
+    """Base of all errors whose message says what is wrong and what to do; a traceback would add nothing."""
 
     def _render_traceback_(self) -> list[str]:
-        """What Jupyter shows instead of a traceback."""
+        """Return the text that Jupyter shows instead of a traceback."""
         return [f"{type(self).__name__}: {self}"]
 
 
 USAGE = 2
+"""Exit code for a command that cannot do what was asked."""
 
 
 class CommandError(Exception):
-    """A command cannot do what was asked. The message is one clear line."""
+    """Command that cannot do what was asked. The message is one line."""
 
     def __init__(self, said: str, code: int = USAGE) -> None:
         super().__init__(said)

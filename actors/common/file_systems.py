@@ -1,4 +1,4 @@
-"""Which kind of file system holds a path."""
+"""Type of the file system that holds a path."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "afs", "9p", "fuse.sshfs", "lustre", "ceph", "glusterfs",
      "fuse.glusterfs", "beegfs", "gpfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone"}
 )  # fmt: skip
-"""SQLite's write-ahead log needs shared memory, which these do not give: https://www.sqlite.org/wal.html."""
+"""Network file systems. They lack the shared memory that SQLite's write-ahead log needs:
+https://www.sqlite.org/wal.html."""
 
 
 def file_system(path: Path, mounts: str | None = None) -> str:
-    """Type of the file system that holds a path; empty where the system does not tell."""
+    """Return the type of the file system that holds a path; empty if it is unknown."""
     if mounts is None:
         try:
             mounts = Path("/proc/mounts").read_text()

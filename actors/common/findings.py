@@ -10,7 +10,7 @@ State = Literal["ok", "warning", "wrong"]
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One line. ``do`` says what to do where something is the matter."""
+    """Result of a check, shown as one line. ``do``: what to do about a warning or an error."""
 
     check: str
     state: State
@@ -19,15 +19,15 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ok(check: str, said: str) -> Finding:
-    """All is well."""
+    """Return a finding without a problem."""
     return Finding(check=check, state="ok", message=said)
 
 
 def warning(check: str, said: str, do: str) -> Finding:
-    """It may do harm."""
+    """Return a finding about a possible problem."""
     return Finding(check=check, state="warning", message=said, do=do)
 
 
 def wrong(check: str, said: str, do: str) -> Finding:
-    """A run would fail, or lose something."""
+    """Return a finding about a problem that would make a run fail or lose data."""
     return Finding(check=check, state="wrong", message=said, do=do)

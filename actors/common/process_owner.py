@@ -10,31 +10,31 @@ import msgspec
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """Who runs a job: so that a second run can tell a live one from what a killed one left behind."""
+    """Process that runs a job, so that another run can tell a live run from the remains of a killed one."""
 
     host: str
     pid: int
-    """The driver's process."""
+    """Process id of the driver."""
     started: str
-    """When that process started, as the system counts; with the pid it names one process and no other."""
+    """Start time of that process, in the system's units. With the pid it identifies the process."""
     cluster: str
-    """Where its actors live: ``inline``, ``local``, or a cluster's address."""
+    """Location of its actors: ``inline``, ``local``, or a cluster's address."""
     channel_pid: int = 0
     ray_folder: str = ""
-    """Where a Ray of the driver's own keeps its files."""
+    """Folder of the files of the driver's private Ray."""
     ray_mark: str = ""
-    """Stands in the environment of all its processes, and in no other's."""
+    """Mark in the environment of all processes of the private Ray, and of no others."""
     ray_pids: tuple[tuple[int, str], ...] = ()
-    """Its processes when the run began, with their start times."""
+    """Processes of the private Ray at the start of the run: (pid, start time)."""
 
 
 def this_owner(cluster: str) -> Owner:
-    """This process, as owner of a run."""
+    """Return this process as owner of a run."""
     return Owner(host=socket.gethostname(), pid=os.getpid(), started=process_started(os.getpid()), cluster=cluster)
 
 
 def owner_record(owner: Owner | bytes) -> bytes:
-    """The owner as it stands beside the journal, with the process that serves it."""
+    """Return the owner as stored beside the journal, with the id of this process as the channel's."""
     known = msgspec.json.decode(owner, type=Owner) if isinstance(owner, bytes) and owner else owner
     if isinstance(known, bytes):
         known = this_owner("inline")
@@ -42,7 +42,7 @@ def owner_record(owner: Owner | bytes) -> bytes:
 
 
 def process_started(pid: int) -> str:
-    """When a process started, in the system's own count; empty where it is gone or the system does not tell."""
+    """Return the start time of a process, in the system's units; empty if it has ended or the system does not tell."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except (OSError, IndexError):
@@ -51,7 +51,7 @@ def process_started(pid: int) -> str:
 
 
 def alive(owner: Owner) -> bool:
-    """Whether the owner's driver still runs. One on another host is taken to live."""
+    """Return whether the owner's driver still runs. A driver on another host counts as alive."""
     if owner.host != socket.gethostname():
         return True
     if Path("/proc/self/stat").exists():

@@ -1,4 +1,4 @@
-"""Whether somebody's own folder hides one of our packages: Python imports the first of a name that it finds."""
+"""Detection of a user's folder that shadows one of this project's packages: Python imports the first of a name."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 PACKAGES = ("actors", "cortex", "policies")
 HERE = Path(__file__).resolve().parents[2]
-"""The folder that our packages stand in."""
+"""Folder that contains the project's packages."""
 
 
 def hidden_line(home: Path = HERE) -> str:
-    """One line that names what hides a package, and the way out; empty where nothing does."""
+    """Return one line that names the folder that shadows a package, and what to do; empty if there is none."""
     for name in PACKAGES:
         place = _place(importlib.util.find_spec(name))
         if place is None:

@@ -1,5 +1,4 @@
-"""What somebody waits for: one timer for moments that are put off again and again, most of them before they come; and a
-bell for one who waits for whatever comes first."""
+"""Timers of one event loop: a timer that can be set again cheaply, and an event for one waiter."""
 
 from __future__ import annotations
 
@@ -7,12 +6,14 @@ import asyncio
 from collections.abc import Callable
 
 LEAST_S = 0.001
-"""Nobody is woken for less than this."""
+"""Shortest wait in seconds."""
 
 
 class WakeEvent:
-    """One coroutine waits, and whoever has something for it rings. ``asyncio.Event`` serves many, and takes twice as
-    long to wait for. One that rings while nobody waits is not heard: whoever waits has looked just before."""
+    """Event with one waiter; ``asyncio.Event`` serves many, and its wait takes twice as long.
+
+    ``ring`` without a waiter has no effect: the waiter must check its condition just before it waits.
+    """
 
     __slots__ = ("_waiter",)
 
@@ -20,13 +21,13 @@ class WakeEvent:
         self._waiter: asyncio.Future[None] | None = None
 
     def ring(self) -> None:
-        """Wake whoever waits."""
+        """Wake the waiter, if any."""
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
     async def wait(self) -> None:
-        """Until it rings."""
+        """Wait until the next ``ring``."""
         waiter = self._waiter = asyncio.get_running_loop().create_future()
         try:
             await waiter
@@ -35,8 +36,11 @@ class WakeEvent:
 
 
 class RearmableTimer:
-    """Calls ``ring`` at the moment that was set last, or before: whoever is woken looks again. A timer is made anew
-    only where the moment is earlier than the one that it was made for."""
+    """Timer that calls ``ring`` at the time that was set last, or earlier: the callback must check the time.
+
+    An asyncio timer is only created if the new time is earlier than that of the current one, since most times are put
+    off before they come.
+    """
 
     __slots__ = ("_at_s", "_ring", "_timer", "is_set")
 
@@ -45,10 +49,10 @@ class RearmableTimer:
         self._at_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self.is_set = False
-        """Whether it will ring. Who always sets the same wait need not set it again then."""
+        """True while a timer runs. With a constant wait it need not be set again then."""
 
     def set(self, wait_s: float) -> bool:
-        """Ring in so many seconds, ``LEAST_S`` at the least. False where it is less than that: the moment has come."""
+        """Set the timer to ``wait_s`` seconds from now, at least ``LEAST_S``. Return False if ``wait_s`` is less."""
         loop = asyncio.get_running_loop()
         at_s = loop.time() + max(LEAST_S, wait_s)
         if self._timer is None or at_s < self._at_s:
@@ -61,7 +65,7 @@ class RearmableTimer:
         self._ring()
 
     def close(self) -> None:
-        """Ring no more."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer, self.is_set = None, False

@@ -1,4 +1,4 @@
-"""Units as people write them: durations, clock times, shares."""
+"""Parsing and formatting of durations, clock times and shares."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ DURATION_FORM = "write it like 90s, 15m, 2h or 1d"
 
 
 def duration_s(text: str | float) -> float:
-    """Seconds from ``90s``, ``15m``, ``2h``, ``1d``, ``1h30m``, or from a plain number of seconds; above zero."""
+    """Return the seconds of ``90s``, ``15m``, ``2h``, ``1d``, ``1h30m`` or a number of seconds. Raises ``ValueError``.
+
+    The duration must be above zero.
+    """
     said = str(text).strip().lower()
     try:
         seconds = float(said)
@@ -28,9 +31,10 @@ def duration_s(text: str | float) -> float:
 
 
 def time_at_s(text: str | float | datetime, now_s: float) -> float:
-    """Seconds since 1970 from ``+6h``, from an ISO 8601 time (without a zone: the local one), or from such a number.
+    """Return the time, in seconds since 1970, of ``+6h``, of an ISO 8601 time (without a zone: local time) or of a
+    number.
 
-    A time that has passed is refused.
+    Raises ``ValueError``, also for a time that has passed.
     """
     if isinstance(text, datetime):
         at_s = text.timestamp()
@@ -49,12 +53,12 @@ def time_at_s(text: str | float | datetime, now_s: float) -> float:
 
 
 def clock(at_s: float) -> str:
-    """A moment for people: local time with its zone."""
+    """Return a time for display: local time with its zone."""
     return datetime.fromtimestamp(at_s, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def span(seconds: float) -> str:
-    """A time for people."""
+    """Return a duration for display."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, s = divmod(int(seconds), 60)
@@ -63,7 +67,7 @@ def span(seconds: float) -> str:
 
 
 def share(text: str | float, least: float = 0.0, below_one: bool = False) -> float:
-    """A share from ``0.05`` or ``5%``."""
+    """Return the share that ``0.05`` or ``5%`` names. Raises ``ValueError`` if it is out of range."""
     said = str(text).strip()
     try:
         found = Decimal(said.removesuffix("%")) / (100 if said.endswith("%") else 1)

@@ -1,7 +1,7 @@
-"""What one process wants of a job that another one runs: a note beside the journal, which its driver looks for.
+"""Request of one process to a job that another process runs: a note in the state folder, which the job's driver polls.
 
-It names the run that is meant, so that one who comes later does not obey what was said to another. There is one at a
-time: whoever comes second waits until the first was obeyed.
+The note names the run that is meant, so that a later run does not obey it. There is one note at a time: a second
+request waits until the first was obeyed.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from actors.journal.journal import StateFolder, StoreError
 
 
 class ControlRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """``how``: ``drain``, ``cancel``, ``set`` or ``answer``; ``who`` wants it; of which run."""
+    """Request to a run. ``how``: ``drain``, ``cancel``, ``set`` or ``answer``; ``who``: its author; ``owner``: the run.
+    """
 
     how: str
     who: str
     owner: Owner
     limits: dict[str, Any] = msgspec.field(default_factory=dict)
-    """With ``set``: fields of ``cortex.values.limits.Limits``, and what they shall be."""
+    """For ``set``: new values of fields of ``cortex.values.limits.Limits``."""
     answers: dict[str, Any] = msgspec.field(default_factory=dict)
-    """With ``answer``: what was waited for, by name."""
+    """For ``answer``: answers to waiting goals, by name."""
 
     def is_for(self, owner: Owner) -> bool:
-        """Whether this run is meant."""
+        """Return whether the request is meant for this run."""
         theirs = self.owner
         return (theirs.host, theirs.pid, theirs.started) == (owner.host, owner.pid, owner.started)
 
@@ -36,27 +37,26 @@ _KIND = "control"
 
 
 def leave(folder: StateFolder, job: str, wanted: ControlRequest) -> bool:
-    """Leave a wish for a job's driver; it appears whole or not at all. False where another one still waits there.
-
-    Raises ``StoreError``.
+    """Leave a request for a job's driver, atomically. Return False if another request still waits. Raises
+    ``StoreError``.
     """
     before = folder.note(_KIND, job)
     if _meant(before, wanted.owner) is not None:
-        return False  # else it was for a run that is over, or is none
+        return False  # otherwise the note was for an earlier run, or is invalid
     return folder.swap_note(_KIND, job, before, msgspec.json.encode(wanted))
 
 
 def waits(folder: StateFolder, job: str) -> bool:
-    """Whether a wish stands there that nobody has obeyed yet."""
+    """Return whether a request waits that was not obeyed yet."""
     return folder.note(_KIND, job) is not None
 
 
 def read(folder: StateFolder, job: str, owner: Owner) -> ControlRequest | None:
-    """What is wanted of this run, if anything."""
+    """Return the request to this run, if any."""
     try:
         return _meant(folder.note(_KIND, job), owner)
     except StoreError:
-        return None  # it is looked for again
+        return None  # the driver polls again
 
 
 def _meant(blob: bytes | None, owner: Owner) -> ControlRequest | None:
@@ -68,6 +68,6 @@ def _meant(blob: bytes | None, owner: Owner) -> ControlRequest | None:
 
 
 def obeyed(folder: StateFolder, job: str) -> None:
-    """It is in the journal: whoever waits for it may see that."""
+    """Remove the request: its effect is in the journal, where its author can see it."""
     with contextlib.suppress(StoreError):
         folder.drop_note(_KIND, job)

@@ -1,7 +1,7 @@
-"""A driver stands between a job's channel and its user: source, sink, credential, progress.
+"""Driver of a job: connects the job's channel with its user: source, sink, credential, progress.
 
-It alone sees the user's files. It may die and be replaced at any moment: what it has fed and what is written stands in
-the journal.
+Only the driver accesses the user's files. It may die and be replaced at any moment: the journal records which rows were
+fed and which results were written.
 """
 
 from __future__ import annotations
@@ -35,28 +35,34 @@ from cortex.state.events import Row
 from cortex.state.program import Program
 
 FLUSH_S = 0.5
-"""How long a finished row may wait before it is on disk in the results file."""
+"""Seconds that a result may wait before it is on disk in the results file."""
 FLUSH_ROWS = 5_000
+"""Results after which the results file is flushed."""
 REST_S = 5.0
-"""How long results are waited for where none is to be written: a channel that has some, or is over, says so at once."""
+"""Seconds of a request for results while none is unwritten; a channel that has results, or has ended, answers at
+once."""
 GATHER_S, GATHER_MANY_S = 0.04, 0.1
-"""Results that come within so short a time are fetched together: each fetching costs both sides a message."""
+"""Seconds in which results are collected into one request (``GATHER_MANY_S`` with ``MANY`` or more): each request costs
+both sides a message."""
 MANY, GATHER_ROWS = 100, 1_000
-"""From so many on it is the longer time; so many are fetched without a pause: there are more."""
+"""Results from which the longer time applies; after ``GATHER_ROWS`` results the next request follows without a
+pause."""
 LOOK_S = 0.5
+"""Seconds between two requests for the job's status."""
 KEY_READ = "the key was read again"
 ARM_S = 5.0
+"""Seconds that a branch may take to accept a credential."""
 SETTLE_S = 60.0
-"""How long a failed driver waits for the calls in flight."""
+"""Seconds that a failed driver waits for the calls in flight."""
 SILENT_S = 20.0
-"""A channel that says nothing for so much longer than it was to wait is asked again: a call to an actor that was killed
-may never end."""
+"""Seconds beyond the expected wait after which a silent channel is asked again: a call to a killed actor may never
+end."""
 AWAY_PATIENCE_S = 120.0
-"""How long a channel that does not answer is waited for: on a cluster it is being started again."""
+"""Seconds to wait for a channel that does not answer: on a cluster it is restarted."""
 
 
 class RowWindow(Protocol):
-    """Rows of a source, and where reading goes on."""
+    """Rows of a source, and the position at which reading continues."""
 
     rows: tuple[Row, ...]
     position: int
@@ -64,15 +70,16 @@ class RowWindow(Protocol):
 
 
 class ChannelLost(UserError):
-    """The job's channel is gone. The job can be resumed."""
+    """The job's channel has ended. The job can be resumed."""
 
 
 class JournalUnwritable(StoreError):
-    """The job's journal can be written no more: the disk is full, or another run has taken over. It can be resumed."""
+    """The job's journal cannot be written any more: full disk, or another run has taken over. The job can be resumed.
+    """
 
 
 class Driver:
-    """Runs one job from its beginning, or from wherever it stands, to its end."""
+    """Driver that runs one job from its start, or its current state, to its end."""
 
     def __init__(
         self, runtime: Runtime, folder: str, opening: Opening, arming: ConnectionSpec, *,
@@ -114,7 +121,7 @@ class Driver:
         self._channel: Peer = runtime.peer(f"channel:{self.job}")
 
     async def run(self) -> dict[str, Any]:
-        """The job's last status. Raises what the source, the sink or the store raise, having stopped the job first."""
+        """Run the job and return its last status. Raises errors of source, sink or store, after the job was stopped."""
         await self._begin()
         try:
             if self._dealing is not None:
@@ -142,7 +149,7 @@ class Driver:
         return self._facts
 
     async def _first_failure(self, work: list[asyncio.Task[None]]) -> None:
-        """Wait until the results are drained. A failure of any part stops the job, resumable, and is raised."""
+        """Wait until all results are written. A failure of any part stops the job, resumable, and is raised."""
         drain = work[0]
         while not drain.done():
             running = [task for task in work if not task.done()]
@@ -155,7 +162,7 @@ class Driver:
         drain.result()
 
     async def _give_up(self) -> None:
-        """Send nothing more. What is in flight was paid for: have it in the journal before the failure is told."""
+        """Stop sending, and wait until the calls in flight, which are paid for, are in the journal."""
         with contextlib.suppress(StoreError):
             await self.stop("drain", "its driver, which failed")
         with contextlib.suppress(Exception):
@@ -164,7 +171,7 @@ class Driver:
                     await asyncio.sleep(LOOK_S)
 
     async def stop(self, how: str, who: str) -> None:
-        """Ask the job to end: ``drain`` or ``cancel``. Before it has begun this is remembered."""
+        """Ask the job to end: ``drain`` or ``cancel``. Before its start the request is remembered."""
         if self._draining and how == "drain":
             return
         self._draining = True
@@ -175,7 +182,7 @@ class Driver:
             await self._channel.ask("stop", how, who)
 
     async def answer(self) -> Any:
-        """The program's answer."""
+        """Return the program's answer."""
         return msgspec.json.decode(await self._ask("answer"))
 
     # -- parts -----------------------------------------------------------------------------------------------------
@@ -198,13 +205,13 @@ class Driver:
         await asyncio.gather(*(self._send_credential(name) for name in branches))
 
     async def _send_credential(self, name: str) -> None:
-        """One that does not answer is armed when it is looked at again: nobody waits for it."""
+        """Send the credential to a branch. A branch that does not answer gets it at a later look, without waiting."""
         with contextlib.suppress(PeerUnavailable, PeerGone, TimeoutError):
             async with asyncio.timeout(ARM_S):
                 await self._runtime.peer(name).ask("set_credential", self.job, self._connection)
 
     def _open_sink(self) -> int:
-        """Where results go on. Nobody reads them where there is no sink."""
+        """Open the sink and return the index of the next result to write. Without a sink, results are not read."""
         if self._sink is None:
             return int(self._facts["results"])
         told = int(self._facts["results_written"])
@@ -225,7 +232,7 @@ class Driver:
             enough, least = thresholds(window_rows, narrower)
             if wanted < enough:
                 wanted = await self._await("room", enough, least, ROOM_S)
-                if least <= wanted < enough:  # each window is a commit of its own: a small one waits a moment to grow
+                if least <= wanted < enough:  # each window is a commit: a small one waits a moment to grow
                     await asyncio.sleep(PAUSE_S)
                     wanted = await self._ask("room", 0, 0, 0.0)
             if wanted < least:
@@ -239,13 +246,13 @@ class Driver:
             try:
                 wanted = await self._ask("feed", blob, position, window.position, window.ended)
             except StoreError:
-                return  # a broken journal is told when the results are drained
+                return  # a broken journal is reported when the results are drained
             position, ended = window.position, window.ended
 
     async def _drain(self, index: int) -> None:
-        """Take results as they come, and have them on disk soon after."""
+        """Write results as they come, and flush them soon after."""
         loop = asyncio.get_running_loop()
-        unwritten, flushed_s = 0, loop.time() - FLUSH_S  # the first ones are shown at once
+        unwritten, flushed_s = 0, loop.time() - FLUSH_S  # the first results are flushed at once
         while True:
             some = msgspec.msgpack.decode(await self._await("results", index, FLUSH_S if unwritten else REST_S))
             if some and self._sink is not None:
@@ -260,7 +267,7 @@ class Driver:
             if unwritten and (over or unwritten >= FLUSH_ROWS or loop.time() - flushed_s >= FLUSH_S):
                 assert self._sink is not None
                 rows, size_bytes = await asyncio.to_thread(self._sink.flush)
-                with contextlib.suppress(StoreError):  # a broken journal is told by the status; the file is whole
+                with contextlib.suppress(StoreError):  # a broken journal is reported by the status; the file is whole
                     await self._ask("written", rows, size_bytes)
                 unwritten, flushed_s = 0, loop.time()
             if over:
@@ -268,7 +275,7 @@ class Driver:
                 return
 
     async def _look(self) -> None:
-        """Show progress, hear what other processes want, arm branches that came to life without a credential."""
+        """Report progress, obey requests of other processes, send credentials to branches that lack them."""
         while True:
             facts = await self.refresh()
             at_s = self._runtime.monotonic_s()
@@ -292,7 +299,7 @@ class Driver:
             await asyncio.sleep(LOOK_S)
 
     async def _renew(self, rotation: KeyRotation) -> None:
-        """The provider refuses the key: if there is another one in its file by now, go on with that."""
+        """Read the key file again after the provider has refused the key; if the key is new, go on with it."""
         if not await asyncio.to_thread(rotation.read):
             return
         self._connection = encode(rotation.connection)
@@ -300,19 +307,21 @@ class Driver:
         await self._send_overrides()
         await self._arm_all()
         credentials = tuple(route.credential for route in rotation.terms.routes)
-        with contextlib.suppress(StoreError):  # a broken journal is told by the status
+        with contextlib.suppress(StoreError):  # a broken journal is reported by the status
             await self._ask("unblock", KEY_READ, credentials)
         if self._dealing is not None:
             await self._dealing.unblock(KEY_READ, credentials)
 
     async def _send_overrides(self) -> None:
-        """Limits set by hand hold for the jobs of this state folder; a cluster that serves others has its own."""
+        """Send the caps set by operators, for the jobs of this state folder. A cluster for several state folders has
+        its own.
+        """
         if self._opening.owner.cluster not in ("inline", "local"):
             return
         cortex = self._runtime.peer("cortex")
         for pool, each in self._caps.news().items():
             said = (each.who, pool, overrides.encode(each))
-            if not self._begun:  # nothing is sent before it has heard
+            if not self._begun:  # no call is sent before the cortex knows the caps
                 await self._patiently(cortex, "cap", *said)
                 continue
             try:
@@ -322,7 +331,7 @@ class Driver:
 
     async def _obey(self, wanted: control_note.ControlRequest) -> None:
         if wanted.how == "set":
-            with contextlib.suppress(StoreError, ValueError):  # who asked looks whether it stands in the journal
+            with contextlib.suppress(StoreError, ValueError):  # the author checks whether the change is in the journal
                 await self._ask("set_limits", wanted.who, msgspec.json.encode(wanted.limits))
         elif wanted.how == "answer":
             with contextlib.suppress(StoreError):
@@ -331,7 +340,7 @@ class Driver:
             await self.stop(wanted.how, wanted.who)
 
     async def _gather(self, deals: ShardRouter) -> None:
-        """Take the results of all shards."""
+        """Write the results of all shards."""
         await deals.drain(self._sink, FLUSH_S, FLUSH_ROWS)
         await self.refresh()
 
@@ -342,7 +351,7 @@ class Driver:
         return facts["outcome"] != "running" or bool(facts["broken"])
 
     async def refresh(self) -> dict[str, Any]:
-        """The job's figures, as they are now. Raises ``ChannelLost``."""
+        """Return the job's current figures. Raises ``ChannelLost``."""
         facts: dict[str, Any] = msgspec.json.decode(await self._ask("status", self._program_log.count))
         self._facts = facts
         for line in self._program_log.news(facts):
@@ -353,11 +362,11 @@ class Driver:
         return await self._patiently(self._channel, method, *args)
 
     async def _await(self, method: str, *args: Any) -> Any:
-        """Ask the channel for what it may wait for, as long as the last argument says."""
+        """Ask the channel for something it may wait for, as many seconds as the last argument says."""
         return await self._patiently(self._channel, method, *args, within_s=args[-1] + SILENT_S)
 
     async def _patiently(self, peer: Peer, method: str, *args: Any, within_s: float | None = None) -> Any:
-        """Ask the channel or the cortex; wait while it is away, since on a cluster it comes back by itself."""
+        """Ask the channel or the cortex; wait while it is unreachable, since on a cluster it is restarted."""
         who = f"the channel of {self.job}" if peer is self._channel else "the cortex"
         waited_s = 0.0
         while True:

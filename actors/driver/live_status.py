@@ -1,9 +1,8 @@
-"""What a running job publishes of itself into its state folder, about once a second: for ``top`` and ``status``.
+"""Status of a running job, published in its state folder about once a second: for ``top`` and ``status``.
 
-One small note a job, for its owner's eyes alone, put in place whole, removed at the end. It holds the job's summary and
-what its cortex knows of pools, breakers, branches, workers and nodes; never a prompt, a reply or a key. A note that a
-killed process left behind is recognised by who wrote it, and by the lock on the job. Nothing is written while nothing
-changes.
+One small note a job, readable by its owner only, replaced atomically, removed at the end. It holds the job's summary
+and the cortex's data of pools, breakers, branches, workers and nodes; never a prompt, a reply or a key. A note left by
+a killed process is recognized by its owner and by the lock on the job. Unchanged data is not written again.
 """
 
 from __future__ import annotations
@@ -21,36 +20,38 @@ from actors.journal.journal import StateFolder, StoreError
 from actors.ports.runtime import Peer, PeerGone, PeerUnavailable
 
 PUBLISH_S = 1.0
-"""Between two looks at what there is to publish, at the least."""
+"""Seconds between two publications at least."""
 PUBLISHED_PER_S = 50
-"""So many notes are written a second by all jobs of one cortex: where there are more of them, each is looked at more
-rarely."""
+"""Notes a second of all jobs of one cortex: with more jobs, each publishes less often."""
 PATIENCE_S = 2.0
-"""How long the cortex may take to tell what it knows: the job does not wait for those who look on."""
+"""Seconds that the cortex may take to answer: the job does not wait for observers."""
 AWAY_S = 10.0
-"""Before one that did not answer is asked again."""
+"""Seconds before a cortex that did not answer is asked again."""
 _UNTIL = "_for_s"
 _NESTED = (dict, list, tuple)
 
 
 class LiveStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One job as its process last published it."""
+    """Status of one job as last published by its process."""
 
     owner: Owner
     at_s: float
-    """When it was last written, seconds since 1970: what it says has not changed since, as long as its owner lives."""
+    """Time of the last write, in seconds since 1970. The status has not changed since, as long as its owner is
+    alive."""
     facts: dict[str, Any]
-    """As ``actors.jobs.summary`` has them, with ``rate_per_s`` and ``left_s``."""
+    """Summary (``actors.jobs.summary``), with ``rate_per_s`` and ``left_s``."""
     cortex: dict[str, Any] = msgspec.field(default_factory=dict)
-    """``Cortex.status`` about this job; what it says to last so many seconds, until when: ``held_until_s`` for
-    ``held_for_s``."""
+    """Result of ``Cortex.status`` about this job. Remaining seconds are replaced by times: ``held_for_s`` by
+    ``held_until_s``."""
 
 
 _KIND = "live"
 
 
 def read(folder: StateFolder, job: str) -> LiveStatus | None:
-    """What the process that runs the job published last; None where none does, or it is of another release."""
+    """Return the last status that the job's process published; None if no process runs it, or a process of another
+    release.
+    """
     try:
         found = msgspec.json.decode(folder.note(_KIND, job) or b"", type=LiveStatus)
     except (StoreError, ValueError):
@@ -59,12 +60,14 @@ def read(folder: StateFolder, job: str) -> LiveStatus | None:
 
 
 def published(folder: StateFolder) -> dict[str, LiveStatus]:
-    """All that is published in the folder, by job."""
+    """Return all published statuses of the folder, by job."""
     return {name: found for name in folder.notes(_KIND) if (found := read(folder, name)) is not None}
 
 
 def dated(told: Any, now_s: float) -> Any:
-    """The same with moments in place of spans that run out, whole seconds: so it says the same until it changes."""
+    """Return the data with remaining seconds replaced by times in whole seconds, so that it only changes with its
+    content.
+    """
     if isinstance(told, list | tuple):
         return [dated(each, now_s) if isinstance(each, _NESTED) else each for each in told]
     if not isinstance(told, dict):
@@ -79,7 +82,7 @@ def dated(told: Any, now_s: float) -> Any:
 
 
 class StatusPublisher:
-    """Publishes one job. It breaks nothing: a full disk or a silent cortex costs those who look on, not the job."""
+    """Publisher of one job's status. Its failures (a full disk, a silent cortex) do not affect the job."""
 
     def __init__(self, folder: StateFolder, job: str, owner: Owner, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder
@@ -90,7 +93,7 @@ class StatusPublisher:
         self._last = b""
 
     async def look(self, facts: dict[str, Any], cortex: Peer) -> None:
-        """Publish what there is now, if it is time and anything has changed."""
+        """Publish the current status if it is due and has changed."""
         now_s = self._clock()
         if self._next_s - AWAY_S <= now_s < self._next_s:
             return
@@ -105,7 +108,7 @@ class StatusPublisher:
         self.put(facts, status, now_s)
 
     def put(self, facts: dict[str, Any], status: dict[str, Any], now_s: float) -> None:
-        """Have this stand there, unless it stands there already."""
+        """Write the note unless it is unchanged."""
         told = msgspec.json.encode((facts, status))
         if told == self._last:
             return
@@ -117,13 +120,13 @@ class StatusPublisher:
             self._last = told
 
     def _begin(self) -> None:
-        """Remove what killed runs left there."""
+        """Remove notes that killed runs left."""
         for name in self._folder.notes(_KIND):
             with contextlib.suppress(StoreError):
                 if name != self._job and not self._folder.is_held(name):
                     self._folder.drop_note(_KIND, name)
 
     def close(self) -> None:
-        """The run is over: nothing is live here any more."""
+        """Remove the note: the run has ended."""
         with contextlib.suppress(StoreError):
             self._folder.drop_note(_KIND, self._job)

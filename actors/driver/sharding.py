@@ -1,8 +1,7 @@
-"""A driver's rows and results where a job has shards: rows are dealt to them, and their results come together in one
-sink.
+"""Rows and results of a job with shards: rows are dealt to the shards, and their results are written to one sink.
 
-The parent's journal alone knows how much of each shard stands in the sink. A shard that is away is waited for: its
-parent starts it again, and it goes on where its own journal ends.
+Only the parent's journal records how many results of each shard are in the sink. A shard that is unreachable is waited
+for: its parent restarts it, and it continues from its own journal.
 """
 
 from __future__ import annotations
@@ -21,49 +20,50 @@ from cortex.goals.shards import dealt, lacking
 from cortex.state.events import Row
 
 PAUSE_S = 0.04
+"""Seconds of a pause between two windows, at first."""
 PAUSE_MAX_S = 0.16
 LOOK_S = 0.5
 ENOUGH = 64
 """Rounds that are dealt without a pause."""
 HELD_MAX = 20_000
-"""Results of one shard that wait for their turn, where input order was asked for."""
+"""Results of one shard that wait for their turn at most, if results are in input order."""
 
 
 class DriverHooks(NamedTuple):
-    """What the driver of the whole knows and does."""
+    """Functions of the parent's driver."""
 
     over: Callable[[], bool]
-    """Whether the whole job has come to an end, for now."""
+    """Return whether the whole job has ended, for now."""
     figures: Callable[[], Awaitable[dict[str, Any]]]
-    """The parent's latest figures."""
+    """Return the parent's latest figures."""
     written: Callable[[int, int, tuple[int, ...]], Awaitable[None]]
-    """So many rows and bytes are on disk, made of so many results of each shard."""
+    """Note the rows and bytes on disk, and the number of results of each shard among them."""
 
 
 class ShardProgress:
-    """One of them: where its rows and results stand."""
+    """Progress of one shard: its rows and results."""
 
     def __init__(self, name: str, written: int, peer: Peer, rests: bool) -> None:
         self.name, self.peer = name, peer
         self.rests = rests
-        """Its parent will not start it again."""
+        """True if its parent will not restart it."""
         self.index = written
-        """Results that were taken of it."""
+        """Results taken from the shard."""
         self.written = written
         self.first = 0
-        """So many are in the sink already, which wants to see them first all the same."""
+        """Results already in the sink, which must be passed to it again first."""
         self.position = self.wanted = self.results = 0
         self.source_ended = self.over = False
         self.broken = ""
         self.lost = False
-        """It has no journal, and so no results."""
+        """True if the shard has no journal, and thus no results."""
         self.without_credential: tuple[str, ...] = ()
         self.unauthorised = False
         self.held: deque[Any] = deque()
-        """Results that are to be written in their turn."""
+        """Results waiting to be written."""
 
     def take(self, facts: dict[str, Any]) -> None:
-        """Its latest figures."""
+        """Take over the shard's latest figures."""
         self.position, self.source_ended = facts["position"], facts["source_ended"]
         self.wanted, self.results, self.broken = facts["rows_wanted"], facts["results"], facts["broken"]
         self.over = facts["outcome"] != "running" or bool(self.broken)
@@ -71,7 +71,7 @@ class ShardProgress:
 
 
 class RoundWindows:
-    """Windows of a source that hold whole rounds, wherever reading goes on."""
+    """Windows of a source that hold whole rounds, from any position on."""
 
     def __init__(self, source: Any, shards: int) -> None:
         self._source, self._shards = source, shards
@@ -79,7 +79,8 @@ class RoundWindows:
         self.ended = False
 
     def read(self, rounds: int) -> tuple[Row, ...]:
-        """The next rows, of so many rounds or, where rows are long, fewer; the last one may lack some."""
+        """Return the rows of the next ``rounds`` rounds, or fewer if rows are long. The last round may be incomplete.
+        """
         rows: list[Row] = []
         wanted = rounds * self._shards
         while wanted and not self.ended:
@@ -91,7 +92,7 @@ class RoundWindows:
 
 
 class ShardRouter:
-    """``count`` shards; ``ordered``: their results are written in the order of the input."""
+    """Router between a driver and ``count`` shards. ``ordered``: results are written in input order."""
 
     def __init__(
         self, runtime: Runtime, folder: str, count: int, ordered: bool, steering: DriverHooks,
@@ -104,12 +105,12 @@ class ShardRouter:
         self._there = asyncio.Event()
         self._news = asyncio.Event()
         self._turn = 0
-        """Whose result is next, where they are ordered."""
+        """Number of the shard whose result is next, if results are ordered."""
 
     # -- beginning -------------------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """Wait until the parent has begun all shards, or has ended before it did."""
+        """Wait until the parent has begun all shards, or has ended before."""
         while not self.shards:
             facts, over = await self._steering.figures(), self._steering.over()
             made = [ShardProgress(name, written, self._peer(name), rests) for name, written, rests in facts["shards"]]
@@ -128,8 +129,10 @@ class ShardRouter:
         return each.lost or await self._see(each)
 
     def start_at(self, rows: int, told: int, has: int) -> int:
-        """The sink takes up after ``rows`` results, and has ``has`` on disk; as the journal says there are ``told``.
-        How many may stay: 0 where nobody knows which these are."""
+        """Return how many results may stay in the sink; 0 if it is unknown which they are.
+
+        The sink continues after ``rows`` results and has ``has`` on disk; the journal records ``told``.
+        """
         if rows == told:
             self._turn = rows % self._count
             return rows
@@ -142,29 +145,29 @@ class ShardRouter:
         return self._runtime.peer(f"channel:{name}")
 
     async def _see(self, each: ShardProgress) -> bool:
-        """Ask a shard for its figures; False where it does not answer now."""
+        """Ask a shard for its figures. Return False if it does not answer now."""
         with contextlib.suppress(PeerUnavailable, PeerGone):
             each.take(msgspec.json.decode(await each.peer.ask("status")))
             return True
         return False
 
     async def look(self) -> None:
-        """See how all of them stand."""
+        """Update the figures of all shards."""
         await asyncio.gather(*map(self._see, self.shards))
 
     async def refused(self) -> bool:
-        """Whether the provider refuses the key of one of them."""
+        """Return whether the provider refuses the key of any shard."""
         await self.look()
         return any(each.unauthorised for each in self.shards)
 
     async def unblock(self, who: str, credentials: tuple[str, ...]) -> None:
-        """The key is another now."""
+        """Tell all shards that the key has changed."""
         for each in self.shards:
             with contextlib.suppress(PeerUnavailable, PeerGone, StoreError):
                 await each.peer.ask("unblock", who, credentials)
 
     async def _ask(self, each: ShardProgress, method: str, *args: Any) -> Any:
-        """Ask a shard; one that is away is waited for as long as the whole goes on."""
+        """Ask a shard. A shard that is unreachable is waited for as long as the whole job goes on."""
         while not each.lost:
             try:
                 return await each.peer.ask(method, *args)
@@ -176,13 +179,13 @@ class ShardRouter:
         raise StoreError(f"{each.name} has no journal")
 
     async def _revive(self, each: ShardProgress, error: Exception) -> None:
-        """Nobody starts a shard of a job that has come to rest: it is started as it is, for its results alone."""
+        """Start a shard's channel only to read its results: a job at rest does not restart its shards."""
         if not isinstance(error, PeerGone | ChannelNotStarted):
             return
         each.peer = await self._runtime.start_actor("channel", f"channel:{each.name}", each.name, self._folder)
         try:
             await each.peer.ask("start", b"")
-        except StoreError:  # it never began
+        except StoreError:  # the shard never began
             each.lost = each.source_ended = True
             await self._runtime.end_actor(each.peer.name)
 
@@ -201,7 +204,7 @@ class ShardRouter:
         while not rounds.ended and not self._steering.over():
             behind = any(each.position > rounds.position for each in self.shards)
             wanted = self._wanted() - narrower
-            if wanted < ENOUGH and not behind:  # each window is a commit of its own: a small one waits a moment to grow
+            if wanted < ENOUGH and not behind:  # each window is a commit: a small one waits a moment to grow
                 await asyncio.sleep(pause_s)
                 await self.look()
                 wanted = self._wanted() - narrower
@@ -215,23 +218,23 @@ class ShardRouter:
             await asyncio.gather(*fed)
 
     def _wanted(self) -> int:
-        """Rounds for which each shard has room. Reading waits for the slowest."""
+        """Return the rounds for which each shard has room. Reading waits for the slowest shard."""
         return min((each.wanted for each in self.shards if not each.source_ended), default=0)
 
     async def _give(self, each: ShardProgress, rows: Any, rounds: RoundWindows) -> None:
-        """One shard's part of a window, unless it has that: windows end where rounds do, whoever reads them."""
+        """Send a shard its part of a window, unless it has the part: windows always end where rounds end."""
         has_it = each.position >= rounds.position
         if each.source_ended or (has_it and not rounds.ended):
             return
         window = (msgspec.msgpack.encode(() if has_it else tuple(rows)), each.position, rounds.position, rounds.ended)
-        with contextlib.suppress(StoreError):  # a broken journal is told by the parent
+        with contextlib.suppress(StoreError):  # a broken journal is reported by the parent
             each.wanted = await self._ask(each, "feed", *window)
         each.position, each.source_ended = rounds.position, rounds.ended
 
     # -- results ---------------------------------------------------------------------------------------------------
 
     async def drain(self, sink: Any, flush_s: float, flush_rows: int) -> None:
-        """Take results as they come, and have them on disk soon after."""
+        """Write results as they come, and flush them soon after."""
         loop = asyncio.get_running_loop()
         takers = [asyncio.create_task(self._take(each, flush_s)) for each in self.shards]
         unwritten, flushed_s = 0, loop.time() - flush_s
@@ -270,7 +273,7 @@ class ShardRouter:
                     await self._ask(each, "written", each.written, 0)
 
     def _next(self) -> list[Any]:
-        """Results that may be written now."""
+        """Return the results that may be written now."""
         some: list[Any] = []
         if not self._ordered:
             again = any(each.written < each.first for each in self.shards)
@@ -286,7 +289,7 @@ class ShardRouter:
         return some
 
     async def _take(self, each: ShardProgress, wait_s: float) -> None:
-        """All results of one shard, until the whole job is over."""
+        """Take all results of one shard, until the whole job has ended."""
         while not each.lost:
             if len(each.held) >= HELD_MAX:
                 await asyncio.sleep(PAUSE_S)
@@ -305,4 +308,4 @@ class ShardRouter:
                 self._news.set()
                 return
             if each.over:
-                await asyncio.sleep(PAUSE_S)  # an ended one answers at once
+                await asyncio.sleep(PAUSE_S)  # an ended shard answers at once

@@ -1,4 +1,4 @@
-"""What waits for a channel's next turn: messages as they came, and what the turn before is to be remembered by."""
+"""Inbox of a channel: messages for the next turn, and the parts of the last turn that are needed once it is on disk."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from cortex.state import commands, events
 from cortex.state.state import flight_key
 
 TURN_EVENTS_MAX = 4_096
-"""Events in one turn at most, so that a flood cannot hold up the commit of what came first."""
+"""Events of one turn at most, so that a flood cannot delay the commit of the first events."""
 
 LINES_KEPT = 1_000
+"""Lines of the program that are kept for status requests."""
 LINE_CHARACTERS_MAX = 2_000
-"""Of what a program says to whoever watches: they look several times a second."""
+"""Characters of a program's line for observers, who ask several times a second."""
 
 
 FED = str(events.RowsRead.__struct_config__.tag)
@@ -28,7 +29,7 @@ _rows_decoder = msgspec.msgpack.Decoder(tuple[events.Row, ...])
 
 
 class InboxEntry:
-    """One message in the inbox: its bytes, for the journal; its events, where they are known already."""
+    """Message in the inbox: its bytes, for the journal, and its events if they are decoded already."""
 
     __slots__ = ("batch", "blob", "durable", "size")
 
@@ -39,20 +40,22 @@ class InboxEntry:
 
 
 def entry(batch: Iterable[events.Event]) -> InboxEntry:
-    """Events of the channel's own."""
+    """Return an entry with the channel's own events."""
     known = tuple(batch)
     return InboxEntry(codec.encode_batch(known), len(known), None, known)
 
 
 def fed_entry(rows: bytes, start: int, position: int, ended: bool) -> InboxEntry:
-    """A window of a source, as it came: its rows are decoded once, and encoded no more. Raises ``DecodeError``."""
+    """Return an entry with a window of a source. Its rows are decoded once and not encoded again. Raises
+    ``DecodeError``.
+    """
     window = _rows_decoder.decode(rows)
     blob = _encoder.encode(([FED, msgspec.Raw(rows), start, position, ended],))
     return InboxEntry(blob, len(window), None, (events.RowsRead(window, start, position, ended),))
 
 
 def split(inbox: list[InboxEntry]) -> tuple[list[InboxEntry], list[InboxEntry]]:
-    """What goes into the next turn, and what waits for a later one."""
+    """Split the inbox into the entries of the next turn and those of later turns."""
     if len(inbox) == 1:
         return inbox, []
     count = size = 0
@@ -64,7 +67,7 @@ def split(inbox: list[InboxEntry]) -> tuple[list[InboxEntry], list[InboxEntry]]:
 
 
 def settle(entries: Iterable[InboxEntry], error: Exception | None = None) -> None:
-    """Whoever waits for these to be on disk hears that they are, or why they never will be."""
+    """Resolve the futures of entries: they are on disk, or ``error`` says why they never will be."""
     for each in entries:
         if each.durable is None or each.durable.done():
             continue
@@ -75,21 +78,21 @@ def settle(entries: Iterable[InboxEntry], error: Exception | None = None) -> Non
 
 
 class DurableTurn:
-    """What is on disk with a turn, as far as a channel has something to do for it."""
+    """Contents of a turn for which the channel acts once the turn is on disk."""
 
     __slots__ = ("count", "ended", "granted", "paid")
 
     def __init__(self, seq: int, turn: events.Turn) -> None:
-        """``seq``: the turn's number."""
+        """Collect the contents of turn number ``seq``."""
         self.paid: list[tuple[bytes, int, int]] = []
-        """Replies that can be remembered: hash, turn, place in it."""
+        """Replies for the index of replies: hash, turn, position."""
         self.ended: list[int] = []
-        """Attempts that have come back, as flights are named."""
+        """Attempts that have ended, by ``flight_key``."""
         self.granted: list[events.PermitsGranted] = []
         position, paid, ended, answered = 0, self.paid, self.ended, events.Answered
         for batch in turn.batches:
             for event in batch:
-                if type(event) is answered:  # nearly every event is one
+                if type(event) is answered:  # nearly all events are of this type
                     paid.append((event.hash, seq, position))
                     ended.append(event.goal << 20 | event.attempt)  # ``flight_key``
                 elif type(event) is events.AttemptFailed:
@@ -98,33 +101,35 @@ class DurableTurn:
                     self.granted.append(event)
                 position += 1
         self.count = position
-        """Of all events."""
+        """Number of all events."""
 
 
 class ProgramLog:
-    """What the program of a channel says, as whoever asks for its status hears it: each line once."""
+    """Lines of a channel's program, as seen by one client of its status: each line once."""
 
     def __init__(self) -> None:
         self._epoch = 0
         self.count = 0
-        """Lines that were heard, of this incarnation of the channel."""
+        """Lines received from this incarnation of the channel."""
 
     def news(self, facts: dict[str, Any]) -> list[str]:
-        """What is new in a status that was asked for with ``said``."""
+        """Return the new lines in a status that was requested with ``count``."""
         lines = facts["lines"]
-        if facts["epoch"] > self._epoch:  # one that was started again counts from the first line on
+        if facts["epoch"] > self._epoch:  # a restarted channel counts lines from the first
             if self.count:
-                lines = []  # but those were not asked for
+                lines = []  # its earlier lines were not requested
             self._epoch, self.count = facts["epoch"], 0
         elif facts["epoch"] < self._epoch:
             return []
-        new = [line for number, line in lines if number > self.count]  # two may have asked at once
+        new = [line for number, line in lines if number > self.count]  # two requests may overlap
         self.count = max([self.count, *(number for number, _ in lines)])
         return new
 
 
 class PendingGoalRecords:
-    """What a traced program made in a turn, until the next turn takes it along: it needs no commit of its own."""
+    """Goals recorded and lines logged by a traced program, kept for the next turn, so that they need no commit of their
+    own.
+    """
 
     def __init__(self, job: str) -> None:
         self._job = job
@@ -133,23 +138,23 @@ class PendingGoalRecords:
         self._count = 0
 
     def take(self, command: commands.RecordGoal | commands.LogLine) -> None:
-        """It was made; or said, to whoever watches."""
+        """Add a recorded goal, or a line of the program."""
         if isinstance(command, commands.RecordGoal):
             self._made.append(events.GoalMade(command.goal, command.kind, command.value))
         else:
             self.add_line(command.text)
 
     def add_line(self, text: str) -> None:
-        """A line for whoever watches: the program's own, or a child job's."""
+        """Add a line for observers: of the program, or of a child job."""
         self._count += 1
         self._lines.append((self._count, text[:LINE_CHARACTERS_MAX]))
 
     def lines(self, after: int) -> list[tuple[int, str]]:
-        """What the program has said since so many lines of its, each with its number."""
+        """Return (number, line) of the lines after this number."""
         return [line for line in self._lines if line[0] > after] if self._count > after else []
 
     def before(self, taken: list[InboxEntry]) -> list[InboxEntry]:
-        """The entries of a turn, with what the turn before made ahead of them."""
+        """Return the entries of a turn, preceded by the goals recorded in the previous turn."""
         if not self._made:
             return taken
         made, self._made = self._made, []

@@ -1,6 +1,6 @@
-"""The bytes of a message which, as long as they stay in the process that made them, still know what they say.
+"""Bytes of a message that carry their decoded content within the process that made them.
 
-Between two processes they are bytes like any other, and are decoded there. Within one nobody need decode them.
+Between two processes they are plain bytes, and are decoded at the receiver. Within one process no decoding is needed.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from cortex.values.reply import Reply, Usage
 
 
 class Payload(bytes):
-    """``content``: what they say; None where only decoding tells."""
+    """Bytes with their decoded content. ``content``: None if the bytes must be decoded."""
 
     content: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return bytes, (bytes(self),)  # a letter to another process takes the bytes alone
+        return bytes, (bytes(self),)  # pickled for another process: the bytes only
 
 
 def of_calls(blob: bytes, calls: Sequence[commands.Call]) -> Payload:
-    """Calls on their way to a branch; within one process without their bytes, which nobody there would read."""
+    """Return a payload of calls for a branch. Within one process only ``content`` is read."""
     made = Payload(blob)
     made.content = calls
     return made
 
 
 def of_events(blob: bytes, batch: Sequence[events.Event]) -> Payload:
-    """Events on their way to a channel, and into its journal."""
+    """Return a payload of events for a channel and its journal."""
     made = Payload(blob)
     if all_sound(batch):
         made.content = tuple(batch)
@@ -38,18 +38,21 @@ def of_events(blob: bytes, batch: Sequence[events.Event]) -> Payload:
 
 
 def batch_in(blob: bytes) -> tuple[events.Event, ...] | None:
-    """The events that these bytes still know; None where they must be decoded."""
+    """Return the decoded events of these bytes; None if they must be decoded."""
     return blob.content if type(blob) is Payload else None
 
 
 def decoded(blob: bytes) -> tuple[events.Event, ...]:
-    """The events of one message, wherever it comes from. Raises ``msgspec.DecodeError`` where they are none."""
+    """Return the events of a message. Raises ``msgspec.DecodeError`` for invalid bytes."""
     return batch_in(blob) or codec.decode_batch(blob)
 
 
 def all_sound(batch: Sequence[events.Event]) -> bool:
-    """Whether decoding these would give the same: a model that somebody else wrote may have put anything into a reply,
-    and what stands in a journal must be what was acted upon. False, too, of all but answers: they are rare."""
+    """Return True if encoding and decoding these events would give equal events.
+
+    A user's model may put anything into a reply, and the journal must hold exactly what was acted upon. False for all
+    events but answers, since others are rare.
+    """
     for event in batch:
         if type(event) is not events.Answered:
             return False

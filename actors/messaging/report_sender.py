@@ -1,4 +1,4 @@
-"""How a branch or a worker tells the cortex what it does: numbered reports, each sent again until it was heard."""
+"""Numbered reports of a branch or worker to the cortex, each repeated until it is acknowledged."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from actors.ports.runtime import Runtime
 from cortex.scheduler.reports import ProgressReport
 
 REPORT_S = 0.25
-"""Between two reports, until the cortex says how often it wants them."""
+"""Seconds between two reports, until the cortex sets another interval."""
 URGENT_S = 0.02
-"""Between two reports at the least, however urgent."""
+"""Seconds between two reports at least, however urgent."""
 AGAIN_S = 1.0
-"""How long to wait before a report that nobody heard is sent again."""
+"""Seconds before an unacknowledged report is sent again."""
 
 _encoder = msgspec.msgpack.Encoder()
 
 
 class ReportSender:
-    """``made`` gives the report of this number; ``more`` says whether there will be anything to report after it.
+    """Sender of reports.
 
-    While nothing happens nothing is said: the last report tells that its sender has become idle.
+    ``made`` returns the report of a number; ``more`` returns whether there is anything to report after it. While
+    nothing happens nothing is sent: the last report says that its sender is idle.
     """
 
     def __init__(self, runtime: Runtime, made: Callable[[int], ProgressReport], more: Callable[[], bool]) -> None:
@@ -38,17 +39,17 @@ class ReportSender:
         self._task: asyncio.Task[None] | None = None
 
     def wake(self) -> None:
-        """There is something to report, soon."""
+        """Send a report soon."""
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._send())
 
     def at_once(self) -> None:
-        """There is something to report that others wait for."""
+        """Send an urgent report."""
         self._urgent.set()
         self.wake()
 
     async def close(self) -> None:
-        """Say no more."""
+        """Stop sending."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -78,6 +79,6 @@ class ReportSender:
     async def _acknowledged(self, blob: bytes) -> bool:
         try:
             self._wanted_s = max(URGENT_S, float(await self._cortex.ask("report", blob)))
-        except Exception:  # away, gone, or coming back: whoever is the cortex next shall hear it
+        except Exception:  # unreachable, gone or restarting: the next cortex shall have the report
             return False
         return True

@@ -1,4 +1,4 @@
-"""What a branch needs of a provider's message batches: submitted, seen in a list, looked at, read, cancelled."""
+"""Interface of a provider's message batches: submit, list, inspect, read, cancel."""
 
 from __future__ import annotations
 
@@ -12,48 +12,51 @@ from policies.failures.failure import Failure
 
 
 class BatchStatus(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How one message batch stands with its provider."""
+    """Status of one message batch at its provider."""
 
     name: str
-    """The provider's own id of it."""
+    """Id that the provider gave to the batch."""
     ended: bool
     requests: int
-    """How many it was made of."""
+    """Number of its requests."""
     created_at_s: float
-    """Seconds since 1970, by the provider's clock."""
+    """Time of creation in seconds since 1970, by the provider's clock."""
 
 
 class BatchRequest(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One request of a submission: its custom id, and its body, a canonical request (``cortex.values.canonical``)."""
+    """Request of a submission: its custom id, and its body, a canonical request (``cortex.values.canonical``)."""
 
     custom_id: str
     body: bytes
 
 
 class MessageBatches(Protocol):
-    """The message batches of one account. Nothing here raises anything but ``CancelledError``."""
+    """Message batches of one account. No method raises anything but ``CancelledError``."""
 
     async def submit(self, rows: Sequence[BatchRequest], timeout_s: float) -> str | Failure:
-        """Make a batch of these; its id. ``surely_not_made`` tells whether a failure leaves room for doubt."""
+        """Submit a batch and return its id. ``surely_not_made`` tells whether a failure leaves the outcome open."""
 
     async def listed(self, since: str, not_before_s: float, batches_max: int) -> list[BatchStatus] | Failure:
-        """The account's batches, newest first, down to the one named ``since`` (left out) or the first that was made
-        before ``not_before_s``; at most so many."""
+        """Return the account's batches, newest first, at most ``batches_max``.
+
+        The list ends before the batch named ``since``, or at the first batch made before ``not_before_s``.
+        """
 
     async def look(self, name: str) -> BatchStatus | Failure:
-        """How a batch stands."""
+        """Return the status of a batch."""
 
     def results(self, name: str) -> AsyncIterator[tuple[str, Reply | Failure]]:
-        """What became of each request of a batch that has ended, by custom id, in no order, as it is read. The last
-        one has an empty id where the reading itself failed."""
+        """Yield (custom id, outcome) of each request of an ended batch, in no order. If reading fails, the last id is
+        empty.
+        """
 
     async def cancel(self, name: str) -> Failure | None:
-        """Ask for no further request of a batch to be worked off."""
+        """Cancel the requests of a batch that have not begun."""
 
 
 def surely_not_made(failure: Failure) -> bool:
-    """Whether a failed submission certainly made no batch: it never left, or the provider itself refused it.
+    """Return True if a failed submission certainly made no batch: it was not sent, or the provider itself refused it.
 
-    A gateway's error or a lost connection leaves it open, and then only the provider's list can tell.
+    After a gateway's error or a lost connection the outcome is open, and only the provider's list can tell.
     """
     return not failure.sent or 400 <= failure.status < 500 or failure.status == 529

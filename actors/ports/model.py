@@ -14,7 +14,7 @@ from cortex.values.reply import Reply
 from policies.failures.failure import Failure
 
 TRACEPARENT: ContextVar[str] = ContextVar("traceparent", default="")
-"""W3C header of the attempt that is being made, for clients that send it along; empty where it must not be sent."""
+"""W3C header of the current attempt, for clients that send it along; empty: it must not be sent."""
 
 
 class Model(Protocol):

@@ -6,29 +6,29 @@ from typing import Any, Protocol
 
 
 class Source(Protocol):
-    """What rows are read from."""
+    """Source of rows."""
 
     def seek(self, position: int) -> None:
-        """Go on reading there."""
+        """Continue at this position."""
 
     def read(self, rows_max: int) -> Any:
-        """The next rows, a ``Window``."""
+        """Return the next rows, a ``RowWindow``."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the source."""
 
 
 class Sink(Protocol):
-    """What results are written to."""
+    """Sink of results."""
 
     def open(self, rows: int, size_bytes: int, own: bool) -> int:
-        """Cut back to what is certain; how many results it holds now."""
+        """Truncate the output to its certain results; return their number."""
 
     def write(self, values: list[Any]) -> None:
         """Write results."""
 
     def flush(self) -> tuple[int, int]:
-        """Put them on disk; how many results and bytes are there now."""
+        """Bring all results to disk; return (results, bytes) on disk."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the sink."""

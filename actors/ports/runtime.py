@@ -1,4 +1,4 @@
-"""What an actor may know of the world it runs in. ``runtime`` gives it over Ray, ``inline`` in one event loop."""
+"""Interface of an actor's environment. ``actors.runtime`` implements it over Ray and in one event loop."""
 
 from __future__ import annotations
 
@@ -12,136 +12,135 @@ from cortex.state.program import Program
 
 
 class PeerUnavailable(Exception):
-    """A peer does not answer now. It may be dead, or come back with what it held."""
+    """Peer that does not answer now. It may be dead, or return with its state."""
 
 
 class ChannelNotStarted(PeerUnavailable):
-    """A channel that nobody has told to begin, or that could not: it does not come back by itself."""
+    """Channel that was not told to start, or could not start: it does not return by itself."""
 
 
 class PeerGone(Exception):
-    """A peer is dead for good, or never was."""
+    """Peer that is dead for good, or never existed."""
 
 
 class ClusterLost(PeerGone):
-    """This process itself hears nothing of the cluster any more. The message says why, in a clause."""
+    """This process has lost its connection to the cluster. The message says why, in a clause."""
 
 
 class ClusterError(UserError):
-    """The cluster cannot be reached or used. The message is one clear line."""
+    """Cluster that cannot be reached or used. The message is one line."""
 
 
 class Peer(Protocol):
-    """Another actor, reached by name."""
+    """Another actor, addressed by name."""
 
     name: str
 
     async def ask(self, method: str, *args: Any) -> Any:
-        """Call a method and wait for its answer. Raises ``PeerUnavailable``, ``PeerGone``, or what the method
-        raised.
-        """
+        """Call a method and return its answer. Raises ``PeerUnavailable``, ``PeerGone``, or what the method raised."""
 
     def tell(self, method: str, *args: Any) -> None:
-        """Call a method and wait for nothing; a dead peer hears nothing."""
+        """Call a method without waiting for an answer; a dead peer ignores it."""
 
 
 NEAR_MAX, NEAR_BYTES_MAX = 1_024, 1 << 20
-"""So many calls or replies go together, and so many bytes, where a message goes no further than this process: it costs
-next to nothing there, but each turn that it leads to is a commit."""
+"""Calls or replies, and bytes, of one message within this process. A message costs next to nothing there, but each turn
+that it leads to is a commit."""
 
 
 def is_near(peer: Peer) -> bool:
-    """Whether what this peer is asked stays in this process."""
+    """Return whether the peer is in this process."""
     return getattr(peer, "near", False)
 
 
 class StateStore(Protocol):
-    """A state folder as an actor uses it: what stands in it outlives whoever wrote it."""
+    """State folder as an actor uses it: its content outlives its writers."""
 
     def prepare(self) -> object:
-        """Make the folder, private to its user. Raises ``StoreError`` where it cannot serve."""
+        """Create the folder, private to its user. Raises ``StoreError`` if it cannot be used."""
 
     def journal(self, job: str, *, create: bool = False) -> Journal:
-        """A job's journal, opened for itself; ``create``: made if there is none. Raises ``StoreError``."""
+        """Return a job's journal, opened separately; ``create``: create it if there is none. Raises ``StoreError``."""
 
     def memory(self, job: str) -> ReplyCache:
-        """The index of remembered replies, as one job sees it. Raises ``StoreError``."""
+        """Return the index of remembered replies, for one job. Raises ``StoreError``."""
 
 
 class NoteStore(Protocol):
-    """A few words that outlive every actor, as long as the cluster lives."""
+    """Small values that outlive every actor, as long as the cluster lives."""
 
     def put(self, name: str, value: bytes) -> None:
-        """Have this stand under the name, in place of what stood there."""
+        """Store a value under this name, replacing the previous one."""
 
     def found(self, prefix: str) -> dict[str, bytes]:
-        """What stands under names that begin so."""
+        """Return the values whose names have this prefix."""
 
 
 class Runtime(Protocol):
-    """The world as seen by actors. All arguments between actors are bytes, text and numbers."""
+    """Environment of actors. All arguments between actors are bytes, text and numbers."""
 
     @property
     def notes(self) -> NoteStore:
-        """What outlives every actor."""
+        """Values that outlive every actor."""
 
     @property
     def telemetry(self) -> Telemetry:
-        """Who looks on at what happens in this process."""
+        """Observers of this process."""
 
     def now_s(self) -> float:
-        """Seconds since 1970, by a clock that may be set, forwards and backwards."""
+        """Return the seconds since 1970, by a clock that may be set forwards and backwards."""
 
     def monotonic_s(self) -> float:
-        """Seconds since some moment of this node's, by a clock that never goes back. Never sent to another actor."""
+        """Return seconds by a clock of this node that never goes back. They are never sent to another actor."""
 
     def node(self) -> str:
-        """The machine, or its share of one, that dies as a whole with all actors on it."""
+        """Return the name of the machine, or part of one, that fails as a whole with all its actors."""
 
     def incarnation(self, name: str) -> str:
-        """An id that no actor of this name ever had before."""
+        """Return an id that no actor of this name has had before."""
 
     async def is_dead(self, name: str, incarnation: str) -> bool:
-        """Whether this incarnation of an actor is known to have ended. False is no proof that it lives."""
+        """Return True if this incarnation of an actor is known to have ended. False does not prove that it lives."""
 
     def store(self, folder: str) -> StateStore:
-        """The state folder of that name."""
+        """Return the state folder with this address."""
 
     def apart(self, journal: Journal) -> bool:
-        """Whether a channel had better wait for its commits in a thread: others work in the same event loop."""
+        """Return True if a channel should wait for its commits in a thread, since other actors share its event loop."""
 
     def peer(self, name: str) -> Peer:
-        """An actor by name, whether it lives or not."""
+        """Return an actor by name, whether it lives or not."""
 
     async def names(self, prefix: str) -> tuple[str, ...]:
-        """Names of the actors that live, those that begin so."""
+        """Return the names of live actors with this prefix."""
 
     async def nodes(self) -> tuple[str, ...]:
-        """The nodes that live, by name."""
+        """Return the names of live nodes."""
 
     async def cores(self) -> int:
-        """Of all nodes together: how many processes of ours they have room for. 0: that is not for us to say."""
+        """Return the number of actor processes that all nodes together have room for; 0: not decided by this project.
+        """
 
     async def make_room(self, branches: int, workers: int) -> None:
-        """Have the cluster grow, where it can, until there is a core for each; it shrinks by itself."""
+        """Ask the cluster to grow, if it can, until there is a core for each actor; it shrinks by itself."""
 
     async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Peer:
-        """The actor of this name, made if there is none: role ``channel``, ``branch`` or ``worker``.
+        """Return the actor of this name, started if there is none: role ``channel``, ``branch`` or ``worker``.
 
-        A new one is not placed on the nodes to ``avoid``, as long as there is another.
+        A new actor is not placed on the nodes to ``avoid``, as long as there is another.
         """
 
     async def end_actor(self, name: str) -> None:
-        """End an actor for good, having let it close."""
+        """End an actor for good, after it has closed."""
 
     async def kill_actor(self, name: str) -> None:
-        """End an actor by force, whatever it does."""
+        """End an actor by force."""
 
     def load_program(self, where: str, params_json: bytes, job: str = "") -> Program:
-        """A program by the place that its terms name, for a job. Raises ``ValueError`` with one clear line."""
+        """Return a program for a job by the location that its terms name. Raises ``ValueError`` with one line."""
 
     def share_program(self, where: str, job: str = "") -> None:
-        """Let other processes of a job find a program that this one has."""
+        """Let other processes of a job find a program of this process."""
 
     def fingerprint(self, where: str, params_json: bytes) -> str:
-        """Hash over a program's source, its parameters and the release."""
+        """Return a hash of a program's source, its parameters and the release."""

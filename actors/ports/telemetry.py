@@ -1,7 +1,7 @@
-"""Whoever looks on while channels work, and changes nothing: traces, metrics, logs.
+"""Interfaces of observers of running jobs: traces, metrics, logs. Observers change nothing.
 
-A watch sees each turn once it is on disk: what happened, what was decided, and K as it is then. It is a fold over
-turns, as K is; one that raises is let go, and the job goes on.
+An observer sees each turn once it is on disk: events, decisions, and the resulting K. It is a fold over turns, like K.
+An observer that raises is removed, and the job goes on.
 """
 
 from __future__ import annotations
@@ -18,147 +18,154 @@ from cortex.state import commands, events
 from cortex.state.state import State
 
 TRACEPARENT = "traceparent"
-"""Among a child job's places: the W3C header that names the span in its parent's traces below which it runs."""
+"""Key among a child job's places: the W3C header of the parent's span below which the child's spans belong."""
 
 _log = logging.getLogger("cortex.watching")
 
 
 class TurnTimings:
-    """How long the parts of one turn took, in seconds; when it was over, in seconds since 1970."""
+    """Durations of the parts of one turn, in seconds, and its end (``at_s``), in seconds since 1970."""
 
     __slots__ = ("absorb_s", "at_s", "commit_s", "select_s", "step_s", "waited_s")
 
     def __init__(self) -> None:
         self.at_s = self.step_s = self.commit_s = 0.0
         self.absorb_s = 0.0
-        """Of the step: what came was folded in; 0 where nothing came that could be."""
+        """Seconds of the step spent on folding in events; 0 without events."""
         self.select_s = 0.0
-        """Of the step: the next calls were chosen and rendered."""
+        """Seconds of the step spent on choosing and rendering the next calls."""
         self.waited_s = 0.0
-        """From the moment at which its first event was there until all were on disk."""
+        """Seconds from the arrival of the turn's first event until all events were on disk."""
 
 
 class JobObserver(Protocol):
-    """Looks on at one job."""
+    """Observer of one job."""
 
     def turn(self, seq: int, turn: events.Turn, out: commands.StepCommands, k: State) -> None:
-        """A turn was committed under this number; ``out`` is what it leads to. Nothing of it may be changed."""
+        """Observe a committed turn; ``out`` are its commands. The arguments must not be changed."""
 
     def close(self) -> None:
-        """The channel ends, and perhaps goes on elsewhere. Not called in the event loop: it may wait for seconds."""
+        """Close: the channel ends, and perhaps continues elsewhere. Not called in the event loop, so it may take
+        seconds.
+        """
 
 
 @runtime_checkable
 class RestorableObserver(Protocol):
-    """What a watch has, besides, that must go on where it was when its process was killed."""
+    """Further methods of an observer that continues its state after its process was killed."""
 
     names_calls: bool
-    """Whether calls go out with the names of their spans."""
+    """True if calls carry the names of their spans."""
 
     def begin(self, journal: Journal) -> None:
-        """The channel comes to life. It will replay the turns after ``journal.replay_from()`` before there are others.
-        Facts beside the journal may be read and written."""
+        """Begin with the channel. The turns after ``journal.replay_from()`` are replayed before new ones are made.
+
+        Facts of the journal may be read and written.
+        """
 
     def again(self, seq: int, turn: events.Turn, out: commands.StepCommands, k: State) -> None:
-        """A turn of an earlier incarnation is replayed."""
+        """Observe a replayed turn of an earlier incarnation."""
 
     def kept(self, seq: int) -> None:
-        """A snapshot of K after this turn is about to be written: a later incarnation replays from here on."""
+        """Note that a snapshot of K after this turn is about to be written: a later incarnation replays from there."""
 
     def child_of(self, goal: int, attempt: int) -> str:
-        """What a child job that was launched just now is told to hang below, as a W3C header; empty: nothing."""
+        """Return the W3C header of the parent span for a child job that was just launched; empty: none."""
 
     def marked(self, calls: list[commands.Call]) -> list[commands.Call]:
-        """Calls of this turn, each with the name of its span where that is to travel to the provider."""
+        """Return the calls of this turn, with the names of their spans where they are sent to the provider."""
 
 
 @runtime_checkable
 class TimedObserver(Protocol):
-    """What a watch has, besides, that wants to know how long turns take."""
+    """Further methods of an observer that needs durations of turns."""
 
     def turn_timed(self, took: TurnTimings) -> None:
-        """How long the turn took that is told next."""
+        """Note the durations of the turn that is observed next."""
 
 
 class ClusterObserver(Protocol):
-    """Looks on at the cortex."""
+    """Observer of the cortex."""
 
     def step(self, event: protocol.Event, out: list[protocol.Command]) -> None:
-        """An event was taken, and this is what it leads to."""
+        """Observe an event that was processed, and its commands."""
 
 
 class Telemetry(Protocol):
-    """What looks on in one process."""
+    """Observers of one process."""
 
     def watch(self, job: str, folder: str) -> JobObservers:
-        """Those who look on at this job, whose channel comes to life here. ``folder``: where its state is."""
+        """Return the observers of a job whose channel begins in this process. ``folder``: address of its state folder.
+        """
 
     def observe_cluster(self, state: SchedulerState) -> ClusterObserver:
-        """Somebody to look on at the cortex, which comes to life here; ``state`` is its own, and is only read."""
+        """Return the observer of the cortex, which begins in this process; its ``state`` is only read."""
 
     def take(self, headers: bytes) -> None:
-        """What a collector wants to see, as another process handed it over: before there is anything to send."""
+        """Accept headers for the collector from another process, before anything is sent."""
 
     def readings(self) -> bytes:
-        """What is known here in numbers (``observing.readings.Readings``); empty where nobody counts."""
+        """Return the measurements of this process (``observability.metrics``); empty without metrics."""
 
     def close(self) -> None:
-        """The process ends."""
+        """Close: the process ends."""
 
 
 class NullObserver:
-    """Looks on at nothing."""
+    """Telemetry without observers."""
 
     def watch(self, job: str, folder: str) -> JobObservers:
-        """Nobody."""
+        """Return no observers."""
         return JobObservers([])
 
     def observe_cluster(self, state: SchedulerState) -> ClusterObserver:
-        """Nobody."""
+        """Return no observers."""
         return ClusterObservers([])
 
     def take(self, headers: bytes) -> None:
-        """There is no collector."""
+        """Ignore the headers: there is no collector."""
 
     def readings(self) -> bytes:
-        """Nothing."""
+        """Return no measurements."""
         return b""
 
     def close(self) -> None:
-        """Nothing waits."""
+        """Do nothing."""
 
 
 class JobObservers:
-    """Several as one. One that raises is let go."""
+    """Several observers of a job as one. An observer that raises is removed."""
 
     def __init__(self, each: Sequence[JobObserver]) -> None:
         self._are(list(each))
         self._seen = False
-        """Whether the turn that is carried out has been seen."""
+        """True if the current turn has been observed."""
 
     def _are(self, each: list[JobObserver]) -> None:
-        # lists that are replaced, never changed: one that is let go may be one of those that are being told
+        # lists are replaced, never changed: an observer may be removed during iteration
         self._each = each
         self._rewatch = [watch for watch in each if isinstance(watch, RestorableObserver)]
         self._timed = [watch for watch in each if isinstance(watch, TimedObserver)]
         self._names = any(watch.names_calls for watch in self._rewatch)
 
     def before(self, took: TurnTimings, seq: int, turn: events.Turn, out: commands.StepCommands, k: State) -> None:
-        """A turn is on disk, and nothing that it leads to has begun. It is seen now where calls, or child jobs, are to
-        carry the names of their spans; else when they are on their way: they do not wait for whoever looks on."""
+        """Observe a turn that is on disk, before its commands are carried out, if calls or child jobs carry span names.
+
+        Otherwise the turn is observed in ``after``, so that calls do not wait for observers.
+        """
         self._seen = self._names or commands.LaunchChildJob in set(map(type, out))
         if self._seen:
             self.turn_timed(took)
             self.turn(seq, turn, out, k)
 
     def after(self, took: TurnTimings, seq: int, turn: events.Turn, out: commands.StepCommands, k: State) -> None:
-        """All that it leads to has begun."""
+        """Observe the turn after its commands were begun, unless ``before`` did."""
         if not self._seen:
             self.turn_timed(took)
             self.turn(seq, turn, out, k)
 
     def turn_timed(self, took: TurnTimings) -> None:
-        """Those that want to know hear it."""
+        """Pass durations to the observers that need them."""
         for watch in self._timed:
             try:
                 watch.turn_timed(took)
@@ -166,44 +173,44 @@ class JobObservers:
                 self._let_go(watch)
 
     def begin(self, journal: Journal) -> None:
-        """Those that must know hear of it."""
+        """Begin all restorable observers."""
         self._remind(lambda watch: watch.begin(journal))
 
     @property
     def reminded(self) -> bool:
-        """Whether anyone must see turns of an earlier incarnation."""
+        """True if an observer needs turns of an earlier incarnation."""
         return bool(self._rewatch)
 
     def again(self, seq: int, turn: events.Turn, out: commands.StepCommands, k: State) -> None:
-        """Those that must know see it again."""
+        """Pass a replayed turn to the restorable observers."""
         if self._rewatch:
             self._remind(lambda watch: watch.again(seq, turn, out, k))
 
     def turn(self, seq: int, turn: events.Turn, out: commands.StepCommands, k: State) -> None:
-        """All of them see it."""
+        """Pass a turn to all observers."""
         for watch in self._each:
             try:
                 watch.turn(seq, turn, out, k)
-            except Exception:  # whoever looks on must not take the job along
+            except Exception:  # an observer's error must not end the job
                 self._let_go(watch)
 
     def kept(self, seq: int) -> None:
-        """Those that must know hear of it."""
+        """Pass the number of a snapshot's turn to the restorable observers."""
         self._remind(lambda watch: watch.kept(seq))
 
     async def close(self) -> None:
-        """All of them."""
+        """Close all observers."""
         if self._each:
             await asyncio.to_thread(self._close)
 
     def child_of(self, goal: int, attempt: int) -> str:
-        """What a child job that was launched just now is told to hang below; empty where nobody tells of it."""
+        """Return the W3C header of the parent span for a child job that was just launched; empty: none."""
         found = (watch.child_of(goal, attempt) for watch in self._rewatch)
         return next(filter(None, found), "")
 
     def marked(self, calls: list[commands.Call]) -> list[commands.Call]:
-        """The calls as they go out."""
-        for watch in self._rewatch:  # whether one is such is found out once: it takes 10 us each time
+        """Return the calls with the names of their spans."""
+        for watch in self._rewatch:  # isinstance of a protocol takes 10 us, so it is not done here
             calls = watch.marked(calls)
         return calls
 
@@ -227,16 +234,16 @@ class JobObservers:
 
 
 class ClusterObservers:
-    """Several as one."""
+    """Several observers of the cortex as one. An observer that raises is removed."""
 
     def __init__(self, each: list[ClusterObserver]) -> None:
         self._each = each
 
     def step(self, event: protocol.Event, out: list[protocol.Command]) -> None:
-        """All of them see it."""
+        """Pass an event to all observers."""
         for oversight in list(self._each):
             try:
                 oversight.step(event, out)
-            except Exception:  # whoever looks on must not take the cortex along
+            except Exception:  # an observer's error must not end the cortex
                 self._each.remove(oversight)
                 _log.exception("%s looks on no more", type(oversight).__name__)
