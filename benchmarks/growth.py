@@ -127,8 +127,8 @@ def main() -> None:
     settle()
     found = measured(given.kind, [int(count) for count in given.after.split(",")])
     for count, each in found["after"].items():
-        told = " ".join(f"{name}={value:g}" for name, value in each.items() if not name.startswith("messages: "))
-        figures.said(f"{given.kind:6} after {int(count):9,} calls, {PER:,} calls: {told}", given.json)
+        text = " ".join(f"{name}={value:g}" for name, value in each.items() if not name.startswith("messages: "))
+        figures.said(f"{given.kind:6} after {int(count):9,} calls, {PER:,} calls: {text}", given.json)
     figures.tell(found)
 
 

@@ -63,9 +63,9 @@ class Bench:
             self._input, output, state, *where, "--cluster", cluster, "--concurrency", str(places or self._concurrency),
             module=module,
         )  # fmt: skip
-        told = (run.summary["outcome"], run.summary["rows_succeeded"], run.summary["attempts"])
-        if told != ("complete", self._calls, self._calls):
-            raise rows.Lost(f"{self._calls} calls on {cluster}, and the summary says {told}")
+        entries = (run.summary["outcome"], run.summary["rows_succeeded"], run.summary["attempts"])
+        if entries != ("complete", self._calls, self._calls):
+            raise rows.Lost(f"{self._calls} calls on {cluster}, and the summary says {entries}")
         rows.check_all(rows.results(output), self._calls)
         return run.whole_s
 
@@ -125,9 +125,9 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
                 rates[name].append(counts.calls_per_s)
                 at_server[name].append(counts.in_flight_mean)
                 busy = counts.cpu_s / (counts.last_s - counts.first_s)
-                told = f"{counts.calls_per_s:7.0f} calls/s, {counts.in_flight_mean:3.0f} at the server"
-                told += f", {wholes[name][-1]:5.1f} s whole, server busy {busy:.0%}"
-                figures.said(f"round {round_ + 1} {name:10} {told}", given.json)
+                text = f"{counts.calls_per_s:7.0f} calls/s, {counts.in_flight_mean:3.0f} at the server"
+                text += f", {wholes[name][-1]:5.1f} s whole, server busy {busy:.0%}"
+                figures.said(f"round {round_ + 1} {name:10} {text}", given.json)
     for name in names:
         found[name] = {
             "calls_per_s": figures.median(rates[name], 0),

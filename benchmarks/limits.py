@@ -40,8 +40,8 @@ class Provider:
     """`cortex simulate` in its own process."""
 
     def __init__(self, *settings: str) -> None:
-        told = [word for setting in settings for word in ("--set", setting)]
-        argv = [sys.executable, "-m", "actors.cli", "simulate", *told]
+        lines = [word for setting in settings for word in ("--set", setting)]
+        argv = [sys.executable, "-m", "actors.cli", "simulate", *lines]
         self._running = subprocess.Popen(argv, env=command.environment(), stdout=subprocess.PIPE, text=True)
         assert self._running.stdout is not None
         self.url = self._running.stdout.readline().split()[-1]
@@ -130,9 +130,9 @@ def main() -> None:
     found: dict[str, Any] = {"machine": figures.machine(), "provider": "simulated", "rate_per_s": given.rate}
     found |= {"burst_s": given.burst_s, "latency_ms": given.latency_ms, "cluster": given.cluster}
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        for told in given.told.split(","):
-            found[told] = measure(told, given, Path(folder))
-            figures.said(f"{told:12} {found[told]}", given.json)
+        for reported in given.told.split(","):
+            found[reported] = measure(reported, given, Path(folder))
+            figures.said(f"{reported:12} {found[reported]}", given.json)
     figures.tell(found)
 
 

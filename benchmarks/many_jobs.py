@@ -215,25 +215,25 @@ class _Rows:
 
 def on_ray(jobs: int, state: Path, given: argparse.Namespace) -> dict[str, float]:
     """Run ``jobs`` jobs on the private Ray of this process."""
-    wish = ModelSpec(
+    spec = ModelSpec(
         model="sim", simulated=SimulatorSettings(error=0.0, latency_ms=given.latency_ms, latency_spread=0.0)
     )
-    capped(state, wish, None, given.concurrency)
+    capped(state, spec, None, given.concurrency)
     running, weights = [], {}
     for number in range(jobs):
         asked, weight = order(number, state, given)
         weights[asked.job] = weight
         rows: Any = _Rows(asked.job)
         running.append(
-            cortex.submit(Batch(), wish=wish, rows=rows, job=asked.job, state=str(state), cluster="local",
+            cortex.submit(Batch(), wish=spec, rows=rows, job=asked.job, state=str(state), cluster="local",
                           limits=asked.limits)
         )  # fmt: skip
     began_s = time.monotonic()
     while True:
-        told = [job.status() for job in running]
-        if all(facts.get("rows_succeeded") for facts in told):
+        entries = [job.status() for job in running]
+        if all(facts.get("rows_succeeded") for facts in entries):
             break
-        for job, facts in zip(running, told, strict=True):
+        for job, facts in zip(running, entries, strict=True):
             if facts["outcome"] == "interrupted":
                 job.result()  # raises the job's error
         if time.monotonic() - began_s > SETTLE_S + 10 * jobs:

@@ -36,10 +36,10 @@ def watched(input_: Path, folder: Path, calls: int, options: list[str]) -> tuple
     ) as process:
         expected_bytes = calls * RESULT_BYTES
         watch = Watch(process.pid, lambda: output.stat().st_size / expected_bytes if output.exists() else 0.0)
-        out, said = process.communicate()
+        out, text = process.communicate()
         watch.stop()
     if process.returncode != 0:
-        raise RuntimeError(f"cortex batch ended with {process.returncode}: {said[-2_000:]}")
+        raise RuntimeError(f"cortex batch ended with {process.returncode}: {text[-2_000:]}")
     summary = msgspec.json.decode(out.splitlines()[-1])
     if (summary["outcome"], summary["rows_succeeded"]) != ("complete", calls):
         raise rows.Lost(f"{calls} calls, and the summary says {summary}")
@@ -90,8 +90,8 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         }
         found["reached"] &= peak_mb < PEAK_MB_MAX and rise_mb < RISE_MB_MAX
         for what, one in sorted(processes.items(), key=lambda item: -item[1]["peak_mb"]):
-            told = f"peak {one['peak_mb']:6.1f} MB, second half {one['second_half_rise_mb']:+.2f} MB"
-            figures.said(f"{cluster:7} {what:40} {told}", given.json)
+            text = f"peak {one['peak_mb']:6.1f} MB, second half {one['second_half_rise_mb']:+.2f} MB"
+            figures.said(f"{cluster:7} {what:40} {text}", given.json)
     return found
 
 

@@ -94,13 +94,13 @@ def _run(given: argparse.Namespace, folder: Path, asked: list[str], until: int |
         while child.poll() is None and _rows(folder) < until:
             time.sleep(POLL_S)
         child.send_signal(signal.SIGKILL)
-    said, _ = child.communicate()
+    text, _ = child.communicate()
     elapsed_s = time.monotonic() - begun_s
-    told = {"from": before, "to": _rows(folder), "elapsed_s": round(elapsed_s, 1), "code": child.returncode}
-    told["steps_per_s"] = round((told["to"] - before) / elapsed_s)
+    facts = {"from": before, "to": _rows(folder), "elapsed_s": round(elapsed_s, 1), "code": child.returncode}
+    facts["steps_per_s"] = round((facts["to"] - before) / elapsed_s)
     if until is None and child.returncode == 0:
-        told["summary"] = json.loads(said.splitlines()[-1])
-    return told
+        facts["summary"] = json.loads(text.splitlines()[-1])
+    return facts
 
 
 _counted: dict[Path, tuple[int, int]] = {}

@@ -83,12 +83,12 @@ def write_table(path: Path, rows: int, lengths: Lengths, seed: int) -> None:
 
 def text(chance: random.Random, size_bytes: int) -> str:
     """Return random sentences of about ``size_bytes``."""
-    said, size = [], 0
+    lines, size = [], 0
     while size < size_bytes:
         sentence = " ".join(chance.choices(WORDS, k=chance.randint(5, 14))).capitalize() + "."
-        said.append(sentence)
+        lines.append(sentence)
         size += len(sentence) + 1
-    return " ".join(said)[:size_bytes]
+    return " ".join(lines)[:size_bytes]
 
 
 def words_of(case: Case, table: Path, state: Path, output: Path) -> list[str]:

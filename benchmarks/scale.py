@@ -42,9 +42,7 @@ REPLAY_S_MAX, OPEN_S_MAX = 3.0, 2.0
 def begun(*arguments: str) -> subprocess.Popen[str]:
     """Start one part in its own process."""
     argv = [sys.executable, "-m", "benchmarks.harness.scale_worker", *arguments]
-    return subprocess.Popen(
-        argv, env=command.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    return subprocess.Popen(argv, env=command.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def ended(child: subprocess.Popen[str]) -> dict[str, Any]:
@@ -105,8 +103,8 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     for kind in given.kinds.split(","):
 
         def tell(size: int, run: dict[str, Any], kind: str = kind) -> None:
-            told = " ".join(f"{key}={value}" for key, value in run.items())
-            figures.said(f"{kind:6} {size:9,} {told}", given.json)
+            text = " ".join(f"{key}={value}" for key, value in run.items())
+            figures.said(f"{kind:6} {size:9,} {text}", given.json)
 
         rounds: list[dict[int, list[dict[str, Any]]]] = []
         for round_ in range(given.rounds):

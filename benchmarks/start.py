@@ -108,7 +108,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
                 times.setdefault(what, []).append(value)
             figures.said("  ".join(f"{what} {value:.2f} s" for what, value in found.items()), given.json)
     alone_s = figures.median(times["import_anthropic"], 3)
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "import_anthropic_s": alone_s,
         "python_alone_s": figures.median(times["nothing"], 3),
         "calls": given.calls,
@@ -116,17 +116,17 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         "machine": figures.machine(),
     }
     if "local" in clusters:
-        told["bare_ray_s"] = figures.median(times["bare_ray"], 3)
+        facts["bare_ray_s"] = figures.median(times["bare_ray"], 3)
     for cluster in clusters:
         whole_s = figures.median(times[f"{cluster}_whole"], 3)
         beside = [times["import_anthropic"], *([times["bare_ray"]] if cluster == "local" else [])]
         over = [whole - sum(each) for whole, *each in zip(times[f"{cluster}_whole"], *beside, strict=True)]
-        told[cluster] = {
+        facts[cluster] = {
             "first_result_s": figures.median(times[cluster], 3), "whole_s": whole_s,
             "over_s": figures.median(over, 3), "over_s_max": OVER_S_MAX[cluster],
         }  # fmt: skip
-    told["reached"] = all(told[cluster]["over_s"] <= OVER_S_MAX[cluster] for cluster in clusters)
-    return told
+    facts["reached"] = all(facts[cluster]["over_s"] <= OVER_S_MAX[cluster] for cluster in clusters)
+    return facts
 
 
 def main() -> None:

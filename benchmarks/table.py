@@ -56,8 +56,8 @@ def check_table(path: Path, count: int) -> None:
     if any(found["error"]) or any(found["answer"]):
         raise rows.Lost(f"{path.name}: {next(each for each in found['error'] + found['answer'] if each)}")
     wrong = [
-        id_ for id_, number, parity, share, said in zip(found["id"], *(found[name] for name in FIELDS), strict=True)
-        if (id_, said, parity, share)
+        id_ for id_, number, parity, share, answer in zip(found["id"], *(found[name] for name in FIELDS), strict=True)
+        if (id_, answer, parity, share)
         != (f"r{number:06d}", f"row {number:06d}", ("even", "odd")[number & 1], number % 1_000 / 1_000)
     ]  # fmt: skip
     if wrong:
@@ -92,9 +92,9 @@ class Bench:
             "--concurrency", str(self._concurrency), "--prompt", PROMPT, "--schema", str(self._schema), "--id", "id",
             "--max-output-tokens", "64",
         )  # fmt: skip
-        told = (run.summary["outcome"], run.summary["rows_succeeded"], run.summary["attempts"])
-        if told != ("complete", self._calls, self._calls):
-            raise rows.Lost(f"{self._calls} rows on {cluster}, and the summary says {told}")
+        entries = (run.summary["outcome"], run.summary["rows_succeeded"], run.summary["attempts"])
+        if entries != ("complete", self._calls, self._calls):
+            raise rows.Lost(f"{self._calls} rows on {cluster}, and the summary says {entries}")
         check_table(output, self._calls)
         return run.whole_s
 
@@ -124,8 +124,8 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
                 counts = server.counts()
                 http.check_counts(counts, given.calls, road)
                 taken[road].append((counts.calls_per_s, whole_s, used_us))
-                told = f"{counts.calls_per_s:7.0f} calls/s, {whole_s:5.1f} s whole, {used_us:5.0f} µs of CPU a row"
-                figures.said(f"round {round_ + 1} {road:12} {told}", given.json)
+                text = f"{counts.calls_per_s:7.0f} calls/s, {whole_s:5.1f} s whole, {used_us:5.0f} µs of CPU a row"
+                figures.said(f"round {round_ + 1} {road:12} {text}", given.json)
     for road in roads:
         rates, wholes, cpus = zip(*taken[road], strict=True)
         found[road] = {

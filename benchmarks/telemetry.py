@@ -118,8 +118,8 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
                     sink.check(given.calls)
                 rates[name].append(counts.calls_per_s)
                 server_us.append(1e6 * counts.cpu_s / given.calls)
-                told = f"{counts.calls_per_s:7.0f} calls/s, {used[name][-1]:6.0f} us of CPU a call"
-                figures.said(f"round {round_ + 1} {name:10} {told}", given.json)
+                text = f"{counts.calls_per_s:7.0f} calls/s, {used[name][-1]:6.0f} us of CPU a call"
+                figures.said(f"round {round_ + 1} {name:10} {text}", given.json)
     sink.close()
     for name in names:
         ratios = [rate / off for rate, off in zip(rates[name], rates["off"], strict=True)]
@@ -145,9 +145,9 @@ def _run(folder: Path, name: str, given: argparse.Namespace, url: str, environ: 
         folder / "in.jsonl", output, folder / f"state-{name}", *where, "--concurrency", str(given.concurrency),
         environ=environ,
     )  # fmt: skip
-    told = (run.summary["outcome"], run.summary["rows_succeeded"], run.summary["attempts"])
-    if told != ("complete", given.calls, given.calls):
-        raise rows.Lost(f"{given.calls} calls, and the summary says {told}")
+    entries = (run.summary["outcome"], run.summary["rows_succeeded"], run.summary["attempts"])
+    if entries != ("complete", given.calls, given.calls):
+        raise rows.Lost(f"{given.calls} calls, and the summary says {entries}")
     rows.check_all(rows.results(output), given.calls)
 
 

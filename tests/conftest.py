@@ -127,7 +127,7 @@ def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """What the tests told."""
-    told = [
+    entries = [
         (report.nodeid, text)
         for reports in terminalreporter.stats.values()
         for report in reports
@@ -135,9 +135,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for name, text in report.user_properties
         if name == FIGURES
     ]
-    if told:
+    if entries:
         terminalreporter.section(FIGURES)
-    for nodeid, text in told:
+    for nodeid, text in entries:
         terminalreporter.line(f"{nodeid}\n    " + text.strip().replace("\n", "\n    "))
 
 

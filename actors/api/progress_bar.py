@@ -45,16 +45,18 @@ class ProgressBar:
 
     def show(self, facts: dict[str, Any]) -> None:
         """Show one state of the job."""
-        told = self.facts(facts)
+        reported = self.facts(facts)
         if self._form == "text" and self._draws():
-            self._draw(told)
+            self._draw(reported)
             return
         now_s = self._clock()
-        still = {name: value for name, value in told.items() if name not in ("rate_per_s", "left_s", "projected_end_s")}
+        still = {
+            name: value for name, value in reported.items() if name not in ("rate_per_s", "left_s", "projected_end_s")
+        }
         if now_s >= self._next_line_s and still != self._last:
             self._next_line_s, self._last = now_s + LINE_EVERY_S, still
-            said = _line(told) if self._form == "text" else msgspec.json.encode({"progress": told}).decode()
-            print(said, file=self._stream, flush=True)
+            text = _line(reported) if self._form == "text" else msgspec.json.encode({"progress": reported}).decode()
+            print(text, file=self._stream, flush=True)
 
     def facts(self, facts: dict[str, Any]) -> dict[str, Any]:
         """What is shown, as fields: for a line of JSON, and for whoever shows it another way. It takes note of the
@@ -95,7 +97,7 @@ class ProgressBar:
         """Whether there is a terminal that can write over what it shows."""
         return self._stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
 
-    def _draw(self, told: dict[str, Any]) -> None:
+    def _draw(self, facts: dict[str, Any]) -> None:
         if self._live is None:
             from rich.console import Console
             from rich.live import Live
@@ -103,22 +105,22 @@ class ProgressBar:
             console = Console(file=self._stream)
             self._live = Live(console=console, auto_refresh=False, transient=True)
             self._live.start()
-        self._live.update(self._drawn(told), refresh=True)
+        self._live.update(self._drawn(facts), refresh=True)
 
-    def _drawn(self, told: dict[str, Any]) -> Any:
+    def _drawn(self, facts: dict[str, Any]) -> Any:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
 
         width = self._live.console.width - 1  # a last column that is written to makes some terminals wrap
-        bar = bar_width(width) if told["expected"] else 0
-        figures = Text(fitted(parts(told), width - (bar + 1 if bar else 0)), no_wrap=True, overflow="ellipsis")
+        bar = bar_width(width) if facts["expected"] else 0
+        figures = Text(fitted(parts(facts), width - (bar + 1 if bar else 0)), no_wrap=True, overflow="ellipsis")
         if not bar:
             return figures
         row = Table.grid(padding=(0, 1))
         row.add_column(width=bar, no_wrap=True)
         row.add_column(no_wrap=True)
-        row.add_row(ProgressBar(total=told["expected"], completed=told["done"], width=bar), figures)
+        row.add_row(ProgressBar(total=facts["expected"], completed=facts["done"], width=bar), figures)
         return row
 
 
@@ -131,60 +133,60 @@ def bar_width(width: int) -> int:
     return left if left >= BAR_LEAST else 0
 
 
-def fitted(said: list[tuple[int, str]], width: int) -> str:
+def fitted(found: list[tuple[int, str]], width: int) -> str:
     """As many parts as fit beside each other, those of the lowest rank first of all; the rest is left out. What stands
     in brackets is told where there is room for it after that. What says why nothing goes on is cut, not left out."""
     kept: dict[int, str] = {}
-    ranked = sorted(range(len(said)), key=lambda at: said[at][0])
+    ranked = sorted(range(len(found)), key=lambda at: found[at][0])
     used = 0
     for at in ranked:
-        text = said[at][1].partition(" (")[0]
+        text = found[at][1].partition(" (")[0]
         needs = len(text) + (2 if kept else 0)
         if not kept or used + needs <= width:
             kept[at] = text
             used += needs
-        elif said[at][0] <= CUT_RANK and width - used - 2 >= CUT_LEAST:
-            kept[at] = f"{said[at][1][: width - used - 3]}…"
+        elif found[at][0] <= CUT_RANK and width - used - 2 >= CUT_LEAST:
+            kept[at] = f"{found[at][1][: width - used - 3]}…"
             used = width
     for at in ranked:
-        more = len(said[at][1]) - len(kept.get(at, ""))
+        more = len(found[at][1]) - len(kept.get(at, ""))
         if at in kept and more and used + more <= width:
-            kept[at] = said[at][1]
+            kept[at] = found[at][1]
             used += more
     line = ", ".join(kept[at] for at in sorted(kept))
     return line if len(line) <= width else line[: max(0, width - 1)] + "…"
 
 
-def parts(told: dict[str, Any]) -> list[tuple[int, str]]:
+def parts(facts: dict[str, Any]) -> list[tuple[int, str]]:
     """What the line says, in its order, each with its rank: 0 is told first where there is little room."""
-    done, expected, unit = told["done"], told["expected"], told["unit"]
+    done, expected, unit = facts["done"], facts["expected"], facts["unit"]
     of = f"{done:,}/{expected:,} {unit}" if expected else f"{done:,} {unit[:-1] if done == 1 else unit}"
-    said = [(0, of), (1, f"{_rate(told['rate_per_s'])}/s")]
-    if told["left_s"] is not None and done < (expected or 0):
-        said.append((2, f"{_span(told['left_s'])} left"))
-    if risk := risk_words(told):
-        said.append((2, risk))
-    if told["cost_usd"]:
-        cap = told["max_cost_usd"]
-        spent = usd_text(round(told["cost_usd"] * 1e9))
-        said.append((5, f"{spent} of ${cap:g}" if cap else spent))
-    if told["reused_calls"]:
-        said.append((9, f"{told['reused_calls']:,} reused"))
-    if told["rows_failed"]:
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in told["rows_failed_by_kind"].items())
-        said.append((4, f"{told['rows_failed']:,} failed" + (f" ({kinds})" if kinds else "")))
-    if told["attempts_failed"]:
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in told["attempts_failed"].items())
-        said.append((8, f"attempts failed: {kinds}"))
-    if told["waits"]:
-        said.append((6 if told["rate_per_s"] else 3, told["waits"]))  # while it goes on, waits come and go
-    said.append((7, str(told["job"])))
-    return said
+    found = [(0, of), (1, f"{_rate(facts['rate_per_s'])}/s")]
+    if facts["left_s"] is not None and done < (expected or 0):
+        found.append((2, f"{_span(facts['left_s'])} left"))
+    if risk := risk_words(facts):
+        found.append((2, risk))
+    if facts["cost_usd"]:
+        cap = facts["max_cost_usd"]
+        spent = usd_text(round(facts["cost_usd"] * 1e9))
+        found.append((5, f"{spent} of ${cap:g}" if cap else spent))
+    if facts["reused_calls"]:
+        found.append((9, f"{facts['reused_calls']:,} reused"))
+    if facts["rows_failed"]:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in facts["rows_failed_by_kind"].items())
+        found.append((4, f"{facts['rows_failed']:,} failed" + (f" ({kinds})" if kinds else "")))
+    if facts["attempts_failed"]:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in facts["attempts_failed"].items())
+        found.append((8, f"attempts failed: {kinds}"))
+    if facts["waits"]:
+        found.append((6 if facts["rate_per_s"] else 3, facts["waits"]))  # while it goes on, waits come and go
+    found.append((7, str(facts["job"])))
+    return found
 
 
-def _line(told: dict[str, Any]) -> str:
-    said = parts(told)
-    return f"{told['job']}: {', '.join(text for _, text in said[:-1])}"
+def _line(facts: dict[str, Any]) -> str:
+    found = parts(facts)
+    return f"{facts['job']}: {', '.join(text for _, text in found[:-1])}"
 
 
 def _failed(facts: dict[str, Any]) -> dict[str, int]:
@@ -193,8 +195,8 @@ def _failed(facts: dict[str, Any]) -> dict[str, int]:
 
 
 def _waits(facts: dict[str, Any]) -> list[str]:
-    said = ["waiting for a key"] if facts.get("unarmed") else []
-    return [*said, facts["waits"]] if facts.get("waits") else said
+    lines = ["waiting for a key"] if facts.get("unarmed") else []
+    return [*lines, facts["waits"]] if facts.get("waits") else lines
 
 
 def _rate(per_s: float) -> str:

@@ -45,18 +45,18 @@ class Result:
         return len(self.rows)
 
     def __repr__(self) -> str:
-        said = [f"{self.job}: {self.outcome}", _many(len(self.rows), "row"), _many(self.calls, "call")]
+        lines = [f"{self.job}: {self.outcome}", _many(len(self.rows), "row"), _many(self.calls, "call")]
         if self.cost_usd is not None:
-            said.append(f"{self.cost_usd:.4f} USD")
+            lines.append(f"{self.cost_usd:.4f} USD")
         if self.facts["rows_failed"]:
             last = self.facts["failed_said"]
-            said.append(f"{self.facts['rows_failed']} failed" + (f", the last: {last}" if last else ""))
+            lines.append(f"{self.facts['rows_failed']} failed" + (f", the last: {last}" if last else ""))
         if self.failures:
-            said.append("failed attempts: " + ", ".join(f"{n} {kind}" for kind, n in self.failures.items()))
+            lines.append("failed attempts: " + ", ".join(f"{n} {kind}" for kind, n in self.failures.items()))
         if self.why:
-            said.append(self.why)
+            lines.append(self.why)
         answer = "" if self._answer is None or self._answer == self.rows else f"\nanswer: {_short(self._answer)}"
-        return f"<{'; '.join(said)}>{answer}"
+        return f"<{'; '.join(lines)}>{answer}"
 
 
 def _many(count: int, noun: str) -> str:

@@ -181,8 +181,8 @@ class Session:
         if terms.labels and (shared or cluster in ("inline", "local")):
             books = books_of(self.folder, shared)
             for budget in covering(books.read().values(), terms.labels):
-                if said := unpriced(terms, budget.name):
-                    raise SetupError(said)
+                if text := unpriced(terms, budget.name):
+                    raise SetupError(text)
                 self.note = as_if_paid(terms, f"the budget {budget.name}") or self.note
         elif terms.labels:
             self.note = as_if_paid(terms, "a budget of its labels")
@@ -223,8 +223,8 @@ class Session:
     def _credentials(self) -> list[Credential]:
         """What opens the job's routes."""
         assert self.destination is not None, "it is known where the calls go"
-        arming = self.destination.connection
-        return [each.credential for each in (arming, *arming.fallbacks) if each.credential is not None]
+        connection = self.destination.connection
+        return [each.credential for each in (connection, *connection.fallbacks) if each.credential is not None]
 
     async def _runtime(self, cluster: str) -> Any:
         if cluster == "inline":
@@ -243,7 +243,7 @@ class Session:
                     *self.order.model_spec.roles.values(),
                 )
                 limits = self.order.places.get(PLACE, "")
-                needs = needs_of({wish.provider for wish in wishes}, self.order.state, limits)
+                needs = needs_of({spec.provider for spec in wishes}, self.order.state, limits)
                 runtime = await start_runtime(cluster, self._environ, needs=needs)
             await hand_over(runtime.peer("cortex"), self._environ, cluster)
             return runtime
@@ -290,11 +290,11 @@ class Session:
         attach = self.attached = await self._lives(runtime)
         if self._sink is not None and hasattr(self._sink, "check"):
             self._sink.check()
-        arming = found.connection if self._prepares is None else await self._prepares
+        connection = found.connection if self._prepares is None else await self._prepares
         self._driver = Driver(
-            runtime, self.folder.address, opening, arming, source=self._source, sink=self._sink,
+            runtime, self.folder.address, opening, connection, source=self._source, sink=self._sink,
             progress=self.progress, attach=attach, own=own, narrow=found.narrow,
-            rotation=rotation(terms, arming, self.on_credential), log=self.log, program=self.order.runs(),
+            rotation=rotation(terms, connection, self.on_credential), log=self.log, program=self.order.runs(),
         )  # fmt: skip
         if self._stopped is not None:
             await self._driver.stop(*self._stopped)

@@ -310,8 +310,8 @@ def _from_pandas(frame: Any) -> Any:
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        said = " ".join(str(each) for each in getattr(error, "args", ()))
-        raise RowsError(f"a column holds values of several types: make them alike ({' '.join(said.split())})") from None
+        text = " ".join(str(each) for each in getattr(error, "args", ()))
+        raise RowsError(f"a column holds values of several types: make them alike ({' '.join(text.split())})") from None
 
 
 def _write_arrow(table: Any, file: Any) -> None:

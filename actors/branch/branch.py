@@ -82,17 +82,15 @@ class Branch:
     @property
     def busy(self) -> bool:
         """True while a call is under way or a reply is held."""
-        return bool(self._under or self._batch_executor.busy) or any(
-            courier.busy for courier in self._outboxes.values()
-        )
+        return bool(self._under or self._batch_executor.busy) or any(outbox.busy for outbox in self._outboxes.values())
 
     # -- credentials -----------------------------------------------------------------------------------------------
 
-    async def set_credential(self, job: str, arming: bytes) -> None:
+    async def set_credential(self, job: str, connection: bytes) -> None:
         """Accept endpoint and credential for a job. They are sent in a message, never in a constructor or an
         environment.
         """
-        await self._credentials.set_credential(job, arming)
+        await self._credentials.set_credential(job, connection)
 
     async def hand_over(self, job: str) -> bytes | None:
         """Return endpoint and credential of a job, for a peer branch that was restarted; None if there are none."""
@@ -130,17 +128,17 @@ class Branch:
         if not armed:
             self._credentials.request(job, peers)
         self._take(job, family, epoch, number, calls, armed)
-        courier = self._outbox(job)
+        outbox = self._outbox(job)
         brought = b""
         if waits:
-            if armed and courier.quick:
-                brought = await courier.answer(epoch, number, len(calls))
-            elif not courier.patient:
-                brought = await courier.gathered(epoch, number)
+            if armed and outbox.quick:
+                brought = await outbox.answer(epoch, number, len(calls))
+            elif not outbox.patient:
+                brought = await outbox.gathered(epoch, number)
         return (self.incarnation, brought) if brought else self.incarnation
 
     def fast_work(
-        self, job: str, epoch: int, incarnation: str, number: int, parcel: Payload, on_disk: int, tell: Tell
+        self, job: str, epoch: int, incarnation: str, number: int, payload: Payload, on_disk: int, tell: Tell
     ) -> bool:  # fmt: skip
         """Take the message as ``work`` does, without a coroutine that waits for the answer (fast path).
 
@@ -149,18 +147,18 @@ class Branch:
         Returns False, with nothing done, if the message has to go through ``work``. Both lead to the same journal:
         ``tests/edge/messaging/test_in_process_messages.py``.
         """
-        courier, family = self._outboxes.get(job), family_of(job)
+        outbox, family = self._outboxes.get(job), family_of(job)
         if (
-            courier is None or not courier.quick or courier.asked or self._draining or family not in self._keys
+            outbox is None or not outbox.quick or outbox.asked or self._draining or family not in self._keys
             or incarnation != self.incarnation or self._acknowledged.get(job, (0, 0)) >= (epoch, number)
             or self._epochs.get(job) != epoch
         ):  # fmt: skip
             return False
         if on_disk:
-            courier.on_disk(epoch, on_disk)
-        calls: Sequence[commands.Call] = parcel.content
+            outbox.on_disk(epoch, on_disk)
+        calls: Sequence[commands.Call] = payload.content
         self._take(job, family, epoch, number, calls, armed=True)
-        courier.expect(epoch, number, len(calls), tell)
+        outbox.expect(epoch, number, len(calls), tell)
         return True
 
     def _take(
@@ -180,9 +178,9 @@ class Branch:
 
     async def on_disk(self, job: str, epoch: int, number: int) -> None:
         """Drop the events that were sent with the answers to this channel's messages, up to this number."""
-        courier = self._outboxes.get(job)
-        if courier is not None:
-            courier.on_disk(epoch, number)
+        outbox = self._outboxes.get(job)
+        if outbox is not None:
+            outbox.on_disk(epoch, number)
 
     async def batches(self, job: str, epoch: int, place: int, order: bytes, peers: tuple[str, ...] = ()) -> bytes:
         """Carry out an order about message batches (``actors.branch.batch_executor``).
@@ -215,14 +213,14 @@ class Branch:
         ``calls`` are (goal, attempt) of calls that are under way or whose replies are not delivered yet; ``epoch`` is
         the highest epoch of the job that was known before this request.
         """
-        heard = self._epochs.get(job, 0)
-        if epoch > heard:
+        number = self._epochs.get(job, 0)
+        if epoch > number:
             self._epochs[job] = epoch
             self._again(job)
         under = [(each.call.goal, each.call.attempt) for each in self._under if each.job == job]
-        courier = self._outboxes.get(job)
-        kept = courier.keys() if courier is not None else ()
-        return self.incarnation, family_of(job) in self._keys, (*under, *kept), heard
+        outbox = self._outboxes.get(job)
+        kept = outbox.keys() if outbox is not None else ()
+        return self.incarnation, family_of(job) in self._keys, (*under, *kept), number
 
     async def beat(self, job: str, peers: tuple[str, ...] = ()) -> dict[str, Any]:
         """Return signs of life: incarnation, phase, and whether there is a credential for the job; if not, ask
@@ -254,9 +252,9 @@ class Branch:
         for old in list(self._past)[:-PAST_MAX]:
             for kept in (self._past, self._acknowledged, self._epochs):
                 kept.pop(old, None)
-        courier = self._outboxes.pop(job, None)
-        if courier is not None:
-            await courier.close()
+        outbox = self._outboxes.pop(job, None)
+        if outbox is not None:
+            await outbox.close()
         await self._keys.drop(job)
 
     async def close(self) -> None:
@@ -274,16 +272,16 @@ class Branch:
     # -- calls -----------------------------------------------------------------------------------------------------
 
     def _outbox(self, job: str) -> ReplyOutbox:
-        if (courier := self._outboxes.get(job)) is None:
+        if (outbox := self._outboxes.get(job)) is None:
             channel = self._runtime.peer(f"channel:{job}")
             calls = lambda: self._calls.get(job, 0)  # noqa: E731
-            courier = self._outboxes[job] = ReplyOutbox(self.name, self.incarnation, channel, calls, worth_s)
-        return courier
+            outbox = self._outboxes[job] = ReplyOutbox(self.name, self.incarnation, channel, calls, worth_s)
+        return outbox
 
     def _again(self, job: str) -> None:
         """Send the events of a job's answers again: an answer may have been lost."""
-        if (courier := self._outboxes.get(job)) is not None:
-            courier.again()
+        if (outbox := self._outboxes.get(job)) is not None:
+            outbox.again()
 
     def _enqueue(self, some: list[InFlightCall]) -> None:
         self._task_pool.give(some)
@@ -305,8 +303,8 @@ class Branch:
             refused: Failure | None = None
             result: Reply | Failure
             try:
-                door = door_of(under.family, call.route)
-                model = door.model
+                route = door_of(under.family, call.route)
+                model = route.model
                 if not under.within and bound_of(call.body) > call.prompt_tokens_max:
                     under.begun_s = clock()
                     refused = await over_bound(model, call)
@@ -314,7 +312,7 @@ class Branch:
                     result = refused
                 else:
                     under.begun_s = clock()
-                    count = under.count = door.counts.get(call.generation) or door.count(call.generation)
+                    count = under.count = route.counts.get(call.generation) or route.count(call.generation)
                     count.begin(model)
                     if call.trace or self._traces:
                         self._traces = True
@@ -368,10 +366,10 @@ class Branch:
             )
         else:
             event = events.AttemptFailed(call.goal, call.sample, call.attempt, result, elapsed_s, waited_s, self.name)
-        courier = self._outboxes.get(under.job) or self._outbox(under.job)
-        courier.quick, took_s = elapsed_s < QUICK_S, courier.took_s
-        courier.took_s = elapsed_s if elapsed_s < took_s else took_s + (elapsed_s - took_s) / RISE
-        courier.add(event)
+        outbox = self._outboxes.get(under.job) or self._outbox(under.job)
+        outbox.quick, took_s = elapsed_s < QUICK_S, outbox.took_s
+        outbox.took_s = elapsed_s if elapsed_s < took_s else took_s + (elapsed_s - took_s) / RISE
+        outbox.add(event)
 
     def _cancel(self, under: InFlightCall, why: FailureKind) -> None:
         """Cancel a call for this reason."""

@@ -36,10 +36,10 @@ class CredentialExchange:
         """Number of calls that wait for a credential."""
         return sum(map(len, self._waiting.values()))
 
-    async def set_credential(self, job: str, arming: bytes) -> None:
+    async def set_credential(self, job: str, connection: bytes) -> None:
         """Take endpoint and credential for a job, and begin the calls that wait for them."""
         family = family_of(job)
-        for model in self._keys.add(family, arming):
+        for model in self._keys.add(family, connection):
             prepare = getattr(model, "prepare", None)
             if prepare is not None:
                 self._in_background(self._prepare(prepare))
@@ -94,7 +94,7 @@ class CredentialExchange:
             if peer == self._name:
                 continue
             with contextlib.suppress(PeerUnavailable, PeerGone):
-                arming = await self._runtime.peer(peer).ask("hand_over", job)
-                if arming is not None:
-                    await self.set_credential(job, arming)
+                connection = await self._runtime.peer(peer).ask("hand_over", job)
+                if connection is not None:
+                    await self.set_credential(job, connection)
                     return

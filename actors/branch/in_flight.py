@@ -50,8 +50,8 @@ class InFlightCall(msgspec.Struct, eq=False):
     def stopped(self, now_s: float) -> Failure:
         """Return the failure of a cancelled call."""
         assert self.verdict is not None
-        said = "the deadline of the attempt passed" if self.verdict == FailureKind.TIMED_OUT else "abandoned"
-        return Failure(self.verdict, f"{said} after {self.elapsed_s(now_s):.1f} s")
+        text = "the deadline of the attempt passed" if self.verdict == FailureKind.TIMED_OUT else "abandoned"
+        return Failure(self.verdict, f"{text} after {self.elapsed_s(now_s):.1f} s")
 
 
 def goes_on(task: asyncio.Task[None]) -> None:

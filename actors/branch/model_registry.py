@@ -24,9 +24,9 @@ class OpenRoute:
 
     __slots__ = ("connection", "counts", "model", "route")
 
-    def __init__(self, route: str, arming: bytes, model: Model, counts: dict[int, OutcomeCounter]) -> None:
+    def __init__(self, route: str, connection: bytes, model: Model, counts: dict[int, OutcomeCounter]) -> None:
         self.route = route
-        self.connection = arming
+        self.connection = connection
         self.model = model
         self.counts = counts
 
@@ -54,20 +54,20 @@ class ModelRegistry:
     def __contains__(self, family: str) -> bool:
         return family in self._doors
 
-    def add(self, family: str, arming: bytes) -> list[Model]:
+    def add(self, family: str, connection: bytes) -> list[Model]:
         """Accept the connections of a family's routes. Returns the models that were newly made."""
         known = {door.connection: door.model for doors in self._doors.values() for door in doors}
         fresh: dict[bytes, Model] = {}
         doors = []
-        for route, pool, alone in routes_of(arming):
+        for route, pool, alone in routes_of(connection):
             opens = what_opens(alone)
             model = known.get(opens) or fresh.get(opens)
             if model is None:
                 model = fresh[opens] = self._make_model(alone)
             doors.append(OpenRoute(route, opens, model, self._counts.of(route, pool)))
-        if self._connections.get(family) != arming:
+        if self._connections.get(family) != connection:
             self._past.setdefault(family, []).extend(self._doors.get(family, ()))
-        self._connections[family] = arming
+        self._connections[family] = connection
         self._doors[family] = tuple(doors)
         return list(fresh.values())
 
@@ -86,10 +86,10 @@ class ModelRegistry:
         """Remove an ended family of jobs, and close the models that only it used."""
         self._connections.pop(family, None)
         gone = [*self._doors.pop(family, ()), *self._past.pop(family, ())]
-        kept = [door for doors in self._doors.values() for door in doors]
-        self._counts.keep({door.route for door in kept})
-        for model in (door.model for door in gone):
-            if not any(door.model is model for door in kept):
+        kept = [route for doors in self._doors.values() for route in doors]
+        self._counts.keep({route.route for route in kept})
+        for model in (route.model for route in gone):
+            if not any(route.model is model for route in kept):
                 self._leaving[id(model)] = model
         await self._let_go()
 

@@ -54,7 +54,8 @@ Tell = Callable[[bytes], None]
 
 
 class ReplyOutbox:
-    """Outbox of events for one channel. Ready events are sent at once; events that become ready meanwhile go together.
+    """Outbox of events for one channel. Ready events are sent at once; events that become ready meanwhile go
+    together.
     """
 
     def __init__(
@@ -384,8 +385,8 @@ class _Callback:
 
     __slots__ = ("_done", "_outbox", "epoch", "number", "send")
 
-    def __init__(self, courier: ReplyOutbox, epoch: int, number: int, tell: Tell) -> None:
-        self._outbox, self._done = courier, False
+    def __init__(self, outbox: ReplyOutbox, epoch: int, number: int, tell: Tell) -> None:
+        self._outbox, self._done = outbox, False
         self.epoch, self.number, self.send = epoch, number, tell
 
     def done(self) -> bool:

@@ -126,9 +126,9 @@ class Channel:
         )  # fmt: skip
         self._shards = ShardLink(self._put, lambda: self._k, self._tool_runs, self._lease)
         batch, anew = resuming_batch(k, opening, self._journal.epoch, held, self._journal.account(self._journal.seq))
-        if k is not None and not anew and (told := differs(k, self._program)):
+        if k is not None and not anew and (text := differs(k, self._program)):
             raise StoreError(
-                f"job {self.job}: {told}. Undo that, or begin anew under another --job: no equal question is paid again"
+                f"job {self.job}: {text}. Undo that, or begin anew under another --job: no equal question is paid again"
             )
         batch += [events.PermitsGranted(PERMITS, place) for place, route in enumerate(terms.routes) if route.batched]
         batch += await self._lease.allowance.first(terms, self._journal)
@@ -282,7 +282,7 @@ class Channel:
             some = await self._read(index)
         return msgspec.msgpack.encode(some)
 
-    async def status(self, said: int = 0) -> bytes:
+    async def status(self, number: int = 0) -> bytes:
         """The job's summary, and what its driver needs to know, as JSON; with what its program said after so much."""
         k, facts = self._k, summary(self._k) | ({} if self._whole else {"outcome": "running"})
         facts["unarmed"] = sorted(
@@ -294,7 +294,7 @@ class Channel:
         )
         facts |= {"rows_wanted": k.rows_wanted(), "broken": self.broken, "held_until_s": k.hold_until_s}
         facts |= {"stopping": k.stopping, "shards": self._tool_runs.shards(k), "state": self._folder}
-        return msgspec.json.encode(facts | {"epoch": k.epoch, "lines": self._traces.lines(said)})
+        return msgspec.json.encode(facts | {"epoch": k.epoch, "lines": self._traces.lines(number)})
 
     async def answer(self) -> bytes:
         """The program's answer, as JSON; ``null`` where there is none yet."""

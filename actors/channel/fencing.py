@@ -24,10 +24,10 @@ async def met(dispatch: Dispatch, names: tuple[str, ...], source: Journal, corte
     return held
 
 
-def _above(source: Journal, heard: int) -> None:
+def _above(source: Journal, number: int) -> None:
     """Take an epoch that is higher than what was heard, if ours is not."""
-    if heard < source.epoch:
+    if number < source.epoch:
         return
     if source.newest_epoch() != source.epoch:
         raise Fenced(f"{source.job}: another run has taken the job over")
-    source.take_epoch(source.meta("owner") or b"", heard + 1)
+    source.take_epoch(source.meta("owner") or b"", number + 1)

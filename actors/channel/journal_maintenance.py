@@ -29,10 +29,10 @@ class JournalMaintenance:
     """Of one channel's journal. ``kept`` hears of each snapshot before it is written."""
 
     def __init__(
-        self, source: Journal, k: State, kept: Callable[[int], object], program: Program, outlet: ResultBuffer
+        self, source: Journal, k: State, kept: Callable[[int], object], program: Program, results: ResultBuffer
     ) -> None:
         self._journal = source
-        self._program, self._result_buffer = program, outlet
+        self._program, self._result_buffer = program, results
         self._closes, self._closed = final_state.wanted(k), False
         self._kept = kept
         self._redaction, self._thins = JournalRedaction(source, k, kept), not k.terms.keeps_text

@@ -214,12 +214,12 @@ class ToolRuns:
     async def _returned(self, name: str, command: commands.LaunchChildJob) -> events.ChildJobEnded:
         """Wait for the child's end, however often its channel is started again meanwhile. Raises ``PeerGone``."""
         peer = self._runtime.peer(f"channel:{name}")
-        heard = ProgramLog()
+        log = ProgramLog()
         while True:
             try:
                 await peer.ask("results", 1 << 60, CHILD_LOOK_S)
-                facts = msgspec.json.decode(await peer.ask("status", heard.count))
-                for line in heard.news(facts):
+                facts = msgspec.json.decode(await peer.ask("status", log.count))
+                for line in log.news(facts):
                     self._log(f"{name}: {line}")
                 self._without_credential[name] = tuple(facts["unarmed"])
                 if facts["outcome"] == "running" and not facts["broken"]:

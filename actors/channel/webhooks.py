@@ -105,11 +105,11 @@ class WebhookNotifier:
 
     def _look(self) -> None:
         k = self._state()
-        for key, told in self._news(k):
+        for key, facts in self._news(k):
             if key not in self._notified:
                 self._notified.add(key)
                 assert self._post is not None
-                self._post.put(key, _message(k, told))
+                self._post.put(key, _message(k, facts))
         self._note()
 
     def _note(self) -> None:
@@ -151,17 +151,17 @@ class WebhookNotifier:
             elif now_s - self._open_since.setdefault(place, now_s) >= BREAKER_S:
                 model = k.terms.routes[place].model
                 since_s = self._runtime.now_s() - (now_s - self._open_since[place])
-                said = f"the breaker of {model} has not closed for {BREAKER_S / 60:.0f} minutes"
-                yield f"breaker/{place}/{since_s:.0f}"[:-1], {"event": "breaker_open", "model": model, "said": said}
+                text = f"the breaker of {model} has not closed for {BREAKER_S / 60:.0f} minutes"
+                yield f"breaker/{place}/{since_s:.0f}"[:-1], {"event": "breaker_open", "model": model, "said": text}
 
     def _deadline(self, k: State) -> Iterator[tuple[str, dict[str, Any]]]:
         if k.terms.limits.deadline_at_s is None or k.outcome:
             return
         facts, at_s = summary(k), self._runtime.monotonic_s()
         facts |= of_job(self._speed, facts, at_s) | forecast(self._speed, facts, at_s, self._runtime.now_s())
-        if (said := self._deadline_monitor.news(facts)) and facts["deadline_at_risk"]:
+        if (text := self._deadline_monitor.news(facts)) and facts["deadline_at_risk"]:
             ends = {"deadline_at_s": facts["deadline_at_s"], "projected_end_s": facts["projected_end_s"]}
-            yield f"deadline/{facts['deadline_at_s']:.0f}", {"event": "deadline_at_risk", "said": said, **ends}
+            yield f"deadline/{facts['deadline_at_s']:.0f}", {"event": "deadline_at_risk", "said": text, **ends}
 
 
 def _shares(key: str, what: str, of_nusd: int, used_nusd: int, out: bool) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -169,10 +169,10 @@ def _shares(key: str, what: str, of_nusd: int, used_nusd: int, out: bool) -> Ite
     for share in SHARES:
         spent = 100 * used_nusd >= share * of_nusd
         if spent or out:
-            said = f"{share} % of {what} of {usd_text(of_nusd)} is spent" if spent else (
+            text = f"{share} % of {what} of {usd_text(of_nusd)} is spent" if spent else (
                 f"{what} of {usd_text(of_nusd)} is used up, the next call could pass it"
             )  # fmt: skip
-            yield f"{key}/{share}", {"event": "cost", "said": said, "percent": share, "max_cost_usd": usd(of_nusd)}
+            yield f"{key}/{share}", {"event": "cost", "said": text, "percent": share, "max_cost_usd": usd(of_nusd)}
 
 
 def _why(k: State) -> str:
@@ -182,16 +182,16 @@ def _why(k: State) -> str:
     return f": {k.why}" if word in _SAYS_ITSELF else f": {word}"
 
 
-def _message(k: State, told: dict[str, Any]) -> bytes:
+def _message(k: State, facts: dict[str, Any]) -> bytes:
     """``text`` is what a chat shows; all else is for programs."""
     job = k.terms.job
     labels = " ".join(f"{name}={value}" for name, value in k.terms.labels.items())
     spent = usd_text(k.ledger.known_nusd)
-    text = f"cortex job {job}{f' ({labels})' if labels else ''}: {told.pop('said')}; so far {spent}"
+    text = f"cortex job {job}{f' ({labels})' if labels else ''}: {facts.pop('said')}; so far {spent}"
     tally = k.tally
     return msgspec.json.encode(
         {
-            "text": text, "job": job, "labels": k.terms.labels, "at_s": k.at_s, **told,
+            "text": text, "job": job, "labels": k.terms.labels, "at_s": k.at_s, **facts,
             "cost_usd": usd(k.ledger.known_nusd), "cost_assumed_usd": usd(k.ledger.assumed_nusd),
             "rows_succeeded": tally.succeeded, "rows_failed": tally.failed, "calls": tally.calls,
         }

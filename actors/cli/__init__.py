@@ -13,8 +13,8 @@ def main() -> None:
 
         seldom()
         never_at_the_end()
-        if said := hidden_line():
-            print(f"cortex: {said}", file=sys.stderr)
+        if text := hidden_line():
+            print(f"cortex: {text}", file=sys.stderr)
             sys.exit(2)
         from actors.cli.main import enter
     except KeyboardInterrupt:

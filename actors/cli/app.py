@@ -147,7 +147,7 @@ def approve(
 
 
 @app.command("set")
-@takes(*LOOKING, said=BOUNDS)
+@takes(*LOOKING, lines=BOUNDS)
 def change(job: Job, options: Options) -> int:
     """Change the limits of a job, also while it runs; `none` removes a limit."""
     from actors.cli.control.steer import change as put
@@ -172,7 +172,7 @@ def drain(
 
 
 @app.command()
-@takes(*LOOKING, "cluster", "limits", said=("concurrency", "rpm", "itpm", "otpm", "headroom"))
+@takes(*LOOKING, "cluster", "limits", lines=("concurrency", "rpm", "itpm", "otpm", "headroom"))
 def limit(
     options: Options,
     route: Annotated[str, typer.Argument(help="a route or pool, or a part of its name; none: list all")] = "",
@@ -185,7 +185,7 @@ def limit(
 
 
 @app.command()
-@takes(*LOOKING, said=("cluster",))
+@takes(*LOOKING, lines=("cluster",))
 def status(
     options: Options, job: Annotated[str, typer.Argument(help="the job's name (default: the latest)")] = ""
 ) -> int:
@@ -254,7 +254,7 @@ def inspect(
 
 
 @app.command()
-@takes(*LOOKING, "overwrite", said=("job",))
+@takes(*LOOKING, "overwrite", lines=("job",))
 def fork(
     name: Annotated[str, typer.Argument(help="the job to fork, as `cortex jobs` lists it", metavar="JOB")],
     options: Options,

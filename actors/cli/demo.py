@@ -77,9 +77,9 @@ def installed_packages() -> dict[str, str]:
     """Return name and description of the distributions that this Python finds, sorted by name."""
     found = {}
     for each in metadata.distributions():
-        name, said = each.metadata["Name"], each.metadata["Summary"]
-        if name and said and said.strip():
-            found[name] = " ".join(said.split())[:DESCRIPTION_CHARS_MAX]
+        name, text = each.metadata["Name"], each.metadata["Summary"]
+        if name and text and text.strip():
+            found[name] = " ".join(text.split())[:DESCRIPTION_CHARS_MAX]
     return {name: found[name] for name in sorted(found, key=str.casefold)[:PACKAGES_MAX]}
 
 

@@ -50,8 +50,8 @@ def _ran(arguments: list[str]) -> int:
     from actors.cli.options.environment_check import misspelt
     from actors.cli.options.help_layout import asked
 
-    if said := misspelt(os.environ):
-        print_error(said, error=True)
+    if text := misspelt(os.environ):
+        print_error(text, error=True)
         return USAGE
     if arguments[:1] == ["run"] and "--help" in arguments[2:] and not arguments[1].startswith("-"):
         from actors.cli.run.start import program_help
@@ -71,13 +71,13 @@ def _ran(arguments: list[str]) -> int:
 
 def _misused(error: Any) -> int:
     """Report bad usage in the parser's own words, on one line, with the help command to run."""
-    said = " ".join(str(error.format_message()).split()).rstrip(".")
+    text = " ".join(str(error.format_message()).split()).rstrip(".")
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "cortex"
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error.format_message(), file=sys.stderr)
     else:
-        print_error(f"{said}: see `{path} --help`", error=True)
+        print_error(f"{text}: see `{path} --help`", error=True)
     return USAGE
 
 

@@ -12,7 +12,7 @@ from actors.cli.options.options import GOING_ON, LOOKING, Options, takes
 _NOTHING: list[str] = []
 
 
-@takes(*GOING_ON, said=("model", "max_output_tokens"))
+@takes(*GOING_ON, lines=("model", "max_output_tokens"))
 def retry(
     job: Job, options: Options,
     kind: Annotated[
@@ -89,7 +89,8 @@ def backup(
     to: Annotated[str, typer.Argument(metavar="FOLDER", help="folder to create for the copy")],
     options: Options,
 ) -> int:
-    """Copy the whole state folder, also while jobs run. The copy is a state folder: `cortex resume JOB --state FOLDER`.
+    """Copy the whole state folder, also while jobs run. The copy is a state folder: `cortex resume JOB --state
+    FOLDER`.
     """
     from actors.cli.admin.backup import backup as copy
 
@@ -103,7 +104,8 @@ def down(
         str, typer.Option("--within", help="how long jobs may finish calls in flight", metavar="TIME")
     ] = "",
 ) -> int:
-    """End everything that Cortex runs in a cluster, once its jobs rest. Journals stay; `cortex resume` continues a job.
+    """End everything that Cortex runs in a cluster, once its jobs rest. Journals stay; `cortex resume` continues a
+    job.
     """
     from actors.cli.control.drain import down as end
 

@@ -127,8 +127,8 @@ def _probe(cluster: str, host: str, port: int) -> None:
             if speaks_http2(line):
                 return
     except OSError as error:
-        said = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
-        raise ClusterError(f"no Ray answers at {cluster}: {said}") from None
+        text = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        raise ClusterError(f"no Ray answers at {cluster}: {text}") from None
     raise ClusterError(f"no Ray answers at {cluster}: something else listens there")
 
 
@@ -218,8 +218,8 @@ def first_line(error: BaseException) -> str:
         return type(error).__name__
     lead = lines.pop(0) + " " if len(lines) > 1 and lines[0].endswith(":") and "Traceback" in lines[1] else ""
     traced = "Traceback" in lines[0] or "creation task" in lines[0]
-    said = lines[-1] if traced else lines[0]
-    return (lead + said)[:300]
+    text = lines[-1] if traced else lines[0]
+    return (lead + text)[:300]
 
 
 @contextlib.contextmanager
@@ -252,7 +252,7 @@ def take_signals_back() -> None:
                 signal.signal(number, handler)
 
 
-def end_gently(ray_worker: Any, loop: asyncio.AbstractEventLoop, told: Callable[[], None]) -> None:
+def end_gently(ray_worker: Any, loop: asyncio.AbstractEventLoop, reported: Callable[[], None]) -> None:
     """Have an actor's process finish its work when it is asked to end.
 
     Ray's answer to SIGTERM is to exit at once, by a function of this name, in a main thread that is not ours.
@@ -261,7 +261,7 @@ def end_gently(ray_worker: Any, loop: asyncio.AbstractEventLoop, told: Callable[
 
     def end(message: str, exit_code: int = 0) -> None:
         if "SIGTERM" in message:
-            loop.call_soon_threadsafe(told)
+            loop.call_soon_threadsafe(reported)
         else:
             exit_now(message, exit_code)
 

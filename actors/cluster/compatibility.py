@@ -57,15 +57,15 @@ def installed_here() -> InstalledRelease:
     return InstalledRelease(ray=ray, python=python, cortex=__version__, packages=versions(packages()))
 
 
-def installed_there(told: NodeReport) -> InstalledRelease:
+def installed_there(report: NodeReport) -> InstalledRelease:
     """What a node has, as it told."""
-    return InstalledRelease(ray=told.ray, python=told.python, cortex=told.cortex, packages=told.packages)
+    return InstalledRelease(ray=report.ray, python=report.python, cortex=report.cortex, packages=report.packages)
 
 
-def mismatch_line(said: str) -> str:
+def mismatch_line(text: str) -> str:
     """Ray's own words for a head of another release, of five lines, in one; empty for other words."""
-    rays, pythons = (re.findall(rf"^\s*{name}: (\S+)", said, re.MULTILINE) for name in ("Ray", "Python"))
-    if "Version mismatch" not in said or (len(rays), len(pythons)) != (2, 2):
+    rays, pythons = (re.findall(rf"^\s*{name}: (\S+)", text, re.MULTILINE) for name in ("Ray", "Python"))
+    if "Version mismatch" not in text or (len(rays), len(pythons)) != (2, 2):
         return ""
     there, here = (InstalledRelease(ray=ray, python=python) for ray, python in zip(rays, pythons, strict=True))
     return "; ".join(differences(here, there, ())) or f"Python {there.python}, here {here.python}"
@@ -87,12 +87,12 @@ def see_fitting(
     if fit.issuperset(living):
         return
     wrong = {}
-    for told in ask(fit):
-        if not told.python:
+    for report in ask(fit):
+        if not report.python:
             continue  # it is busy, or on its way out: whoever is to live there says what is wrong
-        notes.put(prefix + told.node, msgspec.msgpack.encode(told))
-        if found := _wrong(here, needs, told):
-            wrong[told.node] = f"node {told.address or told.node[:8]} has {found}"
+        notes.put(prefix + report.node, msgspec.msgpack.encode(report))
+        if found := _wrong(here, needs, report):
+            wrong[report.node] = f"node {report.address or report.node[:8]} has {found}"
     if wrong:
         shown = [wrong[node] for node in sorted(wrong)]
         more = f"; so {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
@@ -108,6 +108,6 @@ def _opened(value: bytes) -> NodeReport:
         return NodeReport(node="", address="", trouble="another release noted it")
 
 
-def _wrong(here: InstalledRelease, needs: Sequence[str], told: NodeReport) -> str:
-    found = differences(here, installed_there(told), agreeing(), needs)
-    return "; ".join(found or ((f"no cortex ({told.trouble})",) if told.trouble else ()))
+def _wrong(here: InstalledRelease, needs: Sequence[str], report: NodeReport) -> str:
+    found = differences(here, installed_there(report), agreeing(), needs)
+    return "; ".join(found or ((f"no cortex ({report.trouble})",) if report.trouble else ()))

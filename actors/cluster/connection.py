@@ -12,9 +12,9 @@ from actors.cluster.orphan_cleanup import end_processes
 _log = logging.getLogger("cortex.ray")
 
 
-def to_log(told: Any, ignore_prefix: bool = False) -> None:
+def to_log(reported: Any, ignore_prefix: bool = False) -> None:
     """Log what Ray would print."""
-    _log.debug("%s", told.get("lines"))
+    _log.debug("%s", reported.get("lines"))
 
 
 class RayConnection:

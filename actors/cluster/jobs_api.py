@@ -77,27 +77,27 @@ class JobsApi:
 
     def see(self) -> str:
         """The release of the Ray there."""
-        said = self._asked("GET", "/api/version", timeout_s=FIRST_ANSWER_S)
+        data = self._asked("GET", "/api/version", timeout_s=FIRST_ANSWER_S)
         try:
-            return str(json.loads(said)["ray_version"])
+            return str(json.loads(data)["ray_version"])
         except (ValueError, KeyError, TypeError):
             raise ClusterError(_other(self.address)) from None
 
     def submission(self, name: str) -> JobSubmission | None:
         """How a submission stands; None where there is none of this name."""
         try:
-            told = json.loads(self._asked("GET", f"/api/jobs/{_quoted(name)}"))
-            status = str(told["status"])
+            reported = json.loads(self._asked("GET", f"/api/jobs/{_quoted(name)}"))
+            status = str(reported["status"])
         except _NotFound:
             return None
         except (ValueError, KeyError, TypeError):
             raise NoResponse(_other(self.address)) from None
-        message = told.get("message") or ""
-        code = told.get("driver_exit_code")
+        message = reported.get("message") or ""
+        code = reported.get("driver_exit_code")
         if code is None and status in OVER:
             found = _EXIT_CODE.search(message)
             code = 0 if status == "SUCCEEDED" else int(found[1]) if found else None
-        return JobSubmission(status, message, code, told.get("metadata") or {})
+        return JobSubmission(status, message, code, reported.get("metadata") or {})
 
     def submit(self, name: str, entrypoint: str, package: str = "", metadata: Mapping[str, str] | None = None) -> None:
         """Have the head run a command, in a folder of its own with what the package holds."""
@@ -148,10 +148,10 @@ class JobsApi:
             raise _refused(self.address, error.code, text, self._token) from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
-            said = "no answer" if isinstance(reason, TimeoutError) else getattr(reason, "strerror", None)
+            message = "no answer" if isinstance(reason, TimeoutError) else getattr(reason, "strerror", None)
             other = isinstance(error, http.client.HTTPException)
-            said = said or ("something else listens there" if other else str(reason))
-            raise NoResponse(f"no Ray answers at {self.address}: {said}") from None
+            message = message or ("something else listens there" if other else str(reason))
+            raise NoResponse(f"no Ray answers at {self.address}: {message}") from None
 
 
 class _NotFound(ClusterError):
@@ -172,16 +172,16 @@ def _other(address: str) -> str:
     return f"no Ray answers at {address}: something else listens there"
 
 
-def _refused(address: str, code: int, said: str, token: str) -> ClusterError:
-    if code == 404 or (code in (401, 403) and "authentication token" not in said):
+def _refused(address: str, code: int, text: str, token: str) -> ClusterError:
+    if code == 404 or (code in (401, 403) and "authentication token" not in text):
         return _NotFound(_other(address))
     if code in (401, 403):
         if token:
             return ClusterError(f"the Ray at {address} refuses our token: RAY_AUTH_TOKEN, or its file, is another's")
         return ClusterError(f"the Ray at {address} asks for a token: set RAY_AUTH_MODE=token, and give RAY_AUTH_TOKEN")
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    told = f"the Ray at {address} answers {code}: {(lines or ['nothing more'])[-1][:300]}"
-    return NoResponse(told) if code in _BY_A_PROXY else ClusterError(told)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    text = f"the Ray at {address} answers {code}: {(lines or ['nothing more'])[-1][:300]}"
+    return NoResponse(text) if code in _BY_A_PROXY else ClusterError(text)
 
 
 def _quoted(name: str) -> str:

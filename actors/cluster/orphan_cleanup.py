@@ -60,8 +60,8 @@ def marked(mark: str) -> set[int]:
 
 def _environments() -> list[tuple[int, str]]:
     if not Path("/proc/self/environ").exists():
-        told = subprocess.run(["ps", "-xwwE", "-o", "pid=,command="], capture_output=True, text=True, check=False)
-        rows = (line.split(None, 1) for line in told.stdout.splitlines())
+        done = subprocess.run(["ps", "-xwwE", "-o", "pid=,command="], capture_output=True, text=True, check=False)
+        rows = (line.split(None, 1) for line in done.stdout.splitlines())
         return [(int(row[0]), row[1]) for row in rows if len(row) == 2]
     found = []
     for folder in Path("/proc").iterdir():

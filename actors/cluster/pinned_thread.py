@@ -34,16 +34,16 @@ class PinnedThread:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._stay, name=self._name, daemon=True)
                 self._thread.start()
-        told: Future[T] = Future()
-        self._work.put((told, function))
-        return told
+        future: Future[T] = Future()
+        self._work.put((future, function))
+        return future
 
     def _stay(self) -> None:
         while True:
-            told, function = self._work.get()
-            if not told.set_running_or_notify_cancel():
+            future, function = self._work.get()
+            if not future.set_running_or_notify_cancel():
                 continue
             try:
-                told.set_result(function())
+                future.set_result(function())
             except BaseException as error:
-                told.set_exception(error)
+                future.set_exception(error)

@@ -24,12 +24,12 @@ _REFUSED = "InvalidAuthToken"
 _WHERE = "RAY_AUTH_TOKEN, a file named by RAY_AUTH_TOKEN_PATH, or ~/.ray/auth_token"
 
 
-def refusal(address: str, environ: Mapping[str, str], has_token: bool, said: str) -> str:
-    """Why we are not let in, in one line; empty where we are. ``said``: the answer to an empty question."""
+def refusal(address: str, environ: Mapping[str, str], has_token: bool, text: str) -> str:
+    """Why we are not let in, in one line; empty where we are. ``text``: the answer to an empty question."""
     announced = environ.get("RAY_AUTH_MODE", "").lower() == "token"
     if announced and not has_token:
         return f"RAY_AUTH_MODE=token, but there is no token: give {_WHERE}"
-    if _REFUSED not in said:
+    if _REFUSED not in text:
         return ""
     if announced:
         return f"the Ray at {address} refuses our token: what stands in {_WHERE} is another Ray's"

@@ -18,6 +18,6 @@ USAGE = 2
 class CommandError(Exception):
     """Command that cannot do what was asked. The message is one line."""
 
-    def __init__(self, said: str, code: int = USAGE) -> None:
-        super().__init__(said)
+    def __init__(self, text: str, code: int = USAGE) -> None:
+        super().__init__(text)
         self.code = code

@@ -18,16 +18,16 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     do: str = ""
 
 
-def ok(check: str, said: str) -> Finding:
+def ok(check: str, text: str) -> Finding:
     """Return a finding without a problem."""
-    return Finding(check=check, state="ok", message=said)
+    return Finding(check=check, state="ok", message=text)
 
 
-def warning(check: str, said: str, do: str) -> Finding:
+def warning(check: str, text: str, do: str) -> Finding:
     """Return a finding about a possible problem."""
-    return Finding(check=check, state="warning", message=said, do=do)
+    return Finding(check=check, state="warning", message=text, do=do)
 
 
-def wrong(check: str, said: str, do: str) -> Finding:
+def wrong(check: str, text: str, do: str) -> Finding:
     """Return a finding about a problem that would make a run fail or lose data."""
-    return Finding(check=check, state="wrong", message=said, do=do)
+    return Finding(check=check, state="wrong", message=text, do=do)

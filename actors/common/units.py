@@ -17,12 +17,12 @@ def duration_s(text: str | float) -> float:
 
     The duration must be above zero.
     """
-    said = str(text).strip().lower()
+    message = str(text).strip().lower()
     try:
-        seconds = float(said)
+        seconds = float(message)
     except ValueError:
-        parts = _DURATION.findall(said)
-        if not parts or "".join(map("".join, parts)) != said:
+        parts = _DURATION.findall(message)
+        if not parts or "".join(map("".join, parts)) != message:
             raise ValueError(f"{text!r} is no duration: {DURATION_FORM}") from None
         seconds = sum(float(number) * UNITS_S[unit] for number, unit in parts)
     if not math.isfinite(seconds) or seconds <= 0:
@@ -68,9 +68,9 @@ def span(seconds: float) -> str:
 
 def share(text: str | float, least: float = 0.0, below_one: bool = False) -> float:
     """Return the share that ``0.05`` or ``5%`` names. Raises ``ValueError`` if it is out of range."""
-    said = str(text).strip()
+    message = str(text).strip()
     try:
-        found = Decimal(said.removesuffix("%")) / (100 if said.endswith("%") else 1)
+        found = Decimal(message.removesuffix("%")) / (100 if message.endswith("%") else 1)
     except InvalidOperation:
         found = Decimal(-1)
     fits = found.is_finite() and least <= found <= 1 and not (below_one and found == 1)

@@ -61,8 +61,8 @@ def examine(
             for finding in check(asked):
                 found[place].append(finding)
         except Exception as error:  # a doctor that falls ill says so
-            said = f"the check itself failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
-            found[place].append(warning(name, said, "a fault of cortex: please report it"))
+            text = f"the check itself failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            found[place].append(warning(name, text, "a fault of cortex: please report it"))
         over.put(place)
 
     for place, (name, check) in enumerate(checks):
@@ -73,17 +73,17 @@ def examine(
             waited.discard(over.get(timeout=left_s))
         except queue.Empty:
             break
-    told = []
+    entries = []
     for place, (name, _) in enumerate(checks):
-        told += list(found[place])
+        entries += list(found[place])
         if place in waited:
-            told.append(wrong(name, f"no end within {limit_s:g} s", "see why it hangs: the network, or the disk"))
-    return [_clean(finding, secrets) for finding in told]
+            entries.append(wrong(name, f"no end within {limit_s:g} s", "see why it hangs: the network, or the disk"))
+    return [_clean(finding, secrets) for finding in entries]
 
 
 def _clean(finding: Finding, secrets: Sequence[Credential]) -> Finding:
-    said, do = finding.message, finding.do
+    text, do = finding.message, finding.do
     for credential in secrets or (Credential(),):
         redact = credential.redactor()
-        said, do = redact(said), redact(do)
-    return msgspec.structs.replace(finding, message=" ".join(said.split()), do=" ".join(do.split()))
+        text, do = redact(text), redact(do)
+    return msgspec.structs.replace(finding, message=" ".join(text.split()), do=" ".join(do.split()))

@@ -56,8 +56,8 @@ def _grpc(signal: SignalSettings, asked: DoctorOptions) -> Finding:
         with line:
             speaks = speaks_http2(line)
     if not speaks:
-        said = f"{shown} speaks no gRPC: something else listens there"
-        return wrong("telemetry", said, "4317 is the usual port of gRPC, 4318 that of http/protobuf")
+        text = f"{shown} speaks no gRPC: something else listens there"
+        return wrong("telemetry", text, "4317 is the usual port of gRPC, 4318 that of http/protobuf")
     return ok("telemetry", f"{shown} speaks gRPC")
 
 

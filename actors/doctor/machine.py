@@ -23,13 +23,13 @@ def descriptors(asked: DoctorOptions) -> Iterator[Finding]:
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = asked.concurrency + _OWN_FILES
-    said = f"{'any number of' if soft < 0 else f'{soft:,}'} file descriptors"
-    said += f"; --concurrency {asked.concurrency} may need {needed:,}"
+    text = f"{'any number of' if soft < 0 else f'{soft:,}'} file descriptors"
+    text += f"; --concurrency {asked.concurrency} may need {needed:,}"
     if 0 <= soft < needed:
         reach = f"ulimit -n {needed}" if hard < 0 or hard >= needed else f"raise the hard limit ({hard:,}) to {needed}"
-        yield wrong("descriptors", said, f"{reach}, or give a lower --concurrency")
+        yield wrong("descriptors", text, f"{reach}, or give a lower --concurrency")
         return
-    yield ok("descriptors", said)
+    yield ok("descriptors", text)
 
 
 def memory(asked: DoctorOptions) -> Iterator[Finding]:
@@ -39,22 +39,22 @@ def memory(asked: DoctorOptions) -> Iterator[Finding]:
         yield ok("memory", "this system does not say how much is free")
         return
     needed = _NEEDED_BYTES.get(asked.cluster, _NEEDED_BYTES[""])
-    said = f"{free / MB:,.0f} MB free; a run needs about {needed / MB:,.0f} MB"
+    text = f"{free / MB:,.0f} MB free; a run needs about {needed / MB:,.0f} MB"
     if free < needed // 2:
-        yield wrong("memory", said, "end something, or give the container more")
+        yield wrong("memory", text, "end something, or give the container more")
     elif free < needed:
-        yield warning("memory", said, "end something, or give the container more")
+        yield warning("memory", text, "end something, or give the container more")
     else:
-        yield ok("memory", said)
+        yield ok("memory", text)
 
 
 def available_bytes(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
     """Bytes that may still be used: the least of what the machine has and what the container may."""
     found: list[int] = []
     with contextlib.suppress(OSError):
-        told = re.search(r"MemAvailable:\s+(\d+) kB", (proc / "meminfo").read_text())
-        if told is not None:
-            found.append(1024 * int(told[1]))
+        match = re.search(r"MemAvailable:\s+(\d+) kB", (proc / "meminfo").read_text())
+        if match is not None:
+            found.append(1024 * int(match[1]))
     with contextlib.suppress(OSError, ValueError):
         most = (cgroup / "memory.max").read_text().strip()
         if most != "max":
@@ -67,8 +67,8 @@ def _given_back(cgroup: Path) -> int:
     """Bytes of a container's memory that hold files not read of late: they count as used, and are let go of when they
     are needed. As Kubernetes reckons its working set."""
     with contextlib.suppress(OSError):
-        told = re.search(r"^inactive_file (\d+)$", (cgroup / "memory.stat").read_text(), re.MULTILINE)
-        return int(told[1]) if told is not None else 0
+        match = re.search(r"^inactive_file (\d+)$", (cgroup / "memory.stat").read_text(), re.MULTILINE)
+        return int(match[1]) if match is not None else 0
     return 0
 
 
@@ -78,8 +78,8 @@ def port(asked: DoctorOptions) -> Iterator[Finding]:
         return
     host, colon, number = asked.metrics_listen.rpartition(":")
     if not colon or not number.isdecimal() or int(number) > 65_535:
-        said = f"--metrics-listen {asked.metrics_listen}: this is no HOST:PORT"
-        yield wrong("port", said, "give one: 127.0.0.1:9464")
+        text = f"--metrics-listen {asked.metrics_listen}: this is no HOST:PORT"
+        yield wrong("port", text, "give one: 127.0.0.1:9464")
         return
     try:
         found = socket.getaddrinfo(host.strip("[]") or None, int(number), type=socket.SOCK_STREAM)[0]
@@ -87,7 +87,7 @@ def port(asked: DoctorOptions) -> Iterator[Finding]:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind(found[4])
     except OSError as error:
-        said = f"--metrics-listen {asked.metrics_listen}: {error.strerror or error}"
-        yield wrong("port", said, "give another port, or end what listens there")
+        text = f"--metrics-listen {asked.metrics_listen}: {error.strerror or error}"
+        yield wrong("port", text, "give another port, or end what listens there")
         return
     yield ok("port", f"{asked.metrics_listen} is free for metrics")

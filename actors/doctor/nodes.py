@@ -34,8 +34,8 @@ def ray(asked: DoctorOptions) -> Iterator[Finding]:
     try:
         from actors.runtime.ray_runtime import nodes_of
     except Exception as error:  # a broken installation may raise anything
-        said = f"Ray cannot be imported: {type(error).__name__}: {error}"
-        yield wrong("ray", said, "pip install --force-reinstall ray; --cluster inline works without it")
+        text = f"Ray cannot be imported: {type(error).__name__}: {error}"
+        yield wrong("ray", text, "pip install --force-reinstall ray; --cluster inline works without it")
         return
     own = metadata.version("ray")
     yield ok("ray", f"Ray {own} can be imported")

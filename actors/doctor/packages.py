@@ -31,11 +31,11 @@ def python(asked: DoctorOptions) -> Iterator[Finding]:
     """The interpreter, against what the distribution asks for."""
     wanted, _ = requirements()
     now = platform.python_version()
-    said = f"Python {now} on {platform.system()} {platform.machine()}"
+    text = f"Python {now} on {platform.system()} {platform.machine()}"
     if wanted and not SpecifierSet(wanted).contains(now, prereleases=True):
-        yield wrong("python", f"{said}; cortex needs {wanted}", "install such a Python, and cortex into it")
+        yield wrong("python", f"{text}; cortex needs {wanted}", "install such a Python, and cortex into it")
         return
-    yield ok("python", said)
+    yield ok("python", text)
 
 
 def dependencies(asked: DoctorOptions) -> Iterator[Finding]:
@@ -56,8 +56,8 @@ def dependencies(asked: DoctorOptions) -> Iterator[Finding]:
             yield wrong("dependencies", f"{requirement.name} is missing", do)
             continue
         if not requirement.specifier.contains(version, prereleases=True):
-            said = f"{requirement.name} is {version}, needed is {requirement.specifier}"
-            yield wrong("dependencies", said, f"pip install -U '{requirement.name}{requirement.specifier}'")
+            text = f"{requirement.name} is {version}, needed is {requirement.specifier}"
+            yield wrong("dependencies", text, f"pip install -U '{requirement.name}{requirement.specifier}'")
             continue
         good += 1
         yield from _hidden(requirement.name)
@@ -95,19 +95,19 @@ def requirements() -> tuple[str, list[Requirement]]:
 
 def packages(asked: DoctorOptions) -> Iterator[Finding]:
     """Ours hidden by somebody's, and somebody's by ours."""
-    if said := hidden_line():
-        yield wrong("packages", said, "rename the one that is yours")
+    if text := hidden_line():
+        yield wrong("packages", text, "rename the one that is yours")
         return
     others = metadata.packages_distributions()
     for name in PACKAGES:
         strangers = sorted(set(others.get(name, ())) - {DISTRIBUTION})
         if strangers:
-            said = f"the package {name} is also installed by {', '.join(strangers)}: one of the two is hidden"
-            yield wrong("packages", said, f"install cortex into an environment without {strangers[0]}")
+            text = f"the package {name} is also installed by {', '.join(strangers)}: one of the two is hidden"
+            yield wrong("packages", text, f"install cortex into an environment without {strangers[0]}")
     for folder in dict.fromkeys([Path.cwd(), *(Path(each) for each in sys.path if each)]):
         for name in PACKAGES:
             place = folder / name
             if folder.resolve() != HERE and ((place / "__init__.py").is_file() or place.with_suffix(".py").is_file()):
-                said = f"{place} has the name of a package of cortex: a script there finds one and misses the other"
-                yield warning("packages", said, "rename it, or do not import cortex from scripts beside it")
+                text = f"{place} has the name of a package of cortex: a script there finds one and misses the other"
+                yield warning("packages", text, "rename it, or do not import cortex from scripts beside it")
     yield ok("packages", f"actors, cortex and policies are ours, in {HERE}")

@@ -22,12 +22,12 @@ from actors.routing.model_spec import ModelSpec
 
 def location_of(asked: DoctorOptions) -> ProviderLocation:
     """Return what the user said of the provider."""
-    said = dict(asked.provider)
+    facts = dict(asked.provider)
     spec = ModelSpec(
-        model=asked.model, provider=said.pop("provider", ""), base_url=asked.base_url.strip(),
+        model=asked.model, provider=facts.pop("provider", ""), base_url=asked.base_url.strip(),
         api_key_file=asked.api_key_file,
     )  # fmt: skip
-    return spec.placed(said).location()
+    return spec.placed(facts).location()
 
 
 def secrets_of(asked: DoctorOptions) -> list[Credential]:
@@ -106,11 +106,11 @@ def _trust(credential: Credential) -> Iterator[Finding]:
     yield ok("certificates", f"{where}" + (f": {many} authorities" if credential.ca_file else ""))
 
 
-def _first_hop(check: str, url: str, said: str, asked: DoctorOptions) -> Iterator[Finding]:
+def _first_hop(check: str, url: str, text: str, asked: DoctorOptions) -> Iterator[Finding]:
     try:
         begun_s = connect_s(url, asked.timeout_s)
     except OSError as error:
         do = "put HTTPS_PROXY right, or name the host in NO_PROXY"
-        yield wrong(check, f"{said}: no connection: {reason(error)}", do)
+        yield wrong(check, f"{text}: no connection: {reason(error)}", do)
         return
-    yield ok(check, f"{said}: connected in {1_000 * begun_s:.0f} ms")
+    yield ok(check, f"{text}: connected in {1_000 * begun_s:.0f} ms")

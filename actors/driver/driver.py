@@ -74,7 +74,8 @@ class ChannelLost(UserError):
 
 
 class JournalUnwritable(StoreError):
-    """The job's journal cannot be written any more: full disk, or another run has taken over. The job can be resumed.
+    """The job's journal cannot be written any more: full disk, or another run has taken over. The job can be
+    resumed.
     """
 
 
@@ -82,7 +83,7 @@ class Driver:
     """Driver that runs one job from its start, or its current state, to its end."""
 
     def __init__(
-        self, runtime: Runtime, folder: str, opening: Opening, arming: ConnectionSpec, *,
+        self, runtime: Runtime, folder: str, opening: Opening, connection: ConnectionSpec, *,
         source: Source | None = None, sink: Sink | None = None,
         progress: Callable[[dict[str, Any]], None] = lambda facts: None, attach: bool = False, own: bool = False,
         narrow: Mapping[str, int] | None = None, rotation: KeyRotation | None = None,
@@ -91,7 +92,7 @@ class Driver:
         self._runtime = runtime
         self._folder = folder
         self._opening = opening
-        self._connection = encode(arming)
+        self._connection = encode(connection)
         self._source = source
         self._sink = sink
         self._progress = progress
@@ -107,8 +108,8 @@ class Driver:
         if isinstance(program, Shards):
             narrower = lambda rows: narrower_by(rows, opening.terms.limits.window_rows)  # noqa: E731
             count, ordered, thins = program.shards, program.of.ordered, not opening.terms.keeps_text
-            told = lambda *written: self._ask("written", *written)  # noqa: E731
-            steering = DriverHooks(self._over, self.refresh, told)
+            reported = lambda *written: self._ask("written", *written)  # noqa: E731
+            steering = DriverHooks(self._over, self.refresh, reported)
             self._dealing = ShardRouter(runtime, folder, count, ordered, steering, narrower, thins)
         self._deadline_monitor, self._still = DeadlineMonitor(), StallDetector()
         self._wanted: tuple[str, str] | None = None
@@ -214,9 +215,9 @@ class Driver:
         """Open the sink and return the index of the next result to write. Without a sink, results are not read."""
         if self._sink is None:
             return int(self._facts["results"])
-        told = int(self._facts["results_written"])
-        rows = self._sink.open(told, self._facts["bytes_written"], self._own)
-        if self._dealing is None or self._dealing.start_at(rows, told, getattr(self._sink, "has", rows)) == rows:
+        number = int(self._facts["results_written"])
+        rows = self._sink.open(number, self._facts["bytes_written"], self._own)
+        if self._dealing is None or self._dealing.start_at(rows, number, getattr(self._sink, "has", rows)) == rows:
             return rows
         return self._sink.open(0, 0, self._own)
 
@@ -279,14 +280,14 @@ class Driver:
         while True:
             facts = await self.refresh()
             at_s = self._runtime.monotonic_s()
-            told = facts | of_job(self._speed, facts, at_s)
-            told |= forecast(self._speed, facts, at_s, self._runtime.now_s())
+            reported = facts | of_job(self._speed, facts, at_s)
+            reported |= forecast(self._speed, facts, at_s, self._runtime.now_s())
             for line in filter(
-                None, (self._deadline_monitor.news(told), *self._still.news(told, self._runtime.now_s()))
+                None, (self._deadline_monitor.news(reported), *self._still.news(reported, self._runtime.now_s()))
             ):
                 self._log(line)
-            self._progress(told)
-            await self._live.look(told, self._runtime.peer("cortex"))
+            self._progress(reported)
+            await self._live.look(reported, self._runtime.peer("cortex"))
             if (wanted := control_note.read(self._control, self.job, self._opening.owner)) is not None:
                 await self._obey(wanted)
                 control_note.obeyed(self._control, self.job)
@@ -320,12 +321,12 @@ class Driver:
             return
         cortex = self._runtime.peer("cortex")
         for pool, each in self._caps.news().items():
-            said = (each.who, pool, overrides.encode(each))
+            parts = (each.who, pool, overrides.encode(each))
             if not self._begun:  # no call is sent before the cortex knows the caps
-                await self._patiently(cortex, "cap", *said)
+                await self._patiently(cortex, "cap", *parts)
                 continue
             try:
-                await cortex.ask("cap", *said)
+                await cortex.ask("cap", *parts)
             except (PeerUnavailable, PeerGone):
                 self._caps.missed(pool)
 

@@ -64,16 +64,16 @@ def published(folder: StateFolder) -> dict[str, LiveStatus]:
     return {name: found for name in folder.notes(_KIND) if (found := read(folder, name)) is not None}
 
 
-def dated(told: Any, now_s: float) -> Any:
+def dated(facts: Any, now_s: float) -> Any:
     """Return the data with remaining seconds replaced by times in whole seconds, so that it only changes with its
     content.
     """
-    if isinstance(told, list | tuple):
-        return [dated(each, now_s) if isinstance(each, _NESTED) else each for each in told]
-    if not isinstance(told, dict):
-        return told
+    if isinstance(facts, list | tuple):
+        return [dated(each, now_s) if isinstance(each, _NESTED) else each for each in facts]
+    if not isinstance(facts, dict):
+        return facts
     made: dict[str, Any] = {}
-    for name, value in told.items():
+    for name, value in facts.items():
         if name == "for_s" or name.endswith(_UNTIL):
             made[name.removesuffix("for_s") + "until_s"] = float(int(now_s + value)) if value else 0.0
         else:
@@ -109,15 +109,15 @@ class StatusPublisher:
 
     def put(self, facts: dict[str, Any], status: dict[str, Any], now_s: float) -> None:
         """Write the note unless it is unchanged."""
-        told = msgspec.json.encode((facts, status))
-        if told == self._last:
+        data = msgspec.json.encode((facts, status))
+        if data == self._last:
             return
         live = msgspec.json.encode(LiveStatus(owner=self._owner, at_s=round(now_s, 3), facts=facts, cortex=status))
         with contextlib.suppress(StoreError):
             if not self._last:
                 self._begin()
             self._folder.put_note(_KIND, self._job, live)
-            self._last = told
+            self._last = data
 
     def _begin(self) -> None:
         """Remove notes that killed runs left."""

@@ -79,7 +79,8 @@ class RoundWindows:
         self.ended = False
 
     def read(self, rounds: int) -> tuple[Row, ...]:
-        """Return the rows of the next ``rounds`` rounds, or fewer if rows are long. The last round may be incomplete.
+        """Return the rows of the next ``rounds`` rounds, or fewer if rows are long. The last round may be
+        incomplete.
         """
         rows: list[Row] = []
         wanted = rounds * self._shards
@@ -128,16 +129,16 @@ class ShardRouter:
                 await self._revive(each, PeerGone(each.name))
         return each.lost or await self._see(each)
 
-    def start_at(self, rows: int, told: int, has: int) -> int:
+    def start_at(self, rows: int, number: int, has: int) -> int:
         """Return how many results may stay in the sink; 0 if it is unknown which they are.
 
-        The sink continues after ``rows`` results and has ``has`` on disk; the journal records ``told``.
+        The sink continues after ``rows`` results and has ``has`` on disk; the journal records ``number``.
         """
-        if rows == told:
+        if rows == number:
             self._turn = rows % self._count
             return rows
         for each in self.shards:
-            each.first = each.written if has == told else 0
+            each.first = each.written if has == number else 0
             each.index = each.written = 0
         return 0
 

@@ -84,15 +84,15 @@ class _FakeModel:
         request = msgspec.json.decode(body, type=dict[str, Any])
         asked = Asked(_text(request), str(request.get("model", "")), request)
         try:
-            said = await self._answer(asked, body)
+            failure = await self._answer(asked, body)
         except Exception as error:  # an author's function may raise anything
             self.calls.append(asked)
             self.trouble = error
             return _STOP
-        if isinstance(said, Failure):
+        if isinstance(failure, Failure):
             self.calls.append(asked)
-            return said
-        reply = said if isinstance(said, Reply) else _reply(said, asked)
+            return failure
+        reply = failure if isinstance(failure, Reply) else _reply(failure, asked)
         self.calls.append(msgspec.structs.replace(asked, reply=reply.text))
         return reply
 
@@ -279,9 +279,9 @@ def _reply(text: str, asked: Asked) -> Reply:
 
 def _text(request: Mapping[str, Any]) -> str:
     """All that a request says, as one text."""
-    said = [request.get("system"), *(message.get("content") for message in request.get("messages", ()))]
+    parts = [request.get("system"), *(message.get("content") for message in request.get("messages", ()))]
     texts: list[str] = []
-    for part in said:
+    for part in parts:
         blocks = part if isinstance(part, list) else [{"text": part}] if part else []
         texts += [block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str)]
     return "\n\n".join(texts)

@@ -221,8 +221,8 @@ def _check_messages(messages: list[Any] | None) -> None:
             if wrong:
                 raise _RowRefused(f"messages[{place}].content holds {_shown(wrong[0])}: its blocks must be objects")
         elif type(content) is not str:
-            said = _shown(content) if "content" in message else "missing"
-            raise _RowRefused(f"messages[{place}].content is {said}: it must be a string or a list of blocks")
+            text = _shown(content) if "content" in message else "missing"
+            raise _RowRefused(f"messages[{place}].content is {text}: it must be a string or a list of blocks")
 
 
 def _shown(value: Any) -> str:
@@ -288,9 +288,9 @@ def not_utf8(line: bytes, place: int) -> str:
 def _not_json(text: str, wrong: ValueError) -> str:
     if not isinstance(wrong, json.JSONDecodeError):
         return f"invalid JSON: {wrong}"
-    said = wrong.msg[0].lower() + wrong.msg[1:]
+    message = wrong.msg[0].lower() + wrong.msg[1:]
     if wrong.msg == "Extra data":
         return f"invalid JSON: more follows the first value at character {wrong.pos + 1}; write one object a line"
     if wrong.pos >= len(text.rstrip()) or wrong.msg.startswith("Unterminated string"):
-        return f"invalid JSON: the line ends too early ({said}); write one whole object a line"
-    return f"invalid JSON: {said} at character {wrong.pos + 1}"
+        return f"invalid JSON: the line ends too early ({message}); write one whole object a line"
+    return f"invalid JSON: {message} at character {wrong.pos + 1}"

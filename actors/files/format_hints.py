@@ -28,7 +28,7 @@ def wrong_file(head: bytes) -> str:
     """Return a description of a file with this beginning if it is not text in UTF-8; otherwise empty."""
     if head.startswith(_UTF16):
         return "line 1 begins as UTF-16 or UTF-32 does: save the file as UTF-8, e.g. with iconv -f UTF-16 -t UTF-8"
-    return next((f"is {said}" for magic, said in _MAGIC if head.startswith(magic)), "")
+    return next((f"is {text}" for magic, text in _MAGIC if head.startswith(magic)), "")
 
 
 def wrong_form(line: bytes) -> str:

@@ -143,7 +143,8 @@ class LineReader:
             raise _shorter(name)
 
     def next(self) -> bytes | None:
-        """Return the next line with its end; None after the last. A line over `LINE_BYTES_MAX` is cut to one byte more.
+        """Return the next line with its end; None after the last. A line over `LINE_BYTES_MAX` is cut to one byte
+        more.
         """
         try:
             line = self._stream.readline(LINE_BYTES_MAX + 1)
@@ -187,8 +188,8 @@ class LineReader:
         if isinstance(error, EOFError):
             return SourceError(f"{where}, its gzip ends too early: it was cut; fetch or make it again")
         if isinstance(error, _BAD_GZIP):
-            said = "something else follows it" if "Not a gzipped" in str(error) else "its checksum or form is wrong"
-            return SourceError(f"{where}, its gzip is damaged ({said}): fetch or make it again")
+            text = "something else follows it" if "Not a gzipped" in str(error) else "its checksum or form is wrong"
+            return SourceError(f"{where}, its gzip is damaged ({text}): fetch or make it again")
         return SourceError(f"{where}, it cannot be read: {_why(error)}")
 
 

@@ -121,18 +121,18 @@ class _refusals(contextlib.AbstractContextManager[None]):
             return
         if isinstance(error, FileNotFoundError):
             raise ObjectStoreError(f"{self._path}: there is no such object, or no such bucket") from None
-        said = _line(error)
-        if isinstance(error, PermissionError) or "credential" in said.lower() or "denied" in said.lower():
-            said += ": see to the credentials in the store's own variables or files"
-        raise ObjectStoreError(f"{self._path} {self._what}: {said}") from None
+        text = _line(error)
+        if isinstance(error, PermissionError) or "credential" in text.lower() or "denied" in text.lower():
+            text += ": see to the credentials in the store's own variables or files"
+        raise ObjectStoreError(f"{self._path} {self._what}: {text}") from None
 
 
 def _line(error: Exception) -> str:
-    said = " ".join((str(error) or type(error).__name__).split())
+    text = " ".join((str(error) or type(error).__name__).split())
     for name, value in os.environ.items():
         if _SECRET_NAME.search(name) and len(value) >= _SECRET_CHARACTERS_MIN:
-            said = said.replace(value, "…")
-    return _SECRET.sub(r"\1…", said)[:_MESSAGE_CHARS_MAX]
+            text = text.replace(value, "…")
+    return _SECRET.sub(r"\1…", text)[:_MESSAGE_CHARS_MAX]
 
 
 __all__ = ["fetch", "is_remote", "put", "there", "try_out"]

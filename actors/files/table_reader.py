@@ -48,8 +48,8 @@ def misspelt_form(path: str) -> str:
 class BadRecord:
     """Piece that is not a row, with the reason."""
 
-    def __init__(self, said: str) -> None:
-        self.message = said
+    def __init__(self, text: str) -> None:
+        self.message = text
 
 
 Piece = tuple[int, Any]
@@ -78,8 +78,8 @@ class TableFile:
         self._input.open()
         head = self._input.lines().head()
         self.form = self.form or _form_by_content(head)
-        if self.form != PARQUET and (said := wrong_file(head)):
-            raise SourceError(f"{self.name} {said}")
+        if self.form != PARQUET and (text := wrong_file(head)):
+            raise SourceError(f"{self.name} {text}")
         if self.form == PARQUET:
             self._open_parquet()
 
@@ -140,10 +140,10 @@ def _form_by_content(head: bytes) -> str:
 
 
 def _damaged(name: str, error: Exception) -> SourceError:
-    said = " ".join(str(error).split())
-    if "magic bytes" in said or "file size is" in said or "too small" in said or "larger than" in said:
+    text = " ".join(str(error).split())
+    if "magic bytes" in text or "file size is" in text or "too small" in text or "larger than" in text:
         return SourceError(f"{name} was cut, or is no Parquet file: fetch or make it again")
-    return SourceError(f"{name} is damaged and cannot be read as Parquet: fetch or make it again ({said[:120]})")
+    return SourceError(f"{name} is damaged and cannot be read as Parquet: fetch or make it again ({text[:120]})")
 
 
 class JsonReader:
@@ -244,12 +244,12 @@ def _delimiter(head: bytes) -> str:
     return max(DELIMITERS, key=line.count)
 
 
-def _wrong_csv(said: str) -> str:
-    if "unexpected end" in said:
+def _wrong_csv(text: str) -> str:
+    if "unexpected end" in text:
         return 'opens a quote that is never closed: double each quote that is text (""), or close it'
-    if "expected after" in said:
+    if "expected after" in text:
         return 'has text after a closing quote: double each quote that is text ("")'
-    return f"is no CSV: {said}"
+    return f"is no CSV: {text}"
 
 
 class ParquetReader:

@@ -30,9 +30,9 @@ def note_latest(source: Journal, terms: JobTerms | None) -> None:
     """Write down what a run was told of these; nothing where its channel was only started again."""
     for name in LATEST if terms is not None else ():
         assert terms is not None
-        said = terms.places.get(name, "").encode()
-        if name != "limits" or said != (source.meta(name) or b""):
-            source.set_meta(name, said)
+        data = terms.places.get(name, "").encode()
+        if name != "limits" or data != (source.meta(name) or b""):
+            source.set_meta(name, data)
 
 
 def last_owner(folder: StateFolder, job: str) -> Owner | None:
@@ -65,7 +65,7 @@ def last_places(folder: StateFolder, job: str, terms: JobTerms) -> dict[str, str
         latest = {name: (source.meta(name) or b"").decode() for name in LATEST}
     finally:
         source.close()
-    return {**terms.places, **{name: said for name, said in latest.items() if said}}
+    return {**terms.places, **{name: text for name, text in latest.items() if text}}
 
 
 def last_terms(folder: StateFolder, job: str) -> JobTerms | None:

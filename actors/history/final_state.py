@@ -145,9 +145,9 @@ def _answer(k: State, program: Program) -> bytes:
 def _of_goals(k: State) -> list[commands.EmitResult]:
     """The results of a program whose results are the answers of its top goals, which K keeps and has numbered."""
     tops = (goal for goal in k.goals.values() if not goal.parent and goal.ended)
-    told = [goal for goal in tops if goal.row or goal.status == Status.RESOLVED]
+    entries = [goal for goal in tops if goal.row or goal.status == Status.RESOLVED]
     found = []
-    for index, goal in enumerate(sorted(told, key=lambda goal: goal.ended)):
+    for index, goal in enumerate(sorted(entries, key=lambda goal: goal.ended)):
         kind = str(goal.failure.kind) if goal.status == Status.FAILED and goal.failure is not None else ""
         value = line_of(goal) if goal.row else goal.answer
         found.append(commands.EmitResult(index, value, goal.status != Status.RESOLVED, goal.row, kind))

@@ -136,8 +136,8 @@ def _tally(k: State, seen: Facts) -> Facts:
     return {"counts": counts, "ahead_by": ahead, "must_be_ahead_by": seen["k"], "more_needed": seen["needed"]}
 
 
-def _ballot(said: bytes) -> Any:
-    return to_json_value(msgspec.msgpack.decode(said))
+def _ballot(data: bytes) -> Any:
+    return to_json_value(msgspec.msgpack.decode(data))
 
 
 def _join(k: State, seen: Facts) -> Facts:

@@ -37,14 +37,14 @@ class GoalTimeline(msgspec.Struct, kw_only=True):
 
 def story_of(folder: StateFolder, source: Journal, subject: Target, span: TurnSpan) -> GoalTimeline:
     """The story of a goal, of a row, or of one call. Raises ``StoreError``."""
-    told = _TimelineBuilder(folder, source, subject, span)
+    builder = _TimelineBuilder(folder, source, subject, span)
     if subject.refusal:
-        told.refused()
+        builder.refused()
     elif span.program is not None:
-        told.again()
+        builder.again()
     else:
-        told.events_alone()
-    return told.story()
+        builder.events_alone()
+    return builder.story()
 
 
 class _TimelineBuilder:
@@ -308,8 +308,8 @@ _OF_A_CALL = frozenset({
 """Entries that are about the call that the goal was at."""
 
 
-def _with_goal(told: tuple[str, Facts], goal: int) -> tuple[str, int, Facts]:
-    return told[0], goal, told[1]
+def _with_goal(entries: tuple[str, Facts], goal: int) -> tuple[str, int, Facts]:
+    return entries[0], goal, entries[1]
 
 
 def _source(goal: Goal) -> Facts:

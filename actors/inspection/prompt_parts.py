@@ -41,13 +41,13 @@ def _parts(before: Any, sent: Any, estimate: TokenEstimate) -> list[dict[str, An
     if isinstance(before, Prompt):
         return _prompt_parts(before, sent, estimate)
     kept = {block.use: block for block in sent.parts if isinstance(block, ToolResult)} if sent is not None else {}
-    told = [_part("system", "", before.system, estimate)] if before.system else []
+    entries = [_part("system", "", before.system, estimate)] if before.system else []
     for block in before.parts:
         fact = _part(_role(block), _title(block), _spoken(block), estimate)
         if isinstance(block, ToolResult) and block.use in kept and kept[block.use].text != block.text:
             fact |= {"fate": "cut", "bytes_sent": len(kept[block.use].text.encode())}
-        told.append(fact)
-    return told
+        entries.append(fact)
+    return entries
 
 
 def _none_sent(before: Any, estimate: TokenEstimate) -> list[dict[str, Any]]:
@@ -57,7 +57,7 @@ def _none_sent(before: Any, estimate: TokenEstimate) -> list[dict[str, Any]]:
 def _prompt_parts(before: Prompt, sent: Prompt | None, estimate: TokenEstimate) -> list[dict[str, Any]]:
     """Parts stand in the same order before and after: those in between that are missing were dropped."""
     left = list(sent.parts) if sent is not None else list(before.parts)
-    told = []
+    entries = []
     for part in before.parts:
         fact = _part(str(part.role), part.title, part.text, estimate)
         fact |= {"priority": part.priority, "rule": str(part.rule)}
@@ -67,8 +67,8 @@ def _prompt_parts(before: Prompt, sent: Prompt | None, estimate: TokenEstimate) 
                 fact |= {"fate": "cut", "bytes_sent": len(kept.text.encode())}
         else:
             fact |= {"fate": "left out", "bytes_sent": 0}
-        told.append(fact)
-    return told
+        entries.append(fact)
+    return entries
 
 
 def _same(part: Part, kept: Part) -> bool:
@@ -106,14 +106,14 @@ def request_text(body: bytes) -> dict[str, Any]:
         request = msgspec.json.decode(body, type=dict[str, Any])
     except msgspec.DecodeError:
         return {"messages": [{"role": "", "text": body.decode(errors="replace")}], "parameters": {}}
-    said = [
+    parts = [
         {"role": str(each.get("role", "")), "text": _content(each.get("content", ""))}
         for each in request.pop("messages", ()) if isinstance(each, dict)
     ]  # fmt: skip
     system = request.pop("system", None)
     if system:
-        said.insert(0, {"role": "system", "text": _content(system)})
-    return {"messages": said, "parameters": request}
+        parts.insert(0, {"role": "system", "text": _content(system)})
+    return {"messages": parts, "parameters": request}
 
 
 def _content(content: Any) -> str:

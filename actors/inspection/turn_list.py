@@ -25,12 +25,12 @@ def turns_of(source: Journal, after: int) -> Iterator[dict[str, Any]]:
     outcome = ""
     for seq, turn in source.turns(after):
         flat = [event for batch in turn.batches for event in batch]
-        said = list(_turn_text(flat))
+        lines = list(_turn_text(flat))
         if turn.account:
             before, outcome = outcome, codec.decode_account(turn.account).outcome
             if outcome and outcome != before:
-                said.append(f"the job ends: {outcome}")
-        yield {"turn": seq, "at_s": turn.at_s, "events": dict(Counter(map(_tag, flat))), "said": said}
+                lines.append(f"the job ends: {outcome}")
+        yield {"turn": seq, "at_s": turn.at_s, "events": dict(Counter(map(_tag, flat))), "said": lines}
 
 
 def _tag(event: events.Event) -> str:

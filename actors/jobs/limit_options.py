@@ -21,21 +21,21 @@ def bounded(limits: Limits, asked: Mapping[str, Any], now_s: float) -> Limits:
 
     Raises ``ValueError`` with one line that names the option.
     """
-    said: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for name, value in asked.items():
         if value in (None, "", False):
             continue
         field, read, cleared = _READ[name]
         if isinstance(value, str) and value.strip().lower() == NONE and cleared is not _NEVER:
-            said[field] = cleared
+            facts[field] = cleared
             continue
         try:
-            said[field] = time_at_s(value, now_s) if name == "deadline" else read(value)
+            facts[field] = time_at_s(value, now_s) if name == "deadline" else read(value)
         except ValueError as error:
             raise ValueError(f"{option(name)}: {error}") from None
-    if said.get("concurrency", 0) > limits.window_rows:
-        said["window_rows"] = said["concurrency"]
-    found = msgspec.structs.replace(limits, **said)
+    if facts.get("concurrency", 0) > limits.window_rows:
+        facts["window_rows"] = facts["concurrency"]
+    found = msgspec.structs.replace(limits, **facts)
     _refuse_contradictions(found, asked)
     return found
 
@@ -54,12 +54,12 @@ def _refuse_contradictions(limits: Limits, asked: Mapping[str, Any]) -> None:
 
 def changes(before: Limits, after: Limits) -> list[str]:
     """What is different, for people: ``--max-cost $20 (was $5)``."""
-    told = []
+    lines = []
     for name, (field, _, _) in _READ.items():
         then, now = getattr(before, field), getattr(after, field)
         if then != now:
-            told.append(f"{option(name)} {_shown(name, now)} (was {_shown(name, then)})")
-    return told
+            lines.append(f"{option(name)} {_shown(name, now)} (was {_shown(name, then)})")
+    return lines
 
 
 def in_words(limits: Limits) -> dict[str, str]:

@@ -141,8 +141,8 @@ def _refuse_to_lose(k: State, requests: int, now: JobTerms) -> None:
 def _decided(number: int, name: str, who: str) -> events.Event:
     if name:
         return events.SubmissionAccepted(number, name, who)
-    said = Failure(FailureKind.LOST, f"{who} says that it was never submitted", sent=False)
-    return events.SubmissionRejected(number, said, who or "a person")
+    failure = Failure(FailureKind.LOST, f"{who} says that it was never submitted", sent=False)
+    return events.SubmissionRejected(number, failure, who or "a person")
 
 
 def _carried(ledger: Ledger) -> Ledger:

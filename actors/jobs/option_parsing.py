@@ -51,8 +51,8 @@ def simulated(pairs: list[str]) -> SimulatorSettings | None:
     try:
         return settings_from(named)
     except SettingsError as error:
-        said = str(error)
-        raise ValueError(said + (f"; faults: {', '.join(FAULTS)}" if "; known: seed" in said else "")) from None
+        text = str(error)
+        raise ValueError(text + (f"; faults: {', '.join(FAULTS)}" if "; known: seed" in text else "")) from None
 
 
 def role(text: str) -> tuple[str, ModelSpec]:
@@ -125,19 +125,19 @@ def fallback(text: str) -> ModelSpec:
             parse_price(prices)
         found = simulated(others)
     except (CredentialError, ValueError) as error:
-        said = str(error) if PRICE_FORM in str(error) or others else f"{error}: {FALLBACK_FORM}"
-        raise ValueError(f"{without_password(model)}: {said}") from None
+        message = str(error) if PRICE_FORM in str(error) or others else f"{error}: {FALLBACK_FORM}"
+        raise ValueError(f"{without_password(model)}: {message}") from None
     if without_password(url) != url:
         raise ValueError(f"{model}: its address holds a password, which would be kept with the job")
-    wish = ModelSpec(model=model, base_url=url, price=prices, price_as=price_as, simulated=found, provider=name)
-    return wish.placed(where)
+    spec = ModelSpec(model=model, base_url=url, price=prices, price_as=price_as, simulated=found, provider=name)
+    return spec.placed(where)
 
 
-def at_provider(wish: ModelSpec, text: str) -> ModelSpec:
+def at_provider(spec: ModelSpec, text: str) -> ModelSpec:
     """Return the specification at the provider that is written as ``NAME[,region=…][,project=…][,resource=…]``;
     unchanged for an empty text."""
-    said = provider(text)
-    return msgspec.structs.replace(wish, provider=said.pop("provider", wish.provider)).placed(said)
+    facts = provider(text)
+    return msgspec.structs.replace(spec, provider=facts.pop("provider", spec.provider)).placed(facts)
 
 
 def provider(text: str) -> dict[str, str]:
@@ -148,30 +148,30 @@ def provider(text: str) -> dict[str, str]:
     if name.lower() not in named():
         near = difflib.get_close_matches(name.lower(), named(), n=1)
         raise ValueError(f"{name!r} is none: {f'did you mean {near[0]}?' if near else provider_form()}")
-    said, others = _take_pairs(pairs, place_words())
+    facts, others = _take_pairs(pairs, place_words())
     if others:
         raise ValueError(f"cannot read {others[0]!r}: {provider_form()}")
-    _refuse_place(name.lower(), said)
-    return {"provider": name.lower(), **said}
+    _refuse_place(name.lower(), facts)
+    return {"provider": name.lower(), **facts}
 
 
 def _take_pairs(pairs: list[str], names: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
     """What is said under these names, and the pairs that say something else."""
-    said: dict[str, str] = {}
+    facts: dict[str, str] = {}
     others = []
     for pair in pairs:
         name, equals, value = (piece.strip() for piece in pair.partition("="))
         if (name := name.replace("-", "_")) not in names or not equals:
             others.append(pair)
-        elif not value or name in said:
+        elif not value or name in facts:
             raise ValueError(f"{pair!r}: {'it is given twice' if value else 'it says nothing'}")
         else:
-            said[name] = value
-    return said, others
+            facts[name] = value
+    return facts, others
 
 
-def _refuse_place(name: str, said: dict[str, str]) -> None:
+def _refuse_place(name: str, facts: dict[str, str]) -> None:
     """Raise ``ValueError`` for a word that the provider's accounts do not have."""
-    for word in said:
+    for word in facts:
         if word not in PROVIDERS[name].place:
             raise ValueError(f"{name} has no {word}: {provider_form()}")

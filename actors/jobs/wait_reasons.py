@@ -68,42 +68,42 @@ def waits(k: State) -> list[str]:
     """Why not all that could be asked is being asked, in a few words each; empty where nothing is the matter."""
     if k.outcome:
         return []
-    said = [{"drain": "draining", "cancel": "cancelling"}.get(k.stopping, "")]
+    lines = [{"drain": "draining", "cancel": "cancelling"}.get(k.stopping, "")]
     if k.paused is not None:
         until_s = k.paused_until_s
         until = f" until {time_of_day(until_s)}" if until_s else ""
-        said.append(f"{k.paused.kind}{until}: {_short(k.paused.message)}")
+        lines.append(f"{k.paused.kind}{until}: {_short(k.paused.message)}")
     elif k.purse is not None and (k.purse.reason or k.purse.lacks_nusd):
         word = "waits to hear of the budgets of its labels" if unanswered(k) else "waits for a slice of its budget"
-        said.append(_short(f"over_budget: {k.purse.reason}") if k.purse.reason else word)
+        lines.append(_short(f"over_budget: {k.purse.reason}") if k.purse.reason else word)
     elif k.hold_until_s > k.at_s:
-        said.append(f"the provider says to wait until {time_of_day(k.hold_until_s)}")
+        lines.append(f"the provider says to wait until {time_of_day(k.hold_until_s)}")
     place, fallbacks = _place(k), len(k.terms.fallbacks)
     for each, share in enumerate(k.shares):
         if place < each <= fallbacks or not (each <= fallbacks or _busy(k, k.terms.lane_at(each))):
             continue
         if share.why and not share.why.startswith(PACED_BY):
             why = _when(k, each)
-            said.append(why if len(k.shares) == 1 else f"{_who(k, each)}: {why}")
+            lines.append(why if len(k.shares) == 1 else f"{_who(k, each)}: {why}")
         if each > fallbacks and share.blocked is not None and k.paused is None:
-            said.append(f"{_who(k, each)}: {share.blocked.kind}: {_short(share.blocked.message)}")
+            lines.append(f"{_who(k, each)}: {share.blocked.kind}: {_short(share.blocked.message)}")
     if place:
-        said.append(f"on the fallback {k.terms.routes[place].model}")
+        lines.append(f"on the fallback {k.terms.routes[place].model}")
     if _paced(k, place):
         why = k.shares[place].why
-        said.append(why if why.startswith(PACED_BY) else "paced")
+        lines.append(why if why.startswith(PACED_BY) else "paced")
     if k.expected and (names := k.awaited()):
-        said.append(f"waits for an answer: {', '.join(names[:5])}")
+        lines.append(f"waits for an answer: {', '.join(names[:5])}")
     if until_s := sleeps_until_s(k):
-        said.append(f"sleeps until {time_of_day(until_s)}")
+        lines.append(f"sleeps until {time_of_day(until_s)}")
     again_at_s = _again_at_s(k)
-    if again_at_s and not any(said):
+    if again_at_s and not any(lines):
         failing = k.shares[place].failing
         last = f": the last attempt failed: {_short(failing.message)}" if failing is not None else ""
-        said.append(f"tries again at {time_of_day(again_at_s)}{last}")
-    if k.live and not k.permits and not any(said):
-        said.append("waits for permits")
-    return [each for each in said if each]
+        lines.append(f"tries again at {time_of_day(again_at_s)}{last}")
+    if k.live and not k.permits and not any(lines):
+        lines.append("waits for permits")
+    return [each for each in lines if each]
 
 
 def sleeps_until_s(k: State) -> float:
@@ -155,14 +155,14 @@ def _when(k: State, place: int) -> str:
     """Why a share is small, and until when, where that is known: an open breaker names its next look, and what went
     wrong in place of how often it did."""
     share = k.shares[place]
-    said = share.why
+    text = share.why
     if stands_still(share) and share.failing is not None:
         since = time_of_day(share.failing_s)
         where = named(k.terms.routes[place])
-        said = f"{said.partition(':')[0]}: no reply from {where} since {since}: {_short(share.failing.message)}"
+        text = f"{text.partition(':')[0]}: no reply from {where} since {since}: {_short(share.failing.message)}"
     if share.again_at_s <= k.at_s:
-        return said
-    return f"{said}; it is probed at {time_of_day(share.again_at_s)}"
+        return text
+    return f"{text}; it is probed at {time_of_day(share.again_at_s)}"
 
 
 def _place(k: State) -> int:

@@ -136,8 +136,8 @@ class AccountSharing:
     async def _renew(self, name: str, pool: PoolState) -> None:
         assert self._accounts is not None
         state, lent, asked_s = self._state, self._lent.setdefault(name, LentShare()), self._runtime.monotonic_s()
-        heard = leases.acknowledged(state, pool)
-        permits, part = keep(lent, asked_s, pool.in_use, pool.wanted, LEASE_S, heard, state.serial)
+        number = leases.acknowledged(state, pool)
+        permits, part = keep(lent, asked_s, pool.in_use, pool.wanted, LEASE_S, number, state.serial)
         self._announced[name] = pool.wanted
         self._announce(name, lent)
         call_s = max((job.call_timeout_s for job in state.jobs.values()), default=CALL_S)
@@ -170,10 +170,10 @@ class AccountSharing:
             self._lent.pop(name, None)
             self._announced.pop(name, None)
 
-    def _warn(self, said: str) -> None:
-        if said != self._reason:
-            self._reason = said
-            _log.warning("shares of accounts: %s; what is held is used until it runs out", said)
+    def _warn(self, text: str) -> None:
+        if text != self._reason:
+            self._reason = text
+            _log.warning("shares of accounts: %s; what is held is used until it runs out", text)
 
     async def close(self) -> None:
         """Give everything back, as far as nothing of it is in use."""

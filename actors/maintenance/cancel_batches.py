@@ -15,13 +15,13 @@ TRIES_MAX = 3
 PAUSE_S = 1.0
 
 
-async def withdraw(wish: ModelSpec, limits: Limits, environ: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+async def withdraw(spec: ModelSpec, limits: Limits, environ: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
     """Ask for no further request of these batches, all of one route, to be worked off. Why not, by name, for those
     where that failed.
 
     Raises ``SetupError`` where there is no key.
     """
-    found = destination(wish, limits, environ)
+    found = destination(spec, limits, environ)
     try:
         model = make_model(encode(found.connection))
         try:

@@ -87,8 +87,8 @@ def cancel(folder: StateFolder, job: str, who: str) -> State:
         gone = Failure(FailureKind.CANCELLED, f"cancelled by {who}", sent=False)
         tasks = {task.goal: task.attempt for task in k.errands.values() if task.is_shard}
         home = [events.ChildJobEnded(*each, None, failure=gone, report=reports.get(each[0])) for each in tasks.items()]
-        said = [events.ShardReported(goal, report) for goal, report in reports.items() if goal not in tasks]
-        return [events.Rejoined(epoch), events.Stopped(who, "cancel"), *home, *said]
+        parts = [events.ShardReported(goal, report) for goal, report in reports.items() if goal not in tasks]
+        return [events.Rejoined(epoch), events.Stopped(who, "cancel"), *home, *parts]
 
     return amend(folder, job, cancelling)
 

@@ -16,17 +16,17 @@ class DeadlineMonitor:
     def __init__(self) -> None:
         self._at_risk = False
 
-    def news(self, told: dict[str, Any]) -> str:
+    def news(self, facts: dict[str, Any]) -> str:
         """What is new, as one line for people; empty where nothing is."""
-        risk, ends_at_s, deadline_at_s = told["deadline_at_risk"], told["projected_end_s"], told["deadline_at_s"]
-        if risk is None or deadline_at_s is None or told["outcome"] != "running":
+        risk, ends_at_s, deadline_at_s = facts["deadline_at_risk"], facts["projected_end_s"], facts["deadline_at_s"]
+        if risk is None or deadline_at_s is None or facts["outcome"] != "running":
             return ""
         if risk and not self._at_risk:
             self._at_risk = True
-            speed = f"at {told['rate_per_s']:,.3g} a second"
+            speed = f"at {facts['rate_per_s']:,.3g} a second"
             ends = f"{speed} it ends {clock(ends_at_s)}" if ends_at_s else "it stands still"
             return f"the deadline {clock(deadline_at_s)} is at risk: {ends}; at the deadline it stops, resumable"
-        if not risk and self._at_risk and _spare(ends_at_s, deadline_at_s, told.get("left_s")):
+        if not risk and self._at_risk and _spare(ends_at_s, deadline_at_s, facts.get("left_s")):
             self._at_risk = False
             return f"the deadline {clock(deadline_at_s)} is at risk no more: at this speed it ends {clock(ends_at_s)}"
         return ""
@@ -36,9 +36,9 @@ def _spare(ends_at_s: float | None, deadline_at_s: float, left_s: float | None) 
     return ends_at_s is not None and left_s is not None and deadline_at_s - ends_at_s >= AGAIN_SHARE * left_s
 
 
-def risk_words(told: dict[str, Any]) -> str:
+def risk_words(facts: dict[str, Any]) -> str:
     """The same in a few words, for a line of figures; empty where no deadline is at risk."""
-    if not told.get("deadline_at_risk"):
+    if not facts.get("deadline_at_risk"):
         return ""
-    ends_at_s = told.get("projected_end_s")
+    ends_at_s = facts.get("projected_end_s")
     return "deadline at risk" + (f": ends {clock(ends_at_s)}" if ends_at_s else "")

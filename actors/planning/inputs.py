@@ -36,35 +36,35 @@ class TransportRoutes(msgspec.Struct, frozen=True):
     batches: Route | None
 
 
-def routes(wish: ModelSpec, limits: Limits, environ: Mapping[str, str]) -> TransportRoutes:
+def routes(spec: ModelSpec, limits: Limits, environ: Mapping[str, str]) -> TransportRoutes:
     """Where calls would go, and at what price. Without a key, too: then nothing can be asked, but all can be counted.
 
     Raises ``SetupError`` as a job would.
     """
     batched: Route | None = None
     try:
-        batched = _route(msgspec.structs.replace(wish, via=BATCHES), limits, environ)
+        batched = _route(msgspec.structs.replace(spec, via=BATCHES), limits, environ)
     except SetupError:
-        if wish.via == BATCHES:
+        if spec.via == BATCHES:
             raise
-    return TransportRoutes(_route(msgspec.structs.replace(wish, via=MESSAGES), limits, environ), batched)
+    return TransportRoutes(_route(msgspec.structs.replace(spec, via=MESSAGES), limits, environ), batched)
 
 
-def endpoint_to(wish: ModelSpec, environ: Mapping[str, str]) -> str:
+def endpoint_to(spec: ModelSpec, environ: Mapping[str, str]) -> str:
     """The endpoint of a wish, by which remembered replies are known; the model need not be named yet."""
-    return routes(msgspec.structs.replace(wish, model=wish.model or "any"), Limits(), environ).now.endpoint
+    return routes(msgspec.structs.replace(spec, model=spec.model or "any"), Limits(), environ).now.endpoint
 
 
-def _route(wish: ModelSpec, limits: Limits, environ: Mapping[str, str]) -> Route:
+def _route(spec: ModelSpec, limits: Limits, environ: Mapping[str, str]) -> Route:
     try:
-        found = destination(wish, limits, environ, start=False)
+        found = destination(spec, limits, environ, start=False)
     except SetupError:  # for want of a key, perhaps; any other error is raised once more
-        found = destination(wish, limits, {**environ, **stand_in_keys(NO_KEY)}, start=False)
+        found = destination(spec, limits, {**environ, **stand_in_keys(NO_KEY)}, start=False)
     found.close()
     return found.route
 
 
-def limits_of(folder: StateFolder, route: Route, limits: Limits, heard: ReportedLimits) -> duration.CallLimits:
+def limits_of(folder: StateFolder, route: Route, limits: Limits, received: ReportedLimits) -> duration.CallLimits:
     """All that will hold the job's calls back: its own bounds, the pool's by hand, and what the provider told."""
     name = pool_of(route.endpoint, route.credential, route.model)
     own = PoolCaps(
@@ -72,9 +72,9 @@ def limits_of(folder: StateFolder, route: Route, limits: Limits, heard: Reported
         input_tokens_per_min=limits.input_tokens_per_min, output_tokens_per_min=limits.output_tokens_per_min,
         headroom=limits.headroom,
     )  # fmt: skip
-    each = (own, overrides.read(folder).get(name, NO_CAPS), heard.caps, *_slots(route))
+    each = (own, overrides.read(folder).get(name, NO_CAPS), received.caps, *_slots(route))
     return duration.CallLimits(
-        requests=heard.requests, input_tokens=heard.input_tokens, output_tokens=heard.output_tokens,
+        requests=received.requests, input_tokens=received.input_tokens, output_tokens=received.output_tokens,
         caps=PoolCaps(
             concurrency=_least([one.concurrency for one in each]),
             requests_per_min=_least([one.requests_per_min for one in each]),
@@ -113,11 +113,11 @@ def sample_order(order: JobSpec, check: InputCheck, wanted: int) -> JobSpec:
     It keeps its text, for the job is to find the replies; and no deadline, for it is over long before. Only a quarter
     of it is asked at once: what the provider tells of its limits is heard while there is something left to ask.
     """
-    wish = msgspec.structs.replace(order.model_spec, via=MESSAGES)
-    parts = [check.digest, str(wanted), remember(wish), str(order.limits.output_tokens_max)]
+    spec = msgspec.structs.replace(order.model_spec, via=MESSAGES)
+    parts = [check.digest, str(wanted), remember(spec), str(order.limits.output_tokens_max)]
     name = f"{order.named()[:75]}-sample-{sha256(chr(0).join(parts).encode()).hexdigest()[:8]}"
     return msgspec.structs.replace(
-        order, job=name, model_spec=wish, input="", output="", keeps_text=True,
+        order, job=name, model_spec=spec, input="", output="", keeps_text=True,
         limits=msgspec.structs.replace(
             order.limits, deadline_at_s=None, max_failed=None,
             concurrency=min(order.limits.concurrency, max(2, wanted // 4)),

@@ -72,13 +72,13 @@ def seen_in(folder: StateFolder, job: str, places: dict[str, int]) -> tuple[dict
     """What came of the rows, by their places; how many of them were remembered, so that nothing was paid; and what was
     heard of limits. ``places``: of the rows, by key. Raises ``StoreError``."""
     found: dict[int, _SampleRow] = {}
-    heard = ReportedLimits()
+    limits = ReportedLimits()
     source = folder.journal(job)
     try:
         for _, turn in source.turns():
             for event in (each for batch in turn.batches for each in batch):
                 if isinstance(event, events.PermitsGranted) and event.route == 0 and event.memo:
-                    heard = _reported_limits(event.memo) or heard
+                    limits = _reported_limits(event.memo) or limits
                 elif isinstance(event, (events.Answered, events.ReplyRecalled, events.AttemptFailed)):
                     place = places.get(event.sample.partition("\x1f")[0])
                     if place is not None:
@@ -86,7 +86,7 @@ def seen_in(folder: StateFolder, job: str, places: dict[str, int]) -> tuple[dict
     finally:
         source.close()
     remembered = sum(each.remembered and not each.paid for each in found.values())
-    return {place: each.seen() for place, each in found.items()}, remembered, heard
+    return {place: each.seen() for place, each in found.items()}, remembered, limits
 
 
 class _SampleRow:

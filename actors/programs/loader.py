@@ -177,10 +177,10 @@ def _not_imported(where: str, error: BaseException) -> NoSuchProgram:
         return NoSuchProgram(f"program {where!r} begins a job when it is imported: {GUARD}")
     module = where.rpartition(":")[0]
     if module == "__main__" or module.endswith(">"):
-        said = "was given in a notebook or on standard input: go on with its job there"
-        return NoSuchProgram(f"program {where!r} {said}")
-    said = " ".join(str(error).split())
-    return NoSuchProgram(f"program {where!r} cannot be imported: {type(error).__name__}: {said}")
+        text = "was given in a notebook or on standard input: go on with its job there"
+        return NoSuchProgram(f"program {where!r} {text}")
+    text = " ".join(str(error).split())
+    return NoSuchProgram(f"program {where!r} cannot be imported: {type(error).__name__}: {text}")
 
 
 def _file(path: Path) -> object:

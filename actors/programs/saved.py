@@ -77,8 +77,8 @@ class SavedProgram(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def digest(self) -> str:
         """Hash over what runs: name, version, question, kind of answer, code."""
-        told = (self.name, self.version, self.question, self.returns, self.pieces)
-        return hashlib.sha256(msgspec.json.encode(told)).hexdigest()
+        entries = (self.name, self.version, self.question, self.returns, self.pieces)
+        return hashlib.sha256(msgspec.json.encode(entries)).hexdigest()
 
     def approval(self, by: str, date: str) -> SavedProgram:
         """The same, approved as it stands."""
@@ -237,12 +237,12 @@ def passes(sandbox: Sandbox, pieces: tuple[str, ...], returns: str, case: Record
             if new:
                 more = f" and {len(new) - 1} more" if len(new) > 1 else ""
                 return f"it asks what was not recorded: {' '.join(new[0].split())[:60]!r}{more}"
-            said = list(piece.said)
+            parts = list(piece.said)
             for wanted in outcome.calls:
                 there = answers[wanted.prompt]
-                said.append(there[min(seen[wanted.prompt], len(there) - 1)])
+                parts.append(there[min(seen[wanted.prompt], len(there) - 1)])
                 seen[wanted.prompt] += 1
-            piece = SandboxPiece(code, tuple(said), outcome.seal)
+            piece = SandboxPiece(code, tuple(parts), outcome.seal)
         kept.append(piece)
         wrong = fault(outcome, returns)
         if wrong and (outcome.submitted or outcome.refusal not in KEPT):

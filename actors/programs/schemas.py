@@ -46,8 +46,8 @@ def _found(module: str, name: str) -> Any:
                 sys.path.append(str(Path.cwd()))
             names = vars(importlib.import_module(module))
     except (Exception, SystemExit) as error:  # an author's module may raise anything while it is imported
-        said = " ".join(str(error).split())
-        raise SchemaError(f"cannot be imported: {type(error).__name__}: {said}") from None
+        text = " ".join(str(error).split())
+        raise SchemaError(f"cannot be imported: {type(error).__name__}: {text}") from None
     if name not in names:
         raise SchemaError(f"{module} has no {name}")
     return names[name]

@@ -44,12 +44,12 @@ def _scale(unit: str) -> float:
 
 
 def _over_time(
-    name: str, title: str, unit: str, y: str, traces: list[Chart], figures: ReportFigures, said: str
+    name: str, title: str, unit: str, y: str, traces: list[Chart], figures: ReportFigures, text: str
 ) -> Chart:
     """A chart over time, with the times at which a route was not well behind it."""
     return {
         "id": name, "title": title, "x": f"{unit} since the beginning", "y": y, "traces": traces,
-        "bands": _bands(figures, _scale(unit)), "said": said,
+        "bands": _bands(figures, _scale(unit)), "said": text,
     }  # fmt: skip
 
 
@@ -101,9 +101,9 @@ def _calls(figures: ReportFigures, time: list[float], unit: str) -> Chart:
         for kind, series in named
     ]  # fmt: skip
     failed = sum(each.count for each in figures.failures.values())
-    said = f"{figures.latency.count:,} answers and {failed:,} failed attempts, in bins of {width_s:.3g} s."
+    text = f"{figures.latency.count:,} answers and {failed:,} failed attempts, in bins of {width_s:.3g} s."
     title = "Answers and failed attempts over time"
-    chart = _over_time("calls", title, unit, "attempts a second", traces, figures, said)
+    chart = _over_time("calls", title, unit, "attempts a second", traces, figures, text)
     return chart | {"stacked": True}
 
 
@@ -116,8 +116,8 @@ def _flight(figures: ReportFigures, time: list[float], unit: str, concurrency: i
     traces = traces if any(flights) else traces[1:]
     limit = {"y": concurrency, "name": f"--concurrency {concurrency:,}"}
     most = f"; at most {max(flights):,.0f} of them in flight" if any(flights) else ""
-    said = f"Mean of each bin. The job was granted {figures.permits_most:,} permits at most{most}."
-    chart = _over_time("flight", "Calls in flight, against the limit", unit, "calls at once", traces, figures, said)
+    text = f"Mean of each bin. The job was granted {figures.permits_most:,} permits at most{most}."
+    chart = _over_time("flight", "Calls in flight, against the limit", unit, "calls at once", traces, figures, text)
     return chart | ({"limit": limit} if concurrency <= 3 * max(1, figures.permits_most) else {})
 
 
@@ -148,8 +148,8 @@ def _branches(figures: ReportFigures, time: list[float], unit: str) -> Chart | N
             "size": [n for name in names for n in figures.branches[name].broke.values if n],
         },
     ]  # fmt: skip
-    said = f"More than {SEGMENTS_MAX:,} attempts, so sums of each bin. Stronger: more calls at once; a cross: failures."
-    chart = _over_time("branches", "Calls by branch over time", unit, "branch", traces, figures, said)
+    text = f"More than {SEGMENTS_MAX:,} attempts, so sums of each bin. Stronger: more calls at once; a cross: failures."
+    chart = _over_time("branches", "Calls by branch over time", unit, "branch", traces, figures, text)
     return chart | {"table": table, "rows": len(names)}
 
 
@@ -178,8 +178,8 @@ def _lanes(figures: ReportFigures, unit: str) -> Chart:
             }
         )  # fmt: skip
     ticks = [[first[by] + (len(lanes[by]) - 1) / 2, by] for by in sorted(lanes)]
-    said = f"Each of {len(placed):,} attempts from sending to its end, in its branch; calls at once lie side by side."
-    chart = _over_time("branches", "Calls by branch over time", unit, "branch", traces, figures, said)
+    text = f"Each of {len(placed):,} attempts from sending to its end, in its branch; calls at once lie side by side."
+    chart = _over_time("branches", "Calls by branch over time", unit, "branch", traces, figures, text)
     return chart | {"ticks": ticks, "rows": offset}
 
 
@@ -194,8 +194,8 @@ def _latency_over_time(figures: ReportFigures, time: list[float], unit: str) -> 
         }
         for name, share, mark, dash in (("median", 0.5, "p50", "solid"), ("95th percentile", 0.95, "p95", "dash"))
     ]  # fmt: skip
-    said = f"Over the whole job the median was {figures.latency.quantile(0.5):.3g} s."
-    return _over_time("latency-time", "How long answers took, over time", unit, "seconds", traces, figures, said)
+    text = f"Over the whole job the median was {figures.latency.quantile(0.5):.3g} s."
+    return _over_time("latency-time", "How long answers took, over time", unit, "seconds", traces, figures, text)
 
 
 def _spent(figures: ReportFigures, time: list[float], unit: str, cap_nusd: int | None) -> Chart | None:
@@ -203,8 +203,8 @@ def _spent(figures: ReportFigures, time: list[float], unit: str, cap_nusd: int |
         return None
     total = [float(f"{usd(round(amount)):.5g}") for amount in accumulate(figures.spent.values)]
     traces = [{"type": "area", "name": "spent so far", "mark": "cost", "x": time, "y": total}]
-    said = f"In all ${total[-1]:,.6g}."
-    chart = _over_time("spent", "What it cost, as time went on", unit, "USD", traces, figures, said)
+    text = f"In all ${total[-1]:,.6g}."
+    chart = _over_time("spent", "What it cost, as time went on", unit, "USD", traces, figures, text)
     if cap_nusd is not None and usd(cap_nusd) <= 3 * total[-1]:
         chart["limit"] = {"y": usd(cap_nusd), "name": f"--max-cost ${usd(cap_nusd):g}"}
     return chart
@@ -229,15 +229,15 @@ def _distribution(name: str, title: str, digest: QuantileSketch, unit: str, whol
         }
     ]  # fmt: skip
     form = "{:,.0f} tokens" if whole else "{:.3g} s"
-    said = ", ".join(
+    text = ", ".join(
         f"{words} {form.format(digest.quantile(share))}"
         for words, share in (("half at most", 0.5), ("95 % at most", 0.95), ("99 % at most", 0.99))
     )
     most, mean = form.format(digest.most), form.format(digest.total / digest.count)
-    said = f"{digest.count:,} calls: {said}; mean {mean}, most {most} (percentiles to within 1 %)."
+    text = f"{digest.count:,} calls: {text}; mean {mean}, most {most} (percentiles to within 1 %)."
     rows = [[_range(low, high, whole), f"{count:,}"] for low, high, count in bars]
     table = {"columns": [unit, "calls"], "rows": rows}
-    return {"id": name, "title": title, "x": unit, "y": "calls", "traces": traces, "said": said, "table": table}
+    return {"id": name, "title": title, "x": unit, "y": "calls", "traces": traces, "said": text, "table": table}
 
 
 def _range(low: float, high: float, whole: bool) -> str:

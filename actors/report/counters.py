@@ -77,12 +77,12 @@ class FailureCount(msgspec.Struct):
 
     def record(self, message: str, goal: str) -> None:
         """What one of them said, and of whom."""
-        said = clipped(message, MESSAGE_CHARACTERS)
-        if said in self.messages:
-            self.messages[said] += 1
+        text = clipped(message, MESSAGE_CHARACTERS)
+        if text in self.messages:
+            self.messages[text] += 1
         elif len(self.messages) < MESSAGES_KEPT:
-            self.messages[said] = 1
-            self.goals[said] = goal
+            self.messages[text] = 1
+            self.goals[text] = goal
         else:
             self.others += 1
 

@@ -104,10 +104,10 @@ class ReportFigures:
 
     # -- one at a time --------------------------------------------------------------------------------------------
 
-    def happened(self, at_s: float, said: str) -> None:
+    def happened(self, at_s: float, text: str) -> None:
         """Something that a reader wants to know of, and that happens a few times in a job."""
         if len(self.happenings) < HAPPENINGS_MAX:
-            self.happenings.append((at_s, said))
+            self.happenings.append((at_s, text))
         else:
             self.more_happenings += 1
 

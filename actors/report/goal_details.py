@@ -30,10 +30,10 @@ class GoalDetails(msgspec.Struct):
     the text of the user's or of the model's that belongs to it."""
     more: int = 0
 
-    def add(self, at_s: float, kind: str, said: str, text: str = "") -> None:
+    def add(self, at_s: float, kind: str, message: str, text: str = "") -> None:
         """One more line."""
         if len(self.lines) < LINES_MAX:
-            self.lines.append((at_s, kind, said, text))
+            self.lines.append((at_s, kind, message, text))
         else:
             self.more += 1
 
@@ -44,18 +44,18 @@ Key = tuple[str, int]
 def stories(reading: JournalReader, chosen: set[Key], text: bool) -> dict[Key, GoalDetails]:
     """The stories of those of the chosen goals that this journal is about. ``text``: with prompts and replies."""
     ids = {goal for job, goal in chosen if job == reading.name}
-    told: dict[Key, GoalDetails] = {}
+    facts: dict[Key, GoalDetails] = {}
     if not ids:
-        return told
+        return facts
     for each in reading.steps():
         for one in each.settled:
             home = _shown_goal(one)
             if home in ids:
-                _settled(told.setdefault((reading.name, home), GoalDetails()), one, reading, text)
-        _others(each, ids, told, reading.name, text)
+                _settled(facts.setdefault((reading.name, home), GoalDetails()), one, reading, text)
+        _others(each, ids, facts, reading.name, text)
         if reading.k is not None:
-            _asked(each, ids, told, reading, reading.k, text)
-    return told
+            _asked(each, ids, facts, reading, reading.k, text)
+    return facts
 
 
 def _shown_goal(one: SettledAttempt) -> int:
@@ -65,7 +65,7 @@ def _shown_goal(one: SettledAttempt) -> int:
 
 
 def _asked(
-    each: AnnotatedTurn, ids: set[int], told: dict[Key, GoalDetails], reading: JournalReader, k: State, text: bool
+    each: AnnotatedTurn, ids: set[int], facts: dict[Key, GoalDetails], reading: JournalReader, k: State, text: bool
 ) -> None:
     for command in each.out:
         if not isinstance(command, commands.Call):
@@ -75,7 +75,7 @@ def _asked(
         home = goal.parent if goal is not None and vote else command.goal
         if home not in ids:
             continue
-        story = told.setdefault((reading.name, home), GoalDetails())
+        story = facts.setdefault((reading.name, home), GoalDetails())
         route = f" of {named(reading.terms.routes[command.route])}" if command.route else ""
         what = f"vote {command.sample}" if vote else f"attempt {command.attempt}"
         how = f", framed: {goal.constructor}" if goal is not None and goal.constructor else ""
@@ -93,8 +93,8 @@ def _settled(story: GoalDetails, one: SettledAttempt, reading: JournalReader, te
         status = f" (status {failure.status})" if failure.status else ""
         asked = f"; the provider asks to wait {failure.retry_after_s:g} s" if failure.retry_after_s else ""
         message = clipped(failure.message, MESSAGE_CHARACTERS)
-        said = f"attempt {event.attempt} failed{where}{waited}, {one.elapsed_s:.3f} s: {failure.kind}{status}{asked}"
-        story.add(one.at_s, "failed", said, message)
+        line = f"attempt {event.attempt} failed{where}{waited}, {one.elapsed_s:.3f} s: {failure.kind}{status}{asked}"
+        story.add(one.at_s, "failed", line, message)
         return
     reply = event.reply
     words = clip(reply.text, REPLY_CHARACTERS) if text and reply is not None else ""
@@ -103,15 +103,15 @@ def _settled(story: GoalDetails, one: SettledAttempt, reading: JournalReader, te
         return
     usage, price = reply.usage, f", {usd_text(one.known_nusd)}" if one.known_nusd else ""
     tokens = f"{usage.input_tokens_billed:,} tokens in, {usage.output_tokens:,} out"
-    said = f"attempt {event.attempt} answered{where}{waited}, {one.elapsed_s:.3f} s: {tokens}{price}"
-    said += f", stopped at {reply.stop_reason}"
-    story.add(one.at_s, "answered", said if one.counts else f"{said}; it came too late, and is not used", words)
+    line = f"attempt {event.attempt} answered{where}{waited}, {one.elapsed_s:.3f} s: {tokens}{price}"
+    line += f", stopped at {reply.stop_reason}"
+    story.add(one.at_s, "answered", line if one.counts else f"{line}; it came too late, and is not used", words)
     if one.goal is not None and one.goal.resamples and one.goal.refused:
         why = clipped(one.goal.refused, MESSAGE_CHARACTERS)
         story.add(one.at_s, "failed", "a reply was discarded, and another sample asked for", why if text else "")
 
 
-def _others(each: AnnotatedTurn, ids: set[int], told: dict[Key, GoalDetails], job: str, text: bool) -> None:
+def _others(each: AnnotatedTurn, ids: set[int], facts: dict[Key, GoalDetails], job: str, text: bool) -> None:
     """What a tool or a child job brought."""
     for batch in each.turn.batches:
         for event in batch:
@@ -121,7 +121,7 @@ def _others(each: AnnotatedTurn, ids: set[int], told: dict[Key, GoalDetails], jo
                 failed = event.failure is not None
                 words = clipped(event.failure.message if event.failure else repr(value), MESSAGE_CHARACTERS)
                 kind = f"failed: {event.failure.kind}" if event.failure is not None else "is over"
-                story = told.setdefault((job, event.goal), GoalDetails())
+                story = facts.setdefault((job, event.goal), GoalDetails())
                 story.add(each.turn.at_s, "failed" if failed else "other", f"{what} {kind}", words if text else "")
 
 

@@ -103,10 +103,10 @@ class _GoalForest:
         track = self._figures.own.get((key.job, key.goal)) or GoalTrack(key.job, key.goal)
         failed = goal.status == Status.FAILED
         name = "" if self._figures.unnamed else name_of(goal, goal.sample)
-        said = f"{goal.failure.kind}: {goal.failure.message}"[:300] if failed and goal.failure is not None else ""
+        text = f"{goal.failure.kind}: {goal.failure.message}"[:300] if failed and goal.failure is not None else ""
         return GoalNode(
             key, name, goal.kind, goal.status.name.lower(), 1, int(failed), track.attempts, track.failed,
-            track.known_nusd, track.busy_s, track.first_s, track.last_s, said,
+            track.known_nusd, track.busy_s, track.first_s, track.last_s, text,
         )  # fmt: skip
 
 

@@ -55,10 +55,10 @@ def report(readings: list[JournalReader], ending: JobEnding, figures: ReportFigu
     for node in nodes:
         if len(chosen) < STORIES_MAX and node.key.goal and (node.attempts or node.status == "failed"):
             chosen[node.key.job, node.key.goal] = None
-    told: dict[Key, GoalDetails] = {}
+    facts: dict[Key, GoalDetails] = {}
     for reading in readings:
-        told |= stories(reading, set(chosen), text)
-    return Report(ending=ending, readings=readings, figures=figures, nodes=nodes, details=told, text=text)
+        facts |= stories(reading, set(chosen), text)
+    return Report(ending=ending, readings=readings, figures=figures, nodes=nodes, details=facts, text=text)
 
 
 def _standing_out(figures: ReportFigures) -> list[GoalTrack]:
@@ -92,14 +92,14 @@ def page(made: Report, library: bytes | None) -> str:
         said=sentences(ending, figures, reading), cautions=cautions(reading, figures, carried), tiles=_tiles(made),
         charts=drawn, costs=_costs(made), failures=_failures(figures), meanings=MEANINGS, lists=_lists(made),
         tree=made.nodes, prompts=_prompts(made), constructors=_constructors(figures), replayed=k is not None,
-        happenings=[(clock(at_s), said) for at_s, said in sorted(figures.happenings)],
+        happenings=[(clock(at_s), text) for at_s, text in sorted(figures.happenings)],
         limits=ending.facts["limits"], text=made.text, terms=reading.terms, children=made.readings[1:],
     )  # fmt: skip
 
 
-def island(told: dict[str, Any]) -> str:
+def island(facts: dict[str, Any]) -> str:
     """Values as JSON that may stand in an HTML ``script`` element whatever they hold."""
-    plain = msgspec.json.encode(told).decode()
+    plain = msgspec.json.encode(facts).decode()
     for sign in "<>&\u2028\u2029":
         plain = plain.replace(sign, f"\\u{ord(sign):04x}")
     return plain
@@ -138,7 +138,7 @@ def _node(node: GoalNode, begin_s: float) -> list[Any]:
 
 
 def _story(story: GoalDetails, begin_s: float) -> dict[str, Any]:
-    lines = [[round(at_s - begin_s, 3), kind, said, text] for at_s, kind, said, text in story.lines]
+    lines = [[round(at_s - begin_s, 3), kind, message, text] for at_s, kind, message, text in story.lines]
     return {"prompt": story.prompt, "lines": lines, "more": story.more}
 
 
@@ -231,7 +231,7 @@ def _failures(figures: ReportFigures) -> list[dict[str, Any]]:
 
 def _examples(each: FailureCount) -> list[tuple[int, str, str]]:
     most = sorted(each.messages.items(), key=lambda pair: -pair[1])[:5]
-    return [(count, said, each.goals.get(said, "")) for said, count in most]
+    return [(count, text, each.goals.get(text, "")) for text, count in most]
 
 
 def _prompts(made: Report) -> list[dict[str, Any]]:

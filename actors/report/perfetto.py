@@ -84,8 +84,8 @@ class _JournalMarks:
     def _us(self, at_s: float) -> int:
         return max(0, round((at_s - self._begin_s) * _US))
 
-    def _meta(self, what: str, tid: int, **told: Any) -> Mark:
-        return {"ph": "M", "pid": self._pid, "tid": tid, "name": what, "args": told}
+    def _meta(self, what: str, tid: int, **facts: Any) -> Mark:
+        return {"ph": "M", "pid": self._pid, "tid": tid, "name": what, "args": facts}
 
     def _turn(self, each: AnnotatedTurn) -> Iterator[Mark]:
         at_us = self._us(each.turn.at_s)
@@ -111,10 +111,10 @@ class _JournalMarks:
         event = one.event
         at_us = self._us(one.at_s)
         if isinstance(event, events.ReplyRecalled):
-            told = {"goal": event.goal, "sample": event.sample}
+            facts = {"goal": event.goal, "sample": event.sample}
             yield {
                 "ph": "i", "s": "t", "pid": self._pid, "tid": _JOB_THREAD, "ts": at_us, "cat": "remembered",
-                "name": "answered from memory", "args": told,
+                "name": "answered from memory", "args": facts,
             }  # fmt: skip
             return
         begun_us = self._us(one.begun_s)
@@ -142,23 +142,23 @@ class _JournalMarks:
     def _attempt_args(self, one: SettledAttempt) -> Mark:
         event, routes = one.event, self._reading.terms.routes
         assert not isinstance(event, events.ReplyRecalled)
-        told: Mark = {
+        facts: Mark = {
             "job": self._reading.name, "goal": event.goal, "sample": event.sample, "attempt": event.attempt,
             "waited_s": round(one.waited_s, 6),
         }  # fmt: skip
         if one.place < len(routes):
-            told["route"] = named(routes[one.place])
+            facts["route"] = named(routes[one.place])
         if self._text and one.goal is not None:
-            told["name"] = name_of(one.goal, event.sample)
+            facts["name"] = name_of(one.goal, event.sample)
         if isinstance(event, events.AttemptFailed):
-            told["status"] = event.failure.status
+            facts["status"] = event.failure.status
             if self._text:
-                told["message"] = clipped(event.failure.message, MESSAGE_CHARACTERS)
+                facts["message"] = clipped(event.failure.message, MESSAGE_CHARACTERS)
         else:
             usage = event.reply.usage
-            told |= {"input_tokens": usage.input_tokens_billed, "output_tokens": usage.output_tokens}
-            told |= {"cost_usd": usd(one.known_nusd), "stop_reason": event.reply.stop_reason}
-        return told
+            facts |= {"input_tokens": usage.input_tokens_billed, "output_tokens": usage.output_tokens}
+            facts |= {"cost_usd": usd(one.known_nusd), "stop_reason": event.reply.stop_reason}
+        return facts
 
     def _granted(self, event: events.PermitsGranted, at_us: int) -> Iterator[Mark]:
         state = breaker_of(event)

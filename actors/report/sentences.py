@@ -95,12 +95,12 @@ def sentences(ending: JobEnding, figures: ReportFigures, reading: JournalReader)
     program = reading.terms.program.rpartition("/")[2]
     going = ending.outcome in ("running", "detached")
     began = f"It began at {clock(reading.begin_s)} and {'has been running for' if going else 'took'} {ending.time}."
-    said = [
+    lines = [
         f"The job {facts['job']} {'runs' if going else 'ran'} the program {program} on {_routes(reading)}. {began}",
         f"{_OUTCOMES.get(ending.outcome, ending.outcome)}{_why(ending)}{_rows(ending)}",
         _cost(ending, figures), _wrong(facts, figures), _unwell(figures), _speed(figures),
     ]  # fmt: skip
-    return [each.strip() for each in said if each]
+    return [each.strip() for each in lines if each]
 
 
 def _routes(reading: JournalReader) -> str:
@@ -119,14 +119,14 @@ def _rows(ending: JobEnding) -> str:
     if not ending.rows:
         return f" {facts['results_written']:,} results had been written." if facts["results_written"] else ""
     noun = "rows" if facts.get("rows") and ending.rows != 1 else "result" if ending.rows == 1 else "results"
-    said = f" {facts['rows_succeeded']:,} of {ending.rows:,} {noun} succeeded"
+    text = f" {facts['rows_succeeded']:,} of {ending.rows:,} {noun} succeeded"
     if not facts["rows_failed"]:
-        return said + ", none failed."
+        return text + ", none failed."
     refused = facts["rows_refused"]
-    said += f", {facts['rows_failed']:,} failed"
+    text += f", {facts['rows_failed']:,} failed"
     if refused:
-        said += f" ({refused:,} refused before sending: `cortex inspect {facts['job']} --failed` says why)"
-    return said + "."
+        text += f" ({refused:,} refused before sending: `cortex inspect {facts['job']} --failed` says why)"
+    return text + "."
 
 
 def _cost(ending: JobEnding, figures: ReportFigures) -> str:
@@ -134,17 +134,17 @@ def _cost(ending: JobEnding, figures: ReportFigures) -> str:
     tokens = f"{facts['input_tokens'] + facts['cache_read_tokens'] + facts['cache_creation_tokens']:,} tokens in and "
     tokens += f"{facts['output_tokens']:,} out"
     money = f"It cost {ending.cost}" if ending.cost else "No price is known for it; it used"
-    said = f"{money}: {tokens}" if ending.cost else f"{money} {tokens}"
-    said += f", over {_many(facts['calls'], 'call')} in {_many(facts['attempts'], 'attempt')}"
+    text = f"{money}: {tokens}" if ending.cost else f"{money} {tokens}"
+    text += f", over {_many(facts['calls'], 'call')} in {_many(facts['attempts'], 'attempt')}"
     below = figures.calls - facts["calls"]
-    said += f", and {below:,} more calls in its child jobs." if len(figures.jobs) > 1 and below > 0 else "."
+    text += f", and {below:,} more calls in its child jobs." if len(figures.jobs) > 1 and below > 0 else "."
     if facts["reused_calls"]:
         was = "call was" if facts["reused_calls"] == 1 else "calls were"
-        said += f" {facts['reused_calls']:,} {was} answered from memory, at no cost."
+        text += f" {facts['reused_calls']:,} {was} answered from memory, at no cost."
     if facts["paid_again"]:
         many = "attempt" if facts["paid_again"] == 1 else "attempts"
-        said += f" {facts['paid_again']:,} {many} may have been paid besides, for what was answered by another."
-    return said
+        text += f" {facts['paid_again']:,} {many} may have been paid besides, for what was answered by another."
+    return text
 
 
 def _wrong(facts: dict[str, Any], figures: ReportFigures) -> str:
@@ -153,14 +153,14 @@ def _wrong(facts: dict[str, Any], figures: ReportFigures) -> str:
         return "No attempt failed."
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in facts["failures"].items())
     share = f" ({100 * failed / facts['attempts']:.2g} %)" if facts["attempts"] else ""
-    said = f"{failed:,} of {_many(facts['attempts'], 'attempt')} failed{share}: {kinds}."
+    text = f"{failed:,} of {_many(facts['attempts'], 'attempt')} failed{share}: {kinds}."
     refused = facts["rows_refused"]
     if facts["rows_failed"] <= refused and not figures.goals_failed:
         what = "nothing that was sent" if refused else "nothing"
-        return f"{said} What may be tried again was, and {what} failed for good."
+        return f"{text} What may be tried again was, and {what} failed for good."
     worst = max(facts["rows_failed_by_kind"] or facts["failures"], key=lambda kind: _count(facts, kind))
     meaning, advice = MEANINGS.get(worst, ("", ""))
-    return f"{said} Most of what failed for good is {worst} ({meaning}): {advice}." if meaning else said
+    return f"{text} Most of what failed for good is {worst} ({meaning}): {advice}." if meaning else text
 
 
 def _count(facts: dict[str, Any], kind: str) -> int:
@@ -168,7 +168,7 @@ def _count(facts: dict[str, Any], kind: str) -> int:
 
 
 def _unwell(figures: ReportFigures) -> str:
-    said = []
+    lines = []
     least = "at least " if len(figures.periods) == PERIODS_MAX else ""
     for route in dict.fromkeys(period.route for period in figures.periods):
         some = [period for period in figures.periods if period.route == route and period.state in (OPEN, HALF_OPEN)]
@@ -177,20 +177,20 @@ def _unwell(figures: ReportFigures) -> str:
             shut_s = sum(period.to_s - period.from_s for period in some)
             times = "once" if opened == 1 else f"{opened:,} times"
             whole = f"for {shut_s:.1f} s in all it was open or probed"
-            said.append(f"The breaker of {route} opened {least}{times}; {whole}.")
+            lines.append(f"The breaker of {route} opened {least}{times}; {whole}.")
     held = [period for period in figures.periods if period.state not in (OPEN, HALF_OPEN)]
     if held:
         held_s = sum(period.to_s - period.from_s for period in held)
-        said.append(f"The provider asked to wait {least}{len(held):,} times, {held_s:.1f} s in all.")
-    return " ".join(said)
+        lines.append(f"The provider asked to wait {least}{len(held):,} times, {held_s:.1f} s in all.")
+    return " ".join(lines)
 
 
 def _speed(figures: ReportFigures) -> str:
     digest: QuantileSketch = figures.latency
     if not digest.count or digest.most <= 0:
         return ""
-    said = f"Half of the answers came within {_seconds(digest.quantile(0.5))}, 95 in 100 within "
-    return f"{said}{_seconds(digest.quantile(0.95))}; the slowest took {_seconds(digest.most)}."
+    text = f"Half of the answers came within {_seconds(digest.quantile(0.5))}, 95 in 100 within "
+    return f"{text}{_seconds(digest.quantile(0.95))}; the slowest took {_seconds(digest.most)}."
 
 
 def _many(count: int, noun: str) -> str:
@@ -203,23 +203,23 @@ def _seconds(amount: float) -> str:
 
 def cautions(reading: JournalReader, figures: ReportFigures, carried: int | None) -> list[str]:
     """What a reader must know to read the figures rightly."""
-    said = []
+    lines = []
     if reading.changed:
-        said.append(
+        lines.append(
             "The job's program has changed since, or is gone. So this report tells what the recorded events alone "
             "tell: prompts, kinds of goals, reserved money and the goal tree are not known, and an attempt is taken to "
             "have gone to the route whose model answered."
         )
     elif not reading.same:
-        said.append(
+        lines.append(
             "The job's program, or cortex itself, reads otherwise than when it ran; taken again, it asks the same "
             "questions to the byte, so everything below holds."
         )
     if carried:
-        said.append(
+        lines.append(
             f"The program changed while the job was under way, and it began anew. {usd_text(carried)} had been spent "
             "before; that is in the job's cost, and not in the charts and tables."
         )
     if figures.more_happenings:
-        said.append(f"{figures.more_happenings:,} more events are not listed.")
-    return said
+        lines.append(f"{figures.more_happenings:,} more events are not listed.")
+    return lines

@@ -75,8 +75,8 @@ def refuse_apart(spec: ModelSpec) -> None:
     """Raise ``SetupError`` where options for a provider are given, and the model is asked of none."""
     if not spec.row.by_model:
         return
-    said = {"--base-url": spec.base_url, "--provider": spec.provider, "--api-key-file": spec.api_key_file}
-    for option, value in said.items():
+    facts = {"--base-url": spec.base_url, "--provider": spec.provider, "--api-key-file": spec.api_key_file}
+    for option, value in facts.items():
         if value:
             raise SetupError(
                 f"{option} {value}: --model {spec.model} asks nobody there: leave one of the two out "

@@ -19,11 +19,13 @@ from policies.failures.route_choice import route_name
 
 
 class KeyRotation:
-    """Present terms and connection of a job. ``heed`` is called with each credential that is read, so that nothing
-    shows it."""
+    """Present terms and connection of a job. ``on_credential`` is called with each credential that is read, so that
+    nothing shows it."""
 
-    def __init__(self, terms: JobTerms, connection: ConnectionSpec, heed: Callable[[Credential], None]) -> None:
-        self._on_credential = heed
+    def __init__(
+        self, terms: JobTerms, connection: ConnectionSpec, on_credential: Callable[[Credential], None]
+    ) -> None:
+        self._on_credential = on_credential
         self.terms = terms
         self.connection = connection
 
@@ -55,7 +57,9 @@ class KeyRotation:
         return msgspec.structs.replace(route, credential=credential.fingerprint), connection
 
 
-def rotation(terms: JobTerms, connection: ConnectionSpec, heed: Callable[[Credential], None]) -> KeyRotation | None:
+def rotation(
+    terms: JobTerms, connection: ConnectionSpec, on_credential: Callable[[Credential], None]
+) -> KeyRotation | None:
     """Return the rotation of a job's keys; None where no key comes from a file."""
     files = (each.credential.key_file for each in (connection, *connection.fallbacks) if each.credential is not None)
-    return KeyRotation(terms, connection, heed) if any(files) else None
+    return KeyRotation(terms, connection, on_credential) if any(files) else None

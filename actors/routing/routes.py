@@ -71,12 +71,12 @@ def destination(
         _close_all(found)
         raise
     own, *rest = found
-    said = [own.notice, *(f"{role}: {each.notice}" for (role, _, _), each in _role_notes(cast, rest, own.notice))]
+    lines = [own.notice, *(f"{role}: {each.notice}" for (role, _, _), each in _role_notes(cast, rest, own.notice))]
     routes = tuple(each.route for each in rest)
     return ResolvedRoute(
         route=own.route, connection=msgspec.structs.replace(own.connection,
         fallbacks=tuple(each.connection for each in rest)),
-        notice="; ".join(filter(None, said)), close=lambda: _close_all(found),
+        notice="; ".join(filter(None, lines)), close=lambda: _close_all(found),
         concurrency_max=own.concurrency_max if not cast.own else None,
         fallbacks=routes[: len(spec.fallbacks)], role_routes=routes[len(spec.fallbacks) :], roles=cast.roles,
         narrow={each.connection.pool_name: each.concurrency_max for each in (found if cast.own else rest)
@@ -84,10 +84,10 @@ def destination(
     )  # fmt: skip
 
 
-def _role_notes(cast: RoleAssignment, rest: list[ResolvedRoute], said: str) -> list[tuple[Player, ResolvedRoute]]:
+def _role_notes(cast: RoleAssignment, rest: list[ResolvedRoute], text: str) -> list[tuple[Player, ResolvedRoute]]:
     """Return the roles whose model has a notice other than the job's own."""
     pairs = zip(cast.own, rest[len(rest) - len(cast.own) :], strict=True)
-    return [(player, each) for player, each in pairs if each.notice and each.notice != said]
+    return [(player, each) for player, each in pairs if each.notice and each.notice != text]
 
 
 def _close_all(found: list[ResolvedRoute]) -> None:
@@ -101,11 +101,11 @@ def _refuse_loop(specs: Sequence[tuple[ModelSpec, Model | None]], environ: Mappi
     seen: dict[tuple[str, str], str] = {}
     for spec, model in specs:
         key = _whereto(spec, model, environ)
-        said = f"{spec.model or 'the given model'}{f' at {spec.base_url}' if spec.base_url else ''}"
+        text = f"{spec.model or 'the given model'}{f' at {spec.base_url}' if spec.base_url else ''}"
         if key in seen:
-            more = "" if seen[key] == said else f" ({seen[key]} is the same)"
-            raise SetupError(f"--fallback {said}: this route is named twice{more}: a fallback must lead elsewhere")
-        seen[key] = said
+            more = "" if seen[key] == text else f" ({seen[key]} is the same)"
+            raise SetupError(f"--fallback {text}: this route is named twice{more}: a fallback must lead elsewhere")
+        seen[key] = text
 
 
 Player = tuple[str, ModelSpec, Model | None]
@@ -126,9 +126,9 @@ class RoleAssignment:
         self.own: list[Player] = []
         lanes = {_whereto(spec, model, environ): 0}
         specs = [spec]
-        for role, said in spec.roles.items():
+        for role, found in spec.roles.items():
             player = players.get(role)
-            each = said
+            each = found
             key = _whereto(each, player, environ)
             if key not in lanes:
                 lanes[key] = len(specs)

@@ -299,8 +299,8 @@ class RayRuntime:
 
     async def cores(self) -> int:
         """CPUs that Ray was told of; of a private one, which was told otherwise, the machine's own."""
-        told = {"CPU": own_cores()} if self.cluster == "local" else await asyncio.to_thread(ray.cluster_resources)
-        return int(told.get("CPU", 0))
+        facts = {"CPU": own_cores()} if self.cluster == "local" else await asyncio.to_thread(ray.cluster_resources)
+        return int(facts.get("CPU", 0))
 
     async def sees(self, path: str) -> bool:
         """Whether actors with a disk of ours would find a file of this process: they live with the node we are on."""
@@ -325,8 +325,8 @@ class RayRuntime:
         labels, home = ({}, host_address(self._node, nodes)) if bound else (selector(role, nodes, avoid), "")
         if home:  # this node, or one that comes to the same host after it
             where = NodeAffinitySchedulingStrategy(self._node, soft=True)
-        wish = in_turn(name, nodes, labels, avoid) if where == "SPREAD" else {"label_selector": labels or None}
-        self._handles[name] = await asyncio.to_thread(self._made, role, name, args, where, wish, home)
+        spec = in_turn(name, nodes, labels, avoid) if where == "SPREAD" else {"label_selector": labels or None}
+        self._handles[name] = await asyncio.to_thread(self._made, role, name, args, where, spec, home)
         peer = self.peer(name)
         try:
             release, _ = await peer.ask("hello")
@@ -339,13 +339,13 @@ class RayRuntime:
         return peer
 
     def _made(
-        self, role: str, name: str, args: tuple[Any, ...], where: Any, wish: dict[str, Any], home: str
+        self, role: str, name: str, args: tuple[Any, ...], where: Any, spec: dict[str, Any], home: str
     ) -> Any:  # fmt: skip
         remote: Any = ray.remote(process_class(role))
         actor = remote.options(
             name=name, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, max_restarts=-1,
             max_task_retries=0, max_concurrency=CALLS_AT_ONCE, num_cpus=0, scheduling_strategy=where,
-            resources=tied(home), **wish,
+            resources=tied(home), **spec,
         )  # fmt: skip
         return actor.remote(code_paths(), role, name, args, self.cluster)
 

@@ -40,13 +40,13 @@ class _Child:
         """Have something run. Afterwards it may be ``dead``."""
         late = False
         if not self._begun:  # a start is nobody's computing
-            said, late = self._exchange(b"", START_S, len(READY))
-            self._begun = said == READY
+            data, late = self._exchange(b"", START_S, len(READY))
+            self._begun = data == READY
         if self._begun:
-            said, late = self._exchange(body, within_s, 4 * self.memory_mb * 1_000_000)
+            data, late = self._exchange(body, within_s, 4 * self.memory_mb * 1_000_000)
             with contextlib.suppress(ValueError):
-                if said:
-                    return msgspec.msgpack.decode(said, type=PieceOutcome)
+                if data:
+                    return msgspec.msgpack.decode(data, type=PieceOutcome)
         self.end()
         if late:
             return PieceOutcome(refusal=SandboxRefusal.TIME, why="it was stopped: it was silent for too long")

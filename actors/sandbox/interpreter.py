@@ -171,12 +171,12 @@ class InterpreterSession:
 
     def _result(self, begin: int, count: int) -> Any:
         """What a call is answered with: its value, or an error where it failed. ``count`` -1: it is one call."""
-        said = self._results[begin : begin + abs(count)]
-        failed = [each.failed for each in said if each.failed]
+        parts = self._results[begin : begin + abs(count)]
+        failed = [each.failed for each in parts if each.failed]
         if failed:
             of = f"{len(failed)} of {count} calls failed, the first: " if count > 0 else "the call failed: "
             return {"exception": RuntimeError(of + failed[0])}
-        return {"return_value": [each.value for each in said] if count >= 0 else said[0].value}
+        return {"return_value": [each.value for each in parts] if count >= 0 else parts[0].value}
 
     def _submitted(self, value: Any) -> Any:
         try:

@@ -37,9 +37,9 @@ def judged(error: monty.MontyError) -> PieceEnded:
         return PieceEnded(SandboxRefusal.SYNTAX, error.display("msg"), _line(error))
     if not isinstance(error, monty.MontyRuntimeError):
         return PieceEnded(SandboxRefusal.CRASHED, str(error))
-    said = error.display("type-msg")[: 4 * WHY_CHARS]
-    kind, _, message = said.partition(": ")
-    return PieceEnded(_kind(kind, message, not error.traceback()), said, _line(error))
+    text = error.display("type-msg")[: 4 * WHY_CHARS]
+    kind, _, message = text.partition(": ")
+    return PieceEnded(_kind(kind, message, not error.traceback()), text, _line(error))
 
 
 def _kind(kind: str, message: str, nowhere: bool) -> SandboxRefusal:

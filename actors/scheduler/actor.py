@@ -183,8 +183,8 @@ class Cortex:
         out = step.step(self._state, asked)
         self._observer.step(asked, out)
         self._carry_out([order for order in out if not isinstance(order, protocol.AdmitToolRun)])
-        (said,) = [order for order in out if isinstance(order, protocol.AdmitToolRun)]
-        return said.go, said.wait_s, said.generation
+        (run,) = [order for order in out if isinstance(order, protocol.AdmitToolRun)]
+        return run.go, run.wait_s, run.generation
 
     async def cap(self, who: str, pool: str, caps: bytes) -> None:
         """Bounds of a pool, by its name or a route's, by hand. Raises ``ValueError``, one line.

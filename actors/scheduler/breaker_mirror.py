@@ -26,8 +26,8 @@ _NEVER_BY_ITSELF: Final = 2**31
 class _MoveListener(pybreaker.CircuitBreakerListener):
     """Passes a move on. Whoever listens must not disturb the cortex, so that what it raises is logged."""
 
-    def __init__(self, hear: Heard) -> None:
-        self._on_move = hear
+    def __init__(self, listener: Heard) -> None:
+        self._on_move = listener
 
     def state_change(
         self, cb: pybreaker.CircuitBreaker, old_state: object, new_state: pybreaker.CircuitBreakerState
@@ -42,9 +42,9 @@ class _MoveListener(pybreaker.CircuitBreakerListener):
 class BreakerMirror:
     """All breakers of a cluster, by subject. Not thread safe by itself, like the actor that holds it."""
 
-    def __init__(self, *hear: Heard) -> None:
+    def __init__(self, *listener: Heard) -> None:
         self._breakers: dict[str, pybreaker.CircuitBreaker] = {}
-        self._listeners = [_MoveListener(one) for one in hear]
+        self._listeners = [_MoveListener(one) for one in listener]
 
     def moved(self, subject: str, new: BreakerState) -> None:
         """Carry out one move. A subject unseen so far was closed."""
@@ -66,9 +66,9 @@ class BreakerMirror:
         """It is no subject any more: its job has ended, or its node has left."""
         self._breakers.pop(subject, None)
 
-    def listen(self, hear: Heard) -> None:
+    def listen(self, listener: Heard) -> None:
         """Tell this one too, of every move from now on."""
-        one = _MoveListener(hear)
+        one = _MoveListener(listener)
         self._listeners.append(one)
         for breaker in self._breakers.values():
             breaker.add_listener(one)

@@ -20,11 +20,11 @@ DRAIN_S = 3_700.0
 
 
 class Supervisor:
-    """Carries out orders in the background, each once at a time; ``hear`` is told what came of them."""
+    """Carries out orders in the background, each once at a time; ``listener`` is told what came of them."""
 
-    def __init__(self, runtime: Runtime, hear: Callable[[protocol.Event], None]) -> None:
+    def __init__(self, runtime: Runtime, listener: Callable[[protocol.Event], None]) -> None:
         self._runtime = runtime
-        self._post = hear
+        self._post = listener
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         self.known: dict[str, str] = {}
         """Incarnations of those that have answered."""

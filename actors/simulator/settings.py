@@ -212,6 +212,6 @@ def _yaml_text(text: str) -> Any:
 
 def _one_line(message: str) -> str:
     """msgspec says ``Expected `int`, got `str` - at `$.rpm` ``; the name goes first here."""
-    said, _, where = message.partition(" - at `$.")
+    text, _, where = message.partition(" - at `$.")
     place = where.rstrip("`").replace('["', ".").rstrip('"]')
-    return f"{place}: {said[:1].lower()}{said[1:]}" if where else said
+    return f"{place}: {text[:1].lower()}{text[1:]}" if where else text

@@ -81,28 +81,28 @@ class AccountBuckets:
 
     def headers(self, now_s: float) -> dict[str, str]:
         """The rate-limit headers of a response; without limits, none."""
-        told: dict[str, str] = {}
+        facts: dict[str, str] = {}
         if self._reported != "headers" or not self._all:
-            return told
+            return facts
         for bucket in self._all.values():
             bucket.fill(now_s)
-            told |= bucket.headers(now_s)
+            facts |= bucket.headers(now_s)
         both = [self._all[name] for name in ("input-tokens", "output-tokens") if name in self._all]
         if both:  # the provider's summary of whichever token limits are in force
-            resets = [told[f"anthropic-ratelimit-{each.name}-reset"] for each in both]
-            told["anthropic-ratelimit-tokens-limit"] = str(sum(each.limit for each in both))
-            told["anthropic-ratelimit-tokens-remaining"] = str(sum(max(0, int(each.level)) for each in both))
-            told["anthropic-ratelimit-tokens-reset"] = max(resets)
-        return told
+            resets = [facts[f"anthropic-ratelimit-{each.name}-reset"] for each in both]
+            facts["anthropic-ratelimit-tokens-limit"] = str(sum(each.limit for each in both))
+            facts["anthropic-ratelimit-tokens-remaining"] = str(sum(max(0, int(each.level)) for each in both))
+            facts["anthropic-ratelimit-tokens-reset"] = max(resets)
+        return facts
 
 
-def _refusal(bucket: TokenBucket, wait_s: float, told: bool) -> ErrorResponse:
+def _refusal(bucket: TokenBucket, wait_s: float, known: bool) -> ErrorResponse:
     message = (
         f"This request would exceed your organization's rate limit of {bucket.limit:,} {_SPOKEN[bucket.name]} per "
         "minute. For details, refer to: https://docs.claude.com/en/api/rate-limits. You can see the response headers "
         "for current usage. Please reduce the prompt length or the maximum tokens requested, or try again later."
     )
-    return ErrorResponse(429, "rate_limit_error", message, retry_after_s=max(1, math.ceil(wait_s)) if told else None)
+    return ErrorResponse(429, "rate_limit_error", message, retry_after_s=max(1, math.ceil(wait_s)) if known else None)
 
 
 def rfc3339(at_s: float) -> str:

@@ -47,10 +47,12 @@ class ClusterSource:
         trouble = ""
         try:
             async with asyncio.timeout(PATIENCE_S):
-                told = await self._runtime.peer("cortex").ask("status")
+                reported = await self._runtime.peer("cortex").ask("status")
                 names = (await self._runtime.names("channel:"))[:CHANNELS_MAX]
             now_s = self._clock()
-            self._cortex = ClusterSnapshot(where=f"cluster {self._address}", as_of_s=now_s, status=dated(told, now_s))
+            self._cortex = ClusterSnapshot(
+                where=f"cluster {self._address}", as_of_s=now_s, status=dated(reported, now_s)
+            )
             found = await asyncio.gather(*(self._channel(name) for name in names))
             jobs = {each.job: each for each in found if each is not None}
             kept = {name.partition(":")[2] for name in names}

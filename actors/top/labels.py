@@ -46,11 +46,11 @@ def why_words(why: str) -> str:
     return f"{done} by {by}" if done else why
 
 
-def caps_words(told: dict[str, Any] | None) -> str:
+def caps_words(facts: dict[str, Any] | None) -> str:
     """What somebody set by hand, as the status of a cortex has it; empty where nobody did."""
-    caps = PoolCaps(**told) if told else NO_CAPS
-    said = [f"{label} {value:g}" for label, field in _CAPS if (value := getattr(caps, field))]
-    return f"{', '.join(said)} by {caps.who or 'somebody'}" if said else ""
+    caps = PoolCaps(**facts) if facts else NO_CAPS
+    lines = [f"{label} {value:g}" for label, field in _CAPS if (value := getattr(caps, field))]
+    return f"{', '.join(lines)} by {caps.who or 'somebody'}" if lines else ""
 
 
 _CAPS = (

@@ -61,11 +61,11 @@ class RowDetails(ModalScreen[None]):
         if row is None:
             return
         wide = max(len(name) for name, _ in row.details)
-        said = Text()
+        found = Text()
         for name, text in row.details:
-            said.append(f"{name.ljust(wide)}  ", "bold")
-            said.append(f"{text}\n")
-        self.text.update(said)
+            found.append(f"{name.ljust(wide)}  ", "bold")
+            found.append(f"{text}\n")
+        self.text.update(found)
 
     def action_scroll(self, lines: int) -> None:
         """Up or down."""
@@ -264,8 +264,8 @@ class TopApp(App[None]):
         routes = self.query_one("#routes", TableView)
         row = self._row(routes.chosen())
         found = self._shown.curves.get(row.key, ()) if row is not None else ()
-        told = "\n".join(curve_lines(row.cells[0], found, self.size.width - 2, _ascii_only())) if row and found else ""
-        self.query_one("#curves", Static).update(Text(told, no_wrap=True, overflow="ellipsis"))
+        text = "\n".join(curve_lines(row.cells[0], found, self.size.width - 2, _ascii_only())) if row and found else ""
+        self.query_one("#curves", Static).update(Text(text, no_wrap=True, overflow="ellipsis"))
 
     def _show_chosen(self) -> None:
         """What a narrow table leaves out of the row that is chosen."""
@@ -300,8 +300,8 @@ class TopApp(App[None]):
 
 def _ascii_only() -> bool:
     """Whether the terminal says that it knows only ASCII."""
-    said = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or "UTF-8"
-    return said in ("C", "POSIX")
+    text = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or "UTF-8"
+    return text in ("C", "POSIX")
 
 
 class ThreadedSource:

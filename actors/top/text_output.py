@@ -12,23 +12,23 @@ SPARK_WIDTH = 60
 
 def lines(shown: Screen, width: int, plain: bool = False) -> list[str]:
     """The screen, each line at most so wide. ``plain``: in characters that every terminal has."""
-    said = [f"{shown.title}  {shown.where}"]
+    texts = [f"{shown.title}  {shown.where}"]
     if shown.trouble:
-        said.append(shown.trouble)
+        texts.append(shown.trouble)
     for table in shown.tables:
         if not table.rows and not table.none:
             continue
-        said += ["", *table_lines(table, width)]
+        texts += ["", *table_lines(table, width)]
         for row in table.rows:
             if table.name == "jobs" and row.level == "warn" and row.about:
-                said += ["", *wrap(row.about, width)]
+                texts += ["", *wrap(row.about, width)]
         if table.name != "routes":
             continue
         for row in table.rows:
             found = shown.curves.get(row.key, ())
             if any(any(curve.values) for curve in found):
-                said += ["", *curve_lines(row.cells[0], found, width, plain)]
-    return [line.rstrip()[:width] for line in said]
+                texts += ["", *curve_lines(row.cells[0], found, width, plain)]
+    return [line.rstrip()[:width] for line in texts]
 
 
 def table_lines(table: TopTable, width: int) -> list[str]:
@@ -38,10 +38,10 @@ def table_lines(table: TopTable, width: int) -> list[str]:
     shown = columns_shown(table, width)
     gap = " " * GAP
     titles = [cell(table.columns[place].title, wide, table.columns[place].right) for place, wide in shown]
-    said = [gap.join(titles)]
+    texts = [gap.join(titles)]
     for row in table.rows:
-        said.append(gap.join(cell(row.cells[place], wide, table.columns[place].right) for place, wide in shown))
-    return said
+        texts.append(gap.join(cell(row.cells[place], wide, table.columns[place].right) for place, wide in shown))
+    return texts
 
 
 def curve_lines(title: str, curves: tuple[SignalCurve, ...], width: int, plain: bool = False) -> list[str]:
@@ -49,8 +49,8 @@ def curve_lines(title: str, curves: tuple[SignalCurve, ...], width: int, plain: 
     label = max((len(curve.label) for curve in curves), default=0)
     now = max((len(curve.now) for curve in curves), default=0)
     room = min(SPARK_WIDTH, width - label - now - 4)
-    said = [f"{title}: the last minute, second by second"]
+    texts = [f"{title}: the last minute, second by second"]
     for curve in curves:
         drawn = spark(curve.values, room, plain) if room > 0 else ""
-        said.append(f"{curve.label.ljust(label)}  {drawn}  {curve.now.rjust(now)}")
-    return said
+        texts.append(f"{curve.label.ljust(label)}  {drawn}  {curve.now.rjust(now)}")
+    return texts

@@ -89,10 +89,10 @@ def _job(job: JobSnapshot, now_s: float) -> TableRow:
     facts = job.facts
     state = facts.get("outcome", "")
     if "results" not in facts:  # it is still to be read, or cannot be
-        said = facts.get("why", "still to be read")
+        answer = facts.get("why", "still to be read")
         blank = ("",) * 8
         details = (("job", job.job), ("state", state or "not read yet"), ("why", facts.get("why", "")))
-        row = (job.job, state or "…", *blank, seen_words(job, now_s), said)
+        row = (job.job, state or "…", *blank, seen_words(job, now_s), answer)
         return TableRow(job.job, row, _LEVELS.get(state, ""), details)
     alive = state in _ALIVE
     expected = facts.get("rows_expected") or 0
@@ -128,7 +128,7 @@ def _job_details(job: JobSnapshot, now_s: float) -> tuple[tuple[str, str], ...]:
         for each in facts["routes"]
     )  # fmt: skip
     expected = facts.get("rows_expected")
-    said = [
+    parts = [
         ("job", job.job), ("state", facts["outcome"]), ("runs in", job.owner), ("why", why_words(facts["why"])),
         ("waits", facts["waits"]),
         ("rows", f"{facts['rows_succeeded']:,} succeeded" + (f" of {expected:,}" if expected else "")
@@ -143,7 +143,7 @@ def _job_details(job: JobSnapshot, now_s: float) -> tuple[tuple[str, str], ...]:
         ("elapsed", f"{facts['elapsed_s']:.1f}s" if facts["elapsed_s"] < 60 else span(facts["elapsed_s"])),
         ("output", facts["output"]), ("seen", seen_words(job, now_s, True)),
     ]  # fmt: skip
-    return tuple((name, text) for name, text in said if text)
+    return tuple((name, text) for name, text in parts if text)
 
 
 # -- routes ----------------------------------------------------------------------------------------------------------
@@ -258,15 +258,15 @@ def _actors(seen: ClusterSnapshot, all_: TopSnapshot) -> list[TableRow]:
         rows.append(TableRow(_key(seen, name), cells, level, tuple(pair for pair in details if pair[1])))
     facts = {job.job: job.facts for job in all_.jobs}
     for job, permits in seen.status["jobs"].items():
-        told, told_by_job = seen.status.get("channels", {}).get(job, {}), facts.get(job, {})
-        state = "condemned" if told.get("condemned") else "silent" if told.get("expired") else "up"
+        reported, told_by_job = seen.status.get("channels", {}).get(job, {}), facts.get(job, {})
+        state = "condemned" if reported.get("condemned") else "silent" if reported.get("expired") else "up"
         flights = told_by_job.get("in_flight", "")
         cells = (
-            f"channel:{job}", state, f"epoch {told.get('epoch', 1)}", f"{flights:,}" if flights != "" else "",
-            f"{permits:,}", "", f"{told.get('deaths', 0)}", "", "", where,
+            f"channel:{job}", state, f"epoch {reported.get('epoch', 1)}", f"{flights:,}" if flights != "" else "",
+            f"{permits:,}", "", f"{reported.get('deaths', 0)}", "", "", where,
         )  # fmt: skip
         details = (("actor", f"channel:{job}"), ("state", state), ("permits", f"{permits:,}"),
-                   ("epoch", f"{told.get('epoch', 1)}"), ("deaths", f"{told.get('deaths', 0)} of late"),
+                   ("epoch", f"{reported.get('epoch', 1)}"), ("deaths", f"{reported.get('deaths', 0)} of late"),
                    ("seen in", where))  # fmt: skip
         rows.append(TableRow(_key(seen, f"channel:{job}"), cells, "" if state == "up" else "bad", details))
     return rows

@@ -115,8 +115,8 @@ class Worker:
         try:
             tools = self._runtime.load_program(program, params_json, key.partition("/")[0]).tools
         except Exception as error:  # an author's module may raise anything
-            said = f"the program does not load: {type(error).__name__}: {error}"
-            return Failure(FailureKind.FAULTY, said, sent=False)
+            text = f"the program does not load: {type(error).__name__}: {error}"
+            return Failure(FailureKind.FAULTY, text, sent=False)
         function: Callable[..., Any] | None = tools.get(tool)
         if getattr(function, "offered", False):
             function = self._offered.find(tool)

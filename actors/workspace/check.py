@@ -76,12 +76,12 @@ class _CheckOutput:
 
 
 def checked(keeping: FolderSnapshots, check: str, timeout_s: float) -> dict[str, Any]:
-    """What the check finds: ``passed``, ``exit`` (None: it ran out of time), ``failing``, ``said`` and its hash.
+    """What the check finds: ``passed``, ``exit`` (None: it ran out of time), ``failing``, ``output`` and its hash.
 
     It passes by exit code 0 and by nothing else. All that it started ends with it. Raises ``FolderRefused`` where it
     cannot be started.
     """
-    said = _CheckOutput()
+    output = _CheckOutput()
     try:
         child = subprocess.Popen(
             _command(check, keeping.folder), cwd=keeping.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -89,7 +89,7 @@ def checked(keeping: FolderSnapshots, check: str, timeout_s: float) -> dict[str,
         )  # fmt: skip
     except OSError as error:
         raise FolderRefused(f"the check cannot be started: {error}") from None
-    reader = threading.Thread(target=_read, args=(child, said), daemon=True)
+    reader = threading.Thread(target=_read, args=(child, output), daemon=True)
     try:
         reader.start()
         keeping.note_check(child.pid)
@@ -102,7 +102,7 @@ def checked(keeping: FolderSnapshots, check: str, timeout_s: float) -> dict[str,
         child.wait()
         keeping.check_over()
     reader.join(_ENDS_S)
-    text, code = _without_key(said.text()), None if late else child.returncode
+    text, code = _without_key(output.text()), None if late else child.returncode
     if late:
         text = f"{text}\n[the check did not end within {timeout_s:g} s, and was ended]".strip()
     return {
@@ -156,8 +156,8 @@ def _without_key(text: str) -> str:
     return text
 
 
-def _read(child: subprocess.Popen[bytes], said: _CheckOutput) -> None:
+def _read(child: subprocess.Popen[bytes], output: _CheckOutput) -> None:
     assert child.stdout is not None
     with child.stdout as out:
         while some := os.read(out.fileno(), 1 << 16):
-            said.take(some)
+            output.take(some)

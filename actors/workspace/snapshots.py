@@ -142,8 +142,8 @@ class FolderSnapshots:
 
 
 def _number(place: Path) -> int | None:
-    said = place.stem.removeprefix("before-")
-    return int(said) if said.isdecimal() else None
+    text = place.stem.removeprefix("before-")
+    return int(text) if text.isdecimal() else None
 
 
 def _remove(place: Path, entry: TreeEntry) -> None:

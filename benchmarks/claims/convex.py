@@ -35,12 +35,13 @@ State = tuple[str, int]
 
 
 def f1(pairs: Sequence[tuple[str, str, float]]) -> float:
-    """Return macro F1 over the three labels from (truth, judgement, weight). The judgement "affine" is wrong for each.
+    """Return macro F1 over the three labels from (truth, judgement, weight). The judgement "affine" is wrong for
+    each.
     """
     scores = []
     for label in LABELS:
-        hit = sum(weight for truth, said, weight in pairs if truth == said == label)
-        wrong = sum(weight for truth, said, weight in pairs if (truth == label) != (said == label))
+        hit = sum(weight for truth, text, weight in pairs if truth == text == label)
+        wrong = sum(weight for truth, text, weight in pairs if (truth == label) != (text == label))
         scores.append(2 * hit / (2 * hit + wrong) if hit else 0.0)
     return sum(scores) / len(scores)
 

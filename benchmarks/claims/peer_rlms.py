@@ -22,9 +22,9 @@ def main() -> None:
     context, question = Path(sys.argv[1]).read_text(), sys.argv[2]
     given = {"model_name": "simulated", "api_key": os.environ["ANTHROPIC_API_KEY"], "max_tokens": 4_096}
     began_s = time.perf_counter()
-    said = RLM(backend="anthropic", backend_kwargs=given).completion(context, root_prompt=question)
+    answer = RLM(backend="anthropic", backend_kwargs=given).completion(context, root_prompt=question)
     took_s = time.perf_counter() - began_s
-    print(json.dumps({"answer": said.response, "wall_s": took_s, "version": version("rlms")}))
+    print(json.dumps({"answer": answer.response, "wall_s": took_s, "version": version("rlms")}))
 
 
 if __name__ == "__main__":

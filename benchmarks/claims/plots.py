@@ -196,12 +196,12 @@ def _rlm(axes: Any, found: dict[str, Any]) -> None:
 
 def _rlm_caption(found: dict[str, Any]) -> str:
     largest = max(row["rlm"]["largest_prompt_tokens"] for row in found["tokens"])
-    told = []
+    lines = []
     for peer in found["peers"]:
         names = [name for name in ("cortex", "rlms") if name in peer]
         took = ", ".join(f"{name} {peer[name]['calls']} calls in {peer[name]['wall_s']:.1f} s" for name in names)
-        told.append(f"at {peer['latency_ms']:g} ms a call {took}")
-    beside = f"\nSide by side over HTTP: {'; '.join(told)}." if told else ""
+        lines.append(f"at {peer['latency_ms']:g} ms a call {took}")
+    beside = f"\nSide by side over HTTP: {'; '.join(lines)}." if lines else ""
     return (
         f"M and a reply are {found['window_tokens']:,} tokens (grey); the largest prompt of rlm had {largest:,}. The"
         f" reasoner writes programs of two shapes that it knows.{beside}"

@@ -60,8 +60,8 @@ def reviews(count: int, seed: int) -> tuple[str, dict[str, int]]:
     lines, right = [], {KEYED: 0, PLAIN: 0}
     for number in range(count):
         product, late = draw.randrange(PRODUCTS), draw.random() < 0.4
-        said = draw.choice(_LATE if late else _OTHER)
-        lines.append(f"Review {number} of K-{product}, customer {draw.randrange(10_000)}: {said}.")
+        text = draw.choice(_LATE if late else _OTHER)
+        lines.append(f"Review {number} of K-{product}, customer {draw.randrange(10_000)}: {text}.")
         right[PLAIN] += late
         right[KEYED] += late and product == 7
     return "\n".join(lines), right
@@ -183,10 +183,10 @@ def peer_python() -> tuple[str, str]:
 
 def _counted(url: str, answer: Any, wall_s: float) -> dict[str, Any]:
     with urllib.request.urlopen(f"{url}/_sim/stats", timeout=10) as stats:
-        told = msgspec.json.decode(stats.read())
+        text = msgspec.json.decode(stats.read())
     return {
-        "answer": answer, "calls": told["worked"], "input_tokens": told["input_tokens"],
-        "output_tokens": told["output_tokens"], "largest_prompt_tokens": told["largest_prompt_tokens"],
+        "answer": answer, "calls": text["worked"], "input_tokens": text["input_tokens"],
+        "output_tokens": text["output_tokens"], "largest_prompt_tokens": text["largest_prompt_tokens"],
         "wall_s": round(wall_s, 3),
     }  # fmt: skip
 
@@ -222,8 +222,8 @@ def side_by_side(length: int, latency_ms: float) -> dict[str, Any]:
         )  # fmt: skip
         if ran.returncode:
             return found | {"skipped": f"rlms failed: {ran.stderr.strip().splitlines()[-1:]}"}
-        told = msgspec.json.decode(ran.stdout.splitlines()[-1])
-        found["rlms"] = _counted(url, told["answer"], told["wall_s"]) | {"version": told["version"]}
+        text = msgspec.json.decode(ran.stdout.splitlines()[-1])
+        found["rlms"] = _counted(url, text["answer"], text["wall_s"]) | {"version": text["version"]}
     return found
 
 

@@ -49,15 +49,15 @@ def others(count: int) -> list[ToolDef]:
 
 def meta_of(tools: list[ToolDef]) -> ToolDef:
     """Return one tool that stands for all of these."""
-    told = []
+    lines = []
     for tool in tools:
         fields = []
         for name, schema in tool.schema["properties"].items():
             fields.append(f"{name}: {'|'.join(schema['enum'])}" if "enum" in schema else name)
-        told.append(f"{tool.name}({', '.join(fields)}): {tool.description}")
+        lines.append(f"{tool.name}({', '.join(fields)}): {tool.description}")
     properties = {"action": {"enum": [tool.name for tool in tools]}, "arguments": {"type": "object"}}
     schema = {"type": "object", "properties": properties, "required": ["action", "arguments"]}
-    return ToolDef("do", "Do one action. " + " ".join(told), schema)
+    return ToolDef("do", "Do one action. " + " ".join(lines), schema)
 
 
 def offered(method: str, tools: int) -> tuple[ToolDef, ...]:
@@ -78,11 +78,11 @@ async def surface(
     done: dict[str, list[str]] = {item: [] for item in items}
     uses = wrong = 0
     for _ in range(turns_max(ITEMS)):
-        said = await ctx.ask(talk, max_tokens=200)
-        if not said.uses:
-            return {"uses": uses, "wrong": wrong, "right": label_task.counts_in(said.text) == label_task.truth(items)}
+        answer = await ctx.ask(talk, max_tokens=200)
+        if not answer.uses:
+            return {"uses": uses, "wrong": wrong, "right": label_task.counts_in(answer.text) == label_task.truth(items)}
         results = []
-        for use in said.uses:
+        for use in answer.uses:
             inner = ToolUse(use.id, use.input["action"], use.input["arguments"]) if method == "meta" else use
             item = str(inner.input.get("item"))
             turn = "read" if "read" not in done.get(item, ()) else "record"
@@ -90,7 +90,7 @@ async def surface(
             done.setdefault(item, []).append(inner.name)
             result = await ctx.use(inner, (read, record))
             results.append(ToolResult(use.id, "done") if inner.name not in ("read", "record") else result)
-        talk = talk.replied(said, results)
+        talk = talk.replied(answer, results)
     return {"uses": uses, "wrong": wrong, "right": False}
 
 

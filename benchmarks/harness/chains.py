@@ -87,7 +87,7 @@ class Towers(Hanoi, frozen=True):
 @cortex.flow
 async def chain(ctx: Any, calls: int) -> int:
     """Flow form of ``Chain``."""
-    said = ""
+    text = ""
     for number in range(calls):
-        said = await ctx.ask(question(number, said), max_tokens=OUTPUT_TOKENS_MAX)
+        text = await ctx.ask(question(number, text), max_tokens=OUTPUT_TOKENS_MAX)
     return calls

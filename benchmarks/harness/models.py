@@ -55,9 +55,9 @@ class Oracle:
 
     async def call(self, body: bytes, **how: Any) -> Reply | Failure:
         """Return the move."""
-        said = _PEGS.search(body)
-        assert said is not None, "a prompt says where the disks are"
-        pegs = said[0]
+        match = _PEGS.search(body)
+        assert match is not None, "a prompt says where the disks are"
+        pegs = match[0]
         found = self._replies.get(pegs)
         if found is None:
             self._learn(len(_NUMBER.findall(pegs)) - len("012"))

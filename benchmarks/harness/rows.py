@@ -17,9 +17,9 @@ _FILL = "The quick brown fox jumps over the lazy dog. "
 
 def prompt(number: int, size_bytes: int = 0) -> str:
     """Return the prompt of one call, at least ``size_bytes`` long. The benchmarks' server finds the number in it."""
-    said = f"Repeat this and nothing else: row {number:06d}"
-    missing = size_bytes - len(said) - 1
-    return said if missing <= 0 else f"{said} {(_FILL * (missing // len(_FILL) + 1))[:missing]}"
+    text = f"Repeat this and nothing else: row {number:06d}"
+    missing = size_bytes - len(text) - 1
+    return text if missing <= 0 else f"{text} {(_FILL * (missing // len(_FILL) + 1))[:missing]}"
 
 
 def params(number: int, size_bytes: int = 0) -> dict[str, object]:

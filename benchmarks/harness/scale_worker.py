@@ -133,9 +133,9 @@ def run(kind: str, calls: int, folder: Path) -> dict[str, Any]:
     whole_s = time.perf_counter() - began_s
     model.look()
     source.close()
-    told = (ended.facts["outcome"], ended.facts["rows_succeeded"], ended.facts["attempts"], model.calls)
-    if told != ("complete", calls, calls, calls):
-        raise rows.Lost(f"{calls} calls, and the job says {told}")
+    entries = (ended.facts["outcome"], ended.facts["rows_succeeded"], ended.facts["attempts"], model.calls)
+    if entries != ("complete", calls, calls, calls):
+        raise rows.Lost(f"{calls} calls, and the job says {entries}")
     check_results(kind, output, calls)
     source.close()
     payload = sum(map(len, (rows.prompt(0), "row 000000"))) if kind == "kept" else 0

@@ -54,10 +54,10 @@ def measure(nodes: int, seconds: float) -> dict[str, Any]:
             branches = [Counter(map(processes.name_of, processes.family(root)))["ray::Branch"] for root in roots]
         if not all(branches):
             raise RuntimeError(f"of {nodes} nodes some had no branch: {branches}")
-        told = (run.summary["outcome"], run.summary["rows_succeeded"], run.summary["attempts"])
+        entries = (run.summary["outcome"], run.summary["rows_succeeded"], run.summary["attempts"])
         counts = server.counts()
-        if told != ("complete", calls, calls) or (counts.requests, counts.distinct) != (calls, calls):
-            raise rows.Lost(f"{calls} calls on {nodes} nodes, the summary says {told}, and the server saw {counts}")
+        if entries != ("complete", calls, calls) or (counts.requests, counts.distinct) != (calls, calls):
+            raise rows.Lost(f"{calls} calls on {nodes} nodes, the summary says {entries}, and the server saw {counts}")
         rows.check_all(rows.results(folder / "out.jsonl"), calls)
         answered = _answered(folder / "state")
     first, last = int(WARM * calls), int(TAIL * calls)

@@ -55,8 +55,8 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._db = sqlite3.connect(path, isolation_level=None)
-        for said in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "CREATE TABLE messages (blob BLOB)"):
-            self._db.execute(said)
+        for text in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "CREATE TABLE messages (blob BLOB)"):
+            self._db.execute(text)
 
     def commit(self, blobs: list[bytes]) -> None:
         """Write the messages to disk."""
@@ -206,8 +206,8 @@ def main() -> None:
         took_s, found = (on_ray if given.road == "ray" else inline)(given.calls, folder)
         rows.check_all(((f"r{number:06d}", text) for number, text in enumerate(found)), given.calls)
         size_bytes = sum(file.stat().st_size for file in Path(folder).rglob("journal*"))
-    told = {"calls_per_s": given.calls / took_s, "journal_bytes_a_call": round(size_bytes / given.calls)}
-    print(msgspec.json.encode(told).decode(), flush=True)
+    facts = {"calls_per_s": given.calls / took_s, "journal_bytes_a_call": round(size_bytes / given.calls)}
+    print(msgspec.json.encode(facts).decode(), flush=True)
 
 
 if __name__ == "__main__":

@@ -34,8 +34,8 @@ class Null(Program, frozen=True):
     def select(self, k: State) -> Iterable[Any]:
         """Ask every open goal."""
         for goal in k.open(_WORD):
-            said = Prompt("null", (Part(Role.GOAL, prompt(goal.value)),))
-            yield Ask(goal, said, output_tokens_max=OUTPUT_TOKENS_MAX)
+            found = Prompt("null", (Part(Role.GOAL, prompt(goal.value)),))
+            yield Ask(goal, found, output_tokens_max=OUTPUT_TOKENS_MAX)
 
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Any]:
         """Check that the answer is the goal's own number; open the next goal."""

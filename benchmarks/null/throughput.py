@@ -112,11 +112,11 @@ class Bench:
         argv = [sys.executable, "-m", "benchmarks.harness.instant_model", *what, *where]
         argv += ["--concurrency", str(places), "--json"]
         with processes.Cpu() as cpu:
-            said = _ran(argv)
-        summary = msgspec.json.decode(said.splitlines()[-1])
-        told = (summary["outcome"], summary["rows_succeeded"], summary["attempts"])
-        if told != ("complete", calls, calls):
-            raise rows.Lost(f"{calls} calls on {road}, and the summary says {told}")
+            text = _ran(argv)
+        summary = msgspec.json.decode(text.splitlines()[-1])
+        entries = (summary["outcome"], summary["rows_succeeded"], summary["attempts"])
+        if entries != ("complete", calls, calls):
+            raise rows.Lost(f"{calls} calls on {road}, and the summary says {entries}")
         rows.check_all(rows.results(output) if road.endswith("_batch") else _numbers(output), calls)
         rates = journalled(state, calls)
         spent = {name: round(1e6 * s / calls, 1) for name, s in cpu.between(rates.first_s, rates.last_s).items()}

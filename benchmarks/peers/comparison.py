@@ -91,13 +91,13 @@ class Table:
 
 def aims(found: dict[str, Any]) -> dict[str, Any]:
     """Return the goals over HTTP and the values reached."""
-    told = {}
+    facts = {}
     for sentence, (peer, least) in AIMS.items():
         row = found.get(peer, {}).get("http", {})
         ratios = {own: row[f"{own}_to_it"] for own in ("inline", "local") if f"{own}_to_it" in row}
         if ratios:
-            told[sentence] = {"ratios": ratios, "reached": {own: ratio >= least for own, ratio in ratios.items()}}
-    return told
+            facts[sentence] = {"ratios": ratios, "reached": {own: ratio >= least for own, ratio in ratios.items()}}
+    return facts
 
 
 def measure(given: argparse.Namespace) -> dict[str, Any]:
@@ -127,12 +127,12 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
                         figures.said(f"round {round_ + 1} {peer.name:18} {work} not run: {error}", given.json)
                         continue
                     table.ran(peer, work, calls, rate, cpu_us)
-                    told = f"{rate:8.0f} calls/s, {cpu_us:6.0f} µs of CPU a call, load {os.getloadavg()[0]:.1f}"
-                    figures.said(f"round {round_ + 1} {peer.name:18} {work} {told}", given.json)
+                    text = f"{rate:8.0f} calls/s, {cpu_us:6.0f} µs of CPU a call, load {os.getloadavg()[0]:.1f}"
+                    figures.said(f"round {round_ + 1} {peer.name:18} {work} {text}", given.json)
         for peer in peers if given.kill else ():
             if peer.keeps and table.runs(peer, "http"):
-                table.rows[peer.name]["killed"] = told = bench.killed(peer, peer.kill_calls)
-                figures.said(f"killed  {peer.name:18} {told}", given.json)
+                table.rows[peer.name]["killed"] = text = bench.killed(peer, peer.kill_calls)
+                figures.said(f"killed  {peer.name:18} {text}", given.json)
     found["peers"] = table.close()
     found["aims"] = aims(found["peers"])
     found["versions"] = {name: environments.versions(python) for name, python in pythons.items()}

@@ -37,8 +37,8 @@ def python(name: str) -> Path:
     """Return the Python of an environment, created if missing. Raises ``NotInstalled``."""
     requires = pins()[name]
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    told = hashlib.sha256("\n".join((version, *requires)).encode()).hexdigest()[:10]
-    home = folder() / f"{name}-{told}"
+    text = hashlib.sha256("\n".join((version, *requires)).encode()).hexdigest()[:10]
+    home = folder() / f"{name}-{text}"
     found, whole = home / "bin" / "python", home / "installed"
     if whole.exists():
         return found
@@ -64,6 +64,6 @@ def _run(argv: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def _why(error: Exception) -> str:
-    said = getattr(error, "stderr", "") or str(error)
-    lines = [line.strip() for line in said.splitlines() if line.startswith("ERROR")] or said.strip().splitlines()
+    answer = getattr(error, "stderr", "") or str(error)
+    lines = [line.strip() for line in answer.splitlines() if line.startswith("ERROR")] or answer.strip().splitlines()
     return (lines[-1] if lines else type(error).__name__)[:300]

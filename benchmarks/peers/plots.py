@@ -39,14 +39,14 @@ def saved(folder: Path, found: dict[str, Any]) -> list[str]:
 
 
 def _bars(axis: Any, peers: dict[str, Any], work: str) -> None:
-    told = [(name, row) for name, row in peers.items() if row.get(work, {}).get("calls_per_s")]
-    told.sort(key=lambda each: each[1][work]["calls_per_s"])
-    for place, (name, row) in enumerate(told):
+    entries = [(name, row) for name, row in peers.items() if row.get(work, {}).get("calls_per_s")]
+    entries.sort(key=lambda each: each[1][work]["calls_per_s"])
+    for place, (name, row) in enumerate(entries):
         rate, rounds = row[work]["calls_per_s"], row[work]["rounds"]
         colour = "C1" if name in OURS else "C0"
         alpha = 0.3 if row["durable"] == "nothing" else 0.9
         axis.barh(place, rate, color=colour, alpha=alpha)
         axis.plot([min(rounds), max(rounds)], [place, place], "k-", linewidth=1)
         axis.annotate(f" {rate:,.0f}", (max(*rounds, rate), place), va="center", fontsize=8)
-    axis.set_yticks(range(len(told)), [name for name, _ in told], fontsize=8)
+    axis.set_yticks(range(len(entries)), [name for name, _ in entries], fontsize=8)
     axis.margins(x=0.15)

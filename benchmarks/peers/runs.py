@@ -54,15 +54,15 @@ class Bench:
         state = self._state(peer)
         self._server.reset()
         if work == "null" or peer.environment:
-            said = self._answered(peer, self._argv(peer, work, calls, state), calls, state)
+            facts = self._answered(peer, self._argv(peer, work, calls, state), calls, state)
         else:
             road = http.Bench(state, self._server.url, calls, self._concurrency, self._at_once).roads
             before_s = _cpu_s()
             road["ray" if peer.name == "local" else peer.name]()
-            said = {"cpu_s": _cpu_s() - before_s}
-        cpu_us = said.get("cpu_s", 0.0) / calls * 1e6 if peer.processes_seen else 0.0
+            facts = {"cpu_s": _cpu_s() - before_s}
+        cpu_us = facts.get("cpu_s", 0.0) / calls * 1e6 if peer.processes_seen else 0.0
         if work == "null":
-            return float(said["answered"] / said["took_s"]), cpu_us
+            return float(facts["answered"] / facts["took_s"]), cpu_us
         counts = self._server.counts()
         try:
             http.check_counts(counts, calls, peer.name)
@@ -127,13 +127,13 @@ class Bench:
     def _answered(self, peer: Peer, argv: list[str], calls: int, state: Path) -> dict[str, Any]:
         """Run to the end; return the object on the last line of output."""
         errors = state / "stderr"
-        with errors.open("w") as told:
+        with errors.open("w") as wrapper:
             running = subprocess.Popen(
                 argv, cwd=self._cwd(peer, state), env=_environment(), stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, stderr=told, text=True, start_new_session=True,
+                stdout=subprocess.PIPE, stderr=wrapper, text=True, start_new_session=True,
             )  # fmt: skip
             try:
-                said, _ = running.communicate(timeout=RUN_S)
+                text, _ = running.communicate(timeout=RUN_S)
             except subprocess.TimeoutExpired:
                 raise Failed(f"not through after {RUN_S} s") from None
             finally:  # a session of its own would outlive an interrupted benchmark
@@ -143,7 +143,7 @@ class Bench:
         if running.returncode:
             last = [line for line in errors.read_text(errors="replace").splitlines() if line.strip()][-1:]
             raise Failed(f"exit code {running.returncode}: {''.join(last)[:300]}")
-        found: dict[str, Any] = msgspec.json.decode(said.splitlines()[-1])
+        found: dict[str, Any] = msgspec.json.decode(text.splitlines()[-1])
         if found.get("answered", found.get("rows_succeeded")) != calls:
             raise Failed(f"{calls} calls, and it says {found}")
         return found

@@ -130,8 +130,8 @@ def main() -> None:
     functions = {f"{file}: {function}": round(count, 1) for (file, function), count in by_function(found).most_common()}
     python = ".".join(map(str, sys.version_info[:3]))
     whole = round(sum(found.values()), 1)
-    told = {"benchmark": "bytecodes", "python": python, "calls": given.calls, "a_call": whole, "functions": functions}
-    print(msgspec.json.encode(told).decode(), flush=True)
+    facts = {"benchmark": "bytecodes", "python": python, "calls": given.calls, "a_call": whole, "functions": functions}
+    print(msgspec.json.encode(facts).decode(), flush=True)
 
 
 if __name__ == "__main__":

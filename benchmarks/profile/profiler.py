@@ -176,9 +176,9 @@ class Target:
     def checked(self, said: str) -> None:
         """Check that every call is answered. Raises ``rows.Lost``."""
         summary = msgspec.json.decode(next(line for line in said.splitlines()[::-1] if line.startswith("{")))
-        told = (summary["outcome"], summary["rows_succeeded"], summary["attempts"])
-        if told != ("complete", self.calls, self.calls):
-            raise rows.Lost(f"{self.calls} calls, and the summary says {told}")
+        entries = (summary["outcome"], summary["rows_succeeded"], summary["attempts"])
+        if entries != ("complete", self.calls, self.calls):
+            raise rows.Lost(f"{self.calls} calls, and the summary says {entries}")
 
 
 def trimmed(graph: Path) -> None:
@@ -240,16 +240,16 @@ def attached(target: Target, url: str, out: Path, form: str) -> list[tuple[str, 
                 argv = recording(path, form, ATTACHED_HZ, "--pid", str(pid))
                 spies[pid] = name, path, subprocess.Popen(argv, **piped)
             time.sleep(0.1)
-        said, error = running.communicate()
+        answer, error = running.communicate()
         for _, path, each in spies.values():
-            told = _told(each)
+            entries = _told(each)
             if not path.exists():
-                see_ended(subprocess.CompletedProcess(each.args, each.returncode or 1, *told))
+                see_ended(subprocess.CompletedProcess(each.args, each.returncode or 1, *entries))
     finally:
         for each in (running, *(spy for _, _, spy in spies.values())):
             if each.poll() is None:
                 each.kill()
-    target.checked(see_ended(subprocess.CompletedProcess(running.args, running.returncode, said, error)))
+    target.checked(see_ended(subprocess.CompletedProcess(running.args, running.returncode, answer, error)))
     return [(name, path) for name, path, _ in spies.values()]
 
 
@@ -284,9 +284,9 @@ def main() -> None:
     out = Path(given.out)
     out.mkdir(parents=True, exist_ok=True)
     calls = given.calls or CALLS[given.road]
-    told: dict[str, Any] = {"benchmark": "profile", "road": given.road, "cluster": given.cluster, "calls": calls}
-    told["microseconds_of"] = "time" if given.road == "latency" and given.cluster == "inline" else "CPU"
-    told["machine"] = figures.machine()
+    facts: dict[str, Any] = {"benchmark": "profile", "road": given.road, "cluster": given.cluster, "calls": calls}
+    facts["microseconds_of"] = "time" if given.road == "latency" and given.cluster == "inline" else "CPU"
+    facts["machine"] = figures.machine()
     try:
         with tempfile.TemporaryDirectory(prefix="profile-") as folder, RunningServer() as server:
             target = Target(given.road, calls, given.cluster, Path(folder))
@@ -297,10 +297,10 @@ def main() -> None:
         sys.exit(2)
     for name, each in found.items():
         figures.said(table(name, each), given.json)
-    told["profiles"] = found
+    facts["profiles"] = found
     kept = out / f"{given.road}-{'inline' if given.cluster == 'inline' else 'ray'}.json"
-    kept.write_bytes(msgspec.json.format(msgspec.json.encode(told)) + b"\n")
-    figures.tell(told)
+    kept.write_bytes(msgspec.json.format(msgspec.json.encode(facts)) + b"\n")
+    figures.tell(facts)
 
 
 if __name__ == "__main__":

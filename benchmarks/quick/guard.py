@@ -80,8 +80,8 @@ class Line(msgspec.Struct):
 
     def __str__(self) -> str:
         marks = {"more": "  MORE", "less": "  less: --keep would keep that"}
-        told = f"{self.change:+9.1%}" if self.kept else "      new"
-        return f"{self.name:38}{self.kept:14,.0f}{self.now:14,.0f}{told}{marks.get(self.verdict, '')}"
+        text = f"{self.change:+9.1%}" if self.kept else "      new"
+        return f"{self.name:38}{self.kept:14,.0f}{self.now:14,.0f}{text}{marks.get(self.verdict, '')}"
 
 
 def python() -> str:
@@ -155,9 +155,9 @@ def verdict(cases: Mapping[str, Case], kept: Kept, say: Callable[[str], None]) -
             say(f"{name}: it grew in {grown(each.functions_by_part, before.functions_by_part)}")
     if not same:
         say(f"kept by Python {kept.python}, this is {python()}: functions of the libraries are not judged")
-    for what, said in (("more", f"more than {MORE_MAX:.0%} above what is kept"), ("less", "as much below")):
+    for what, text in (("more", f"more than {MORE_MAX:.0%} above what is kept"), ("less", "as much below")):
         if found[what]:
-            say(f"{said}: {', '.join(found[what])}")
+            say(f"{text}: {', '.join(found[what])}")
     return found
 
 

@@ -76,15 +76,15 @@ def _fits(k: State, slice_: BudgetSlice, charge: Charge) -> bool:
     return slice_.window == window and used_nusd(k, slice_.period) + charge.nusd <= slice_.upto_nusd
 
 
-def lease(k: State, slices: tuple[BudgetSlice, ...], said: str, again_s: float) -> None:
+def lease(k: State, slices: tuple[BudgetSlice, ...], text: str, again_s: float) -> None:
     """Replace the slices of the job."""
     before, k.purse = k.purse, None
-    if slices or said:
-        now = k.purse = BudgetSlices(slices, said, again_s)
-        if before is not None and said:
+    if slices or text:
+        now = k.purse = BudgetSlices(slices, text, again_s)
+        if before is not None and text:
             now.lacks_nusd, now.lacks_tokens = before.lacks_nusd, before.lacks_tokens
-        now.since_s = before.since_s if before is not None and before.reason and said else k.at_s
-    if not said:
+        now.since_s = before.since_s if before is not None and before.reason and text else k.at_s
+    if not text:
         k.wishes = True  # select may have more to ask than there was money for
 
 
@@ -109,5 +109,5 @@ def waits(k: State) -> bool:
 
 def why(k: State) -> str:
     """Return the reason why the next call could not be paid."""
-    said = k.purse.reason if k.purse is not None else ""
-    return said or "the next call could pass the cap"
+    text = k.purse.reason if k.purse is not None else ""
+    return text or "the next call could pass the cap"

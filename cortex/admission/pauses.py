@@ -87,5 +87,5 @@ def waits(k: State) -> bool:
 
 def alike(failure: Failure, count: int) -> Failure:
     """Return the failure of a blocked account that the same refusal of `count` consecutive goals stands for."""
-    said = f"the last {count} goals were all refused with: {failure.message}"
-    return msgspec.structs.replace(failure, kind=FailureKind.BLOCKED, message=said, retry_after_s=None)
+    text = f"the last {count} goals were all refused with: {failure.message}"
+    return msgspec.structs.replace(failure, kind=FailureKind.BLOCKED, message=text, retry_after_s=None)

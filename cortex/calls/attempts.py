@@ -350,19 +350,19 @@ def _refused(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) ->
     return FinalFailure(goal, failure)
 
 
-def malformed(k: State, goal: Goal, said: str) -> FinalFailure | None:
+def malformed(k: State, goal: Goal, text: str) -> FinalFailure | None:
     """Discard a refused reply and reopen the goal with the next sample, `limits.resamples_max` times at most.
 
     Returns a verdict if the goal is given up.
     """
     goal.question = b""
-    note_refused(goal, said)
+    note_refused(goal, text)
     sample = _next_sample(k, goal)
     if k.on_decision is not None:
-        seen = {"why": said, "resamples": goal.resamples, "resamples_max": k.terms.limits.resamples_max}
+        seen = {"why": text, "resamples": goal.resamples, "resamples_max": k.terms.limits.resamples_max}
         k.on_decision(goal.id, "resample", {"sample": sample, **seen})
     if sample < 0:
-        return FinalFailure(goal, Failure(FailureKind.MALFORMED, said))
+        return FinalFailure(goal, Failure(FailureKind.MALFORMED, text))
     goal.sample = str(sample)
     goal.broken = goal.throttles = 0
     reopen(k, goal)

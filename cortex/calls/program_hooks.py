@@ -20,7 +20,6 @@ from policies.failures.failure import Failure, FailureKind
 Out = list[commands.Command]
 
 
-
 def fold(k: State, program: Program, goal: Goal, where: Literal["absorb", "absorbed"], value: Any, out: Out) -> None:
     """Fold a value into K through the program's method of this name, which must decide the goal's next status.
 
@@ -111,8 +110,8 @@ def fold_vote(k: State, program: Program, vote: Goal, reply: Reply, out: Out) ->
             return
         goal, winner = decided
         if winner is None:
-            said = f"no answer was ahead after {int(goal.sample) + 1} samples"
-            give_up(k, program, goal, Failure(FailureKind.MALFORMED, said), out)
+            text = f"no answer was ahead after {int(goal.sample) + 1} samples"
+            give_up(k, program, goal, Failure(FailureKind.MALFORMED, text), out)
         elif may_apply_fast(k, program, out) and goal.status is ASKED and not goal.question:
             fast_fold(k, program, goal, winner, out)
         else:

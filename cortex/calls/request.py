@@ -56,7 +56,7 @@ def _hashed(head: str, sample: str, body: bytes) -> bytes:
     return made.digest()
 
 
-def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]) -> bool:
+def ask(k: State, goal: Goal, change: Ask, once: bool, out: list[commands.Command]) -> bool:
     """Send this goal's call, share an attempt that asks the same question now, or note that the ledger refuses.
 
     Returns True if the goal needs no permit now: it shares an attempt, or waits for its prefix. The call goes to the
@@ -64,14 +64,14 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
     run are equal. Raises ``DoesNotFit`` if no prompt fits M, with nothing changed.
     """
     terms, limits = k.terms, k.terms.limits
-    lane = terms.roles.get(wish.role, 0) if wish.role else 0
+    lane = terms.roles.get(change.role, 0) if change.role else 0
     place = way(k, lane)
     if place < 0:
         return False
-    output_tokens_max = wish.output_tokens_max or limits.output_tokens_max
+    output_tokens_max = change.output_tokens_max or limits.output_tokens_max
     tokens_max = terms.prompt_tokens_max(output_tokens_max, place)
-    body, constructor, text_bytes, bound = wish.made or rendered(k, wish, output_tokens_max, tokens_max, lane)
-    sample = goal.sample if wish.sample is None else wish.sample
+    body, constructor, text_bytes, bound = change.made or rendered(k, change, output_tokens_max, tokens_max, lane)
+    sample = goal.sample if change.sample is None else change.sample
     route = terms.role_routes[lane - 1] if lane else terms.route
     question = sent = question_hash(route.endpoint, body, sample)
     if not once and (shared := _same_question(k, question)) is not None:
@@ -79,7 +79,7 @@ def ask(k: State, goal: Goal, wish: Ask, once: bool, out: list[commands.Command]
         _follows(k, goal, shared)
         return True
     if place and not lane:
-        if wish.prompt is None and not _fits_there(k, bound, tokens_max, output_tokens_max):
+        if change.prompt is None and not _fits_there(k, bound, tokens_max, output_tokens_max):
             return False
         route = terms.fallbacks[place - 1]
         body = with_model(body, route.model)
@@ -175,45 +175,43 @@ def _same_question(k: State, question: bytes) -> InFlightAttempt | None:
 # -- the fast path ---------------------------------------------------------------------------------------------------
 
 
-def fast_ask(k: State, wishes: Iterator[Ask | Vote], once: bool, out: list[commands.Command]) -> Ask | Vote | None:
+# Prices and timeouts have one function for both paths. Sending has not: the flight and the command in a function of
+# their own cost the step 1.5 to 2 % for a call of a batch.
+def fast_ask(k: State, changes: Iterator[Ask | Vote], once: bool, out: list[commands.Command]) -> Ask | Vote | None:
     """Send eligible calls as ``ask`` does (fast path), and return the first call that is not sent; None if all are.
 
     Eligible is the first attempt at an open goal on the job's own route, while ``may_ask_fast`` holds and permits and
     money last. What these calls have in common is looked up once, and totals are added once. Equal to ``ask`` by
     ``tests/properties/test_fast_paths.py``: the same K and the same commands, byte for byte.
-
-    Prices and timeouts have one function for both. Sending has not: the flight and the command in a function of their
-    own cost the step 1.5 to 2 % for a call of a batch.
     """
     terms, limits, model, share = k.terms, k.terms.limits, k.terms.route.model, k.shares[0]
     if not may_ask_fast(k, share):
-        return next(wishes, None)
+        return next(changes, None)
     price, endpoint, at_s, generation = terms.route.price, terms.route.endpoint, k.at_s, share.generation
     goals, flights, asking, longest_s = k.goals, k.flights, k.asking, k.call_timeout_max_s
     capped, room = not budget_slices.unbounded(k), share.permits - share.in_flight
-    # by ``max_tokens``
-    by_output: dict[int, tuple[int, TextFrame, dict[int, tuple[Charge, float]]]] = {}
+    by_output: dict[int, tuple[int, TextFrame, dict[int, tuple[Charge, float]]]] = {}  # by ``max_tokens``
     hashes: dict[str, Any] = {}  # hash state common to questions of one sample
     sent, nusd, tokens, caching, looked_at = 0, 0, 0, False, b""
     other = None
-    for wish in wishes:
-        other, goal = wish, wish.goal  # returned unless it is sent
+    for change in changes:
+        other, goal = change, change.goal  # returned unless it is sent
         try:
             if (
-                type(wish) is not Ask or sent >= room or goal.status is not OPEN or goal.tries or goal.question
-                or goal.hedge or goals.get(goal.id) is not goal or wish.uses or wish.role
+                type(change) is not Ask or sent >= room or goal.status is not OPEN or goal.tries or goal.question
+                or goal.hedge or goals.get(goal.id) is not goal or change.uses or change.role
             ):  # fmt: skip
                 break
-            output_max = wish.output_tokens_max or limits.output_tokens_max
+            output_max = change.output_tokens_max or limits.output_tokens_max
             known = by_output.get(output_max)
             if known is None:
                 known = by_output[output_max] = terms.prompt_tokens_max(output_max), text_frame(model, output_max), {}
             input_max, frame, weights = known
-            made = wish.made or fast_request(k, wish, output_max, input_max, frame)
+            made = change.made or fast_request(k, change, output_max, input_max, frame)
             if made is None:
                 break
             body, constructor, text_bytes, bound = made
-            sample = goal.sample if wish.sample is None else wish.sample
+            sample = goal.sample if change.sample is None else change.sample
             hashed = (hashes.get(sample) or hashes.setdefault(sample, _begun(endpoint, sample))).copy()
             hashed.update(body)
             question = hashed.digest()
@@ -299,20 +297,20 @@ def asked_as_given(k: State, goal: Goal, sample: str, body: bytes, output_max: i
 
 
 def fast_request(
-    k: State, wish: Ask, output_tokens_max: int, tokens_max: int, frame: TextFrame
+    k: State, change: Ask, output_tokens_max: int, tokens_max: int, frame: TextFrame
 ) -> tuple[bytes, str, int, int] | None:  # fmt: skip
     """Return what ``rendered`` returns, for a whole request or a text-only prompt that provably fits (fast path).
 
     None for all other requests. ``frame``: result of ``text_frame`` for the job's own model. Equal to ``rendered`` by
     ``tests/properties/test_fast_paths.py``.
     """
-    prompt = wish.prompt
+    prompt = change.prompt
     if output_tokens_max <= 0 or tokens_max <= 0:
         return None
     if prompt is None:
-        body = wish.body
+        body = change.body
         return None if body is None else (body, AS_GIVEN, 0, body_tokens_bound(body))
-    if type(prompt) is not Prompt or wish.params is not None:
+    if type(prompt) is not Prompt or change.params is not None:
         return None
     one = fast_single_text_body(prompt, frame)
     if one is not None:
@@ -337,7 +335,7 @@ def fast_request(
 
 
 def rendered(
-    k: State, wish: Ask, output_tokens_max: int, tokens_max: int, lane: int
+    k: State, change: Ask, output_tokens_max: int, tokens_max: int, lane: int
 ) -> tuple[bytes, str, int, int]:  # fmt: skip
     """Return the request, its constructor's name, the UTF-8 bytes of its text, and the most tokens that it can be.
 
@@ -348,21 +346,21 @@ def rendered(
         raise ValueError(f"output_tokens_max must be above zero, not {output_tokens_max}")
     if tokens_max <= 0:
         raise DoesNotFit(f"a reply of {output_tokens_max} tokens leaves no room for a prompt")
-    if wish.prompt is None:
-        if wish.body is None:
+    if change.prompt is None:
+        if change.body is None:
             raise ValueError("an Ask needs a prompt or a body")
-        body = with_model(wish.body, k.terms.role_routes[lane - 1].model) if lane else wish.body
+        body = with_model(change.body, k.terms.role_routes[lane - 1].model) if lane else change.body
         return body, AS_GIVEN, 0, body_tokens_bound(body)
-    prompt, text = wish.prompt, wish.prompt.text()
+    prompt, text = change.prompt, change.prompt.text()
     parts_max = k.terms.limits.parts_max
     if k.on_decision is not None:
-        k.on_decision(wish.goal.id, "rendering", {"prompt": prompt, "tokens_max": tokens_max, "parts_max": parts_max})
+        k.on_decision(change.goal.id, "rendering", {"prompt": prompt, "tokens_max": tokens_max, "parts_max": parts_max})
     # its size in bytes does not prove that it fits
     if len(prompt.parts) > parts_max or tokens_bound(text) > tokens_max:
         prompt = prompt.fit(tokens_max, k.tokens, parts_max)
         text = prompt.text()
     model = k.terms.role_routes[lane - 1].model if lane else k.terms.route.model
-    body = request_body(prompt, model, output_tokens_max, wish.params)
+    body = request_body(prompt, model, output_tokens_max, change.params)
     if k.on_decision is not None:
-        k.on_decision(wish.goal.id, "rendered", {"prompt": prompt, "text": text, "tokens_max": tokens_max})
+        k.on_decision(change.goal.id, "rendered", {"prompt": prompt, "text": text, "tokens_max": tokens_max})
     return body, prompt.constructor, len(text.encode()), body_tokens_bound(body)

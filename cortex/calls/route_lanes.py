@@ -35,20 +35,20 @@ def gather(k: State, program: Program, asks: list[Ask | Vote], changed: list[Cha
     _call_up(k, [min(here, left) for here in free])
     k.looking = False
     waiting: list[Ask | Vote] = []
-    for wish in chain(voting.wanted(k, LOOK_MAX) if k.elections else (), program.select(k)):
-        if type(wish) is not Ask and type(wish) is not Vote:
-            changed.append(wish)  # type: ignore[arg-type]
+    for change in chain(voting.wanted(k, LOOK_MAX) if k.elections else (), program.select(k)):
+        if type(change) is not Ask and type(change) is not Vote:
+            changed.append(change)  # type: ignore[arg-type]
             continue
-        lane = roles.get(wish.role, 0)
-        goal = k.goals.get(wish.goal.id)
+        lane = roles.get(change.role, 0)
+        goal = k.goals.get(change.goal.id)
         if goal is None or goal.status != Status.OPEN:
-            asks.append(wish)  # rejected later, with its reason
+            asks.append(change)  # rejected later, with its reason
         elif left > 0 and free[lane] > 0:
             left -= 1
             free[lane] -= 1
-            asks.append(wish)
+            asks.append(change)
         else:
-            waiting.append(wish)
+            waiting.append(change)
             if len(waiting) == LOOK_MAX:
                 k.looking = True
                 break
@@ -58,12 +58,12 @@ def gather(k: State, program: Program, asks: list[Ask | Vote], changed: list[Cha
 def park(k: State, waiting: Iterable[Ask | Vote]) -> None:
     """Park the goals of these calls, in this order, until their lanes have permits for them."""
     any_new = False
-    for wish in waiting:
-        goal = k.goals.get(wish.goal.id)
+    for change in waiting:
+        goal = k.goals.get(change.goal.id)
         if goal is None or goal.status != Status.OPEN or goal.id not in k.open_by_kind.get(goal.kind, ()):
             continue
         del k.open_by_kind[goal.kind][goal.id]
-        goal.lane = k.terms.roles.get(wish.role, 0)
+        goal.lane = k.terms.roles.get(change.role, 0)
         k.parked.setdefault(goal.lane, {})[goal.id] = None
         any_new = True
     k.looking &= any_new

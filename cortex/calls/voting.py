@@ -25,36 +25,36 @@ from policies.decisions.voting import leader, votes_needed
 Out = list[commands.Command]
 
 
-def begin(k: State, goal: Goal, wish: Vote, out: Out) -> None:
+def begin(k: State, goal: Goal, change: Vote, out: Out) -> None:
     """Open an election on this open goal's question; select asks its first round.
 
     Raises ``DoesNotFit`` if no prompt fits M, or ``ValueError`` for bounds that make no sense, with nothing changed.
     """
-    if wish.k < 1 or wish.samples_max < 0:
-        raise ValueError(f"k must be 1 or more, samples_max 0 or more; not {wish.k} and {wish.samples_max}")
+    if change.k < 1 or change.samples_max < 0:
+        raise ValueError(f"k must be 1 or more, samples_max 0 or more; not {change.k} and {change.samples_max}")
     if not goal.sample.isdecimal():
         raise ValueError(f"sample {goal.sample!r} has no next number")
     limits = k.terms.limits
-    output_tokens_max = wish.output_tokens_max or limits.output_tokens_max
-    lane = k.terms.roles.get(wish.role, 0)
+    output_tokens_max = change.output_tokens_max or limits.output_tokens_max
+    lane = k.terms.roles.get(change.role, 0)
     tokens_max = k.terms.prompt_tokens_max(output_tokens_max, k.terms.lane_places(lane)[0])
-    ask = Ask(goal, wish.prompt, wish.body, output_tokens_max, wish.params)
+    ask = Ask(goal, change.prompt, change.body, output_tokens_max, change.params)
     made = None
     if not lane and k.on_decision is None:
         frame = text_frame(k.terms.route.model, output_tokens_max)
         made = fast_request(k, ask, output_tokens_max, tokens_max, frame)
     body, constructor, text_bytes, bound = made or rendered(k, ask, output_tokens_max, tokens_max, lane)
-    if k.next_goal - 1 + wish.k > limits.goals_max:
+    if k.next_goal - 1 + change.k > limits.goals_max:
         raise ValueError(f"more than {limits.goals_max} goals in one job")
     first = int(goal.sample)
-    end = first + max(wish.k, wish.samples_max or 20 * wish.k + 20)
+    end = first + max(change.k, change.samples_max or 20 * change.k + 20)
     set_status(k, goal, Status.ASKED)
     goal.constructor = constructor
     if limits.goal_timeout_s is not None:
         begin_timeout(k, goal)
-    election = Election(wish.k, body, text_bytes, bound, output_tokens_max, first, end, role=wish.role)
+    election = Election(change.k, body, text_bytes, bound, output_tokens_max, first, end, role=change.role)
     k.elections[goal.id] = election
-    _next_round(k, goal, election, wish.k, out)
+    _next_round(k, goal, election, change.k, out)
 
 
 def _next_round(k: State, goal: Goal, election: Election, needed: int, out: Out) -> None:
@@ -96,10 +96,10 @@ def cast(k: State, program: Program, vote: Goal, reply: Reply, out: Out) -> tupl
     goal, election = k.goals[vote.parent], k.elections[vote.parent]
     if not finished(reply):
         raise Malformed(f"over-long: it stopped at {reply.stop_reason}")
-    said = as_bytes(program.ballot(k, goal, reply))
-    election.ballots.append(Ballot(int(vote.sample), said, reply))
+    data = as_bytes(program.ballot(k, goal, reply))
+    election.ballots.append(Ballot(int(vote.sample), data, reply))
     if k.on_decision is not None:
-        k.on_decision(vote.id, "ballot", {"said": said, "open": len(election.votes) - 1})
+        k.on_decision(vote.id, "ballot", {"said": data, "open": len(election.votes) - 1})
     election.votes.remove(vote.id)
     k.tally.votes += 1
     drop_vote(k, vote, out)

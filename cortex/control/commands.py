@@ -174,14 +174,14 @@ def read(given: dict[str, Any]) -> Command:
 def tool(allowed: tuple[str, ...]) -> ToolDef:
     """Return the definition of ``control`` for the model, with these commands only."""
     properties: dict[str, Any] = {"command": {"enum": list(allowed)}}
-    told = []
+    lines = []
     for name in allowed:
         kind = KINDS[name]
-        told.append(f"{name}: {kind.__doc__}")
+        lines.append(f"{name}: {kind.__doc__}")
         fields = msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"]
         for field in msgspec.structs.fields(kind):
             properties.setdefault(field.encode_name, _loose(fields.get(field.encode_name, {})))
-    description = "Gives a command to the runtime that keeps the tasks. " + " ".join(told)
+    description = "Gives a command to the runtime that keeps the tasks. " + " ".join(lines)
     return ToolDef(NAME, description, {"type": "object", "properties": properties, "required": ["command"]})
 
 

@@ -94,13 +94,13 @@ async def _round(ctx: Context, loop: LoopState, kit: ToolKit) -> LoopState:
     if not c.active:
         return await _approved(ctx, loop)
     task, talk = c.task, loop.talks.get(c.active)
-    c, said = progression.pending_result(c)
+    c, text = progression.pending_result(c)
     if task.apart and kit.apart is not None:
         return loop.at(await _apart(ctx, c, kit.apart(c)), task, None)
     if talk is None or talk.life != task.life:
         talk = TaskConversation(task.life, opening(c, task, kit))
     elif talk.open is not None:
-        c, talk = await _closed(ctx, c, talk, said or "go on", kit)
+        c, talk = await _closed(ctx, c, talk, text or "go on", kit)
         if c.active != task.id:
             return loop.at(c, task, None)
     try:
@@ -124,7 +124,7 @@ async def _round(ctx: Context, loop: LoopState, kit: ToolKit) -> LoopState:
 
 def opening(c: ControlState, task: ControlTask, kit: ToolKit) -> Conversation:
     """Return the beginning of a task's conversation: its goal, its tools, its result protocol."""
-    told = [
+    lines = [
         task.framing,
         task.goal,
         views.projected(c, task),
@@ -134,7 +134,7 @@ def opening(c: ControlState, task: ControlTask, kit: ToolKit) -> Conversation:
     tools = [kit.definitions[name] for name in task.tools]
     if task.commands:
         tools.append(commands.tool(task.commands))
-    return Conversation(f"task {task.depth}", tools=tuple(tools)).said("\n\n".join(each for each in told if each))
+    return Conversation(f"task {task.depth}", tools=tuple(tools)).said("\n\n".join(each for each in lines if each))
 
 
 def _unanswered(c: ControlState, talk: TaskConversation, failed: CallFailed) -> ControlState:
@@ -162,8 +162,8 @@ async def _apply_reply(
             results.append(ToolResult(use.id, "not done: this task has stopped before it", failed=True))
         elif use.name == commands.NAME:
             if use.input.get("command") in commands.ALONE and len(reply.uses) > 1:
-                said = f"refused: {use.input['command']} must be the only use of a tool in its turn"
-                results.append(ToolResult(use.id, said, failed=True))
+                text = f"refused: {use.input['command']} must be the only use of a tool in its turn"
+                results.append(ToolResult(use.id, text, failed=True))
                 continue
             done = handle(c, use.input)
             c, opened = done.control, use if done.handed else None
@@ -181,10 +181,10 @@ async def _apply_reply(
     return progression.marked(c, me, len(whole.turns)), _change(talk, conversation=whole)
 
 
-def _gone_back(c: ControlState, talk: TaskConversation, name: str, said: str) -> TaskConversation:
+def _gone_back(c: ControlState, talk: TaskConversation, name: str, text: str) -> TaskConversation:
     """Return the conversation as it was at a checkpoint."""
     turns = talk.conversation.turns[: c.checkpoints[name].turns]
-    return _change(talk, conversation=_change(talk.conversation, turns=turns).said(said))
+    return _change(talk, conversation=_change(talk.conversation, turns=turns).said(text))
 
 
 async def _used(
@@ -217,14 +217,14 @@ async def _used(
 
 
 async def _closed(
-    ctx: Context, c: ControlState, talk: TaskConversation, said: str, kit: ToolKit
+    ctx: Context, c: ControlState, talk: TaskConversation, text: str, kit: ToolKit
 ) -> tuple[ControlState, TaskConversation]:
     """Continue a task: answer the tool use at which it stopped."""
     use, reply = talk.open, talk.reply
     assert use is not None and reply is not None
-    result: ToolResult | None = ToolResult(use.id, said)
+    result: ToolResult | None = ToolResult(use.id, text)
     if use.name != commands.NAME:
-        if said == progression.DENIED:
+        if text == progression.DENIED:
             result = ToolResult(use.id, "denied by whoever must approve it", failed=True)
         else:
             c, result = await _used(ctx, c, use, kit, allowed=True)
@@ -250,14 +250,14 @@ async def _approved(ctx: Context, loop: LoopState) -> LoopState:
 
 async def _apart(ctx: Context, c: ControlState, program: Program) -> ControlState:
     """Run the active task as a job of its own: the job's answer is the task's result."""
-    told = await ctx.run(program, on_failure="keep")
-    if isinstance(told, CallFailed):
-        return progression.failed(c, told.story)
-    spent = told["spent"]
+    failed = await ctx.run(program, on_failure="keep")
+    if isinstance(failed, CallFailed):
+        return progression.failed(c, failed.story)
+    spent = failed["spent"]
     c = progression.turned(c, spent["tokens"], spent["nusd"], c.spent.seconds, spent["turns"])
     c = progression.used(c, spent["tools"])
-    for why in told["degraded"]:
+    for why in failed["degraded"]:
         c = c.marked(why)
-    if told["ended"] != "answered":
-        return progression.failed(c, told["ended"])
-    return progression.adopted(c, told["answer"])
+    if failed["ended"] != "answered":
+        return progression.failed(c, failed["ended"])
+    return progression.adopted(c, failed["answer"])

@@ -41,13 +41,13 @@ def handle(c: ControlState, given: dict[str, Any]) -> CommandOutcome:
             raise CommandRefused(
                 f"{name} is none of the commands of task {me.id}: {', '.join(me.commands) or 'it has none'}"
             )
-        after, said = _HANDLERS[type(command)](c.noted(me.id, name), me, command)
+        after, text = _HANDLERS[type(command)](c.noted(me.id, name), me, command)
     except CommandRefused as refused:
         why = " ".join(str(refused).split())[: c.bounds.shown_max]
         return CommandOutcome(c, f"refused: {why}", failed=True)
     most = c.bounds.shown_max
-    said = said if len(said) <= most else f"{said[:most]} (cut)"
-    return CommandOutcome(after, said, handed=name in ALONE and (after.active != me.id or name in ("fresh", "restore")))
+    text = text if len(text) <= most else f"{text[:most]} (cut)"
+    return CommandOutcome(after, text, handed=name in ALONE and (after.active != me.id or name in ("fresh", "restore")))
 
 
 # -- subtasks -------------------------------------------------------------------------------------------------------
@@ -155,8 +155,8 @@ def _next(c: ControlState, me: ControlTask, command: commands.NextTask) -> tuple
     return c, f"no task is left{left}. {results}"
 
 
-def _hand_over(c: ControlState, me: ControlTask, to: ControlTask, what: str, hears: str) -> ControlState:
-    inbox = {**c.inbox, to.id: hears} if to.status in BEGUN else c.inbox
+def _hand_over(c: ControlState, me: ControlTask, to: ControlTask, what: str, listener: str) -> ControlState:
+    inbox = {**c.inbox, to.id: listener} if to.status in BEGUN else c.inbox
     return c.with_task(me.moved("wait"), to.moved(what), active=to.id, inbox=inbox).noted(to.id, what)
 
 
@@ -213,10 +213,10 @@ def _fork(c: ControlState, me: ControlTask, command: commands.Fork) -> tuple[Con
 
 
 def _merge(c: ControlState, me: ControlTask, command: commands.Merge) -> tuple[ControlState, str]:
-    said, without = views.merge(c, me, command)
+    text, without = views.merge(c, me, command)
     for task in without:
         c = c.marked(f"merged without task {task.id}: {views.result(task)}")
-    return c, said
+    return c, text
 
 
 def _compare(c: ControlState, me: ControlTask, command: commands.Compare) -> tuple[ControlState, str]:

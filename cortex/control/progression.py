@@ -14,13 +14,13 @@ DENIED = "denied"
 _change = msgspec.structs.replace
 
 
-def back(c: ControlState, me: ControlTask, said: str) -> ControlState:
+def back(c: ControlState, me: ControlTask, text: str) -> ControlState:
     """Return the loop from a task to its parent, with the reason."""
     if not me.parent:
         raise CommandRefused("the first task has no parent to go back to")
     parent = c.tasks[me.parent]
     inbox = {number: each for number, each in c.inbox.items() if number != me.id}
-    inbox[parent.id] = said[: c.bounds.shown_max]
+    inbox[parent.id] = text[: c.bounds.shown_max]
     return c.with_task(me, parent.moved("go on"), active=parent.id, inbox=inbox)
 
 
@@ -39,12 +39,12 @@ def dropped(c: ControlState, numbers: list[int]) -> ControlState:
         task = c.tasks[number]
         c = dropped(c, list(task.children))
         if task.live:
-            inbox = {each: said for each, said in c.inbox.items() if each != number}
+            inbox = {each: text for each, text in c.inbox.items() if each != number}
             c = c.with_task(task.moved("drop"), inbox=inbox)
     return c
 
 
-def returned(c: ControlState, said: Any) -> ControlState:
+def returned(c: ControlState, answer: Any) -> ControlState:
     """End the active task with this result; its parent continues. Raises ``CommandRefused``, with the reason, if it may
     not.
     """
@@ -55,7 +55,7 @@ def returned(c: ControlState, said: Any) -> ControlState:
     missing = me.missing()
     if missing:
         raise CommandRefused(f"Not done yet: {', '.join(missing)}")
-    return adopted(c, result_types.read(me, said))
+    return adopted(c, result_types.read(me, answer))
 
 
 def adopted(c: ControlState, value: Any) -> ControlState:
@@ -91,7 +91,7 @@ def failed(c: ControlState, why: str) -> ControlState:
     c = dropped(c, list(me.children)).noted(me.id, f"failed: {why}")
     if me.tries <= c.bounds.retries_max:
         anew = again(me.moved("fail", why=why), me.framing).moved("retry").moved("begin")
-        inbox = {each: said for each, said in c.inbox.items() if each != me.id}
+        inbox = {each: text for each, text in c.inbox.items() if each != me.id}
         return c.with_task(anew, inbox=inbox)
     gone = me.moved("fail", why=why)
     c = c.with_task(gone).marked(f"task {me.id} failed: {why}")
@@ -156,7 +156,7 @@ def unblocked(c: ControlState, task: ControlTask) -> ControlState:
     return c.with_task(task.moved("decide", why=""), active=task.id, inbox=inbox)
 
 
-def did(c: ControlState, tool: str, given: dict[str, Any], said: str) -> tuple[ControlState, str]:
+def did(c: ControlState, tool: str, given: dict[str, Any], text: str) -> tuple[ControlState, str]:
     """Note a successful tool use of the active task.
 
     If it is the task's stop condition the task returns the tool's result, or the reason why it may not is returned.
@@ -166,7 +166,7 @@ def did(c: ControlState, tool: str, given: dict[str, Any], said: str) -> tuple[C
     if me.stop.on != f"tool:{tool}":
         return c, ""
     try:
-        return returned(c, said), ""
+        return returned(c, text), ""
     except CommandRefused as refused:
         return c, str(refused)
 
@@ -186,8 +186,8 @@ def turned(c: ControlState, tokens: int, nusd: int, seconds: float, turns: int =
 def pending_result(c: ControlState) -> tuple[ControlState, str | None]:
     """Return what the active task receives at the use of ``control`` at which it stopped; None if it did not stop."""
     inbox = dict(c.inbox)
-    said = inbox.pop(c.active, None)
-    return _change(c, inbox=inbox), said
+    text = inbox.pop(c.active, None)
+    return _change(c, inbox=inbox), text
 
 
 def marked(c: ControlState, task: int, turns: int) -> ControlState:

@@ -42,13 +42,13 @@ def asked(kind: str) -> str:
     return FORMS.get(kind, "")
 
 
-def read(task: ControlTask, said: Any) -> Any:
+def read(task: ControlTask, answer: Any) -> Any:
     """Return the task's result from its reply. Raises ``CommandRefused`` if the reply does not fit the protocol."""
     kind = task.returns
     if kind.startswith("tally:"):
         tool, _, field = kind.removeprefix("tally:").partition(".")
         return _tallied(task, tool, field)
-    text = said.strip() if isinstance(said, str) else said
+    text = answer.strip() if isinstance(answer, str) else answer
     if text in ("", None):
         raise CommandRefused("the result is empty")
     if kind == "json":

@@ -16,8 +16,8 @@ from cortex.control.tasks import CommandRefused, ControlTask, TaskStatus
 
 def named(task: ControlTask) -> str:
     """Return a short name of a task."""
-    said = " ".join((task.framing or task.goal).split())
-    return f"task {task.id} ({said[:50]})"
+    text = " ".join((task.framing or task.goal).split())
+    return f"task {task.id} ({text[:50]})"
 
 
 def result(task: ControlTask) -> str:
@@ -90,7 +90,8 @@ def projected(c: ControlState, me: ControlTask) -> str:
 
 
 def merge(c: ControlState, me: ControlTask, wanted: Merge) -> tuple[str, list[ControlTask]]:
-    """Merge results; return the merged result and the tasks without one. Raises ``CommandRefused`` while some are live.
+    """Merge results; return the merged result and the tasks without one. Raises ``CommandRefused`` while some are
+    live.
     """
     of = members(c, me, wanted.group)
     live = [str(task.id) for task in of if task.live]
@@ -121,10 +122,10 @@ def _sum(done: list[ControlTask]) -> str:
 
 
 def _majority(done: list[ControlTask]) -> str:
-    said = Counter(result_types.shown(task.value) for task in done)
-    value, votes = said.most_common(1)[0]
+    facts = Counter(result_types.shown(task.value) for task in done)
+    value, votes = facts.most_common(1)[0]
     if 2 * votes <= len(done):
-        raise CommandRefused(f"no majority: {', '.join(f'{name[:60]!r} {count}' for name, count in said.items())}")
+        raise CommandRefused(f"no majority: {', '.join(f'{name[:60]!r} {count}' for name, count in facts.items())}")
     return value
 
 
@@ -139,9 +140,9 @@ _MERGED: dict[str, Any] = {
 def compare(c: ControlState, me: ControlTask, wanted: Compare) -> str:
     """Return the results side by side."""
     of = members(c, me, wanted.group)
-    said = Counter(result_types.shown(task.value) for task in of if task.status == TaskStatus.DONE)
+    facts = Counter(result_types.shown(task.value) for task in of if task.status == TaskStatus.DONE)
     lines = [f"{named(task)}: {result(task)}" for task in of]
-    most = f"{said.most_common(1)[0][1]} of {len(of)} agree" if said else f"0 of {len(of)} have a result"
+    most = f"{facts.most_common(1)[0][1]} of {len(of)} agree" if facts else f"0 of {len(of)} have a result"
     return "\n".join([*lines, most])
 
 

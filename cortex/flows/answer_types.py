@@ -54,17 +54,17 @@ class AnswerType:
         """Return the answer in a reply, as plain data. Raises ``Malformed`` for a reply that does not fit the type."""
         if self._choices:
             return to_plain(self._choices[as_choice(reply, tuple(self._choices))])
-        said = reply.text.strip()
+        text = reply.text.strip()
         if self.is_text:
-            return said
-        if said.startswith("```"):
-            said = said.split("\n", 1)[-1].rsplit("```", 1)[0].strip()
+            return text
+        if text.startswith("```"):
+            text = text.split("\n", 1)[-1].rsplit("```", 1)[0].strip()
         if self.type_ is bool:
-            said = said.rstrip(".").lower()
+            text = text.rstrip(".").lower()
         try:
             if self._pydantic:
-                return to_plain(self.type_.model_validate_json(said).model_dump(mode="json"))
-            return to_plain(msgspec.to_builtins(msgspec.json.decode(said, type=self.type_)))
+                return to_plain(self.type_.model_validate_json(text).model_dump(mode="json"))
+            return to_plain(msgspec.to_builtins(msgspec.json.decode(text, type=self.type_)))
         except ValueError as error:  # errors of msgspec and pydantic are ValueErrors
             raise Malformed(_line(error)) from None
 

@@ -99,11 +99,11 @@ class CoroutineScheduler:
             self._let_go(self._root)
         self._root = None
 
-    def fail(self, said: str) -> None:
+    def fail(self, text: str) -> None:
         """End the run with an error."""
         where = self.where()
         self.close()
-        self.ended = (None, FlowError(f"{where} {said}"))
+        self.ended = (None, FlowError(f"{where} {text}"))
 
     def where(self, task: FlowTask | None = None) -> str:
         """Return ``file:line`` at which a coroutine waits; by default the outermost."""
@@ -145,8 +145,8 @@ class CoroutineScheduler:
         else:
             self._refuse(task, "is a checkpoint inside map or join: only the outermost function makes one")
 
-    def _refuse(self, task: FlowTask, said: str) -> None:
-        self.resume(task, None, FlowError(f"{self.where(task)} {said}"))
+    def _refuse(self, task: FlowTask, text: str) -> None:
+        self.resume(task, None, FlowError(f"{self.where(task)} {text}"))
 
     def _finished(self, task: FlowTask, value: Any, error: BaseException | None) -> None:
         task.over = True
@@ -189,8 +189,8 @@ class CoroutineScheduler:
             self.resume(task, None, None)
         elif isinstance(entry, (FlowRequest, AwaitGroup)):
             if entry.waiter is not None:
-                said = f"{self.where(group.task)} awaits a second time what was awaited before: keep the value instead"
-                self._entry_ended(group, index, None, FlowError(said))
+                text = f"{self.where(group.task)} awaits a second time what was awaited before: keep the value instead"
+                self._entry_ended(group, index, None, FlowError(text))
                 return
             entry.waiter = slot
             group.running[index] = entry

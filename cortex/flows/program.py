@@ -251,8 +251,8 @@ class Flow(Program, frozen=True, dict=True):
                     yield Expect(goal, request.name)  # the answer is still awaited, which is visible to the user
                     return
                 live.note(goal)
-                said = f"{request.name}: its return value does not fit its return annotation: {error}"
-                yield Fail(goal, said, FailureKind.FAULTY)
+                text = f"{request.name}: its return value does not fit its return annotation: {error}"
+                yield Fail(goal, text, FailureKind.FAULTY)
                 return
         live.note(goal)
         yield Resolve(goal, value)
@@ -302,8 +302,8 @@ def takes(program: Flow, k: State, name: str) -> str:
     """Return a description of the awaited external answer of this name, for a user who gave an invalid one."""
     live = program._live(k)
     requests = (live.request(k.goals[goal]) for goal in k.expected.get(name, ()) if goal in k.goals)
-    said = next((each.returns.instruction for each in requests if isinstance(each, ExternalRequest)), "")
-    return " ".join(said.removeprefix("Answer with ").removesuffix(".").removesuffix(" alone").split())
+    text = next((each.returns.instruction for each in requests if isinstance(each, ExternalRequest)), "")
+    return " ".join(text.removeprefix("Answer with ").removesuffix(".").removesuffix(" alone").split())
 
 
 def flow(function: Callable[..., Any]) -> type[Flow]:

@@ -43,13 +43,13 @@ def _describe(code: CodeType, line: int) -> str:
 
 def raised_at(trace: TracebackType | None, own: str) -> str:
     """Return ``file:line`` of the innermost frame in the file ``own`` through which an error passed; empty if none."""
-    said = ""
+    text = ""
     while trace is not None:
         code = trace.tb_frame.f_code
         if code.co_filename == own:
-            said = f"{file_name(code)}:{trace.tb_lineno}"
+            text = f"{file_name(code)}:{trace.tb_lineno}"
         trace = trace.tb_next
-    return said
+    return text
 
 
 def route(coroutine: Coroutine[Any, Any, Any]) -> str:

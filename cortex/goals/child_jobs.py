@@ -30,8 +30,8 @@ def spawn(k: State, change: Spawn, value: tuple[str, bytes], out: Out, program: 
         cap_nusd = own
         nusd = None if nusd is None else max(0, own - spent.known_nusd - spent.assumed_nusd)
     if nusd == 0 or tokens == 0:
-        said = f"nothing is left of the cap for a child job of goal {goal.id}"
-        k.paused, k.paused_at_s = Failure(FailureKind.OVER_BUDGET, said), k.at_s
+        text = f"nothing is left of the cap for a child job of goal {goal.id}"
+        k.paused, k.paused_at_s = Failure(FailureKind.OVER_BUDGET, text), k.at_s
         if goal.status != Status.OPEN:
             reopen(k, goal)
         return

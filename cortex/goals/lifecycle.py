@@ -77,10 +77,10 @@ def asked(k: State, goal: Goal) -> None:
     set_status(k, goal, ASKED)
 
 
-def note_refused(goal: Goal, said: str) -> None:
+def note_refused(goal: Goal, text: str) -> None:
     """Note that a reply of this goal was refused: it is asked again with another sample, and may be told the reason."""
     goal.resamples += 1
-    goal.refused = said[:REFUSED_CHARACTERS_MAX]
+    goal.refused = text[:REFUSED_CHARACTERS_MAX]
 
 
 def reopen(k: State, goal: Goal, due_at_s: float = 0.0) -> None:

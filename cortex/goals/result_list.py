@@ -58,9 +58,9 @@ def emit_held(k: State, out: Out) -> None:
 
 
 def _give_out(k: State, order: int, index: int, out: Out) -> None:
-    said = k.failed_held.pop(order, None)
-    row, kind = said or ("", "")
-    out.append(commands.EmitResult(index, k.held.pop(order), said is not None, row, kind, order))
+    parts = k.failed_held.pop(order, None)
+    row, kind = parts or ("", "")
+    out.append(commands.EmitResult(index, k.held.pop(order), parts is not None, row, kind, order))
 
 
 def may_reopen(k: State, event: RowsReopened) -> bool:

@@ -170,7 +170,7 @@ def reserved(shard: ShardRecord) -> Charge:
 
 
 def _lend(k: State, goal: int, shard: ShardRecord, report: ShardReport, over: bool) -> None:
-    limits, ledger, said = k.terms.limits, report.ledger, report
+    limits, ledger, found = k.terms.limits, report.ledger, report
     committed = (ledger.committed_nusd, ledger.committed_tokens)
     caps = (limits.max_cost_nusd, limits.max_job_tokens)
     spent = (k.ledger.known_nusd + k.ledger.assumed_nusd, k.ledger.known_tokens + k.ledger.assumed_tokens)
@@ -190,9 +190,9 @@ def _lend(k: State, goal: int, shard: ShardRecord, report: ShardReport, over: bo
             continue
         left = max(0, cap - spent[place] + by_shards[place])  # left of the cap for all shards, since they began
         budget = Budget("", "", "", left, holdings=held)
-        holds = max(committed[place], said.holds[place] if said.holds is not None else 0)
-        told = SliceRequest(str(goal), 0, committed[place], holds, said.lacks[place], said.open[place], over)
-        answer = lend(budget, told, k.at_s)
+        holds = max(committed[place], found.holds[place] if found.holds is not None else 0)
+        request = SliceRequest(str(goal), 0, committed[place], holds, found.lacks[place], found.open[place], over)
+        answer = lend(budget, request, k.at_s)
         shard.out |= answer.out
         lent.append(answer.upto_nusd)
     shard.lent = (lent[0], lent[1])

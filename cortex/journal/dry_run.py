@@ -137,9 +137,9 @@ class DryRun:
         self._open: dict[int, NewCall | NewRun | None] = {}
         """Goals that wait for an unrecorded call, run or child job."""
 
-    def run(self, at_s: float, heard: Iterable[tuple[EventStamp, events.Event]] = ()) -> State:
-        """Run from this time; ``heard`` are the job's other events: rows, external answers."""
-        for stamp, event in heard:
+    def run(self, at_s: float, entries: Iterable[tuple[EventStamp, events.Event]] = ()) -> State:
+        """Run from this time; ``entries`` are the job's other events: rows, external answers."""
+        for stamp, event in entries:
             self._push(stamp, event)
         routes = self.k.terms.routes  # fallbacks get no permits: their recorded replies are found by hash
         places = [0, *range(1 + len(self.k.terms.fallbacks), len(routes))]
@@ -289,8 +289,8 @@ class DryRun:
         elif k.outcome == "complete":
             self._ends(launch, child.answer, None)
         else:
-            said = f"child job {terms.job} ended {k.outcome}: {k.why}"
-            self._ends(launch, None, Failure(FailureKind.FAULTY, said))
+            text = f"child job {terms.job} ended {k.outcome}: {k.why}"
+            self._ends(launch, None, Failure(FailureKind.FAULTY, text))
 
     def _ends(self, launch: commands.LaunchChildJob, answer: Any, failure: Failure | None) -> None:
         now = EventStamp(self.k.at_s, 0, 0, 0)

@@ -111,8 +111,8 @@ def _refused(made: Submission, failure: Failure) -> Failure:
     """
     if RULES[failure.kind].again == "hold":
         return failure
-    said = f"the provider does not take {made.story()}: {failure.message}"
-    return Failure(FailureKind.BLOCKED, said, failure.status, failure.error_type, failure.retry_after_s, False)
+    text = f"the provider does not take {made.story()}: {failure.message}"
+    return Failure(FailureKind.BLOCKED, text, failure.status, failure.error_type, failure.retry_after_s, False)
 
 
 def doubted(k: State, event: events.SubmissionUncertain, out: Out) -> None:
@@ -136,9 +136,9 @@ def stuck(k: State, event: events.SubmissionUnreadable) -> None:
         k.paused = event.failure  # the cause is the account: once it is in order, the next run continues
         return
     job, number = k.terms.job, made.number
-    said = f"what became of {made.story()} cannot be decided: {event.failure.message}. Look at the provider's batches; "
+    text = f"what became of {made.story()} cannot be decided: {event.failure.message}. Look at the provider's batches; "
     answers = f"--submitted {number}=BATCH_ID, or --not-submitted {number} to send its requests again"
-    k.paused = Failure(FailureKind.LOST, f"{said}then: cortex resume {job} {answers}")
+    k.paused = Failure(FailureKind.LOST, f"{text}then: cortex resume {job} {answers}")
 
 
 def collected(k: State, program: Program, event: events.ResultsCollected, out: Out) -> None:

@@ -20,9 +20,9 @@ def check(k: State) -> None:
     """Check every invariant of K, in time linear in its size. Raises ``InvariantViolation`` with one line for each
     violation.
     """
-    told = [line for part in _PARTS for line in part(k)]
-    if told:
-        raise InvariantViolation("\n".join(told))
+    lines = [line for part in _PARTS for line in part(k)]
+    if lines:
+        raise InvariantViolation("\n".join(lines))
 
 
 def _goals(k: State) -> Iterator[str]:

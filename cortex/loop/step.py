@@ -143,16 +143,16 @@ def _brings_news(turn: events.Turn) -> bool:
 
 def _gather(k: State, program: Program, calls_max: int, asks: list[Ask | Vote], changed: list[Change]) -> bool:
     """Collect what the program wants now: up to ``calls_max`` calls, and changes. Return whether it may want more."""
-    wishes = iter(program.select(k))
+    changes = iter(program.select(k))
     while (left := calls_max - len(asks)) > 0:
-        some = list(islice(wishes, left))
+        some = list(islice(changes, left))
         if not some:
             return False
         if _ASKS.issuperset(map(type, some)):  # the usual case
             asks += some  # type: ignore[arg-type]
             continue
-        for wish in some:
-            (asks if type(wish) in _ASKS else changed).append(wish)  # type: ignore[arg-type]
+        for change in some:
+            (asks if type(change) in _ASKS else changed).append(change)  # type: ignore[arg-type]
     return True
 
 
@@ -172,30 +172,30 @@ def _ask_all(k: State, program: Program, asks: list[Ask | Vote], out: Out) -> bo
     moved, rest = False, iter(asks)
     while not (k.short or k.outcome) and (left := length_hint(rest)):
         vote = type(asks[-left]) is Vote  # not a call itself: its votes are
-        wish = next(rest) if vote else fast_ask(k, rest, program.asks_once, out)
-        if wish is None:
+        change = next(rest) if vote else fast_ask(k, rest, program.asks_once, out)
+        if change is None:
             break
-        if _ask(k, program, wish, out):
+        if _ask(k, program, change, out):
             moved = True
     return moved
 
 
-def _ask(k: State, program: Program, wish: Ask | Vote, out: Out) -> bool:
+def _ask(k: State, program: Program, change: Ask | Vote, out: Out) -> bool:
     """Send one call, or record why not. Return True if the goal was open and needs no permit now, for example in a
     vote.
     """
-    goal = k.goals.get(wish.goal.id)
+    goal = k.goals.get(change.goal.id)
     if goal is None or goal.status != OPEN:
-        if not wish.goal.id:
-            stop(k, f"select asks for a goal of kind {wish.goal.kind!r} that was never added")
+        if not change.goal.id:
+            stop(k, f"select asks for a goal of kind {change.goal.kind!r} that was never added")
         return False
     try:
-        if wish.uses and not believed(k, goal, wish.uses, out):
+        if change.uses and not believed(k, goal, change.uses, out):
             return goal.status != OPEN
-        if type(wish) is Vote:
-            voting.begin(k, goal, wish, out)
+        if type(change) is Vote:
+            voting.begin(k, goal, change, out)
             return True
-        return ask(k, goal, wish, program.asks_once, out)  # type: ignore[arg-type]
+        return ask(k, goal, change, program.asks_once, out)  # type: ignore[arg-type]
     except DoesNotFit as error:
         failure = Failure(FailureKind.TOO_LARGE, str(error), sent=False)
         verdict = attempts.too_large(k, goal, failure)

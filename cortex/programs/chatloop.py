@@ -35,11 +35,11 @@ async def chatloop(
     items = list(notes) if notes else label_task.names(count, seed)
     books = GroundTruth(items)
     counts, ended = await (_chat if form == "chat" else _clean)(ctx, books, notes)
-    told = {
+    facts = {
         "form": form, "items": len(items), "counts": counts, "ended": ended, "turns": books.turns,
         "missed": books.missed, "twice": books.twice, "refused": books.refused,
     }  # fmt: skip
-    return told if notes else {**told, "right": counts == label_task.truth(items)}
+    return facts if notes else {**facts, "right": counts == label_task.truth(items)}
 
 
 class GroundTruth:
@@ -66,7 +66,7 @@ class GroundTruth:
     @property
     def twice(self) -> int:
         """Number of items that were recorded more than once."""
-        return sum(len(said) > 1 for said in self.recorded.values())
+        return sum(len(lines) > 1 for lines in self.recorded.values())
 
 
 async def _chat(
@@ -77,25 +77,25 @@ async def _chat(
     nudges = 0
     for _ in range(turns_max(len(books.items))):
         try:
-            said = await ctx.ask(talk, max_tokens=REPLY_TOKENS_MAX)
+            answer = await ctx.ask(talk, max_tokens=REPLY_TOKENS_MAX)
         except cortex.CallFailed as failed:
             if failed.kind != FailureKind.TOO_LARGE:
                 raise
             return None, "its conversation is too large"
         books.turns += 1
-        if not said.uses:
-            counts = label_task.counts_in(said.text)
+        if not answer.uses:
+            counts = label_task.counts_in(answer.text)
             if counts is not None or nudges == NUDGES_MAX:
                 return counts, "answered" if counts is not None else "no answer in the form asked for"
             nudges += 1
-            talk = talk.replied(said).said(NUDGE)
+            talk = talk.replied(answer).said(NUDGE)
             continue
         results = []
-        for use in said.uses:
+        for use in answer.uses:
             result = await ctx.use(use, TOOLS, {"text": label_task.own_text(use.input.get("item"), notes)})
             books.note(use, result)
             results.append(result)
-        talk = talk.replied(said, results)
+        talk = talk.replied(answer, results)
     return None, "it came to no end"
 
 

@@ -123,11 +123,11 @@ class Convex(Program, frozen=True):
 
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
         """Take in the judgement of a node or of a whole function."""
-        said = judgement_of(reply.text)
+        text = judgement_of(reply.text)
         if goal.kind == "node":
-            yield Resolve(goal, said)
+            yield Resolve(goal, text)
         else:
-            yield from self._judged(goal, said)
+            yield from self._judged(goal, text)
 
     def _judged(self, goal: Goal, said: str) -> Iterable[Change]:
         yield Emit([goal.value[0], said.partition(",")[0]])
@@ -148,14 +148,14 @@ def _node(goal: Goal) -> AtomNode:
 
 def whole_prompt(text: str, nodes: Sequence[AtomNode], tree: bool) -> Prompt:
     """Return the prompt for a whole function; ``tree``: as its nodes, in order."""
-    said = "\n".join(map(str, nodes)) if tree else f"f = {text}"
-    return _prompt("tree" if tree else "one-shot", nodes, [said], nodes[-1].name if tree else "f")
+    message = "\n".join(map(str, nodes)) if tree else f"f = {text}"
+    return _prompt("tree" if tree else "one-shot", nodes, [message], nodes[-1].name if tree else "f")
 
 
 def node_prompt(node: AtomNode, known: dict[str, str], before: Sequence[tuple[AtomNode, str]]) -> Prompt:
     """Return the prompt for one node with the results of its arguments; ``before``: earlier questions and answers."""
-    history = [f"Question: what is {each.atom} of {', '.join(each.arguments)}, named {each.name}?\n\nAnswer: {said}"
-               for each, said in before]  # fmt: skip
+    history = [f"Question: what is {each.atom} of {', '.join(each.arguments)}, named {each.name}?\n\nAnswer: {text}"
+               for each, text in before]  # fmt: skip
     facts = [f"{name}: {known[name]}" for name in dict.fromkeys(node.arguments) if name != "x"]
     nodes = [each for each, _ in before] + [node]
     return _prompt("history" if before else "focused", nodes, [*history, "\n".join([str(node), *facts])], node.name)

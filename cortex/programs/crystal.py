@@ -26,7 +26,7 @@ async def crystal(
     bounds, names = SandboxBounds(calls=calls), {"context": context, "question": question}
     kept: list[SandboxPiece] = []
     asked: set[tuple[str, int]] = set()
-    said = "it ended and submitted nothing"
+    text = "it ended and submitted nothing"
     for code in pieces:
         piece, outcome = await ran(ctx, kept, code, names, bounds, asked)
         kept.append(piece)
@@ -35,8 +35,8 @@ async def crystal(
             return outcome.answer
         if wrong and (outcome.submitted or outcome.refusal not in KEPT):
             raise CallFailed(FailureKind.FAULTY, f"{name} version {version}: {wrong}")
-        said = wrong or said
-    raise CallFailed(FailureKind.FAULTY, f"{name} version {version}: {said}")
+        text = wrong or text
+    raise CallFailed(FailureKind.FAULTY, f"{name} version {version}: {text}")
 
 
 crystal.files = "context"

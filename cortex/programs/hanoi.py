@@ -68,9 +68,9 @@ class Hanoi(Program, frozen=True):
     def prompt(self, k: State, goal: Goal) -> Prompt:
         """Return the prompt: the strategy, the previous move, the current configuration."""
         _, places, last = goal.value
-        said = "Previous move: " + ("none" if last is None else "disk {} from peg {} to peg {}".format(*last))
+        text = "Previous move: " + ("none" if last is None else "disk {} from peg {} to peg {}".format(*last))
         strategy = _STRATEGIES[self.disks % 2]
-        return Prompt("move", (strategy, Part(_GOAL, said), Part(_GOAL, pegs_text(places)), _FORM))
+        return Prompt("move", (strategy, Part(_GOAL, text), Part(_GOAL, pegs_text(places)), _FORM))
 
     def ballot(self, k: State, goal: Goal, reply: Reply) -> list[int]:
         """Return the move, if the reply is one and nothing else."""

@@ -142,9 +142,9 @@ class Notes(Program, frozen=True):
         found = notes_artefacts.relevant_so_far(k, top)
         places = sorted({value["place"] for value in found})
         text = "\n".join(f"{self.notes[value['place']].name}: {claim}" for value in found for claim in value["claims"])
-        said = self._answer(k, top, text, [], [f"no answer yet, only claims: {top.story()}"])
-        said["counts"]["relevant"] = len(places)
-        return {**said, "notes": [self.notes[place].name for place in places], "left_out": []}
+        facts = self._answer(k, top, text, [], [f"no answer yet, only claims: {top.story()}"])
+        facts["counts"]["relevant"] = len(places)
+        return {**facts, "notes": [self.notes[place].name for place in places], "left_out": []}
 
     # -- the top goal --------------------------------------------------------------------------------------------
 
@@ -164,8 +164,8 @@ class Notes(Program, frozen=True):
                 yield Fail(top, f"none of {len(self._places())} notes could be judged; the first: {first}")
                 return
             if not any(notes_artefacts.relevant(k)):
-                said = f"None of the {len(self.notes)} notes bears on the question."
-                yield Resolve(top, self._answer(k, top, said, []))
+                text = f"None of the {len(self.notes)} notes bears on the question."
+                yield Resolve(top, self._answer(k, top, text, []))
                 return
         yield from self._conclude(k, top, self._documents(k, top))
 

@@ -135,14 +135,14 @@ class Ralph(Program, frozen=True):
         """Yield the next step: open, ask, apply and check, or leave."""
         for goal in k.open():
             if goal.kind == "ask":
-                standing = _progress(goal)
-                sample = str(standing.round * SAMPLES_A_ROUND + goal.resamples)
-                yield Ask(goal, self.prompt(standing, goal.refused), None, self.output_tokens_max, sample=sample)
+                progress = _progress(goal)
+                sample = str(progress.round * SAMPLES_A_ROUND + goal.resamples)
+                yield Ask(goal, self.prompt(progress, goal.refused), None, self.output_tokens_max, sample=sample)
             elif goal.kind == "open":
                 yield RunTool(goal, "folder_opened", {"folder": self.folder, **self._settings()})
             elif goal.kind == "apply":
-                standing = _progress(goal)
-                where = {"folder": standing.folder, "number": standing.number, "edits": goal.value["edits"]}
+                progress = _progress(goal)
+                where = {"folder": progress.folder, "number": progress.number, "edits": goal.value["edits"]}
                 protect = None if self.protect is None else list(self.protect)
                 yield RunTool(goal, "folder_round", {**where, "protect": protect, **self._settings()})
             elif goal.kind == "leave":
@@ -169,8 +169,8 @@ class Ralph(Program, frozen=True):
         for place, (path, text, whole) in enumerate(view["texts"]):
             title = f"File {path}" + ("" if whole else " (its beginning)")
             parts.append(Part(Role.DOCUMENT, text.rstrip("\n"), -place, Rule.CUT, title))
-        said = check["said"] or f"[it says nothing; exit code {check['exit']}]"
-        parts.append(Part(Role.ANNOTATION, said, 20, Rule.CUT, f"Check: {self.check}"))
+        answer = check["said"] or f"[it says nothing; exit code {check['exit']}]"
+        parts.append(Part(Role.ANNOTATION, answer, 20, Rule.CUT, f"Check: {self.check}"))
         if standing.note:
             parts.append(Part(Role.ANNOTATION, standing.note, 30, Rule.DROP, "Last round"))
         if standing.reframed:
@@ -199,18 +199,18 @@ class Ralph(Program, frozen=True):
         found = RoundFacts(value["view"]["digest"], value["check"]["found"], value["check"]["failing"])
         seen = {"folder": value["folder"], "number": value["number"], "check": value["check"], "view": value["view"]}
         if goal.kind == "open":
-            standing = WorkProgress(**seen, reached=and_now(ProgressSoFar(), found))
-            yield from self._end(standing, "passed", 0) if value["check"]["passed"] else [_asked(standing)]
+            progress = WorkProgress(**seen, reached=and_now(ProgressSoFar(), found))
+            yield from self._end(progress, "passed", 0) if value["check"]["passed"] else [_asked(progress)]
             return
         before = _progress(goal)
         got_on = progressed(before.reached, found)
         note = _noted(value["refused"], goal.value["edits"])
         quiet, reframed = (0, 0) if got_on else (before.quiet + 1, before.reframed)
         reached = and_now(before.reached, found)
-        standing = msgspec.structs.replace(before, **seen, reached=reached, quiet=quiet, reframed=reframed, note=note)
+        progress = msgspec.structs.replace(before, **seen, reached=reached, quiet=quiet, reframed=reframed, note=note)
         left = "" if found.failing is None else f", {found.failing} left"
         yield Log(f"round {before.round}: {'passed' if value['check']['passed'] else 'not passed'}{left}")
-        yield from self._after(standing)
+        yield from self._after(progress)
 
     def failed(self, k: State, goal: Goal, failure: Failure) -> Iterable[Change]:
         """Count a round without a usable answer as a round without progress. A folder that cannot be used ends the
@@ -218,9 +218,9 @@ class Ralph(Program, frozen=True):
         """
         if goal.kind == "ask" and failure.kind in (FailureKind.MALFORMED, FailureKind.REFUSED):
             yield Resolve(goal)
-            standing = _progress(goal)
+            progress = _progress(goal)
             note = f"No answer was usable: {failure.message}"[:NOTES_MAX]
-            yield from self._after(msgspec.structs.replace(standing, quiet=standing.quiet + 1, note=note))
+            yield from self._after(msgspec.structs.replace(progress, quiet=progress.quiet + 1, note=note))
             return
         yield Fail(goal, failure.message, failure.kind)
         if goal.kind == "leave":
@@ -228,10 +228,10 @@ class Ralph(Program, frozen=True):
             return
         folder, rounds = self.folder, 0
         if goal.kind in _ROUND:
-            standing = _progress(goal)
-            folder, rounds = standing.folder, standing.round - 1
-        said = {"rounds": rounds, "failing": None, "check": failure.message}
-        yield Goal("leave", {"folder": folder, "answer": {"passed": False, "ended": failure.kind, **said}})
+            progress = _progress(goal)
+            folder, rounds = progress.folder, progress.round - 1
+        facts = {"rounds": rounds, "failing": None, "check": failure.message}
+        yield Goal("leave", {"folder": folder, "answer": {"passed": False, "ended": failure.kind, **facts}})
 
     def _after(self, standing: WorkProgress) -> Iterable[Change]:
         """Yield the end of the work or the next round, reframed if the last rounds made no progress."""

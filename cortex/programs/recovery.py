@@ -63,20 +63,21 @@ async def recovery(
 async def _talked(
     ctx: cortex.Context, books: GroundTruth, talk: Conversation, turns: int, sample: int = 0
 ) -> tuple[Conversation, Counts, bool]:
-    """Continue a conversation for at most ``turns`` replies: return it, the counts (if any), and whether it has ended.
+    """Continue a conversation for at most ``turns`` replies: return it, the counts (if any), and whether it has
+    ended.
     """
     nudges = 0
     for _ in range(turns):
-        said = await ctx.ask(talk, max_tokens=REPLY_TOKENS_MAX, sample=sample)
+        answer = await ctx.ask(talk, max_tokens=REPLY_TOKENS_MAX, sample=sample)
         books.turns += 1
-        if said.uses:
-            results = [await ctx.use(use, TOOLS) for use in said.uses]
-            for use, result in zip(said.uses, results, strict=True):
+        if answer.uses:
+            results = [await ctx.use(use, TOOLS) for use in answer.uses]
+            for use, result in zip(answer.uses, results, strict=True):
                 books.note(use, result)
-            talk = talk.replied(said, results)
+            talk = talk.replied(answer, results)
             continue
-        counts = label_task.counts_in(said.text)
-        talk = talk.replied(said)
+        counts = label_task.counts_in(answer.text)
+        talk = talk.replied(answer)
         if counts is not None or nudges == NUDGES_MAX:
             return talk, counts, True
         nudges += 1
@@ -105,16 +106,16 @@ async def _compaction(ctx: cortex.Context, books: GroundTruth, items: Sequence[s
         talk, counts, ended = await _talked(ctx, books, talk, 2 * part)
         if ended:
             return counts
-        said = await ctx.ask(talk.said(SO_FAR), max_tokens=SUMMARY_TOKENS_MAX)
+        answer = await ctx.ask(talk.said(SO_FAR), max_tokens=SUMMARY_TOKENS_MAX)
         books.turns += 1
-        talk = _begun(items, f"Done so far:\n{said.text}")
+        talk = _begun(items, f"Done so far:\n{answer.text}")
     return None
 
 
 async def _externalisation(ctx: cortex.Context, books: GroundTruth, items: Sequence[str], part: int) -> Counts:
     while (left := [item for item in items if item not in books.recorded]) and books.turns < turns_max(len(items)):
         await _talked(ctx, books, _begun(left), 2 * part)
-    lines = [f"{item}: {said[-1]}" for item, said in books.recorded.items()]
+    lines = [f"{item}: {texts[-1]}" for item, texts in books.recorded.items()]
     _, counts, _ = await _talked(ctx, books, _begun(items, "\n".join([RECORDED, *lines])), turns_max(0))
     return counts
 

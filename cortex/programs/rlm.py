@@ -56,11 +56,11 @@ async def rlm(
     bounds, recurses, names = SandboxBounds(calls=calls), depth > 0, {"context": context, "question": question}
     asked: set[tuple[str, int]] = set()
     kept: list[SandboxPiece] = []
-    told: list[ShownTurn] = []
+    entries: list[ShownTurn] = []
     failed = ""
-    while len(told) < turns + errors:
-        turn = 1 + sum(not each.fault for each in told)
-        prompt = writing(question, context, returns, preview, told, turn, turns, recurses)
+    while len(entries) < turns + errors:
+        turn = 1 + sum(not each.fault for each in entries)
+        prompt = writing(question, context, returns, preview, entries, turn, turns, recurses)
         code = code_of(await ctx.ask(prompt, max_tokens=reply_tokens))
         if code:
             deeper = {"turns": turns, "preview": preview, "errors": errors, "depth": depth - 1, "calls": calls}
@@ -75,13 +75,13 @@ async def rlm(
             return outcome.answer
         if outcome.refusal is None or outcome.refusal in KEPT:
             kept.append(piece)
-        why = unquoted(failed, [str(said.value) for each in (*kept, piece) for said in each.said], code)
-        told.append(ShownTurn(code, outcome.output, outcome.names, why))
+        why = unquoted(failed, [str(result.value) for each in (*kept, piece) for result in each.said], code)
+        entries.append(ShownTurn(code, outcome.output, outcome.names, why))
         ctx.log(f"turn {turn}: {len(piece.said)} calls; {why or f'printed {outcome.printed_chars} characters'}")
-        if sum(bool(each.fault) for each in told) > errors or (not failed and turn == turns):
+        if sum(bool(each.fault) for each in entries) > errors or (not failed and turn == turns):
             break
     last = f"; the last: {failed}" if failed else ""
-    raise CallFailed(FailureKind.MALFORMED, f"no answer after {len(told)} pieces of program{last}")
+    raise CallFailed(FailureKind.MALFORMED, f"no answer after {len(entries)} pieces of program{last}")
 
 
 rlm.files = "context"
@@ -111,8 +111,8 @@ async def ran(
                 refusal=SandboxRefusal.CALLS, why=f"more than {bounds.calls:,} calls, with those before"
             )
         asked |= new
-        said = await ctx.map(lambda each: _call(ctx, each[0], each[1], deeper or {}), numbered, at_once=bounds.calls)
-        piece = msgspec.structs.replace(piece, said=(*piece.said, *said), seal=outcome.seal)
+        answer = await ctx.map(lambda each: _call(ctx, each[0], each[1], deeper or {}), numbered, at_once=bounds.calls)
+        piece = msgspec.structs.replace(piece, said=(*piece.said, *answer), seal=outcome.seal)
 
 
 async def _call(ctx: Context, wanted: PieceCall, sample: int, deeper: dict[str, Any]) -> PieceCallResult:

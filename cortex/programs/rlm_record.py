@@ -93,9 +93,9 @@ def recorded(program: Any, k: State) -> RecordedRun:
         raise LookupError("it came to no answer")
     params = program.params()
     known = _KnownAnswers(k, runs[0])
-    standing = FlowRun(RunStart(runs[0].id, k.terms.job, runs[0].value["at_s"], program.own_file(), _nothing))
+    progress = FlowRun(RunStart(runs[0].id, k.terms.job, runs[0].value["at_s"], program.own_file(), _nothing))
     try:
-        answer = known.through(rlm.function(Context(standing, params), **params))
+        answer = known.through(rlm.function(Context(progress, params), **params))
     except CallFailed as failed:
         raise LookupError(f"it came to no answer: {failed.story}") from None
     found = RecordedRun(params, answer)

@@ -136,14 +136,14 @@ class Table(Program, frozen=True):
                     text = self._answer_text(reply, text)
                 fields = _shape(self.schema).read(text)
             except Malformed as error:
-                said = str(error)
+                message = str(error)
                 if reply.stop_reason == "max_tokens":
-                    said = f"it was cut at max_tokens ({reply.usage.output_tokens}); {said}"
+                    message = f"it was cut at max_tokens ({reply.usage.output_tokens}); {message}"
                 if not goal.resamples:
                     yield Checkpoint(goal, _added(goal.kept, reply, k.took))
-                    yield Reopen(goal, refused=said)
+                    yield Reopen(goal, refused=message)
                     return
-                failure = Failure(FailureKind.MALFORMED, said)
+                failure = Failure(FailureKind.MALFORMED, message)
         about = None
         if self.meta:
             about = self._about(k, goal, failure, reply, _added(goal.kept, reply, k.took))

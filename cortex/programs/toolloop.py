@@ -61,11 +61,11 @@ async def toolloop(
     kit = ToolKit((read, record), {"read": READ, "record": RECORD}, adds, job_of)
     done = await control.run(ctx, control.begun(task or first_task(items, at_most, apart), bounds, rules), kit)
     spent = {name: getattr(done.spent, name) for name in ("turns", "tokens", "tools", "nusd")}
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "answer": done.root.value, "ended": done.ended, "degraded": list(done.degraded), "tasks": len(done.tasks),
         "spent": spent,
     }  # fmt: skip
-    return told if notes or task else {**told, "right": done.root.value == label_task.truth(items)}
+    return facts if notes or task else {**facts, "right": done.root.value == label_task.truth(items)}
 
 
 def first_task(items: list[str], at_most: int, apart: bool = False) -> ControlTask:

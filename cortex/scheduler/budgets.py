@@ -60,26 +60,26 @@ def covering(budgets: Iterable[Budget], labels: dict[str, str]) -> list[Budget]:
 
 def ask(budgets: list[Budget], asked: BudgetRequest, at_s: float) -> BudgetAnswer:
     """Request slices from these budgets, which all cover the job. Changes the budgets."""
-    slices, said, again_s = [], [], 0.0
+    slices, lines, again_s = [], [], 0.0
     for each in budgets:
         used_nusd = asked.month_nusd if each.period == MONTH else asked.day_nusd
         window = window_of(each.period, asked.day)
         holds_nusd = max(used_nusd, asked.holds.get(each.name, 0))
-        told = SliceRequest(asked.job, window, used_nusd, holds_nusd, asked.lacks_nusd, asked.open_nusd, asked.over)
-        lent = lend(each, told, at_s)
+        request = SliceRequest(asked.job, window, used_nusd, holds_nusd, asked.lacks_nusd, asked.open_nusd, asked.over)
+        lent = lend(each, request, at_s)
         slices.append(BudgetSlice(each.name, each.period, window, lent.upto_nusd))
         if lent.out:
             end_s = window_end_s(each.period, each.window)
             again_s = max(again_s, end_s)
             unused_nusd = holds_nusd - used_nusd  # unused part of its own slice, which counts as used
             left_nusd = max(0, each.cap_nusd - each.counted_nusd + unused_nusd)
-            said.append(
+            lines.append(
                 f"the budget {each.label}={each.value} of {usd_text(each.cap_nusd)} a {each.period} has "
                 f"{usd_text(left_nusd)} left, the next call may cost "
                 f"{usd_text(asked.lacks_nusd)}; it is whole again at {format_time(end_s)}"
             )
     spent = tuple((each.name, each.window, each.cap_nusd, each.used_nusd) for each in budgets)
-    return BudgetAnswer(tuple(slices), "; ".join(said), again_s, spent)
+    return BudgetAnswer(tuple(slices), "; ".join(lines), again_s, spent)
 
 
 def differs(before: Budget, after: Budget, job: str) -> bool:

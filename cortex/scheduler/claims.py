@@ -132,16 +132,16 @@ def _take(state: SchedulerState, claims: Claims, job: JobClaims, out: list[Comma
         job.holds = {name: old[name] for name in names}
     for claim in claims.claims:
         hold, route = job.holds[claim.route], state.routes[claim.route]
-        heard = _acknowledged(state, claims, claim)
-        hold.held, hold.acknowledged, hold.blocked = claim.held, heard, claim.blocked
-        while hold.announced and hold.announced[0][0] <= heard:
+        number = _acknowledged(state, claims, claim)
+        hold.held, hold.acknowledged, hold.blocked = claim.held, number, claim.blocked
+        while hold.announced and hold.announced[0][0] <= number:
             del hold.announced[0]
         if _put_aside(hold):
             hold.grant = None  # it counts again when it is sent anew
         leases.count(state, hold)
         if claim.blocked:
             pools.suspect(state, claim.route, claim.blocked, out)
-            if route.breaker.state is BreakerState.CLOSED and hold.grant is not None and heard >= hold.grant.serial:
+            if route.breaker.state is BreakerState.CLOSED and hold.grant is not None and number >= hold.grant.serial:
                 hold.grant = None  # the one call that it may make is granted anew
         pool = state.pools[hold.pool]
         if job.headroom != pool.headroom:

@@ -83,9 +83,9 @@ def divide(state: SchedulerState, job: str) -> None:
 
 def _bounds(state: SchedulerState, root: str) -> tuple[int, Rates]:
     """Concurrency and rates set by the user: those of the root, or of its children while the root has not joined."""
-    told = [state.jobs[root]] if root in state.jobs else [state.jobs[name] for name in state.families[root]]
-    rates = [min((each.rates[place] for each in told if each.rates[place]), default=0.0) for place in range(3)]
-    return min(each.concurrency for each in told), (rates[0], rates[1], rates[2])
+    entries = [state.jobs[root]] if root in state.jobs else [state.jobs[name] for name in state.families[root]]
+    rates = [min((each.rates[place] for each in entries if each.rates[place]), default=0.0) for place in range(3)]
+    return min(each.concurrency for each in entries), (rates[0], rates[1], rates[2])
 
 
 def room(state: SchedulerState, root: str) -> int:
@@ -116,7 +116,7 @@ def weight(state: SchedulerState, name: str, job: JobClaims) -> float:
     return job.weight / max(1, sum(state.jobs[each].want > 0 for each in members))
 
 
-def rates(state: SchedulerState, name: str, share: int, told: Rates) -> Rates:
+def rates(state: SchedulerState, name: str, share: int, entries: Rates) -> Rates:
     """Return a member's part of the user's rates, by its part of the family's permits, within the granted rates.
 
     The parts follow the current grants and the share that is about to be granted.
@@ -124,7 +124,7 @@ def rates(state: SchedulerState, name: str, share: int, told: Rates) -> Rates:
     root = root_of(name)
     own = _bounds(state, root)[1]
     if not share or not any(own):
-        return told
+        return entries
     others = 0
     for each in state.families[root]:
         if each != name:
@@ -132,6 +132,6 @@ def rates(state: SchedulerState, name: str, share: int, told: Rates) -> Rates:
     part = share / (share + others)
     least = [
         min(one, by_hand * part) if one and by_hand else one or by_hand * part
-        for one, by_hand in zip(told, own, strict=True)
+        for one, by_hand in zip(entries, own, strict=True)
     ]
     return least[0], least[1], least[2]

@@ -38,8 +38,8 @@ Row = tuple[str, JobClaims, str, RouteState, RouteHolding]
 
 def count(state: SchedulerState, hold: RouteHolding) -> None:
     """Recompute the permits that this holder may be using."""
-    told = hold.announced[0][1] if hold.announced else 0
-    now = hold.held if hold.held > told else told
+    number = hold.announced[0][1] if hold.announced else 0
+    now = hold.held if hold.held > number else number
     if now != hold.counted:
         state.pools[hold.pool].in_use += now - hold.counted
         hold.counted = now
@@ -214,11 +214,11 @@ def issue(
         max(0.0, route.breaker.until_s - state.at_s) if route.breaker.state is BreakerState.OPEN else 0.0,
         pools.memo(state, route, state.serial),
     )
-    told = hold.announced
-    while told and told[-1][1] <= permits:
-        told.pop()
-    told.append((state.serial, permits))
-    now = max(hold.held, told[0][1])
+    entries = hold.announced
+    while entries and entries[-1][1] <= permits:
+        entries.pop()
+    entries.append((state.serial, permits))
+    now = max(hold.held, entries[0][1])
     if now != hold.counted:
         state.pools[hold.pool].in_use += now - hold.counted
         hold.counted = now

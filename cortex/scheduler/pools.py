@@ -292,7 +292,7 @@ def allowed(state: SchedulerState, pool: PoolState) -> PoolAllowance:
 def paced_by(pool: PoolState) -> str:
     """Return the text that says which operator's rate binds this pool; empty if none does."""
     caps, allowed = pool.bounds, pool.allowed
-    said = [
+    lines = [
         f"{most:g} {what} a minute"
         for most, per_s, what in (
             (caps.requests_per_min, allowed.requests_per_s, "requests"),
@@ -301,7 +301,7 @@ def paced_by(pool: PoolState) -> str:
         )
         if most is not None and per_s == most / 60
     ]
-    return f"{PACED_BY}{caps.who or 'an operator'}: {', '.join(said)} for all jobs of this pool" if said else ""
+    return f"{PACED_BY}{caps.who or 'an operator'}: {', '.join(lines)} for all jobs of this pool" if lines else ""
 
 
 def _alike(old: PoolAllowance, new: PoolAllowance, at_s: float) -> bool:

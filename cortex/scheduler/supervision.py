@@ -174,7 +174,7 @@ def check(state: SchedulerState, out: list[Command]) -> None:
         state.deaf_until_s = at_s + policy.stale_s
         for one in state.members.values():
             one.unconfirmed = False
-    silent, heard = _silent(state)
+    silent, known = _silent(state)
     kills = policy.kills_per_tick
     for name, one in state.members.items():
         if one.state == "killed":
@@ -196,7 +196,7 @@ def check(state: SchedulerState, out: list[Command]) -> None:
             if not one.unconfirmed:
                 continue
         look(state, at_s + CHECK_S)
-        delayed = _delayed(state, one, silent, heard, lag_s, silent_s)
+        delayed = _delayed(state, one, silent, known, lag_s, silent_s)
         step = restart.rung(policy, silent_s, one.overdue_s, one.unconfirmed, delayed, kills)
         if step is restart.EscalationStep.KILL:
             kills -= 1
@@ -234,7 +234,7 @@ def _silent(state: SchedulerState) -> tuple[dict[str, tuple[int, int]], bool]:
     """Count silent members of those that should report, by node and under "*" for all; and whether any was heard."""
     at_s, stale_s = state.at_s, state.settings.restart.stale_s
     counts: dict[str, tuple[int, int]] = {}
-    heard = False
+    known = False
     subjects = [
         (one.node, min(health.silent_s(one.seen, at_s), at_s - one.since_s))
         for one in state.members.values()
@@ -243,22 +243,22 @@ def _silent(state: SchedulerState) -> tuple[dict[str, tuple[int, int]], bool]:
     subjects += [("", health.silent_s(job.seen, at_s)) for job in state.jobs.values()]
     for node, silent_s in subjects:
         silent = silent_s >= stale_s
-        heard = heard or not silent
+        known = known or not silent
         for key in {node, "*"} - {""}:
             was = counts.get(key, (0, 0))
             counts[key] = (was[0] + silent, was[1] + 1)
-    return counts, heard
+    return counts, known
 
 
 def _delayed(
-    state: SchedulerState, one: Member, silent: dict[str, tuple[int, int]], heard: bool, lag_s: float, silent_s: float
+    state: SchedulerState, one: Member, silent: dict[str, tuple[int, int]], known: bool, lag_s: float, silent_s: float
 ) -> bool:
     """True if the path, or the scheduler itself, is the cause of the silence. Not forever, while other members are
     heard.
     """
     if state.at_s < state.deaf_until_s:
         return True
-    if heard and silent_s >= health.AGE_MAX_S:
+    if known and silent_s >= health.AGE_MAX_S:
         return False
     policy = state.settings.restart
     own = silent.get(one.node, (0, 0))

@@ -161,12 +161,12 @@ class Goal(msgspec.Struct, omit_defaults=True, gc=False):
 
     def story(self) -> str:
         """Return the goal's state in one line, for an error message."""
-        said = f"goal {self.id} ({self.kind}) is {self.status.name.lower()} after {self.tries} tries"
+        text = f"goal {self.id} ({self.kind}) is {self.status.name.lower()} after {self.tries} tries"
         if self.children:
-            said += f", {self.children_resolved} of {len(self.children)} children resolved"
+            text += f", {self.children_resolved} of {len(self.children)} children resolved"
         if self.failure is not None:
-            said += f"; {self.failure.kind}: {self.failure.message}"
-        return said
+            text += f"; {self.failure.kind}: {self.failure.message}"
+        return text
 
 
 TRIES_MAX = (1 << 20) - 1

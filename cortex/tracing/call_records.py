@@ -185,17 +185,19 @@ def count(records: Iterable[Whole]) -> int:
     return sum([_SPANS[type(each)] for each in records])
 
 
-def _four(told: ExchangeRecord) -> Iterator[Span]:
+def _four(record: ExchangeRecord) -> Iterator[Span]:
     """Select, absorb, the attempt, and the call."""
-    call, attempt = told.call, told.attempt
+    call, attempt = record.call, record.attempt
     goal = call.key >> 24
     yield call.select()
-    facts: dict[str, Any] = {"goals": told.goals} if told.goals else {}
+    facts: dict[str, Any] = {"goals": record.goals} if record.goals else {}
     key = span_key(SpanKind.ABSORB, goal, attempt)
-    yield Span(SpanKind.ABSORB, call.trace, key, call.above, told.kind, told.end_s, told.absorbed_s, told.failed, facts)
-    facts = {"by": told.by, "waited_s": told.waited_s, "attempt": attempt, "route": call.route}
-    if told.probe:
+    yield Span(
+        SpanKind.ABSORB, call.trace, key, call.above, record.kind, record.end_s, record.absorbed_s, record.failed, facts
+    )
+    facts = {"by": record.by, "waited_s": record.waited_s, "attempt": attempt, "route": call.route}
+    if record.probe:
         facts["probe"] = True
     key = span_key(SpanKind.ATTEMPT, goal, attempt)
-    yield Span(SpanKind.ATTEMPT, call.trace, key, call.key, "", told.begin_s, told.end_s, "", facts)
-    yield call.ended(told.end_s, "", answered(told.stop, told.model, told.usage, told.reply))
+    yield Span(SpanKind.ATTEMPT, call.trace, key, call.key, "", record.begin_s, record.end_s, "", facts)
+    yield call.ended(record.end_s, "", answered(record.stop, record.model, record.usage, record.reply))

@@ -50,8 +50,8 @@ class ToolDef(msgspec.Struct, frozen=True):
         made = msgspec.json.schema(msgspec.defstruct(function.__name__, fields, kw_only=True))
         schema = {**made["$defs"].pop(function.__name__), **({"$defs": made["$defs"]} if made["$defs"] else {})}
         schema.pop("title", None)
-        said = inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0]
-        return cls(function.__name__, " ".join(said.split()), schema)
+        text = inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0]
+        return cls(function.__name__, " ".join(text.split()), schema)
 
     def fields(self) -> dict[str, Any]:
         """Return the definition in the canonical form."""
@@ -138,8 +138,8 @@ class Conversation(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """Return all text of the conversation: the text whose tokens are counted."""
         tools = (_json(tool.fields()) for tool in self.tools)
-        said = (_spoken(block) for turn in self.turns for block in turn.blocks)
-        return "\n\n".join(each for each in (self.system, *tools, *said) if each)
+        lines = (_spoken(block) for turn in self.turns for block in turn.blocks)
+        return "\n\n".join(each for each in (self.system, *tools, *lines) if each)
 
     def preview(self) -> str:
         """Return the text of the last block."""
@@ -147,16 +147,16 @@ class Conversation(msgspec.Struct, frozen=True):
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of a request in the canonical form."""
-        told: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "messages": [{"role": turn.role, "content": [_block(each) for each in turn.blocks]} for turn in self.turns]
         }
         if self.system:
-            told["system"] = self.system
+            facts["system"] = self.system
         if self.tools:
-            told["tools"] = [tool.fields() for tool in self.tools]
+            facts["tools"] = [tool.fields() for tool in self.tools]
         if self.choice is not None:
-            told["tool_choice"] = self.choice
-        return told
+            facts["tool_choice"] = self.choice
+        return facts
 
     def fit(self, tokens_max: int, tokens: Callable[[str], int], parts_max: int = 200) -> Conversation:
         """Return this conversation within ``tokens_max`` tokens (as ``tokens`` counts them) and ``parts_max`` parts.
@@ -211,8 +211,8 @@ def _block(block: Block | ToolResult) -> dict[str, Any]:
     if isinstance(block, ToolUse):
         return {"type": "tool_use", "id": block.id, "name": block.name, "input": block.input}
     if isinstance(block, ToolResult):
-        told: dict[str, Any] = {"type": "tool_result", "tool_use_id": block.use, "content": block.text}
-        return {**told, "is_error": True} if block.failed else told
+        facts: dict[str, Any] = {"type": "tool_result", "tool_use_id": block.use, "content": block.text}
+        return {**facts, "is_error": True} if block.failed else facts
     return block.fields
 
 

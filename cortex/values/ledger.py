@@ -135,11 +135,11 @@ class Ledger(msgspec.Struct):
         if charge.nusd:
             self.reserved_nusd -= charge.nusd
             self._counts(charge.day, -charge.nusd)
-        given, said = usage.input_tokens, usage.output_tokens
+        given, number = usage.input_tokens, usage.output_tokens
         read, written = usage.cache_read_tokens, usage.cache_creation_tokens
-        self.known_tokens += given + read + written + said
+        self.known_tokens += given + read + written + number
         self.input_tokens += given
-        self.output_tokens += said
+        self.output_tokens += number
         if read or written:
             self.cache_read_tokens += read
             self.cache_creation_tokens += written
@@ -154,12 +154,12 @@ class Ledger(msgspec.Struct):
     def know_all(self, usages: Sequence[Usage], nusd: int) -> None:
         """Count several answers of today's attempts without a reservation, with this total cost."""
         given = sum([usage.input_tokens for usage in usages])
-        said = sum([usage.output_tokens for usage in usages])
+        number = sum([usage.output_tokens for usage in usages])
         read = sum([usage.cache_read_tokens for usage in usages])
         written = sum([usage.cache_creation_tokens for usage in usages])
-        self.known_tokens += given + read + written + said
+        self.known_tokens += given + read + written + number
         self.input_tokens += given
-        self.output_tokens += said
+        self.output_tokens += number
         self.cache_read_tokens += read
         self.cache_creation_tokens += written
         self.paid_calls += len(usages)

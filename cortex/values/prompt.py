@@ -96,10 +96,10 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
         user: list[str] = []
         for part in parts:
             (system if part.role == _SYSTEM else user).append(part.render() if part.title else part.text)
-        said = self.separator.join(user)
+        message = self.separator.join(user)
         if self.lead:
-            said = f"{said}{self.separator}{self.lead}" if said else self.lead
-        return self.separator.join(system), said
+            message = f"{message}{self.separator}{self.lead}" if message else self.lead
+        return self.separator.join(system), message
 
     def system(self) -> str:
         """Return the text of the system parts."""
@@ -257,11 +257,11 @@ def fast_single_text_body(prompt: Prompt, frame: TextFrame) -> tuple[bytes, int]
     text = part.text
     if type(text) is not str or part.title or part.role == _SYSTEM or not (text.isascii() and separator.isascii()):
         return None
-    said = _encode(text)
+    data = _encode(text)
     size = len(text)
-    if len(said) != size + 2 and _BY_NUMBER in said:  # longer than the text and its quotes: something is escaped
+    if len(data) != size + 2 and _BY_NUMBER in data:  # longer than the text and its quotes: something is escaped
         return None
-    return frame.before + said + frame.after, len(separator) + size
+    return frame.before + data + frame.after, len(separator) + size
 
 
 def with_model(body: bytes, model: str) -> bytes:

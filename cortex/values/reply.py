@@ -197,13 +197,13 @@ def as_choice(reply: Reply, choices: Sequence[str]) -> str:
     """Return the one of ``choices`` that the reply names, ignoring case, quotes and a full stop. Raises
     ``Malformed``.
     """
-    said = reply.text.strip()
-    if said in choices:
-        return said
-    bare = [choice for choice in choices if _bare(choice) == _bare(said)]
+    text = reply.text.strip()
+    if text in choices:
+        return text
+    bare = [choice for choice in choices if _bare(choice) == _bare(text)]
     if len(bare) == 1:
         return bare[0]
-    raise Malformed(f"expected one of {', '.join(choices)}; got {said[:60]!r}")
+    raise Malformed(f"expected one of {', '.join(choices)}; got {text[:60]!r}")
 
 
 def _bare(text: str) -> str:
@@ -212,12 +212,12 @@ def _bare(text: str) -> str:
 
 def as_line(reply: Reply, length_max: int = 4_000) -> str:
     """Return the reply as one trimmed, non-empty text of at most ``length_max`` characters. Raises ``Malformed``."""
-    said = reply.text.strip()
-    if not said:
+    text = reply.text.strip()
+    if not text:
         raise Malformed("the reply is empty")
-    if len(said) > length_max:
-        raise Malformed(f"the reply has {len(said)} characters, more than {length_max}")
-    return said
+    if len(text) > length_max:
+        raise Malformed(f"the reply has {len(text)} characters, more than {length_max}")
+    return text
 
 
 def as_json(reply: Reply, type_: type[T]) -> T:
@@ -225,11 +225,11 @@ def as_json(reply: Reply, type_: type[T]) -> T:
 
     Raises ``Malformed`` if it does not fit.
     """
-    said = reply.text.strip()
-    if said.startswith("```"):
-        said = said.split("\n", 1)[-1].rsplit("```", 1)[0]
+    text = reply.text.strip()
+    if text.startswith("```"):
+        text = text.split("\n", 1)[-1].rsplit("```", 1)[0]
     try:
-        return msgspec.json.decode(said, type=type_)
+        return msgspec.json.decode(text, type=type_)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise Malformed(f"expected {_name(type_)}: {error}") from None
 

@@ -75,14 +75,14 @@ class AnswerShape:
         """Return the answer in this text, with or without a code fence, as plain data. Raises ``Malformed`` with the
         reason.
         """
-        said = text.strip()
-        if said.startswith("```"):
-            said = said.split("\n", 1)[-1].rsplit("```", 1)[0].strip()
+        message = text.strip()
+        if message.startswith("```"):
+            message = message.split("\n", 1)[-1].rsplit("```", 1)[0].strip()
         try:
-            found = _decode(said)
+            found = _decode(message)
             _convert(found, self._type)
         except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
-            raise Malformed(_line(error) if said else "the answer is empty") from None
+            raise Malformed(_line(error) if message else "the answer is empty") from None
         if type(found) is not dict:
             raise Malformed("the answer is no object")
         if self._names == [*found]:  # the fields in the requested order
@@ -289,8 +289,8 @@ def _closed(schema: Any) -> dict[str, Any]:
     for name in ("$schema", "$id", "$comment"):
         rest.pop(name, None)
     if rest:
-        said = "{" + ", ".join(f"{name}: {value}" for name, value in rest.items()) + "}"
-        form["description"] = f"{form['description']}\n\n{said}" if form.get("description") else said
+        text = "{" + ", ".join(f"{name}: {value}" for name, value in rest.items()) + "}"
+        form["description"] = f"{form['description']}\n\n{text}" if form.get("description") else text
     return form
 
 

@@ -41,8 +41,8 @@ class Template:
             name = (found[1] or "").strip()
             if found[1] is None or not name:
                 line = source.count("\n", 0, found.start()) + 1
-                said = "names no column" if found[1] is not None else "is never closed with }}"
-                raise TemplateError(f"the {{{{ on its line {line} {said} (write \\{{{{ for one that is text)")
+                message = "names no column" if found[1] is not None else "is never closed with }}"
+                raise TemplateError(f"the {{{{ on its line {line} {message} (write \\{{{{ for one that is text)")
             columns.append(name)
             texts.append("")
         texts[-1] += source[at:]

@@ -82,5 +82,5 @@ def progressed(reached: ProgressSoFar, found: RoundFacts) -> bool:
 def and_now(reached: ProgressSoFar, found: RoundFacts) -> ProgressSoFar:
     """Return the facts so far, this round included."""
     counts = [count for count in (reached.best, found.failing) if count is not None]
-    said = (*reached.said, found.said) if found.said else reached.said
-    return ProgressSoFar(min(counts, default=None), (*reached.folders, found.folder)[-REMEMBERED:], said[-REMEMBERED:])
+    lines = (*reached.said, found.said) if found.said else reached.said
+    return ProgressSoFar(min(counts, default=None), (*reached.folders, found.folder)[-REMEMBERED:], lines[-REMEMBERED:])

@@ -112,15 +112,15 @@ def bounds(work: Workload, limits: CallLimits) -> Sequence[LimitDuration]:
     """Return the duration under each limit alone: a bucket is full at the start, concurrency follows Little's law."""
     caps, free = limits.caps, 1 - limits.caps.headroom
     found = [LimitDuration(LONGEST, work.latencies_s[-1])]
-    for name, told, cap, size in (
+    for name, rate, cap, size in (
         (REQUESTS, limits.requests, caps.requests_per_min, 1.0),
         (INPUT_TOKENS, limits.input_tokens, caps.input_tokens_per_min, work.input_tokens),
         (OUTPUT_TOKENS, limits.output_tokens, caps.output_tokens_per_min, work.output_tokens),
     ):
         amount = work.calls * size
         least = []
-        if told is not None:
-            least.append(max(amount - told.capacity, 0) / told.per_s if free == 1 else amount / (told.per_s * free))
+        if rate is not None:
+            least.append(max(amount - rate.capacity, 0) / rate.per_s if free == 1 else amount / (rate.per_s * free))
         if cap is not None:
             least.append(max(amount / cap * 60 - BURST_S, 0.0))
         if least:
@@ -214,19 +214,19 @@ class _PoolSimulation:
         self._begun -= begun
         self._answered -= answered
         work = self._work
-        told = RateLimits() if not answered else self._headers()
+        limits = RateLimits() if not answered else self._headers()
         return limit.observe(
             self._policy, self._pool, now_s,
             UsageSample(
                 begun=begun, answered=answered, input_tokens=round(answered * work.input_tokens),
                 output_tokens=round(answered * work.output_tokens), latency_s=answered * work.latency_s,
-                rate=told, in_flight=int(self._in_flight), binding=self._left > 0,
+                rate=limits, in_flight=int(self._in_flight), binding=self._left > 0,
             ),
         )  # fmt: skip
 
     def _headers(self) -> RateLimits:
-        told = [
+        entries = [
             ReportedBucket() if bucket is None else ReportedBucket(round(bucket.per_s * 60), max(0, int(level)))
             for bucket, level in zip(self._buckets, self._levels, strict=True)
         ]
-        return RateLimits(requests=told[0], input_tokens=told[1], output_tokens=told[2])
+        return RateLimits(requests=entries[0], input_tokens=entries[1], output_tokens=entries[2])

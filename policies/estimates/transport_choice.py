@@ -91,7 +91,7 @@ def chosen(found: tuple[TransportOption, ...], asked: str = NOW) -> TransportOpt
     does.
     """
     ordered = sorted(found, key=lambda road: road.name != asked)
-    return next((road for road in ordered if road.meets), None)
+    return next((transport for transport in ordered if transport.meets), None)
 
 
 def _ends(of: EstimatedTotal) -> tuple[float, float, float]:

@@ -72,12 +72,12 @@ def decide(policy: RestartPolicy, deaths: Sequence[float], at_s: float) -> Resta
     progress would die forever.
     """
     recent = sum(death_s > at_s - policy.period_s for death_s in deaths)
-    told = f"died {recent} times in {policy.period_s:.0f} s without progress" if recent > 1 else "died"
+    text = f"died {recent} times in {policy.period_s:.0f} s without progress" if recent > 1 else "died"
     if recent > policy.restarts_max:
-        return RestartVerdict(True, 0.0, told)
+        return RestartVerdict(True, 0.0, text)
     doublings = min(max(recent - 2, 0), 32)
     return RestartVerdict(
-        False, 0.0 if recent < 2 else min(policy.backoff_s * (1 << doublings), policy.backoff_max_s), told
+        False, 0.0 if recent < 2 else min(policy.backoff_s * (1 << doublings), policy.backoff_max_s), text
     )
 
 

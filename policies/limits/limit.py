@@ -202,12 +202,12 @@ def _paced(limit: PoolLimit) -> bool:
     return least > 0 and limit.load.accepted_per_s >= USED * least
 
 
-def _take_readings(limit: PoolLimit, at_s: float, told: RateLimits, binding: bool) -> None:
+def _take_readings(limit: PoolLimit, at_s: float, limits: RateLimits, binding: bool) -> None:
     load = limit.load
     for bucket, known, size in (
-        (told.requests, limit.requests, 1.0),
-        (told.input_tokens, limit.input_tokens, load.input_size),
-        (told.output_tokens, limit.output_tokens, load.output_size),
+        (limits.requests, limit.requests, 1.0),
+        (limits.input_tokens, limit.input_tokens, load.input_size),
+        (limits.output_tokens, limit.output_tokens, load.output_size),
     ):
         if bucket.limit and bucket.remaining is not None:
             refill.take_reading(known, at_s, bucket.limit, bucket.remaining, size, load.latency_s, binding)
@@ -233,9 +233,9 @@ def _grow(policy: LimitPolicy, limit: PoolLimit, elapsed_s: float, sample: Usage
     probing, free = limit.probing, _free(limit)
     if free < 1:
         elapsed_s *= policy.settled_s / policy.headroom_s
-    told = _reported_requests_per_s(limit) if probing.mode is ProbeMode.SLOW_START else 0.0
-    if told:  # the headers give the rate: no search is needed
-        enough = search.inside(policy, limit.load, told)
+    number = _reported_requests_per_s(limit) if probing.mode is ProbeMode.SLOW_START else 0.0
+    if number:  # the headers give the rate: no search is needed
+        enough = search.inside(policy, limit.load, number)
         probing.concurrency = float(min(max(enough, policy.start), policy.ceiling))
         return False
     slow_start, before = probing.mode is ProbeMode.SLOW_START, probing.concurrency

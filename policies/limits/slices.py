@@ -152,7 +152,7 @@ def add_removed(budget: Budget, nusd: int) -> None:
         kept.held_nusd += nusd
 
 
-def lend(budget: Budget, told: SliceRequest, at_s: float) -> SliceAnswer:
+def lend(budget: Budget, request: SliceRequest, at_s: float) -> SliceAnswer:
     """Take in a job's report and return what the job may commit. Save the changed budget before the job gets the
     answer.
 
@@ -160,34 +160,34 @@ def lend(budget: Budget, told: SliceRequest, at_s: float) -> SliceAnswer:
     soon lack money is given more ahead. If other jobs lack money, or the budget was lowered, what a job does not use
     returns.
     """
-    turn_to(budget, told.window)
-    if told.window < budget.window:
-        return SliceAnswer(told.used_nusd)  # the job's clock is behind: lend nothing more in a window that is over
-    own = budget.holdings.setdefault(told.job, Holding())
-    own.used_nusd, own.held_nusd, own.lacks_nusd = told.used_nusd, told.holds_nusd, 0
-    own.over, own.heard_s, own.open_nusd = told.over, at_s, told.open_nusd
-    if told.over:
-        own.held_nusd, own.open_nusd = told.used_nusd, 0
-        return SliceAnswer(told.used_nusd)
-    others = [each for job, each in budget.holdings.items() if job != told.job]
-    left = max(0, budget.cap_nusd - sum(each.counted_nusd for each in others) - told.used_nusd)
-    slack = told.holds_nusd - told.used_nusd
+    turn_to(budget, request.window)
+    if request.window < budget.window:
+        return SliceAnswer(request.used_nusd)  # the job's clock is behind: lend nothing more in a window that is over
+    own = budget.holdings.setdefault(request.job, Holding())
+    own.used_nusd, own.held_nusd, own.lacks_nusd = request.used_nusd, request.holds_nusd, 0
+    own.over, own.heard_s, own.open_nusd = request.over, at_s, request.open_nusd
+    if request.over:
+        own.held_nusd, own.open_nusd = request.used_nusd, 0
+        return SliceAnswer(request.used_nusd)
+    others = [each for job, each in budget.holdings.items() if job != request.job]
+    left = max(0, budget.cap_nusd - sum(each.counted_nusd for each in others) - request.used_nusd)
+    slack = request.holds_nusd - request.used_nusd
     fair = left // (2 * (1 + sum(not each.over for each in others)))
-    upto = told.holds_nusd
-    if told.lacks_nusd > left:  # the unused rest is of no use to this job; another may need less
-        back = told.open_nusd + sum(_coming_back(each, at_s) for each in others)
-        out = left + back < told.lacks_nusd
-        own.lacks_nusd = 0 if out else told.lacks_nusd  # other jobs return nothing for an amount that cannot be had
-        return SliceAnswer(told.used_nusd, out)
-    if told.lacks_nusd:
-        upto = told.used_nusd + max(told.lacks_nusd, fair, min(slack, left))
+    upto = request.holds_nusd
+    if request.lacks_nusd > left:  # the unused rest is of no use to this job; another may need less
+        back = request.open_nusd + sum(_coming_back(each, at_s) for each in others)
+        out = left + back < request.lacks_nusd
+        own.lacks_nusd = 0 if out else request.lacks_nusd  # other jobs return nothing for an amount that cannot be had
+        return SliceAnswer(request.used_nusd, out)
+    if request.lacks_nusd:
+        upto = request.used_nusd + max(request.lacks_nusd, fair, min(slack, left))
     elif any(each.lacks_nusd for each in others):
-        upto = told.used_nusd
+        upto = request.used_nusd
     elif slack > left:  # the budget was lowered
-        upto = told.used_nusd + left
+        upto = request.used_nusd + left
     elif slack < fair // 2:
-        upto = told.used_nusd + fair
-    own.held_nusd = max(told.holds_nusd, upto)
+        upto = request.used_nusd + fair
+    own.held_nusd = max(request.holds_nusd, upto)
     return SliceAnswer(upto)
 
 

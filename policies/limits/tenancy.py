@@ -190,13 +190,13 @@ def in_force(lent: LentShare, at_s: float) -> TenantShare:
 
 
 def keep(
-    lent: LentShare, at_s: float, in_use: int, want: int, grants_s: float, heard: int = 0, serial: int = 0
+    lent: LentShare, at_s: float, in_use: int, want: int, grants_s: float, number: int = 0, serial: int = 0
 ) -> tuple[int, int]:
     """Return the permits and the part to report as kept. Everything else is given back, and no longer used from now on.
 
     ``in_use``: permits that the tenant's own jobs may be using. ``grants_s``: seconds for which the grants of the jobs
     hold; for so long a job may pace itself by a rate that is no longer the tenant's, unless all jobs have received a
-    later grant. ``heard``: serial of the latest grant that all jobs have received; ``serial``: serial of the latest
+    later grant. ``number``: serial of the latest grant that all jobs have received; ``serial``: serial of the latest
     grant given.
     """
     if at_s >= lent.until_s and lent.share is not NOTHING:
@@ -204,7 +204,7 @@ def keep(
     share = lent.share
     if share.permits != ANY:
         lent.share = share = msgspec.structs.replace(share, permits=min(share.permits, max(want, in_use)))
-    lent.parts = [each for each in lent.parts if each[0] > at_s and each[1] >= heard]
+    lent.parts = [each for each in lent.parts if each[0] > at_s and each[1] >= number]
     return max(in_use, share.permits), max([share.part, *(part for *_, part in lent.parts)])
 
 

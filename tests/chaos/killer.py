@@ -55,9 +55,9 @@ class Havoc:
                 blob = await self._runtime.peer(f"channel:{self._job}").ask("status")
         except (PeerUnavailable, PeerGone, TimeoutError):
             return None
-        told = dict(msgspec.json.decode(blob))
-        self.permits, self.results = max(self.permits, told["permits"]), told["results"]
-        return told
+        facts = dict(msgspec.json.decode(blob))
+        self.permits, self.results = max(self.permits, facts["permits"]), facts["results"]
+        return facts
 
     async def one(self) -> None:
         """Kill one of those that can be found, of a kind drawn by chance.

@@ -93,7 +93,9 @@ class Outcome(msgspec.Struct):
         for role, seen in [*self.after.items(), ("driver", self.driver[1])]:
             was = self.driver[0] if role == "driver" else self.before.get(role)
             if was and (seen.files > was.files + FILES_MORE or seen.mb > was.mb + MB_MORE):
-                found.append(f"the {role} grew from {was.files} files, {was.mb:.0f} MB to {seen.files}, {seen.mb:.0f} MB")
+                found.append(
+                    f"the {role} grew from {was.files} files, {was.mb:.0f} MB to {seen.files}, {seen.mb:.0f} MB"
+                )
         return found
 
 
@@ -105,7 +107,11 @@ class Trial:
         self._folder = folder
         self._setup = setup
         self._provider = Provider(
-            faults=FAULTS, latency_ms=setup.latency_ms, seed=setup.seed, hang_s=setup.hang_s, remembered_max=4 * setup.rows
+            faults=FAULTS,
+            latency_ms=setup.latency_ms,
+            seed=setup.seed,
+            hang_s=setup.hang_s,
+            remembered_max=4 * setup.rows,
         )
         self._commands = Commands(folder, self._provider.url, ground.head.address)
         self._havoc = Havoc(ground, runtime, "chaos", setup.every_s, setup.seed, say)
@@ -172,9 +178,9 @@ class Trial:
             if tools.returncode == PARTIAL:
                 tools = self._commands.start("resume", job, "--json")
                 await asyncio.to_thread(tools.wait)
-        said = await _ended(tools, 60)
-        answer = json.loads(said.splitlines()[-1])["answer"]
-        assert answer == sum(number * number for number in range(SQUARES)), said
+        text = await _ended(tools, 60)
+        answer = json.loads(text.splitlines()[-1])["answer"]
+        assert answer == sum(number * number for number in range(SQUARES)), text
 
     async def _tools(self, over: asyncio.Event) -> int:
         """One tool job after the other, so that workers live; how many there were."""
@@ -206,12 +212,12 @@ async def _ended(driver: subprocess.Popen[str], timeout_s: float, meanwhile: asy
     late = not waiting.done()
     if late:
         driver.kill()
-    said, _ = await waiting
+    text, _ = await waiting
     if late and meanwhile is not None and meanwhile.done():
         await meanwhile
-    assert not late, f"not ended within {timeout_s:.0f} s: {said[-2_000:]}"
-    assert driver.returncode == 0, f"ended with {driver.returncode}: {said[-4_000:]}"
-    return str(said)
+    assert not late, f"not ended within {timeout_s:.0f} s: {text[-2_000:]}"
+    assert driver.returncode == 0, f"ended with {driver.returncode}: {text[-4_000:]}"
+    return str(text)
 
 
 @contextlib.contextmanager

@@ -109,9 +109,9 @@ def test_refused_rows_get_their_lines_and_the_rest_is_done(cortex):
     done = cortex("batch", "in.jsonl", "-o", "out.jsonl", *SIM, "--json")
     assert done.code == 2
     assert kinds(Path("out.jsonl")) == {"bad": "invalid_request_error", "good": "succeeded", "fine": "succeeded"}
-    said = done.said()
-    assert said[0] == "in.jsonl: 1 of 3 rows is refused before sending; 2 lines are no rows and are passed over"
-    assert [line.partition(": ")[0] for line in said[1:4]] == ["in.jsonl line 1", "in.jsonl line 3", "in.jsonl line 4"]
+    lines = done.said()
+    assert lines[0] == "in.jsonl: 1 of 3 rows is refused before sending; 2 lines are no rows and are passed over"
+    assert [line.partition(": ")[0] for line in lines[1:4]] == ["in.jsonl line 1", "in.jsonl line 3", "in.jsonl line 4"]
     assert "1 refused before sending" in done.err
     assert (done.last["rows_succeeded"], done.last["rows_failed"], done.last["calls"]) == (2, 1, 2)
     assert cortex("batch", "in.jsonl", "-o", "out.jsonl", *SIM).code == 2
@@ -121,9 +121,9 @@ def test_refused_rows_get_their_lines_and_the_rest_is_done(cortex):
 def test_only_the_first_ten_bad_lines_are_told(cortex):
     Path("in.jsonl").write_text(request("fine") + "\n" + "{nonsense\n" * 25)
     done = cortex("batch", "in.jsonl", "-o", "out.jsonl", *SIM)
-    said = done.said()
-    assert len([line for line in said if line.startswith("in.jsonl line ")]) == 10
-    assert "in.jsonl: and 15 more lines like these" in said
+    lines = done.said()
+    assert len([line for line in lines if line.startswith("in.jsonl line ")]) == 10
+    assert "in.jsonl: and 15 more lines like these" in lines
 
 
 def test_a_valid_row_that_fails_is_exit_code_one(cortex):

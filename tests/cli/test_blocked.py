@@ -22,11 +22,11 @@ def test_no_credit_and_then_credit(cortex):
     done = _begun(cortex, "credit_calls=15")
     last = done.last
     assert (done.code, last["outcome"], last["rows_succeeded"], last["rows_failed"]) == (3, "partial", 15, 0)
-    said = done.said()
-    assert "credit balance is too low" in said[-3]
-    assert "no row failed for it" in said[-3]
-    assert "then resume: one call goes first, and the rest when it is answered" in said[-3]
-    assert said[-1] == "to go on: cortex resume mine"
+    lines = done.said()
+    assert "credit balance is too low" in lines[-3]
+    assert "no row failed for it" in lines[-3]
+    assert "then resume: one call goes first, and the rest when it is answered" in lines[-3]
+    assert lines[-1] == "to go on: cortex resume mine"
     shown = cortex("status", "mine", "--json").last
     assert shown["why"].startswith("blocked: ")
     assert shown["waits"] == ""
@@ -44,7 +44,9 @@ def test_no_credit_and_then_credit(cortex):
 def test_a_wait_beyond_patience_pauses_the_job_with_the_time(cortex):
     done = _begun(cortex, "throttled=1", "throttled_retry_after_s=7200")
     assert (done.code, done.last["outcome"], done.last["rows_failed"]) == (3, "partial", 0)
-    assert re.search(r"throttled: .*; the provider names the time: 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d .*resume it then", done.err)
+    assert re.search(
+        r"throttled: .*; the provider names the time: 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d .*resume it then", done.err
+    )
     shown = cortex("status", "mine", "--json").last
     assert 7_000 < shown["paused_until_s"] - time.time() <= 7_200
     rest = cortex("resume", "mine", "--sim", "latency_ms=0")
@@ -86,7 +88,9 @@ def test_a_job_that_mostly_fails_stops_and_goes_on_when_its_user_says_so(cortex)
 
 def test_when_the_first_rows_all_fail_alike_it_stops_unasked(cortex):
     Path("in.jsonl").write_text("\n".join(request(f"r{row}", "word " * 500) for row in range(120)))
-    done = cortex("batch", "in.jsonl", "-o", "out.jsonl", *SIM, "--concurrency", 4, "--prompt-tokens-max", 200, "--json")
+    done = cortex(
+        "batch", "in.jsonl", "-o", "out.jsonl", *SIM, "--concurrency", 4, "--prompt-tokens-max", 200, "--json"
+    )
     assert (done.code, done.last["outcome"]) == (3, "partial")
     assert 50 <= done.last["rows_failed"] < 60
     assert re.search(r"alike: all of the first 5\d rows failed alike, too_large", done.err)

@@ -153,8 +153,8 @@ def test_every_bound_is_an_option_and_every_option_of_bounds_is_read():
 
 def test_what_is_not_said_stays_and_none_takes_away():
     before = Limits(max_cost_nusd=5, requests_per_min=10, headroom=0.5, concurrency=7, blocked_wait_s=9)
-    said = dict.fromkeys(OPTIONS) | {"warm_prefix": False}
-    assert bounded(before, said, NOW_S) == before
+    facts = dict.fromkeys(OPTIONS) | {"warm_prefix": False}
+    assert bounded(before, facts, NOW_S) == before
     after = bounded(before, {"max_cost": "none", "rpm": "NONE", "headroom": "none", "wait_blocked": "none"}, NOW_S)
     assert after == Limits(concurrency=7)
     with pytest.raises(ValueError, match="--concurrency: 'none'"):
@@ -201,12 +201,12 @@ def test_python_takes_the_same(tmp_path, monkeypatch):
     assert found is not None
     assert (found.limits.requests_per_min, found.limits.goal_timeout_s, found.limits.max_failed) == (600, 900, 3)
     assert [route.model for route in found.fallbacks] == ["sim"]
-    for wrong, said in (
+    for wrong, text in (
         ({"deadline": 1.0}, "--deadline: 1.0 has passed"),
         ({"headroom": 1}, "--headroom: 1: give a share"),
         ({"fallback": ["sim,sed=1"]}, "sim: unknown setting 'sed'"),
     ):
-        with pytest.raises(SetupError, match=said):
+        with pytest.raises(SetupError, match=text):
             public.run(program, **more, **wrong)
     with pytest.raises(SetupError, match="--fallback sim: this route is named twice"):
         public.run(program, **more, fallback="sim", fresh=True)

@@ -33,9 +33,9 @@ def _spent(*outputs: dict[str, object]) -> float:
 
 def test_a_budget_is_set_listed_raised_and_removed(cortex):
     assert cortex("budget").said()[0].startswith("no budget is set in ")
-    said = cortex("budget", "team=search", "--max-cost-per-day", "200", "--max-cost-per-month", "$3000").said()
-    assert "team=search a day: $200.00, set by " in said[0] and "the day is in UTC" in said[0]
-    assert "team=search a month: $3,000.00" in said[1]
+    lines = cortex("budget", "team=search", "--max-cost-per-day", "200", "--max-cost-per-month", "$3000").said()
+    assert "team=search a day: $200.00, set by " in lines[0] and "the day is in UTC" in lines[0]
+    assert "team=search a month: $3,000.00" in lines[1]
     assert cortex("budget", "team=serch").said() == ["no budget of team=serch is set; `cortex budget` lists what is"]
     day, month = _listed(cortex("budget", "--json"))
     assert (day["label"], day["period"], day["max_cost_usd"], day["spent_usd"]) == ("team=search", "day", 200.0, 0.0)
@@ -170,13 +170,13 @@ def test_what_a_removed_job_spent_stays_spent_whoever_takes_its_name(cortex):
 def test_a_rehearsal_that_takes_its_part_of_a_budget_says_so_first(cortex, price):
     requests(Path("in.jsonl"), 3)
     cortex("budget", "team=search", "--max-cost-per-day", "200")
-    said = cortex("batch", "in.jsonl", "-o", "out", "--model", "sim", *price, *LABEL, "--job", "priced").said()
-    assert "what it would cost is taken from the budget team=search a day as if it were paid" in said[0]
+    lines = cortex("batch", "in.jsonl", "-o", "out", "--model", "sim", *price, *LABEL, "--job", "priced").said()
+    assert "what it would cost is taken from the budget team=search a day as if it were paid" in lines[0]
     spent = _listed(cortex("budget", "--json"))[0]["spent_usd"]
     assert float(str(spent)) > 0
     for words in (LABEL, price):  # without a price, or without a label
-        said = cortex(
+        lines = cortex(
             "batch", "in.jsonl", "-o", "free", "--model", "sim", *words, "--job", words[0][2:], "--fresh", "--overwrite"
         ).said()
-        assert "as if it were paid" not in said[0]
+        assert "as if it were paid" not in lines[0]
     assert _listed(cortex("budget", "--json"))[0]["spent_usd"] == spent

@@ -93,8 +93,8 @@ def test_a_word_for_another_run_is_not_obeyed(cortex, content):
     requests(Path("in.jsonl"), 3)
     folder = StateFolder(os.environ["CORTEX_STATE"]).prepare()
     owner = {"host": "elsewhere", "pid": 1, "started": "1", "cluster": "inline"}
-    said = msgspec.json.encode({"how": "cancel", "who": "me", "owner": owner})
-    folder.put_note("control", "mine", content or said)
+    data = msgspec.json.encode({"how": "cancel", "who": "me", "owner": owner})
+    folder.put_note("control", "mine", content or data)
     assert cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine").code == 0
 
 
@@ -112,8 +112,8 @@ def test_message_batches_of_a_job_that_nobody_runs_are_cancelled_at_the_provider
             with urllib.request.urlopen(asked, timeout=5) as got:
                 return json.loads(got.read())["data"]
 
-        told = environment(ANTHROPIC_API_KEY=key, ANTHROPIC_BASE_URL=url)
-        with started("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--via", "batches", env=told) as child:
+        facts = environment(ANTHROPIC_API_KEY=key, ANTHROPIC_BASE_URL=url)
+        with started("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--via", "batches", env=facts) as child:
             until(lambda: bool(batches()) and bool(cortex("status", "mine", "--json").last["batches"]), 60.0)
             child.send_signal(signal.SIGTERM)
             assert ended(child, 60.0).code == 143

@@ -252,8 +252,8 @@ def test_a_job_file_may_say_it_all(cortex, opened):
         done = cortex("batch", "-f", "job.toml", "--json")
         assert (done.code, done.last["rows_succeeded"]) == (0, 2), done.err
         assert server.asked[0].headers["x-api-key"] == cloud_server.FOUNDRY_KEY
-        said = json.loads(cortex("config", "mine", "--json").out)
-    assert "foundry" in json.dumps(said)
+        answer = json.loads(cortex("config", "mine", "--json").out)
+    assert "foundry" in json.dumps(answer)
 
 
 def test_python_says_it_in_the_same_words(opened, tmp_path):

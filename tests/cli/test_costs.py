@@ -32,13 +32,13 @@ def test_costs_by_label_job_and_model(cortex):
     one = _ran(cortex, "one", "--label", "team=search", "--label", "cost_center=42")
     two = _ran(cortex, "two", "--label", "team=search")
     six = _ran(cortex, "six", rows=7)
-    told = _told(cortex, "--by", "team")
-    search, none = told["costs"]
+    reported = _told(cortex, "--by", "team")
+    search, none = reported["costs"]
     assert search["team"] == "search" and search["jobs"] == 2 and search["rows"] == search["calls"] == 40
     assert search["cost_usd"] == pytest.approx(one["cost_usd"] + two["cost_usd"])
     assert none["team"] is None and none["cost_usd"] == pytest.approx(six["cost_usd"]) and none["rows"] == 7
     assert search["input_tokens"] == one["input_tokens"] + two["input_tokens"]
-    assert told["total"]["jobs"] == 3 and told["unpriced"] == told["unreadable"] == []
+    assert reported["total"]["jobs"] == 3 and reported["unpriced"] == reported["unreadable"] == []
     assert [row["cost_center"] for row in _told(cortex, "--by", "cost_center")["costs"]] in (["42", None], [None, "42"])
     assert {row["job"] for row in _told(cortex)["costs"]} == {"one", "two", "six"}
     assert _told(cortex, "--by", "model")["costs"][0]["model"] == "sim"

@@ -45,7 +45,7 @@ AWS = {"AWS_ACCESS_KEY_ID": "made-up", "AWS_SECRET_ACCESS_KEY": "a made up secre
 
 def test_fallbacks_and_roles_are_at_the_jobs_own_provider_unless_they_say_another():
     other = ModelSpec(model="n", base_url="http://gateway", price="input=1,output=2")
-    wish = ModelSpec(
+    spec = ModelSpec(
         model="eu.anthropic.claude-haiku-4-5-20251001-v1:0", provider="bedrock", region="eu-west-1",
         fallbacks=(
             ModelSpec(model="m"), ModelSpec(model="m", provider="bedrock", region="us-east-1"), other,
@@ -54,7 +54,7 @@ def test_fallbacks_and_roles_are_at_the_jobs_own_provider_unless_they_say_anothe
         ),
         roles={"judge": ModelSpec(model="j"), "plain": ModelSpec(model="claude-opus-4-5", provider="anthropic")},
     )  # fmt: skip
-    found = destination(wish, Limits(), ENVIRON | AWS)
+    found = destination(spec, Limits(), ENVIRON | AWS)
     routes = (found.route, *found.fallbacks, *found.role_routes)
     assert [route.endpoint for route in routes] == [
         "bedrock://eu-west-1", "bedrock://eu-west-1", "bedrock://us-east-1", "http://gateway",
@@ -65,8 +65,8 @@ def test_fallbacks_and_roles_are_at_the_jobs_own_provider_unless_they_say_anothe
     for route, (_, _, blob) in zip(routes, routes_of(encode(found.connection)), strict=True):
         assert make_model(blob).endpoint == route.endpoint
     assert "secret" not in repr(found.connection) + repr(found.connection.credential)
-    assert remembered({"wish": remember(wish)}) == wish
-    assert AWS["AWS_SECRET_ACCESS_KEY"] not in remember(wish)
+    assert remembered({"wish": remember(spec)}) == spec
+    assert AWS["AWS_SECRET_ACCESS_KEY"] not in remember(spec)
 
 
 def test_the_price_and_the_window_are_those_that_the_provider_has():
@@ -90,10 +90,10 @@ def test_the_price_and_the_window_are_those_that_the_provider_has():
 
 
 def test_a_wish_is_remembered_with_its_fallbacks():
-    wish = ModelSpec(
+    spec = ModelSpec(
         model="m", fallbacks=(ModelSpec(model="n", base_url="https://host", price="input=1,output=2"), OTHER_SIM)
     )
-    assert remembered({"wish": remember(wish)}) == wish
+    assert remembered({"wish": remember(spec)}) == spec
 
 
 @pytest.mark.parametrize(
@@ -135,17 +135,17 @@ def test_a_fallback_that_leads_nowhere_is_refused_before_anything_is_opened(monk
 
 
 def test_the_same_model_elsewhere_and_another_model_at_the_same_place_are_fallbacks():
-    wish = ModelSpec(model="m", fallbacks=(ModelSpec(model="m", base_url="https://host"), ModelSpec(model="n")))
-    assert len(destination(wish, Limits(), ENVIRON).fallbacks) == 2
+    spec = ModelSpec(model="m", fallbacks=(ModelSpec(model="m", base_url="https://host"), ModelSpec(model="n")))
+    assert len(destination(spec, Limits(), ENVIRON).fallbacks) == 2
 
 
 def test_each_route_needs_a_price_where_a_cap_is_set():
-    wish = ModelSpec(model="claude-sonnet-4-5", fallbacks=(ModelSpec(model="unheard-of"),))
+    spec = ModelSpec(model="claude-sonnet-4-5", fallbacks=(ModelSpec(model="unheard-of"),))
     with pytest.raises(SetupError, match=r"no price known for 'unheard-of'.*unheard-of,input=3,output=15"):
-        destination(wish, CAPPED, ENVIRON)
+        destination(spec, CAPPED, ENVIRON)
     priced = ModelSpec(model="claude-sonnet-4-5", fallbacks=(ModelSpec(model="unheard-of", price="input=3,output=15"),))
     assert destination(priced, CAPPED, ENVIRON).fallbacks[0].price is not None
-    assert destination(wish, Limits(), ENVIRON).fallbacks[0].price is None
+    assert destination(spec, Limits(), ENVIRON).fallbacks[0].price is None
 
 
 def test_what_was_opened_is_closed_where_a_later_one_is_refused(monkeypatch):

@@ -99,12 +99,12 @@ OF_OTHERS = {"--web", "--enable-feature"}
 def test_the_options_about_limits_are_taken_as_they_stand(cortex) -> None:
     requests(Path("in.jsonl"), 3)
     table = PAGES["limits.md"].partition("\n## ")[0]
-    said = dict(re.findall(r"`(--[a-z-]+)(?: ([^ `]+))?`", table))
+    facts = dict(re.findall(r"`(--[a-z-]+)(?: ([^ `]+))?`", table))
     for name in ("--cluster", "--fallback", "--max-cost", "--price-as", "--via"):  # asked of other jobs
-        said.pop(name, None)
-    assert len(said) >= 12, said
+        facts.pop(name, None)
+    assert len(facts) >= 12, facts
     numbers = {"--concurrency": "10", "--rpm": "6000", "--itpm": "1e6", "--otpm": "1e6", "--priority": "2"}
-    words = [word for name, value in said.items() for word in (name, value or numbers.get(name, "")) if word]
+    words = [word for name, value in facts.items() for word in (name, value or numbers.get(name, "")) if word]
     command = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "JOB", "--max-cost", 1)
     prices = ("--price", "input=3,output=15", "--fallback", "sim,seed=2,input=3,output=15")
     done = cortex(*command, *prices, *words)
@@ -134,8 +134,8 @@ def test_every_alert_of_the_page_is_in_the_runbook_and_rules():
     assert named == re.findall(r"^## (Cortex\w+)$", PAGES["runbook.md"], re.MULTILINE)
     rules = yaml.safe_load((ROOT / "k8s/prometheus/cortex-rules.yaml").read_text())["groups"][0]["rules"]
     severity = {rule["alert"]: rule["labels"]["severity"] for rule in rules if "alert" in rule}
-    told = re.findall(r"^\| \[(Cortex\w+)\]\(\S+\) \| (\w+) \|", PAGES["observing.md"], re.MULTILINE)
-    assert dict(told) == severity
+    entries = re.findall(r"^\| \[(Cortex\w+)\]\(\S+\) \| (\w+) \|", PAGES["observing.md"], re.MULTILINE)
+    assert dict(entries) == severity
 
 
 def test_the_variables_are_understood():

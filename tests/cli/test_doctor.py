@@ -39,7 +39,19 @@ def test_all_is_well_and_nothing_is_left_behind(provider, tmp_path, monkeypatch)
     assert time.monotonic() - begun_s < 15
     assert (code, "0 wrong" in err) == (0, True), out
     lines = {line.split()[1]: line.split()[0] for line in out.splitlines()}
-    assert {"python", "dependencies", "packages", "key", "proxy", "endpoint", "account", "clock", "ray", "state", "disk"} <= set(lines)
+    assert {
+        "python",
+        "dependencies",
+        "packages",
+        "key",
+        "proxy",
+        "endpoint",
+        "account",
+        "clock",
+        "ray",
+        "state",
+        "disk",
+    } <= set(lines)
     assert "wrong" not in lines.values()
     assert list(tmp_path.iterdir()) == []
 
@@ -48,11 +60,13 @@ def test_what_is_wrong_is_in_the_exit_code_and_in_json(provider, tmp_path, monke
     monkeypatch.chdir(tmp_path)
     proxy = f"http://ann:{PASSWORD}@127.0.0.1:1"
     more = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_HEADERS": f"x-key={PASSWORD}"}
-    code, out, _ = _doctor("--base-url", provider, "--json", ANTHROPIC_API_KEY="sk-ant-another-0123456789", HTTPS_PROXY=proxy, **more)
-    told = json.loads(out)
-    states = {each["check"]: each["state"] for each in told["findings"]}
-    assert (code, states["account"], states["telemetry"], told["wrong"]) == (1, "wrong", "wrong", 2), out
-    assert all(each["do"] for each in told["findings"] if each["state"] != "ok")
+    code, out, _ = _doctor(
+        "--base-url", provider, "--json", ANTHROPIC_API_KEY="sk-ant-another-0123456789", HTTPS_PROXY=proxy, **more
+    )
+    reported = json.loads(out)
+    states = {each["check"]: each["state"] for each in reported["findings"]}
+    assert (code, states["account"], states["telemetry"], reported["wrong"]) == (1, "wrong", "wrong", 2), out
+    assert all(each["do"] for each in reported["findings"] if each["state"] != "ok")
     assert "another" not in out
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.cli_runner import requests
 
-PROGRAMS = '''
+PROGRAMS = """
 from typing import Literal
 
 import cortex
@@ -36,7 +36,7 @@ async def walk(ctx, steps: int = 4, last: str = "last"):
 @cortex.flow
 async def row(ctx, text: str):
     return await ctx.ask(text, returns=Side)
-'''
+"""
 SIM = ("--model", "sim", "--sim", "error=0", "--sim", "latency_ms=20", "--price", "input=3,output=15")
 
 
@@ -57,15 +57,15 @@ def _lines(path: str = "calls.jsonl") -> list[dict]:
 
 
 def test_a_line_for_each_call_with_what_it_was_and_what_it_cost(cortex):
-    told = _walk(cortex, "mine", "--sim", "overloaded=0.3", "--sim", "seed=4")
+    facts = _walk(cortex, "mine", "--sim", "overloaded=0.3", "--sim", "seed=4")
     done = cortex("export", "mine", "-o", "calls.jsonl")
     assert (done.code, done.said()) == (0, ["9 calls of mine in calls.jsonl"])
     lines = _lines()
     own = [line for line in lines if line["job"] == "mine"]
-    assert len(own) == told["calls"] == 8
+    assert len(own) == facts["calls"] == 8
     assert [line["job"] for line in lines if line not in own] == ["mine~9"]
-    assert sum(line["cost_usd"] for line in lines) == pytest.approx(told["cost_usd"])
-    assert sum(line["attempts"] for line in own) == told["attempts"] > 6
+    assert sum(line["cost_usd"] for line in lines) == pytest.approx(facts["cost_usd"])
+    assert sum(line["attempts"] for line in own) == facts["attempts"] > 6
     assert [line["status"] for line in lines].count("shared") == 2
     first = own[0]
     assert (first["goal"], first["sample"], first["kind"], first["model"]) == (2, "0", "ask", "sim")
@@ -77,15 +77,15 @@ def test_a_line_for_each_call_with_what_it_was_and_what_it_cost(cortex):
 
 def test_a_role_and_the_model_that_it_was_given(cortex):
     Path("own.py").write_text(PROGRAMS.replace("await ctx.ask(last)", "await ctx.ask(last, model='judge')"))
-    told = _walk(cortex, "mine", "--role", "judge=sim,seed=7,input=6,output=30")
+    facts = _walk(cortex, "mine", "--role", "judge=sim,seed=7,input=6,output=30")
     cortex("export", "mine", "-o", "calls.jsonl")
     lines = _lines()
     assert [line["prompt"] for line in lines if line["role"] == "judge"] == ["last"]
-    assert sum(line["cost_usd"] for line in lines) == pytest.approx(told["cost_usd"])
+    assert sum(line["cost_usd"] for line in lines) == pytest.approx(facts["cost_usd"])
     done = cortex("replay", "mine", "--json")
     assert (done.code, json.loads(done.out)["reused_calls"]) == (0, 7)
-    told = json.loads(cortex("replay", "mine", "-p", "last=Another question", "--json").out)
-    (call,) = told["new_calls"]
+    facts = json.loads(cortex("replay", "mine", "-p", "last=Another question", "--json").out)
+    (call,) = facts["new_calls"]
     assert call["cost_usd"] > 0
 
 
@@ -153,9 +153,9 @@ def test_two_jobs_that_did_the_same_are_the_same(cortex):
     _walk(cortex, "two")
     done = cortex("diff", "one", "two")
     assert (done.code, done.out.splitlines()[-1]) == (0, "the same")
-    told = json.loads(cortex("diff", "one", "two", "--json").out)
-    assert told["same"] is True
-    assert told["paid_calls"] == [6, 0] and told["reused_calls"][0] == 0  # money and memory are no difference
+    reported = json.loads(cortex("diff", "one", "two", "--json").out)
+    assert reported["same"] is True
+    assert reported["paid_calls"] == [6, 0] and reported["reused_calls"][0] == 0  # money and memory are no difference
 
 
 def test_an_answer_that_differs_and_the_calls_of_one_only(cortex):
@@ -166,9 +166,9 @@ def test_an_answer_that_differs_and_the_calls_of_one_only(cortex):
     assert "calls only in one: 1\n  one/10/0 ask 'last'\n" in done.out
     assert "calls only in two: 1\n  two/10/0 ask 'Another question'\n" in done.out
     assert "answer: 1 place differs\n  [8]: " in done.out
-    told = json.loads(cortex("diff", "one", "two", "--json").out)
-    assert [place["at"] for place in told["answers_differ"]] == ["[8]"]
-    assert [len(told[name]) for name in ("calls_only_a", "calls_only_b")] == [1, 1]
+    reported = json.loads(cortex("diff", "one", "two", "--json").out)
+    assert [place["at"] for place in reported["answers_differ"]] == ["[8]"]
+    assert [len(reported[name]) for name in ("calls_only_a", "calls_only_b")] == [1, 1]
 
 
 def test_rows_that_differ_by_their_number(cortex):
@@ -182,9 +182,9 @@ def test_rows_that_differ_by_their_number(cortex):
     done = cortex("diff", "one", "two")
     assert f"rows: {len(differ)} of 12 differ" in done.out
     assert "they ask different models: calls count as the same where their prompts and samples are" in done.err
-    told = json.loads(cortex("diff", "one", "two", "--json").out)
-    assert [int(each["row"]) for each in told["rows_differ"]] == differ
-    assert json.loads(told["rows_differ"][0]["a"]) == {"answer": results[0][differ[0]]}
+    reported = json.loads(cortex("diff", "one", "two", "--json").out)
+    assert [int(each["row"]) for each in reported["rows_differ"]] == differ
+    assert json.loads(reported["rows_differ"][0]["a"]) == {"answer": results[0][differ[0]]}
 
 
 def test_batches_are_compared_by_custom_id_and_not_by_the_providers_own_ids(cortex):

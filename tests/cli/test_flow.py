@@ -113,8 +113,8 @@ def test_it_waits_for_a_person_at_rest_and_goes_on(cortex):
     assert done.code == 3
     assert "waits for an answer: approved; give it, then resume: cortex answer mine approved=VALUE\n" in done.err
     assert "it waits for: approved" in cortex("answer", "mine", "aproved=yes").err
-    said = cortex("answer", "mine", "approved=perhaps").err
-    assert "does not take 'perhaps' for 'approved': it still waits for true or false" in said
+    answer = cortex("answer", "mine", "approved=perhaps").err
+    assert "does not take 'perhaps' for 'approved': it still waits for true or false" in answer
     assert cortex("answer", "mine", "approved=yes").code == 0
     status = cortex("status", "mine").out
     assert "it has the answer that it waited for: resume it" in status
@@ -127,8 +127,8 @@ def test_rows_are_runs_of_their_own(cortex):
     Path("in.jsonl").write_text("".join(json.dumps({"text": f"{n}: left or right?"}) + "\n" for n in range(5)))
     done = cortex("run", "flows.py:row", "in.jsonl", "-o", "out.jsonl", *SIM, "--json")
     assert done.code == 0, done.err
-    said = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
-    assert sorted((line["row"], line["answer"][0]) for line in said) == [
+    parts = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    assert sorted((line["row"], line["answer"][0]) for line in parts) == [
         (n + 1, f"{n}: left or right?") for n in range(5)
     ]
 
@@ -166,8 +166,8 @@ def test_a_parameter_that_is_no_text_is_read_from_its_file_too(cortex):
 
 
 def test_a_file_that_holds_no_row_at_all_is_refused_before_there_is_a_job(cortex):
-    said = cortex("run", "flows.py:row", "flows.py", "-o", "out.jsonl", *SIM).refused("flows.py holds no row")
-    assert "a JSON object a line" in said
+    answer = cortex("run", "flows.py:row", "flows.py", "-o", "out.jsonl", *SIM).refused("flows.py holds no row")
+    assert "a JSON object a line" in answer
     cortex("status").refused("no jobs")
     assert not Path("out.jsonl").exists()
 

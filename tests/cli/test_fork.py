@@ -74,38 +74,38 @@ def test_inspect_numbers_the_turns_and_says_what_happened_in_each(cortex):
 
 def test_a_fork_at_any_turn_comes_to_the_same_answer_and_pays_and_does_nothing_again(cortex):
     """Its questions hang on chance, some of its attempts failed, and its tool may not be repeated."""
-    told = _told(cortex)
+    facts = _told(cortex)
     turns = _turns(cortex, "mine")
     runs = Path("runs.txt").read_text()
     under_way = [each["turn"] - 1 for each in turns if "observed" in each["events"]]
     for at in {2, 4, *under_way, len(turns) // 2, len(turns) - 1}:
         before = cortex("fork", "mine", "--at", at, "--json").last
-        assert before["job"] == f"mine-{at}" and before["cost_usd"] <= told["cost_usd"]
+        assert before["job"] == f"mine-{at}" and before["cost_usd"] <= facts["cost_usd"]
         assert before["cost_assumed_usd"] == 0
         after = cortex("resume", f"mine-{at}", "--json").last
-        assert after["answer"] == told["answer"]
+        assert after["answer"] == facts["answer"]
         assert (after["paid_calls"], after["cost_usd"]) == (before["paid_calls"], before["cost_usd"])
         if at >= min(under_way):
             assert Path("runs.txt").read_text() == runs
         runs = Path("runs.txt").read_text()
-    assert cortex("status", "mine", "--json").last["answer"] == told["answer"]
+    assert cortex("status", "mine", "--json").last["answer"] == facts["answer"]
 
 
 def test_a_changed_flow_goes_on_from_where_it_did_the_same(cortex):
-    told = _told(cortex)
+    facts = _told(cortex)
     last = _turns(cortex, "mine")[-1]["turn"]
     Path("new.py").write_text(PROGRAMS.replace('"the end"', '"a better end"'))
     runs = Path("runs.txt").read_text()
     assert cortex("fork", "mine", "--at", last - 2, "--program", "new.py:tale", "--job", "better").code == 0
     after = cortex("resume", "better", "--json")
     assert "it has changed" not in after.err
-    assert (after.last["answer"][:-1], Path("runs.txt").read_text()) == (told["answer"][:-1], runs)
-    assert after.last["answer"] != told["answer"]
+    assert (after.last["answer"][:-1], Path("runs.txt").read_text()) == (facts["answer"][:-1], runs)
+    assert after.last["answer"] != facts["answer"]
     Path("other.py").write_text(PROGRAMS.replace("step {step}", "stage {step}"))
-    said = cortex("fork", "mine", "--at", last - 2, "--program", "other.py:tale", "--job", "other").refused(
+    answer = cortex("fork", "mine", "--at", last - 2, "--program", "other.py:tale", "--job", "other").refused(
         "not only in"
     )
-    assert "it now asks other.py:" in said
+    assert "it now asks other.py:" in answer
     cortex("status", "other").refused("no job 'other'")
 
 
@@ -169,8 +169,8 @@ def test_requests_in_message_batches_belong_to_the_job_that_submitted_them(corte
 
 
 def test_the_fork_of_a_fork_and_its_chance(cortex):
-    told = _told(cortex)
+    facts = _told(cortex)
     assert cortex("fork", "mine", "--at", 6, "--job", "one").code == 0
     assert cortex("resume", "one").code == 0
     assert cortex("fork", "one", "--at", 7, "--job", "two").code == 0
-    assert cortex("resume", "two", "--json").last["answer"] == told["answer"]
+    assert cortex("resume", "two", "--json").last["answer"] == facts["answer"]

@@ -41,8 +41,13 @@ def test_a_job_that_cannot_begin_says_so_then_and_later_and_begins_when_there_is
                 full.setattr(reply_index, "FULL", ("no_room",))
         done = cortex(*batch)
     assert done.code == 3, done.err
-    (said,) = done.said()
-    assert "is full" in said and _not_begun(said) and said.count("give the same command again") == 1 and "resume" not in said
+    (answer,) = done.said()
+    assert (
+        "is full" in answer
+        and _not_begun(answer)
+        and answer.count("give the same command again") == 1
+        and "resume" not in answer
+    )
     if where != "schema":
         assert _not_begun(cortex("status", "rows").refused("give its command again"))
         assert _not_begun(cortex("resume", "rows").refused())
@@ -64,10 +69,10 @@ def test_one_that_has_begun_is_not_said_not_to_have(cortex, monkeypatch):
 
 
 def test_an_index_on_a_full_disk_is_no_index_to_be_removed(tmp_path):
-    said = reply_index.unusable(tmp_path, sqlite3.OperationalError("disk I/O error"))
-    assert isinstance(said, DiskFull) and "make room" in str(said)
-    said = reply_index.unusable(tmp_path, sqlite3.OperationalError("file is not a database"))
-    assert type(said) is StoreError and "may be removed" in str(said)
+    error = reply_index.unusable(tmp_path, sqlite3.OperationalError("disk I/O error"))
+    assert isinstance(error, DiskFull) and "make room" in str(error)
+    error = reply_index.unusable(tmp_path, sqlite3.OperationalError("file is not a database"))
+    assert type(error) is StoreError and "may be removed" in str(error)
 
 
 def test_rm_takes_away_what_never_began(cortex, monkeypatch):

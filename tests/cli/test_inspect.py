@@ -260,8 +260,8 @@ def test_a_wait_for_an_answer_from_outside(cortex):
     assert cortex("answer", "asks", "ship=true").code == 0
     assert cortex("resume", "asks").code == 0
     story = _story(cortex, "asks", 2)
-    (told,) = _of(story, "told")
-    assert (told["name"], told["value"], _whats(story)[-1]) == ("ship", True, "ended")
+    (facts,) = _of(story, "told")
+    assert (facts["name"], facts["value"], _whats(story)[-1]) == ("ship", True, "ended")
 
 
 def test_what_the_cap_refused_tells_what_was_committed(cortex):
@@ -346,7 +346,7 @@ def test_snapshots_shorten_the_way_and_change_nothing(cortex):
         ).code
         == 0
     )
-    told = [_story(cortex, "rows", f"goal:{goal}") for goal in (1, 30, 60)]
+    entries = [_story(cortex, "rows", f"goal:{goal}") for goal in (1, 30, 60)]
     then = [json.loads(cortex("inspect", "rows", "--at", at, "--json").out) for at in (5, 20)]
     source: Journal = StateFolder(os.environ["CORTEX_STATE"]).journal("rows")
     k = None
@@ -355,7 +355,7 @@ def test_snapshots_shorten_the_way_and_change_nothing(cortex):
         if seq % 3 == 0:
             source.snapshot(seq, k.emitted, codec.encode_state(k))
     source.close()
-    assert told == [_story(cortex, "rows", f"goal:{goal}") for goal in (1, 30, 60)]
+    assert entries == [_story(cortex, "rows", f"goal:{goal}") for goal in (1, 30, 60)]
     assert then == [json.loads(cortex("inspect", "rows", "--at", at, "--json").out) for at in (5, 20)]
 
 

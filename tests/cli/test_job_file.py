@@ -42,9 +42,9 @@ def _limits():
 
 
 def _config(cortex, *arguments: object) -> dict[str, tuple[str, str]]:
-    told = json.loads(cortex("config", "mine", "--json").out)
-    assert told["job"] == "mine"
-    return {name: (each["value"], each["from"]) for name, each in told["config"].items()}
+    reported = json.loads(cortex("config", "mine", "--json").out)
+    assert reported["job"] == "mine"
+    return {name: (each["value"], each["from"]) for name, each in reported["config"].items()}
 
 
 def test_a_job_file_holds_it_all_and_its_paths_are_its_own(cortex):
@@ -114,8 +114,8 @@ def test_bad_files(cortex, line, words):
     text = JOB.replace("\n[sim]\nlatency_ms = 0\n", "\n\n\n") + line + "\n"
     if line.startswith("concurrency"):
         text = text.replace("concurrency = 3\n", "\n", 1)
-    said = cortex("batch", "-f", _file(text)).refused(*words)
-    assert "secret" not in said
+    answer = cortex("batch", "-f", _file(text)).refused(*words)
+    assert "secret" not in answer
     assert not Path("jobs/out.jsonl").exists()
 
 

@@ -33,8 +33,8 @@ def _get(url: str, changes: dict[str, Any] | None = None) -> Any:
 
 
 def _told(file: Path, url: str) -> dict[str, str]:
-    told = environment(ANTHROPIC_API_KEY_FILE=str(file), ANTHROPIC_BASE_URL=url)
-    return {name: value for name, value in told.items() if name != "ANTHROPIC_API_KEY"}
+    facts = environment(ANTHROPIC_API_KEY_FILE=str(file), ANTHROPIC_BASE_URL=url)
+    return {name: value for name, value in facts.items() if name != "ANTHROPIC_API_KEY"}
 
 
 def _nowhere(folder: Path, mounted: Path) -> None:
@@ -101,8 +101,8 @@ def test_a_key_that_is_renewed_before_the_old_one_is_refused_stops_nothing(corte
         (tmp_path / name / "key").write_text(key + "\n")
     mounted.symlink_to(tmp_path / "one")
     job = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--concurrency", 4, "--json")
-    told = environment(ANTHROPIC_BASE_URL=provider, ANTHROPIC_API_KEY="the-key-of-the-environment-is-not-asked-for")
-    with started(*job, "--api-key-file", f"{tmp_path}/..data/key", env=told) as child:
+    facts = environment(ANTHROPIC_BASE_URL=provider, ANTHROPIC_API_KEY="the-key-of-the-environment-is-not-asked-for")
+    with started(*job, "--api-key-file", f"{tmp_path}/..data/key", env=facts) as child:
         until(lambda: _get(f"{provider}/_sim/stats")["worked"] >= COUNT // 4, 60)
         (tmp_path / "next").symlink_to(tmp_path / "two")
         os.replace(tmp_path / "next", mounted)
@@ -183,19 +183,19 @@ def _rotation(file: Path, heard: list[Credential]) -> KeyRotation:
     second = Route(endpoint="http://y", model="n", credential=old.fingerprint)
     local = Route(endpoint="local", model="l")
     made = JobTerms(job="j", program="batch", params_json=b"{}", fingerprint="f", route=own, fallbacks=(second, local))
-    arming = ConnectionSpec(
+    connection = ConnectionSpec(
         endpoint="http://x", credential=old,
         prepared=RequestAuth((("/v1/messages", "http://x/v1/messages", (("x-api-key", OLD),)),)),
         fallbacks=(ConnectionSpec(endpoint="http://y", credential=old), ConnectionSpec(endpoint="local", credential=other)),
     )  # fmt: skip
-    found = rotation(made, arming, heard.append)
+    found = rotation(made, connection, heard.append)
     assert found is not None
     return found
 
 
 def test_each_route_that_the_key_opens_is_renamed_once_for_each_change(tmp_path):
-    file, heard = tmp_path / "key", []
-    watched = _rotation(file, heard)
+    file, entries = tmp_path / "key", []
+    watched = _rotation(file, entries)
     for content in (None, "", OLD, f"{OLD}\n"):  # missing or half written for a moment, or as it was
         if content is not None:
             file.write_text(content)
@@ -210,11 +210,11 @@ def test_each_route_that_the_key_opens_is_renamed_once_for_each_change(tmp_path)
     assert armings[0].credential is not None and armings[0].credential.base_url == "http://x"
     assert not armings[0].prepared, "nothing is sent under the old key"
     assert armings[1].route_name == f"http://y|{fresh}|n"
-    assert NEW in {credential.api_key for credential in heard}
+    assert NEW in {credential.api_key for credential in entries}
 
 
 def test_a_key_from_the_environment_is_not_looked_for_in_a_file():
     made = JobTerms(job="j", program="batch", params_json=b"{}", fingerprint="f", route=Route(endpoint="x", model="m"))
-    told = {"ANTHROPIC_API_KEY": OLD, "ANTHROPIC_API_KEY_FILE": "/somewhere"}
-    credential = from_environ(told)
+    facts = {"ANTHROPIC_API_KEY": OLD, "ANTHROPIC_API_KEY_FILE": "/somewhere"}
+    credential = from_environ(facts)
     assert rotation(made, ConnectionSpec(endpoint="x", credential=credential), lambda credential: None) is None

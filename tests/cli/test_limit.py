@@ -192,8 +192,8 @@ def test_a_cluster_keeps_its_own_limits(cortex, there, monkeypatch):
     ]
     ((method, (who, pool, blob)),) = there.told
     assert (method, who, pool) == ("cap", getpass.getuser(), "https://host|k|sonnet")
-    told = msgspec.msgpack.decode(blob, type=PoolCaps)
-    assert (told.concurrency, told.requests_per_min, told.who) == (9, 100, who)
+    caps = msgspec.msgpack.decode(blob, type=PoolCaps)
+    assert (caps.concurrency, caps.requests_per_min, caps.who) == (9, 100, who)
     assert overrides.read(_folder()) == {}
     cortex("limit", "opus", "--rpm", 1).refused("no route 'opus' is known in head:6379; known: https://host|k|sonnet")
 

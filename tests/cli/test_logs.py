@@ -27,13 +27,17 @@ def _run(folder: Path, *more: str, **variables: str) -> subprocess.CompletedProc
 
 def test_all_of_standard_error_is_json_where_that_was_asked_for(tmp_path):
     done = _run(tmp_path, "--log-format", "json", "--sim", "overloaded=0.1", CORTEX_LOG_LEVEL="debug")
-    told = [json.loads(line) for line in done.stderr.splitlines()]
-    logged = [line for line in told if "progress" not in line]
+    entries = [json.loads(line) for line in done.stderr.splitlines()]
+    logged = [line for line in entries if "progress" not in line]
     assert {"time", "level", "logger", "message"} <= set.intersection(*map(set, logged))
-    said = [line["message"] for line in logged]
-    assert "the job begins" in said and "the job has ended" in said and any("rows succeeded" in line for line in said)
+    parts = [line["message"] for line in logged]
+    assert (
+        "the job begins" in parts and "the job has ended" in parts and any("rows succeeded" in line for line in parts)
+    )
     assert {line["job"] for line in logged if line["logger"] == "cortex.job"} == {"j"}
-    written = [path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file() and "sqlite" not in path.name]
+    written = [
+        path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file() and "sqlite" not in path.name
+    ]
     for text in (done.stderr.encode(), done.stdout.encode(), *written):
         assert b"MARKED" not in text, text[:2_000]
 

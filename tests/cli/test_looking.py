@@ -70,10 +70,10 @@ def test_status_of_one_job(cortex):
     _stopped(cortex, "two")
     found = cortex("status", "two", "--json").last
     assert (found["outcome"], found["rows"], found["resume"]) == ("partial", 20, "cortex resume two")
-    told = cortex("status").out
-    assert "state     partial: resumable" in told
-    assert "resume    cortex resume two" in told
-    assert "over_budget" in told
+    reported = cortex("status").out
+    assert "state     partial: resumable" in reported
+    assert "resume    cortex resume two" in reported
+    assert "over_budget" in reported
     _without_its_end("two")
     assert cortex("status", "two", "--json").last["outcome"] == "interrupted"
     with StateFolder(os.environ["CORTEX_STATE"]).hold("two"):
@@ -90,11 +90,11 @@ def test_status_tells_where_calls_go_and_under_which_bounds(cortex):
     assert len(found["routes"]) == 2
     assert found["deadline_at_s"] - time.time() > 21_000
     assert found["limits"]["--max-job-tokens"] == "400"
-    told = cortex("status", "two").out
-    assert re.search(r"(?m)^route     sim at sim:\w+; else sim at sim:\w+$", told)
-    assert re.search(r"(?m)^limits    --max-job-tokens 400 --rpm 6000 --deadline 20", told)
-    assert re.search(r"(?m)^deadline  20.*, in 5 h 59 min$", told)
-    assert re.search(r"(?m)^last turn \d+\.\d s ago$", told)
+    reported = cortex("status", "two").out
+    assert re.search(r"(?m)^route     sim at sim:\w+; else sim at sim:\w+$", reported)
+    assert re.search(r"(?m)^limits    --max-job-tokens 400 --rpm 6000 --deadline 20", reported)
+    assert re.search(r"(?m)^deadline  20.*, in 5 h 59 min$", reported)
+    assert re.search(r"(?m)^last turn \d+\.\d s ago$", reported)
 
 
 def test_the_resume_line_names_a_state_folder_that_is_not_the_usual_one(cortex, monkeypatch):

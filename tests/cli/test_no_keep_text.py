@@ -64,8 +64,8 @@ def test_what_needs_the_text_says_that_it_is_gone(cortex):
     assert cortex(*_command()).code == 0
     for command in (("results", "mine", "-o", "x.jsonl"), ("replay", "mine"), ("export", "mine", "-o", "y.jsonl")):
         cortex(*command).refused("job mine keeps no text (--no-keep-text)")
-    said = cortex("inspect", "mine")
-    assert said.code == 2 and "job mine keeps no text" in said.said()[-1]
+    answer = cortex("inspect", "mine")
+    assert answer.code == 2 and "job mine keeps no text" in answer.said()[-1]
     before = Path("out.jsonl").read_bytes()
     Path("out.jsonl").write_bytes(before[:-100])
     done = cortex("resume", "mine")

@@ -82,20 +82,20 @@ def _nowhere(done: Any) -> None:
 def test_shares_of_a_cap_and_the_end_are_told_each_once_also_after_a_resume(cortex):
     requests(Path("in.jsonl"), 60)
     command = ("batch", "in.jsonl", "-o", "a.jsonl", *PRICED, "--job", "a", "--label", "team=search", "--json")
-    with receiving() as (heard, url):
+    with receiving() as (receiver, url):
         done = cortex(*command, "--max-cost", "0.002", "--notify", url)
         assert done.code == 3
-        assert _events(heard) == [("cost", 50), ("cost", 80), ("cost", 100), ("ended", "partial")]
-        end = heard.heard[-1]
+        assert _events(receiver) == [("cost", 50), ("cost", 80), ("cost", 100), ("ended", "partial")]
+        end = receiver.heard[-1]
         assert end["job"] == "a" and end["labels"] == {"team": "search"} and end["cost_usd"] == done.last["cost_usd"]
         assert "cortex job a (team=search): ended partial: over_budget: " in end["text"] and "$0.00" in end["text"]
         _nowhere(done)
         again = cortex("resume", "a", "--notify", url, "--json")
         assert again.code == 3
-        assert _events(heard)[4:] == [("ended", "partial")]
+        assert _events(receiver)[4:] == [("ended", "partial")]
         last = cortex("resume", "a", "--max-cost", "1", "--notify", url)
-        assert last.code == 0 and _events(heard)[5:] == [("ended", "complete")]
-        assert "crashes" not in json.dumps(heard.heard), "a prompt went out"
+        assert last.code == 0 and _events(receiver)[5:] == [("ended", "complete")]
+        assert "crashes" not in json.dumps(receiver.heard), "a prompt went out"
         _nowhere(last)
     assert "notify" not in cortex("config", "a").out
 
@@ -103,26 +103,26 @@ def test_shares_of_a_cap_and_the_end_are_told_each_once_also_after_a_resume(cort
 def test_a_budget_is_told_too(cortex):
     requests(Path("in.jsonl"), 200)
     cortex("budget", "team=search", "--max-cost-per-day", "0.01")
-    with receiving() as (heard, url):
+    with receiving() as (receiver, url):
         done = cortex("batch", "in.jsonl", "-o", "a.jsonl", *PRICED, "--label", "team=search", "--notify", url)
         assert done.code == 3
-    heard.heard.sort(key=lambda told: told.get("percent", 101))  # a message that had to be posted again comes later
-    assert _events(heard) == [("cost", 50), ("cost", 80), ("cost", 100), ("ended", "partial")]
-    assert "80 % of the budget team=search a day of $0.01 is spent" in heard.heard[1]["text"]
-    assert heard.heard[2]["cost_usd"] < 0.01
-    assert "the budget team=search a day of $0.01 is used up, the next call could pass it" in heard.heard[2]["text"]
-    assert "the budget team=search" in heard.heard[3]["text"]
+    receiver.heard.sort(key=lambda told: told.get("percent", 101))  # a message that had to be posted again comes later
+    assert _events(receiver) == [("cost", 50), ("cost", 80), ("cost", 100), ("ended", "partial")]
+    assert "80 % of the budget team=search a day of $0.01 is spent" in receiver.heard[1]["text"]
+    assert receiver.heard[2]["cost_usd"] < 0.01
+    assert "the budget team=search a day of $0.01 is used up, the next call could pass it" in receiver.heard[2]["text"]
+    assert "the budget team=search" in receiver.heard[3]["text"]
 
 
 def test_a_url_may_come_from_the_environment_or_a_job_file(cortex, monkeypatch):
     requests(Path("in.jsonl"), 3)
-    with receiving() as (heard, url):
+    with receiving() as (receiver, url):
         monkeypatch.setenv("CORTEX_NOTIFY", url)
         assert cortex("batch", "in.jsonl", "-o", "a.jsonl", *PRICED).code == 0
         monkeypatch.delenv("CORTEX_NOTIFY")
         Path("job.toml").write_text(f'notify = "{url}"\n')
         done = cortex("batch", "in.jsonl", "-o", "b.jsonl", *PRICED, "-f", "job.toml")
-        assert done.code == 0 and len(heard.heard) == 2
+        assert done.code == 0 and len(receiver.heard) == 2
         _nowhere(done)
 
 
@@ -151,7 +151,7 @@ def test_one_that_refuses_or_hangs_holds_up_nothing(cortex):
 
 def test_a_message_is_tried_again_and_no_redirect_is_followed(caplog):
     done: list[str] = []
-    with receiving(500, 503) as (heard, url):
+    with receiving(500, 503) as (receiver, url):
         post = webhooks.WebhookThread(url, done.append, tries_s=(0.01, 0.01))
         post.put("a", b'{"text": "a"}')
         post.put("b", b'{"text": "b"}')
@@ -159,15 +159,15 @@ def test_a_message_is_tried_again_and_no_redirect_is_followed(caplog):
         while len(done) < 2 and time.monotonic() < until_s:
             time.sleep(0.01)
         post.close()
-    assert done == ["a", "b"] and [each["text"] for each in heard.heard] == ["a", "b"] and not caplog.records
+    assert done == ["a", "b"] and [each["text"] for each in receiver.heard] == ["a", "b"] and not caplog.records
     done.clear()
-    with receiving(302, 302, 302, 302, 302, 302) as (heard, url):
+    with receiving(302, 302, 302, 302, 302, 302) as (receiver, url):
         post = webhooks.WebhookThread(url, done.append, tries_s=(0.01, 0.01))
         for key in "abc":
             post.put(key, b"{}")
         time.sleep(0.5)
         post.close()
-    assert set(heard.paths) == {f"/services/{SECRET}"} and done == (["c"] if len(heard.paths) > 6 else [])
+    assert set(receiver.paths) == {f"/services/{SECRET}"} and done == (["c"] if len(receiver.paths) > 6 else [])
     (warned,) = caplog.records
     assert "127.0.0.1 takes no message (status 302)" in warned.getMessage() and SECRET not in caplog.text
 
@@ -219,11 +219,11 @@ def test_a_pause_a_breaker_and_a_deadline_at_risk(monkeypatch):
 def test_what_was_not_taken_is_told_by_the_next_run(cortex):
     requests(Path("in.jsonl"), 30)
     command = ("batch", "in.jsonl", "-o", "a.jsonl", *PRICED, "--job", "a", "--max-cost", "0.001")
-    with receiving(*[500] * 40) as (heard, url):
-        assert cortex(*command, "--notify", url).code == 3 and not heard.heard
-    with receiving() as (heard, url):
+    with receiving(*[500] * 40) as (receiver, url):
+        assert cortex(*command, "--notify", url).code == 3 and not receiver.heard
+    with receiving() as (receiver, url):
         assert cortex("resume", "a", "--notify", url).code == 3
-    assert ("cost", 50) in _events(heard)
+    assert ("cost", 50) in _events(receiver)
     source = StateFolder(os.environ["CORTEX_STATE"]).journal("a")
     assert json.loads(source.meta(webhooks.NOTED) or b"[]")
     source.close()

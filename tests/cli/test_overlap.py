@@ -78,9 +78,9 @@ def test_the_second_waits_and_takes_what_came_of_the_first(cortex, other, again)
     first = cortex(*OURS, *FAST)
     with other():
         second = cortex(*again, "--wait")
-    said = second.said()
-    assert said[0].startswith("job mine is in use by process ") and said[0].endswith(": waiting for its end")
-    assert said[1] == "the run that had job mine has ended it: nothing is asked again"
+    lines = second.said()
+    assert lines[0].startswith("job mine is in use by process ") and lines[0].endswith(": waiting for its end")
+    assert lines[1] == "the run that had job mine has ended it: nothing is asked again"
     assert (first.code, second.code) == (0, 0)
     assert second.last["paid_calls"] == first.last["paid_calls"] == COUNT
     each_once(Path("out.jsonl"), COUNT)

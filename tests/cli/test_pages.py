@@ -77,7 +77,9 @@ def test_a_page_runs(page: str, shell: dict[str, str], tmp_path: Path) -> None:
     outputs.mkdir()
     table(here / "tickets.csv", 6)  # what a reader has: rows, and requests
     requests(here / "requests.jsonl", 6)
-    before = [block for block in BLOCKS["docs/tutorial.md"] if block.heading == "A table"] if TABLE in PAGES[page] else []
+    before = (
+        [block for block in BLOCKS["docs/tutorial.md"] if block.heading == "A table"] if TABLE in PAGES[page] else []
+    )
     wrong = run([*before, *BLOCKS[page]], here, outputs, shell, timeout_s=60, alone=page == ALONE)
     assert not wrong, "\n\n".join(wrong)
 
@@ -89,8 +91,8 @@ def test_what_is_left_out_is_known(tell: Callable[[str], None]) -> None:
         block for each in BLOCKS.values() for block in each
         if block.language in ("sh", "python") and not block.left_out and not block.slow
     ]  # fmt: skip
-    told = [f"{page}: {reason}" for page, reasons in left_out.items() for reason in reasons]
-    tell("\n".join([f"{len(ran)} blocks of commands and programs are run; not these:", *told]))
+    lines = [f"{page}: {reason}" for page, reasons in left_out.items() for reason in reasons]
+    tell("\n".join([f"{len(ran)} blocks of commands and programs are run; not these:", *lines]))
     assert {page: reasons for page, reasons in left_out.items() if reasons} == LEFT_OUT
     assert {page: reasons for page, reasons in slow.items() if reasons} == SLOW
     assert len(ran) > 40
@@ -176,7 +178,9 @@ def test_what_is_shown_is_compared(shown: str, said: str, about: bool, same: boo
 
 
 def test_what_stands_in_a_page() -> None:
-    found = blocks("a.md", "# A b!\n\n```python\n# x.py\n1\n```\n\n```sh not-run: why\nls\n```\n\n```text about\nc\n```\n")
+    found = blocks(
+        "a.md", "# A b!\n\n```python\n# x.py\n1\n```\n\n```sh not-run: why\nls\n```\n\n```text about\nc\n```\n"
+    )
     assert found == [
         Block("a.md", 3, "python", "", "# x.py\n1\n", heading="A b!"),
         Block("a.md", 8, "sh", "not-run: why", "ls\n", shown="c\n", about=True, heading="A b!"),

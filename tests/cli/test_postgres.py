@@ -99,14 +99,14 @@ def test_a_password_is_taken_from_its_usual_places_and_stands_nowhere(
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     by_variable = cortex("status", "j", "--state", state)
     assert by_variable.code == 0
-    said = by_file.out + by_file.err + by_variable.out + by_variable.err
+    text = by_file.out + by_file.err + by_variable.out + by_variable.err
     tables = guarded.does(
         "SELECT string_agg(t::text, ' ') FROM (SELECT encode(blob, 'escape') FROM anns.cortex_turns UNION ALL "
         "SELECT encode(value, 'escape') FROM anns.cortex_meta UNION ALL SELECT encode(value, 'escape') FROM "
         "anns.cortex_notes) t"
     )
     files = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path != passes)
-    assert PASSWORD not in said + str(tables)
+    assert PASSWORD not in text + str(tables)
     assert PASSWORD.encode() not in files
     assert os.environ["PGPASSWORD"] == PASSWORD
     close_idle()
@@ -114,8 +114,8 @@ def test_a_password_is_taken_from_its_usual_places_and_stands_nowhere(
 
 def test_the_doctor_looks_at_a_database(cortex: Callable[..., Done], there: str, guarded: Server) -> None:
     def found(*more: str) -> dict[str, str]:
-        told = json.loads(cortex("doctor", "--model", "sim", "--json", *more).out.splitlines()[-1])
-        return next(each for each in told["findings"] if each["check"] == "state")
+        reported = json.loads(cortex("doctor", "--model", "sim", "--json", *more).out.splitlines()[-1])
+        return next(each for each in reported["findings"] if each["check"] == "state")
 
     assert (found()["state"], "fsync=off" in found()["said"]) == ("warning", True)
     assert "the tables are made by the first run" in found()["said"]

@@ -14,15 +14,15 @@ from tests.cli.cli_runner import environment
 
 
 def test_the_ready_programs_with_their_first_line_and_parameters(cortex):
-    told = json.loads(cortex("program", "list", "--json").out)["programs"]
-    assert [each["program"] for each in told] == sorted(READY)
-    hanoi = next(each for each in told if each["program"] == "hanoi")
+    reported = json.loads(cortex("program", "list", "--json").out)["programs"]
+    assert [each["program"] for each in reported] == sorted(READY)
+    hanoi = next(each for each in reported if each["program"] == "hanoi")
     assert hanoi["does"].startswith("Move ``disks`` disks from peg 0 to peg 2")
     assert hanoi["parameters"][0] == {"name": "disks", "type": "int", "default": "default 3"}
-    assert all(each["does"] for each in told)
-    said = cortex("program", "list").out
-    assert "hanoi: Move ``disks``" in said
-    assert "    -p disks=…   int, default 3" in said
+    assert all(each["does"] for each in reported)
+    answer = cortex("program", "list").out
+    assert "hanoi: Move ``disks``" in answer
+    assert "    -p disks=…   int, default 3" in answer
 
 
 @pytest.mark.parametrize("file", ["triage.py", "my-own flows/sort-it.py"])

@@ -67,9 +67,9 @@ def test_a_script_that_begins_jobs_when_it_is_imported_begins_none_when_they_are
     assert len(found) == 1
     job = found[0]
     for command in (("jobs",), ("status", job), ("results", job), ("inspect", job, "1"), ("report", job)):
-        told = cortex(*command)
-        assert told.code == 0, told
-        assert "TOP LEVEL" not in told.out + told.err
+        reported = cortex(*command)
+        assert reported.code == 0, reported
+        assert "TOP LEVEL" not in reported.out + reported.err
     assert _jobs() == found
     cortex("run", "script.py:flow_below", "--model", "sim").refused("begins a job before it has flow_below", "__main__")
     assert _jobs() == found
@@ -158,8 +158,8 @@ def test_a_job_that_has_ended_is_told_as_it_ended_whatever_its_source_says_today
     for how, text in _edited():
         Path("ed.py").unlink() if text is None else Path("ed.py").write_text(text)
         fresh()
-        for job, told in before.items():
-            assert _told(cortex, job) == told, (job, how)
+        for job, reported in before.items():
+            assert _told(cortex, job) == reported, (job, how)
         jobs = json.loads(cortex("jobs", "--json").out)["jobs"]
         assert {each["job"]: each["outcome"] for each in jobs} == {
             job: each[0]["outcome"] for job, each in before.items()

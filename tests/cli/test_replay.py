@@ -77,9 +77,13 @@ def test_ones_own_program_comes_to_the_same_answer_and_nothing_is_asked_run_or_w
     answer = _begun(cortex)
     before, runs = _stands("mine"), Path("runs.txt").read_text()
     done = cortex("replay", "mine", "--json")
-    told = json.loads(done.out)
-    assert (done.code, told["outcome"], told["answer"]) == (0, "complete", answer)
-    assert (told["reused_calls"] + told["let_go"], told["reused_tool_runs"], told["new_calls"]) == (7, 3, [])
+    reported = json.loads(done.out)
+    assert (done.code, reported["outcome"], reported["answer"]) == (0, "complete", answer)
+    assert (reported["reused_calls"] + reported["let_go"], reported["reused_tool_runs"], reported["new_calls"]) == (
+        7,
+        3,
+        [],
+    )
     assert (_stands("mine"), Path("runs.txt").read_text()) == (before, runs)
 
 
@@ -92,21 +96,24 @@ def test_a_changed_program_lists_the_calls_and_the_tool_runs_that_would_be_new_a
     assert (done.code, run["tool"], run["arguments"]) == (3, "noted", '{"word":"outer 2"}')
     assert Path("runs.txt").read_text().count("outer 2") == 0
     done = cortex("replay", "mine", "-p", "width=4", "--json")
-    told = json.loads(done.out)
-    assert [(each["job"].count("~"), each["prompt"]) for each in told["new_calls"]] == [(1, "inner 2"), (1, "inner 3")]
-    assert 0 < told["cost_usd"] < told["cost_max_usd"]
-    said = cortex("replay", "mine", "-p", "last=Something else entirely").out
-    assert "new       1 call: about " in said
-    assert "'Something else entirely'" in said
-    assert "without these it goes no further" in said
+    reported = json.loads(done.out)
+    assert [(each["job"].count("~"), each["prompt"]) for each in reported["new_calls"]] == [
+        (1, "inner 2"),
+        (1, "inner 3"),
+    ]
+    assert 0 < reported["cost_usd"] < reported["cost_max_usd"]
+    answer = cortex("replay", "mine", "-p", "last=Something else entirely").out
+    assert "new       1 call: about " in answer
+    assert "'Something else entirely'" in answer
+    assert "without these it goes no further" in answer
 
 
 def test_the_price_is_that_of_the_tokens_told(cortex):
     _begun(cortex)
-    told = json.loads(cortex("replay", "mine", "-p", "last=Something else entirely", "--json").out)
-    (call,) = told["new_calls"]
+    reported = json.loads(cortex("replay", "mine", "-p", "last=Something else entirely", "--json").out)
+    (call,) = reported["new_calls"]
     assert call["cost_usd"] == pytest.approx((call["input_tokens"] * 3 + call["output_tokens"] * 15) / 1e6)
-    assert call["cost_usd"] == told["cost_usd"]
+    assert call["cost_usd"] == reported["cost_usd"]
     paid = cortex("run", "own.py:outer", "-p", "last=Something else entirely", *SIM, "--job", "mine")
     assert paid.code == 3  # it begins anew, and waits for a person as before
     cortex("answer", "mine", "word=yes")
@@ -132,8 +139,8 @@ def test_rows_as_far_as_they_were_read(cortex):
     assert done.code == 0
     assert "rows      5 succeeded, 0 failed" in done.out
     Path("harder.py").write_text(PROGRAMS.replace("ctx.ask(text,", "ctx.ask('Well? ' + text,"))
-    told = json.loads(cortex("replay", "rows", "--program", "harder.py:row", "--json").out)
-    assert (len(told["new_calls"]), told["rows_succeeded"]) == (5, 0)
+    reported = json.loads(cortex("replay", "rows", "--program", "harder.py:row", "--json").out)
+    assert (len(reported["new_calls"]), reported["rows_succeeded"]) == (5, 0)
 
 
 def test_a_batch_and_what_it_could_not_do(cortex):
@@ -143,10 +150,10 @@ def test_a_batch_and_what_it_could_not_do(cortex):
         == 3
     )
     done = cortex("replay", "b", "--json")
-    told = json.loads(done.out)
+    reported = json.loads(done.out)
     assert done.code == 3
-    assert 0 < told["reused_calls"] < 20
-    assert told["reused_calls"] + len(told["new_calls"]) == 20
+    assert 0 < reported["reused_calls"] < 20
+    assert reported["reused_calls"] + len(reported["new_calls"]) == 20
 
 
 def test_a_call_that_failed_for_good_fails_as_it_did(cortex):
@@ -157,10 +164,10 @@ def test_a_call_that_failed_for_good_fails_as_it_did(cortex):
     Path("in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "b").code == 1
     done = cortex("replay", "b", "--json")
-    told = json.loads(done.out)
-    assert (done.code, told["outcome"]) == (0, "complete")
-    assert (told["reused_calls"], told["failed_calls"], told["new_calls"]) == (2, 1, [])
-    assert (told["rows_succeeded"], told["rows_failed"]) == (2, 1)
+    reported = json.loads(done.out)
+    assert (done.code, reported["outcome"]) == (0, "complete")
+    assert (reported["reused_calls"], reported["failed_calls"], reported["new_calls"]) == (2, 1, [])
+    assert (reported["rows_succeeded"], reported["rows_failed"]) == (2, 1)
     assert "1 failure (a run would ask again)" in cortex("replay", "b").out
 
 

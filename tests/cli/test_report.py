@@ -15,7 +15,7 @@ from tests.cli.cli_runner import ended, requests, started, until
 from tests.edge.report.test_page import Seen
 
 SIM = ("--model", "sim", "--sim", "error=0", "--sim", "latency_ms=20", "--price", "input=3,output=15")
-PROGRAMS = '''
+PROGRAMS = """
 import cortex
 
 
@@ -29,7 +29,7 @@ async def walk(ctx, steps: int = 4):
     went = [await ctx.ask(f"Step {step}: where to?") for step in range(steps)]
     went += await ctx.map(lambda n: ctx.ask("the same"), range(3))
     return [*went, await ctx.run(inner(n=1))]
-'''
+"""
 
 
 def _batch(cortex, count: int = 30, *more: object) -> dict[str, Any]:
@@ -39,23 +39,23 @@ def _batch(cortex, count: int = 30, *more: object) -> dict[str, Any]:
 
 
 def test_a_report_says_what_the_summary_says(cortex):
-    told = _batch(cortex, 60, "--sim", "overloaded=0.2", "--sim", "throttled=0.05", "--sim", "seed=3")
+    facts = _batch(cortex, 60, "--sim", "overloaded=0.2", "--sim", "throttled=0.05", "--sim", "seed=3")
     done = cortex("report", "mine")
     assert (done.code, done.said()) == (0, ["the report on mine is in mine.html"])
     text = Path("mine.html").read_text()
     seen = Seen(text)
     assert not seen.wrong and not seen.open
-    said = seen.texts["p"]
-    assert f"over {told['calls']} calls in {told['attempts']} attempts" in said
-    assert "60 of 60 rows succeeded, none failed." in said
-    failed = sum(told["failures"].values())
-    assert failed and f"{failed} of {told['attempts']} attempts failed" in said
+    message = seen.texts["p"]
+    assert f"over {facts['calls']} calls in {facts['attempts']} attempts" in message
+    assert "60 of 60 rows succeeded, none failed." in message
+    failed = sum(facts["failures"].values())
+    assert failed and f"{failed} of {facts['attempts']} attempts failed" in message
     charts = {chart["id"]: chart for chart in seen.told()["charts"]}
     assert set(charts) >= {"calls", "flight", "branches", "latency-time", "spent", "input", "output"}
     spans = charts["branches"]["traces"]
-    assert sum(len(trace["from"]) for trace in spans) == told["attempts"]
-    assert {trace["name"]: len(trace["from"]) for trace in spans} == {"answered": 60, **told["failures"]}
-    assert charts["spent"]["traces"][0]["y"][-1] == pytest.approx(told["cost_usd"], rel=1e-4)
+    assert sum(len(trace["from"]) for trace in spans) == facts["attempts"]
+    assert {trace["name"]: len(trace["from"]) for trace in spans} == {"answered": 60, **facts["failures"]}
+    assert charts["spent"]["traces"][0]["y"][-1] == pytest.approx(facts["cost_usd"], rel=1e-4)
     assert len(text) < 2_600_000
 
 
@@ -64,9 +64,11 @@ def test_a_row_refused_before_sending_is_no_attempt_that_failed_for_good(cortex)
     Path("in.jsonl").write_text(rows)
     cortex("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", *SIM, "--sim", "overloaded=0.2", "--sim", "seed=3")
     assert cortex("report", "mine").code == 0
-    said = Seen(Path("mine.html").read_text()).texts["p"]
-    assert "40 of 41 rows succeeded, 1 failed (1 refused before sending: `cortex inspect mine --failed` says why)." in said
-    assert "overloaded. What may be tried again was, and nothing that was sent failed for good." in said
+    text = Seen(Path("mine.html").read_text()).texts["p"]
+    assert (
+        "40 of 41 rows succeeded, 1 failed (1 refused before sending: `cortex inspect mine --failed` says why)." in text
+    )
+    assert "overloaded. What may be tried again was, and nothing that was sent failed for good." in text
 
 
 def test_what_has_no_price_costs_nothing_in_one_place_and_unknown_in_another_nowhere(cortex):
@@ -108,13 +110,13 @@ def test_standard_output(cortex):
 
 
 def test_a_trace_packed_and_plain(cortex):
-    told = _batch(cortex, 20, "--sim", "overloaded=0.2", "--sim", "seed=3")
+    facts = _batch(cortex, 20, "--sim", "overloaded=0.2", "--sim", "seed=3")
     assert cortex("report", "mine", "--format", "perfetto").said() == ["the report on mine is in mine.trace.json.gz"]
     assert cortex("report", "mine", "--format", "perfetto", "-o", "plain.json").code == 0
     packed = json.loads(gzip.decompress(Path("mine.trace.json.gz").read_bytes()))
     assert packed == json.loads(Path("plain.json").read_text())
     slices = [event for event in packed["traceEvents"] if event["ph"] == "X" and event["cat"] != "breaker"]
-    assert len(slices) == told["attempts"]
+    assert len(slices) == facts["attempts"]
 
 
 def test_no_text(cortex):
@@ -143,7 +145,7 @@ def test_a_flow_with_child_jobs_as_a_tree(cortex):
 
 def test_a_program_that_is_gone(cortex):
     Path("own.py").write_text(PROGRAMS)
-    told = cortex("run", "own.py:walk", *SIM, "--job", "walk", "--json").last
+    reported = cortex("run", "own.py:walk", *SIM, "--job", "walk", "--json").last
     from actors.programs import loader
 
     loader.forget(str(Path("own.py").resolve()) + ":walk")
@@ -151,10 +153,10 @@ def test_a_program_that_is_gone(cortex):
     done = cortex("report", "walk")
     line, written = done.said()
     assert "the program of walk has changed since, or is gone" in line and "walk.html" in written and done.code == 0
-    said = Seen(Path("walk.html").read_text()).texts["p"]
-    assert "what the recorded events alone tell" in said and "It is complete." in said
-    assert told["calls"] == 7 and "over 5 calls" in said  # two shared the answer of a third: no event tells of them
-    assert re.search(r"It cost \$0\.\d+", said) and "succeeded" not in said
+    text = Seen(Path("walk.html").read_text()).texts["p"]
+    assert "what the recorded events alone tell" in text and "It is complete." in text
+    assert reported["calls"] == 7 and "over 5 calls" in text  # two shared the answer of a third: no event tells of them
+    assert re.search(r"It cost \$0\.\d+", text) and "succeeded" not in text
 
 
 def test_without_plotly_there_are_tables_and_a_line_that_says_so(cortex, monkeypatch):
@@ -176,12 +178,12 @@ def test_a_running_job(cortex):
         assert child.poll() is None
         child.terminate()
         ended(child)
-    said = Seen(text).texts["p"]
-    assert "It is still running." in said and "has been running for" in said
+    message = Seen(text).texts["p"]
+    assert "It is still running." in message and "has been running for" in message
     assert cortex("report", "mine", "--overwrite").code == 0
-    said = Seen(Path("mine.html").read_text()).texts
-    assert "It stopped before its end, and can be resumed." in said["p"]
-    assert "cortex resume mine" in said["code"]
+    message = Seen(Path("mine.html").read_text()).texts
+    assert "It stopped before its end, and can be resumed." in message["p"]
+    assert "cortex resume mine" in message["code"]
 
 
 def test_what_the_user_calls_a_job_by_stands_in_the_report_the_status_and_every_span(cortex):

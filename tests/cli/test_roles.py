@@ -223,8 +223,8 @@ LOW = {"type": "error", "error": {"type": "invalid_request_error", "message": "Y
 def test_a_replay_asks_nothing_anew_and_prices_a_roles_new_calls_as_its_own(cortex, far):
     command = [f"{each},input=100,output=100" if each == "judge=large" else each for each in run(far)]
     cortex(*command, "--price", "input=1,output=1")
-    told = json.loads(cortex("replay", "mine", "--json").out)
-    assert (told["reused_calls"], told["new_calls"]) == (18, [])
+    reported = json.loads(cortex("replay", "mine", "--json").out)
+    assert (reported["reused_calls"], reported["new_calls"]) == (18, [])
     Path("others.py").write_text(FLOWS.replace("Judge {place}", "Judge anew {place}"))
     new = json.loads(cortex("replay", "mine", "--program", "others.py:reviewed", "--json").out)["new_calls"]
     assert len(new) == 6

@@ -49,8 +49,8 @@ def test_it_is_saved_readable_with_where_it_comes_from_its_cost_and_its_calls(co
 
 def test_it_is_not_run_until_it_is_approved(cortex, job):
     cortex("program", "save", job, "--as", "late")
-    told = cortex("run", str(FILE), "--help").out
-    assert told.startswith("late: saved, version 1: ") and "-p calls=…   int, default" in told
+    reported = cortex("run", str(FILE), "--help").out
+    assert reported.startswith("late: saved, version 1: ") and "-p calls=…   int, default" in reported
     cortex("run", str(FILE), "reviews.txt", *SIM).refused("not approved", "cortex program approve late")
     cortex("program", "run", "late", "reviews.txt", *SIM).refused("not approved")
     assert cortex("program", "test", "late").code == 0

@@ -26,8 +26,8 @@ def test_a_run_against_a_provider_leaves_no_key(cortex, tmp_path, monkeypatch):
     with started("simulate", "--port", 0, "--fault", "unauthorised=0.2", "-s", "seed=4") as server:
         assert server.stdout is not None
         url = server.stdout.readline().split()[-1]
-        told = environment(ANTHROPIC_API_KEY=KEY, ANTHROPIC_BASE_URL=url, CORTEX_DEBUG="1")
-        with started("batch", "in.jsonl", "-o", "out.jsonl", "--json", env=told) as child:
+        facts = environment(ANTHROPIC_API_KEY=KEY, ANTHROPIC_BASE_URL=url, CORTEX_DEBUG="1")
+        with started("batch", "in.jsonl", "-o", "out.jsonl", "--json", env=facts) as child:
             done = ended(child, 60)
         assert KEY not in done.out + done.err
         # 401 for some: the job pauses and says so, or all came through

@@ -38,9 +38,9 @@ class Label(cortex.Program, frozen=True):
 
 def test_a_destination_may_take_fewer_calls_at_once(tmp_path):
     session = Session(JobSpec(program=Batch(), limits=Limits(concurrency=100), state=str(tmp_path)), {})
-    route, arming = Route(endpoint="here", model="m"), ConnectionSpec(endpoint="here")
-    assert session.terms(ResolvedRoute(route, arming), "inline").limits.concurrency == 100
-    narrow = ResolvedRoute(route, arming, concurrency_max=8)
+    route, connection = Route(endpoint="here", model="m"), ConnectionSpec(endpoint="here")
+    assert session.terms(ResolvedRoute(route, connection), "inline").limits.concurrency == 100
+    narrow = ResolvedRoute(route, connection, concurrency_max=8)
     assert session.terms(narrow, "inline").limits.concurrency == 8
     few = Session(JobSpec(program=Batch(), limits=Limits(concurrency=3), state=str(tmp_path)), {})
     assert few.terms(narrow, "inline").limits.concurrency == 3

@@ -38,9 +38,9 @@ def test_one_signal_drains_and_says_how_to_go_on(cortex, number, code):
     assert last["resume"] == "cortex resume mine"
     assert last["rows_succeeded"] == sum(keys(Path("out.jsonl")).values()) < COUNT
     assert last["attempts"] == last["paid_calls"] == last["rows_succeeded"]  # what was in flight was finished
-    said = done.said()
-    assert "draining" in said[1]
-    assert said[-1] == "to go on: cortex resume mine"
+    lines = done.said()
+    assert "draining" in lines[1]
+    assert lines[-1] == "to go on: cortex resume mine"
     rest = cortex("resume", "mine", *FAST, "--json")
     assert (rest.code, rest.last["paid_calls"]) == (0, COUNT)
     each_once(Path("out.jsonl"), COUNT)

@@ -46,18 +46,18 @@ def test_a_job_with_an_open_breaker(cortex):
     command = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine", "--sim", "overloaded=1")
     with started(*command, "--concurrency", 8) as child:
         until(lambda: any(each["state"] == "open" for each in _breakers("mine").values()) and _failed("mine") > 0)
-        told = cortex("status", "mine", "--json").last
+        reported = cortex("status", "mine", "--json").last
         shown = _lines(cortex("status", "mine").out)
         screen = cortex("top", "--once").out
         seen = json.loads(cortex("top", "--json").out)
         child.send_signal(signal.SIGINT)
         ended(child)
-    name = next(name for name in told["live"]["breakers"] if name.startswith("route:"))
-    assert told["outcome"] == "running"
-    assert told["live"]["breakers"][name]["state"] in ("open", "half-open")
-    assert told["live"]["breakers"][name]["until_s"] > time.time() - 60
-    assert told["live"]["as_of_s"] > time.time() - 10
-    assert "series" not in told["live"]["routes"][name.removeprefix("route:")]
+    name = next(name for name in reported["live"]["breakers"] if name.startswith("route:"))
+    assert reported["outcome"] == "running"
+    assert reported["live"]["breakers"][name]["state"] in ("open", "half-open")
+    assert reported["live"]["breakers"][name]["until_s"] > time.time() - 60
+    assert reported["live"]["as_of_s"] > time.time() - 10
+    assert "series" not in reported["live"]["routes"][name.removeprefix("route:")]
     assert re.match(
         r"route sim at sim:\w+: (open, probed at 20.*, in \d+ s \(.*failed.*\)|half-open)", shown["breaker"]
     )
@@ -91,9 +91,14 @@ def test_a_job_that_has_ended(cortex):
     before = time.time()
     done = cortex("batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "mine")
     assert done.code == 0
-    told = cortex("status", "mine", "--json").last
-    assert (told["outcome"], told["live"], told["epoch"], told["limits_by"]) == ("complete", None, 1, "")
-    assert before <= told["began_at_s"] <= told["ended_at_s"] <= time.time()
+    reported = cortex("status", "mine", "--json").last
+    assert (reported["outcome"], reported["live"], reported["epoch"], reported["limits_by"]) == (
+        "complete",
+        None,
+        1,
+        "",
+    )
+    assert before <= reported["began_at_s"] <= reported["ended_at_s"] <= time.time()
     shown = _lines(cortex("status", "mine").out)
     assert re.fullmatch(r"complete; it ended 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d \S+", shown["state"])
     assert shown["rows"] == "5 of 5 succeeded"
@@ -106,11 +111,11 @@ def test_a_flow_that_sleeps_says_until_when_and_has_no_rows(cortex):
     Path("nap.py").write_text(NAP)
     with started("run", "nap.py:nap", "--model", "sim", "--job", "mine") as child:
         until(lambda: _published("mine") and live_status.read(_folder(), "mine").facts["sleeps_until_s"] > 0)
-        told = cortex("status", "mine", "--json").last
+        reported = cortex("status", "mine", "--json").last
         shown = _lines(cortex("status", "mine").out)
         child.send_signal(signal.SIGINT)
         done = ended(child)
-    assert 500 < told["sleeps_until_s"] - time.time() <= 600
+    assert 500 < reported["sleeps_until_s"] - time.time() <= 600
     assert re.fullmatch(r"sleeps until [\d:-]+( [\d:]+)?", shown["waits"])
     assert "rows" not in shown
     assert re.search(r"mine: partial, 1 call, ", done.err)
@@ -121,8 +126,8 @@ def test_a_job_that_waits_for_an_answer(cortex):
     Path("nap.py").write_text(NAP)
     done = cortex("run", "nap.py:asks", "--model", "sim", "--job", "mine")
     assert done.code == 3
-    told = cortex("status", "mine", "--json").last
-    assert told["awaited"] == ["approval:pay"] or "pay" in told["awaited"][0]
+    reported = cortex("status", "mine", "--json").last
+    assert reported["awaited"] == ["approval:pay"] or "pay" in reported["awaited"][0]
     assert "cortex approve mine pay" in _lines(cortex("status", "mine").out)["why"]
 
 
@@ -132,11 +137,11 @@ def test_who_set_a_bound_and_when(cortex):
     assert cortex(*command).code == 3
     assert cortex("status", "mine", "--json").last["limits_by"] == ""
     assert cortex("set", "mine", "--deadline", "+3h").code == 0
-    told = cortex("status", "mine", "--json").last
-    assert told["limits_by"]
-    assert told["limits_at_s"] > time.time() - 60
-    said = _lines(cortex("status", "mine").out)["limits"]
-    assert re.search(rf"; last set by {told['limits_by']}, 20\d\d-", said)
+    reported = cortex("status", "mine", "--json").last
+    assert reported["limits_by"]
+    assert reported["limits_at_s"] > time.time() - 60
+    text = _lines(cortex("status", "mine").out)["limits"]
+    assert re.search(rf"; last set by {reported['limits_by']}, 20\d\d-", text)
 
 
 def test_a_limit_of_the_folder_is_said_with_who_set_it(cortex):

@@ -53,15 +53,15 @@ def test_bounds_of_a_job_that_runs_in_another_process(cortex):
     with started(*_slow()) as child:
         until(_some_results)
         done = cortex("set", "mine", "--concurrency", 40, "--deadline", "+6h", "--priority", 3)
-        said = done.said()
+        lines = done.said()
         assert done.code == 0
-        assert said[0].startswith("mine: --concurrency 40 (was 2), --priority 3 (was 1), --deadline 20")
-        assert said[0].endswith(f", set by {getpass.getuser()}")
+        assert lines[0].startswith("mine: --concurrency 40 (was 2), --priority 3 (was 1), --deadline 20")
+        assert lines[0].endswith(f", set by {getpass.getuser()}")
         theirs = ended(child)
     assert (theirs.code, theirs.last["rows_succeeded"]) == (0, COUNT)
     assert theirs.last["elapsed_s"] < COUNT / 2 * 0.15  # two at once could not have done it
-    (told,) = _set_events()
-    assert (told.who, told.limits.concurrency, told.limits.priority) == (getpass.getuser(), 40, 3)
+    (reported,) = _set_events()
+    assert (reported.who, reported.limits.concurrency, reported.limits.priority) == (getpass.getuser(), 40, 3)
     assert not control_note.waits(_folder(), "mine")
 
 

@@ -48,7 +48,10 @@ def test_csv_in_and_csv_out_with_the_input_and_more(cortex: Any) -> None:
         ("succeeded", "1", "false", "sim")
     }
     again = cortex("batch", "t.csv", *ASK, "-o", "o.jsonl", "--meta", *SIM, "--json")
-    assert (again.last["reused_calls"], {(row["reused"], row["attempts"]) for row in lines("o.jsonl")}) == (5, {(True, 0)})
+    assert (again.last["reused_calls"], {(row["reused"], row["attempts"]) for row in lines("o.jsonl")}) == (
+        5,
+        {(True, 0)},
+    )
 
 
 def test_rows_are_numbered_where_no_column_is_the_id(cortex: Any) -> None:
@@ -222,7 +225,9 @@ def test_a_changed_input_is_noticed(cortex: Any) -> None:
     cortex("resume", job).refused("t.csv has changed since job")
 
 
-@pytest.mark.parametrize(("form", "ordered", "seed"), [("o.csv", True, 1), pytest.param("o.parquet", False, 2, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("form", "ordered", "seed"), [("o.csv", True, 1), pytest.param("o.parquet", False, 2, marks=pytest.mark.long)]
+)
 def test_killed_at_any_moment_no_row_is_lost_and_none_stands_twice(
     tmp_path: Path, form: str, ordered: bool, seed: int
 ) -> None:
@@ -253,7 +258,7 @@ def test_killed_at_any_moment_no_row_is_lost_and_none_stands_twice(
     found = [row["ticket_id"] for row in rows]
     expected = [f"t{i}" for i in range(count)]
     assert (found if ordered else sorted(found)) == (expected if ordered else sorted(expected))
-    assert all(row["text"] == f"It crashes {row['ticket_id'][1:]} times,\nsays \"Ann\"" for row in rows)
+    assert all(row["text"] == f'It crashes {row["ticket_id"][1:]} times,\nsays "Ann"' for row in rows)
     if not ordered:
         assert all(row["row"] == int(row["ticket_id"][1:]) + 1 for row in rows)
     left = [path.name for path in tmp_path.iterdir() if path.name not in ("t.csv", "state", form)]
@@ -271,8 +276,8 @@ def test_results_of_a_complete_job_are_not_written_over_by_another_model(cortex:
     given = ("batch", "in.csv", "-o", "o.csv", *ASK, "--job", "j", "--model")
     assert cortex(*given, "sim").code == 0
     before = Path("o.csv").read_bytes()
-    said = "job j is complete, and now asks another model: its results in o.csv would be written over"
-    cortex(*given, "claude-haiku-4-5").refused(said)
+    text = "job j is complete, and now asks another model: its results in o.csv would be written over"
+    cortex(*given, "claude-haiku-4-5").refused(text)
     assert Path("o.csv").read_bytes() == before
     assert cortex(*given, "sim").code == 0, "the same command shows it again"
 

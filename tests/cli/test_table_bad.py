@@ -112,9 +112,9 @@ def test_the_first_ten_bad_rows_are_told_and_the_rest_is_done(cortex: Any) -> No
     Path("t.csv").write_text("ticket_id,text\n" + good + "\n".join(bad[1:]) + "\n\n" + "8,\n" * 9 + bad[0] + "\n")
     done = cortex("batch", "t.csv", *ASK, "-o", "o.jsonl", *SIM, "--json")
     assert done.code == 2
-    said = done.said()
-    assert said[0] == "t.csv: 3 of 5 rows are refused before sending; 12 lines are no rows and are passed over"
-    assert said[1:7] == [
+    lines = done.said()
+    assert lines[0] == "t.csv: 3 of 5 rows are refused before sending; 12 lines are no rows and are passed over"
+    assert lines[1:7] == [
         "t.csv line 5: has 3 cells, its header 2: a quote or a comma is out of place",
         "t.csv line 6: ticket_id '1' stands on line 2 already: give another",
         "t.csv line 7: has no ticket_id: give each row one, or leave --id out to have them numbered",
@@ -122,8 +122,8 @@ def test_the_first_ten_bad_rows_are_told_and_the_rest_is_done(cortex: Any) -> No
         "t.csv line 9: there is nothing to ask: text is empty",
         "t.csv line 11: there is nothing to ask: text is empty",
     ]
-    assert said[11].startswith("t.csv: and ")
-    assert any(", 12 lines of the input were no row, " in line for line in said[12:])
+    assert lines[11].startswith("t.csv: and ")
+    assert any(", 12 lines of the input were no row, " in line for line in lines[12:])
     assert len(Path("o.jsonl").read_text().splitlines()) == 5
     rows = {row["ticket_id"]: row["error"] for row in map(json.loads, Path("o.jsonl").read_text().splitlines())}
     assert rows["1"] is rows["4"] is None

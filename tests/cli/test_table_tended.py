@@ -133,8 +133,8 @@ def test_without_text_a_table_is_whole_and_stays_where_it_cannot_be_made_again(
     assert "is already complete" in cortex(*command, *SIM).said()[0]
     Path(output).write_bytes(Path(output).read_bytes()[:-20])
     cut = Path(output).read_bytes()
-    said = cortex("resume", "mine")
-    assert said.code == 2 and "which keeps no text: what is missing is nowhere else" in said.said()[-1]
+    answer = cortex("resume", "mine")
+    assert answer.code == 2 and "which keeps no text: what is missing is nowhere else" in answer.said()[-1]
     assert Path(output).read_bytes() == cut, "no empty table takes its place"
     assert not [*Path().glob(f".{output}*")]
 
@@ -150,16 +150,16 @@ def test_a_table_that_was_killed_goes_with_its_job(cortex: Any) -> None:
             child.kill()
     held = _holding(b'"answer"')
     assert any(".a.csv.rows" in name for name in held) and any(".rows-" in name for name in held), held
-    said = cortex("rm", "two").refused(
+    answer = cortex("rm", "two").refused(
         "job two is interrupted, and ", " paid results of memory://bucket/b.csv would be lost"
     )
     assert (
         "cortex resume two continues it, cortex results two -o FILE saves the results, --resumable removes the job all the same"
-        in said
+        in answer
     )
     assert cortex("results", "two", "-o", "saved.csv").code == 0
     saved = len(Path("saved.csv").read_text().splitlines()) - 1
-    assert f"and {saved} paid results" in said
+    assert f"and {saved} paid results" in answer
     Path("saved.csv").unlink()
     assert cortex("forget", "one").code == 0 and cortex("rm", "two", "--resumable").code == 0
     assert _holding(b'"answer"') == _holding(MARK) == []
@@ -251,7 +251,7 @@ def test_what_looks_at_a_job_knows_what_was_asked_again(cortex: Any, given: tupl
     found = json.loads(cortex("inspect", "mine", "--failed", "--json").out.splitlines()[0])
     row, goal = found["row"], found["goal"]
     assert cortex("retry", "mine", *WELL).code == 0
-    assert "nothing" in (said := cortex("inspect", "mine", "--failed")).err or not said.out, said
+    assert "nothing" in (answer := cortex("inspect", "mine", "--failed")).err or not answer.out, answer
     story = cortex("inspect", "mine", f"row:{row}").out.splitlines()
     assert story[-1].endswith("is resolved, after 1 attempt"), story[-1]
     assert "is failed" in cortex("inspect", "mine", f"goal:{goal}").out.splitlines()[-1]

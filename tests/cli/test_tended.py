@@ -125,8 +125,8 @@ def test_gc_takes_what_is_old_and_over(cortex, monkeypatch):
     assert _folder().journal_path("over").exists()
     done = cortex("gc", "--older-than", "30s", "--json")
     assert "kept jobs that can be resumed or cannot be read: rests" in done.said()
-    told = json.loads(done.out)
-    assert ([each["job"] for each in told["removed"]], told["kept"]) == (["over"], ["rests"])
+    reported = json.loads(done.out)
+    assert ([each["job"] for each in reported["removed"]], reported["kept"]) == (["over"], ["rests"])
     assert sorted(_folder().jobs()) == ["new", "rests"]
     assert cortex("gc", "--older-than", "30s", "--resumable").code == 0
     assert "rests" not in _folder().jobs()
@@ -203,7 +203,7 @@ def test_what_is_forgotten_is_remembered_by_nobody(cortex):
 def test_forget_names_what_still_holds_it(cortex):
     _done(cortex, "mine")
     assert cortex("fork", "mine", "--at", 3, "--job", "copy").code == 0
-    said = cortex("forget", "mine").said()
-    assert said[-1] == "copy was forked from mine and still holds a copy of its first turns: cortex forget copy"
+    lines = cortex("forget", "mine").said()
+    assert lines[-1] == "copy was forked from mine and still holds a copy of its first turns: cortex forget copy"
     with _folder().hold("copy"):
         assert "in use" in cortex("forget", "copy").refused()

@@ -125,12 +125,14 @@ def test_the_doctor_checks_it(cortex, monkeypatch):
         return {each["check"]: each for each in json.loads(done.out)["findings"]}
 
     with serving() as server:
-        told = found("--base-url", server.url)
+        facts = found("--base-url", server.url)
         assert "/ask" not in [asked.target for asked in server.asked]
         names = ("provider", "key", "certificates", "proxy", "endpoint", "model", "price")
-        assert [told[name]["state"] for name in names] == ["ok"] * 6 + ["warning"]
-        assert "Toy AI: toy://" in told["provider"]["said"] and "toy-1 is there" in told["model"]["said"]
-        assert found("--base-url", server.url, "--paid")["credit"]["said"].startswith("a call of one token was answered")
+        assert [facts[name]["state"] for name in names] == ["ok"] * 6 + ["warning"]
+        assert "Toy AI: toy://" in facts["provider"]["said"] and "toy-1 is there" in facts["model"]["said"]
+        assert found("--base-url", server.url, "--paid")["credit"]["said"].startswith(
+            "a call of one token was answered"
+        )
     with serving(lambda _: fault(401, "bad-key", "no")) as server:
         credit = found("--base-url", server.url, "--paid")["credit"]
     assert credit["state"] == "wrong" and credit["do"] == "set a good key in TOY_KEY, or in the file of TOY_KEY_FILE"
@@ -141,8 +143,11 @@ def test_a_plan_hears_the_limits_in_its_headers(cortex):
     with serving() as server:
         where = ("--provider", "toy", "--base-url", server.url, "--price", "input=3,output=15")
         planned = cortex("plan", "in.jsonl", "--sample", 5, "--model", "toy-1", *where, "--json")
-    told = json.loads(planned.out)["limits"]
-    assert (told["requests_per_min"]["told_per_min"], told["input_tokens_per_min"]["told_per_min"]) == (600, 40_000)
+    reported = json.loads(planned.out)["limits"]
+    assert (reported["requests_per_min"]["told_per_min"], reported["input_tokens_per_min"]["told_per_min"]) == (
+        600,
+        40_000,
+    )
 
 
 async def test_its_client_translates_both_ways_and_hears_limits_and_errors(monkeypatch):
@@ -168,7 +173,10 @@ async def test_its_client_translates_both_ways_and_hears_limits_and_errors(monke
             "turns": [{"who": "rules", "says": "Be brief."}, {"who": "user", "says": "Yes?"}],
         }  # fmt: skip
         assert model.rate is not None
-        assert (model.rate.requests, model.rate.input_tokens) == (ReportedBucket(600, 590, 1.0), ReportedBucket(40_000, 39_000, 66.0))
+        assert (model.rate.requests, model.rate.input_tokens) == (
+            ReportedBucket(600, 590, 1.0),
+            ReportedBucket(40_000, 39_000, 66.0),
+        )
         assert await model.count_tokens(BODY) == 7
         server.script = lambda _: next(faults)
         found = [await model.call(BODY, output_tokens_max=8, timeout_s=5) for _ in range(5)]

@@ -20,8 +20,8 @@ def test_a_plan_from_a_rate(cortex):
     assert done.code == 0
     made = json.loads(done.out)
     assert (made["k"], round(made["votes_per_step"], 3), round(made["rounds_per_step"], 3)) == (3, 3.013, 1.007)
-    said = cortex(*PLAN, "--steps", 2**20 - 1, "--success", 0.9978).out
-    assert "k 3" in said and "1,048,575 steps" in said and "0.988824" in said
+    answer = cortex(*PLAN, "--steps", 2**20 - 1, "--success", 0.9978).out
+    assert "k 3" in answer and "1,048,575 steps" in answer and "0.988824" in answer
 
 
 def test_a_plan_from_a_measurement_is_made_with_the_lower_end(cortex):
@@ -48,7 +48,21 @@ def test_what_cannot_be_planned(cortex, given, said):
 
 def test_towers_killed_twice_come_to_the_same_end(cortex):
     """Errors are made, outvoted and discarded; nothing of it depends on where the run was killed."""
-    run = ("run", "hanoi", "-p", "disks=7", "-p", "k=5", "--model", "sim", "-o", "moves.jsonl", "--job", "towers", "--json")
+    run = (
+        "run",
+        "hanoi",
+        "-p",
+        "disks=7",
+        "-p",
+        "k=5",
+        "--model",
+        "sim",
+        "-o",
+        "moves.jsonl",
+        "--job",
+        "towers",
+        "--json",
+    )
     run = (*run, "--sim", "error=0.05", "--sim", "latency_ms=3")
     moves = Path("moves.jsonl")
     for some in (1, 40):
@@ -68,7 +82,16 @@ def test_towers_killed_twice_come_to_the_same_end(cortex):
 def test_judgements_killed_in_the_middle_come_to_the_same_end(cortex):
     """Functions of several depths, so that some are judged when the others are half way."""
     known = [function(1, depth, LABELS[depth % 3]) for depth in (4, 8, 16, 32)]
-    run = ("run", "convex", "-p", f"functions={json.dumps([each.text for each in known])}", "-p", "k=4", "--model", "sim")
+    run = (
+        "run",
+        "convex",
+        "-p",
+        f"functions={json.dumps([each.text for each in known])}",
+        "-p",
+        "k=4",
+        "--model",
+        "sim",
+    )
     run = (*run, "--sim", "error=0.02", "--sim", "latency_ms=20", "-o", "labels.jsonl", "--job", "labels", "--json")
     labels = Path("labels.jsonl")
     with started(*run) as child:

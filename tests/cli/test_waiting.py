@@ -67,10 +67,10 @@ def test_a_limit_by_hand_is_told_in_the_words_of_the_cortex():
 def test_an_open_breaker_and_the_fallback():
     k = _k(OTHER)
     k.shares[0].permits, k.shares[0].why = 0, "breaker open until 18:00:00"
-    told = wait_facts(k)
-    assert told["waits"] == "sonnet: breaker open until 18:00:00; on the fallback haiku"
-    assert told["route"] == "haiku at gateway:8080 (fallback 1)"
-    assert [(each["route"], each["permits"]) for each in told["routes"]] == [
+    facts = wait_facts(k)
+    assert facts["waits"] == "sonnet: breaker open until 18:00:00; on the fallback haiku"
+    assert facts["route"] == "haiku at gateway:8080 (fallback 1)"
+    assert [(each["route"], each["permits"]) for each in facts["routes"]] == [
         ("sonnet at api.anthropic.com", 0), ("haiku at gateway:8080", 4),
     ]  # fmt: skip
 
@@ -130,8 +130,8 @@ def test_what_says_why_nothing_goes_on_is_cut_and_not_left_out_of_a_narrow_line(
     k = _k()
     k.shares[0].permits, k.shares[0].failing, k.shares[0].failing_s = 0, NO_ROAD, NOW_S
     k.shares[0].why = "the breaker is open: 2 of 2 probes failed"
-    said = fitted(parts(ProgressBar().facts(summary(k))), 60)
-    assert len(said) <= 60 and "the breaker is open: no reply from" in said and said.endswith("…")
+    text = fitted(parts(ProgressBar().facts(summary(k))), 60)
+    assert len(text) <= 60 and "the breaker is open: no reply from" in text and text.endswith("…")
 
 
 @pytest.mark.long
@@ -141,25 +141,25 @@ def test_a_job_that_has_no_road_to_the_provider_says_so_and_goes_on_when_there_i
         port = place.getsockname()[1]
     (tmp_path / "in.csv").write_text("text\n" + "".join(f"row {n}\n" for n in range(400)))
     words = ("batch", "in.csv", "-o", "o.csv", "--prompt", "{{text}}", "--model", "m", "--job", "j", "--base-url")
-    said: list[str] = []
+    lines: list[str] = []
     with contextlib.ExitStack() as stack:
         env = environment(ANTHROPIC_API_KEY="sk-none")
         child = stack.enter_context(started(*words, f"http://127.0.0.1:{port}", cwd=tmp_path, env=env))
         assert child.stderr is not None
         for line in child.stderr:
-            said.append(line)
+            lines.append(line)
             if "waits: no reply" in line:
                 stack.enter_context(started("simulate", "--port", port))
             if "replies again" in line:
                 child.send_signal(signal.SIGINT)
         assert child.wait() in (0, 130)
-    mine = [line for line in said if re.match("cortex: j: (waits|m at)", line)]
+    mine = [line for line in lines if re.match("cortex: j: (waits|m at)", line)]
     assert re.match(
         rf"cortex: j: waits: no reply from m at 127.0.0.1:{port} since \d\d:\d\d:\d\d: no connection: ", mine[0]
     )
     assert re.match(rf"cortex: j: m at 127.0.0.1:{port} replies again, after [\d.]+ s: the job goes on", mine[1])
     assert len(mine) == 2
-    events = [line.get("event") for line in map(json.loads, filter(lambda line: line[0] == "{", said))]
+    events = [line.get("event") for line in map(json.loads, filter(lambda line: line[0] == "{", lines))]
     assert events.count("job.waits") == 1
 
 
@@ -205,9 +205,9 @@ def test_a_blocked_account_with_its_time():
     blocked = Failure(FailureKind.BLOCKED, "credit " * 100)
     k = _k(paused=blocked, paused_at_s=NOW_S)
     k.shares[0].blocked = blocked
-    (said,) = waits(k)
-    assert said.startswith("blocked: credit")
-    assert len(said) < WORDS_MAX + 20
+    (text,) = waits(k)
+    assert text.startswith("blocked: credit")
+    assert len(text) < WORDS_MAX + 20
     k.shares[0].reset_s = NOW_S + 30
     assert waits(k)[0].startswith(f"blocked until {time_of_day(NOW_S + 30)}: credit")
     assert wait_facts(k)["paused_until_s"] == NOW_S + 30

@@ -64,11 +64,11 @@ def _paid(state: Path) -> int:
 
 
 def _texts(results: list[Any]) -> dict[str, Any]:
-    told = {each["custom_id"]: each["result"] for each in results}
-    assert len(told) == len(results), "a row has two results"
+    facts = {each["custom_id"]: each["result"] for each in results}
+    assert len(facts) == len(results), "a row has two results"
     return {
         name: result["message"]["content"] if result["type"] == "succeeded" else result["error"]["error"]["type"]
-        for name, result in told.items()
+        for name, result in facts.items()
     }
 
 
@@ -138,8 +138,8 @@ def test_a_journal_of_a_newer_release_is_refused_by_every_command_and_hides_no_o
     before = (place / "state" / "jobs" / "two.sqlite").read_bytes()
     for command in REFUSED:
         cortex(*command).refused(f"{both}: upgrade cortex-bounded-calls to open it")
-    told = json.loads(cortex("jobs", "--json").out)["jobs"]
-    assert {each["job"]: each["outcome"] for each in told} == {"one": "complete", "two": "unreadable"}
+    reported = json.loads(cortex("jobs", "--json").out)["jobs"]
+    assert {each["job"]: each["outcome"] for each in reported} == {"one": "complete", "two": "unreadable"}
     listed = cortex("jobs")
     assert [line for line in listed.said() if both in line] and "one" in listed.out
     counted = cortex("costs")

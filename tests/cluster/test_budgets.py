@@ -14,14 +14,23 @@ import pytest
 from actors.cli.control.budget import _ask_all, _facts
 from tests.cluster.cluster_processes import Commands, Provider, write_rows
 
-PRICED = ("--price", "input=3,output=15", "--max-output-tokens", "40", "--label", "team=search", "--wait-blocked", "10m")
+PRICED = (
+    "--price",
+    "input=3,output=15",
+    "--max-output-tokens",
+    "40",
+    "--label",
+    "team=search",
+    "--wait-blocked",
+    "10m",
+)
 
 
 async def _said(commands: Commands, *words: str) -> str:
     started = commands.start(*words)
-    said, _ = await asyncio.to_thread(started.communicate, timeout=120)
-    assert started.returncode == 0, said
-    return said
+    text, _ = await asyncio.to_thread(started.communicate, timeout=120)
+    assert started.returncode == 0, text
+    return text
 
 
 @pytest.mark.long
@@ -59,10 +68,10 @@ async def test_two_jobs_of_a_cluster_share_a_budget(runtime: Any, address: str, 
         assert all(second["jobs"][job] > first["jobs"][job] for job in "ab")
         await _said(commands, "budget", "team=search", "--max-cost-per-day", "9", "--cluster", address)
         for driver in drivers:
-            said, _ = await asyncio.to_thread(driver.communicate, timeout=90)
-            assert driver.returncode == 0, said
-        told = json.loads((await _said(commands, "budget", "--json", "--cluster", address)).splitlines()[-1])
-        assert told["budgets"][0]["max_cost_usd"] == 9
+            text, _ = await asyncio.to_thread(driver.communicate, timeout=90)
+            assert driver.returncode == 0, text
+        reported = json.loads((await _said(commands, "budget", "--json", "--cluster", address)).splitlines()[-1])
+        assert reported["budgets"][0]["max_cost_usd"] == 9
     finally:
         await _said(commands, "budget", "team=search", "--remove", "--cluster", address)
         commands.close()

@@ -17,6 +17,6 @@ def test_every_node_tells_its_releases(head: Head, tmp_path):
     more = environment(CORTEX_STATE=str(tmp_path / "state"))
     with started("doctor", "--model", "sim", "--cluster", head.address, "--json", env=more) as child:
         done = ended(child, 60.0)
-    told = {each["check"]: each for each in json.loads(done.out)["findings"]}
-    assert (told["cluster"]["state"], done.code) == ("ok", 0), done
-    assert f"1 node of {head.address} with Ray " in told["cluster"]["said"]
+    facts = {each["check"]: each for each in json.loads(done.out)["findings"]}
+    assert (facts["cluster"]["state"], done.code) == ("ok", 0), done
+    assert f"1 node of {head.address} with Ray " in facts["cluster"]["said"]

@@ -85,9 +85,9 @@ async def test_a_key_is_nowhere_on_a_cluster(runtime: Any, head: Head, folder: P
     try:
         await _running(provider, driver)
         assert _holders(pid for pid, _ in below(head.pid)) == []
-        said, _ = await asyncio.to_thread(driver.communicate)
-        assert driver.returncode == (3 if refused else 0), said
-        assert KEY not in said
+        text, _ = await asyncio.to_thread(driver.communicate)
+        assert driver.returncode == (3 if refused else 0), text
+        assert KEY not in text
         assert _files(folder, head.folder, commands.temporary) == []
         assert KEY not in _tables()
     finally:
@@ -112,14 +112,14 @@ async def test_a_key_renewed_in_its_file_is_read_where_the_calls_are_made(
         (folder / "next").write_text(renewed)
         (folder / "next").replace(folder / "key")
         provider.set(keys=[renewed])
-        said, _ = await asyncio.to_thread(driver.communicate)
-        assert driver.returncode == 0, said
-        last = json.loads(said.splitlines()[-1])
+        text, _ = await asyncio.to_thread(driver.communicate)
+        assert driver.returncode == 0, text
+        last = json.loads(text.splitlines()[-1])
         assert (last["rows_succeeded"], last["paid_calls"], last["failures"]) == (ROWS, ROWS, {})
         assert 1 <= provider.stats()["unauthorised"] <= 20
         (folder / "key").unlink()
         assert _files(folder, head.folder, commands.temporary) == []
-        assert renewed not in said and KEY not in said
+        assert renewed not in text and KEY not in text
     finally:
         commands.close()
         provider.close()
@@ -139,9 +139,9 @@ async def test_a_key_is_nowhere_in_a_private_ray(folder: Path) -> None:
         assert _holders([driver.pid]), "the user's own process has it: else this test sees nothing"
         assert _holders(processes) == []
         assert _files(folder, commands.temporary) == []
-        said, _ = await asyncio.to_thread(driver.communicate)
-        assert driver.returncode == 0, said
-        assert KEY not in said
+        text, _ = await asyncio.to_thread(driver.communicate)
+        assert driver.returncode == 0, text
+        assert KEY not in text
         assert _files(folder, commands.temporary) == []
     finally:
         commands.close()
@@ -149,7 +149,9 @@ async def test_a_key_is_nowhere_in_a_private_ray(folder: Path) -> None:
 
 
 @pytest.mark.long
-async def test_keys_of_aws_are_the_branches_alone_in_a_private_ray(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keys_of_aws_are_the_branches_alone_in_a_private_ray(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They stay with the driver, whose input and output they may open; no process of Ray's inherits them."""
     _, secret, _ = cloud_server.KEYS
     for name, value in zip(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), cloud_server.KEYS[:2], strict=True):
@@ -173,12 +175,12 @@ async def test_keys_of_aws_are_the_branches_alone_in_a_private_ray(folder: Path,
             assert len(processes) > 5
             assert _holders([driver.pid], secret), "the user's own process has it: else this test sees nothing"
             assert _holders(processes, secret) == []
-            said, _ = await asyncio.to_thread(driver.communicate)
+            text, _ = await asyncio.to_thread(driver.communicate)
         finally:
             commands.close()
-    assert driver.returncode == 0, said
-    assert json.loads(said.splitlines()[-1])["rows_succeeded"] == ROWS
+    assert driver.returncode == 0, text
+    assert json.loads(text.splitlines()[-1])["rows_succeeded"] == ROWS
     assert all(asked.headers["authorization"].startswith("AWS4-HMAC-SHA256") for asked in server.asked)
-    assert secret not in said
+    assert secret not in text
     for path in folder.rglob("*"):
         assert not path.is_file() or secret.encode() not in path.read_bytes(), path

@@ -87,15 +87,15 @@ class Batch:
         assert self.driver is not None
         code = self.driver.poll()
         self.driver.kill()
-        said = "" if self.driver.stdout is None or self.driver.stdout.closed else self.driver.communicate()[0]
-        return f"the driver ended with {code} and said:\n{said}"
+        text = "" if self.driver.stdout is None or self.driver.stdout.closed else self.driver.communicate()[0]
+        return f"the driver ended with {code} and said:\n{text}"
 
     async def end(self, timeout_s: float = 60) -> str:
         """Wait until the driver says that all is done; what it said."""
         assert self.driver is not None
-        said, _ = await asyncio.wait_for(asyncio.to_thread(self.driver.communicate), timeout_s)
-        assert self.driver.returncode == 0, said
-        return said
+        text, _ = await asyncio.wait_for(asyncio.to_thread(self.driver.communicate), timeout_s)
+        assert self.driver.returncode == 0, text
+        return text
 
     def check(self) -> None:
         assert Counter(names_in(self.out)) == Counter(self.rows)

@@ -22,9 +22,9 @@ LATENCY_MS = 20_000
 async def _said(commands: Commands, *words: str) -> str:
     """Everything that a command says; it must end well."""
     started = commands.start(*words)
-    said, _ = await asyncio.to_thread(started.communicate, timeout=120)
-    assert started.returncode == 0, said
-    return said
+    text, _ = await asyncio.to_thread(started.communicate, timeout=120)
+    assert started.returncode == 0, text
+    return text
 
 
 async def _told(commands: Commands, *words: str) -> dict[str, Any]:
@@ -63,8 +63,8 @@ async def test_a_drained_branch_and_a_drained_node(runtime: Any, address: str, f
 
         driver.send_signal(signal.SIGKILL)  # the job goes on there; nobody publishes it any more
         await asyncio.to_thread(driver.communicate)
-        told = await _told(commands, "status", "seen", "--json")
-        assert (told["outcome"], told["live"]) == ("detached", None)
+        facts = await _told(commands, "status", "seen", "--json")
+        assert (facts["outcome"], facts["live"]) == ("detached", None)
         seen = await _told(commands, "top", "--json", "--cluster", address)
         assert seen["clusters"][0]["where"] == f"cluster {address}"
         assert seen["clusters"][0]["nodes"][node]["drained_by"] == me

@@ -24,10 +24,10 @@ async def test_a_job_of_another_state_folder_may_have_the_name_of_one_that_was_t
             commands = Commands(folder / place, provider.url, address)
             driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", "named", "--json")
             try:
-                said, _ = await asyncio.to_thread(driver.communicate, timeout=90)
+                text, _ = await asyncio.to_thread(driver.communicate, timeout=90)
             finally:
                 driver.kill()
-            found = json.loads(next(line for line in said.splitlines()[::-1] if line.startswith("{\"job\"")))
-            assert (driver.returncode, found["outcome"], found["paid_calls"]) == (0, "complete", 30), said
+            found = json.loads(next(line for line in text.splitlines()[::-1] if line.startswith('{"job"')))
+            assert (driver.returncode, found["outcome"], found["paid_calls"]) == (0, "complete", 30), text
     finally:
         provider.close()

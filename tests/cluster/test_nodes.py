@@ -111,15 +111,15 @@ async def test_a_node_that_dies_costs_no_row_and_makes_no_span_an_orphan(
                 assert channel in {pid for pid, _ in below(root)}, "it is where its disk is"
             for pid, _ in below(node):
                 os.kill(pid, signal.SIGKILL)
-            said, _ = await asyncio.to_thread(there.communicate)
-            assert there.returncode == 3, said
-            assert "the node of the Ray that this run was attached to has died: cortex resume there" in said
+            text, _ = await asyncio.to_thread(there.communicate)
+            assert there.returncode == 3, text
+            assert "the node of the Ray that this run was attached to has died: cortex resume there" in text
             there = commands.start("resume", "there")
-            said, _ = await asyncio.to_thread(driver.communicate)
-            assert driver.returncode == 0, said
+            text, _ = await asyncio.to_thread(driver.communicate)
+            assert driver.returncode == 0, text
             assert Counter(names_in(folder / "out.jsonl")) == Counter(rows)
-            said, _ = await asyncio.to_thread(there.communicate)
-            assert there.returncode == 0, said
+            text, _ = await asyncio.to_thread(there.communicate)
+            assert there.returncode == 0, text
             assert Counter(names_in(folder / "out-there.jsonl")) == Counter(others)
             assert provider.stats()["second_complete_answers_by_user"] <= out
             async with asyncio.timeout(60):  # the jobs may be through before it is back

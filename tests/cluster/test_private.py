@@ -68,12 +68,12 @@ def test_a_cluster_that_is_not_there_is_one_clear_line(folder: Path, cluster: st
     write_rows(folder / "in.jsonl", 3, "x")
     try:
         driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl")
-        told, _ = driver.communicate(timeout=30)
+        text, _ = driver.communicate(timeout=30)
     finally:
         commands.close()
     assert driver.returncode == 2
-    assert len(told.strip().splitlines()) == 1, told
-    assert said in told
+    assert len(text.strip().splitlines()) == 1, text
+    assert said in text
 
 
 async def test_an_actor_that_cannot_be_made_is_told_in_one_line_and_not_tried_for_ever(runtime: Any) -> None:

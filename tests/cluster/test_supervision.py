@@ -65,8 +65,8 @@ async def test_a_killed_branch_is_noticed_soon(
         os.kill(await _working(runtime, "noticed"), signal.SIGKILL)
         took_s = await _until(lambda: provider.stats()["requests"] > 12, LATENCY_S)
         tell(f"noticed and made again after {took_s:.2f} s")
-        said, _ = await asyncio.to_thread(driver.communicate)
-        assert driver.returncode == 0, said
+        text, _ = await asyncio.to_thread(driver.communicate)
+        assert driver.returncode == 0, text
         assert Counter(names_in(folder / "out.jsonl")) == Counter(rows)
         assert took_s < NOTICED_S
     finally:
@@ -84,8 +84,8 @@ async def test_a_branch_that_is_asked_to_end_hands_back_what_it_has(runtime: Any
         await _until(lambda: provider.stats()["in_flight"] >= 12, 60)
         pid = await _working(runtime, "asked")
         os.kill(pid, signal.SIGTERM)
-        said, _ = await asyncio.to_thread(driver.communicate)
-        assert driver.returncode == 0, said
+        text, _ = await asyncio.to_thread(driver.communicate)
+        assert driver.returncode == 0, text
         assert Counter(names_in(folder / "out.jsonl")) == Counter(rows)
         assert provider.stats()["requests"] == 60, "nothing was made twice"
         await _until(lambda: not Path(f"/proc/{pid}").exists(), 20)
@@ -112,8 +112,8 @@ async def test_a_channel_whose_class_ray_has_lost_comes_back_as_soon_as_somebody
         os.kill(await _pid(runtime, "channel:lost"), signal.SIGKILL)
         await asyncio.sleep(2)
         resumed = commands.start("resume", "lost")
-        said, _ = await asyncio.to_thread(resumed.communicate, timeout=60)
-        assert resumed.returncode == 0, said
+        text, _ = await asyncio.to_thread(resumed.communicate, timeout=60)
+        assert resumed.returncode == 0, text
         assert Counter(names_in(folder / "out.jsonl")) == Counter(rows)
     finally:
         commands.close()

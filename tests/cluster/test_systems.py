@@ -97,11 +97,11 @@ async def test_a_killed_channel_changes_no_answer(
     driver = begun(folder, address, provider.url)
     try:
         out = sum(await asyncio.gather(*(killed(runtime, system, driver) for system in SYSTEMS)))
-        said, _ = await asyncio.to_thread(driver.communicate, timeout=WAIT_S)
+        text, _ = await asyncio.to_thread(driver.communicate, timeout=WAIT_S)
     finally:
         driver.kill()
-    assert driver.returncode == 0, said
-    found = [json.loads(line) for line in said.splitlines() if line.startswith("[")]
+    assert driver.returncode == 0, text
+    found = [json.loads(line) for line in text.splitlines() if line.startswith("[")]
     for system, without, ended in zip(SYSTEMS, calm, found, strict=True):
         name, outcome, why, answer, rows = ended
         assert (name, outcome, why) == (system.name, "complete", ""), ended

@@ -38,10 +38,10 @@ def of_role(driver: int, name: str) -> int:
     """A process of an actor of this role, by the title that Ray gives it."""
     for pid in below(driver):
         try:
-            said = Path(f"/proc/{pid[0]}/cmdline").read_bytes()
+            data = Path(f"/proc/{pid[0]}/cmdline").read_bytes()
         except OSError:
             continue
-        if said.lower().startswith(b"ray::" + name.encode()):
+        if data.lower().startswith(b"ray::" + name.encode()):
             return pid[0]
     return 0
 

@@ -110,8 +110,8 @@ def test_a_database_is_saved_by_its_own_tools(
     env = environment(LC_ALL="C")
     postgres.does("DROP DATABASE IF EXISTS first", "DROP DATABASE IF EXISTS second", "CREATE DATABASE first")
     first, second = postgres.address("first"), postgres.address("second")
-    said = cortex("backup", "cortex.dump", "--state", first).refused("pg_dump --format=custom", first, "pg_restore")
-    assert "cortex.dump" in said
+    text = cortex("backup", "cortex.dump", "--state", first).refused("pg_dump --format=custom", first, "pg_restore")
+    assert "cortex.dump" in text
     with started(*_command(first), *SLOW) as child:
         until(lambda: _lines() >= 18)
         dump = [found / "pg_dump", "--format=custom", "--file=cortex.dump", first]

@@ -55,8 +55,8 @@ def test_a_node_and_a_cluster_are_emptied_and_no_row_is_lost(tmp_path):
             here = said(commands, "drain", "--node", "here", "--json", node=workers)
             assert nodes and json.loads(here.splitlines()[-1])["node"] not in nodes, "branches are on the branch node"
 
-            told = said(commands, "drain", "--all", "--within", "60s")
-            assert "job e rests, and can be resumed" in told
+            message = said(commands, "drain", "--all", "--within", "60s")
+            assert "job e rests, and can be resumed" in message
             text, _ = driver.communicate(timeout=60)
             assert driver.returncode == 3, text
             done = len(names_in(tmp_path / "out.jsonl"))
@@ -77,8 +77,8 @@ def test_a_node_and_a_cluster_are_emptied_and_no_row_is_lost(tmp_path):
             text = said(commands, "drain", "--node", "here", "--within", "60s", node=branches)
             assert "is empty, and gets no more work" in text
             # No branch is left, and none comes: the job waits for one, and is ended all the same when the time is over.
-            told = said(commands, "down", "--within", "3s")
-            assert "job e still has calls in flight" in told
+            message = said(commands, "down", "--within", "3s")
+            assert "job e still has calls in flight" in message
             text, _ = driver.communicate(timeout=60)
             assert driver.returncode in (1, 3), text
             said(commands, "resume", "e", "--concurrency", "300")

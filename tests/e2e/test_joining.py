@@ -101,19 +101,19 @@ def cortex(folder: Path, *words: str, **environ: str) -> subprocess.Popen[str]:
 
 
 def ended(started: subprocess.Popen[str], code: int = 0, timeout_s: float = 100.0) -> tuple[str, str]:
-    out, said = started.communicate(timeout=timeout_s)
-    assert started.returncode == code, (started.returncode, out, said)
-    return out, said
+    out, text = started.communicate(timeout=timeout_s)
+    assert started.returncode == code, (started.returncode, out, text)
+    return out, text
 
 
 def test_a_batch_over_http_needs_no_key_here_and_brings_its_results(there: There, tmp_path: Path) -> None:
     rows = write_rows(tmp_path / "in.jsonl", 8, "http")
     words = ("batch", "in.jsonl", "-o", "out.jsonl", "--cluster", there.http, "--job", "over-http", "--json")
-    out, said = ended(cortex(tmp_path, *words))
+    out, text = ended(cortex(tmp_path, *words))
     facts = json.loads(out)
     assert (facts["outcome"], facts["rows_succeeded"]) == ("complete", 8)
     assert facts["output"] == str(tmp_path / "out.jsonl") and Counter(names_in(tmp_path / "out.jsonl")) == Counter(rows)
-    assert f"cortex attach over-http --cluster {there.http}" in said and KEY not in out + said
+    assert f"cortex attach over-http --cluster {there.http}" in text and KEY not in out + text
     assert not (tmp_path / ".cortex").exists(), "its journal is on the head"
 
     asked = there.provider.stats()["requests"]
@@ -131,8 +131,8 @@ def test_an_interrupt_here_has_the_job_rest_there(there: There, tmp_path: Path) 
     while "rows" not in started.stderr.readline():
         assert started.poll() is None
     started.send_signal(signal.SIGINT)
-    _, said = ended(started, 130)
-    assert f"to go on: cortex resume rest --cluster {there.http}" in said
+    _, text = ended(started, 130)
+    assert f"to go on: cortex resume rest --cluster {there.http}" in text
     assert 0 < len(names_in(tmp_path / "out.jsonl")) < len(rows), "what it came to is here"
     ended(cortex(tmp_path, "resume", "rest", "--cluster", there.http, "--concurrency", "60"))
     ended(cortex(tmp_path, "attach", "rest", "--cluster", there.http, "-o", "whole.jsonl"))
@@ -157,8 +157,30 @@ def test_nodes_that_do_not_see_the_users_folder_get_its_code(there: There, tmp_p
     address = getattr(there, road)
 
     def run(state: str) -> subprocess.CompletedProcess[str]:
-        words = ["run", "triage.py:Triage", "--model", "sim", "--cluster", address, "--state", state, "--job", f"hid-{road}"]
-        command = ["unshare", "-m", "sh", "-c", ELSEWHERE, "sh", str(tmp_path / "hidden"), sys.executable, "-m", "actors.cli"]
+        words = [
+            "run",
+            "triage.py:Triage",
+            "--model",
+            "sim",
+            "--cluster",
+            address,
+            "--state",
+            state,
+            "--job",
+            f"hid-{road}",
+        ]
+        command = [
+            "unshare",
+            "-m",
+            "sh",
+            "-c",
+            ELSEWHERE,
+            "sh",
+            str(tmp_path / "hidden"),
+            sys.executable,
+            "-m",
+            "actors.cli",
+        ]
         return subprocess.run(
             [*command, *words], env=environment(), capture_output=True, text=True, timeout=150, check=False
         )  # fmt: skip
@@ -184,10 +206,12 @@ def test_a_head_of_another_release_is_one_line_and_nothing_is_asked(there: There
     before, own = there.provider.stats()["requests"], make("2.1.0")
     try:
         words = ("batch", "in.jsonl", "-o", "out.jsonl", "--cluster", there.gcs, "--model", "m")
-        _, said = ended(cortex(tmp_path, *words, CORTEX_BASE_URL=there.provider.url, CORTEX_API_KEY_FILE=_key(tmp_path)), 2)
+        _, text = ended(
+            cortex(tmp_path, *words, CORTEX_BASE_URL=there.provider.url, CORTEX_API_KEY_FILE=_key(tmp_path)), 2
+        )
     finally:
         make(own)
-    assert f"does not fit: it has Ray 2.1.0, here {own}" in said and len(said.strip().splitlines()) == 1, said
+    assert f"does not fit: it has Ray 2.1.0, here {own}" in text and len(text.strip().splitlines()) == 1, text
     assert there.provider.stats()["requests"] == before
 
 

@@ -78,7 +78,7 @@ def run(viewer: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
             command, env=background_jobs.environment(**variables), cwd=folder, capture_output=True, text=True, timeout=90, check=False
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    reported = json.loads(done.stdout.splitlines()[-1])
 
     def come() -> Run:
         spans = _all(viewer, "spans")
@@ -91,7 +91,7 @@ def run(viewer: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
         if not session or len(calls) < ROWS or not jobs or since:
             seen = f"{len(spans)} spans, {len(calls)} calls, {len(jobs)} jobs, {len(session)} sessions"
             raise tools.NotYetError(f"{seen}, {since} more spans since")
-        return Run(told, spans, session[0])
+        return Run(reported, spans, session[0])
 
     return tools.until(come, 30, "the run in Phoenix")
 

@@ -96,8 +96,8 @@ def test_a_run_that_was_killed_goes_on_and_other_processes_look_on(
     with started(*command, cwd=tmp_path, env=environment()) as child:
         until(lambda: Path("out.jsonl").exists() and len(Path("out.jsonl").read_text().splitlines()) > 4)
         assert cortex("batch", asked, "-o", "out.jsonl", "--model", "sim", "--job", "mine").refused("mine is in use by")
-        told = cortex("status", "mine", "--json").last
-        assert told["outcome"] == "running"
+        facts = cortex("status", "mine", "--json").last
+        assert facts["outcome"] == "running"
         child.send_signal(signal.SIGKILL)
         child.wait()
     until(lambda: cortex("status", "mine", "--json").last["outcome"] == "interrupted")

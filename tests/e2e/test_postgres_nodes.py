@@ -83,8 +83,8 @@ async def test_a_node_that_dies_with_a_channel_on_it_stops_no_job(
                 permits = (await _begun(runtime, "j", driver))["permits"]
                 for pid, _ in below(started.pid):
                     os.kill(pid, signal.SIGKILL)
-                said, _ = await asyncio.to_thread(driver.communicate)
-                assert driver.returncode == 0, said
+                text, _ = await asyncio.to_thread(driver.communicate)
+                assert driver.returncode == 0, text
                 names = Counter(names_in(tmp_path / "out.jsonl"))
                 assert (len(names), max(names.values())) == (ROWS, 1)
                 source = StateFolder(state).journal("j")

@@ -90,7 +90,18 @@ def _jobs(folder: Path, fails: str, breaks: str, ports: dict[str, int]) -> dict[
     """Commands by name; each runs until it is ended, or as good as."""
     rows = background_jobs.requests(folder / "in.jsonl", 50_000)
     common = ["--state", folder / "state", "--cluster", "inline"]
-    capped = ["--max-cost", 500, "--price", background_jobs.PRICE, "--max-job-tokens", 10**9, "--deadline", "+6h", "--hedge", "300ms"]
+    capped = [
+        "--max-cost",
+        500,
+        "--price",
+        background_jobs.PRICE,
+        "--max-job-tokens",
+        10**9,
+        "--deadline",
+        "+6h",
+        "--hedge",
+        "300ms",
+    ]
     capped += ["--label", "team=search"]
     return {
         "capped": ["batch", rows, "-o", folder / "a.jsonl", "--base-url", fails, "--concurrency", 8, *capped, *common],
@@ -177,7 +188,9 @@ def test_every_query_of_the_dashboards_finds_something(server: Server, tell: Cal
         if (board, title) not in EMPTY_PANELS:
             asked = _chosen(expr)
             tools.until(lambda asked=asked: _numbers(server.ask(asked)), SCRAPED_S, f"{board}, {title}: {asked}")
-    tell(f"{len(queries)} queries of {len(BOARDS)} dashboards asked of Prometheus; {len(EMPTY_PANELS)} panels known to be empty")
+    tell(
+        f"{len(queries)} queries of {len(BOARDS)} dashboards asked of Prometheus; {len(EMPTY_PANELS)} panels known to be empty"
+    )
 
 
 def test_every_query_finds_the_names_that_ray_gives(server: Server) -> None:
@@ -185,7 +198,9 @@ def test_every_query_finds_the_names_that_ray_gives(server: Server) -> None:
         if (board, title) not in EMPTY_PANELS:
             asked = _chosen(expr, namespace="on-ray")
             tools.until(lambda asked=asked: _numbers(server.ask(asked)), SCRAPED_S, f"{board}, {title}: {asked}")
-    (as_ray,) = tools.until(lambda: server.ask(_chosen(EXPECTED, namespace="on-ray")), SCRAPED_S, "rows under Ray's names")
+    (as_ray,) = tools.until(
+        lambda: server.ask(_chosen(EXPECTED, namespace="on-ray")), SCRAPED_S, "rows under Ray's names"
+    )
     (own,) = tools.until(lambda: server.ask(_chosen(EXPECTED, namespace="triage")), SCRAPED_S, "rows")
     assert as_ray["metric"]["WorkerId"] == "w1"
     assert as_ray["value"][1] == own["value"][1]
@@ -207,7 +222,9 @@ def test_one_job_or_namespace_can_be_chosen(server: Server) -> None:
                 assert labels.get("cortex_job_id", "capped") == "capped", title
                 assert labels.get("namespace", "triage") == "triage", title
     done = f"sum({EXPECTED})"
-    alone, both = (float(server.ask(_chosen(done, **chosen))[0]["value"][1]) for chosen in ({"namespace": "triage"}, {}))
+    alone, both = (
+        float(server.ask(_chosen(done, **chosen))[0]["value"][1]) for chosen in ({"namespace": "triage"}, {})
+    )
     assert 0 < alone < both
     assert server.ask(_chosen(done, namespace="nowhere")) == []
 
@@ -269,9 +286,11 @@ def test_a_dot_of_the_latency_panel_opens_a_trace(server: Server) -> None:
 def test_what_is_scraped_is_what_the_page_tells(server: Server) -> None:
     scraped = {name for name in server.get("label/__name__/values") if name.startswith(("cortex_", "gen_ai_"))}
     scraped = {re.sub(r"_(bucket|count|sum)$", "", name) for name in scraped if ":" not in name}
-    told = set(re.findall(r"^\| `((?:cortex|gen_ai)_\w+)` \|", (ROOT / "docs/observing.md").read_text(), re.MULTILINE))
-    assert scraped - told == set(), "the page does not tell of these"
-    assert told - scraped <= set(WITHOUT), "the page tells of these, and nobody has seen them"
+    entries = set(
+        re.findall(r"^\| `((?:cortex|gen_ai)_\w+)` \|", (ROOT / "docs/observing.md").read_text(), re.MULTILINE)
+    )
+    assert scraped - entries == set(), "the page does not tell of these"
+    assert entries - scraped <= set(WITHOUT), "the page tells of these, and nobody has seen them"
 
 
 def test_the_configurations_of_the_page_are_taken(promtool: str, tmp_path: Path) -> None:
@@ -282,5 +301,7 @@ def test_the_configurations_of_the_page_are_taken(promtool: str, tmp_path: Path)
     for number, block in enumerate(blocks):
         path = tmp_path / f"{number}.yml"
         path.write_text(block)
-        done = subprocess.run([promtool, "check", "config", str(path)], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [promtool, "check", "config", str(path)], capture_output=True, text=True, timeout=60, check=False
+        )
         assert done.returncode == 0, done.stdout + done.stderr

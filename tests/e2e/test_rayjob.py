@@ -46,7 +46,11 @@ def rendered(job: Path, files: Path) -> dict[str, object]:
 
 
 def logs(head: Head) -> str:
-    return "".join(path.read_text(errors="replace") for path in head.folder.rglob("*") if path.is_file() and path.suffix in (".log", ".out", ".err"))
+    return "".join(
+        path.read_text(errors="replace")
+        for path in head.folder.rglob("*")
+        if path.is_file() and path.suffix in (".log", ".out", ".err")
+    )
 
 
 def test_two_submitters_one_job_each_row_once(tmp_path):
@@ -55,7 +59,9 @@ def test_two_submitters_one_job_each_row_once(tmp_path):
     files = tmp_path / "files" / "labels"
     files.mkdir(parents=True)
     rows = write_rows(files / "in.jsonl", ROWS, "r")
-    (files / "job.toml").write_text('input = "in.jsonl"\noutput = "out.jsonl"\njob = "labels"\nconcurrency = 6\ncluster = "local"\n')
+    (files / "job.toml").write_text(
+        'input = "in.jsonl"\noutput = "out.jsonl"\njob = "labels"\nconcurrency = 6\ncluster = "local"\n'
+    )
     (tmp_path / "key").write_text(KEY)
     spec = rendered(files / "job.toml", tmp_path / "files")
     name, entrypoint = str(spec["jobId"]), str(spec["entrypoint"])
@@ -72,8 +78,8 @@ def test_two_submitters_one_job_each_row_once(tmp_path):
         with ray_head(*dashboard, **pod) as head:
             address = f"http://127.0.0.1:{port}"
             stranger = bash(f"ray job list --address {address}", RAY_AUTH_MODE="disabled")
-            said, _ = stranger.communicate(timeout=120)
-            assert stranger.returncode != 0, f"nobody without the token is heard: {said}"
+            message, _ = stranger.communicate(timeout=120)
+            assert stranger.returncode != 0, f"nobody without the token is heard: {message}"
 
             submit = SUBMITTER.format(address=address, name=name, entrypoint=entrypoint)
             first = bash(submit, **TOKEN)
@@ -88,15 +94,15 @@ def test_two_submitters_one_job_each_row_once(tmp_path):
                     pytest.fail(f"nothing is written: {first.communicate()[0]}")
                 time.sleep(0.1)
             second = bash(submit, **TOKEN)
-            told = [each.communicate(timeout=240)[0] for each in (first, second)]
-            assert [first.returncode, second.returncode] == [0, 0], told
-            assert all('"outcome":"complete"' in text for text in told), "both have followed it to its end"
+            lines = [each.communicate(timeout=240)[0] for each in (first, second)]
+            assert [first.returncode, second.returncode] == [0, 0], lines
+            assert all('"outcome":"complete"' in text for text in lines), "both have followed it to its end"
             listed = bash(f"ray job list --address {address}", **TOKEN).communicate(timeout=120)[0]
             assert listed.count(f"submission_id='{name}'") == 1 and "SUCCEEDED" in listed, listed
 
             assert Counter(names_in(files / "out.jsonl")) == Counter(rows)
             assert provider.stats()["second_complete_answers_by_user"] == 0
-            assert KEY not in logs(head) and not any(KEY in text for text in (*told, listed))
+            assert KEY not in logs(head) and not any(KEY in text for text in (*lines, listed))
             assert shlex.split(entrypoint)[-3:] == ["--accept-partial", "--wait", "--json"]
     finally:
         provider.close()

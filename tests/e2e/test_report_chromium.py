@@ -145,9 +145,9 @@ def test_minutes_have_sixty_seconds(browser: Any) -> None:
     script = Path(actors.report.__file__).with_name("page").joinpath("page.js").read_text("utf-8")
     functions = script[script.index("  const count = ") : script.index("  // Whatever a journal holds")]
     page = browser.new_page()
-    said = page.evaluate(f"(() => {{ {functions} return [59.4, 59.96, 119.7, 3599.8, 7170].map(seconds) }})()")
+    answer = page.evaluate(f"(() => {{ {functions} return [59.4, 59.96, 119.7, 3599.8, 7170].map(seconds) }})()")
     page.close()
-    assert said == ["59.4 s", "1 min 0 s", "2 min 0 s", "1 h 0 min", "1 h 59 min"]
+    assert answer == ["59.4 s", "1 min 0 s", "2 min 0 s", "1 h 0 min", "1 h 59 min"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

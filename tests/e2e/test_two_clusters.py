@@ -59,13 +59,11 @@ def shared(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return database
 
 
-def test_a_limit_holds_across_both(
-    cortex: Callable[..., Done], tmp_path: Path, provider: str, shared: str
-) -> None:
+def test_a_limit_holds_across_both(cortex: Callable[..., Done], tmp_path: Path, provider: str, shared: str) -> None:
     first = requests(tmp_path / "first.jsonl", 1, MODEL)
     assert cortex("batch", first, "-o", tmp_path / "first.out", "--base-url", provider).code == 0
-    said = cortex("limit", "haiku", "--concurrency", 4)
-    assert "for all clusters that share postgresql://" in said.err
+    shown = cortex("limit", "haiku", "--concurrency", 4)
+    assert "for all clusters that share postgresql://" in shown.err
     for done in _both(tmp_path, provider, 60):
         assert done.code == 0, done.err
     for name in "ab":

@@ -46,7 +46,9 @@ def in_venv(variable: str, command: str, package: str) -> str:
     if found is None and not place:
         found = shutil.which(command)
     if found is None:
-        pytest.skip(f"{MISSING}{command}. `make e2e` installs it; or: pip install {package}, in an environment of its own")
+        pytest.skip(
+            f"{MISSING}{command}. `make e2e` installs it; or: pip install {package}, in an environment of its own"
+        )
     return found
 
 
@@ -84,7 +86,11 @@ class NotYetError(OSError):
 
 
 def until(
-    come: Callable[[], Any], timeout_s: float, what: str, beside: subprocess.Popen[bytes] | None = None, log: Path | None = None
+    come: Callable[[], Any],
+    timeout_s: float,
+    what: str,
+    beside: subprocess.Popen[bytes] | None = None,
+    log: Path | None = None,
 ) -> Any:
     """What ``come`` gives as soon as it is true. An error of the connection, and ``NotYetError``, count as not yet.
 
@@ -100,9 +106,9 @@ def until(
             last = error
         ended = beside is not None and beside.poll() is not None
         if ended or time.monotonic() > end_s:
-            told = log.read_text(errors="replace")[-2000:] if log is not None else ""
+            text = log.read_text(errors="replace")[-2000:] if log is not None else ""
             why = f"ended with {beside.returncode}" if beside is not None and ended else f"not within {timeout_s:.0f} s"
-            pytest.fail(f"{what}: {why}; last: {last!r}\n{told}")
+            pytest.fail(f"{what}: {why}; last: {last!r}\n{text}")
         time.sleep(0.1)
 
 

@@ -20,10 +20,10 @@ WHERE = Path(__file__).with_name("form.txt")
 
 def form() -> str:
     """Of turns, of the accounts that they carry, and of snapshots."""
-    told: dict[str, str] = {}
+    facts: dict[str, str] = {}
     for root in (events.Turn, codec._WrittenAccount, State, snapshots.SplitSnapshot):
-        _tell(root, told)
-    return "\n".join([f"format {codec.FORMAT}", *(told[name] for name in sorted(told))]) + "\n"
+        _tell(root, facts)
+    return "\n".join([f"format {codec.FORMAT}", *(facts[name] for name in sorted(facts))]) + "\n"
 
 
 def _tell(kind: Any, told: dict[str, str]) -> None:

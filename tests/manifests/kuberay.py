@@ -16,12 +16,12 @@ _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 def findings(found: list[Object]) -> list[str]:
     """What the operator would say of these objects."""
-    said = []
+    lines = []
     for one in found:
         if one["kind"] in ("RayCluster", "RayJob"):
             rules = _job(one) if one["kind"] == "RayJob" else (*_named(one, 53), *_cluster(one["spec"]))
-            said += [f"{one['kind']} {one['metadata']['name']}: {line}" for line in rules]
-    return said
+            lines += [f"{one['kind']} {one['metadata']['name']}: {line}" for line in rules]
+    return lines
 
 
 def _named(one: Object, most: int) -> Iterator[str]:
@@ -64,7 +64,15 @@ def _sidecar(spec: Object, selected: bool) -> Iterator[str]:
     for key in ("submitterPodTemplate", "submitterConfig"):
         if key in spec:
             yield f"SidecarMode never goes with {key}"
-    if not selected and spec.get("rayClusterSpec", {}).get("headGroupSpec", {}).get("template", {}).get("spec", {}).get("restartPolicy", "Never") != "Never":
+    if (
+        not selected
+        and spec.get("rayClusterSpec", {})
+        .get("headGroupSpec", {})
+        .get("template", {})
+        .get("spec", {})
+        .get("restartPolicy", "Never")
+        != "Never"
+    ):
         yield "SidecarMode needs a head that is never restarted"
 
 
@@ -103,13 +111,23 @@ def _cluster(spec: Object) -> Iterator[str]:
             yield f"{name} has its labels in rayStartParams"
         if scales and group.get("suspend"):
             yield f"{name} is suspended, and scaled"
-        if scales and spec.get("autoscalerOptions", {}).get("version") == "v2" and group["template"]["spec"].get("restartPolicy", "Never") != "Never":
+        if (
+            scales
+            and spec.get("autoscalerOptions", {}).get("version") == "v2"
+            and group["template"]["spec"].get("restartPolicy", "Never") != "Never"
+        ):
             yield f"{name} is restarted beside the autoscaler"
-        if not group.get("minReplicas", 0) <= group.get("replicas", group.get("minReplicas", 0)) <= group.get("maxReplicas", 2**31):
+        if (
+            not group.get("minReplicas", 0)
+            <= group.get("replicas", group.get("minReplicas", 0))
+            <= group.get("maxReplicas", 2**31)
+        ):
             yield f"{name} has replicas out of its bounds"
     if spec.get("authOptions", {}).get("mode") == "token":
         release = [int(part) for part in re.findall(r"\d+", spec.get("rayVersion", ""))[:3]]
         if release < [2, 52, 0]:
             yield "a token needs rayVersion 2.52.0 or later"
-    if not scales and any(each["name"] == "RAY_enable_autoscaler_v2" for each in head["template"]["spec"]["containers"][0].get("env", ())):
+    if not scales and any(
+        each["name"] == "RAY_enable_autoscaler_v2" for each in head["template"]["spec"]["containers"][0].get("env", ())
+    ):
         yield "the autoscaler's version is said, and there is none"

@@ -14,7 +14,9 @@ from tests.manifests.schemas import pod_templates, where
 
 SECRET_NAME = re.compile(r"KEY|TOKEN|PASSWORD|SECRET|AUTHORIZATION|CREDENTIAL", re.IGNORECASE)
 PATH_NAME = re.compile(r"(_FILE|_PATH|PASSFILE|_MODE)$")
-SECRET_TEXT = re.compile(r"sk-[A-Za-z0-9-]{8,}|://[^/\s:@]+:[^/\s@]+@|-----BEGIN [A-Z ]*PRIVATE KEY|Bearer [A-Za-z0-9._-]{12,}")
+SECRET_TEXT = re.compile(
+    r"sk-[A-Za-z0-9-]{8,}|://[^/\s:@]+:[^/\s@]+@|-----BEGIN [A-Z ]*PRIVATE KEY|Bearer [A-Za-z0-9._-]{12,}"
+)
 CLUSTER_SCOPED = {"Namespace", "ResourceFlavor", "ClusterQueue"}
 OUTSIDE = {"cortex-provider", "cortex-traces", "cortex-postgresql"}
 """Secrets that people make; README.md says how."""
@@ -29,13 +31,13 @@ MARGIN_S = 30
 
 def findings(found: list[Object]) -> list[str]:
     """Everything that is wrong with the objects of one installation."""
-    said = []
+    lines = []
     for one in found:
         for name, pod in pod_templates(one):
-            said += [f"{name}: {line}" for line in _pod(pod, name)]
-            said += [f"{name}: {line}" for line in _refers(pod["spec"], found, one)]
-        said += [f"{where(one)}: {line}" for line in (*_object(one), *_ray(one))]
-    return said
+            lines += [f"{name}: {line}" for line in _pod(pod, name)]
+            lines += [f"{name}: {line}" for line in _refers(pod["spec"], found, one)]
+        lines += [f"{where(one)}: {line}" for line in (*_object(one), *_ray(one))]
+    return lines
 
 
 def of_installation(found: list[Object]) -> list[str]:
@@ -87,13 +89,13 @@ def _container(container: Object) -> Iterator[str]:
 
 
 def _sealed(own: Object) -> Iterator[str]:
-    for key, wanted, said in (
+    for key, wanted, text in (
         ("runAsNonRoot", True, "may run as root"),
         ("readOnlyRootFilesystem", True, "may write into its image"),
         ("allowPrivilegeEscalation", False, "may gain privileges"),
     ):
         if own.get(key) is not wanted:
-            yield said
+            yield text
     if own.get("privileged"):
         yield "is privileged"
     if own.get("capabilities", {}).get("drop") != ["ALL"] or own.get("capabilities", {}).get("add"):
@@ -119,7 +121,11 @@ def _refers(spec: Object, found: list[Object], owner: Object) -> Iterator[str]:
     """What a pod names that is neither here nor made by people as README.md says."""
     here = {(each["kind"], each["metadata"]["name"]) for each in found}
     names = {name for _, name in here}
-    if "cortex-head" in names and (account := spec.get("serviceAccountName")) and ("ServiceAccount", account) not in here:
+    if (
+        "cortex-head" in names
+        and (account := spec.get("serviceAccountName"))
+        and ("ServiceAccount", account) not in here
+    ):
         yield f"account {account} is not here"
     for volume in spec.get("volumes", ()):
         claim = volume.get("persistentVolumeClaim", {}).get("claimName")
@@ -133,7 +139,10 @@ def _refers(spec: Object, found: list[Object], owner: Object) -> Iterator[str]:
             yield f"nobody makes secret {secret}"
     for container in (*spec["containers"], *spec.get("initContainers", ())):
         mounted = {each["name"] for each in container.get("volumeMounts", ())}
-        yield from (f"volume {name} is not here" for name in sorted(mounted - {each["name"] for each in spec.get("volumes", ())}))
+        yield from (
+            f"volume {name} is not here"
+            for name in sorted(mounted - {each["name"] for each in spec.get("volumes", ())})
+        )
         for each in container.get("env", ()):
             secret = each.get("valueFrom", {}).get("secretKeyRef", {}).get("name")
             if secret and secret not in OUTSIDE:
@@ -165,7 +174,13 @@ def _texts(value: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _ray(one: Object) -> Iterator[str]:
-    cluster = one["spec"] if one["kind"] == "RayCluster" else one.get("spec", {}).get("rayClusterSpec") if one["kind"] == "RayJob" else None
+    cluster = (
+        one["spec"]
+        if one["kind"] == "RayCluster"
+        else one.get("spec", {}).get("rayClusterSpec")
+        if one["kind"] == "RayJob"
+        else None
+    )
     if one["kind"] == "RayJob":
         yield from _job(one)
     if not cluster:
@@ -176,7 +191,10 @@ def _ray(one: Object) -> Iterator[str]:
         yield "its head does work"
     if "autoscalerOptions" in cluster:
         own = cluster["autoscalerOptions"]
-        yield from (f"its autoscaler {line}" for line in (*_sealed(own.get("securityContext", {})), *_bounded(own.get("resources", {}))))
+        yield from (
+            f"its autoscaler {line}"
+            for line in (*_sealed(own.get("securityContext", {})), *_bounded(own.get("resources", {})))
+        )
     for name, pod in pod_templates(one):
         if name.endswith("-submitter"):
             continue
@@ -216,7 +234,11 @@ def _job(one: Object) -> Iterator[str]:
 def _selects(selector: Object, labels: dict[str, str]) -> bool:
     if any(labels.get(name) != value for name, value in selector.get("matchLabels", {}).items()):
         return False
-    return all(labels.get(each["key"]) in each["values"] for each in selector.get("matchExpressions", ()) if each["operator"] == "In")
+    return all(
+        labels.get(each["key"]) in each["values"]
+        for each in selector.get("matchExpressions", ())
+        if each["operator"] == "In"
+    )
 
 
 def components(found: list[Object]) -> dict[str, dict[str, str]]:
@@ -227,7 +249,11 @@ def components(found: list[Object]) -> dict[str, dict[str, str]]:
             labels = dict(pod["metadata"]["labels"])
             if one["kind"] == "RayCluster":
                 group = name.removeprefix(f"{one['metadata']['name']}-")
-                kind = {"ray.io/node-type": "head"} if group == "head" else {"ray.io/node-type": "worker", "ray.io/group": group}
+                kind = (
+                    {"ray.io/node-type": "head"}
+                    if group == "head"
+                    else {"ray.io/node-type": "worker", "ray.io/group": group}
+                )
                 labels |= {"ray.io/cluster": one["metadata"]["name"], **kind}
             made[labels["app.kubernetes.io/component"]] = labels
     return made
@@ -235,7 +261,13 @@ def components(found: list[Object]) -> dict[str, dict[str, str]]:
 
 def _network(found: list[Object]) -> Iterator[str]:
     policies = [one["spec"] for one in found if one["kind"] == "NetworkPolicy"]
-    if not any(one["podSelector"] == {} and set(one["policyTypes"]) == {"Ingress", "Egress"} and not one.get("egress") and not one.get("ingress") for one in policies):
+    if not any(
+        one["podSelector"] == {}
+        and set(one["policyTypes"]) == {"Ingress", "Egress"}
+        and not one.get("egress")
+        and not one.get("ingress")
+        for one in policies
+    ):
         yield "nothing is denied by default"
     for name, labels in components(found).items():
         own = [each for one in policies if _selects(one["podSelector"], labels) for each in one.get("egress", ())]
@@ -245,7 +277,12 @@ def _network(found: list[Object]) -> Iterator[str]:
             yield "workers, which run what models wrote, reach beyond the cluster"
         if name == "branch" and "0.0.0.0/0" not in blocks:
             yield "branches do not reach the provider"
-        if name in ("branch", "head") and any(each.get("ports") != [{"protocol": "TCP", "port": 443}] for each in own for peer in each.get("to", ()) if peer.get("ipBlock", {}).get("cidr") == "0.0.0.0/0"):
+        if name in ("branch", "head") and any(
+            each.get("ports") != [{"protocol": "TCP", "port": 443}]
+            for each in own
+            for peer in each.get("to", ())
+            if peer.get("ipBlock", {}).get("cidr") == "0.0.0.0/0"
+        ):
             yield f"{name} reaches the Internet on other ports than 443"
     for one in policies:
         for each in one.get("egress", ()):

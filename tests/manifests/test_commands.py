@@ -36,7 +36,9 @@ def _accepted(words: list[str]) -> Any:
 
 
 def test_hooks_are_commands_that_exist():
-    hooks = [hook for folder in ("overlays/production", "overlays/local") for one in rendered(folder) for hook in _hooks(one)]
+    hooks = [
+        hook for folder in ("overlays/production", "overlays/local") for one in rendered(folder) for hook in _hooks(one)
+    ]
     assert len(hooks) == 6, "the head's and those of two groups, in both"
     for words in hooks:
         assert _accepted(words).params["within"] == "300s"
@@ -48,8 +50,8 @@ def test_entry_points_are_commands_that_exist(name, monkeypatch):
     (job,) = [one for one in rendered(name) if one["kind"] == "RayJob"]
     words = shlex.split(job["spec"]["entrypoint"])
     words[words.index("-f") + 1] = "labels.toml"
-    said = _accepted(words).params
-    assert (said["job"], said["accept_partial"], said["wait"]) == ("labels", True, True)
+    answer = _accepted(words).params
+    assert (answer["job"], answer["accept_partial"], answer["wait"]) == ("labels", True, True)
 
 
 @pytest.mark.parametrize(

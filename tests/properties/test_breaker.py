@@ -161,9 +161,9 @@ TestWorld.settings = settings(max_examples=300, stateful_step_count=50, deadline
 @settings(deadline=None)
 def test_subjects_do_not_move_each_other(walk: list[tuple[str, str, float]]) -> None:
     values = {subject: Breaker() for subject in "abc"}
-    heard: list[str] = []
+    lines: list[str] = []
     mirror = BreakerMirror()
-    mirror.listen(lambda subject, _old, _new: heard.append(subject))
+    mirror.listen(lambda subject, _old, _new: lines.append(subject))
     at_s = 0.0
     for subject, what, seconds in walk:
         at_s += seconds
@@ -173,8 +173,8 @@ def test_subjects_do_not_move_each_other(walk: list[tuple[str, str, float]]) -> 
         else:
             good, bad = (4, 0) if what == "good" else (0, 4)
             moved = breaker.observe(P, value, at_s, value.generation, good, bad, 0, 0.0, 0.5)
-        told = len(heard)
+        number = len(lines)
         if moved:
             mirror.moved(subject, moved.new)
-        assert heard[told:] == ([subject] if moved else [])
+        assert lines[number:] == ([subject] if moved else [])
         assert {name: mirror.state(name) for name in values} == {name: str(one.state) for name, one in values.items()}

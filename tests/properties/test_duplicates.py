@@ -78,10 +78,10 @@ def with_doubles(turns: list[events.Turn], chance: random.Random) -> list[events
 
 def taken(program: Program, turns: list[events.Turn]) -> tuple[State, list]:
     """K and the commands, from nothing."""
-    k, said = codec.open_job(turns[0].batches[0][0].terms), []
+    k, parts = codec.open_job(turns[0].batches[0][0].terms), []
     for turn in turns:
-        said += step(k, program, turn)
-    return k, said
+        parts += step(k, program, turn)
+    return k, parts
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

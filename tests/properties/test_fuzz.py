@@ -89,9 +89,9 @@ class Fuzz:
 
     def of(self, kind: type) -> Any:
         """One of the commands that were ever said: mostly a late one, which may be under way; or any."""
-        said = [command for command in self.stage.said if isinstance(command, kind)]
+        parts = [command for command in self.stage.said if isinstance(command, kind)]
         back = self.chance.randint(0, 50 if self.chance.random() < 0.3 else 3)
-        return said[-1 - back % len(said)] if said else None
+        return parts[-1 - back % len(parts)] if parts else None
 
     def bad(self) -> Failure:
         return failure(
@@ -205,8 +205,8 @@ class Fuzz:
         k = self.stage.k
         number = self.chance.choice([*k.submissions, k.next_submission])
         if not k.submissions or self.chance.random() < 0.3:
-            said = [call.goal << 20 | call.attempt for call in self.stage.said if isinstance(call, commands.Call)]
-            keys = self.chance.sample(said, min(len(said), self.chance.randint(0, 3)))
+            parts = [call.goal << 20 | call.attempt for call in self.stage.said if isinstance(call, commands.Call)]
+            keys = self.chance.sample(parts, min(len(parts), self.chance.randint(0, 3)))
             return events.SubmissionIntended(
                 self.chance.choice([number, k.next_submission]), 0, (*k.flights, *keys), "b"
             )
@@ -227,10 +227,10 @@ class Fuzz:
 
     def again(self) -> list[events.Event]:
         """Some rows that failed are asked for again, whether the job rests or not; a message may come late, or early."""
-        said = {
+        facts = {
             one.value: one for one in self.stage.said if isinstance(one, commands.EmitResult) and one.failed and one.row
         }
-        found = {line: said[value] for line, value in enumerate(self.stage.emitted) if value in said}
+        found = {line: facts[value] for line, value in enumerate(self.stage.emitted) if value in facts}
         lines = sorted(self.chance.sample(list(found), min(len(found), self.chance.randint(0, 3))))
         edition = self.stage.k.edition + self.chance.choice([1, 1, 1, 2])
         kinds = Counter(found[line].kind for line in lines)
@@ -249,9 +249,9 @@ def test_step_never_raises_and_k_is_whole(name, seed):
     fuzz = Fuzz(name, seed)
     for _ in range(60):
         fuzz.turn()
-    told = [end.outcome for end in fuzz.stage.ended]
+    lines = [end.outcome for end in fuzz.stage.ended]
     again = {"partial"} | ({"complete"} if fuzz.stage.k.edition else set())
-    assert set(told[:-1]) <= again, "only a partial job ends more than once, or one whose failed rows are asked again"
+    assert set(lines[:-1]) <= again, "only a partial job ends more than once, or one whose failed rows are asked again"
 
 
 def test_the_fuzz_is_worth_it():

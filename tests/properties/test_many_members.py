@@ -75,8 +75,8 @@ def test_who_takes_work_is_told_in_the_end_and_not_with_each_change(deeds: list[
     h = Many()
     for what, place in deeds:
         h.do(what, place)
-        for role, told in (("branch", h.state.branches), ("worker", h.state.workers)):
-            if told != autoscaling.up(h.state, role):
+        for role, lines in (("branch", h.state.branches), ("worker", h.state.workers)):
+            if lines != autoscaling.up(h.state, role):
                 assert h.state.due_s <= h.state.announced_s + autoscaling.TELL_S, "nobody will come back to it"
     for _ in range(10):
         if h.state.due_s < NEVER:
@@ -101,6 +101,6 @@ def test_which_nodes_are_worse_is_what_a_look_at_all_shows_of_a_moment_ago(
         if NODES[place] in h.state.nodes:
             health.record(h.state.nodes[NODES[place]].seen, h.state.at_s, answered=25, samples=((seconds, 1),) * 16)
         looks[h.state.at_s] = autoscaling.worse(h.state)
-        said, as_of_s = autoscaling._worse(h.state), h.state.worse_s
+        lines, as_of_s = autoscaling._worse(h.state), h.state.worse_s
         assert h.state.at_s - as_of_s < len(h.state.nodes) * autoscaling.WORSE_PACE_S
-        assert said == looks[as_of_s]
+        assert lines == looks[as_of_s]

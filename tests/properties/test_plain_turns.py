@@ -53,8 +53,8 @@ def crowd(world: World, count: int, ended: bool = False, odd: int = 0) -> events
     k, chance = world.k, world.chance
     rows = []
     for number in range(k.position // 10, k.position // 10 + count):
-        said = chance.choice(SAID) if chance.random() < 0.3 else "hello"
-        body = {"model": "m", "max_tokens": 8, "messages": [{"role": "user", "content": said}]}
+        answer = chance.choice(SAID) if chance.random() < 0.3 else "hello"
+        body = {"model": "m", "max_tokens": 8, "messages": [{"role": "user", "content": answer}]}
         no = "no messages" if odd == 1 and number % 13 == 4 else ""
         place = 1 if odd == 2 and number % 13 == 4 else -1
         rows.append(events.Row(f"row-{number}", msgspec.json.encode(body), chance.choice((0, 8, 8, 8, 60)), no, place))
@@ -138,9 +138,9 @@ def test_failures_are_stepped_and_most_else_is_still_folded(monkeypatch):
 
 
 def test_whoever_listens_hears_every_turn(monkeypatch):
-    turns, heard = lived(1, LIMITS[0], 0.0).stage.turns, []
-    assert folded(turns, monkeypatch, seen=lambda turn, out, k: heard.append(turn)) == 0
-    assert heard == turns
+    turns, entries = lived(1, LIMITS[0], 0.0).stage.turns, []
+    assert folded(turns, monkeypatch, seen=lambda turn, out, k: entries.append(turn)) == 0
+    assert entries == turns
     assert folded(turns, monkeypatch, sink=lambda command: None) == 0
 
 

@@ -89,8 +89,8 @@ class Road:
     def turn(self) -> None:
         if self.k.outcome:
             self.hand, self.to_do, self.bodies = {}, [], set()
-            told = self.answers()
-            self.put(events.Rejoined(self.k.epoch + 1), *told, events.Resumed("ann"), events.PermitsGranted(20))
+            entries = self.answers()
+            self.put(events.Rejoined(self.k.epoch + 1), *entries, events.Resumed("ann"), events.PermitsGranted(20))
         elif self.chance.random() < self.crashes:
             self.crash()
         elif self.chance.random() < 0.02:
@@ -164,18 +164,18 @@ class Road:
 
     def answers(self) -> list[events.Event]:
         """The job has stopped and asks; a person looks, and says what is so. Some are not asked about: code looks again."""
-        told: list[events.Event] = []
+        entries: list[events.Event] = []
         for made in self.k.submissions.values():
             if made.stand != SubmissionStatus.ASKING or made.name:
                 continue
             found = self.found(made)
             never = Failure(FailureKind.LOST, "it was never made", sent=False)
             if f"--submitted {made.number}=" in self.k.why or self.chance.random() < 0.5:
-                told.append(
+                entries.append(
                     events.SubmissionAccepted(made.number, found[0], "ann") if found
                     else events.SubmissionRejected(made.number, never, "ann")
                 )  # fmt: skip
-        return told
+        return entries
 
     def found(self, made: Any) -> list[str]:
         """Only ids decide."""

@@ -117,14 +117,14 @@ class Watch:
 
     def attend(self, observer: Observer) -> None:
         """A further watch is told of all that it has a method for."""
-        for name, told in self._told.items():
+        for name, entries in self._told.items():
             if getattr(type(observer), name) is not getattr(Observer, name):
-                told.append(getattr(observer, name))
+                entries.append(getattr(observer, name))
 
     def alone(self) -> None:
         """No further watch is told of anything."""
-        for told in self._told.values():
-            told.clear()
+        for entries in self._told.values():
+            entries.clear()
 
     def say(self, text: str, error: BaseException | None = None) -> None:
         """Something that must not happen has happened."""
@@ -135,7 +135,7 @@ class Watch:
 
     def look(self) -> None:
         """Raises ``Broken`` with all that was seen."""
-        found = self.broken + [f"nobody looked at: {said}" for said in self._loop.complaints]
+        found = self.broken + [f"nobody looked at: {answer}" for answer in self._loop.complaints]
         if found:
             raise Broken("\n".join(found[:20])) from (self.errors[0] if self.errors else None)
 

@@ -127,11 +127,11 @@ class LeasesWatch(Observer):
 
     def _late(self, state: SchedulerState, event: MemberReported) -> None:
         """What was begun under an earlier state of a breaker moves it no more."""
-        told: dict[str, set[int]] = {}
+        facts: dict[str, set[int]] = {}
         for signals in event.report.routes:
             if signals.answered or signals.failed:
-                told.setdefault(signals.route, set()).add(signals.generation)
-        for name, generations in told.items():
+                facts.setdefault(signals.route, set()).add(signals.generation)
+        for name, generations in facts.items():
             out, route = self._routes.get(name), state.routes.get(name)
             if out is None or route is None or out.generation < 0 or out.generation in generations:
                 continue
@@ -155,10 +155,10 @@ class LeasesWatch(Observer):
             if out is not None and left_as(claims, claim) in out.telling and now_s < self._began_s + LEASE_S:
                 out.binds = True
             key = (claims.job, claims.epoch, state.cortex, claim.route)
-            heard = claim.acknowledged if claims.cortex == state.cortex else 0
-            if heard < self._arrived.get(key, 0):
+            number = claim.acknowledged if claims.cortex == state.cortex else 0
+            if number < self._arrived.get(key, 0):
                 continue  # a later claim has come before it
-            self._arrived[key] = heard
+            self._arrived[key] = number
             held.held = claim.held
             if claims.cortex == state.cortex:
                 held.granted = [one for one in held.granted if one[1] > claim.acknowledged]

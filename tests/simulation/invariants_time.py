@@ -103,7 +103,7 @@ class TimeWatch(Observer):
 
     def _home(self, record: JobWatch, times: _Times, turn: events.Turn, out: list[commands.Command]) -> None:
         """What came back; of a question that was asked twice, the other one is told to stop."""
-        told = {(one.goal, one.attempt) for one in out if type(one) is commands.AbandonAttempt}
+        entries = {(one.goal, one.attempt) for one in out if type(one) is commands.AbandonAttempt}
         assert record.k is not None
         for batch in turn.batches:
             for event in batch:
@@ -111,7 +111,7 @@ class TimeWatch(Observer):
                     was_out = times.out.pop((event.goal, event.attempt), None)
                     if type(event) is events.Answered and was_out is not None:
                         for key in self._others(times, event.goal):
-                            if key not in told and not record.k.outcome:
+                            if key not in entries and not record.k.outcome:
                                 self._watch.say(
                                     f"{record.name}: goal {key[0]} is answered, attempt {key[1]} is not told to stop"
                                 )
@@ -120,7 +120,7 @@ class TimeWatch(Observer):
                     times.out = {key: at_s for key, at_s in times.out.items() if key in held}
                 elif type(event) is events.Resumed:
                     times.began_s.clear()
-        times.abandoned |= told
+        times.abandoned |= entries
         if record.k.outcome:
             times.out.clear()
 

@@ -163,7 +163,7 @@ def doubled_work_taken_twice(patch: Patch) -> None:
     work = branch.Branch.work
 
     async def anew(self: Any, job: str, *args: Any) -> str:
-        self._heard.pop(job, None)
+        self._acknowledged.pop(job, None)
         return await work(self, job, *args)
 
     patch.setattr(branch.Branch, "work", anew)
@@ -187,10 +187,10 @@ def dead_branch_unnoticed(patch: Patch) -> None:
 @planted("what no branch has taken yet is neither lost nor an attempt", 114, likely=troubled("crash branch"))
 def untaken_told_as_lost(patch: Patch) -> None:
     def lost(self: Any, link: Any) -> None:
-        said = failure.Failure(failure.FailureKind.LOST, "its branch died", sent=False)
+        found = failure.Failure(failure.FailureKind.LOST, "its branch died", sent=False)
         given = [link.out.pop(key) for key in list(link.out)]
         if given:
-            self._lost([events.AttemptFailed(call.goal, call.sample, call.attempt, said) for call in given])
+            self._lost([events.AttemptFailed(call.goal, call.sample, call.attempt, found) for call in given])
 
     patch.setattr(branch_liveness.BranchLiveness, "take_back", lost)
 

@@ -141,8 +141,10 @@ def rows_of(job: JobPlan) -> list[Row]:
     encode = msgspec.json.encode
     chance = random.Random(f"{job.name}/{job.rows}/refused")
     ends = (REFUSED if chance.random() < job.refused else "" for _ in range(job.rows))
-    said = (f"{job.name} row {index}{end}" for index, end in enumerate(ends))
-    bodies = (encode({"max_tokens": 8, "messages": [{"role": "user", "content": text}], "model": "m"}) for text in said)
+    lines = (f"{job.name} row {index}{end}" for index, end in enumerate(ends))
+    bodies = (
+        encode({"max_tokens": 8, "messages": [{"role": "user", "content": text}], "model": "m"}) for text in lines
+    )
     return [Row(f"r{index}", body, 8) for index, body in enumerate(bodies)]
 
 

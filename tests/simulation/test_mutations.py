@@ -31,6 +31,6 @@ def test_every_planted_fault_is_caught(tell: Callable[[str], None]) -> None:
     found = list(across(_catch, FAULTS, CORES))
     missed = [f"{name}: {FAULTS[name].rule}" for name, seed, _ in found if seed < 0]
     assert not missed, "\n".join(missed)
-    by_chance = [f"{name}: {said.splitlines()[0]}" for name, _, said in found if OWN_FAULT.search(said)]
+    by_chance = [f"{name}: {answer.splitlines()[0]}" for name, _, answer in found if OWN_FAULT.search(answer)]
     assert not by_chance, "the planted code does not fit what it is planted in any more:\n" + "\n".join(by_chance)
-    tell("\n".join(f"{name}: seed {seed}: {said.splitlines()[0]}" for name, seed, said in sorted(found)))
+    tell("\n".join(f"{name}: seed {seed}: {answer.splitlines()[0]}" for name, seed, answer in sorted(found)))

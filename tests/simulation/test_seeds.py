@@ -72,12 +72,12 @@ def test_the_list_of_results_ends_before_a_row_that_is_asked_again_while_its_job
 @pytest.mark.parametrize("seed", [12, 33])
 def test_a_seed_replays_to_the_letter(seed: int) -> None:
     """In processes that hash texts differently."""
-    told = [
+    entries = [
         subprocess.run(
             [sys.executable, "-m", "tests.simulation", str(seed), "--transcript"], cwd=ROOT, check=True,
             env={**os.environ, "PYTHONHASHSEED": hash_seed}, capture_output=True,
         ).stdout
         for hash_seed in ("1", "2")
     ]  # fmt: skip
-    assert told[0] == told[1]
-    assert told[0].count(b"\n") > 50
+    assert entries[0] == entries[1]
+    assert entries[0].count(b"\n") > 50

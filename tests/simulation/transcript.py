@@ -15,11 +15,11 @@ def told(turn: events.Turn) -> str:
 def _told(event: Any) -> str:
     name = type(event).__name__
     if isinstance(event, events.PermitsGranted):
-        said = " ".join(
+        text = " ".join(
             f"{field}={getattr(event, field)}" for field in event.__struct_fields__
             if field not in ("memo", "permits") and getattr(event, field) not in (0, -1, 0.0, "", b"")
         )  # fmt: skip
-        return f"granted {event.permits} {said}".strip()
+        return f"granted {event.permits} {text}".strip()
     if isinstance(event, events.AttemptFailed):
         return f"{event.goal}.{event.attempt} broke: {event.failure.kind}"
     if isinstance(event, events.Answered):

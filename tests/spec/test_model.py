@@ -39,9 +39,9 @@ def test_bookkeeping_costs_no_call() -> None:
             yield cortex.Ask(goal, prompt(f"{goal.value}: {wanted[:3]} of {len(wanted)}"))
 
     stage = Stage(puppet(begin=begin, select=select))
-    said = [asked(call) for call in stage.calls.values()]
+    lines = [asked(call) for call in stage.calls.values()]
     stage.answer_all()
-    assert said == ["odd: [1, 3, 5] of 1000", "even: [0, 2, 4] of 1000"]
+    assert lines == ["odd: [1, 3, 5] of 1000", "even: [0, 2, 4] of 1000"]
     assert stage.k.ledger.attempts == 2
 
 
@@ -127,7 +127,7 @@ def test_select_is_code_and_no_model_is_asked_what_to_do_next() -> None:
     """The same state gives the same choice, however often it is asked, and asking changes nothing."""
     stage = Stage(Flat(texts=("a", "b", "c")), permits=0)
     before = codec.encode_state(stage.k)
-    choices = [[asked_of(wish) for wish in stage.program.select(stage.k)] for _ in range(3)]
+    choices = [[asked_of(spec) for spec in stage.program.select(stage.k)] for _ in range(3)]
     assert choices == [["a", "b", "c"]] * 3
     assert codec.encode_state(stage.k) == before
 
@@ -170,9 +170,9 @@ def test_each_choice_depends_on_what_came_before() -> None:
 
     stage = Stage(puppet(begin=lambda k: [cortex.Goal("text", "")], absorb=absorb))
     seen = []
-    for said in ("l", "r", "l", "stop"):
+    for text in ("l", "r", "l", "stop"):
         seen.append(asked(stage.call()))
-        stage.answer(said)
+        stage.answer(text)
     assert seen == ["", "l", "lr", "lrl"]
     assert stage.k.outcome == "complete"
 
@@ -196,9 +196,9 @@ def test_calls_err_so_a_refused_reply_is_discarded_and_asked_again_never_repaire
 
     stage = Stage(puppet(begin=lambda k: [cortex.Goal("g", "?")], absorb=absorb))
     samples = []
-    for said in ("perhaps", "yes and no", "Yes."):
+    for text in ("perhaps", "yes and no", "Yes."):
         samples.append(stage.call().sample)
-        stage.answer(said)
+        stage.answer(text)
     assert samples == ["0", "1", "2"]
     assert stage.goal(1).answer == "yes"
 
@@ -265,8 +265,8 @@ def test_where_code_cannot_tell_whether_it_is_met_a_verifying_call_is_asked_and_
         return any(goal.answer == "yes" for goal in k.goals_of("verify"))
 
     stage = Stage(puppet(begin=lambda k: [cortex.Goal("draft", "write!")], absorb=absorb, satisfied=satisfied))
-    for said in ("bad", "no", "good"):
-        stage.answer(said)
+    for text in ("bad", "no", "good"):
+        stage.answer(text)
         assert stage.k.outcome == ""
     assert asked(stage.call()) == "good"
     stage.answer("yes")

@@ -39,8 +39,8 @@ def test_the_same_state_and_event_give_the_same_commands_to_the_byte() -> None:
     stage = Stage(Planner(roots=("b",)), permits=0)
     turn = events.Turn(500.0, ((events.PermitsGranted(3),),))
     twins = [codec.decode_state(codec.encode_state(stage.k)) for _ in range(2)]
-    said = [msgspec.msgpack.encode(step(twin, stage.program, turn)) for twin in twins]
-    assert said[0] == said[1] and said[0] != msgspec.msgpack.encode([])
+    parts = [msgspec.msgpack.encode(step(twin, stage.program, turn)) for twin in twins]
+    assert parts[0] == parts[1] and parts[0] != msgspec.msgpack.encode([])
 
 
 def test_the_loop_reads_like_the_model() -> None:
@@ -155,10 +155,10 @@ def test_ids_come_from_k_and_replay_asks_the_same_ones() -> None:
     stage = Stage(Planner(roots=("b",)))
     stage.answer("split:2")
     stage.answer_all()
-    said: list[commands.Command] = []
-    codec.replay(None, stage.turns, stage.program, said.append)
-    assert of(said, commands.Call) == of(stage.said, commands.Call)
-    call = of(said, commands.Call)[-1]
+    parts: list[commands.Command] = []
+    codec.replay(None, stage.turns, stage.program, parts.append)
+    assert of(parts, commands.Call) == of(stage.said, commands.Call)
+    call = of(parts, commands.Call)[-1]
     assert stage.k.call_id(call.goal, call.sample) == f"j/{call.goal}/{call.sample}"
 
 

@@ -39,12 +39,12 @@ def test_what_a_decision_saw_can_be_shown() -> None:
     stage.answer()
     stage.answer()
     for index, turn in enumerate(stage.turns):
-        said: list[commands.Command] = []
-        codec.replay(None, stage.turns[: index + 1], stage.program, said.append)
+        parts: list[commands.Command] = []
+        codec.replay(None, stage.turns[: index + 1], stage.program, parts.append)
         if any(isinstance(event, events.PermitsGranted) for batch in turn.batches for event in batch):
             k = codec.replay(None, stage.turns[:index], stage.program)
             assert (k.permits, [goal.status for goal in k.goals.values()]) == (0, [Status.OPEN] * 3)
-    assert len(of(said, commands.Call)) == 3
+    assert len(of(parts, commands.Call)) == 3
 
 
 @pytest.mark.parametrize("seed", range(6))

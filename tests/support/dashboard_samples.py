@@ -27,8 +27,10 @@ def job(
         job=name, program="batch", params_json=b"{}", fingerprint="f", route=OWN, streams=True,
         limits=Limits(max_cost_nusd=5 * 10**9), places={"rows": "1000"},
     )  # fmt: skip
-    told = summary(State(terms, at_s=NOW_S - 60, began_at_s=NOW_S - 120)) | {"outcome": outcome} | facts
-    return JobSnapshot(job=name, facts=told, source=source, as_of_s=NOW_S - age_s, owner="process 7 on here, inline")
+    reported = summary(State(terms, at_s=NOW_S - 60, began_at_s=NOW_S - 120)) | {"outcome": outcome} | facts
+    return JobSnapshot(
+        job=name, facts=reported, source=source, as_of_s=NOW_S - age_s, owner="process 7 on here, inline"
+    )
 
 
 def reading(**more: Any) -> dict[str, Any]:
@@ -50,7 +52,7 @@ def cluster(
 ) -> ClusterSnapshot:  # fmt: skip
     """A cortex with one route, two branches and one node."""
     closed = {"state": "closed", "until_s": 0.0, "why": ""}
-    told = {
+    facts = {
         "cortex": cortex, "jobs": {"j": 30}, "pools": {
             POOL: {"concurrency": 50, "routes": [ROUTE], "granted": 30, "in_flight": 12, "wanted": 100,
                    "caps": msgspec.structs.asdict(caps), "requests_per_s": 0.0, "held_until_s": 0.0, "headroom": 0.0},
@@ -66,7 +68,7 @@ def cluster(
         },
         "nodes": {NODE: {"alive": True, "drained_by": drained_by}},
     } | status  # fmt: skip
-    return ClusterSnapshot(where=where, as_of_s=NOW_S - age_s, status=told)
+    return ClusterSnapshot(where=where, as_of_s=NOW_S - age_s, status=facts)
 
 
 def seen(*jobs: JobSnapshot, clusters: tuple[ClusterSnapshot, ...] = (), trouble: str = "") -> TopSnapshot:

@@ -110,7 +110,12 @@ def script(blocks: list[Block], folder: Path, alone: bool = False, slow: bool = 
 
 
 def run(
-    found: list[Block], here: Path, folder: Path, environ: dict[str, str], timeout_s: float, alone: bool = False,
+    found: list[Block],
+    here: Path,
+    folder: Path,
+    environ: dict[str, str],
+    timeout_s: float,
+    alone: bool = False,
     slow: bool = False,
 ) -> list[str]:
     """Run the blocks in ``here``; what is wrong with the page, a text each."""
@@ -129,16 +134,18 @@ def run(
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGKILL)  # what a page left running, too
             shell.wait()
-    told = [(folder / str(number)).read_text() if (folder / str(number)).exists() else "" for number in range(len(found))]
+    lines = [
+        (folder / str(number)).read_text() if (folder / str(number)).exists() else "" for number in range(len(found))
+    ]
     wrong = []
     at = (folder / "at").read_text().strip() if (folder / "at").exists() else "0"
     if at != "whole":
         block = found[int(at)]
-        wrong.append(f"{block.page}:{block.line} fails:\n{block.text}\n{told[int(at)]}{(folder / 'said').read_text()}")
-    for block, said in zip(found, told, strict=True):
-        ran = not block.left_out and (slow or not block.slow) and (said or not wrong)
-        if block.shown and ran and not like(block.shown, said, block.about):
-            wrong.append(f"{block.page}:{block.line} shows\n{block.shown}\nand this comes:\n{said}")
+        wrong.append(f"{block.page}:{block.line} fails:\n{block.text}\n{lines[int(at)]}{(folder / 'said').read_text()}")
+    for block, text in zip(found, lines, strict=True):
+        ran = not block.left_out and (slow or not block.slow) and (text or not wrong)
+        if block.shown and ran and not like(block.shown, text, block.about):
+            wrong.append(f"{block.page}:{block.line} shows\n{block.shown}\nand this comes:\n{text}")
     return wrong
 
 

@@ -49,7 +49,7 @@ class Channel:
         """(begun, generation) of each call."""
 
     def claims(self, at_s: float) -> Claims:
-        told = tuple(
+        entries = tuple(
             Claim(
                 route,
                 route,
@@ -66,7 +66,7 @@ class Channel:
             self.cortex,
             self.wanted,
             self.concurrency,
-            told,
+            entries,
             self.weight,
             self.headroom,
             TIMEOUT_S,
@@ -149,8 +149,8 @@ class Town:
     def join(self, name: str, wanted: int | None = None, answered: bool = True) -> list[Grant]:
         job = self.job(name)
         job.wanted = job.wanted if wanted is None else wanted
-        told = self.tell(ChannelJoined(self.at_s, job.claims(self.at_s)))
-        answers = [command for command in told if isinstance(command, Grant) and command.for_s]
+        entries = self.tell(ChannelJoined(self.at_s, job.claims(self.at_s)))
+        answers = [command for command in entries if isinstance(command, Grant) and command.for_s]
         assert [grant.route for grant in answers] == list(job.routes), "one for each claim"
         if answered:
             for grant in answers:
@@ -191,12 +191,12 @@ class Town:
 
     def after(self, seconds: float) -> list[Command]:
         """Time passes; the cortex is told when it wanted to be."""
-        until_s, told = self.at_s + seconds, []
+        until_s, entries = self.at_s + seconds, []
         while self.state.due_s <= until_s:
             self.at_s = max(self.at_s, self.state.due_s)
-            told += self.tell(TimePassed(self.at_s))
+            entries += self.tell(TimePassed(self.at_s))
         self.at_s = until_s
-        return told
+        return entries
 
     def report(self, route: str = ROUTE, generation: int = 0, flights: int = 0, **counts: object) -> list[Command]:
         """A branch tells what became of attempts."""

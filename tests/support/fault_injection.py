@@ -33,15 +33,15 @@ def model(call: commands.Call) -> Reply:
     content = msgspec.json.decode(call.body)["messages"][0]["content"]
     word = str(content).partition(" ")[0]
     chance = digest(content, call.sample)
-    said = f"w{chance % 97}"
+    text = f"w{chance % 97}"
     if word == "plan":
-        said = "?" if chance % 7 == 0 else f"split:{1 + chance % 3}" if chance % 5 < 3 else said
+        text = "?" if chance % 7 == 0 else f"split:{1 + chance % 3}" if chance % 5 < 3 else text
     elif word == "vote":
-        said = "yes" if chance % 3 else "no"
+        text = "yes" if chance % 3 else "no"
     elif word == "elect":
-        said = ("yes", "yes", "yes", "no", "maybe", "?")[chance % 6]
+        text = ("yes", "yes", "yes", "no", "maybe", "?")[chance % 6]
     usage = Usage(chance % (body_tokens_bound(call.body) + 1), chance % (call.output_tokens_max + 1))
-    return reply(said, usage)
+    return reply(text, usage)
 
 
 class World:
@@ -158,12 +158,12 @@ class World:
         return [self._broken(command, self.chance.choice(PAID), 0, True)]
 
     def _answer(self, call: commands.Call, remembered: bool = True) -> events.Event:
-        said = model(call)
-        self._pay(call, said.usage)
+        found = model(call)
+        self._pay(call, found.usage)
         if remembered:
-            self.memory[call.hash] = said
+            self.memory[call.hash] = found
         self.stage.calls.pop((call.goal, call.attempt), None)
-        return events.Answered(call.goal, call.sample, call.attempt, call.hash, said)
+        return events.Answered(call.goal, call.sample, call.attempt, call.hash, found)
 
     def _broken(self, call: commands.Call, kind: str, status: int, sent: bool) -> events.Event:
         if sent:
@@ -228,8 +228,8 @@ def _goal(k: State, goal: Goal) -> str:
     children = sorted(_goal(k, child) for child in k.children(goal))
     bad = (goal.failure.kind, goal.failure.message) if goal.failure is not None else None
     counts = (goal.children_resolved, goal.children_failed, goal.resamples, goal.too_large, goal.depth, goal.partial)
-    said = (goal.kind, goal.value, Status(goal.status).name, goal.sample, goal.constructor, goal.answer, bad, counts)
-    return repr((said, children))
+    parts = (goal.kind, goal.value, Status(goal.status).name, goal.sample, goal.constructor, goal.answer, bad, counts)
+    return repr((parts, children))
 
 
 def _item(k: State, item_id: int) -> str:

@@ -42,9 +42,9 @@ class Received:
     def read(self, path: Path) -> Received:
         """The lines of a file of the state folder."""
         for line in path.read_bytes().splitlines():
-            said = trace_service_pb2.ExportTraceServiceRequest()
-            json_format.Parse(_ids_as_base64(line), said)
-            self._take(said)
+            request = trace_service_pb2.ExportTraceServiceRequest()
+            json_format.Parse(_ids_as_base64(line), request)
+            self._take(request)
         return self
 
     @property
@@ -168,5 +168,5 @@ def well_formed(received: Received) -> None:
             assert len(span.span_id) == 8 and any(span.span_id)
             assert 0 < span.start_time_unix_nano <= span.end_time_unix_nano, span
             assert len(span.links) <= 128
-            said = attributes(span)
-            assert said["cortex.job.id"] and said["session.id"], span
+            facts = attributes(span)
+            assert facts["cortex.job.id"] and facts["session.id"], span

@@ -146,9 +146,9 @@ class Pool:
         """Go on until `until_s` after the beginning."""
         end_s = self.zero_s + until_s
         while self._events and self._events[0][0] <= end_s:
-            at_s, _, act, told = heapq.heappop(self._events)
+            at_s, _, act, entries = heapq.heappop(self._events)
             self._pass(at_s)
-            act(*told)
+            act(*entries)
         self._pass(end_s)
         return self
 
@@ -277,11 +277,11 @@ class Pool:
 
     def _headers(self) -> RateLimits:
         self._fill()
-        told = [
+        entries = [
             ReportedBucket(round(60 * rate), max(0, int(level))) if rate else ReportedBucket()
             for level, rate in zip(self._levels, self._rates(), strict=True)
         ]
-        return RateLimits(requests=told[0], input_tokens=told[1], output_tokens=told[2])
+        return RateLimits(requests=entries[0], input_tokens=entries[1], output_tokens=entries[2])
 
     # ------------------------------------------------------------------------------------------ the cortex
 

@@ -53,21 +53,26 @@ TWO = [("depth", "The harbour is nine metres deep."), ("ships", "The ships go se
 
 def _notes(folder: Path) -> Program:
     words = "The harbour is {} metres deep. Ships of the line go {} metres deep. The mayor paid {} workers for it."
-    texts = [(f"note-{n}", " ".join([words.format(n, n + 1, n + 2), "It rained all day in the town."] * 12)) for n in range(8)]
+    texts = [
+        (f"note-{n}", " ".join([words.format(n, n + 1, n + 2), "It rained all day in the town."] * 12))
+        for n in range(8)
+    ]
     return Notes(question=QUESTION, notes=notes_from(texts), summary_words_max=40, answer_words_max=60)
 
 
 @cortex.flow
 async def capitals(ctx: cortex.Context, rounds: int = 12) -> list[str]:
     """A flow: one question after another, two votes each."""
-    said = []
+    parts = []
     for number in range(rounds):
         votes = await ctx.ask(f"Answer yes or no: is {number} an even number?", samples=2, max_tokens=8)
-        said.append(max(votes, key=votes.count).strip())
-    return said
+        parts.append(max(votes, key=votes.count).strip())
+    return parts
 
 
-REVIEWS = "\n".join(f"Review {n} of K-{n % 9}: {'a late delivery, sadly' if n % 4 else 'it works'}." for n in range(600))
+REVIEWS = "\n".join(
+    f"Review {n} of K-{n % 9}: {'a late delivery, sadly' if n % 4 else 'it works'}." for n in range(600)
+)
 LATE = sum(n % 9 == 3 and n % 4 > 0 for n in range(600))
 PIECE = """
 lines = context.splitlines()

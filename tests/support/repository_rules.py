@@ -27,7 +27,17 @@ FOLDER_MODULES_MAX = 15
 ROOT_MODULES_MAX = 25
 FUNCTION_LINES_MAX = 70
 
-TOP_LEVEL = {*CODE, "docs", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "mkdocs.yml", "pyproject.toml"} | {
+TOP_LEVEL = {
+    *CODE,
+    "docs",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "mkdocs.yml",
+    "pyproject.toml",
+} | {
     *(".dockerignore", ".github", ".gitignore", "Dockerfile"),
 }
 
@@ -91,8 +101,14 @@ def purity(source: str, allowed: Collection[str], doors: Collection[str] = ()) -
             continue
         if isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS:
             complaints.append(f"line {node.lineno}: calls {node.func.id}()")
-        of_flow = isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name) and node.func.value.id == "ctx"
-        if isinstance(node.func, ast.Attribute) and node.func.attr in CLOCK_CALLS and not of_flow:  # ctx's is journalled
+        of_flow = (
+            isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name)
+            and node.func.value.id == "ctx"
+        )
+        if (
+            isinstance(node.func, ast.Attribute) and node.func.attr in CLOCK_CALLS and not of_flow
+        ):  # ctx's is journalled
             complaints.append(f"line {node.lineno}: reads a clock with .{node.func.attr}()")
     return complaints
 
@@ -114,9 +130,7 @@ def sizes(source: str) -> list[str]:
         complaints.append(f"{lines} lines, {FILE_LINES_MAX} at most")
     for node in _functions(ast.parse(source)):
         if (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > FUNCTION_LINES_MAX:
-            complaints.append(
-                f"line {node.lineno}: {node.name} has {lines} lines, {FUNCTION_LINES_MAX} at most"
-            )
+            complaints.append(f"line {node.lineno}: {node.name} has {lines} lines, {FUNCTION_LINES_MAX} at most")
     return complaints
 
 
@@ -136,7 +150,9 @@ def piles(modules: Iterable[str]) -> list[str]:
         for folder, count in sorted(counts.items())
         if count > FOLDER_MODULES_MAX
     ]
-    return complaints + ([f"{roots} modules at the top, {ROOT_MODULES_MAX} at most"] if roots > ROOT_MODULES_MAX else [])
+    return complaints + (
+        [f"{roots} modules at the top, {ROOT_MODULES_MAX} at most"] if roots > ROOT_MODULES_MAX else []
+    )
 
 
 # --------------------------------------------------------------------------------------------- circles
@@ -214,9 +230,7 @@ def dependencies(pyproject: str) -> set[str]:
         *project["dependencies"],
         *(line for extra in project["optional-dependencies"].values() for line in extra),
     ]
-    declared = {_plain(re.split(r"[^\w.-]", line, maxsplit=1)[0]) for line in wanted} - {
-        _plain(project["name"])
-    }
+    declared = {_plain(re.split(r"[^\w.-]", line, maxsplit=1)[0]) for line in wanted} - {_plain(project["name"])}
     installed = {
         name
         for name, distributions in metadata.packages_distributions().items()
@@ -250,10 +264,8 @@ def words(module: str, source: str) -> list[str]:
     complaints = []
     for name in named:
         parts = {part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
-        said = parts & FORBIDDEN_WORDS or {
-            part for part in parts if part.removesuffix("s") in FORBIDDEN_WORDS
-        }
-        complaints += [f"{name}: {word} is not used as a name" for word in sorted(said)]
+        found = parts & FORBIDDEN_WORDS or {part for part in parts if part.removesuffix("s") in FORBIDDEN_WORDS}
+        complaints += [f"{name}: {word} is not used as a name" for word in sorted(found)]
     return complaints
 
 
@@ -279,9 +291,7 @@ def docstrings(source: str, inherited: Collection[str] = ()) -> list[str]:
             complaints += [
                 f"line {method.lineno}: {node.name}.{method.name} has no docstring"
                 for method in _body(node, _FUNCTION)
-                if not method.name.startswith("_")
-                and not ast.get_docstring(method)
-                and method.name not in inherited
+                if not method.name.startswith("_") and not ast.get_docstring(method) and method.name not in inherited
                 if not _speaks_for_itself(method)
             ]
     return complaints
@@ -327,7 +337,9 @@ def machine(text: str, names: Collection[str] = ()) -> list[str]:
 def machine_names() -> set[str]:
     """Where the repository and Python live on this machine, and the registries its pip is told to use."""
     places = {str(ROOT), str(ROOT.parent), sys.prefix, sys.base_prefix, str(Path.home())}
-    common = set("/ /app /home /opt /private/tmp /private/var/tmp /root /src /srv /tmp /usr /usr/local /var/tmp".split())
+    common = set(
+        "/ /app /home /opt /private/tmp /private/var/tmp /root /src /srv /tmp /usr /usr/local /var/tmp".split()
+    )
     command = [sys.executable, "-m", "pip", "config", "list"]
     asked = subprocess.run(command, capture_output=True, text=True, check=False)
     urls = re.findall(r"https?://[^\s'\"]+", asked.stdout)

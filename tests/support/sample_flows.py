@@ -34,10 +34,10 @@ def deed(times: int) -> str:
 @cortex.flow
 async def chain(ctx: cortex.Context, steps: int = 6) -> list[str]:
     """One after the other; each question holds the answer before."""
-    said = ["begin"]
+    lines = ["begin"]
     for step in range(steps):
-        said.append(await ctx.ask(f"step {step} after {said[-1]}"))
-    return said
+        lines.append(await ctx.ask(f"step {step} after {lines[-1]}"))
+    return lines
 
 
 async def _judged(ctx: cortex.Context, name: str) -> str:

@@ -52,8 +52,8 @@ class Planner(Program, frozen=True):
             elif goal.parent:
                 yield Resolve(goal, [child.answer for child in k.children(goal)])
             else:
-                said = " ".join(str(child.answer) for child in k.children(goal))
-                yield Ask(goal, prompt(f"merge {said}", "merging"))
+                text = " ".join(str(child.answer) for child in k.children(goal))
+                yield Ask(goal, prompt(f"merge {text}", "merging"))
 
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
         if reply.text.startswith("?"):
@@ -83,8 +83,8 @@ class Voter(Program, frozen=True):
     def select(self, k: State) -> Iterable[Any]:
         for goal in k.open("question"):
             if goal.children:
-                said = [child.answer for child in k.children(goal) if child.status == Status.RESOLVED]
-                yield Resolve(goal, sorted(said)) if said else Fail(goal, "nobody voted")
+                parts = [child.answer for child in k.children(goal) if child.status == Status.RESOLVED]
+                yield Resolve(goal, sorted(parts)) if parts else Fail(goal, "nobody voted")
                 continue
             for index in range(self.votes):
                 yield Goal("vote", [goal.value, index], parent=goal.id)
@@ -128,9 +128,9 @@ class Nester(Program, frozen=True):
             yield Ask(goal, prompt(f"leaf {goal.value}"))
 
     def _merged(self, k: State, goal: Goal) -> Iterable[Change]:
-        said = sorted(str(child.answer) for child in k.children(goal) if child.status == Status.RESOLVED)
+        lines = sorted(str(child.answer) for child in k.children(goal) if child.status == Status.RESOLVED)
         yield Emit(f"{goal.value}: {'partial' if goal.partial else 'met'}")
-        yield Resolve(goal, {"partial": goal.partial, "said": said})
+        yield Resolve(goal, {"partial": goal.partial, "said": lines})
 
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
         yield Resolve(goal, reply.text)

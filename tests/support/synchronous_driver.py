@@ -31,8 +31,8 @@ TURNS_MAX = 20_000
 def spoken(body: bytes) -> str:
     """All text of a request, as the model reads it."""
     request = msgspec.json.decode(body)
-    said = "\n\n".join(message["content"] for message in request["messages"])
-    return f"{request['system']}\n\n{said}" if "system" in request else said
+    text = "\n\n".join(message["content"] for message in request["messages"])
+    return f"{request['system']}\n\n{text}" if "system" in request else text
 
 
 def by_fours(text: str) -> int:
@@ -153,9 +153,9 @@ class Driver:
                 failure = Failure(FailureKind.TOO_LARGE, f"{tokens} tokens", sent=False)
                 return events.AttemptFailed(call.goal, call.sample, call.attempt, failure)
         self.answered.append(call)
-        said = self.model(text)
-        if isinstance(said, Failure):
-            return events.AttemptFailed(call.goal, call.sample, call.attempt, said)
-        if isinstance(said, str):
-            said = replied(said, "end_turn", tokens, by_fours(said))
-        return events.Answered(call.goal, call.sample, call.attempt, call.hash, said)
+        reply = self.model(text)
+        if isinstance(reply, Failure):
+            return events.AttemptFailed(call.goal, call.sample, call.attempt, reply)
+        if isinstance(reply, str):
+            reply = replied(reply, "end_turn", tokens, by_fours(reply))
+        return events.Answered(call.goal, call.sample, call.attempt, call.hash, reply)

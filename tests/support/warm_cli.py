@@ -143,8 +143,8 @@ def _become(visitor: socket.socket) -> None:
 
 def _heed(visitor: socket.socket) -> None:
     """Pass on what signals the client had. A client that was killed takes the command along."""
-    while told := visitor.recv(1):
-        os.kill(os.getpid(), told[0])
+    while data := visitor.recv(1):
+        os.kill(os.getpid(), data[0])
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -81,8 +81,8 @@ class BatchAccumulator:
                 continue
             call = hand.calls.pop(key)
             hand.size -= len(call.body)
-            said = Failure(FailureKind.CANCELLED, "abandoned before it was sent", sent=False)
-            self._put([events.AttemptFailed(goal, call.sample, attempt, said)])
+            failure = Failure(FailureKind.CANCELLED, "abandoned before it was sent", sent=False)
+            self._put([events.AttemptFailed(goal, call.sample, attempt, failure)])
         return others
 
     def look(self) -> None:
@@ -154,14 +154,14 @@ class BatchAccumulator:
         await self._weigh(place, calls)
         looks = 0
         while calls and not self._over():
-            said = await self._orders.ask(place, batch_executor.NewestOrder())
-            if said is not None and said.failure is None:
-                self._intend(place, calls, said.name)
+            reply = await self._orders.ask(place, batch_executor.NewestOrder())
+            if reply is not None and reply.failure is None:
+                self._intend(place, calls, reply.name)
                 return
-            if said is not None and said.failure is not None and not passes(said.failure):
-                self._refuse(calls, said.failure)
+            if reply is not None and reply.failure is not None and not passes(reply.failure):
+                self._refuse(calls, reply.failure)
                 return
-            await self._orders.pause(looks, said)
+            await self._orders.pause(looks, reply)
             looks += 1
 
     def _over(self) -> bool:
@@ -175,12 +175,12 @@ class BatchAccumulator:
         looks = 0
         while heavy and not self._over():
             some = heavy[: batch_executor.MESSAGE_ROWS_MAX]
-            said = await self._orders.ask(place, batch_executor.CheckSizeOrder(tuple(some)))
-            if said is None:
-                await self._orders.pause(looks, said)
+            reply = await self._orders.ask(place, batch_executor.CheckSizeOrder(tuple(some)))
+            if reply is None:
+                await self._orders.pause(looks, reply)
                 looks += 1
                 continue
-            for call, refused in zip(some, said.refused, strict=False):
+            for call, refused in zip(some, reply.refused, strict=False):
                 if refused is not None:
                     del calls[flight_key(call.goal, call.attempt)]
                     self._put([events.AttemptFailed(call.goal, call.sample, call.attempt, refused)])
@@ -189,8 +189,8 @@ class BatchAccumulator:
     def _refuse(self, calls: Calls, failure: Failure) -> None:
         """The account cannot be asked even for a list: nothing was sent, and no row is to blame."""
         if RULES[failure.kind].again != "hold":
-            said = f"the provider's message batches cannot be used: {failure.message}"
-            failure = msgspec.structs.replace(failure, kind=FailureKind.BLOCKED, message=said)
+            text = f"the provider's message batches cannot be used: {failure.message}"
+            failure = msgspec.structs.replace(failure, kind=FailureKind.BLOCKED, message=text)
         failure = msgspec.structs.replace(failure, sent=False)
         self._put([events.AttemptFailed(call.goal, call.sample, call.attempt, failure) for call in calls.values()])
 

@@ -40,22 +40,22 @@ class BatchOrderRouter:
         names, epoch, blob = self._names(), self._state().epoch, batch_executor.encode(order)
         for name in names:
             try:
-                said = await self._runtime.peer(name).ask("batches", self._job, epoch, place, blob, names)
+                answer = await self._runtime.peer(name).ask("batches", self._job, epoch, place, blob, names)
             except (PeerUnavailable, PeerGone):
                 if isinstance(order, batch_executor.SubmitOrder):
                     raise
                 continue
-            if said:
+            if answer:
                 self.without_credential.discard(name)
-                return batch_executor.decode_reply(said)
+                return batch_executor.decode_reply(answer)
             self.without_credential.add(name)
         return None
 
-    async def pause(self, looks: int, said: batch_executor.OrderReply | None) -> None:
+    async def pause(self, looks: int, reply: batch_executor.OrderReply | None) -> None:
         """Wait before the same is asked again: ever longer, and as long as the provider says."""
         wait_s = pause_s(self._state().terms.limits.batching, looks)
-        if said is not None and said.failure is not None and said.failure.retry_after_s is not None:
-            wait_s = max(wait_s, said.failure.retry_after_s)
+        if reply is not None and reply.failure is not None and reply.failure.retry_after_s is not None:
+            wait_s = max(wait_s, reply.failure.retry_after_s)
         await asyncio.sleep(wait_s)
 
 

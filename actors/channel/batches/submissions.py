@@ -164,25 +164,25 @@ class SubmissionTracker:
         rows = tuple(BatchRequest(custom_id(k, k.flights[key]), calls[key].body) for key in made.keys)
         while True:
             try:
-                said = await self._orders.ask_once(made.route, batch_executor.SubmitOrder(rows, until_s))
+                reply = await self._orders.ask_once(made.route, batch_executor.SubmitOrder(rows, until_s))
             except Exception as error:  # the branch may have died, or be slow: it may be handing it over still
                 await asyncio.sleep(max(0.0, until_s - self._runtime.now_s()))
                 failure = Failure(FailureKind.TRANSIENT, f"the branch that submitted it did not answer ({error})")
                 return events.SubmissionUncertain(number, failure)
-            if said is not None:
+            if reply is not None:
                 break
             if self._runtime.now_s() >= until_s:
                 failure = Failure(FailureKind.TRANSIENT, "no branch was there to submit it", sent=False)
-                said = batch_executor.OrderReply(failure)
+                reply = batch_executor.OrderReply(failure)
                 break
             await self._orders.pause(0, None)
-        if said.failure is None:
-            return events.SubmissionAccepted(number, said.name)
-        sure = surely_not_made(said.failure)
+        if reply.failure is None:
+            return events.SubmissionAccepted(number, reply.name)
+        sure = surely_not_made(reply.failure)
         return (
-            events.SubmissionRejected(number, said.failure)
+            events.SubmissionRejected(number, reply.failure)
             if sure
-            else events.SubmissionUncertain(number, said.failure)
+            else events.SubmissionUncertain(number, reply.failure)
         )
 
     async def _find(self, number: int) -> None:
@@ -191,29 +191,29 @@ class SubmissionTracker:
         looks = 0
         while (made := self._state().submissions.get(number)) is not None:
             listed_at_s = self._runtime.now_s()
-            said = await self._orders.ask(
+            reply = await self._orders.ask(
                 made.route, batch_executor.ListOrder(made.marker, made.intended_at_s - A_DAY_S)
             )
-            if said is not None and said.failure is None:
-                found, early = await self._among(made, said, strangers)
+            if reply is not None and reply.failure is None:
+                found, early = await self._among(made, reply, strangers)
                 if found is None and not early and absent(made.settled_at_s, listed_at_s):
                     never = Failure(FailureKind.LOST, "the provider never had it", sent=False)
                     found = events.SubmissionRejected(number, made.failure or never)
                 if found is not None:
                     self._put([found])
                     return
-            elif said is not None and said.failure is not None and not passes(said.failure):
-                self._put([events.SubmissionUnreadable(number, said.failure)])
+            elif reply is not None and reply.failure is not None and not passes(reply.failure):
+                self._put([events.SubmissionUnreadable(number, reply.failure)])
                 return
-            await self._orders.pause(looks, said)
+            await self._orders.pause(looks, reply)
             looks += 1
 
     async def _among(
-        self, made: Submission, said: batch_executor.OrderReply, strangers: set[str]
+        self, made: Submission, reply: batch_executor.OrderReply, strangers: set[str]
     ) -> tuple[events.Event | None, bool]:
         """The event that decides, if one of these batches does; and whether it is too early to say of some of them."""
         known = {other.name for other in self._state().submissions.values()}
-        alike = [each for each in said.statuses if each.requests == len(made.keys) and each.name not in known]
+        alike = [each for each in reply.statuses if each.requests == len(made.keys) and each.name not in known]
         ids = self._ids(made)
         early = False
         for each in alike:
@@ -239,29 +239,29 @@ class SubmissionTracker:
         """Wait until a batch has ended, and have its results brought, to the last line."""
         looks = short = 0
         while (made := self._state().submissions.get(number)) is not None:
-            said = await self._orders.ask(made.route, batch_executor.StatusOrder(made.name))
-            if said is not None and said.failure is None and said.statuses[0].ended:
-                requests = said.statuses[0].requests
+            reply = await self._orders.ask(made.route, batch_executor.StatusOrder(made.name))
+            if reply is not None and reply.failure is None and reply.statuses[0].ended:
+                requests = reply.statuses[0].requests
                 self._reading[number] = self._ids(made)
-                said = await self._orders.ask(made.route, batch_executor.ReadOrder(made.name, number))
+                reply = await self._orders.ask(made.route, batch_executor.ReadOrder(made.name, number))
                 del self._reading[number]
-                if said is not None and said.failure is None:
-                    if said.rows >= requests or short >= LOOKS_SHORT_MAX:
+                if reply is not None and reply.failure is None:
+                    if reply.rows >= requests or short >= LOOKS_SHORT_MAX:
                         self._put([events.ResultsCollected(number)])
                         return
                     short += 1
-            if said is not None and said.failure is not None and not passes(said.failure):
-                self._put([_gone(made, said.failure)])
+            if reply is not None and reply.failure is not None and not passes(reply.failure):
+                self._put([_gone(made, reply.failure)])
                 return
-            await self._orders.pause(looks, said)
+            await self._orders.pause(looks, reply)
             looks += 1
 
     async def _withdraw(self, place: int, name: str, _: int) -> None:
         for looks in range(TRIES_MAX):
-            said = await self._orders.ask(place, batch_executor.CancelOrder(name))
-            if said is not None and (said.failure is None or not passes(said.failure)):
+            reply = await self._orders.ask(place, batch_executor.CancelOrder(name))
+            if reply is not None and (reply.failure is None or not passes(reply.failure)):
                 return
-            await self._orders.pause(looks, said)
+            await self._orders.pause(looks, reply)
 
     # -- tasks ------------------------------------------------------------------------------------------------------
 
@@ -295,6 +295,6 @@ def _gone(made: Submission, failure: Failure) -> events.Event:
     if failure.kind == FailureKind.LOST:
         return events.SubmissionRejected(made.number, failure)
     if failure.status == 404:
-        said = f"batch {made.name} is not there any more, and the provider keeps results for 29 days"
-        failure = msgspec.structs.replace(failure, message=f"{said} ({failure.message})")
+        text = f"batch {made.name} is not there any more, and the provider keeps results for 29 days"
+        failure = msgspec.structs.replace(failure, message=f"{text} ({failure.message})")
     return events.SubmissionUnreadable(made.number, failure)

@@ -110,7 +110,9 @@ class Dispatch:
         for _ in range(int(MEET_S / AWAY_S)):
             try:
                 async with asyncio.timeout(MEET_S):
-                    incarnation, link.has_credential, keys, heard = await link.peer.ask("held", self._job, self.epoch)
+                    incarnation, link.has_credential, keys, received = await link.peer.ask(
+                        "held", self._job, self.epoch
+                    )
             except (PeerUnavailable, PeerGone, TimeoutError) as error:
                 link.up = False
                 self._links.look(link)
@@ -119,7 +121,7 @@ class Dispatch:
                 await asyncio.sleep(AWAY_S)
                 continue
             self._liveness.renewed(link, incarnation)
-            self.acknowledged = max(self.acknowledged, heard)
+            self.acknowledged = max(self.acknowledged, received)
             for goal, attempt in keys:
                 link.out.setdefault(flight_key(goal, attempt), commands.Call(goal, "", attempt, b"", b"", 0, 0, 0.0))
                 self._where[flight_key(goal, attempt)] = link
@@ -215,12 +217,12 @@ class Dispatch:
         """
         if link.now is None or len(link.queue) > NOW_MAX:
             return False
-        parcel, keys = link.packed(self._limits)
+        payload, keys = link.packed(self._limits)
         number = self._messages = self._messages + 1
-        told = link.acknowledged
+        reported = link.acknowledged
         on_disk, waits = self._piggyback.sent(link, len(keys))
         tell = partial(self._fast_answered, link, number)
-        args = (self._job, self.epoch, link.incarnation, number, parcel, on_disk, tell)
+        args = (self._job, self.epoch, link.incarnation, number, payload, on_disk, tell)
         link.carrying, taken = True, False
         try:
             with contextlib.suppress(PeerGone):
@@ -228,7 +230,7 @@ class Dispatch:
         finally:
             if not taken:
                 link.put_back(keys)
-                link.acknowledged, link.carrying = told, False
+                link.acknowledged, link.carrying = reported, False
         return taken
 
     def _fast_answered(self, link: BranchLink, number: int, brought: bytes) -> None:
@@ -271,7 +273,7 @@ class Dispatch:
                 else:
                     async with asyncio.timeout(ANSWER_S):
                         answer = await link.peer.ask("work", *args)
-                said = self._piggyback.take_answer(link, number, answer)
+                text = self._piggyback.take_answer(link, number, answer)
                 break
             except PeerGone:
                 await self._gone(link, meant_for)
@@ -285,14 +287,14 @@ class Dispatch:
                     return  # it died, and all that was out is declared lost; or the next incarnation was heard of
         if not link.up:
             self._liveness.up(link)
-        if said == meant_for or not said:
+        if text == meant_for or not text:
             return
-        if said == DRAINING or not doubtful:  # the message was left alone
+        if text == DRAINING or not doubtful:  # the message was left alone
             link.put_back(keys)
-        if said == DRAINING:
+        if text == DRAINING:
             self._liveness.leave(link)
         else:
-            self._liveness.renewed(link, said)
+            self._liveness.renewed(link, text)
 
     # -- signs of life ---------------------------------------------------------------------------------------------
 
@@ -355,10 +357,10 @@ class Dispatch:
             return
         incarnation = link.incarnation
         try:
-            said, _, keys, _ = await link.peer.ask("held", self._job, self.epoch)
+            answer, _, keys, _ = await link.peer.ask("held", self._job, self.epoch)
         except (PeerUnavailable, PeerGone):
             return
-        if said == incarnation == link.incarnation:
+        if answer == incarnation == link.incarnation:
             held = {flight_key(goal, attempt) for goal, attempt in keys}
             missing = [key for key in old if key not in held and key in link.out]
             self._liveness.declare_lost(link, missing, "its branch knows nothing of it any more")

@@ -41,13 +41,13 @@ class PiggybackedResults:
         """The incarnation that has answered this message. What came along is for the next turn."""
         if isinstance(answer, str):
             return answer
-        said, blob = answer
+        text, blob = answer
         batch = decoded(blob)
         last = batch[-1]
         assert isinstance(last, (events.Answered, events.AttemptFailed)), "a branch tells of attempts"
         link.brought = number, flight_key(last.goal, last.attempt)
         self._bring(InboxEntry(blob, len(batch), None, batch))
-        return said
+        return text
 
     def on_disk(self, link: BranchLink) -> None:
         """What came along last from this branch is on disk."""

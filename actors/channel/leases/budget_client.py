@@ -87,8 +87,8 @@ class BudgetClient:
         answer = await self._ask(self._asked(terms, ledger, ()))
         if answer is None:  # a budget that nobody has heard of bounds it all the same: it begins when it was asked
             return [events.BudgetLeased((NOTHING_YET,))]
-        if terms.labels and answer.slices and (said := unpriced(terms, answer.slices[0].budget)):
-            raise StoreError(said)
+        if terms.labels and answer.slices and (text := unpriced(terms, answer.slices[0].budget)):
+            raise StoreError(text)
         return [self._event(answer)] if answer.slices else []
 
     def look(self) -> None:
@@ -164,8 +164,8 @@ class BudgetClient:
         if answer is None or k.outcome:
             return
         event = self._event(answer)
-        if event.slices and (said := unpriced(k.terms, event.slices[0].budget)):
-            event = msgspec.structs.replace(event, reason=said)
+        if event.slices and (text := unpriced(k.terms, event.slices[0].budget)):
+            event = msgspec.structs.replace(event, reason=text)
         purse = k.purse
         lacks = purse is not None and purse.lacks_nusd and not unanswered(k)
         if lacks and not event.reason and not _more(k, event.slices):
@@ -202,8 +202,8 @@ class BudgetClient:
         if asked.labels:
             answer = await self._of_budgets(asked)
         if answer is not None and self._parent is not None:
-            slices, said = self._parent.lent
-            answer = BudgetAnswer((*answer.slices, *slices), answer.reason or said, answer.again_s, answer.spent)
+            slices, text = self._parent.lent
+            answer = BudgetAnswer((*answer.slices, *slices), answer.reason or text, answer.again_s, answer.spent)
             self._room |= self._parent.room()
         return answer
 

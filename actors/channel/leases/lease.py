@@ -141,15 +141,15 @@ class Lease:
         again, or the job has ended."""
         self.allowance.look()
         k = self._state()
-        told, told_runs = self._reported
+        entries, told_runs = self._reported
         if k.terms.role_routes:
             wanted, runs = self._wanted(k)
-            stirs = self._stirs(k, wanted, told)
+            stirs = self._stirs(k, wanted, entries)
         else:
             runs = self._runs()
             want = self._demand(k, runs)
-            short = want > told[0] and leased(k) < want
-            stirs = short or (want == 0 < told[0])
+            short = want > entries[0] and leased(k) < want
+            stirs = short or (want == 0 < entries[0])
             if short and want > self._missed:
                 self._missed = want
         if k.outcome or stirs or runs > told_runs:
@@ -159,12 +159,12 @@ class Lease:
             if place.overtaken(k.shares[place.at]):
                 self._changed.set()
 
-    def _stirs(self, k: State, wanted: list[int], told: list[int]) -> bool:
+    def _stirs(self, k: State, wanted: list[int], entries: list[int]) -> bool:
         """The same by lanes. One that a flow comes back to every moment keeps a permit meanwhile."""
         now_s = self._runtime.monotonic_s()
         stirs = False
         for lane, want in enumerate(wanted):
-            then = told[lane] if lane < len(told) else 0
+            then = entries[lane] if lane < len(entries) else 0
             if want:
                 self._wanted_s[lane] = now_s
             stirs |= (want > then and leased(k, lane) < want) or (want == 0 and then > 1)

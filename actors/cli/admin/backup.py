@@ -26,8 +26,8 @@ def backup(to: str, options: Options) -> int:
     size = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
     rest = [name for name in jobs if _rests(copy, name)]
     if options.as_json:
-        told = {"folder": str(place), "jobs": jobs, "resumable": rest, "size_bytes": size}
-        print(msgspec.json.encode(told).decode())
+        facts = {"folder": str(place), "jobs": jobs, "resumable": rest, "size_bytes": size}
+        print(msgspec.json.encode(facts).decode())
     print_error(f"{len(jobs):,} {'job' if len(jobs) == 1 else 'jobs'} copied to {place}, {size_text(size)}")
     if rest:
         named = rest[0] if len(rest) == 1 else "JOB"

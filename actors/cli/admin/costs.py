@@ -31,17 +31,17 @@ def costs(by: str, since: str, options: Options) -> int:
     rows: dict[str | None, list[JobCost]] = {}
     for each in found:
         rows.setdefault(_key(by, each), []).append(each)
-    told = [_facts(by, key, some) for key, some in rows.items()]
-    told.sort(key=lambda row: (-row["cost_usd"] - row["cost_assumed_usd"], str(row[by])))
+    entries = [_facts(by, key, some) for key, some in rows.items()]
+    entries.sort(key=lambda row: (-row["cost_usd"] - row["cost_assumed_usd"], str(row[by])))
     total = _facts(by, None, found)
     del total[by]
     unpriced = sorted(each.job for each in found if not each.priced)
     if options.as_json:
-        said = {"by": by, "since_s": since_s, "until_s": now_s, "costs": told, "total": total}
-        print(msgspec.json.encode(said | {"unpriced": unpriced, "unreadable": unread}).decode())
+        facts = {"by": by, "since_s": since_s, "until_s": now_s, "costs": entries, "total": total}
+        print(msgspec.json.encode(facts | {"unpriced": unpriced, "unreadable": unread}).decode())
         return COMPLETE
     if found:
-        _print(by, told, total)
+        _print(by, entries, total)
     else:
         print_error(f"nothing was spent in {folder.address}" + (f" since {clock(since_s)}" if since_s else ""))
     if by not in ("job", "model") and found and not any(by in each.labels for each in found):
@@ -88,10 +88,10 @@ def _facts(by: str, key: str | None, some: list[JobCost]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _print(by: str, told: list[dict[str, Any]], total: dict[str, Any]) -> None:
+def _print(by: str, entries: list[dict[str, Any]], total: dict[str, Any]) -> None:
     lines: list[tuple[str, ...]] = [(by.upper(), "COST", "ROWS", "CALLS", "TOKENS IN", "TOKENS OUT", "JOBS")]
-    lines += [_line(row[by] or WITHOUT, row) for row in told]
-    lines += [_line("total", total)] if len(told) > 1 else []
+    lines += [_line(row[by] or WITHOUT, row) for row in entries]
+    lines += [_line("total", total)] if len(entries) > 1 else []
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     for name, *figures in lines:
         rest = (text.rjust(width) for text, width in zip(figures, widths[1:], strict=True))

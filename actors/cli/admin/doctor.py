@@ -55,8 +55,8 @@ def doctor(metrics_listen: str, paid: bool, options: Options) -> int:
     found = examine(_CHECKS, asked, _secrets(asked), limit_s)
     if options.as_json:
         states = Counter(finding.state for finding in found)
-        told = {"wrong": states["wrong"], "warnings": states["warning"], "findings": found}
-        print(msgspec.json.encode(told).decode())
+        facts = {"wrong": states["wrong"], "warnings": states["warning"], "findings": found}
+        print(msgspec.json.encode(facts).decode())
     else:
         _show(found)
     return FAILED if any(finding.state == "wrong" for finding in found) else COMPLETE
@@ -88,9 +88,9 @@ def _show(found: list[Finding]) -> None:
 
         console = Console(highlight=False)
     for finding in found:
-        said = tame(f"{finding.message}" + (f": {finding.do}" if finding.do and finding.state != "ok" else ""))
+        text = tame(f"{finding.message}" + (f": {finding.do}" if finding.do and finding.state != "ok" else ""))
         if console is None:
-            print(f"{finding.state:<8} {finding.check:<{_WIDTH}} {said}")
+            print(f"{finding.state:<8} {finding.check:<{_WIDTH}} {text}")
             continue
         from rich.table import Table
         from rich.text import Text
@@ -99,7 +99,7 @@ def _show(found: list[Finding]) -> None:
         table.add_column(width=8)
         table.add_column(width=_WIDTH)
         table.add_column(ratio=1)
-        table.add_row(Text(finding.state, style=_STYLES[finding.state]), Text(finding.check), Text(said))
+        table.add_row(Text(finding.state, style=_STYLES[finding.state]), Text(finding.check), Text(text))
         console.print(table)
     states = Counter(finding.state for finding in found)
     sys.stdout.flush()

@@ -22,12 +22,12 @@ def fork_job(job: str, at: int, program: str, output: str, options: Options) -> 
     if sink is not None:
         check_output(sink, output, options.overwrite)  # a resume would truncate an existing file
     k = fork(folder, ForkSpec(job=job, at=at, name=name, output=output, program=program))
-    standing = standing_of(folder, name, k)
+    status = standing_of(folder, name, k)
     if options.as_json:
-        print(standing.as_json())
+        print(status.as_json())
         return COMPLETE
-    print_error(f"{headline(standing)}; its results and costs are those of {job} up to turn {at:,}")
+    print_error(f"{headline(status)}; its results and costs are those of {job} up to turn {at:,}")
     print_error(
-        f"to go on: {standing.resume}" if standing.resume else f"{job} had ended by that turn: nothing is left to do"
+        f"to go on: {status.resume}" if status.resume else f"{job} had ended by that turn: nothing is left to do"
     )
     return COMPLETE

@@ -36,14 +36,14 @@ def rm(jobs: Sequence[str], resumable: bool, options: Options) -> int:
         _refuse(folder, job)
         if not resumable:
             _refuse_losing(folder, job)
-    told = []
+    entries = []
     for job in dict.fromkeys(jobs):
         size = removal.size_bytes(folder, job)
         removal.remove(folder, job)
-        told.append({"job": job, "size_bytes": size})
+        entries.append({"job": job, "size_bytes": size})
         print_error(f"{job}: removed, {size_text(size)}")
     if options.as_json:
-        print(msgspec.json.encode({"removed": told}).decode())
+        print(msgspec.json.encode({"removed": entries}).decode())
     return COMPLETE
 
 
@@ -60,18 +60,18 @@ def gc(older_than: str, dry_run: bool, resumable: bool, options: Options) -> int
     for job in (name for name in folder.jobs() if "~" not in name):
         if (old_s := age_s(folder, job)) < limit_s or in_use(folder, job):
             continue
-        standing = _status(folder, job)
-        over = standing is not None and standing.outcome in OVER
-        if not (over or (resumable and standing is not None and standing.outcome in ("partial", "interrupted"))):
+        status = _status(folder, job)
+        over = status is not None and status.outcome in OVER
+        if not (over or (resumable and status is not None and status.outcome in ("partial", "interrupted"))):
             kept.append(job)
             continue
-        said = f"{job}: {state_words(standing)}, last turn {span(old_s)} ago" if standing else job
+        text = f"{job}: {state_words(status)}, last turn {span(old_s)} ago" if status else job
         size = removal.size_bytes(folder, job)
         if not dry_run:
             _refuse(folder, job)
             removal.remove(folder, job)
         removed.append({"job": job, "size_bytes": size})
-        print_error(f"{said}: {'would be removed' if dry_run else 'removed'}, {size_text(size)}")
+        print_error(f"{text}: {'would be removed' if dry_run else 'removed'}, {size_text(size)}")
     total = size_text(sum(int(str(each["size_bytes"])) for each in removed))
     jobs = "1 job" if len(removed) == 1 else f"{len(removed):,} jobs"
     print_error(f"{jobs} {'would be removed' if dry_run else 'removed'}, {total}")
@@ -89,19 +89,19 @@ def forget(jobs: Sequence[str], options: Options) -> int:
     for job in jobs:
         _refuse(folder, job)
     for job in dict.fromkeys(jobs):
-        standing = standing_of(folder, job)
-        if standing.forgotten:
-            removal.forget(folder, job, standing.facts)  # an earlier forget may have been killed in the middle
+        status = standing_of(folder, job)
+        if status.forgotten:
+            removal.forget(folder, job, status.facts)  # an earlier forget may have been killed in the middle
             print_error(f"{job} was forgotten already")
             continue
-        if standing.outcome in RESUMABLE:
-            print_error(f"{job} was {standing.outcome}: the job can no longer be resumed")
+        if status.outcome in RESUMABLE:
+            print_error(f"{job} was {status.outcome}: the job can no longer be resumed")
         forks = [name for name in folder.jobs() if _forked_from(folder, name) == job]
-        removal.forget(folder, job, _figures(folder, standing))
+        removal.forget(folder, job, _figures(folder, status))
         print_error(
             f"{job}: prompts and replies are removed, figures are kept; the job cannot be resumed, retried or replayed"
         )
-        if output := standing.facts["output"]:
+        if output := status.facts["output"]:
             print_error(_of_results(str(output)))
         for name in forks:
             print_error(f"{name} was forked from {job} and still holds a copy of its first turns: cortex forget {name}")
@@ -115,12 +115,12 @@ def _of_results(output: str) -> str:
     return f"no results are left: {output} does not exist"
 
 
-def _figures(folder: StateFolder, standing: JobStatus) -> dict[str, Any]:
+def _figures(folder: StateFolder, status: JobStatus) -> dict[str, Any]:
     """Return the facts that stay of a job: counts, money, times and paths. Texts of people and models are removed."""
-    facts = dict(standing.facts)
+    facts = dict(status.facts)
     facts["why"] = str(facts["why"]).partition(":")[0]
     facts |= {"failed_said": "", "failed_row": "", "waits": "", "awaited": [], "forgotten_at_s": time.time()}
-    facts |= {"rows_counted": standing.rows, "lines_unreadable": standing.unreadable}
+    facts |= {"rows_counted": status.rows, "lines_unreadable": status.unreadable}
     facts["spent"] = costs.marks_in(folder, str(facts["job"]))
     return facts
 
@@ -132,12 +132,12 @@ def _refuse(folder: StateFolder, job: str) -> None:
     if not folder.has(job):
         raise NoSuchJob(f"no job {job!r} in {folder.address}; `cortex jobs` lists what is there")
     for name in removal.family(folder, job):
-        if said := in_use(folder, name):
-            raise CommandError(said)
-    standing = _status(folder, job, refuse_others=True)
-    if standing is None or standing.forgotten:
+        if text := in_use(folder, name):
+            raise CommandError(text)
+    status = _status(folder, job, refuse_others=True)
+    if status is None or status.forgotten:
         return
-    if standing.outcome == "detached":
+    if status.outcome == "detached":
         raise CommandError(f"job {job} runs in a cluster: cortex cancel {job} first")
     if requests := sum(len(made.keys) for made in last_state(folder, job).submissions.values()):
         there = f"{requests:,} requests of {job} are in message batches with the provider"
@@ -149,16 +149,16 @@ def _refuse_losing(folder: StateFolder, job: str) -> None:
 
     A table is written completely when its job ends or stops; a killed job has its rows only in the journal.
     """
-    standing = _status(folder, job)
-    if standing is None or standing.outcome != "interrupted" or standing.forgotten:
+    status = _status(folder, job)
+    if status is None or status.outcome != "interrupted" or status.forgotten:
         return
-    facts = standing.facts
+    facts = status.facts
     output, done = str(facts["output"]), facts["rows_succeeded"]
     if done and output != "-" and is_table(output):
         results = "1 paid result" if done == 1 else f"{done:,} paid results"
         raise CommandError(
             f"job {job} is interrupted, and {results} of {output} would be lost: a table is written when its job ends. "
-            f"{standing.resume} continues it, cortex results {job}{standing.where} -o FILE saves the results, "
+            f"{status.resume} continues it, cortex results {job}{status.where} -o FILE saves the results, "
             "--resumable removes the job all the same"
         )
 

@@ -42,7 +42,7 @@ def approve(job: str, names: list[str], deny: bool, options: Options) -> int:
     if options.as_json:
         print(msgspec.json.encode({"job": job, "approvals": listed}).decode())
     elif listed:
-        print("\n".join(f"{name}  {said}" if said != name else name for name, said in listed.items()))
+        print("\n".join(f"{name}  {text}" if text != name else name for name, text in listed.items()))
         print_error(f"to approve: cortex approve {job} NAME, or with --deny")
     else:
         print_error(f"job {job} waits for no approval")
@@ -52,8 +52,8 @@ def approve(job: str, names: list[str], deny: bool, options: Options) -> int:
 def _about(k: State, name: str) -> str:
     """Return the description that waiting goals give of an approval; a flow stores it in the goal's value."""
     values = [k.goals[goal].value for goal in k.expected[name] if goal in k.goals]
-    said = [str(value[1]) for value in values if isinstance(value, list) and len(value) > 1]
-    return said[0].removeprefix(APPROVAL) if said else ""
+    lines = [str(value[1]) for value in values if isinstance(value, list) and len(value) > 1]
+    return lines[0].removeprefix(APPROVAL) if lines else ""
 
 
 def _give(folder: StateFolder, job: str, given: dict[str, Any]) -> int:
@@ -76,8 +76,8 @@ def _give(folder: StateFolder, job: str, given: dict[str, Any]) -> int:
     still = [name for name in given if name in k.awaited()]
     if still:
         wanted = f" for {words}" if (words := _wanted(k, still[0])) else ""
-        said = f"job {job} does not take {given[still[0]]!r} for {still[0]!r}: it still waits{wanted}"
-        raise CommandError(said, FAILED)
+        text = f"job {job} does not take {given[still[0]]!r} for {still[0]!r}: it still waits{wanted}"
+        raise CommandError(text, FAILED)
     print_error(f"{job}: {', '.join(given)} answered by {who()}")
     rest = what_now(folder, job, k)
     if rest:

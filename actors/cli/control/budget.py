@@ -32,7 +32,7 @@ _budgets_decoder = msgspec.msgpack.Decoder(dict[str, Budget])
 
 def budget(text: str, asked: dict[str, str], remove: bool, options: Options) -> int:
     """Run ``cortex budget`` and return the exit code. ``asked``: amount given for each period."""
-    caps = {period: _money(period, said) for period, said in asked.items() if said}
+    caps = {period: _money(period, message) for period, message in asked.items() if message}
     if (caps or remove) and not text:
         raise CommandError("a budget needs a label: give one, like team=search")
     if caps and remove:
@@ -62,13 +62,13 @@ def budget(text: str, asked: dict[str, str], remove: bool, options: Options) -> 
     return COMPLETE
 
 
-def _money(period: str, said: str) -> int:
+def _money(period: str, text: str) -> int:
     try:
-        found = bounded(Limits(), {"max_cost": said}, 0.0).max_cost_nusd
+        found = bounded(Limits(), {"max_cost": text}, 0.0).max_cost_nusd
     except ValueError as error:
         raise CommandError(str(error).replace("--max-cost", f"--max-cost-per-{period}", 1)) from None
     if found is None:
-        raise CommandError(f"--max-cost-per-{period} {said} is no amount: remove a budget with --remove")
+        raise CommandError(f"--max-cost-per-{period} {text} is no amount: remove a budget with --remove")
     return found
 
 

@@ -93,12 +93,12 @@ def _meant(text: str, known: dict[str, set[str]], where: str) -> str:
 
 
 def _change_text(pool: str, before: PoolCaps, now: PoolCaps, whose: str) -> int:
-    said = [
+    lines = [
         f"{option(name)} {_value(now, field)} (was {_value(before, field)})"
         for name, field in CAPS.items()
         if getattr(before, field) != getattr(now, field)
     ]
-    print_error(f"{pool}: {', '.join(said) or 'as before'}, set by {now.who}, for all {whose}, running and to come")
+    print_error(f"{pool}: {', '.join(lines) or 'as before'}, set by {now.who}, for all {whose}, running and to come")
     return COMPLETE
 
 
@@ -154,9 +154,11 @@ async def _in_cluster(cluster: str, route: str, clear: bool, asked: dict[str, An
     folder = named_folder(options)
 
     async def saying(peer: Peer) -> int:
-        told = await peer.ask("status")
-        held = {pool: PoolCaps(**each["caps"]) for pool, each in told["pools"].items()}
-        known = overrides.known(folder) | {pool: set(each.get("routes", ())) for pool, each in told["pools"].items()}
+        reported = await peer.ask("status")
+        held = {pool: PoolCaps(**each["caps"]) for pool, each in reported["pools"].items()}
+        known = overrides.known(folder) | {
+            pool: set(each.get("routes", ())) for pool, each in reported["pools"].items()
+        }
         if not clear and not asked:
             return _listed(route, known, held, options, cluster)
         pool = _meant(route, known, cluster)

@@ -63,27 +63,27 @@ def cancel(job: str, options: Options) -> int:
             left = [(made.route, made.name) for made in k.submissions.values() if made.name]
             offline_edits.cancel(folder, job, who())
     k = last_state(folder, job)
-    standing = standing_of(folder, job, k)
+    status = standing_of(folder, job, k)
     if k.outcome == "cancelled" and not folder.is_held(job):
         with contextlib.suppress(OSError):
-            complete_output(folder, job, standing.facts, k.terms.places, k.terms.program, False)
+            complete_output(folder, job, status.facts, k.terms.places, k.terms.program, False)
     if left and k.outcome == "cancelled":
         _withdrawn(folder, job, k, left)
-    return _change_text(standing, options, f"cancelled by {who()}" if k.outcome == "cancelled" else "")
+    return _change_text(status, options, f"cancelled by {who()}" if k.outcome == "cancelled" else "")
 
 
 def _withdrawn(folder: StateFolder, job: str, k: State, batches: list[tuple[int, str]]) -> None:
     """Have the provider cancel the batches (route, name) of a job that no process runs; report batches that
     continue.
     """
-    wish = remembered(last_places(folder, job, k.terms))
+    spec = remembered(last_places(folder, job, k.terms))
     for place in sorted({place for place, _ in batches}):
-        _withdrawn_there(spec_at(wish, k.terms, place), k, [name for at, name in batches if at == place])
+        _withdrawn_there(spec_at(spec, k.terms, place), k, [name for at, name in batches if at == place])
 
 
-def _withdrawn_there(wish: ModelSpec, k: State, names: list[str]) -> None:
+def _withdrawn_there(spec: ModelSpec, k: State, names: list[str]) -> None:
     try:
-        left = asyncio.run(withdraw(wish, k.terms.limits, taken_environ(), names))
+        left = asyncio.run(withdraw(spec, k.terms.limits, taken_environ(), names))
     except UserError as error:
         left = dict.fromkeys(names, str(error))
     if done := [name for name in names if name not in left]:
@@ -92,13 +92,13 @@ def _withdrawn_there(wish: ModelSpec, k: State, names: list[str]) -> None:
         print_error(f"message batch {name} still runs at the provider and is billed: cancel it there ({why})")
 
 
-def _change_text(standing: JobStatus, options: Options, said: str) -> int:
-    if said:
-        print_error(said)
-    print_error(headline(standing))
+def _change_text(status: JobStatus, options: Options, text: str) -> int:
+    if text:
+        print_error(text)
+    print_error(headline(status))
     if options.as_json:
-        print(standing.as_json(), flush=True)
-    return COMPLETE if standing.outcome in OVER else FAILED
+        print(status.as_json(), flush=True)
+    return COMPLETE if status.outcome in OVER else FAILED
 
 
 # -- drain ---------------------------------------------------------------------------------------------------------
@@ -137,22 +137,22 @@ def _drained(job: str, options: Options) -> int:
     k = last_state(folder, job)
     if k.outcome in OVER:
         return _rests(folder, job, k, options, f"job {job} is already {k.outcome}: nothing to drain")
-    told = send_to_run(folder, job, "drain")
-    if told:
+    known = send_to_run(folder, job, "drain")
+    if known:
         print_error(DRAINING)
         while folder.is_held(job):
             time.sleep(_LOOK_S)
-    told = told or send_to_cluster(folder, job, _stopping("drain"))
+    known = known or send_to_cluster(folder, job, _stopping("drain"))
     k = last_state(folder, job)
-    return _rests(folder, job, k, options, "" if told else f"job {job} does not run: nothing to drain")
+    return _rests(folder, job, k, options, "" if known else f"job {job} does not run: nothing to drain")
 
 
-def _rests(folder: StateFolder, job: str, k: State, options: Options, said: str) -> int:
-    standing = standing_of(folder, job, k)
-    _change_text(standing, options, said)
-    if standing.resume:
-        print_error(f"to go on: {standing.resume}")
-    return FAILED if standing.outcome == "running" else COMPLETE
+def _rests(folder: StateFolder, job: str, k: State, options: Options, text: str) -> int:
+    status = standing_of(folder, job, k)
+    _change_text(status, options, text)
+    if status.resume:
+        print_error(f"to go on: {status.resume}")
+    return FAILED if status.outcome == "running" else COMPLETE
 
 
 # -- set -----------------------------------------------------------------------------------------------------------
@@ -173,8 +173,8 @@ def change(job: str, options: Options) -> int:
         role = next(iter(roles_at(k, unpriced)), "")
         how = f"run it again with --role {role}={model},input=3,output=15" if role else "resume it with --price"
         raise CommandError(f"no price is known for {model!r}, so --max-cost cannot hold: {how}")
-    said = changes(before, after)
-    if not said:
+    lines = changes(before, after)
+    if not lines:
         print_error(f"job {job} already has these limits")
         return COMPLETE
     changed = {name: now for name in Limits.__struct_fields__ if (now := getattr(after, name)) != getattr(before, name)}
@@ -188,7 +188,7 @@ def change(job: str, options: Options) -> int:
     k = last_state(folder, job)
     if any(getattr(k.terms.limits, name) != now for name, now in changed.items()):
         raise CommandError(f"job {job} did not take the new limits: look at `cortex status {job}`", FAILED)
-    print_error(f"{job}: {', '.join(said)}, set by {who()}")
+    print_error(f"{job}: {', '.join(lines)}, set by {who()}")
     for line in filter(None, (_passed_already(k), what_now(folder, job, k))):
         print_error(line)
     return COMPLETE
@@ -204,8 +204,8 @@ def _passed_already(k: State) -> str:
 
 def what_now(folder: StateFolder, job: str, k: State) -> str:
     """Return a line on how to continue a job that no process runs; empty if one does."""
-    standing = standing_of(folder, job, k)
-    return f"the job does not run: {standing.resume}" if standing.resume and standing.outcome != "detached" else ""
+    status = standing_of(folder, job, k)
+    return f"the job does not run: {status.resume}" if status.resume and status.outcome != "detached" else ""
 
 
 # -- control messages ----------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def diff(one: str, other: str, options: Options) -> int:
     outcomes = a.status.outcome, b.status.outcome
     same = not (rows or only_a or only_b or answers) and outcomes[0] == outcomes[1]
     if options.as_json:
-        told = {
+        facts = {
             "same": same, "jobs": [one, other], "programs": [a.program, b.program],
             **{name: [x.status.facts[name] for x in (a, b)] for name in _FIELDS},
             "rows_differ": [{"row": row, "a": _begins(a, row), "b": _begins(b, row)} for row in rows],
@@ -64,7 +64,7 @@ def diff(one: str, other: str, options: Options) -> int:
             "calls_only_a": [{"question": q, "call": a.calls[q]} for q in only_a],
             "calls_only_b": [{"question": q, "call": b.calls[q]} for q in only_b],
         }  # fmt: skip
-        print(msgspec.json.encode(told).decode())
+        print(msgspec.json.encode(facts).decode())
         return COMPLETE if same else FAILED
     print("\n".join(_table(a, b)))
     if a.rows or b.rows:
@@ -80,7 +80,7 @@ def diff(one: str, other: str, options: Options) -> int:
 
 def _side(folder: StateFolder, job: str, by_prompt: bool) -> _ComparedJob:
     terms = last_terms(folder, job)
-    standing = standing_of(folder, job)  # raises where there is no such job
+    status = standing_of(folder, job)  # raises where there is no such job
     assert terms is not None
     if changed(folder, job):
         print_error(
@@ -91,7 +91,7 @@ def _side(folder: StateFolder, job: str, by_prompt: bool) -> _ComparedJob:
     sink = _RowCollector(table.id, META) if isinstance(table, Table) else _RowCollector()
     if terms.streams:
         copy_results(folder, job, sink)
-    return _ComparedJob(job, terms.program, standing, sink.rows, calls)
+    return _ComparedJob(job, terms.program, status, sink.rows, calls)
 
 
 def _question(line: CallLogEntry, by_prompt: bool) -> str:
@@ -122,8 +122,8 @@ class _RowCollector:
         """Some more."""
         for value in values:
             line = msgspec.json.decode(value) if isinstance(value, bytes) else msgspec.to_builtins(value)
-            row, said = self._digest(line)
-            blob = _encoder.encode(said)
+            row, answer = self._digest(line)
+            blob = _encoder.encode(answer)
             self.rows[row] = blake2b(blob, digest_size=16).digest(), clipped(blob.decode(), 80)
 
     def flush(self) -> tuple[int, int]:

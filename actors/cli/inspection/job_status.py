@@ -24,9 +24,9 @@ _ENDED = ("complete", "partial", "failed", "cancelled")
 _ALIVE = ("running", "detached")
 
 
-def state_words(standing: JobStatus) -> str:
+def state_words(status: JobStatus) -> str:
     """How a job stands, in a word or two."""
-    return f"{standing.outcome}, forgotten" if standing.forgotten else STATES.get(standing.outcome, standing.outcome)
+    return f"{status.outcome}, forgotten" if status.forgotten else STATES.get(status.outcome, status.outcome)
 
 
 def ago(then_s: float) -> str:
@@ -34,12 +34,12 @@ def ago(then_s: float) -> str:
     return span(max(0.0, time.time() - then_s)) + " ago"
 
 
-def add_times(standing: JobStatus, seen: LiveStatus | None) -> None:
+def add_times(status: JobStatus, seen: LiveStatus | None) -> None:
     """Fields of ``status --json`` that no summary has: when the job ended, and what is live."""
-    facts = standing.facts
-    facts["ended_at_s"] = facts["last_turn_at_s"] if standing.outcome in _ENDED else None
-    told = seen.facts if seen is not None else {}
-    facts |= {name: told.get(name) for name in ("projected_end_s", "deadline_at_risk")}
+    facts = status.facts
+    facts["ended_at_s"] = facts["last_turn_at_s"] if status.outcome in _ENDED else None
+    reported = seen.facts if seen is not None else {}
+    facts |= {name: reported.get(name) for name in ("projected_end_s", "deadline_at_risk")}
     facts["live"] = {"as_of_s": seen.at_s, **_without_series(seen.cortex)} if seen is not None else None
 
 
@@ -53,65 +53,65 @@ def _without_series(status: dict[str, Any]) -> dict[str, Any]:
 
 
 def particulars(
-    folder: StateFolder, job: str, standing: JobStatus, seen: LiveStatus | None, now_s: float
+    folder: StateFolder, job: str, status: JobStatus, seen: LiveStatus | None, now_s: float
 ) -> list[tuple[str, str]]:
     """Lines, each with its name; those that say nothing are left out."""
-    facts = standing.facts
+    facts = status.facts
     calls = f"{facts['calls']:,}, {facts['attempts']:,} attempts, {facts['reused_calls']:,} remembered"
     attempts = ", ".join(f"{count:,} {kind}" for kind, count in facts["failures"].items())
     lines = [
-        ("job", job), ("state", _state(folder, job, standing)), ("why", why(standing)), ("waits", facts["waits"]),
-        ("rows", _rows(standing)), ("calls", calls),
+        ("job", job), ("state", _state(folder, job, status)), ("why", why(status)), ("waits", facts["waits"]),
+        ("rows", _rows(status)), ("calls", calls),
         ("failed", f"attempts: {attempts}" if attempts else ""),
         ("tokens", f"{facts['input_tokens']:,} in, {facts['output_tokens']:,} out"),
-        ("cost", _cost(facts)), ("route", _routes(standing)), ("limits", _limits(facts)),
+        ("cost", _cost(facts)), ("route", _routes(status)), ("limits", _limits(facts)),
         ("labels", " ".join(f"{name}={value}" for name, value in facts["labels"].items())),
-        ("by hand", _by_hand(folder, job, standing)), ("batches", batch_words(facts["batches"])),
-        ("deadline", _deadline(facts)), ("time", span(_elapsed_s(standing, now_s))),
+        ("by hand", _by_hand(folder, job, status)), ("batches", batch_words(facts["batches"])),
+        ("deadline", _deadline(facts)), ("time", span(_elapsed_s(status, now_s))),
         ("last turn", ago(facts["last_turn_at_s"])), ("channel", _channel(facts, seen)),
         *(_live(seen, now_s) if seen is not None and seen.cortex else []),
-        ("output", facts["output"]), ("resume", standing.resume), ("results", _results(standing)),
+        ("output", facts["output"]), ("resume", status.resume), ("results", _results(status)),
     ]  # fmt: skip
-    return [(name, said) for name, said in lines if said]
+    return [(name, answer) for name, answer in lines if answer]
 
 
 # -- from the journal ------------------------------------------------------------------------------------------------
 
 
-def _state(folder: StateFolder, job: str, standing: JobStatus) -> str:
-    said = state_words(standing)
-    if standing.forgotten:
-        return said
+def _state(folder: StateFolder, job: str, status: JobStatus) -> str:
+    text = state_words(status)
+    if status.forgotten:
+        return text
     owner = last_owner(folder, job)
-    if standing.outcome == "running" and owner is not None:
-        return f"{said}: process {owner.pid} on {owner.host}, cluster {owner.cluster}"
-    if standing.outcome == "detached" and owner is not None:
-        return f"{said}: {owner.cluster}"
-    at_s = standing.facts["last_turn_at_s"]
-    if standing.outcome in _ENDED and at_s:
-        return f"{said}; it ended {clock(at_s)}"
-    return said
+    if status.outcome == "running" and owner is not None:
+        return f"{text}: process {owner.pid} on {owner.host}, cluster {owner.cluster}"
+    if status.outcome == "detached" and owner is not None:
+        return f"{text}: {owner.cluster}"
+    at_s = status.facts["last_turn_at_s"]
+    if status.outcome in _ENDED and at_s:
+        return f"{text}; it ended {clock(at_s)}"
+    return text
 
 
-def _elapsed_s(standing: JobStatus, now_s: float) -> float:
+def _elapsed_s(status: JobStatus, now_s: float) -> float:
     """Since it began: up to now while it runs, else to its last turn."""
-    began_s = float(standing.facts["began_at_s"])
-    alive = standing.outcome in _ALIVE and began_s
-    return max(0.0, now_s - began_s) if alive else float(standing.facts["elapsed_s"])
+    began_s = float(status.facts["began_at_s"])
+    alive = status.outcome in _ALIVE and began_s
+    return max(0.0, now_s - began_s) if alive else float(status.facts["elapsed_s"])
 
 
-def _rows(standing: JobStatus) -> str:
-    facts = standing.facts
-    expected = max(standing.rows, facts["rows"])
+def _rows(status: JobStatus) -> str:
+    facts = status.facts
+    expected = max(status.rows, facts["rows"])
     if not expected:
         return ""
-    if standing.unread_reason:
+    if status.unread_reason:
         return f"{expected:,}"
-    said = f"{facts['rows_succeeded']:,} of {expected:,} succeeded"
+    text = f"{facts['rows_succeeded']:,} of {expected:,} succeeded"
     kinds = failed_kinds(facts)
     if facts["rows_failed"]:
-        said += f", {facts['rows_failed']:,} failed" + (f" ({kinds})" if kinds else "")
-    return f"{said}; {last}" if (last := last_failed(facts)) else said
+        text += f", {facts['rows_failed']:,} failed" + (f" ({kinds})" if kinds else "")
+    return f"{text}; {last}" if (last := last_failed(facts)) else text
 
 
 def _cost(facts: dict[str, Any]) -> str:
@@ -121,27 +121,27 @@ def _cost(facts: dict[str, Any]) -> str:
     return cost(facts) + (f", of ${cap:g} at most" if cap is not None else "")
 
 
-def _routes(standing: JobStatus) -> str:
+def _routes(status: JobStatus) -> str:
     """Where calls go now, with what they may use of it; the other routes behind it."""
-    facts = standing.facts
-    said = [str(facts["route"])]
-    if standing.outcome in _ALIVE:
-        said[0] += f", {facts['in_flight']} in flight of {facts['permits']} permits"
-    others = [each["route"] for each in facts["routes"] if not each["roles"] and not said[0].startswith(each["route"])]
+    facts = status.facts
+    lines = [str(facts["route"])]
+    if status.outcome in _ALIVE:
+        lines[0] += f", {facts['in_flight']} in flight of {facts['permits']} permits"
+    others = [each["route"] for each in facts["routes"] if not each["roles"] and not lines[0].startswith(each["route"])]
     roles = [f"{', '.join(each['roles'])}: {each['route']}" for each in facts["routes"] if each["roles"]]
-    return "; ".join(["; else ".join([*said, *others]), *roles])
+    return "; ".join(["; else ".join([*lines, *others]), *roles])
 
 
 def _limits(facts: dict[str, Any]) -> str:
-    said = " ".join(map(" ".join, facts["limits"].items()))
+    text = " ".join(map(" ".join, facts["limits"].items()))
     if not facts["limits_by"]:
-        return said
-    return f"{said or 'none'}; last set by {facts['limits_by']}, {clock(facts['limits_at_s'])}"
+        return text
+    return f"{text or 'none'}; last set by {facts['limits_by']}, {clock(facts['limits_at_s'])}"
 
 
-def _by_hand(folder: StateFolder, job: str, standing: JobStatus) -> str:
+def _by_hand(folder: StateFolder, job: str, status: JobStatus) -> str:
     """What somebody set for all jobs of the state folder (``cortex limit``), for those pools that this job uses."""
-    if standing.forgotten or standing.outcome not in (*_ALIVE, "interrupted", "partial"):
+    if status.forgotten or status.outcome not in (*_ALIVE, "interrupted", "partial"):
         return ""
     try:
         held = overrides.read(folder)
@@ -164,12 +164,12 @@ def _deadline(facts: dict[str, Any]) -> str:
     return f"{clock(at_s)}, {f'in {span(left_s)}' if left_s > 0 else 'passed'}" + (f"; {risk}" if risk else "")
 
 
-def _results(standing: JobStatus) -> str:
+def _results(status: JobStatus) -> str:
     """How to get at what an ended job has, where no file holds it."""
-    facts = standing.facts
-    if standing.forgotten or standing.outcome not in _ENDED or facts["output"] not in ("", "-") or not facts["results"]:
+    facts = status.facts
+    if status.forgotten or status.outcome not in _ENDED or facts["output"] not in ("", "-") or not facts["results"]:
         return ""
-    return f"cortex results {facts['job']}{standing.where}"
+    return f"cortex results {facts['job']}{status.where}"
 
 
 # -- while it runs ---------------------------------------------------------------------------------------------------
@@ -177,11 +177,11 @@ def _results(standing: JobStatus) -> str:
 
 def _channel(facts: dict[str, Any], seen: LiveStatus | None) -> str:
     """Its incarnation: each run, and each restart, is one more."""
-    said = f"epoch {facts['epoch']}" if facts["epoch"] > 1 else ""
-    told = seen.cortex.get("channels", {}).get(facts["job"], {}) if seen is not None else {}
-    if told.get("deaths"):
-        said = f"epoch {facts['epoch']}, died {told['deaths']} times of late"
-    return said + (", given up" if told.get("condemned") else "")
+    text = f"epoch {facts['epoch']}" if facts["epoch"] > 1 else ""
+    reported = seen.cortex.get("channels", {}).get(facts["job"], {}) if seen is not None else {}
+    if reported.get("deaths"):
+        text = f"epoch {facts['epoch']}, died {reported['deaths']} times of late"
+    return text + (", given up" if reported.get("condemned") else "")
 
 
 def _live(seen: LiveStatus, now_s: float) -> list[tuple[str, str]]:
@@ -194,8 +194,8 @@ def _live(seen: LiveStatus, now_s: float) -> list[tuple[str, str]]:
     ]  # fmt: skip
     pools = [_pool(name, each) for name, each in status["pools"].items()]
     return [
-        *(("breaker", said) for said in open_),
-        *(("pool", said) for said in pools),
+        *(("breaker", text) for text in open_),
+        *(("pool", text) for text in pools),
         ("branches", _staff(status, "branch")),
         ("workers", _staff(status, "worker")),
         ("nodes", _nodes(status)),
@@ -216,34 +216,34 @@ def _probed(breaker: dict[str, Any], now_s: float) -> str:
 
 
 def _pool(name: str, pool: dict[str, Any]) -> str:
-    said = (
+    text = (
         f"{route_words(name)}: limit {pool['concurrency']:,}, {pool['in_flight']:,} in flight, "
         f"{pool['granted']:,} granted, {pool['wanted']:,} wanted"
     )
     words = caps_words(pool["caps"])
-    return f"{said}; by hand: {words}" if words else said
+    return f"{text}; by hand: {words}" if words else text
 
 
 def _staff(status: dict[str, Any], role: str) -> str:
     members = {name: one for name, one in status["staff"].items() if name.startswith(role)}
     up = sum(one["state"] == "up" for one in members.values())
-    said = [f"{up:,} up"] if members else []
+    lines = [f"{up:,} up"] if members else []
     for name, one in members.items():
         if one["state"] == "up":
             continue
         by = one["drained_by"] or status["nodes"].get(one["node"], {}).get("drained_by", "")
-        said.append(f"{name} {one['state']}" + (f", drained by {by}" if by else ""))
-    return "; ".join(said)
+        lines.append(f"{name} {one['state']}" + (f", drained by {by}" if by else ""))
+    return "; ".join(lines)
 
 
 def _nodes(status: dict[str, Any]) -> str:
     """Those that are drained or gone, and how many are well; nothing where one process is all there is."""
     nodes = status["nodes"]
-    said = []
+    lines = []
     for name, node in nodes.items():
         if node["drained_by"]:
-            said.append(f"{node_words(name)} drained by {node['drained_by']}")
+            lines.append(f"{node_words(name)} drained by {node['drained_by']}")
         elif not node["alive"]:
-            said.append(f"{node_words(name)} gone")
-    well = len(nodes) - len(said)
-    return "; ".join([f"{well:,} up", *said]) if said or len(nodes) > 1 else ""
+            lines.append(f"{node_words(name)} gone")
+    well = len(nodes) - len(lines)
+    return "; ".join([f"{well:,} up", *lines]) if lines or len(nodes) > 1 else ""

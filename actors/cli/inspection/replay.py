@@ -75,11 +75,11 @@ def _as_json(job: str, tried: DryRun, outcome: str, answer: Any) -> dict[str, An
 
 
 def _call(each: NewCall) -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.to_builtins(each)
+    facts: dict[str, Any] = msgspec.to_builtins(each)
     for name in ("cost_nusd", "cost_max_nusd"):
-        nusd = told.pop(name)
-        told[name.replace("nusd", "usd")] = None if nusd is None else usd(nusd)
-    return told
+        nusd = facts.pop(name)
+        facts[name.replace("nusd", "usd")] = None if nusd is None else usd(nusd)
+    return facts
 
 
 def _sums(totals: DryRunTotals) -> tuple[int | None, int | None]:

@@ -69,12 +69,12 @@ def _ending(folder: StateFolder, job: str, reading: JournalReader, figures: Repo
         codec.put_right(k, source.account(reading.seq))
     finally:
         source.close()
-    standing = standing_of(folder, job, k)
-    facts = standing.facts
+    status = standing_of(folder, job, k)
+    facts = status.facts
     return JobEnding(
-        facts=facts, outcome=standing.outcome, rows=0 if reading.changed else max(standing.rows, facts["rows"]),
-        why=why(standing),
-        resume=standing.resume, cost=cost(facts) if facts["cost_usd"] is not None else "",
+        facts=facts, outcome=status.outcome, rows=0 if reading.changed else max(status.rows, facts["rows"]),
+        why=why(status),
+        resume=status.resume, cost=cost(facts) if facts["cost_usd"] is not None else "",
         time=span(facts["elapsed_s"]), now_s=time.time(),
     )  # fmt: skip
 

@@ -105,19 +105,19 @@ def _turns(folder: StateFolder, source: Journal, wanted: ShowOptions, options: O
 
 
 def _loud(line: dict[str, Any]) -> bool:
-    return not _QUIET.issuperset(line["events"]) or any(said.startswith("the job ends") for said in line["said"])
+    return not _QUIET.issuperset(line["events"]) or any(answer.startswith("the job ends") for answer in line["said"])
 
 
 def _head(folder: StateFolder, job: str) -> None:
     """How the job stands and why it waits or ended, as far as its program lets that be known."""
     try:
-        standing = standing_of(folder, job)
+        status = standing_of(folder, job)
     except (UserError, ValueError):
         return
-    reason = why(standing) or standing.facts["waits"]
-    print_error(headline(standing) + (f"; {reason}" if reason else ""))
-    if standing.unread_reason:
-        print_error(standing.unread_reason)
+    reason = why(status) or status.facts["waits"]
+    print_error(headline(status) + (f"; {reason}" if reason else ""))
+    if status.unread_reason:
+        print_error(status.unread_reason)
 
 
 # -- one goal --------------------------------------------------------------------------------------------------------
@@ -130,13 +130,13 @@ def _story(folder: StateFolder, source: Journal, wanted: ShowOptions, options: O
     subject, span = subject_of(source, wanted.subject)
     story = story_of(folder, source, subject, span)
     if options.as_json:
-        told = msgspec.to_builtins(story)
-        for entry in told["entries"]:
+        reported = msgspec.to_builtins(story)
+        for entry in reported["entries"]:
             if "request" in entry:
                 entry["request"] = _parsed(entry["request"])
             if entry.get("reply"):
                 entry["reply"]["body"] = _parsed(entry["reply"]["body"])
-        print(msgspec.json.encode(told).decode())
+        print(msgspec.json.encode(reported).decode())
         return COMPLETE
     if not story.entries and story.goal is None:
         raise CommandError(f"{wanted.job} has no {wanted.subject}: {story.note}")
@@ -212,8 +212,8 @@ def _failures(source: Journal, wanted: ShowOptions, options: Options) -> int:
         failure = each["failure"]
         row = f"row {each['row']}" if each["row"] else ""
         goal = f"goal:{each['goal']}" if each["goal"] else "refused"
-        said = f"{failure.get('kind', '')}: {' '.join(failure.get('message', '').split())}"
-        print(tame(f"{goal:<12} {row:<20} turn {each['turn']:>7,}  {each['attempts']:>2} attempts  {said}"))
+        text = f"{failure.get('kind', '')}: {' '.join(failure.get('message', '').split())}"
+        print(tame(f"{goal:<12} {row:<20} turn {each['turn']:>7,}  {each['attempts']:>2} attempts  {text}"))
     if not options.as_json:
         more = f": `cortex inspect {wanted.job} goal:N` tells the story of one" if count else ""
         print_error(f"{count:,} failed of the goals and rows of {wanted.job}{more}")

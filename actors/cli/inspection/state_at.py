@@ -64,8 +64,8 @@ def _of_one(k: State, subject: Target) -> dict[str, Any]:
     if found is not None:
         return goal_facts(k, found)
     made = subject.goal < k.next_goal if subject.goal else False
-    said = "it has ended and left K" if made else "it is not in K: not made yet, or ended and gone"
-    return {"goal": subject.goal or None, "row": subject.row, "status": said}
+    text = "it has ended and left K" if made else "it is not in K: not made yet, or ended and gone"
+    return {"goal": subject.goal or None, "row": subject.row, "status": text}
 
 
 def _account(source: Journal, job: str, at: int, options: Options) -> int:
@@ -114,23 +114,23 @@ def _show(show: OutputLines, facts: dict[str, Any]) -> None:
 
 
 def _flight(each: dict[str, Any]) -> str:
-    said = f"{each['call']} attempt {each['attempt']}: {each['age_s']:.3f} s, of {each['route']}"
-    said += f", {money(each['reserved']['usd'])} and {each['reserved']['tokens']:,} tokens reserved"
-    return said + (", awaited by nobody" if each["abandoned"] else "") + (", a probe" if each["probe"] else "")
+    text = f"{each['call']} attempt {each['attempt']}: {each['age_s']:.3f} s, of {each['route']}"
+    text += f", {money(each['reserved']['usd'])} and {each['reserved']['tokens']:,} tokens reserved"
+    return text + (", awaited by nobody" if each["abandoned"] else "") + (", a probe" if each["probe"] else "")
 
 
-def _some(show: OutputLines, label: str, each: list[Any], said: Any) -> None:
+def _some(show: OutputLines, label: str, each: list[Any], answer: Any) -> None:
     for one in each[:_SHOWN_MAX]:
-        show.labelled(label, said(one))
+        show.labelled(label, answer(one))
     if len(each) > _SHOWN_MAX:
         show.labelled("", f"and {len(each) - _SHOWN_MAX:,} more: --json has all")
 
 
 def _figures(facts: dict[str, Any]) -> str:
     """Figures on one line; what is nothing is left out."""
-    said = []
+    lines = []
     for name, value in facts.items():
         if value in (None, "", {}, [], 0) and name != "live":
             continue
-        said.append(f"{name.replace('_', ' ')} {_figures(value) if isinstance(value, dict) else json_text(value)}")
-    return ", ".join(said)
+        lines.append(f"{name.replace('_', ' ')} {_figures(value) if isinstance(value, dict) else json_text(value)}")
+    return ", ".join(lines)

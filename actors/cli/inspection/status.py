@@ -36,7 +36,7 @@ def jobs(options: Options, every: bool = False) -> int:
     folder = named_folder(options)
     found = [_row(folder, name, at_s) for name, at_s in _latest_first(folder, every)]
     if options.as_json:
-        print(msgspec.json.encode({"jobs": [told for told, _ in found]}).decode())
+        print(msgspec.json.encode({"jobs": [facts for facts, _ in found]}).decode())
         return COMPLETE
     if not found:
         print_error(f"no jobs in {folder.address}")
@@ -45,13 +45,13 @@ def jobs(options: Options, every: bool = False) -> int:
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     for line in table:
         print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
-    for told, _ in found:
-        if told["outcome"] == UNREADABLE:
-            why = str(told["why"])
-            print_error(why if str(told["job"]) in why else f"{told['job']}: {why}")
-    for told, _ in found:
-        if told.get("untold"):
-            print_error(str(told["untold"]))
+    for facts, _ in found:
+        if facts["outcome"] == UNREADABLE:
+            why = str(facts["why"])
+            print_error(why if str(facts["job"]) in why else f"{facts['job']}: {why}")
+    for facts, _ in found:
+        if facts.get("untold"):
+            print_error(str(facts["untold"]))
     return COMPLETE
 
 
@@ -79,17 +79,17 @@ def _row(folder: StateFolder, name: str, at_s: float) -> tuple[dict[str, Any], t
         UserError,
         ValueError,
     ) as error:  # a damaged journal, a program that is gone: the others are shown
-        said = str(error)
-        told = {"job": name, "outcome": UNREADABLE, "why": said, "size_bytes": size}
+        text = str(error)
+        reported = {"job": name, "outcome": UNREADABLE, "why": text, "size_bytes": size}
         state = NOT_BEGUN if isinstance(error, NoSuchJob) else UNREADABLE
-        return told, (name, state, "", "", size_text(size), ago(at_s) if at_s else "")
+        return reported, (name, state, "", "", size_text(size), ago(at_s) if at_s else "")
     facts = standing.facts
     ended = "?" if standing.unread_reason else f"{facts['rows_succeeded'] + facts['rows_failed']:,}"
     rows = f"{ended}/{max(standing.rows, facts['rows']):,}"
     money = least_and_most(facts) if facts["cost_usd"] is not None else ""
-    told = {**msgspec.json.decode(standing.as_json()), "size_bytes": size, "labels": facts["labels"]}
-    told |= {"untold": standing.unread_reason} if standing.unread_reason else {}
-    return told, (name, state_words(standing), rows, money, size_text(size), ago(at_s))
+    reported = {**msgspec.json.decode(standing.as_json()), "size_bytes": size, "labels": facts["labels"]}
+    reported |= {"untold": standing.unread_reason} if standing.unread_reason else {}
+    return reported, (name, state_words(standing), rows, money, size_text(size), ago(at_s))
 
 
 def age_s(folder: StateFolder, job: str) -> float:
@@ -116,8 +116,8 @@ def status(job: str, options: Options) -> int:
     if options.as_json:
         print(standing.as_json(STATUS_FIELDS))
         return COMPLETE
-    for name, said in particulars(folder, job, standing, seen, time.time()):
-        print(f"{name:<10}{said}")
+    for name, text in particulars(folder, job, standing, seen, time.time()):
+        print(f"{name:<10}{text}")
     return COMPLETE
 
 
@@ -127,8 +127,8 @@ async def _of_cluster(cluster: str) -> live_status.LiveStatus:
 
     async def saying(peer: Peer) -> int:
         now_s = time.time()
-        told = live_status.dated(await peer.ask("status"), now_s)
-        found.append(live_status.LiveStatus(owner=this_owner(cluster), at_s=now_s, facts={}, cortex=told))
+        reported = live_status.dated(await peer.ask("status"), now_s)
+        found.append(live_status.LiveStatus(owner=this_owner(cluster), at_s=now_s, facts={}, cortex=reported))
         return COMPLETE
 
     await asked_cortex(cluster, saying)

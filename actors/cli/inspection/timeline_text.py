@@ -146,19 +146,23 @@ _CHANGES = {
 
 
 def _change(change: Facts) -> str:
-    said = str(_CHANGES.get(change["change"]) or change["change"])
+    text = str(_CHANGES.get(change["change"]) or change["change"])
     for name in ("kind", "why", "name", "tool", "join", "text"):
         if change.get(name):
-            said += f" {change[name]!r}"
+            text += f" {change[name]!r}"
     if change.get("value") is not None:
-        said += f" {json_text(change['value'])[:200]}"
-    return str(said)
+        text += f" {json_text(change['value'])[:200]}"
+    return str(text)
 
 
 def _job(entry: Facts) -> str:
-    said = {"rejoined": "another run goes on with the job", "resumed": "the job is resumed", "limits_set": "bounds set"}
+    facts = {
+        "rejoined": "another run goes on with the job",
+        "resumed": "the job is resumed",
+        "limits_set": "bounds set",
+    }
     by = f" by {entry['who']}" if entry.get("who") else ""
-    return said.get(entry["what"], f"the job is told to {entry.get('how', 'stop')}") + by
+    return facts.get(entry["what"], f"the job is told to {entry.get('how', 'stop')}") + by
 
 
 def _too_large(entry: Facts) -> str:
@@ -229,20 +233,20 @@ def _asked(entry: Facts) -> Lines:
 
 
 def _leave(leave: Facts) -> str:
-    said = f"{leave['in_flight']:,} of {leave['permits']:,} permits in use"
+    text = f"{leave['in_flight']:,} of {leave['permits']:,} permits in use"
     if leave["held_s"]:
-        said += f", held back {leave['held_s']:g} s by the provider"
-    return said + "".join(f", {leave[name]}" for name in ("blocked", "why") if leave[name])
+        text += f", held back {leave['held_s']:g} s by the provider"
+    return text + "".join(f", {leave[name]}" for name in ("blocked", "why") if leave[name])
 
 
 def _ledger(ledger: Facts, charge: Facts) -> str:
     cap = f" of {money(ledger['cap_usd'])}" if ledger["cap_usd"] is not None else ""
-    said = f"{money(charge['usd'])} for it at most; known {money(ledger['known_usd'])} + assumed "
-    said += f"{money(ledger['assumed_usd'])} + reserved {money(ledger['reserved_usd'])}{cap}"
+    text = f"{money(charge['usd'])} for it at most; known {money(ledger['known_usd'])} + assumed "
+    text += f"{money(ledger['assumed_usd'])} + reserved {money(ledger['reserved_usd'])}{cap}"
     if ledger["cap_tokens"] is not None:
         used = ledger["known_tokens"] + ledger["assumed_tokens"] + ledger["reserved_tokens"]
-        said += f"; {charge['tokens']:,} tokens for it at most, {used:,} of {ledger['cap_tokens']:,} committed"
-    return said
+        text += f"; {charge['tokens']:,} tokens for it at most, {used:,} of {ledger['cap_tokens']:,} committed"
+    return text
 
 
 def _prompt(entry: Facts) -> Lines:
@@ -262,24 +266,32 @@ def _prompt(entry: Facts) -> Lines:
     for part in prompt["parts"]:
         rank = f" priority {part['priority']}, {part['rule']}" if "priority" in part else ""
         fate = part["fate"] if part["fate"] != "cut" else f"cut to {part['bytes_sent']:,} bytes"
-        said = f"{part['role']:<11}{part['bytes']:>9,} bytes {part['tokens']:>8,} tokens{rank}: {fate}"
-        yield "part", said + f" {part['title']!r}" * bool(part["title"])
+        text = f"{part['role']:<11}{part['bytes']:>9,} bytes {part['tokens']:>8,} tokens{rank}: {fate}"
+        yield "part", text + f" {part['title']!r}" * bool(part["title"])
     for title in prompt["left_out"]:
         yield "left out", title
 
 
 def _retry_numbers(entry: Facts) -> Lines:
-    yield "saw", (
-        f"{entry['failed_attempts']} failed attempts of {entry['attempts_max']} at most"
-        f" ({entry['throttled_attempts']} throttled of {entry['throttled_attempts_max']}); retry budget: "
-        f"{entry['retries_spent']:,} spent of {entry['retries_allowed']:,} that {entry['successes']:,} successes allow"
+    yield (
+        "saw",
+        (
+            f"{entry['failed_attempts']} failed attempts of {entry['attempts_max']} at most"
+            f" ({entry['throttled_attempts']} throttled of {entry['throttled_attempts_max']}); retry budget: "
+            f"{entry['retries_spent']:,} spent of {entry['retries_allowed']:,} that {entry['successes']:,} successes"
+            " allow"
+        ),
     )
 
 
 def _hedge_numbers(entry: Facts) -> Lines:
-    yield "saw", (
-        f"hedges go out after {entry['hedge_after_s']:g} s; retry budget: {entry['retries_spent']:,} spent of "
-        f"{entry['retries_allowed']:,} that {entry['successes']:,} successes allow"
+    yield (
+        "saw",
+        (
+            f"hedges go out after {entry['hedge_after_s']:g} s; retry budget: {entry['retries_spent']:,} spent of "
+            f"{entry['retries_allowed']:,} that {entry['successes']:,} successes"
+            " allow"
+        ),
     )
 
 
@@ -313,8 +325,8 @@ def _request(entry: Facts, seen: dict[str, int]) -> Lines:
         yield message["role"], message["text"]
     rest = {name: value for name, value in entry["text"]["parameters"].items() if name != "tools"}
     tools = entry["text"]["parameters"].get("tools")
-    said = json_text(rest) + (f"; {len(tools)} tools" if isinstance(tools, list) else "")
-    yield "with", said
+    text = json_text(rest) + (f"; {len(tools)} tools" if isinstance(tools, list) else "")
+    yield "with", text
 
 
 def _reply(reply: Facts) -> Lines:

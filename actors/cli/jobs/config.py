@@ -60,12 +60,12 @@ def config(job: str, options: Options) -> int:
     """``cortex config``; the exit code."""
     folder = named_folder(options)
     k = last_state(folder, job)
-    told = in_force(folder, job, k)
+    facts = in_force(folder, job, k)
     if options.as_json:
-        found = {name: {"value": value, "from": origin} for name, (value, origin) in told.items()}
+        found = {name: {"value": value, "from": origin} for name, (value, origin) in facts.items()}
         print(msgspec.json.encode({"job": job, "config": found}).decode())
         return COMPLETE
-    some = ((name, *pair) for name, pair in told.items() if pair[0] or pair[1] != DEFAULT)
+    some = ((name, *pair) for name, pair in facts.items() if pair[0] or pair[1] != DEFAULT)
     table = [(name, clipped(value, SHOWN), origin) for name, value, origin in some]
     widths = [max(len(line[column]) for line in table) for column in range(2)]
     for name, value, origin in table:
@@ -76,14 +76,14 @@ def config(job: str, options: Options) -> int:
 def in_force(folder: StateFolder, job: str, k: State) -> Said:
     """What a job runs under. A bound is told as it stands in the journal, and by whom it was changed."""
     places = last_places(folder, job, k.terms)
-    said, changed = _decoded(places.get(CONFIG, "")), _changes(folder, job)
+    facts, changed = _decoded(places.get(CONFIG, "")), _changes(folder, job)
     usual = Limits()
     about = {"program": k.terms.program, "input": places.get("input", ""), "output": places.get("output", "")}
-    found: Said = {name: (value, said.get(name, ("", ""))[1]) for name, value in about.items()}
+    found: Said = {name: (value, facts.get(name, ("", ""))[1]) for name, value in about.items()}
     for name in (*RUNNING, "ordered", "no_keep_text", *TABLE):
         if name in _NOT_KEPT:
             continue
-        value, origin = said.get(name, ("", DEFAULT))
+        value, origin = facts.get(name, ("", DEFAULT))
         if name in LIMITED:
             value = shown_bound(name, k.terms.limits)
             value = "" if value == "none" else value
@@ -91,7 +91,7 @@ def in_force(folder: StateFolder, job: str, k: State) -> Said:
             if origin == DEFAULT and shown_bound(name, usual) != shown_bound(name, k.terms.limits):
                 origin = "as it began"
         elif name == "model":
-            value, origin = k.terms.route.model, said.get(name, ("", "the rows, or as it began"))[1]
+            value, origin = k.terms.route.model, facts.get(name, ("", "the rows, or as it began"))[1]
         elif name == "cluster":
             value = places.get("cluster", value)
         found[flag_of(name).removeprefix("--")] = value, origin

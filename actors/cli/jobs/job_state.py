@@ -35,10 +35,10 @@ def spool_of(folder: StateFolder, job: str) -> Path:
     return folder.beside(job, ".input")
 
 
-def forget_spool(folder: StateFolder, standing: JobStatus) -> None:
+def forget_spool(folder: StateFolder, status: JobStatus) -> None:
     """A job that is over reads nothing more."""
-    if standing.outcome in OVER:
-        spool_of(folder, str(standing.facts["job"])).unlink(missing_ok=True)
+    if status.outcome in OVER:
+        spool_of(folder, str(status.facts["job"])).unlink(missing_ok=True)
 
 
 def number(places: dict[str, str], name: str) -> int:

@@ -63,24 +63,24 @@ def built(
             raise CommandError(f"-p {name}: {named} has no such parameter; it takes: {takes}")
         if name in values:
             raise CommandError(f"-p {name} is given twice")
-        said = text_of(f"-p {name}=", text)
-        values[name] = said if _kinds(fields[name].type) == [str] else _json_or_text(said)
+        message = text_of(f"-p {name}=", text)
+        values[name] = message if _kinds(fields[name].type) == [str] else _json_or_text(message)
     if issubclass(type_, Flow) and (complaint := first(type_.function)):
         raise CommandError(f"{named}: {complaint}")
     try:
         return build(type_, msgspec.json.encode({**(before or {}), **given, **values}))
     except ValueError as error:
-        said = str(error)
-        if _MISSING in said:
-            name = said.split(_MISSING, 1)[1].split("`", 1)[0]
+        message = str(error)
+        if _MISSING in message:
+            name = message.split(_MISSING, 1)[1].split("`", 1)[0]
             raise CommandError(f"{named} needs {name}: give -p {name}=... {_inputs_hint(name)}".rstrip()) from None
-        said, _, place = said.removeprefix(f"{type_.__name__}: ").partition(" - at `$.")
+        message, _, place = message.removeprefix(f"{type_.__name__}: ").partition(" - at `$.")
         if place:
             name = place.rstrip("`")
-            form = next((form for kind, form in _JSON.items() if f"xpected `{kind}`" in said), "")
+            form = next((form for kind, form in _JSON.items() if f"xpected `{kind}`" in message), "")
             hint = f"; it is read as JSON: -p {name}='{form}'" if form and name in fields else ""
-            raise CommandError(f"-p {name}: {said[:1].lower()}{said[1:]}{hint}") from None
-        raise CommandError(f"{named}: {said}") from None
+            raise CommandError(f"-p {name}: {message[:1].lower()}{message[1:]}{hint}") from None
+        raise CommandError(f"{named}: {message}") from None
 
 
 def text_of(flag: str, text: str) -> str:
@@ -96,8 +96,8 @@ def text_of(flag: str, text: str) -> str:
         return Path(text[1:]).expanduser().read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is no UTF-8 text"
-        said = f"{flag}{text}: cannot read {text[1:]}: {why} (write @@ for a text that begins with @)"
-        raise CommandError(said) from None
+        message = f"{flag}{text}: cannot read {text[1:]}: {why} (write @@ for a text that begins with @)"
+        raise CommandError(message) from None
 
 
 def called(type_: type[Program]) -> str:
@@ -117,13 +117,13 @@ def class_help(type_: type[Program]) -> str:
 
 def parameters_of(type_: type[Program]) -> list[tuple[str, str, str]]:
     """(name, type, ``needed`` or its default) of each parameter of a program."""
-    told = []
+    entries = []
     for field in msgspec.structs.fields(type_):
         kind = " | ".join(_kind(each) for each in _kinds(field.type))
         needed = field.required or field.default is msgspec.UNSET
         default = "needed" if needed else f"default {_shown(field)}"
-        told.append((field.encode_name, kind, default))
-    return told
+        entries.append((field.encode_name, kind, default))
+    return entries
 
 
 def _kinds(type_: Any) -> list[Any]:

@@ -120,44 +120,44 @@ class JobStatus(msgspec.Struct, kw_only=True):
         return FAILED if failed > refused else USAGE
 
 
-def headline(standing: JobStatus) -> str:
+def headline(status: JobStatus) -> str:
     """What was done, in one line."""
-    facts = standing.facts
-    said = [f"{facts['job']}: {standing.outcome}"]
-    rows = max(standing.rows, facts["rows"])
-    noun = "row" if standing.rows or facts["rows_refused"] else "result"
+    facts = status.facts
+    lines = [f"{facts['job']}: {status.outcome}"]
+    rows = max(status.rows, facts["rows"])
+    noun = "row" if status.rows or facts["rows_refused"] else "result"
     if rows:
         known = f"{facts['rows_succeeded']:,} of {_many(rows, noun)} succeeded"
-        said.append(_many(rows, noun) if standing.unread_reason else known)
+        lines.append(_many(rows, noun) if status.unread_reason else known)
     if facts["rows_failed"]:
         kinds = failed_kinds(facts)
-        said.append(f"{facts['rows_failed']:,} failed" + (f" ({kinds})" if kinds else ""))
-    if standing.unreadable:
-        was = "was" if standing.unreadable == 1 else "were"
-        said.append(f"{_many(standing.unreadable, 'line')} of the input {was} no row")
-    said.append(_many(facts["calls"], "call"))
+        lines.append(f"{facts['rows_failed']:,} failed" + (f" ({kinds})" if kinds else ""))
+    if status.unreadable:
+        was = "was" if status.unreadable == 1 else "were"
+        lines.append(f"{_many(status.unreadable, 'line')} of the input {was} no row")
+    lines.append(_many(facts["calls"], "call"))
     if facts["reused_calls"]:
-        said.append(f"{facts['reused_calls']:,} of them remembered")
+        lines.append(f"{facts['reused_calls']:,} of them remembered")
     if facts["cost_usd"] is not None:
-        said.append(cost(facts))
-    said.append(span(facts["elapsed_s"]) + (", rests included" if facts["epoch"] > 1 else ""))
-    return ", ".join(filter(None, said))
+        lines.append(cost(facts))
+    lines.append(span(facts["elapsed_s"]) + (", rests included" if facts["epoch"] > 1 else ""))
+    return ", ".join(filter(None, lines))
 
 
 def failed_kinds(facts: dict[str, Any]) -> str:
     """Rows that failed, by kind."""
-    said = [f"{count:,} {kind}" for kind, count in facts["rows_failed_by_kind"].items()]
+    lines = [f"{count:,} {kind}" for kind, count in facts["rows_failed_by_kind"].items()]
     if facts["rows_refused"]:
-        said.append(f"{facts['rows_refused']:,} refused before sending")
-    return ", ".join(said)
+        lines.append(f"{facts['rows_refused']:,} refused before sending")
+    return ", ".join(lines)
 
 
 def last_failed(facts: dict[str, Any]) -> str:
     """Which row failed last, and what it said; empty where none did."""
-    row, said = facts["failed_row"], facts["failed_said"]
+    row, answer = facts["failed_row"], facts["failed_said"]
     if not row:
         return ""
-    return f"the last: {said}" if said.startswith(f"row {row}:") else f"the last: row {row}: {said}"
+    return f"the last: {answer}" if answer.startswith(f"row {row}:") else f"the last: row {row}: {answer}"
 
 
 def cost(facts: dict[str, Any]) -> str:
@@ -178,11 +178,11 @@ def least_and_most(facts: dict[str, Any]) -> str:
 
 def batch_words(batches: list[dict[str, Any]]) -> str:
     """Message batches that are on their way or at the provider, five at most."""
-    said = [
+    lines = [
         f"{each['number']}: {each['batch'] or each['state']} ({_many(each['requests'], 'request')})" for each in batches
     ]
-    more = f" and {len(said) - 5:,} more" if len(said) > 5 else ""
-    return ", ".join(said[:5]) + more
+    more = f" and {len(lines) - 5:,} more" if len(lines) > 5 else ""
+    return ", ".join(lines[:5]) + more
 
 
 def size_text(size_bytes: int) -> str:
@@ -195,44 +195,44 @@ def size_text(size_bytes: int) -> str:
     return f"{size_bytes / 1e12:.3g} TB"
 
 
-def why(standing: JobStatus) -> str:
+def why(status: JobStatus) -> str:
     """Why the job is not complete, with what to do; empty where it is."""
-    said = str(standing.facts["why"])
-    if not said:
+    text = str(status.facts["why"])
+    if not text:
         return ""
-    how, _, by = said.partition(": by ")
+    how, _, by = text.partition(": by ")
     if how == "cancel":
         return f"cancelled by {by}"
     if how == "drain":
-        return f"drained by {by}: what was in flight is finished" if standing.facts["outcome"] == "partial" else ""
+        return f"drained by {by}: what was in flight is finished" if status.facts["outcome"] == "partial" else ""
     if how.startswith(_AWAITS):
-        return _awaits(standing)
-    until_s = standing.facts["paused_until_s"]
+        return _awaits(status)
+    until_s = status.facts["paused_until_s"]
     times = [f"the provider names the time: {clock(until_s)}"] if until_s else []
-    advice = _advice(said, str(standing.facts["route"]))
-    return "; ".join([said.rstrip("."), *times, *([advice] if advice else [])])
+    advice = _advice(text, str(status.facts["route"]))
+    return "; ".join([text.rstrip("."), *times, *([advice] if advice else [])])
 
 
-def _advice(said: str, route: str) -> str:
+def _advice(text: str, route: str) -> str:
     """What to do about the reason for which a job stopped. Credentials differ by provider; a failure may have said
     already how to give them."""
-    why = said.partition(":")[0].strip()
+    why = text.partition(":")[0].strip()
     if why != FailureKind.UNAUTHORISED:
         return _ADVICE.get(why, "")
     row = of_endpoint(route.rpartition(" at ")[2])
     opens = (row_of(DEFAULT) if row.by_model else row).how_to_open  # a rehearsal says what the provider would
-    return "no row failed for it" + (f"; after that {_RESUME}" if opens in said else f": {opens}, {_ONE_FIRST}")
+    return "no row failed for it" + (f"; after that {_RESUME}" if opens in text else f": {opens}, {_ONE_FIRST}")
 
 
-def _awaits(standing: JobStatus) -> str:
+def _awaits(status: JobStatus) -> str:
     """What a job at rest still waits for: what it was given since it came to rest is not among it."""
-    names: list[str] = standing.facts["awaited"]
+    names: list[str] = status.facts["awaited"]
     if not names:
         return "it has the answer that it waited for: resume it"
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     approval = names[0].startswith(APPROVAL)
     given = names[0].removeprefix(APPROVAL) if approval else f"{names[0]}=VALUE"
-    command = f"cortex {'approve' if approval else 'answer'} {standing.facts['job']} {quote(given)}{standing.where}"
+    command = f"cortex {'approve' if approval else 'answer'} {status.facts['job']} {quote(given)}{status.where}"
     return f"{_AWAITS}: {names[0]}{more}; give it, then resume: {command}"
 
 

@@ -45,8 +45,8 @@ def shared_at(options: Options) -> dict[str, str]:
 def named_folder(options: Options) -> StateFolder:
     """The state folder as it is: looking changes nothing."""
     if not known(options.state):
-        said = without_password(options.state)
-        raise CommandError(f"--state {said}: journals are kept in a folder of this machine, or at {examples(STORES)}")
+        text = without_password(options.state)
+        raise CommandError(f"--state {text}: journals are kept in a folder of this machine, or at {examples(STORES)}")
     return _folder("--state", options.state)
 
 
@@ -62,13 +62,13 @@ def model_spec_of(options: Options, model: str) -> ModelSpec:
     simulated = simulated_of(options.sim)
     if simulated is not None and model != SIMULATED:
         raise CommandError("--sim sets the simulated provider: give --model sim too")
-    wish = ModelSpec(
+    spec = ModelSpec(
         model=model, base_url=base_url_of(options), price=options.price, simulated=simulated, via=via_of(options),
         fallbacks=fallbacks_of(options) or (), roles=roles_of(options), price_as=options.price_as.strip(),
         api_key_file=absolute(options.api_key_file.strip()),
     )  # fmt: skip
     try:
-        return at_provider(wish, options.provider)
+        return at_provider(spec, options.provider)
     except ValueError as error:
         raise CommandError(f"--provider: {error}") from None
 
@@ -90,13 +90,13 @@ def changed_model_spec(options: Options, before: ModelSpec) -> ModelSpec:
 
 def via_of(options: Options) -> str:
     """The provider's road: one call a request, or many in a message batch."""
-    road = options.via.strip().lower() or MESSAGES
-    if road not in (MESSAGES, BATCHES):
+    transport = options.via.strip().lower() or MESSAGES
+    if transport not in (MESSAGES, BATCHES):
         raise CommandError(f"--via {options.via!r}: give {MESSAGES} or {BATCHES}")
-    for name, said in (("--hedge", options.hedge), ("--warm-prefix", options.warm_prefix)):
-        if road == BATCHES and said:
+    for name, answer in (("--hedge", options.hedge), ("--warm-prefix", options.warm_prefix)):
+        if transport == BATCHES and answer:
             raise CommandError(f"{name} is for single calls: it makes no sense with --via {BATCHES}")
-    return road
+    return transport
 
 
 def fallbacks_of(options: Options) -> tuple[ModelSpec, ...] | None:
@@ -116,12 +116,12 @@ def roles_of(options: Options) -> dict[str, ModelSpec]:
     found: dict[str, ModelSpec] = {}
     for text in [*options.role, *([f"sub={options.sub_model}"] if options.sub_model else [])]:
         try:
-            name, wish = role(text)
+            name, spec = role(text)
         except ValueError as error:
             raise CommandError(f"--role {error}") from None
         if name in found:
             raise CommandError(f"--role {name} is given twice")
-        found[name] = wish
+        found[name] = spec
     return found
 
 

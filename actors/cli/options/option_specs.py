@@ -9,16 +9,10 @@ import typer
 from actors.providers.registry import DEFAULT, Provider, apart, named, row_of
 
 
-def _option(
-    flag: str, told: str, metavar: str | None = None, least: int | None = None, short: str = ""
-) -> Any:
-    variable = (
-        "CORTEX_DEBUG"
-        if flag == "--verbose"
-        else "CORTEX_" + flag.removeprefix("--").replace("-", "_").upper()
-    )
+def _option(flag: str, text: str, metavar: str | None = None, least: int | None = None, short: str = "") -> Any:
+    variable = "CORTEX_DEBUG" if flag == "--verbose" else "CORTEX_" + flag.removeprefix("--").replace("-", "_").upper()
     flags = (flag, short) if short else (flag,)
-    return typer.Option(*flags, help=told, metavar=metavar, envvar=variable, show_default=False, min=least)
+    return typer.Option(*flags, help=text, metavar=metavar, envvar=variable, show_default=False, min=least)
 
 
 _PROVIDERS = [row_of(name) for name in named()]
@@ -35,18 +29,23 @@ DECLARED: dict[str, tuple[Any, Any]] = {
     "provider": (
         str,
         _option(
-            "--provider", f"service of the model: {_listed(_PROVIDERS)}, with its place unless the environment gives "
-            f"it: {'; '.join(f'{row.name},{row.place_example}' for row in _PROVIDERS if row.place)}", "NAME",
+            "--provider",
+            f"service of the model: {_listed(_PROVIDERS)}, with its place unless the environment gives "
+            f"it: {'; '.join(f'{row.name},{row.place_example}' for row in _PROVIDERS if row.place)}",
+            "NAME",
         ),
     ),
     "base_url": (
-        str, _option("--base-url", "address of the provider, or of any server that speaks its Messages API", "URL")
+        str,
+        _option("--base-url", "address of the provider, or of any server that speaks its Messages API", "URL"),
     ),
     "api_key_file": (
         str,
         _option(
-            "--api-key-file", "a file that holds the key; read again when the provider refuses the key, so that a key "
-            "is rotated without a stop", "FILE",
+            "--api-key-file",
+            "a file that holds the key; read again when the provider refuses the key, so that a key "
+            "is rotated without a stop",
+            "FILE",
         ),
     ),
     "via": (
@@ -58,8 +57,9 @@ DECLARED: dict[str, tuple[Any, Any]] = {
     "limits": (
         str,
         _option(
-            "--limits", "postgresql://HOST/DB in which several clusters of one account share its limits and the "
-            "budgets of labels", "PLACE",
+            "--limits",
+            "postgresql://HOST/DB in which several clusters of one account share its limits and the budgets of labels",
+            "PLACE",
         ),
     ),
     "max_cost": (str, _option("--max-cost", "cap on the job's cost, in USD; never exceeded", "USD")),
@@ -75,16 +75,20 @@ DECLARED: dict[str, tuple[Any, Any]] = {
     "fallback": (
         list[str],
         _option(
-            "--fallback", "route of calls while the breaker of the model is open: MODEL, MODEL@URL, or at another "
+            "--fallback",
+            "route of calls while the breaker of the model is open: MODEL, MODEL@URL, or at another "
             "provider bedrock:MODEL,region=eu-west-1; with a price MODEL,input=3,output=15 or MODEL,price-as=MODEL; "
-            "may be repeated", "ROUTE",
+            "may be repeated",
+            "ROUTE",
         ),
     ),
     "role": (
         list[str],
         _option(
-            "--role", "model for the program's calls of a role: judge=MODEL, in the form of --fallback; default: the "
-            "job's model; may be repeated", "NAME=ROUTE",
+            "--role",
+            "model for the program's calls of a role: judge=MODEL, in the form of --fallback; default: the "
+            "job's model; may be repeated",
+            "NAME=ROUTE",
         ),
     ),
     "sub_model": (str, _option("--sub-model", "short for --role sub=ROUTE: the calls of a written program", "ROUTE")),
@@ -104,8 +108,9 @@ DECLARED: dict[str, tuple[Any, Any]] = {
     "price_as": (
         str,
         _option(
-            "--price-as", "use the price of this model: for models without a known price, and for any server of "
-            "--base-url", "MODEL",
+            "--price-as",
+            "use the price of this model: for models without a known price, and for any server of --base-url",
+            "MODEL",
         ),
     ),
     "cluster": (str, _option("--cluster", "auto (default), inline, local, or a Ray's address", "WHERE")),
@@ -120,15 +125,20 @@ DECLARED: dict[str, tuple[Any, Any]] = {
     "notify": (
         str,
         _option(
-            "--notify", "webhook (of Slack, say) that gets as JSON: 50, 80 and 100 % of a cap or budget, a pause, a "
-            "breaker open for 5 minutes, a deadline at risk, the end; for this run only, never stored", "URL",
+            "--notify",
+            "webhook (of Slack, say) that gets as JSON: 50, 80 and 100 % of a cap or budget, a pause, a "
+            "breaker open for 5 minutes, a deadline at risk, the end; for this run only, never stored",
+            "URL",
         ),
     ),
     "shards": (
         int,
         _option(
-            "--shards", "split the rows over N child jobs, each with its own journal and, on a cluster, its own "
-            "process; caps, rates and priority hold for all of them together (default 1)", "N", 1,
+            "--shards",
+            "split the rows over N child jobs, each with its own journal and, on a cluster, its own "
+            "process; caps, rates and priority hold for all of them together (default 1)",
+            "N",
+            1,
         ),
     ),
     "fresh": (bool, _option("--fresh", "ask anew, without replies of earlier runs")),
@@ -143,15 +153,19 @@ DECLARED: dict[str, tuple[Any, Any]] = {
     "schema": (
         str,
         _option(
-            "--schema", "JSON schema of the answers, whose fields become columns: a file, or a Python type "
-            "module:Type, file.py:Type", "FILE",
+            "--schema",
+            "JSON schema of the answers, whose fields become columns: a file, or a Python type "
+            "module:Type, file.py:Type",
+            "FILE",
         ),
     ),
     "schema_as": (
         str,
         _option(
-            "--schema-as", "how the schema is sent: format (structured outputs; default), tool, or prompt, in words "
-            "(default of --model local)", "FORM",
+            "--schema-as",
+            "how the schema is sent: format (structured outputs; default), tool, or prompt, in words "
+            "(default of --model local)",
+            "FORM",
         ),
     ),
     "with_input": (bool, _option("--with-input", "add the other columns of the input to the results")),
@@ -163,14 +177,17 @@ DECLARED: dict[str, tuple[Any, Any]] = {
     "accept_partial": (bool, _option("--accept-partial", "count a partial result as complete, unless it was drained")),
     "wait": (bool, _option("--wait", "if another run has the job, wait for its end and return its result")),
     "no_keep_text": (
-        bool, _option("--no-keep-text", "delete prompts and replies from disk once their results are in the output")
+        bool,
+        _option("--no-keep-text", "delete prompts and replies from disk once their results are in the output"),
     ),
     "as_json": (bool, _option("--json", "print a summary as one JSON object, last on standard output")),
     "metrics_listen": (
-        str, _option("--metrics-listen", "address at which Prometheus may read metrics during the run", "HOST:PORT"),
+        str,
+        _option("--metrics-listen", "address at which Prometheus may read metrics during the run", "HOST:PORT"),
     ),
     "log_format": (
-        str, _option("--log-format", "text, or json: all of standard error is JSON, an object a line", "FORM"),
+        str,
+        _option("--log-format", "text, or json: all of standard error is JSON, an object a line", "FORM"),
     ),
     "log_level": (str, _option("--log-level", "debug, info, warning or error (default warning)", "LEVEL")),
     "verbose": (bool, _option("--verbose", "show tracebacks of errors", short="-v")),

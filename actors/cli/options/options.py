@@ -105,18 +105,18 @@ TABLE = ("prompt", "system", "id", "schema", "schema_as", "with_input", "meta")
 """Options of a table of prompts and answers."""
 
 
-def takes(*names: str, said: tuple[str, ...] = ()) -> Callable[[Callable[..., int]], Callable[..., int]]:
+def takes(*names: str, lines: tuple[str, ...] = ()) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Decorate a command that takes these options: it gets them as one argument, ``options``. A job file may hold them.
 
-    Options in ``said`` are read from the command line only: in the environment or a file they are meant for new jobs.
+    Options in ``lines`` are read from the command line only: in the environment or a file they are meant for new jobs.
     """
 
     def wrap(function: Callable[..., int]) -> Callable[..., int]:
         def command(ctx: typer.Context, **given: Any) -> int:
             given.pop(FILE)
-            told = {name: value for name in (*names, *said) if (value := given.pop(name)) not in (None, [])}
+            facts = {name: value for name in (*names, *lines) if (value := given.pop(name)) not in (None, [])}
             origins = origins_of(ctx)
-            options = Options(**told, origins=origins)
+            options = Options(**facts, origins=origins)
             speak(options.log_format)
             try:
                 code = _carried_out(function, given, options)
@@ -130,7 +130,7 @@ def takes(*names: str, said: tuple[str, ...] = ()) -> Callable[[Callable[..., in
         own = inspect.signature(function, eval_str=True).parameters.values()
         parameters = [_named(each) for each in own if each.name != "options"]
         parameters += [_parameter(name) for name in names]
-        parameters += [_parameter(name, from_environment=False) for name in said]
+        parameters += [_parameter(name, from_environment=False) for name in lines]
         parameters += [inspect.Parameter(FILE, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_FILE)]
         first = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
         command.__signature__ = inspect.Signature([first, *parameters])  # type: ignore[attr-defined]
@@ -229,18 +229,18 @@ def of_file(found: JobFile, command: Any) -> tuple[Options, dict[str, Any]]:
     Raises ``CommandError``.
     """
     ctx = command.context_class(command, info_name=command.name)
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for each in command.params:
         given = each.name in found.values and _may_stand_in_a_file(command.name or "", each)
         try:
             if given or each.required:
-                told[each.name] = each.process_value(ctx, found.values[each.name] if given else None)
+                facts[each.name] = each.process_value(ctx, found.values[each.name] if given else None)
         except typer.BadParameter as error:
-            said = " ".join(error.format_message().split()).rstrip(".")
-            raise CommandError(f"{found.origin(each.name)}: {said}") from None
-    origins = {name: found.origin(name) for name in told}
-    own = {name: told.pop(name) for name in list(told) if name not in DECLARED}
-    return Options(**{name: value for name, value in told.items() if value not in (None, [])}, origins=origins), own
+            text = " ".join(error.format_message().split()).rstrip(".")
+            raise CommandError(f"{found.origin(each.name)}: {text}") from None
+    origins = {name: found.origin(name) for name in facts}
+    own = {name: facts.pop(name) for name in list(facts) if name not in DECLARED}
+    return Options(**{name: value for name, value in facts.items() if value not in (None, [])}, origins=origins), own
 
 
 def origins_of(ctx: typer.Context) -> dict[str, str]:
@@ -261,10 +261,10 @@ def origins_of(ctx: typer.Context) -> dict[str, str]:
     return origins
 
 
-def blame(said: str, origins: dict[str, str]) -> str:
+def blame(text: str, origins: dict[str, str]) -> str:
     """Return the source of the value that an error text begins with; empty if it is the command line."""
     for name, origin in origins.items():
-        if name in DECLARED and origin != "command line" and re.match(rf"{flag_of(name)}(?![\w-])", said):
+        if name in DECLARED and origin != "command line" and re.match(rf"{flag_of(name)}(?![\w-])", text):
             return f" ({origin})"
     return ""
 

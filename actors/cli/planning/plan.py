@@ -159,20 +159,20 @@ def _asked(
     if before is None or own.fresh or last_state(folder, job).outcome != "complete":
         own.places["rows"] = str(len(places))
         code = _carried_out(Session(own, environ, source=picked), options, len(places))
-    standing = standing_of(folder, job)
+    status = standing_of(folder, job)
     if code:
-        print_error(f"sample {headline(standing)}; give the same command again to go on, or less --sample")
+        print_error(f"sample {headline(status)}; give the same command again to go on, or less --sample")
         return code
-    seen, remembered, heard = seen_in(folder, job, places)
+    seen, remembered, limits = seen_in(folder, job, places)
     sample = PlanSample(strata, seen)
-    if standing.outcome != "complete" or not sample.answered:
-        print_error(f"sample {headline(standing)}")
-        for line in filter(None, (why(standing), last_failed(standing.facts))):
+    if status.outcome != "complete" or not sample.answered:
+        print_error(f"sample {headline(status)}")
+        for line in filter(None, (why(status), last_failed(status.facts))):
             print_error(line)
         if len(sample.answered) < 2:
             print_error("too few rows of the sample were answered to plan by them")
-            return PARTIAL if standing.resume else FAILED
-    return SampleRun(sample=sample, limits=heard, status=standing, remembered=remembered, seed=seed)
+            return PARTIAL if status.resume else FAILED
+    return SampleRun(sample=sample, limits=limits, status=status, remembered=remembered, seed=seed)
 
 
 def _carried_out(session: Session, options: Options, rows: int) -> int:
@@ -191,11 +191,11 @@ def _notes(order: JobSpec, asked: SampleRun | None) -> Iterator[str]:
     """What else is to be said of a sample."""
     if asked is None:
         return
-    facts, heard = asked.status.facts, asked.limits
+    facts, limits = asked.status.facts, asked.limits
     throttled = facts["failures"].get("throttled", 0)
-    if throttled and not (heard.requests or heard.input_tokens or heard.output_tokens):
-        said = f"{throttled:,} calls of the sample were throttled, and nothing told by what limit"
-        yield f"{said}: expect it to take longer"
+    if throttled and not (limits.requests or limits.input_tokens or limits.output_tokens):
+        text = f"{throttled:,} calls of the sample were throttled, and nothing told by what limit"
+        yield f"{text}: expect it to take longer"
     if order.model_spec.via == BATCHES:
         yield "the sample was asked in single calls, at their price: a message batch may take a day"
     if not order.keeps_text:

@@ -130,8 +130,8 @@ _BOUNDS = {
 
 
 def _limits(of: PlanReport) -> Iterator[str]:
-    for name, told, cap in _limited(of):
-        parts = [f"{told.per_s * 60:,.0f} told by the provider"] if told is not None else []
+    for name, rate, cap in _limited(of):
+        parts = [f"{rate.per_s * 60:,.0f} told by the provider"] if rate is not None else []
         parts += [f"{cap:,g} set by hand"] if cap is not None else []
         if parts:
             yield f"{_BOUNDS[name]}: {', '.join(parts)}"
@@ -141,7 +141,7 @@ def _limits(of: PlanReport) -> Iterator[str]:
         yield f"headroom: {of.limits.caps.headroom:.0%} of the provider's limits is left to others"
     if of.sample is None:
         yield "the account's own limits are not known before it was asked something"
-    elif not any(told for _, told, _ in _limited(of)):
+    elif not any(rate for _, rate, _ in _limited(of)):
         yield "the provider told none: one that shows only when it is met makes it longer"
 
 
@@ -202,12 +202,12 @@ def _asked(of: PlanReport) -> str:
     return " and ".join(parts)
 
 
-def _missed(of: PlanReport, road: TransportOption) -> str:
+def _missed(of: PlanReport, transport: TransportOption) -> str:
     parts = []
-    if road.over_nusd > 0:
-        parts.append(f"--max-cost by up to {_usd(road.over_nusd)}")
-    if road.over_s > 0:
-        parts.append(f"the deadline by {span(road.over_s)}")
+    if transport.over_nusd > 0:
+        parts.append(f"--max-cost by up to {_usd(transport.over_nusd)}")
+    if transport.over_s > 0:
+        parts.append(f"the deadline by {span(transport.over_s)}")
     return " and ".join(parts)
 
 
@@ -261,8 +261,8 @@ def as_json(of: PlanReport) -> str:
         "bound_by": plan.duration.binds or None,
         "bounds_seconds": {each.name: round(each.seconds, 3) for each in plan.duration.bounds},
         "limits": {
-            name: {"told_per_min": told and round(told.per_s * 60, 3), "set_per_min": cap}
-            for name, told, cap in _limited(of)
+            name: {"told_per_min": rate and round(rate.per_s * 60, 3), "set_per_min": cap}
+            for name, rate, cap in _limited(of)
         } | {"concurrency": of.limits.caps.concurrency, "headroom": of.limits.caps.headroom},
         "disk": {
             "journal_bytes": plan.journal_bytes, "results_bytes": of.result_bytes, "free_bytes": of.free_bytes,

@@ -52,16 +52,16 @@ def test_{name}(tmp_path):
 
 def list_programs(options: Options) -> int:
     """``cortex program list``; the exit code."""
-    told = []
+    entries = []
     for name in sorted(READY):
         type_ = loader.find(name)
         first = inspect.cleandoc(type_.__doc__ or "").partition("\n")[0]
         parameters = [{"name": p, "type": kind, "default": default} for p, kind, default in parameters_of(type_)]
-        told.append({"program": name, "does": first, "parameters": parameters})
+        entries.append({"program": name, "does": first, "parameters": parameters})
     if options.as_json:
-        print(msgspec.json.encode({"programs": told}).decode())
+        print(msgspec.json.encode({"programs": entries}).decode())
         return COMPLETE
-    for each in told:
+    for each in entries:
         print(f"{each['program']}: {each['does']}")
         for parameter in each["parameters"]:
             print(f"    -p {parameter['name']}=…   {parameter['type']}, {parameter['default']}")  # type: ignore[index]

@@ -89,16 +89,16 @@ def _is_imported(look: Any) -> bool:
 def _refuse_routes(order: JobSpec) -> None:
     """A model without a price under a cap, a road that it does not have, fallbacks that lead nowhere. Raises
     ``SetupError``."""
-    wish = _without_key_files(spread(order.model_spec))
-    named = (wish, *wish.fallbacks, *wish.roles.values())
+    spec = _without_key_files(spread(order.model_spec))
+    named = (spec, *spec.fallbacks, *spec.roles.values())
     elsewhere = any(each.row.place or each.row.on_this_machine for each in named)  # only the cluster knows the account
-    if wish.model and not elsewhere:
-        destination(wish, order.limits, stand_in_keys(_SOME_KEY)).close()
+    if spec.model and not elsewhere:
+        destination(spec, order.limits, stand_in_keys(_SOME_KEY)).close()
 
 
-def _without_key_files(wish: ModelSpec) -> ModelSpec:
+def _without_key_files(spec: ModelSpec) -> ModelSpec:
     """The files of keys are on the head."""
     return msgspec.structs.replace(
-        wish, api_key_file="", fallbacks=tuple(map(_without_key_files, wish.fallbacks)),
-        roles={role: _without_key_files(each) for role, each in wish.roles.items()},
+        spec, api_key_file="", fallbacks=tuple(map(_without_key_files, spec.fallbacks)),
+        roles={role: _without_key_files(each) for role, each in spec.roles.items()},
     )  # fmt: skip

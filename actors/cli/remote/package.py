@@ -42,10 +42,10 @@ class JobPackage:
 
     def digest(self) -> str:
         """16 hex digits over all of it."""
-        told = sha256(self._job_file())
+        digest = sha256(self._job_file())
         for path, content in sorted(self.files.items()):
-            told.update(path.encode() + b"\0" + sha256(content).digest())
-        return told.hexdigest()[:16]
+            digest.update(path.encode() + b"\0" + sha256(content).digest())
+        return digest.hexdigest()[:16]
 
     def zipped(self) -> bytes:
         """The package itself. Raises ``CommandError`` where Ray would not take it."""
@@ -76,15 +76,15 @@ def package(given: Mapping[str, Any], options: Options, stdin: bytes = b"") -> J
         if name == "notify":
             raise CommandError("--notify: it would be seen on Ray's dashboard: set CORTEX_NOTIFY where the head runs")
         if name == "api_key_file" and not Path(str(value)).is_absolute():
-            said = f"--api-key-file {value}: the key is read over there: give the path that it has on its nodes"
-            raise CommandError(said)
+            text = f"--api-key-file {value}: the key is read over there: give the path that it has on its nodes"
+            raise CommandError(text)
         made.values[name] = _moved(made, name, key, value, stdin)
     if str(given.get("output") or "") and is_remote(str(given["output"])):
         made.values["output"] = given["output"]
     row = of_model(options.model)
     if row is not None and row.on_this_machine:
-        said = f"--model {row.name}: this machine serves it: give the model of a server that the nodes reach"
-        raise CommandError(said)
+        text = f"--model {row.name}: this machine serves it: give the model of a server that the nodes reach"
+        raise CommandError(text)
     return made
 
 
@@ -122,12 +122,12 @@ def _program(made: JobPackage, where: str) -> str:
     from actors.cli.jobs.programs import program_named
 
     type_ = program_named(where)
-    luggage = packed(type_)
-    if luggage.left:
-        raise CommandError(f"{where} cannot travel: {luggage.too_large()}: put it into the image of the nodes")
-    if ":" in where and not luggage.files and not type_.__module__.startswith(("cortex.", "actors.")):
+    bundle = packed(type_)
+    if bundle.left:
+        raise CommandError(f"{where} cannot travel: {bundle.too_large()}: put it into the image of the nodes")
+    if ":" in where and not bundle.files and not type_.__module__.startswith(("cortex.", "actors.")):
         return where  # it is installed, there as here
-    made.files |= luggage.files
+    made.files |= bundle.files
     module, colon, name = where.partition(":")
     return f"{Path(module).name}{colon}{name}" if module.endswith(".py") else where
 

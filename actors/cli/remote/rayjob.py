@@ -62,9 +62,9 @@ class RayJobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Kueue's queue that it waits in; for a cluster of its own alone."""
 
 
-def job_name(said: str, stem: str) -> str:
+def job_name(text: str, stem: str) -> str:
     """The job's name, or where none was given one from its file's. Raises ``ValueError``, one line."""
-    name = said or re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")
+    name = text or re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")
     if len(name) > NAME_MAX or not _NAME.fullmatch(name):
         raise ValueError(
             f"--job {name!r}: a RayJob's name begins with a letter, has small letters, digits and dashes alone, and "
@@ -81,9 +81,9 @@ def refuse_place(cluster: str, cluster_of: str, namespace: str, queue: str, file
         )
     letters = "small letters, digits and dashes alone, with a letter or digit at both ends"
     names = ("--namespace", namespace, _LABEL), ("--to", cluster, _NAME), ("--queue", queue, _QUEUE)
-    for option, said, form in names:
-        if (said or option == "--namespace") and (len(said) > LABEL_MAX or not form.fullmatch(said)):
-            raise ValueError(f"{option} {said!r}: no such name in Kubernetes: {letters}, {LABEL_MAX} of them at most")
+    for option, text, form in names:
+        if (text or option == "--namespace") and (len(text) > LABEL_MAX or not form.fullmatch(text)):
+            raise ValueError(f"{option} {text!r}: no such name in Kubernetes: {letters}, {LABEL_MAX} of them at most")
     if not files.startswith("/"):
         raise ValueError(f"--files {files!r}: give the whole path that the folder has on the head, like /var/lib/…")
     if not _PATH.fullmatch(files) or ".." in files.split("/"):
@@ -97,8 +97,8 @@ def refuse_image(said_by: str, image: str) -> None:
     if found is None:
         raise ValueError(f"{said_by} {image!r}: no name of an image, like registry.example.com/cortex:0.1.0")
     if not found["tag"] and not found["digest"]:
-        said = "without a tag it is :latest, another image tomorrow: give a tag or a digest"
-        raise ValueError(f"{said_by} {image}: {said}")
+        text = "without a tag it is :latest, another image tomorrow: give a tag or a digest"
+        raise ValueError(f"{said_by} {image}: {text}")
     if found["tag"] == "latest" and not found["digest"]:
         raise ValueError(f"{said_by} {image}: latest is another image tomorrow: give a tag or a digest")
 

@@ -64,12 +64,12 @@ def render(path: str, to: RayJobTarget) -> int:
         there = f"{to.files.rstrip('/')}/{name}"
         beside = _beside(found, folder)
         own = _cluster_spec(to.cluster_of) if to.cluster_of else None
-        said = to.image or (own and image_of(own)) or IMAGE
-        refuse_image("--image" if to.image or own is None else f"{to.cluster_of}: image", said)
+        text = to.image or (own and image_of(own)) or IMAGE
+        refuse_image("--image" if to.image or own is None else f"{to.cluster_of}: image", text)
         command = _command(found)
         made = objects(
             RayJobSpec(
-                name=name, entrypoint=_entrypoint(command, f"{there}/{Path(path).name}", name), image=said,
+                name=name, entrypoint=_entrypoint(command, f"{there}/{Path(path).name}", name), image=text,
                 namespace=to.namespace, cluster=to.cluster or CLUSTER, own=own, queue=to.queue, folder=there,
                 files=_texts(found, folder, beside) if own is not None else {},
             )
@@ -156,8 +156,8 @@ def _texts(found: JobFile, folder: Path, beside: list[str]) -> dict[str, str]:
         try:
             texts[name] = (folder / name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            said = getattr(error, "strerror", None) or "no text in UTF-8"
-            raise CommandError(f"{folder / name} cannot go to the cluster: {said}") from None
+            answer = getattr(error, "strerror", None) or "no text in UTF-8"
+            raise CommandError(f"{folder / name} cannot go to the cluster: {answer}") from None
         if "/" in name:
             raise CommandError(f"{folder / name} is in a folder of its own: put it beside the job file")
     if (size := sum(len(text.encode()) for text in texts.values())) > TEXTS_MAX_BYTES:

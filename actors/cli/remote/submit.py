@@ -95,8 +95,8 @@ def carry_out(command: str, given: Mapping[str, Any], options: Options) -> int:
         if fresh:
             api.upload(made.name(), made.zipped())
         following.submit(name, line, made.name() if fresh else "", {OUTPUT: here, "cortex_job": job})
-    said = f"job {job} runs on the head of {address}" + (" already: attached" if running else "")
-    print_error(f"{said}; it goes on there without this command: {following.attach}")
+    text = f"job {job} runs on the head of {address}" + (" already: attached" if running else "")
+    print_error(f"{text}; it goes on there without this command: {following.attach}")
     return following.to_its_end()
 
 
@@ -237,8 +237,8 @@ class _SubmissionFollower:
             print_error(f"the job goes on there: {self.attach}")
             return self._stopped
         if ended is None:
-            said = f"the Ray at {self._api.address} has forgotten job {self._job}: was its head lost?"
-            raise CommandError(said, PARTIAL)
+            message = f"the Ray at {self._api.address} has forgotten job {self._job}: was its head lost?"
+            raise CommandError(message, PARTIAL)
         facts = self._facts()
         if facts is None:
             return self._broken(ended)
@@ -301,11 +301,11 @@ class _SubmissionFollower:
     def _broken(self, ended: JobSubmission) -> int:
         """It said no summary: it was refused, which it has told itself, or never came to be."""
         if ended.code == 127:
-            said = f"the head of {self._api.address} finds no `cortex`: install it there, on the PATH of Ray"
-            raise CommandError(said)
+            text = f"the head of {self._api.address} finds no `cortex`: install it there, on the PATH of Ray"
+            raise CommandError(text)
         if ended.code is None:
-            said = " ".join(ended.message.split())[:300] or "nothing more is known"
-            raise CommandError(f"job {self._job} was {ended.status.lower()} there: {said}", PARTIAL)
+            text = " ".join(ended.message.split())[:300] or "nothing more is known"
+            raise CommandError(f"job {self._job} was {ended.status.lower()} there: {text}", PARTIAL)
         return ended.code
 
     # -- the results -----------------------------------------------------------------------------------------------
@@ -322,15 +322,15 @@ class _SubmissionFollower:
         self.submit(name, line)
         while (found := self._asked(lambda: self._api.submission(name))) is not None and not found.over:
             time.sleep(LOOK_S / 4)
-        said = self._asked(lambda: self._api.logs(name))
-        lines = [each for each in said.splitlines() if each.strip() and not _RAYS_OWN.match(each)]
+        text = self._asked(lambda: self._api.logs(name))
+        lines = [each for each in text.splitlines() if each.strip() and not _RAYS_OWN.match(each)]
         with contextlib.suppress(Exception):
             self._api.forget(name)
         content = _unpacked(lines)
         if content is None:
             size = f", {int(lines[0]):,} bytes packed," if lines and lines[0].strip().isdigit() else ""
-            said = f"the results{size} stand at {there} on the head: they could not be brought here"
-            raise CommandError(said, PARTIAL)
+            text = f"the results{size} stand at {there} on the head: they could not be brought here"
+            raise CommandError(text, PARTIAL)
         if self._output == "-":
             sys.stdout.buffer.write(content)
             sys.stdout.buffer.flush()

@@ -41,7 +41,7 @@ def carry_out(work: PreparedRun) -> int:
     """Run it; the exit code. Raises what is wrong before anything was sent."""
     share_of(work.options)
     notify = notify_of(work.options)
-    session, said = work.session, ""
+    session, text = work.session, ""
     write_logs(work.options)
     bar = ProgressBar(rows=work.rows or None, form=work.options.log_format or "text")
     conduct = SessionRunner(session, bar, lambda session: header(session, work.note))
@@ -57,41 +57,41 @@ def carry_out(work: PreparedRun) -> int:
         known = error_line(error)
         if known is None or known[0] != PARTIAL:
             raise
-        said = known[1]
+        text = known[1]
     finally:
         for each in (work.source, work.sink):
             if each is not None:
                 try:
                     each.close()
                 except SinkError as error:
-                    said = said or str(error)
+                    text = text or str(error)
                 except OSError:
                     pass
     if ended is not None:
-        standing = JobStatus(facts=ended.facts, state=session.folder.address, answer=ended.answer)
-        standing.rows, standing.unreadable = work.rows, work.unreadable
-        standing.asks_again = session.order.program.asks_again and session.order.keeps_text
+        status = JobStatus(facts=ended.facts, state=session.folder.address, answer=ended.answer)
+        status.rows, status.unreadable = work.rows, work.unreadable
+        status.asks_again = session.order.program.asks_again and session.order.keeps_text
     else:
         try:
-            standing = standing_of(session.folder, session.job)
+            status = standing_of(session.folder, session.job)
         except StoreError as error:  # it never began, or even reading fails on that disk
-            print_error(_not_begun(session.job, said or str(error)) if work.new else said or str(error))
+            print_error(_not_begun(session.job, text or str(error)) if work.new else text or str(error))
             return conduct.code or PARTIAL
-        if standing.outcome == "running":  # our own lock is gone: what runs is another run, or nothing
-            standing.facts["outcome"] = "interrupted"
-    forget_spool(session.folder, standing)
-    if work.sink is not None and not said and standing.outcome in OVER:
+        if status.outcome == "running":  # our own lock is gone: what runs is another run, or nothing
+            status.facts["outcome"] = "interrupted"
+    forget_spool(session.folder, status)
+    if work.sink is not None and not text and status.outcome in OVER:
         work.sink.forget()
-    code = report(standing, work.options, said)
-    return conduct.code if conduct.code and standing.resume else PARTIAL if said else code
+    code = report(status, work.options, text)
+    return conduct.code if conduct.code and status.resume else PARTIAL if text else code
 
 
-def _not_begun(job: str, said: str) -> str:
+def _not_begun(job: str, text: str) -> str:
     """There is nothing to resume."""
     what, again = f"job {job} has not begun, nothing was sent or paid", "give the same command again"
-    if said.endswith("then resume"):
-        return f"{said.removesuffix('resume')}{again}: {what}"
-    return f"{said}; {what}: {again}"
+    if text.endswith("then resume"):
+        return f"{text.removesuffix('resume')}{again}: {what}"
+    return f"{text}; {what}: {again}"
 
 
 def write_logs(options: Options) -> None:
@@ -100,25 +100,25 @@ def write_logs(options: Options) -> None:
     """
     begin(options.log_format, options.log_level)
     for name in ("log_format", "log_level"):
-        if said := getattr(options, name):
-            os.environ[f"CORTEX_{name.upper()}"] = said
+        if answer := getattr(options, name):
+            os.environ[f"CORTEX_{name.upper()}"] = answer
 
 
 def header(session: Session, note: str) -> str:
     """What runs, and where: said once, before the first figures."""
     found = session.destination
     where = session.cluster()
-    said = f"job {session.job}, model {_models(found)}, cluster {where}"
+    text = f"job {session.job}, model {_models(found)}, cluster {where}"
     if session.order.cluster == "auto":
-        said += " (auto)"
+        text += " (auto)"
     if session.endpoint.where:
-        said += f", metrics at {session.endpoint.where}"
+        text += f", metrics at {session.endpoint.where}"
     now = "it runs there already: attached" if session.attached else note
     if where not in ("inline", "local"):
         now += ("; " if now else "") + f"it goes on there without this command: cortex attach {session.job}"
     for more in (found.notice if found is not None else "", session.note, now):
-        said += f"; {more}" if more else ""
-    return said
+        text += f"; {more}" if more else ""
+    return text
 
 
 def _models(found: ResolvedRoute | None) -> str:
@@ -129,54 +129,54 @@ def _models(found: ResolvedRoute | None) -> str:
     return ", ".join([found.route.model, *others])
 
 
-def report(standing: JobStatus, options: Options, said: str = "") -> int:
+def report(status: JobStatus, options: Options, text: str = "") -> int:
     """Tell people, then programs, how a job ended; the exit code that belongs to it."""
-    output = standing.facts["output"]
-    print_error(headline(standing))
-    for line in filter(None, (said or why(standing), _last_failed(standing))):
+    output = status.facts["output"]
+    print_error(headline(status))
+    for line in filter(None, (text or why(status), _last_failed(status))):
         print_error(line)
     if output not in ("", "-"):
         print_error(f"results: {output}")
-    if standing.retry:
-        print_error(f"to ask the failed rows again: {standing.retry}")
-    if standing.resume:
-        print_error(f"to go on: {standing.resume}{_raised(standing)}")
+    if status.retry:
+        print_error(f"to ask the failed rows again: {status.retry}")
+    if status.resume:
+        print_error(f"to go on: {status.resume}{_raised(status)}")
         if output == "-":
             print_error("standard output cannot be cut back: the rows since the last flush may come again")
-    show_answer(standing, options)
-    return standing.code(share_of(options), options.accept_partial)
+    show_answer(status, options)
+    return status.code(share_of(options), options.accept_partial)
 
 
-def _last_failed(standing: JobStatus) -> str:
+def _last_failed(status: JobStatus) -> str:
     """What went wrong: the row that failed last; or, in a program that has no rows, what failed it."""
-    said = standing.facts["failed_said"]
-    if said in standing.facts["why"]:
+    answer = status.facts["failed_said"]
+    if answer in status.facts["why"]:
         return ""
-    if row := last_failed(standing.facts):
+    if row := last_failed(status.facts):
         return f"rows failed, {row}"
-    return said if not standing.rows and not standing.facts["rows_refused"] else ""
+    return answer if not status.rows and not status.facts["rows_refused"] else ""
 
 
 BUDGET_WHY = "over_budget: the budget "
 
 
-def _raised(standing: JobStatus) -> str:
+def _raised(status: JobStatus) -> str:
     """What must be given besides, so that a job stopped by its own cap or deadline can go on; or by a shared budget."""
-    said = standing.facts["why"]
-    if said.startswith("deadline"):
+    answer = status.facts["why"]
+    if answer.startswith("deadline"):
         return " --deadline +2h"
-    if said.startswith(BUDGET_WHY):
+    if answer.startswith(BUDGET_WHY):
         return ", when the budget is whole again or raised: cortex budget lists it"
-    return " --max-cost USD (or --max-job-tokens N), higher" if said.startswith("over_budget") else ""
+    return " --max-cost USD (or --max-job-tokens N), higher" if answer.startswith("over_budget") else ""
 
 
-def show_answer(standing: JobStatus, options: Options) -> None:
+def show_answer(status: JobStatus, options: Options) -> None:
     """The object of ``--json``, or the answer where there is no file that holds the results."""
-    output = standing.facts["output"]
+    output = status.facts["output"]
     if options.as_json:
-        print(standing.as_json(), file=sys.stderr if output == "-" else sys.stdout, flush=True)
-    elif not output and standing.answer is not None:
-        print(answer_text(standing.answer), flush=True)
+        print(status.as_json(), file=sys.stderr if output == "-" else sys.stdout, flush=True)
+    elif not output and status.answer is not None:
+        print(answer_text(status.answer), flush=True)
 
 
 def answer_text(answer: Any) -> str:

@@ -85,10 +85,10 @@ def _copying(folder: StateFolder, job: str, copy: str, options: Options) -> Any:
 
 def _over(folder: StateFolder, job: str, k: State, options: Options) -> int:
     """A job that has ended for good: its results file is made whole, nothing is asked."""
-    standing = standing_of(folder, job, k)
+    status = standing_of(folder, job, k)
     print_error(f"job {job} is already {k.outcome}: nothing is left to do{put_right(k)}")
-    complete_output(folder, job, standing.facts, k.terms.places, k.terms.program, options.overwrite)
-    return report(standing, options)
+    complete_output(folder, job, status.facts, k.terms.places, k.terms.program, options.overwrite)
+    return report(status, options)
 
 
 def put_right(k: State) -> str:
@@ -125,19 +125,19 @@ def order_of(
     deadline_at_s = limits.deadline_at_s
     if not attaching and deadline_at_s is not None and deadline_at_s <= time.time():
         raise CommandError(f"the deadline of job {job} passed at {clock(deadline_at_s)}: give --deadline +6h, or none")
-    wish = remembered(places)
+    spec = remembered(places)
     if _anew(k) and not terms.keeps_text:
         raise CommandError(
             f"the program of job {job} has changed since, or the release, and it kept no text: all of it would be "
             "asked, and paid, again: give the first command again with --fresh for that"
         )
     if _anew(k):  # what was asked of another model alone is no part of what the job began as
-        wish = msgspec.structs.replace(wish, model=remembered(terms.places).model)
+        spec = msgspec.structs.replace(spec, model=remembered(terms.places).model)
     places |= shared_at(options)
     places[CONFIG] = merged(places.get(CONFIG, ""), stated_options(options, command))
     program, shards = unsharded(loader.load(terms.program, terms.params_json))
     return JobSpec(
-        program=program, shards=shards, model_spec=changed_model_spec(options, wish),
+        program=program, shards=shards, model_spec=changed_model_spec(options, spec),
         limits=limits, job=job, state=folder.address,
         cluster=cluster_of(options, places.get("cluster", "auto")), input=places.get("input", ""),
         output=places.get("output", ""), places=places, keeps_text=terms.keeps_text, labels=terms.labels,

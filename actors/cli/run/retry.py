@@ -37,8 +37,8 @@ def retry(job: str, kinds: Sequence[str], options: Options) -> int:
     share_of(options)
     wanted = kinds_of(kinds)
     folder = folder_of(options)
-    if said := in_use(folder, job):
-        raise CommandError(said)
+    if text := in_use(folder, job):
+        raise CommandError(text)
     k = last_state(folder, job)
     _refuse_what_cannot(k, options)
     model = body_model(options.model)

@@ -35,8 +35,8 @@ def complete_output(
         copy_results(folder, job, sink, rows, size_bytes, own=True)
     except TextRedacted:
         sink.forget()
-        said = f"{path} is not as job {job} left it, which keeps no text: what is missing is nowhere else"
-        raise SinkError(said) from None
+        text = f"{path} is not as job {job} left it, which keeps no text: what is missing is nowhere else"
+        raise SinkError(text) from None
     sink.forget()
 
 

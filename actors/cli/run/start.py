@@ -232,16 +232,16 @@ def print_problems(path: str, check: InputCheck) -> None:
     """What is wrong with the input, line by line, ten at most; the rest is done all the same."""
     if not check.problems:
         return
-    said = []
+    lines = []
     if check.refused:
         are = "are" if check.refused > 1 else "is"
-        said.append(f"{check.refused:,} of {check.rows:,} rows {are} refused before sending")
+        lines.append(f"{check.refused:,} of {check.rows:,} rows {are} refused before sending")
     if check.unreadable:
         several = check.unreadable > 1
         found = f"{check.noun}s are no rows and are" if several else f"{check.noun} is no row and is"
-        said.append(f"{check.unreadable:,} {found} passed over")
+        lines.append(f"{check.unreadable:,} {found} passed over")
     name = "standard input" if path == "-" else path
-    print_error(f"{name}: {'; '.join(said)}")
+    print_error(f"{name}: {'; '.join(lines)}")
     for problem in check.problems:
         print_error(f"{name} {check.noun} {problem.line}: {problem.message}")
     if check.problems_more:
@@ -299,8 +299,8 @@ def keep_shards(order: JobSpec, options: Options, before: JobTerms) -> None:
     """Which rows are whose is settled when a job begins."""
     order.shards = unsharded(loader.load(before.program, before.params_json))[1]
     if options.shards and options.shards != order.shards:
-        said = f"job {order.named()} keeps the number of shards that it began with: {order.shards}"
-        print_error(f"{said} (--fresh begins it anew)")
+        text = f"job {order.named()} keeps the number of shards that it began with: {order.shards}"
+        print_error(f"{text} (--fresh begins it anew)")
 
 
 def refuse_other_places(order: JobSpec, before: JobTerms, job: str) -> None:
@@ -338,12 +338,12 @@ def _already_over(order: JobSpec, options: Options, folder: StateFolder, before:
     k = last_state(folder, job)
     if k.outcome not in OVER:
         return None
-    standing = standing_of(folder, job, k)
+    status = standing_of(folder, job, k)
     print_error(f"job {job} is already {k.outcome}: nothing is asked again (--fresh asks anew)")
     if k.outcome == "complete":
-        complete_output(folder, job, standing.facts, before.places, before.program, options.overwrite)
-    forget_spool(folder, standing)
-    return report(standing, options)
+        complete_output(folder, job, status.facts, before.places, before.program, options.overwrite)
+    forget_spool(folder, status)
+    return report(status, options)
 
 
 def _same(order: JobSpec, before: JobTerms) -> bool:

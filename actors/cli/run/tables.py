@@ -64,8 +64,8 @@ def _warn_of_braces(system: str) -> None:
     """A system prompt is one text for all rows; who writes a column into it would pay for its braces."""
     with contextlib.suppress(TemplateError):
         for column in Template(system).columns[:1]:
-            said = f"its {{{{{column}}}}} goes out as it stands"
-            print_error(f"--system is the same for all rows: {said}; columns are for --prompt")
+            text = f"its {{{{{column}}}}} goes out as it stands"
+            print_error(f"--system is the same for all rows: {text}; columns are for --prompt")
 
 
 def _template(prompt: str) -> Template:

@@ -23,20 +23,20 @@ def in_turn(folder: StateFolder, job: str, options: Options) -> int | None:
     The results file is made whole on this machine, too. A run that was killed left its job to whoever waits. Raises
     ``CommandError`` where another has the job and it is not to be waited for.
     """
-    said = in_use(folder, job)
-    if not said:
+    text = in_use(folder, job)
+    if not text:
         return None
     if not options.wait:
-        raise CommandError(said)
-    print_error(f"{said.partition(':')[0]}: waiting for its end")
+        raise CommandError(text)
+    print_error(f"{text.partition(':')[0]}: waiting for its end")
     while in_use(folder, job):
         time.sleep(_LOOK_S)
-    standing = standing_of(folder, job)
-    if standing.outcome not in (*OVER, "partial"):
+    status = standing_of(folder, job)
+    if status.outcome not in (*OVER, "partial"):
         print_error(f"the run that had job {job} was interrupted: going on")
         return None
     print_error(f"the run that had job {job} has ended it: nothing is asked again")
-    if standing.outcome in OVER and not forgotten(folder, job):  # its disk may be another machine's
+    if status.outcome in OVER and not forgotten(folder, job):  # its disk may be another machine's
         terms = last_state(folder, job).terms
-        complete_output(folder, job, standing.facts, terms.places, terms.program, options.overwrite)
-    return report(standing, options)
+        complete_output(folder, job, status.facts, terms.places, terms.program, options.overwrite)
+    return report(status, options)

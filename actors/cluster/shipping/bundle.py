@@ -75,17 +75,17 @@ def packed(type_: type[Program]) -> ProgramBundle:
     return ProgramBundle(str(root), files, modules, left)
 
 
-def unpacked(luggage: ProgramBundle) -> dict[str, str]:
+def unpacked(bundle: ProgramBundle) -> dict[str, str]:
     """Where each file stands here, by where it stood; empty where this machine has the same under the same paths.
 
     Raises ``ClusterError`` where this machine lacks what was too large to travel.
     """
-    root = Path(luggage.root)
-    files = dict(luggage.files)
-    files |= {name: own for name, told in luggage.left.items() if (own := _found(name, told, root)) is not None}
-    if len(files) < len(luggage.files) + len(luggage.left):
+    root = Path(bundle.root)
+    files = dict(bundle.files)
+    files |= {name: own for name, entries in bundle.left.items() if (own := _found(name, entries, root)) is not None}
+    if len(files) < len(bundle.files) + len(bundle.left):
         raise ClusterError(
-            f"the program cannot be brought to this machine, which does not have it: {luggage.too_large()}: "
+            f"the program cannot be brought to this machine, which does not have it: {bundle.too_large()}: "
             "put it into the image of the nodes, or name it as an input"
         )
     if not files or all(_same(root / name, content) for name, content in files.items()):
@@ -101,7 +101,7 @@ def unpacked(luggage: ProgramBundle) -> dict[str, str]:
             part = path.with_name(f".{path.name}.{os.getpid()}")
             part.write_bytes(content)
             part.replace(path)  # another actor of this machine may be reading it
-    for name in luggage.modules:
+    for name in bundle.modules:
         sys.modules.pop(name, None)  # of an earlier program, or of the same before it changed
     with contextlib.suppress(ValueError):
         sys.path.remove(str(folder))
@@ -114,11 +114,11 @@ def _digest(content: bytes) -> tuple[int, bytes]:
     return len(content), sha256(content).digest()
 
 
-def _found(name: str, told: tuple[int, bytes], root: Path) -> bytes | None:
+def _found(name: str, entries: tuple[int, bytes], root: Path) -> bytes | None:
     """The same file, as this machine has it: under its own path, or where modules are found."""
     for path in (Path(each or ".") / name for each in (str(root), *sys.path)):
         with contextlib.suppress(OSError):
-            if path.stat().st_size == told[0] and _digest(content := path.read_bytes()) == told:
+            if path.stat().st_size == entries[0] and _digest(content := path.read_bytes()) == entries:
                 return content
     return None
 

@@ -48,34 +48,34 @@ class ExportedProgram(msgspec.Struct, array_like=True):
 def pack(where: str, paths: tuple[str, ...], pickler: type[Any]) -> bytes:
     """A program for others. ``pickler``: cloudpickle's. Raises ``ClusterError`` for one that cannot travel."""
     type_ = loader.find(where)
-    parcel = ExportedProgram(paths, loader.fingerprint(where, b""), loader.place_of(type_))
+    payload = ExportedProgram(paths, loader.fingerprint(where, b""), loader.place_of(type_))
     if _by_value(type_):
         try:
-            parcel.code, inside = _pickled(type_, pickler)
+            payload.code, inside = _pickled(type_, pickler)
         except Exception as error:  # whatever the class refers to may refuse
-            said = str(error).splitlines()[0] if str(error) else type(error).__name__
+            text = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise ClusterError(
-                f"the program {type_.__qualname__} cannot travel to a cluster ({said}): put it into a file"
+                f"the program {type_.__qualname__} cannot travel to a cluster ({text}): put it into a file"
             ) from None
-        parcel.sources = {each.__qualname__: loader.source(each).decode() for each in inside}
-    parcel.bundle = packed(type_)
-    return msgspec.msgpack.encode(parcel)
+        payload.sources = {each.__qualname__: loader.source(each).decode() for each in inside}
+    payload.bundle = packed(type_)
+    return msgspec.msgpack.encode(payload)
 
 
 def unpack(where: str, packed: bytes) -> None:
     """Make a program findable here under its place, in place of what was there before."""
-    parcel = msgspec.msgpack.decode(packed, type=ExportedProgram)
-    sys.path.extend(path for path in parcel.paths if path not in sys.path)
+    payload = msgspec.msgpack.decode(packed, type=ExportedProgram)
+    sys.path.extend(path for path in payload.paths if path not in sys.path)
     loader.forget(where)
-    moved = unpacked(parcel.bundle)
-    if parcel.code:
-        loader.adopt_sources({name: text.encode() for name, text in parcel.sources.items()})
-        loader.adopt(where, pickle.loads(parcel.code))
+    moved = unpacked(payload.bundle)
+    if payload.code:
+        loader.adopt_sources({name: text.encode() for name, text in payload.sources.items()})
+        loader.adopt(where, pickle.loads(payload.code))
     elif moved:
-        loader.settle(where, parcel.place, moved)
-    elif parcel.place != where:
-        loader.forget(parcel.place)
-        loader.alias(where, parcel.place)
+        loader.settle(where, payload.place, moved)
+    elif payload.place != where:
+        loader.forget(payload.place)
+        loader.alias(where, payload.place)
 
 
 def _by_value(type_: type) -> bool:

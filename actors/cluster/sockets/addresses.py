@@ -73,8 +73,8 @@ def sockets_of(node: Any, name: str) -> SocketAddresses | None:
 
 def is_ours(transport: asyncio.Transport) -> bool:
     """Whether the other end is a process of this user."""
-    told = transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, SO_PEERCRED, _CREDENTIALS.size)
-    return bool(_CREDENTIALS.unpack(told)[1] == os.geteuid())
+    reported = transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, SO_PEERCRED, _CREDENTIALS.size)
+    return bool(_CREDENTIALS.unpack(reported)[1] == os.geteuid())
 
 
 _open: set[int] = set()

@@ -24,10 +24,10 @@ _log = logging.getLogger("cortex.socket")
 class SocketServer:
     """Of one actor. Where there can be none, it is asked by Ray."""
 
-    def __init__(self, sockets: SocketAddresses, name: str, heard: Heard) -> None:
+    def __init__(self, sockets: SocketAddresses, name: str, received: Heard) -> None:
         self._sockets = sockets
         self._path = sockets.path(name)
-        self._handle = heard
+        self._handle = received
         self._tasks: set[asyncio.Task[None]] = set()
         self._begun = False
         self._server: asyncio.Server | None = None
@@ -77,9 +77,9 @@ class SocketServer:
 class _ServerConnection(FramedSocket):
     """Whoever has come, as the actor sees it."""
 
-    def __init__(self, heard: Heard, tasks: set[asyncio.Task[None]]) -> None:
+    def __init__(self, received: Heard, tasks: set[asyncio.Task[None]]) -> None:
         super().__init__()
-        self._handle = heard
+        self._handle = received
         self._tasks = tasks
 
     def connection_made(self, transport: Any) -> None:

@@ -237,8 +237,8 @@ class TableSink:
                 try:
                     columns = [arrow_column(values[field.name], field.type) for field in schema]
                 except (pa.ArrowException, ValueError, TypeError) as error:
-                    said = " ".join(str(error).split())[:200]
-                    raise SinkError(f"{self.name}: a value does not fit its column: {said}; write .jsonl") from None
+                    text = " ".join(str(error).split())[:200]
+                    raise SinkError(f"{self.name}: a value does not fit its column: {text}; write .jsonl") from None
                 table.write_table(pa.Table.from_arrays(columns, schema=schema))
 
     def _lines(self, part: Path) -> None:

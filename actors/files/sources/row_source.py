@@ -103,7 +103,8 @@ class RereadableInput(Protocol):
         """Return a value that changes whenever the input is written to."""
 
     def reading(self, position: int = 0, digest: Any = None) -> InputReader:
-        """Return a reader from a position on. ``digest`` is updated with everything read, from the start of the input.
+        """Return a reader from a position on. ``digest`` is updated with everything read, from the start of the
+        input.
         """
 
     def digest(self) -> str:
@@ -155,8 +156,8 @@ class RowSource(ABC):
 
     def empty(self, position: int) -> str:
         """Return the error text for an input without rows; ``position`` is its size in bytes."""
-        said = "holds nothing but blank lines" if position else "is empty"
-        return f"{said}: give it one {self.wants} a {self.noun}"
+        text = "holds nothing but blank lines" if position else "is empty"
+        return f"{text}: give it one {self.wants} a {self.noun}"
 
     def unusable(self, survey: InputSurvey) -> str:
         """Return the reason why no row of the input can be sent; empty if there is nothing more to say."""
@@ -271,8 +272,8 @@ class BatchSource(RowSource):
     def begin(self, reading: InputReader) -> None:
         """Raise `SourceError` if the input is not text in UTF-8."""
         assert isinstance(reading, LineReader)
-        if said := wrong_file(reading.head()):
-            raise SourceError(f"{self._file.name} {said}")
+        if text := wrong_file(reading.head()):
+            raise SourceError(f"{self._file.name} {text}")
 
     def asks(self, row: Row) -> str | None:
         """Return the model that the request names; None if one was given for all rows."""
@@ -293,7 +294,8 @@ def new_digest() -> hashlib.blake2b:
 
 
 class InputSurvey:
-    """Check of a whole input in one reading. A first survey collects hashes of names; a second one knows the suspects.
+    """Check of a whole input in one reading. A first survey collects hashes of names; a second one knows the
+    suspects.
     """
 
     def __init__(self, source: RowSource, file: RereadableInput, firsts: FirstOccurrences | None) -> None:
@@ -332,8 +334,8 @@ class InputSurvey:
                     add(row.key)
                 elif first := firsts.line_of_first(row.key, reading.number):
                     self.doubled.append(start)
-                    said = f"{source.named} {_named(row.key)} stands on {source.noun} {first} already: give another"
-                    raise InvalidRow(said)
+                    text = f"{source.named} {_named(row.key)} stands on {source.noun} {first} already: give another"
+                    raise InvalidRow(text)
             except InvalidRow as bad:
                 self._unreadable += 1
                 self._report(piece, str(bad))
@@ -348,10 +350,10 @@ class InputSurvey:
             if len(self._models) < MODELS_MAX and (model := asks(row)) is not None:
                 self._models[model] = None
 
-    def _report(self, piece: Any, said: str) -> None:
+    def _report(self, piece: Any, text: str) -> None:
         self.first_bad = self.first_bad or piece
         if len(self._problems) < PROBLEMS_MAX:
-            self._problems.append(InputProblem(self._reading.number, said))
+            self._problems.append(InputProblem(self._reading.number, text))
 
     @property
     def first_problem(self) -> InputProblem:
@@ -379,8 +381,8 @@ class InputSurvey:
                 noun = self._source.noun
                 raise SourceError(f"{name}: no {noun} of it is a row; {noun} {first.line}: {first.message}")
         if (twice := len(self.doubled)) > 3 * self._rows:  # too many for a slip: this key does not identify rows
-            said = f"{self._source.noun}s have the {self._source.named} of one before"
-            raise SourceError(f"{name}: {twice:,} {said}: it must tell rows apart")
+            text = f"{self._source.noun}s have the {self._source.named} of one before"
+            raise SourceError(f"{name}: {twice:,} {text}: it must tell rows apart")
         return InputCheck(
             rows=self._rows,
             refused=self._refused,

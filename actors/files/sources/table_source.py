@@ -85,7 +85,8 @@ class TableSource(RowSource):
             self._require(self._table.columns)
 
     def check(self) -> InputCheck:
-        """Check the whole input, as ``RowSource.check``. The columns of JSON Lines are known only after the last line.
+        """Check the whole input, as ``RowSource.check``. The columns of JSON Lines are known only after the last
+        line.
         """
         new = self._checked is None
         check = super().check()
@@ -202,8 +203,8 @@ class TableSource(RowSource):
             key = key or self._key(value)
         body = _encode(row)
         if len(key) > CUSTOM_ID_CHARACTERS_MAX:
-            said = f"{self._id} has {len(key)} characters: at most {CUSTOM_ID_CHARACTERS_MAX}"
-            return Row(key, body, refusal=said)
+            text = f"{self._id} has {len(key)} characters: at most {CUSTOM_ID_CHARACTERS_MAX}"
+            return Row(key, body, refusal=text)
         columns = self._prompt.columns
         for name in columns:
             value = row.get(name)

@@ -28,22 +28,22 @@ def state(address: str) -> Iterator[Finding]:
     release, schema, fsync, tls, near, may, standby = link.rows(_ABOUT)[0]
     there = version(link)
     commit_s = _commit_s(link)
-    said = f"{address}: PostgreSQL {release}, {'TLS' if tls else 'no TLS'}"
-    said += f", a commit takes {1_000 * commit_s:.1f} ms"
+    text = f"{address}: PostgreSQL {release}, {'TLS' if tls else 'no TLS'}"
+    text += f", a commit takes {1_000 * commit_s:.1f} ms"
     if not there:
-        said += "; the tables are made by the first run"
+        text += "; the tables are made by the first run"
     if standby:
-        yield wrong("state", f"{said}; it is a standby", "add ?target_session_attrs=read-write, and name all hosts")
+        yield wrong("state", f"{text}; it is a standby", "add ?target_session_attrs=read-write, and name all hosts")
     elif not there and not (schema and may):
-        yield wrong("state", f"{said}; this user may make no tables", "grant it CREATE on a schema of its search_path")
+        yield wrong("state", f"{text}; this user may make no tables", "grant it CREATE on a schema of its search_path")
     elif fsync == "off":
-        yield warning("state", f"{said}; it does not wait for its disk (fsync=off)", "a crash there may lose replies")
+        yield warning("state", f"{text}; it does not wait for its disk (fsync=off)", "a crash there may lose replies")
     elif not tls and not near:
-        yield warning("state", f"{said}; prompts and replies travel in clear", "PGSSLMODE=verify-full, PGSSLROOTCERT")
+        yield warning("state", f"{text}; prompts and replies travel in clear", "PGSSLMODE=verify-full, PGSSLROOTCERT")
     elif commit_s > _SLOW_COMMIT_S:
-        yield warning("state", said, "a nearer or faster database: each turn waits for it")
+        yield warning("state", text, "a nearer or faster database: each turn waits for it")
     else:
-        yield ok("state", said)
+        yield ok("state", text)
     link.close()
 
 

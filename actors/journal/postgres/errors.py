@@ -34,25 +34,26 @@ _NO_RIGHT = ("42501", "3F000")
 
 def error_line(error: psycopg.Error, address: str, known: bool) -> StoreError:
     """Return the error as one line. ``known``: the database has answered before, so the failure may be temporary."""
-    said = _line(error)
+    text = _line(error)
     state = error.sqlstate or ""
-    hint = next((do for words, do in _HINTS if words in said), "")
-    busy = any(words in said for words in _BUSY)
+    hint = next((do for words, do in _HINTS if words in text), "")
+    busy = any(words in text for words in _BUSY)
     lost = not state and isinstance(error, psycopg.OperationalError) and (busy or not hint)
     if state in _FULL:
-        return DiskFull(f"the disk of the database {address} is full ({said}): make room, then resume")
+        return DiskFull(f"the disk of the database {address} is full ({text}): make room, then resume")
     if known and (lost or state in _PASSING):
-        return DatabaseUnreachable(f"the database {address} does not answer: {said}")
+        return DatabaseUnreachable(f"the database {address} does not answer: {text}")
     if state in _NO_RIGHT:
         hint = "grant that user the right to create tables in a schema of its search_path, or give another user"
-    return StoreError(f"cannot use the database {address}: {said}" + (f"; {hint}" if hint else ""))
+    return StoreError(f"cannot use the database {address}: {text}" + (f"; {hint}" if hint else ""))
 
 
 def _line(error: psycopg.Error) -> str:
-    """Return the first line of the error without libpq's prefix, and without the password even if a server echoes it.
+    """Return the first line of the error without libpq's prefix, and without the password even if a server echoes
+    it.
     """
-    said = " ".join(next((line for line in str(error).splitlines() if line.strip()), type(error).__name__).split())
-    said = re.sub(r"^(connection failed: )?(connection to server .*? failed: )?", "", said)
-    said = re.sub(r"\b(FATAL|ERROR|PANIC): *", "", said)
+    text = " ".join(next((line for line in str(error).splitlines() if line.strip()), type(error).__name__).split())
+    text = re.sub(r"^(connection failed: )?(connection to server .*? failed: )?", "", text)
+    text = re.sub(r"\b(FATAL|ERROR|PANIC): *", "", text)
     secret = os.environ.get("PGPASSWORD", "")
-    return said.replace(secret, "***") if secret else said
+    return text.replace(secret, "***") if secret else text

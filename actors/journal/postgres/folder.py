@@ -54,8 +54,8 @@ class DatabaseStateFolder(StateFolder):
         try:
             (self.path / "jobs").mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            said = f"cannot use {self.path} for files of this machine: {error.strerror}; set XDG_STATE_HOME"
-            raise StoreError(said) from None
+            text = f"cannot use {self.path} for files of this machine: {error.strerror}; set XDG_STATE_HOME"
+            raise StoreError(text) from None
         return self
 
     def _ready(self) -> bool:

@@ -32,8 +32,8 @@ def state(address: str) -> Iterator[Finding]:
     path = StateFolder(address).path
     kind = file_system(path)
     if kind in NETWORK_FILE_SYSTEMS:
-        said = f"{path} is on a network file system ({kind}), where a journal is not safe"
-        yield wrong("state", said, "give a local --state")
+        text = f"{path} is on a network file system ({kind}), where a journal is not safe"
+        yield wrong("state", text, "give a local --state")
         return
     there = _nearest(path)
     if not there.is_dir():
@@ -64,8 +64,8 @@ def _modes(path: Path) -> Iterator[Finding]:
     places = [jobs, *(each for each in jobs.iterdir() if each.suffix == ".sqlite"), path / "replies.sqlite"]
     if jobs.stat().st_mode & 0o077:
         open_ = [each for each in places if each.exists() and each.stat().st_mode & 0o077]
-        said = f"others may read {len(open_)} places below {path}, {open_[0].name} among them: prompts and replies"
-        yield warning("state", said, f"chmod -R go= {path}")
+        text = f"others may read {len(open_)} places below {path}, {open_[0].name} among them: prompts and replies"
+        yield warning("state", text, f"chmod -R go= {path}")
 
 
 def _commits(there: Path, path: Path, kind: str) -> Iterator[Finding]:
@@ -86,17 +86,17 @@ def _commits(there: Path, path: Path, kind: str) -> Iterator[Finding]:
         yield wrong("state", f"no journal can be written in {there}: {error}", "give another --state")
         return
     if mode != "wal":
-        said = f"SQLite's write-ahead log does not work in {there} (it says {mode})"
-        yield wrong("state", said, "give a --state on another disk")
+        text = f"SQLite's write-ahead log does not work in {there} (it says {mode})"
+        yield wrong("state", text, "give a --state on another disk")
         return
     commit_s = statistics.median(took)
-    said = f"{path}, {kind or 'a file system'}: a commit takes {1_000 * commit_s:.1f} ms"
+    text = f"{path}, {kind or 'a file system'}: a commit takes {1_000 * commit_s:.1f} ms"
     if not path.exists():
-        said += "; it is made by the first run"
+        text += "; it is made by the first run"
     if commit_s > _SLOW_COMMIT_S:
-        yield warning("state", said, "a faster disk for --state: each turn waits for it")
+        yield warning("state", text, "a faster disk for --state: each turn waits for it")
     else:
-        yield ok("state", said)
+        yield ok("state", text)
 
 
 def room(address: str) -> Iterator[Finding]:
@@ -106,15 +106,15 @@ def room(address: str) -> Iterator[Finding]:
     free = shutil.disk_usage(there).free
     row_bytes, measured = _row_bytes(path)
     basis = "as large as here so far" if measured else "of short ones"
-    said = f"{free / (1 << 30):,.1f} GB free: about {free // row_bytes:,} rows, {basis}"
-    said += f" ({row_bytes:,} bytes of a journal each)"
+    text = f"{free / (1 << 30):,.1f} GB free: about {free // row_bytes:,} rows, {basis}"
+    text += f" ({row_bytes:,} bytes of a journal each)"
     do = "make room, or give a --state on a larger disk"
     if free < _FREE_MIN:
-        yield wrong("disk", said, do)
+        yield wrong("disk", text, do)
     elif free < _FREE_FEW:
-        yield warning("disk", said, do)
+        yield warning("disk", text, do)
     else:
-        yield ok("disk", said)
+        yield ok("disk", text)
     if hasattr(os, "statvfs"):
         yield from _inodes(os.statvfs(there), there)
 
@@ -123,13 +123,13 @@ def _inodes(found: os.statvfs_result, there: Path) -> Iterator[Finding]:
     if not found.f_files:
         return  # this file system has no fixed number of inodes
     free = found.f_favail
-    said = f"{free:,} of {found.f_files:,} inodes are free at {there}"
+    text = f"{free:,} of {found.f_files:,} inodes are free at {there}"
     if free < _INODES_MIN:
-        yield wrong("inodes", said, "remove small files there: each job needs about five")
+        yield wrong("inodes", text, "remove small files there: each job needs about five")
     elif free < _INODES_FEW:
-        yield warning("inodes", said, "remove small files there: each job needs about five")
+        yield warning("inodes", text, "remove small files there: each job needs about five")
     else:
-        yield ok("inodes", said)
+        yield ok("inodes", text)
 
 
 def _row_bytes(path: Path) -> tuple[int, bool]:

@@ -270,11 +270,11 @@ FULL = ("disk is full", "disk I/O error", "No space left")
 
 def error_line(error: Exception, path: Path) -> StoreError:
     """Return the error for a journal's file, as one line."""
-    said = str(error)
-    if any(word in said for word in FULL):
-        return DiskFull(f"the disk that holds {path} is full ({said}): make room, then resume")
-    if "locked" in said:
+    text = str(error)
+    if any(word in text for word in FULL):
+        return DiskFull(f"the disk that holds {path} is full ({text}): make room, then resume")
+    if "locked" in text:
         return StoreError(f"{path.stem} is locked by another run that does not answer")
-    if "not a database" in said or "malformed" in said:
-        return StoreError(f"{path} is no journal, or is damaged: {said}")
-    return StoreError(f"cannot use {path}: {said}")
+    if "not a database" in text or "malformed" in text:
+        return StoreError(f"{path} is no journal, or is damaged: {text}")
+    return StoreError(f"cannot use {path}: {text}")

@@ -160,64 +160,64 @@ Said = tuple[str, int, Attributes]
 
 
 def _goal(span: Span, facts: dict[str, Any]) -> Said:
-    said: Attributes = [(GOAL_ID, facts["goal"])]
+    parts: Attributes = [(GOAL_ID, facts["goal"])]
     if "row" in facts:
-        said.append((ROW_KEY, facts["row"]))
-    said.append(("cortex.goal.kind", span.name))
+        parts.append((ROW_KEY, facts["row"]))
+    parts.append(("cortex.goal.kind", span.name))
     if "status" in facts:
-        said.append(("cortex.goal.status", facts["status"]))
+        parts.append(("cortex.goal.status", facts["status"]))
     if "part" in facts:
-        said.append(("cortex.goal.part", facts["part"]))
+        parts.append(("cortex.goal.part", facts["part"]))
     if facts.get("tools"):  # calls and tools in turn, until the goal is met
-        return f"{INVOKE_AGENT} {span.name}", INTERNAL, [*said, (OPERATION, INVOKE_AGENT), (AGENT_NAME, span.name)]
-    return f"goal {span.name}", INTERNAL, said
+        return f"{INVOKE_AGENT} {span.name}", INTERNAL, [*parts, (OPERATION, INVOKE_AGENT), (AGENT_NAME, span.name)]
+    return f"goal {span.name}", INTERNAL, parts
 
 
 def _select(span: Span, facts: dict[str, Any]) -> Said:
-    said: Attributes = [("cortex.route", facts.get("route", 0))]
+    parts: Attributes = [("cortex.route", facts.get("route", 0))]
     if span.name:
-        said.append(("cortex.constructor", span.name))
-    return "select", INTERNAL, said
+        parts.append(("cortex.constructor", span.name))
+    return "select", INTERNAL, parts
 
 
 def _call(span: Span, facts: dict[str, Any]) -> Said:
     endpoint = facts["endpoint"]
-    said: Attributes = [(GOAL_ID, facts["goal"]), (SAMPLE, facts["sample"])]
+    parts: Attributes = [(GOAL_ID, facts["goal"]), (SAMPLE, facts["sample"])]
     if facts["max_tokens"]:
-        said.append((REQUEST_MAX_TOKENS, facts["max_tokens"]))
+        parts.append((REQUEST_MAX_TOKENS, facts["max_tokens"]))
     if "input" in facts:
-        said += [(INPUT_TOKENS, facts["input"]), (OUTPUT_TOKENS, facts["output"])]
+        parts += [(INPUT_TOKENS, facts["input"]), (OUTPUT_TOKENS, facts["output"])]
         if facts["cache_read"]:
-            said.append((CACHE_READ_TOKENS, facts["cache_read"]))
+            parts.append((CACHE_READ_TOKENS, facts["cache_read"]))
         if facts["cache_creation"]:
-            said.append((CACHE_CREATION_TOKENS, facts["cache_creation"]))
-    said += [
+            parts.append((CACHE_CREATION_TOKENS, facts["cache_creation"]))
+    parts += [
         (OPERATION, CHAT), (PROVIDER, provider_of(endpoint)), (REQUEST_MODEL, facts["asked_model"]),
         ("cortex.attempts", facts["attempts"]),
     ]  # fmt: skip
-    said += server_of(endpoint)
+    parts += server_of(endpoint)
     if "model" in facts:
-        said += [(RESPONSE_MODEL, facts["model"]), (FINISH_REASONS, (facts["stop"],))]
+        parts += [(RESPONSE_MODEL, facts["model"]), (FINISH_REASONS, (facts["stop"],))]
     if facts.get("reused"):
-        said.append(("cortex.reused", True))
+        parts.append(("cortex.reused", True))
     if "prompt" in facts:
-        said += asked(facts["prompt"])
+        parts += asked(facts["prompt"])
     if "reply" in facts:
-        said += answered(facts["reply"])
-    return f"{CHAT} {facts['asked_model']}", CLIENT, said
+        parts += answered(facts["reply"])
+    return f"{CHAT} {facts['asked_model']}", CLIENT, parts
 
 
 def _attempt(span: Span, facts: dict[str, Any]) -> Said:
-    said: Attributes = [(ATTEMPT, facts["attempt"])]
+    parts: Attributes = [(ATTEMPT, facts["attempt"])]
     if facts.get("by"):
-        said += [(WAITED, waited_s(facts["waited_s"])), ("cortex.branch", facts["by"])]
-    said.append(("cortex.route", facts["route"]))
+        parts += [(WAITED, waited_s(facts["waited_s"])), ("cortex.branch", facts["by"])]
+    parts.append(("cortex.route", facts["route"]))
     if facts.get("status"):
-        said.append((HTTP_STATUS, facts["status"]))
+        parts.append((HTTP_STATUS, facts["status"]))
     if facts.get("error"):
-        said.append(("cortex.provider.error", facts["error"]))
-    said += [(f"cortex.{name}", facts[name]) for name in ("probe", "abandoned", "sent") if name in facts]
-    return "attempt", CLIENT, said
+        parts.append(("cortex.provider.error", facts["error"]))
+    parts += [(f"cortex.{name}", facts[name]) for name in ("probe", "abandoned", "sent") if name in facts]
+    return "attempt", CLIENT, parts
 
 
 def waited_s(seconds: float) -> float:
@@ -227,18 +227,18 @@ def waited_s(seconds: float) -> float:
 
 def _absorb(span: Span, facts: dict[str, Any]) -> Said:
     if "goals" in facts:  # the reply was a plan: more goals
-        said: Attributes = [(OPERATION, PLAN), (AGENT_NAME, span.name), ("cortex.goals", facts["goals"])]
-        return f"{PLAN} {span.name}", INTERNAL, said
+        parts: Attributes = [(OPERATION, PLAN), (AGENT_NAME, span.name), ("cortex.goals", facts["goals"])]
+        return f"{PLAN} {span.name}", INTERNAL, parts
     return "absorb", INTERNAL, []
 
 
 def _tool(span: Span, facts: dict[str, Any]) -> Said:
-    said: Attributes = [(OPERATION, EXECUTE_TOOL), (TOOL_NAME, span.name), (GOAL_ID, facts["goal"])]
+    parts: Attributes = [(OPERATION, EXECUTE_TOOL), (TOOL_NAME, span.name), (GOAL_ID, facts["goal"])]
     if "id" in facts:
-        said.append((TOOL_CALL_ID, facts["id"]))
+        parts.append((TOOL_CALL_ID, facts["id"]))
     if facts.get("by"):
-        said.append(("cortex.worker", facts["by"]))
-    return f"{EXECUTE_TOOL} {span.name}", INTERNAL, said
+        parts.append(("cortex.worker", facts["by"]))
+    return f"{EXECUTE_TOOL} {span.name}", INTERNAL, parts
 
 
 def _child(span: Span, facts: dict[str, Any]) -> Said:
@@ -250,13 +250,13 @@ def _join(span: Span, facts: dict[str, Any]) -> Said:
 
 
 def _episode(span: Span, facts: dict[str, Any]) -> Said:
-    said: Attributes = [(f"cortex.{name}", facts[name]) for name in ("why", "route") if name in facts]
-    return span.name, INTERNAL, said
+    parts: Attributes = [(f"cortex.{name}", facts[name]) for name in ("why", "route") if name in facts]
+    return span.name, INTERNAL, parts
 
 
 def _job(span: Span, facts: dict[str, Any]) -> Said:
     program = short(span.name)
-    said: Attributes = [
+    parts: Attributes = [
         (OPERATION, INVOKE_WORKFLOW), (WORKFLOW_NAME, program), ("cortex.program", span.name),
         ("cortex.outcome", facts["outcome"]), ("cortex.run", facts["run"]), ("cortex.calls", facts["calls"]),
         ("cortex.attempts", facts["attempts"]), (INPUT_TOKENS, facts["input"]), (OUTPUT_TOKENS, facts["output"]),
@@ -264,8 +264,8 @@ def _job(span: Span, facts: dict[str, Any]) -> Said:
         ("cortex.rows.succeeded", facts["succeeded"]), ("cortex.rows.failed", facts["rows_failed"]),
     ]  # fmt: skip
     if facts["why"]:
-        said.append(("cortex.why", facts["why"]))
-    return f"{INVOKE_WORKFLOW} {program}", INTERNAL, said
+        parts.append(("cortex.why", facts["why"]))
+    return f"{INVOKE_WORKFLOW} {program}", INTERNAL, parts
 
 
 def short(program: str) -> str:
@@ -292,20 +292,20 @@ def asked(body: bytes) -> Attributes:
         messages = [{"role": one["role"], "parts": _parts(one["content"])} for one in fields["messages"]]
     except (msgspec.DecodeError, KeyError, TypeError):
         return []
-    said: Attributes = [(INPUT_MESSAGES, _json(messages))]
+    parts: Attributes = [(INPUT_MESSAGES, _json(messages))]
     if fields.get("system"):
-        said.append((SYSTEM_INSTRUCTIONS, _json(_parts(fields["system"]))))
-    return said
+        parts.append((SYSTEM_INSTRUCTIONS, _json(_parts(fields["system"]))))
+    return parts
 
 
 def answered(body: bytes) -> Attributes:
     """A reply in the same form."""
     try:
         fields = msgspec.json.decode(body)
-        said = {"role": "assistant", "parts": _parts(fields["content"]), "finish_reason": fields["stop_reason"]}
+        facts = {"role": "assistant", "parts": _parts(fields["content"]), "finish_reason": fields["stop_reason"]}
     except (msgspec.DecodeError, KeyError, TypeError):
         return []
-    return [(OUTPUT_MESSAGES, _json([said]))]
+    return [(OUTPUT_MESSAGES, _json([facts]))]
 
 
 def _parts(content: Any) -> list[dict[str, Any]]:

@@ -162,10 +162,10 @@ def _signal(read: _VariableReader, name: str) -> SignalSettings:
 
 
 def _captures(read: _VariableReader) -> bool:
-    said = read.text(_CAPTURE).lower()
-    if said not in _CAPTURED:
-        read.add_problem(f"{_CAPTURE} is {said!r}: give NO_CONTENT or SPAN_ONLY")
-    return _CAPTURED.get(said, False)
+    text = read.text(_CAPTURE).lower()
+    if text not in _CAPTURED:
+        read.add_problem(f"{_CAPTURE} is {text!r}: give NO_CONTENT or SPAN_ONLY")
+    return _CAPTURED.get(text, False)
 
 
 class _VariableReader:
@@ -186,28 +186,28 @@ class _VariableReader:
         return tuple(dict.fromkeys(word.strip().lower() for word in self.text(name).split(",") if word.strip()))
 
     def flag(self, name: str) -> bool:
-        said = self.text(name).lower()
-        if said not in ("", "true", "false"):
-            self.add_problem(f"{name} is {said!r}: give true or false")
-        return said == "true"
+        text = self.text(name).lower()
+        if text not in ("", "true", "false"):
+            self.add_problem(f"{name} is {text!r}: give true or false")
+        return text == "true"
 
     def one_of(self, name: str, known: frozenset[str]) -> str:
-        said = self.text(name).lower()
-        if said and said not in known:
-            self.add_problem(f"{name} is {said!r}: give one of {', '.join(sorted(known))}")
+        text = self.text(name).lower()
+        if text and text not in known:
+            self.add_problem(f"{name} is {text!r}: give one of {', '.join(sorted(known))}")
             return ""
-        return said
+        return text
 
     def number(self, name: str, default: float, least: float, most: float) -> float:
-        said = self.text(name)
-        if not said:
+        text = self.text(name)
+        if not text:
             return default
         try:
-            found = float(said)
+            found = float(text)
         except ValueError:
             found = math.nan
         if not least <= found <= most:
-            self.add_problem(f"{name} is {said!r}: give a number from {least:g} to {most:g}")
+            self.add_problem(f"{name} is {text!r}: give a number from {least:g} to {most:g}")
             return default
         return found
 

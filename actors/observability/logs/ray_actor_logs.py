@@ -50,13 +50,13 @@ class ActorLogReader:
         except OSError:
             return []
         self._read[path] = self._read.get(path, 0) + len(whole) + len(end)
-        said = []
+        lines = []
         for line in whole.splitlines():
             with contextlib.suppress(msgspec.DecodeError):
                 facts = msgspec.json.decode(line)
                 if isinstance(facts, dict) and facts.get("level") in _LOUD:
-                    said.append(self._shown(facts))
-        return said
+                    lines.append(self._shown(facts))
+        return lines
 
     def _shown(self, facts: Mapping[str, object]) -> str:
         return redaction(msgspec.json.encode(facts).decode() if self._form == "json" else text_of(facts))

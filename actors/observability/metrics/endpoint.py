@@ -28,13 +28,13 @@ class MetricsEndpoint:
 
     async def __aenter__(self) -> MetricsEndpoint:
         """Raises ``ListenError``."""
-        said = self.address or _standard(self._environ)
-        if said:
+        text = self.address or _standard(self._environ)
+        if text:
             from actors.observability.base.settings import TelemetrySettings
             from actors.observability.metrics.scrape_server import ScrapeServer
 
             settings = TelemetrySettings.from_environ(self._environ)
-            scraped = ScrapeServer(said, {**dict(settings.resource), "service.name": settings.service})
+            scraped = ScrapeServer(text, {**dict(settings.resource), "service.name": settings.service})
             self.where = await scraped.open()
             self._scraped = scraped
         return self

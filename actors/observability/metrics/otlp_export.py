@@ -137,8 +137,8 @@ def exports_of(
     for name in settings.metrics.exporters:
         if name in ("otlp", "console"):
             where = without_password(settings.metrics.endpoint) if name == "otlp" else "the console"
-            said = environ.get("OTEL_METRIC_EXPORT_INTERVAL", "")
-            interval_s = (float(said) if said.isdecimal() and int(said) else INTERVAL_MS) / 1000
+            text = environ.get("OTEL_METRIC_EXPORT_INTERVAL", "")
+            interval_s = (float(text) if text.isdecimal() and int(text) else INTERVAL_MS) / 1000
             delta = environ.get("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "").lower() == "delta"
             make = partial(_exporter_of_now, now, name)
             made.append(MetricExports(make, read, settings, where, interval_s, delta))

@@ -71,8 +71,8 @@ def _histogram(instrument: Instrument, spreads: Iterable[HistogramSample]) -> Me
             shown = None
             if kept is not None:
                 shown = Shown({"trace_id": kept.trace_id, "span_id": kept.span_id}, kept.value, kept.at_s)
-            said = "+Inf" if bound == math.inf else repr(bound)
-            family.add_sample(f"{name}_bucket", {**labels, "le": said}, count, exemplar=shown)
+            text = "+Inf" if bound == math.inf else repr(bound)
+            family.add_sample(f"{name}_bucket", {**labels, "le": text}, count, exemplar=shown)
         family.add_sample(f"{name}_count", labels, each.count)
         family.add_sample(f"{name}_sum", labels, each.total)
     return family

@@ -43,12 +43,12 @@ class RayGauges:
     def set(self) -> None:
         """Set all of them."""
         found = decoded(self._read())
-        for name, told, labels, value in numbers(found) if found is not None else ():
-            tags = {prometheus_name(label): said for label, said in labels}
+        for name, text, labels, value in numbers(found) if found is not None else ():
+            tags = {prometheus_name(label): text for label, text in labels}
             key = name, tuple(sorted(tags))
             gauge = self._gauges.get(key)
             if gauge is None:
-                gauge = self._gauges[key] = self._make(name, description=told, tag_keys=key[1])
+                gauge = self._gauges[key] = self._make(name, description=text, tag_keys=key[1])
             gauge.set(value, tags=tags)
 
 
@@ -60,9 +60,9 @@ def numbers(readings: MetricSamples) -> Iterator[tuple[str, str, Labels, float]]
         yield instrument.prometheus + suffix, instrument.description, point.labels, point.value
     for each in readings.spreads:
         instrument = INSTRUMENTS[each.name]
-        name, told = instrument.prometheus, instrument.description
+        name, text = instrument.prometheus, instrument.description
         bounds = (*map(repr, instrument.bounds), "+Inf")
         for bound, count in zip(bounds, accumulate(each.counts), strict=True):
-            yield f"{name}_bucket", told, (*each.labels, ("le", bound)), count
-        yield f"{name}_count", told, each.labels, each.count
-        yield f"{name}_sum", told, each.labels, each.total
+            yield f"{name}_bucket", text, (*each.labels, ("le", bound)), count
+        yield f"{name}_count", text, each.labels, each.count
+        yield f"{name}_sum", text, each.labels, each.total

@@ -104,28 +104,28 @@ class Metrics:
         loop = self._loop
         if loop is None:
             return self.read(for_good=True)
-        told: Future[MetricSamples] = Future()
+        future: Future[MetricSamples] = Future()
         try:
-            loop.call_soon_threadsafe(self._read_for, told)  # a coroutine would never be awaited where the loop ends
+            loop.call_soon_threadsafe(self._read_for, future)  # a coroutine would never be awaited where the loop ends
         except RuntimeError:  # it is closed: nothing changes any more
             return self.read(for_good=True)
         with contextlib.suppress(TimeoutError):
-            return told.result(READ_S)
-        if not told.cancel():
-            return told.result()  # it is being read just now, and would be read for nobody
+            return future.result(READ_S)
+        if not future.cancel():
+            return future.result()  # it is being read just now, and would be read for nobody
         return self.read(for_good=True) if loop.is_closed() else None
 
     def readings(self) -> bytes:
         """What ``read`` gives, for a message."""
         return msgspec.msgpack.encode(self.read())
 
-    def _read_for(self, told: Future[MetricSamples]) -> None:
+    def _read_for(self, future: Future[MetricSamples]) -> None:
         """On the event loop; what is told once is told for good, so nothing is read for somebody who has gone."""
-        if told.set_running_or_notify_cancel():
+        if future.set_running_or_notify_cancel():
             try:
-                told.set_result(self.read(for_good=True))
+                future.set_result(self.read(for_good=True))
             except Exception as error:
-                told.set_exception(error)
+                future.set_exception(error)
 
     def _found_loop(self) -> None:
         with contextlib.suppress(RuntimeError):

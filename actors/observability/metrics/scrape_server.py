@@ -26,20 +26,20 @@ class ListenError(UserError):
     """Nobody can listen there."""
 
 
-def place_of(said: str) -> tuple[str, int]:
+def place_of(text: str) -> tuple[str, int]:
     """``HOST:PORT``, ``:PORT`` (every address) or ``PORT`` (this machine alone). Raises ``ListenError``."""
-    host, colon, port = said.rpartition(":")
+    host, colon, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 65_535:
-        raise ListenError(f"--metrics-listen {said}: give HOST:PORT")
+        raise ListenError(f"--metrics-listen {text}: give HOST:PORT")
     return host.strip("[]") if colon else "127.0.0.1", int(port)
 
 
 class ScrapeServer:
     """One page, at ``/metrics``, as long as a run goes on."""
 
-    def __init__(self, said: str, resource: Mapping[str, str]) -> None:
-        self._address, self._resource = said, resource
-        self._host, self._port = place_of(said)
+    def __init__(self, text: str, resource: Mapping[str, str]) -> None:
+        self._address, self._resource = text, resource
+        self._host, self._port = place_of(text)
         self._ask: Ask | None = None
         self._ceiling = CardinalityLimit()
         self._runner: web.AppRunner | None = None
@@ -56,8 +56,8 @@ class ScrapeServer:
             await site.start()
         except (OSError, UnicodeError) as error:
             await self.close()
-            said = getattr(error, "strerror", None) or str(error)
-            raise ListenError(f"--metrics-listen {self._address}: {said.lower()}") from None
+            answer = getattr(error, "strerror", None) or str(error)
+            raise ListenError(f"--metrics-listen {self._address}: {answer.lower()}") from None
         host, port = self._runner.addresses[0][:2]
         return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 

@@ -16,8 +16,8 @@ class _Length(dict[int, bytes]):
     def __missing__(self, length: int) -> bytes:
         if len(self) >= NUMBERS_MAX:
             self.clear()
-        said = self[length] = b"\x12" + varint(length)
-        return said
+        data = self[length] = b"\x12" + varint(length)
+        return data
 
 
 class NumberAttribute(dict[int, bytes]):
@@ -25,8 +25,8 @@ class NumberAttribute(dict[int, bytes]):
 
     def __init__(self, name: str, optional: bool = False) -> None:
         super().__init__()
-        said = [field(b"\x4a", attribute(name, (1 << 7 * size) - 1)) for size in range(1, 10)]
-        self._before = [b"", *(each[:-size] for size, each in enumerate(said, 1))]
+        parts = [field(b"\x4a", attribute(name, (1 << 7 * size) - 1)) for size in range(1, 10)]
+        self._before = [b"", *(each[:-size] for size, each in enumerate(parts, 1))]
         self._none = b"" if optional else self._before[1] + b"\0"
 
     def __missing__(self, number: int) -> bytes:
@@ -34,10 +34,10 @@ class NumberAttribute(dict[int, bytes]):
             self.clear()
         if number:
             digits = varint(number)
-            said = self[number] = self._before[len(digits)] + digits
+            data = self[number] = self._before[len(digits)] + digits
         else:
-            said = self[0] = self._none
-        return said
+            data = self[0] = self._none
+        return data
 
 
 class TextAttribute:
@@ -48,9 +48,9 @@ class TextAttribute:
         self._before = [field(b"\x4a", attribute(name, "x" * size))[: -size or None] for size in range(65)]
 
     def __call__(self, text: str) -> bytes:
-        said = text.encode() if text.isascii() else text.encode(errors="replace")
-        size = len(said)
-        return self._before[size] + said if size <= 64 else field(b"\x4a", attribute(self._name, text))
+        data = text.encode() if text.isascii() else text.encode(errors="replace")
+        size = len(data)
+        return self._before[size] + data if size <= 64 else field(b"\x4a", attribute(self._name, text))
 
 
 begun = _Length()

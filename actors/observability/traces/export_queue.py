@@ -67,15 +67,15 @@ class ExportQueue:
         """So many spans are let go."""
         self.let_go += count
 
-    def put(self, parcel: EncodedSpans) -> bool:
+    def put(self, payload: EncodedSpans) -> bool:
         """Have these go out before long. Returns at once; false where there is no room for them."""
         with self._change:
-            if self._closing or self._size + parcel.size_bytes > self._size_max:
-                self.let_go += parcel.spans
+            if self._closing or self._size + payload.size_bytes > self._size_max:
+                self.let_go += payload.spans
                 return False
-            self._queue.append(parcel)
-            self._size += parcel.size_bytes
-            self._spans += parcel.spans
+            self._queue.append(payload)
+            self._size += payload.size_bytes
+            self._spans += payload.spans
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="cortex traces", daemon=True)
                 self._thread.start()
@@ -144,10 +144,10 @@ class ExportQueue:
         taken: list[EncodedSpans] = []
         count = 0
         while self._queue and (not taken or count + self._queue[0].spans <= self._batch_spans):
-            parcel = self._queue.popleft()
-            taken.append(parcel)
-            count += parcel.spans
-            self._size -= parcel.size_bytes
+            payload = self._queue.popleft()
+            taken.append(payload)
+            count += payload.spans
+            self._size -= payload.size_bytes
         self._spans -= count
         return taken
 
@@ -159,35 +159,35 @@ class ExportQueue:
                 self._exporters = []
                 _log.warning("traces go nowhere: %s", error)
         if self._exporters:
-            batches, count = _joined(taken), sum(parcel.spans for parcel in taken)
+            batches, count = _joined(taken), sum(payload.spans for payload in taken)
             for exporter in self._exporters:
                 self._delivered(exporter, batches, count)
-        for parcel in taken:
-            parcel.done()
+        for payload in taken:
+            payload.done()
 
     def _delivered(self, exporter: SpanExporter, batches: list[SpanBatch], count: int) -> None:
-        said = exporter.export(batches)
+        text = exporter.export(batches)
         was_down = self._down.get(exporter.name, False)
-        self._down[exporter.name] = bool(said)
-        if not said:
+        self._down[exporter.name] = bool(text)
+        if not text:
             if was_down:
                 _log.warning("traces: %s takes spans again; %d were let go meanwhile", exporter.name, self.let_go)
             return
         self.let_go += count
         if not was_down:
             _log.warning(
-                "traces: %s takes no spans (%s); the job goes on, and what cannot wait is let go", exporter.name, said
+                "traces: %s takes no spans (%s); the job goes on, and what cannot wait is let go", exporter.name, text
             )
 
 
 def _joined(taken: list[EncodedSpans]) -> list[SpanBatch]:
     """Neighbours of one job as one: they make one line of a file."""
     joined: list[SpanBatch] = []
-    for parcel in taken:
+    for payload in taken:
         last = joined[-1] if joined else None
-        if last is not None and (last.job, last.folder) == (parcel.job, parcel.folder):
-            last.wire.extend(parcel.wire)
-            last.lines.extend(parcel.lines)
+        if last is not None and (last.job, last.folder) == (payload.job, payload.folder):
+            last.wire.extend(payload.wire)
+            last.lines.extend(payload.lines)
         else:
-            joined.append(SpanBatch(parcel.job, parcel.folder, list(parcel.wire), list(parcel.lines)))
+            joined.append(SpanBatch(payload.job, payload.folder, list(payload.wire), list(payload.lines)))
     return joined

@@ -149,15 +149,15 @@ class CollectorExporter:
     def export(self, batches: Sequence[SpanBatch]) -> str:
         """One request, or several where it would be too large."""
         blobs: list[bytes] = []
-        size, said = 0, ""
+        size, text = 0, ""
         for batch in batches:
             for blob in batch.wire:
                 if size + len(blob) > REQUEST_BYTES_MAX and blobs:
-                    said = said or self._sent(blobs)
+                    text = text or self._sent(blobs)
                     blobs, size = [], 0
                 blobs.append(blob)
                 size += len(blob)
-        return said or self._sent(blobs)
+        return text or self._sent(blobs)
 
     def _sent(self, blobs: list[bytes]) -> str:
         self._log_filter.thread, self._log_filter.last = threading.get_ident(), ""
@@ -167,10 +167,10 @@ class CollectorExporter:
             went, self._log_filter.last = False, f"{type(error).__name__}: {error}"
         if went:
             return ""
-        said = self._log_filter.last or "it was refused"
+        text = self._log_filter.last or "it was refused"
         for value in self._headers:
-            said = said.replace(value, "[redacted]") if value else said
-        return " ".join(said.split())[:300]
+            text = text.replace(value, "[redacted]") if value else text
+        return " ".join(text.split())[:300]
 
     def close(self) -> None:
         """Close its connections."""

@@ -37,13 +37,13 @@ def varint(number: int) -> bytes:
         return bytes((number & 0x7F | 0x80, number >> 7))
     if number < 0x200000:
         return bytes((number & 0x7F | 0x80, number >> 7 & 0x7F | 0x80, number >> 14))
-    said = bytearray()
+    data = bytearray()
     number &= 0xFFFFFFFFFFFFFFFF
     while number >= 0x80:
-        said.append(number & 0x7F | 0x80)
+        data.append(number & 0x7F | 0x80)
         number >>= 7
-    said.append(number)
-    return bytes(said)
+    data.append(number)
+    return bytes(data)
 
 
 def field(tag: bytes, content: bytes) -> bytes:
@@ -84,36 +84,40 @@ class OtlpEncoder:
         self._known_json: dict[tuple[str, Value], bytes] = {}
         self._resource = field(b"\x0a", b"".join(field(b"\x0a", attribute(*one)) for one in resource))
         self._scope = field(b"\x0a", field(b"\x0a", SCOPE.encode()) + field(b"\x12", __version__.encode()))
-        said = {"attributes": [_key_value(*one) for one in resource]}
+        facts = {"attributes": [_key_value(*one) for one in resource]}
         scope = {"name": SCOPE, "version": __version__}
         self._line = (
-            b'{"resourceSpans":[{"resource":' + _json(said) + b',"scopeSpans":[{"scope":' + _json(scope) + b',"spans":['
+            b'{"resourceSpans":[{"resource":'
+            + _json(facts)
+            + b',"scopeSpans":[{"scope":'
+            + _json(scope)
+            + b',"spans":['
         )
 
-    def span(self, told: SpanText) -> bytes:
+    def span(self, entries: SpanText) -> bytes:
         """A span, as a field of its ``ScopeSpans``."""
-        trace_id, span_id, parent_id, _, _, begin_ns, end_ns, *_ = told
-        said = [
+        trace_id, span_id, parent_id, _, _, begin_ns, end_ns, *_ = entries
+        parts = [
             b"\x0a\x10", trace_id.to_bytes(16, "big"), b"\x12\x08", span_id.to_bytes(8, "big"),
             b"\x22\x08" + parent_id.to_bytes(8, "big") if parent_id else b"",
-            _times(0x39, begin_ns, 0x41, end_ns), self.common(told),
+            _times(0x39, begin_ns, 0x41, end_ns), self.common(entries),
         ]  # fmt: skip
-        said += [link(trace, span) for trace, span in told.links]
-        return field(b"\x12", b"".join(said))
+        parts += [link(trace, span) for trace, span in entries.links]
+        return field(b"\x12", b"".join(parts))
 
-    def common(self, told: SpanText) -> bytes:
+    def common(self, entries: SpanText) -> bytes:
         """What others may say, too: of a span all but ids, times and links."""
-        known, name = self._known, told.name
-        said = [
+        known, name = self._known, entries.name
+        parts = [
             known.get((name, "")) or _kept(known, (name, ""), field(b"\x2a", name.encode(errors="replace"))),
-            bytes((0x30, told.kind)),
+            bytes((0x30, entries.kind)),
         ]
-        for pair in told.attributes:
-            said.append(known.get(pair) or _kept(known, pair, field(b"\x4a", attribute(*pair))))
-        if told.failed:
-            said.append(_error)
-        said.append(_remote_flags if told.remote else _flags)
-        return b"".join(said)
+        for pair in entries.attributes:
+            parts.append(known.get(pair) or _kept(known, pair, field(b"\x4a", attribute(*pair))))
+        if entries.failed:
+            parts.append(_error)
+        parts.append(_remote_flags if entries.remote else _flags)
+        return b"".join(parts)
 
     def request(self, spans: Sequence[bytes]) -> bytes:
         """An ``ExportTraceServiceRequest``."""
@@ -123,12 +127,12 @@ class OtlpEncoder:
         # put together at once: each copy of a megabyte would keep the interpreter for a millisecond
         return b"".join((b"\x0a", varint(whole), self._resource, before, self._scope, *spans))
 
-    def json(self, told: SpanText) -> bytes:
+    def json(self, entries: SpanText) -> bytes:
         """A span as OTLP's JSON has it: ids in hex, times as text."""
         known = self._known_json
-        trace_id, span_id, parent_id, name, kind, begin_ns, end_ns, failed, attributes, links, remote = told
+        trace_id, span_id, parent_id, name, kind, begin_ns, end_ns, failed, attributes, links, remote = entries
         shown = known.get((name, "")) or _kept(known, (name, ""), _json(name))
-        said = [known.get(pair) or _kept(known, pair, _json(_key_value(*pair))) for pair in attributes]
+        parts = [known.get(pair) or _kept(known, pair, _json(_key_value(*pair))) for pair in attributes]
         parent = b',"parentSpanId":"%016x"' % parent_id if parent_id else b""
         more = b',"status":{"code":2}' if failed else b""
         if links:
@@ -138,7 +142,7 @@ class OtlpEncoder:
             b'{"traceId":"%032x","spanId":"%016x"%b,"name":%b,"kind":%d,"startTimeUnixNano":"%d",'
             b'"endTimeUnixNano":"%d","attributes":[%b]%b,"flags":%d}'
         ) % (
-            trace_id, span_id, parent, shown, kind, begin_ns, end_ns, b",".join(said), more,
+            trace_id, span_id, parent, shown, kind, begin_ns, end_ns, b",".join(parts), more,
             SAMPLED | REMOTE if remote else SAMPLED,
         )  # fmt: skip
 

@@ -77,15 +77,15 @@ class _Goals(dict[int, tuple[bytes, bytes]]):
 
     def __init__(self) -> None:
         super().__init__()
-        said = [field(b"\x4a", attribute(GOAL_ID, (1 << 7 * size) - 1)) for size in range(1, 10)]
-        self._before = [b"", *(each[:-size] for size, each in enumerate(said, 1))]
+        parts = [field(b"\x4a", attribute(GOAL_ID, (1 << 7 * size) - 1)) for size in range(1, 10)]
+        self._before = [b"", *(each[:-size] for size, each in enumerate(parts, 1))]
 
     def __missing__(self, high: int) -> tuple[bytes, bytes]:
         if len(self) >= FORMS_MAX:
             self.clear()
         digits = varint(high)
-        said = self[high] = (self._before[1 + len(digits)], digits)
-        return said
+        parts = self[high] = (self._before[1 + len(digits)], digits)
+        return parts
 
 
 class SingleCallEncoder:
@@ -128,11 +128,11 @@ class SingleCallEncoder:
             before, behind = self._goals[goal_id >> 7]
             number = before + _LOW[goal_id & 0x7F] + behind
         cached, made = usage.cache_read_tokens, usage.cache_creation_tokens
-        said = b"".join((
+        data = b"".join((
             number, self._sample(asked.sample), most, self._input[usage.input_tokens + cached + made],
             self._output[usage.output_tokens], self._caches(cached, made) if cached or made else b"", end,
         ))  # fmt: skip
-        length = begun[_HEAD_BYTES + len(said)]
+        length = begun[_HEAD_BYTES + len(data)]
         if len(length) != _LENGTH_BYTES:
             return b""
         at_s, end_s = single.absorbed_s, single.end_s
@@ -156,7 +156,7 @@ class SingleCallEncoder:
                 attempt, _place(low, _ABOVE, call_id, _SPAN), own + _ATTEMPT & _64_BITS or _64_BITS, sent,
                 call, length, trace, place, call_id, asking, sent[9:18],
             ),
-            said, begun[_ROOT_BYTES + len(rest)], _root(trace, low, _SPAN, own_id, living), rest,
+            data, begun[_ROOT_BYTES + len(rest)], _root(trace, low, _SPAN, own_id, living), rest,
         ))  # fmt: skip
 
     def _caches(self, cached: int, made: int) -> bytes:
@@ -201,5 +201,5 @@ class SingleCallEncoder:
     def _same(self, span: Span) -> bytes:
         """What all spans of this form say."""
         one = describe_span(span, self._job)
-        said = [pair for pair in one.attributes if pair[0] not in VARYING]
-        return self._encoder.common(one._replace(attributes=said))
+        parts = [pair for pair in one.attributes if pair[0] not in VARYING]
+        return self._encoder.common(one._replace(attributes=parts))

@@ -100,18 +100,18 @@ class SpanEncoder:
 
     def spans(self, records: Iterable[Whole]) -> list[bytes]:
         """Each as a field of a ``ScopeSpans``, or as several."""
-        said: list[bytes] = []
+        parts: list[bytes] = []
         single = self._singles.encode
         for each in records:
             if isinstance(each, SingleCall):
-                said.append(single(each) or self._apart(each))
+                parts.append(single(each) or self._apart(each))
             elif isinstance(each, ExchangeRecord):
-                said.append(self._exchange(each))
+                parts.append(self._exchange(each))
             elif each.what is _GOAL and not each.failed and _UNPREFIXED.issuperset(each.facts):
-                said.append(self._encode_general(each))
+                parts.append(self._encode_general(each))
             else:
-                said.append(self._encoder.span(describe_span(each, self.job)))
-        return said
+                parts.append(self._encoder.span(describe_span(each, self.job)))
+        return parts
 
     def _apart(self, single: SingleCall) -> bytes:
         """One of which its form has no room for all that is to be said."""
@@ -127,8 +127,8 @@ class SpanEncoder:
             exchange.probe,
         )  # fmt: skip
         pack, select, absorb, attempt, waited, around, end = self._forms.get(key) or self._formed(key, exchange)
-        said = self._of_call(call, exchange.usage, end)
-        length = begun[_HEAD_BYTES + len(said)]
+        data = self._of_call(call, exchange.usage, end)
+        length = begun[_HEAD_BYTES + len(data)]
         if len(length) != _LENGTH_BYTES:
             return self._spread(exchange)
         trace, span = self._trace(call.trace), self._span
@@ -145,7 +145,7 @@ class SpanEncoder:
             _BEGIN, int(exchange.begin_s * 1e9), _END, end_ns,
             self._one, number, waited, waited_s(exchange.waited_s),
             around, length, below, own_id, _BEGIN, asked_ns, _END, end_ns,
-        ) + said  # fmt: skip
+        ) + data  # fmt: skip
 
     def _spread(self, exchange: ExchangeRecord) -> bytes:
         """One of which more is said, or less, than its form has room for."""
@@ -163,12 +163,12 @@ class SpanEncoder:
     def _encode_general(self, span: Span) -> bytes:
         facts = span.facts
         key = (span.name, facts["status"])
-        said = [self._goal[facts["goal"]], self._goals.get(key) or self._goal_formed(key, span)]
+        parts = [self._goal[facts["goal"]], self._goals.get(key) or self._goal_formed(key, span)]
         if "row" in facts:
-            said.insert(1, self._row(facts["row"]))
+            parts.insert(1, self._row(facts["row"]))
         for one in span.links:
-            said.append(self._links.get(one) or self._linked(*one))
-        rest = b"".join(said)
+            parts.append(self._links.get(one) or self._linked(*one))
+        rest = b"".join(parts)
         trace, own = self._trace(span.trace), _id(self._span + span.key * ODD)
         begin_ns, end_ns = int(span.begin_s * 1e9), int(span.end_s * 1e9)
         if span.above:
@@ -179,15 +179,15 @@ class SpanEncoder:
     def _trace(self, trace: int) -> bytes:
         if trace == self._last[0]:  # a goal is told of after its calls
             return self._last[1]
-        said = self._before_trace + (self._low + trace * ODD & _64_BITS).to_bytes(8, "big")
-        self._last = (trace, said)
-        return said
+        data = self._before_trace + (self._low + trace * ODD & _64_BITS).to_bytes(8, "big")
+        self._last = (trace, data)
+        return data
 
     def _linked(self, trace: int, span: int) -> bytes:
-        said = link(self.job.trace_id(trace), self.job.ids.span_id(span))
+        data = link(self.job.trace_id(trace), self.job.ids.span_id(span))
         if not goal_of(trace):  # every first goal is linked to its job
-            self._links = {(trace, span): said}
-        return said
+            self._links = {(trace, span): data}
+        return data
 
     # -- what is encoded once --------------------------------------------------------------------------------------
 
@@ -210,8 +210,8 @@ class SpanEncoder:
     def _goal_formed(self, key: tuple[str, str], span: Span) -> bytes:
         if len(self._goals) >= FORMS_MAX:
             self._goals.clear()
-        said = self._goals[key] = self._same(span)
-        return said
+        data = self._goals[key] = self._same(span)
+        return data
 
     def _same(self, span: Span) -> bytes:
         """What all spans of this form say."""

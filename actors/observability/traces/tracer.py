@@ -53,14 +53,14 @@ def sampling(settings: TelemetrySettings) -> TraceSampling | None:
 
 def resource(settings: TelemetrySettings, node: str = "") -> Attributes:
     """Who tells: this process, and what its user says of it. ``node``: where it is, as its logs say too."""
-    said: Attributes = [
+    parts: Attributes = [
         ("service.name", settings.service), ("service.version", __version__), ("telemetry.sdk.name", "opentelemetry"),
         ("telemetry.sdk.language", "python"), ("telemetry.sdk.version", _sdk_version()),
         ("host.name", socket.gethostname()), ("process.pid", os.getpid()),
         *([("cortex.node", node)] if node else []),
     ]  # fmt: skip
     own = dict(settings.resource)
-    return [pair for pair in said if pair[0] not in own] + list(settings.resource)
+    return [pair for pair in parts if pair[0] not in own] + list(settings.resource)
 
 
 def _sdk_version() -> str:
@@ -263,8 +263,8 @@ class TraceObserver:
             else []
         )
         seq, size = self._seq, sum(map(len, wire)) + sum(map(len, lines))
-        parcel = EncodedSpans(self._job, self._folder, spans, wire, lines, size, lambda: self._out(seq))
-        if self._outbox.put(parcel):
+        payload = EncodedSpans(self._job, self._folder, spans, wire, lines, size, lambda: self._out(seq))
+        if self._outbox.put(payload):
             self._put_last = seq
 
     def _out(self, seq: int) -> None:
@@ -272,9 +272,9 @@ class TraceObserver:
 
     def _note(self) -> None:
         """Write down how far all is out: a later incarnation need not tell that again."""
-        told = self._seq if self._put_last == self._out_last else self._out_last - 1
-        if self._journal is not None and told > self._noted[0]:
-            self._journal.set_meta(SENT_META, b"%d" % told)
-            self._noted = (told, time.monotonic())
+        number = self._seq if self._put_last == self._out_last else self._out_last - 1
+        if self._journal is not None and number > self._noted[0]:
+            self._journal.set_meta(SENT_META, b"%d" % number)
+            self._noted = (number, time.monotonic())
         else:
             self._noted = (self._noted[0], time.monotonic())

@@ -65,20 +65,20 @@ class AnthropicChecks(ProviderChecks):
                 answer = await client.look(MODELS, None, self.timeout_s)
             except Exception as error:
                 return [_unanswered(client, shown, error)]
-            told = [*_clock(answer[1], begun_s, time.time()), self._account(client, shown, answer)]
-            if self.model and all(each.state != "wrong" for each in told):
-                told.append(await self._model(client))
-            if self.paid and self.model and all(each.state != "wrong" for each in told):
-                told.append(await self.one_call(client))
-            return told
+            entries = [*_clock(answer[1], begun_s, time.time()), self._account(client, shown, answer)]
+            if self.model and all(each.state != "wrong" for each in entries):
+                entries.append(await self._model(client))
+            if self.paid and self.model and all(each.state != "wrong" for each in entries):
+                entries.append(await self.one_call(client))
+            return entries
         finally:
             await client.close()
 
     def _account(self, client: AnthropicModel, shown: str, answer: _Answer) -> Finding:
         status = answer[0]
         if status in _NO_SUCH_CALL:
-            said = f"{shown} answers, and has no list of models: whether it takes the key, only a paid call would show"
-            return warning("account", said, "give --paid and --model NAME to make one call of one token")
+            text = f"{shown} answers, and has no list of models: whether it takes the key, only a paid call would show"
+            return warning("account", text, "give --paid and --model NAME to make one call of one token")
         if not 200 <= status < 300:
             return self._refused(client, answer, "account", shown)
         return ok("account", f"{shown} takes the key; what is left of its credit is not told by any free call")
@@ -96,14 +96,14 @@ class AnthropicChecks(ProviderChecks):
         except Exception as error:
             return _unanswered(client, f"--model {name}", error)
         if answer[0] in _NO_SUCH_CALL and client.refusal_of(*answer).kind is not FailureKind.BLOCKED:
-            said = f"whether {name} is there, only a paid call would show: tokens are not counted here"
-            return warning("model", said, "give --paid to make one call of one token")
+            text = f"whether {name} is there, only a paid call would show: tokens are not counted here"
+            return warning("model", text, "give --paid to make one call of one token")
         if not 200 <= answer[0] < 300:
             return self._refused(client, answer, "model", name)
         price, window = known(name, provider=self.row.name)
         if price is None:
-            said = f"{name} is there; its price is not known here, so a cap in money needs one"
-            return warning("model", said, "give --price input=...,output=... or --price-as MODEL with --max-cost")
+            text = f"{name} is there; its price is not known here, so a cap in money needs one"
+            return warning("model", text, "give --price input=...,output=... or --price-as MODEL with --max-cost")
         return ok("model", f"{name} is there, with a window of {window or 0:,} tokens and a known price")
 
 
@@ -127,10 +127,10 @@ def _clock(headers: Mapping[str, str], begun_s: float, ended_s: float) -> Iterat
         skew_s = theirs_s - ended_s
     elif theirs_s + 1.0 < begun_s:
         skew_s = theirs_s + 1.0 - begun_s
-    said = f"this machine's clock is {abs(skew_s):.0f} s {'behind' if skew_s > 0 else 'ahead of'} the endpoint's"
+    text = f"this machine's clock is {abs(skew_s):.0f} s {'behind' if skew_s > 0 else 'ahead of'} the endpoint's"
     if abs(skew_s) > _SKEW_FAR_S:
-        yield wrong("clock", said, "set it (NTP): certificates and deadlines depend on it")
+        yield wrong("clock", text, "set it (NTP): certificates and deadlines depend on it")
     elif abs(skew_s) > _SKEW_S:
-        yield warning("clock", said, "set it (NTP): deadlines depend on it")
+        yield warning("clock", text, "set it (NTP): deadlines depend on it")
     else:
         yield ok("clock", "it agrees with the endpoint's")

@@ -244,8 +244,8 @@ def key_in(path: str, name: str = FILE_OPTION) -> str:
     except (OSError, ValueError) as error:
         if isinstance(error, CredentialError):
             raise
-        said = getattr(error, "strerror", None) or "no path"
-        raise CredentialError(f"{shown}: {said[0].lower()}{said[1:]}") from None
+        answer = getattr(error, "strerror", None) or "no path"
+        raise CredentialError(f"{shown}: {answer[0].lower()}{answer[1:]}") from None
     if not text:
         raise CredentialError(f"{shown} is empty: write the key into it")
     if len(text.splitlines()) > 1:

@@ -52,13 +52,13 @@ class ProviderChecks:
         """Return the credential, or None where there is none to go on with, and what was found on the way: no call is
         made that costs something."""
         if line := missing_extra(self.row):
-            said, _, do = line.partition(": pip ")
-            return None, [wrong("provider", said, f"pip {do}")]
+            text, _, do = line.partition(": pip ")
+            return None, [wrong("provider", text, f"pip {do}")]
         try:
             credential = credential_of(self.location, self.environ)
         except CredentialError as error:
-            said, gives, how = str(error).partition(": give ")
-            return None, [wrong("provider", said, f"give {how}" if gives else "put that right")]
+            text, gives, how = str(error).partition(": give ")
+            return None, [wrong("provider", text, f"give {how}" if gives else "put that right")]
         found = ok("provider", f"{self.row.title}: {endpoint_named(credential)}")
         return credential, [found, self.key(credential)]
 
@@ -70,8 +70,8 @@ class ProviderChecks:
         try:
             how = self.search(credential)
         except Exception as error:  # the providers' libraries have errors of many kinds
-            said = f"no credentials: {type(error).__name__}: {str(error)[:300]}"
-            return wrong("key", said, self.row.how_to_open)
+            text = f"no credentials: {type(error).__name__}: {str(error)[:300]}"
+            return wrong("key", text, self.row.how_to_open)
         if not how:
             return wrong("key", "there are no credentials", self.row.how_to_open)
         return ok("key", f"{how}: looked for anew wherever calls are made, on a cluster on its nodes")
@@ -97,8 +97,8 @@ class ProviderChecks:
             return []
         client = self.client(credential)
         try:
-            told = [await self._model(client), self._price(credential)]
-            return [*told, await self.one_call(client)] if self.paid else told
+            entries = [await self._model(client), self._price(credential)]
+            return [*entries, await self.one_call(client)] if self.paid else entries
         finally:
             await client.close()
 
@@ -113,19 +113,19 @@ class ProviderChecks:
             except TimeoutError:
                 counted = None
         if counted is None:
-            said = f"whether {self.model} is there and may be asked, only a paid call would show"
-            return warning("model", said, "give --paid to make one call of one token")
+            text = f"whether {self.model} is there and may be asked, only a paid call would show"
+            return warning("model", text, "give --paid to make one call of one token")
         _, window = self._known()
         return ok("model", f"{self.model} is there" + (f", with a window of {window:,} tokens" if window else ""))
 
     def _price(self, credential: Credential) -> Finding:
         price, _ = self._known(credential)
         if price is None:
-            said = f"the price of {self.model} is not known here, so a cap in money needs one"
+            text = f"the price of {self.model} is not known here, so a cap in money needs one"
             do = "give --price-as MODEL, or --price input=...,output=..., with --max-cost"
-            return warning("price", said, do)
-        said = f"{price.input_usd_per_mtok:g} in, {price.output_usd_per_mtok:g} out, USD per million tokens"
-        return ok("price", f"{said} ({price.source})")
+            return warning("price", text, do)
+        text = f"{price.input_usd_per_mtok:g} in, {price.output_usd_per_mtok:g} out, USD per million tokens"
+        return ok("price", f"{text} ({price.source})")
 
     def _known(self, credential: Credential | None = None) -> tuple[Any, int | None]:
         platform = credential.platform if credential is not None else None

@@ -211,10 +211,10 @@ def _asked_to_serve(child: subprocess.Popen[bytes], settings: Mapping[str, objec
         line = b""
     finally:
         late.cancel()
-    told = json.loads(line) if line.endswith(b"\n") else {}
-    if "url" in told:
-        return str(told["url"])
-    why = told.get("error") or f"its process ended with status {child.wait()}"
+    reported = json.loads(line) if line.endswith(b"\n") else {}
+    if "url" in reported:
+        return str(reported["url"])
+    why = reported.get("error") or f"its process ended with status {child.wait()}"
     raise LocalModelError(f"the local model cannot be started: {why}")
 
 

@@ -69,10 +69,10 @@ def _outcome(result: _Result) -> Reply | Failure:
         return Failure(FailureKind.OVERLOADED, _EXPIRED, 529, "expired")
     if result.type == "canceled":
         return Failure(FailureKind.CANCELLED, _CANCELED, 0, CANCELED, sent=False)
-    told = result.error.error if result.error is not None else _Error()
-    kind = classify(0, told.type, told.message, bytes(told.details).decode("utf-8", "replace"))
-    said = told.message or f"the provider gave no message but {result.type!r}"
-    failure = Failure(kind, said, vocabulary().status_of(told.type), told.type[:100])
+    reported = result.error.error if result.error is not None else _Error()
+    kind = classify(0, reported.type, reported.message, bytes(reported.details).decode("utf-8", "replace"))
+    text = reported.message or f"the provider gave no message but {result.type!r}"
+    failure = Failure(kind, text, vocabulary().status_of(reported.type), reported.type[:100])
     if failure.may_be_billed:  # the API bills no row that errored (its pages on batch processing)
         failure = msgspec.structs.replace(failure, status=500)
     return failure

@@ -105,10 +105,10 @@ class ProviderBatches:
     async def submit(self, rows: Sequence[BatchRequest], timeout_s: float) -> str | Failure:
         """Submit a batch of these rows."""
         body = msgspec.json.encode({"requests": [_Request(row.custom_id, msgspec.Raw(row.body)) for row in rows]})
-        said = await self._asked("POST", body=body, timeout_s=timeout_s)
-        if isinstance(said, Failure):
-            return said
-        status = self._read(said)
+        failure = await self._asked("POST", body=body, timeout_s=timeout_s)
+        if isinstance(failure, Failure):
+            return failure
+        status = self._read(failure)
         return status.name if isinstance(status, BatchStatus) else status
 
     async def listed(self, since: str, not_before_s: float, batches_max: int) -> list[BatchStatus] | Failure:
@@ -118,11 +118,11 @@ class ProviderBatches:
         while len(found) < batches_max:
             size = min(PAGE, batches_max - len(found))
             query = {"limit": str(size)} | ({"after_id": after} if after else {})
-            said = await self._asked("GET", query=query)
-            if isinstance(said, Failure):
-                return said
+            failure = await self._asked("GET", query=query)
+            if isinstance(failure, Failure):
+                return failure
             try:
-                page = msgspec.json.decode(said, type=_Page)
+                page = msgspec.json.decode(failure, type=_Page)
                 statuses = [batch.status() for batch in page.data]
             except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
                 return self._failures.unreadable(f"the list of message batches cannot be read: {error}", 200)
@@ -137,13 +137,13 @@ class ProviderBatches:
 
     async def look(self, name: str) -> BatchStatus | Failure:
         """Return the status of a batch."""
-        said = await self._asked("GET", name)
-        return said if isinstance(said, Failure) else self._read(said)
+        answer = await self._asked("GET", name)
+        return answer if isinstance(answer, Failure) else self._read(answer)
 
     async def cancel(self, name: str) -> Failure | None:
         """Ask a batch to stop."""
-        said = await self._asked("POST", name, "/cancel", body=b"")
-        return said if isinstance(said, Failure) else None
+        answer = await self._asked("POST", name, "/cancel", body=b"")
+        return answer if isinstance(answer, Failure) else None
 
     async def results(self, name: str) -> AsyncIterator[tuple[str, Reply | Failure]]:
         """Yield results as their lines are read; none is kept."""
@@ -168,8 +168,8 @@ class ProviderBatches:
         """Return the outcome without secrets in the provider's own words."""
         if isinstance(outcome, Reply):
             return outcome
-        said, kind = self._failures.line(outcome.message), self._failures.redact(outcome.error_type)
-        return msgspec.structs.replace(outcome, message=said, error_type=kind)
+        text, kind = self._failures.line(outcome.message), self._failures.redact(outcome.error_type)
+        return msgspec.structs.replace(outcome, message=text, error_type=kind)
 
     # -- one exchange ----------------------------------------------------------------------------------------------
 
@@ -201,14 +201,14 @@ class ProviderBatches:
             return self._failures.of_exception(error)
 
     async def _refused(self, answer: aiohttp.ClientResponse) -> Failure:
-        said = b""
+        data = b""
         with contextlib.suppress(aiohttp.ClientError, TimeoutError, UnreadableResponse):
-            said = b"".join([chunk async for chunk in bounded(answer.content.iter_any())])
-        return self._failures.of_response(answer.status, answer.headers, said)
+            data = b"".join([chunk async for chunk in bounded(answer.content.iter_any())])
+        return self._failures.of_response(answer.status, answer.headers, data)
 
-    def _read(self, said: bytes) -> BatchStatus | Failure:
+    def _read(self, data: bytes) -> BatchStatus | Failure:
         try:
-            return msgspec.json.decode(said, type=_Batch).status()
+            return msgspec.json.decode(data, type=_Batch).status()
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
             return self._failures.unreadable(f"what is said of a message batch cannot be read: {error}", 200)
 

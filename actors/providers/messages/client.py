@@ -172,13 +172,13 @@ class AnthropicModel:
             transport = self._transport or await self._open()
             timeout_s = self._timeouts.connect_s + self._timeouts.first_byte_s
             async with transport.send(COUNT_TOKENS, asked, timeout_s=timeout_s, silence_s=None) as answer:
-                said = await answer.read()
+                data = await answer.read()
                 if answer.status != 200:
-                    failure = self._failures.of_response(answer.status, answer.headers, said)
+                    failure = self._failures.of_response(answer.status, answer.headers, data)
                     unknown_model = failure.kind is FailureKind.BLOCKED
                     self._counter_missing = answer.status in (404, 405, 501) and not unknown_model
                     return None
-                return msgspec.json.decode(said, type=_TokenCount).input_tokens
+                return msgspec.json.decode(data, type=_TokenCount).input_tokens
         except Exception:  # a missing count is no failure
             return None
 
@@ -205,9 +205,9 @@ class AnthropicModel:
         """Return the Failure of an error of `look`, or of a call."""
         return self._failures.of_exception(error)
 
-    def refusal_of(self, status: int, headers: Mapping[str, str], said: bytes) -> Failure:
+    def refusal_of(self, status: int, headers: Mapping[str, str], data: bytes) -> Failure:
         """Return the Failure of a response of `look` whose status is no success."""
-        return self._failures.of_response(status, headers, said)
+        return self._failures.of_response(status, headers, data)
 
     async def open(self) -> None:
         """Import the SDK and make the transport now, so that the first call need not wait two seconds for it.
@@ -232,10 +232,10 @@ class AnthropicModel:
             self._limit_headers = headers
         if not 200 <= status < 300:
             try:
-                said = await answer.read()
+                data = await answer.read()
             except (aiohttp.ClientError, TimeoutError, UnreadableResponse):
-                said = b""  # without a whole explanation the status says enough
-            return self._failures.of_response(status, headers, said)
+                data = b""  # without a whole explanation the status says enough
+            return self._failures.of_response(status, headers, data)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         try:
             if kind in ("text/event-stream", EVENT_STREAM):

@@ -48,13 +48,13 @@ class MessagesFailures(FailureReader):
     def _unprepared(self, cause: BaseException) -> Failure:
         """Return the failure of a request that the SDK's client could not make: nothing was sent, so nothing can have
         been paid."""
-        said = f"{type(cause).__name__}: {cause}"
+        text = f"{type(cause).__name__}: {cause}"
         if isinstance(cause, ImportError) or type(cause).__name__ == "MissingDependencyError":
-            told = f"a package is not installed where calls are made: {said}"
-            return Failure(FailureKind.BLOCKED, self.line(told), sent=False)
+            text = f"a package is not installed where calls are made: {text}"
+            return Failure(FailureKind.BLOCKED, self.line(text), sent=False)
         if type(cause).__name__ in _UNREACHED or getattr(cause, "retryable", False) is True:
-            return Failure(FailureKind.TRANSIENT, self.line(f"no credentials could be fetched: {said}"), sent=False)
+            return Failure(FailureKind.TRANSIENT, self.line(f"no credentials could be fetched: {text}"), sent=False)
         if isinstance(cause, ValueError | TypeError):
-            return Failure(FailureKind.BLOCKED, self.line(f"the SDK makes no request of this: {said}"), sent=False)
-        told = f"no credentials that open it ({said[:200]}): {self.row.how_to_open}"
-        return Failure(FailureKind.UNAUTHORISED, self.line(told), sent=False)
+            return Failure(FailureKind.BLOCKED, self.line(f"the SDK makes no request of this: {text}"), sent=False)
+        text = f"no credentials that open it ({text[:200]}): {self.row.how_to_open}"
+        return Failure(FailureKind.UNAUTHORISED, self.line(text), sent=False)

@@ -51,8 +51,8 @@ class FailureReader:
             where = headers.get("location", "elsewhere")
             variable = self.row.base_url_variable
             how = f"set {variable} or --base-url" if variable else "set --base-url"
-            said = f"the address answers with a redirect to {where}: {how} to the right one"
-            return Failure(FailureKind.BLOCKED, self.line(said), status)
+            text = f"the address answers with a redirect to {where}: {how} to the right one"
+            return Failure(FailureKind.BLOCKED, self.line(text), status)
         kind = classify(self.vocabulary, status, error_type, message, details)
         if status == _PROXY_AUTH_REQUIRED:
             kind = FailureKind.UNAUTHORISED
@@ -94,13 +94,13 @@ class FailureReader:
         if isinstance(cause, ConfigurationFault):
             return Failure(FailureKind.BLOCKED, self.line(str(cause)), sent=False)
         if isinstance(cause, aiohttp.ClientConnectorCertificateError):
-            said = f"the certificate of {cause.host} is not trusted ({_reason(cause)})"
-            return Failure(FailureKind.BLOCKED, self.line(f"{said}: set SSL_CERT_FILE to the right one"), sent=False)
+            message = f"the certificate of {cause.host} is not trusted ({_reason(cause)})"
+            return Failure(FailureKind.BLOCKED, self.line(f"{message}: set SSL_CERT_FILE to the right one"), sent=False)
         if isinstance(cause, aiohttp.ClientHttpProxyError):
             refused = cause.status in (_PROXY_AUTH_REQUIRED, 401, 403)
             kind = FailureKind.UNAUTHORISED if refused else FailureKind.TRANSIENT
-            said = f"the proxy refused the tunnel with status {cause.status}: {cause.message}"
-            return Failure(kind, self.line(said), cause.status, sent=False)
+            message = f"the proxy refused the tunnel with status {cause.status}: {cause.message}"
+            return Failure(kind, self.line(message), cause.status, sent=False)
         if isinstance(cause, aiohttp.InvalidURL):
             return Failure(FailureKind.BLOCKED, self.line(f"the address is no URL: {text}"), sent=False)
         if isinstance(cause, aiohttp.ConnectionTimeoutError):
@@ -113,8 +113,8 @@ class FailureReader:
 
     def line(self, text: str) -> str:
         """Return one line, without secrets, of at most `MESSAGE_CHARS_MAX` characters."""
-        said = " ".join(self.redact(text).split())
-        return said if len(said) <= MESSAGE_CHARS_MAX else said[: MESSAGE_CHARS_MAX - 1] + "…"
+        message = " ".join(self.redact(text).split())
+        return message if len(message) <= MESSAGE_CHARS_MAX else message[: MESSAGE_CHARS_MAX - 1] + "…"
 
 
 def error_in(body: bytes) -> tuple[str, str, str]:
@@ -134,9 +134,9 @@ def error_in(body: bytes) -> tuple[str, str, str]:
     if isinstance(error, str):
         return "", error, ""
     if not isinstance(error, dict):
-        said = found.get("message", found.get("Message")) if isinstance(found, dict) else None
+        answer = found.get("message", found.get("Message")) if isinstance(found, dict) else None
         name = _text(found.get("__type")).rpartition("#")[2] if isinstance(found, dict) else ""
-        return name, said if isinstance(said, str) else body[:_BODY_CHARS_READ].decode("utf-8", "replace"), ""
+        return name, answer if isinstance(answer, str) else body[:_BODY_CHARS_READ].decode("utf-8", "replace"), ""
     details = error.get("details")
     return (
         next(filter(None, (_text(error.get(name)) for name in ("type", "status", "code"))), ""),

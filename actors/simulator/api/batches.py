@@ -128,9 +128,9 @@ class SimulatedBatchStore:
         most = self._provider.settings.batch_queue
         waiting = sum(len(batch.rows) for batch in self._all.values())
         if most is not None and waiting + requests > most:
-            said = f"Your account has hit a rate limit: at most {most} requests may wait in message batches"
+            text = f"Your account has hit a rate limit: at most {most} requests may wait in message batches"
             wait_s = self._provider.settings.throttled_retry_after_s
-            raise BatchQueueFull(ErrorResponse(429, "rate_limit_error", said, retry_after_s=wait_s))
+            raise BatchQueueFull(ErrorResponse(429, "rate_limit_error", text, retry_after_s=wait_s))
 
     def _forget(self) -> None:
         while len(self._all) >= BATCHES_MAX:

@@ -82,8 +82,8 @@ def chained(text: str) -> int:
     """How long a chain of definitions is, at most: each line ``name = ...`` that mentions names defined before it."""
     longest: dict[str, int] = {}
     if " = " in text:
-        for name, said in _DEFINED.findall(text):
-            longest[name] = 1 + max((longest.get(other, 0) for other in _NAME.findall(said)), default=0)
+        for name, answer in _DEFINED.findall(text):
+            longest[name] = 1 + max((longest.get(other, 0) for other in _NAME.findall(answer)), default=0)
     return max(longest.values(), default=0)
 
 
@@ -164,17 +164,17 @@ class Reasoner:
             return thought.right
         return wrong[int(random_draws.draw(self._seed, ask.text_id, seen, random_draws.CHOICE) * len(wrong))]
 
-    def _bounded(self, said: str, ask: ParsedRequest, skill: str, erred: bool) -> SimulatedAnswer:
-        if ask.prefill and said.startswith(ask.prefill):
-            said = said[len(ask.prefill) :]
+    def _bounded(self, text: str, ask: ParsedRequest, skill: str, erred: bool) -> SimulatedAnswer:
+        if ask.prefill and text.startswith(ask.prefill):
+            text = text[len(ask.prefill) :]
         reason: str = "tool_use" if ask.tool else "end_turn"
         stopped_by: str | None = None
         for stop in ask.stop_sequences:
-            at = said.find(stop)
+            at = text.find(stop)
             if at >= 0:
-                said, reason, stopped_by = said[:at], "stop_sequence", stop
-        tokens = tokenizer.count(said)
+                text, reason, stopped_by = text[:at], "stop_sequence", stop
+        tokens = tokenizer.count(text)
         if tokens > ask.max_tokens:
-            said, reason, stopped_by = tokenizer.cut(said, ask.max_tokens), "max_tokens", None
+            text, reason, stopped_by = tokenizer.cut(text, ask.max_tokens), "max_tokens", None
             tokens = ask.max_tokens
-        return SimulatedAnswer(said, max(1, tokens), reason, stopped_by, skill, erred)
+        return SimulatedAnswer(text, max(1, tokens), reason, stopped_by, skill, erred)

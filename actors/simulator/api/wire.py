@@ -38,7 +38,7 @@ def content(answer: SimulatedAnswer, ask: ParsedRequest, message_id: str) -> lis
 def message(answer: SimulatedAnswer, ask: ParsedRequest, message_id: str, tier: str = "standard") -> dict[str, Any]:
     """The whole message, as plain values."""
     refused = answer.stop_reason == "refusal"
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "id": message_id,
         "type": "message",
         "role": "assistant",
@@ -55,8 +55,8 @@ def message(answer: SimulatedAnswer, ask: ParsedRequest, message_id: str, tier: 
         },
     }
     if refused:
-        told["stop_details"] = {"type": "refusal", "category": None, "explanation": None}
-    return told
+        facts["stop_details"] = {"type": "refusal", "category": None, "explanation": None}
+    return facts
 
 
 def encoded(plain: Any) -> bytes:
@@ -66,10 +66,10 @@ def encoded(plain: Any) -> bytes:
 
 def error(refusal: ErrorResponse, request: str | None) -> dict[str, Any]:
     """The body of an error response."""
-    told: dict[str, Any] = {"type": refusal.error_type, "message": refusal.message}
+    facts: dict[str, Any] = {"type": refusal.error_type, "message": refusal.message}
     if refusal.error_code:
-        told["details"] = {"error_code": refusal.error_code}
-    return {"type": "error", "error": told, "request_id": request}
+        facts["details"] = {"error_code": refusal.error_code}
+    return {"type": "error", "error": facts, "request_id": request}
 
 
 def event(name: str, plain: Any) -> bytes:
@@ -77,17 +77,17 @@ def event(name: str, plain: Any) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (name.encode(), _encode(plain))
 
 
-def opening(told: dict[str, Any]) -> bytes:
+def opening(facts: dict[str, Any]) -> bytes:
     """The events before the first piece of content."""
-    usage = told["usage"] | {"output_tokens": 1}
-    start = told | {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+    usage = facts["usage"] | {"output_tokens": 1}
+    start = facts | {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
     start.pop("stop_details", None)
     return event("message_start", {"type": "message_start", "message": start}) + event("ping", {"type": "ping"})
 
 
-def pieces_of(told: dict[str, Any]) -> Iterator[tuple[bytes, int]]:
+def pieces_of(facts: dict[str, Any]) -> Iterator[tuple[bytes, int]]:
     """The events of the content, each with the output tokens it carries."""
-    for index, block in enumerate(told["content"]):
+    for index, block in enumerate(facts["content"]):
         if block["type"] == "text":
             empty, parts, delta, field = block | {"text": ""}, _texts(block["text"]), "text_delta", "text"
         else:
@@ -105,12 +105,12 @@ def _texts(text: str) -> list[str]:
     return tokenizer.chunks(text, STREAM_TOKENS)
 
 
-def closing(told: dict[str, Any]) -> bytes:
+def closing(facts: dict[str, Any]) -> bytes:
     """The events after the last piece of content."""
-    delta = {"stop_reason": told["stop_reason"], "stop_sequence": told["stop_sequence"]}
-    if "stop_details" in told:
-        delta["stop_details"] = told["stop_details"]
-    usage = {name: told["usage"][name] for name in _COUNTED}
+    delta = {"stop_reason": facts["stop_reason"], "stop_sequence": facts["stop_sequence"]}
+    if "stop_details" in facts:
+        delta["stop_details"] = facts["stop_details"]
+    usage = {name: facts["usage"][name] for name in _COUNTED}
     end = {"type": "message_delta", "delta": delta, "usage": usage}
     return event("message_delta", end) + event("message_stop", {"type": "message_stop"})
 

@@ -146,8 +146,8 @@ class HttpApp:
 
     def _model_info(self, name: str) -> dict[str, Any]:
         window = self.provider.settings.context_window
-        told = {"type": "model", "id": name, "display_name": f"Simulated {name}", "created_at": _MODEL_BORN}
-        return told | {"lifecycle": "active", "max_input_tokens": window, "max_tokens": window}
+        facts = {"type": "model", "id": name, "display_name": f"Simulated {name}", "created_at": _MODEL_BORN}
+        return facts | {"lifecycle": "active", "max_input_tokens": window, "max_tokens": window}
 
     async def _models(self, request: web.BaseRequest, body: bytes) -> web.StreamResponse:
         known = self._known_models()

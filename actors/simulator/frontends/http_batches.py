@@ -33,13 +33,13 @@ class BatchRoutes:
     def __init__(
         self,
         provider: SimulatedProvider,
-        told: Callable[[Any], web.StreamResponse],
+        reported: Callable[[Any], web.StreamResponse],
         refused: Callable[[ErrorResponse], web.StreamResponse],
     ) -> None:
-        """``told`` and ``refused`` make responses of a plain value and of a refusal."""
+        """``reported`` and ``refused`` make responses of a plain value and of a refusal."""
         self._provider = provider
         self._batches = SimulatedBatchStore(provider)
-        self._json_response = told
+        self._json_response = reported
         self._refused = refused
         self._workers: set[asyncio.Task[None]] = set()
 

@@ -28,8 +28,8 @@ class TrackedResponse(web.Response):
         """Write what is left. Raises a ``ConnectionError`` where nobody listens any more; then nothing is told."""
         await super().write_eof(data)
         if self._written is not None:
-            told, self._written = self._written, None
-            told()
+            reported, self._written = self._written, None
+            reported()
 
 
 class ResponseDelivery:
@@ -116,15 +116,15 @@ class ResponseDelivery:
     async def _stream(self, form: str) -> web.StreamResponse:
         """The answer as server-sent events, its pieces spread over the time it takes."""
         outcome = self._outcome
-        told = outcome.message()
+        facts = outcome.message()
         if outcome.first_s > 0:
             await asyncio.sleep(outcome.first_s)
         headers = {**self._headers, "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
         response = web.StreamResponse(headers=headers)
         await response.prepare(self._request)
-        events = [(wire.opening(told), 0), *wire.pieces_of(told), (wire.closing(told), 0)]
+        events = [(wire.opening(facts), 0), *wire.pieces_of(facts), (wire.closing(facts), 0)]
         broken_at = max(1, int(len(events) * outcome.cut_at)) if form in _BREAKING else len(events)
-        pause_s = self._pause_s(form, told)
+        pause_s = self._pause_s(form, facts)
         for at, (event, tokens) in enumerate(events):
             if at == broken_at:
                 return await self._broken(response, form, event)
@@ -135,10 +135,10 @@ class ResponseDelivery:
         self._delivered()
         return response
 
-    def _pause_s(self, form: str, told: dict[str, Any]) -> float:
+    def _pause_s(self, form: str, facts: dict[str, Any]) -> float:
         settings = self._provider.settings
         if form == "slow_drip":
-            return settings.drip_s / max(1, int(told["usage"]["output_tokens"]))
+            return settings.drip_s / max(1, int(facts["usage"]["output_tokens"]))
         return settings.latency_ms_per_output_token / 1000
 
     async def _broken(self, response: web.StreamResponse, form: str, event: bytes) -> web.StreamResponse:

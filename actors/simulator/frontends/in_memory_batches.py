@@ -98,5 +98,5 @@ _ROWS_AT_ONCE: Final = 1_000
 
 
 def _died(name: str) -> Failure:
-    said = f"message batch {name} is gone with the process that simulated its provider"
-    return Failure(FailureKind.LOST, said, sent=False)
+    text = f"message batch {name} is gone with the process that simulated its provider"
+    return Failure(FailureKind.LOST, text, sent=False)

@@ -89,19 +89,19 @@ class ParsedPrompt:
         found = _fielded(frame)
         parts += found.parts
         self.parts = [part for part in parts if part.name not in _NO_MATERIAL]
-        said, asked, options = found.lead, "", []
+        lines, asked, options = found.lead, "", []
         for part in parts:
             if part.name in _QUESTION:
                 asked = asked or part.text.strip()
             elif part.name in _OPTIONS:
                 options.append(part.text)
             elif part.name in _INSTRUCTION:
-                said.append(part.text)
+                lines.append(part.text)
         self.options_text = "\n".join(options)
         material = "\n\n".join([part.text for part in self.parts])
         if not material.strip():
-            said, material = _parted(said)
-        instruction = "\n".join(said)
+            lines, material = _parted(lines)
+        instruction = "\n".join(lines)
         self.instruction = f"{system}\n{instruction}" if system else instruction
         self.low = self.instruction.lower()
         self.material = material

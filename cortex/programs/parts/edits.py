@@ -93,8 +93,8 @@ def _until(lines: list[str], at: int, close: str) -> tuple[list[str], int]:
 def _content(do: str, inside: list[str]) -> dict[str, Any]:
     if do != "replace":
         return {"text": _text(inside)}
-    said = [line.strip() for line in inside]
-    if not said or said[0] != "<old>" or said[-1] != "</new>":
+    lines = [line.strip() for line in inside]
+    if not lines or lines[0] != "<old>" or lines[-1] != "</new>":
         raise Malformed("a replace is <old> lines </old> <new> lines </new>, each tag on a line of its own")
     old, at = _until(inside, 1, "</old>")
     if at >= len(inside) or inside[at].strip() != "<new>":

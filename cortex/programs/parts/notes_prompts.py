@@ -221,12 +221,12 @@ def as_judgement(reply: Reply, claims_max: int) -> Judgement:
     """
     _whole(reply)
     judged = as_json(reply, Judgement)
-    said = [judged.why, *judged.claims]
-    if any(len(text) > CLAIM_CHARS_MAX for text in said):
+    lines = [judged.why, *judged.claims]
+    if any(len(text) > CLAIM_CHARS_MAX for text in lines):
         raise Malformed(f"a reason or a claim has at most {CLAIM_CHARS_MAX} characters")
     if len(judged.claims) > claims_max:
         raise Malformed(f"{len(judged.claims)} claims; at most {claims_max}")
-    if judged.relevant and not (judged.claims and all(text.strip() for text in said)):
+    if judged.relevant and not (judged.claims and all(text.strip() for text in lines)):
         raise Malformed("a note that is relevant has a reason, and claims that are not empty")
     return judged
 

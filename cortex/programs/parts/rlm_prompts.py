@@ -64,24 +64,24 @@ def writing(
     ]  # fmt: skip
     for number, each in enumerate(told):
         parts.append(Part(Role.ANNOTATION, turned(number + 1, each), number, Rule.DROP, f"Piece {number + 1}"))
-    said = f"This is turn {turn} of {turns}." if turns > 1 else "You have this one turn."
-    parts.append(Part(Role.ANNOTATION, said + (" Submit an answer now." if turn == turns else ""), 100))
+    text = f"This is turn {turn} of {turns}." if turns > 1 else "You have this one turn."
+    parts.append(Part(Role.ANNOTATION, text + (" Submit an answer now." if turn == turns else ""), 100))
     return Prompt("writing", tuple(parts))
 
 
 def turned(number: int, told: ShownTurn) -> str:
     """Return the text of an earlier turn: its code, its output, its names, its fault."""
-    said = [f"```python\n{told.code}\n```"]
+    lines = [f"```python\n{told.code}\n```"]
     if told.output:
-        said.append(f"It printed:\n{told.output}")
+        lines.append(f"It printed:\n{told.output}")
     if told.fault:
-        said.append(f"It was refused, {told.fault}. Write it again, otherwise.")
+        lines.append(f"It was refused, {told.fault}. Write it again, otherwise.")
     elif not told.output:
-        said.append("It printed nothing.")
+        lines.append("It printed nothing.")
     names = [_named(each) for each in told.names if each.name not in ("context", "question")]
     if names:
-        said.append(f"Names: {', '.join(names)}")
-    return "\n".join(said)
+        lines.append(f"Names: {', '.join(names)}")
+    return "\n".join(lines)
 
 
 def _named(name: DefinedName) -> str:
@@ -94,15 +94,15 @@ def described(context: Any, preview: int) -> str:
         lines = context.count("\n") + 1 if context else 0
         return _shown(f"context: str, {len(context):,} characters, {lines:,} lines", context, preview)
     if isinstance(context, dict):
-        said = f"context: dict of {len(context):,}"
+        text = f"context: dict of {len(context):,}"
         for key, value in list(context.items())[:ITEMS_MAX]:
             size = f" of {len(value):,}" if isinstance(value, (str, list, dict)) else ""
-            said += f"\ncontext[{str(key)[:NAME_CHARS]!r}]: {type(value).__name__}{size}"
-        return _shown(said, _text(next(iter(context.values()), "")), preview)
+            text += f"\ncontext[{str(key)[:NAME_CHARS]!r}]: {type(value).__name__}{size}"
+        return _shown(text, _text(next(iter(context.values()), "")), preview)
     if isinstance(context, list):
         kinds = ", ".join(sorted({type(each).__name__ for each in context}))
-        said = f"context: list of {len(context):,}" + (f" ({kinds})" if kinds else "")
-        return _shown(said, "\n".join(_text(each)[:preview] for each in context[:ITEMS_MAX]), preview)
+        text = f"context: list of {len(context):,}" + (f" ({kinds})" if kinds else "")
+        return _shown(text, "\n".join(_text(each)[:preview] for each in context[:ITEMS_MAX]), preview)
     return _shown(f"context: {type(context).__name__}", _text(context), preview)
 
 
@@ -132,20 +132,20 @@ def unquoted(why: str, answers: Sequence[str], code: str) -> str:
     one.
     """
     found = _WORDS.match(why)
-    said = "\0".join(filter(None, answers))
-    if found is None or not said:
+    message = "\0".join(filter(None, answers))
+    if found is None or not message:
         return why
     head, words = found.groups()
 
     def quoted(each: re.Match[str]) -> str:
         text = each[0][1:-1]
-        foreign = text not in code and (text in said or any(one and one in text for one in answers))
+        foreign = text not in code and (text in message or any(one and one in text for one in answers))
         return "'…'" if foreign else each[0]
 
     words = _QUOTED.sub(quoted, words)
     grams = {words[at : at + GRAM] for at in range(len(words) - GRAM + 1)}
     last = words.rpartition(": ")[2]
-    if (last and last in said) or any(gram in said and gram not in code for gram in grams):
+    if (last and last in message) or any(gram in message and gram not in code for gram in grams):
         return head + "(its words quote an answer: print what you want to see)"
     for one in sorted({each.strip() for each in answers}, key=lambda each: (-len(each), each)):  # deterministic order
         if one and one in words and one not in code:

@@ -78,9 +78,9 @@ class Database(Host):
     def tell(self, *members: Member) -> None:
         """Leave the password on hosts, where libpq looks for it: for the actors there and for who works there."""
         for member in members:
-            told = member.disk / "home" / ".pgpass"
-            told.touch(0o600)
-            told.write_text(f"{self.outward}:{_PORT}:*:{_USER}:{self._password}\n")
+            path = member.disk / "home" / ".pgpass"
+            path.touch(0o600)
+            path.write_text(f"{self.outward}:{_PORT}:*:{_USER}:{self._password}\n")
 
 
 def journal(database: Database, at: Member, job: str) -> tuple[int, int]:
@@ -93,6 +93,6 @@ def put_channel(hosts: Ground, at: Member, job: str, state: str) -> str:
     """Have a channel made on that host for a job that is to begin; the job's whole name. Ray does not always do as it is
     wished: what it puts elsewhere is ended again, and another name tried."""
     env = at.environ(RAY_AUTH_MODE="token")
-    said = ended(at.start(sys.executable, "-c", _PUT, hosts.address, job, state, environ=env))
-    (found,) = [line for line in said.splitlines() if line.startswith(f"{job}-")]
+    text = ended(at.start(sys.executable, "-c", _PUT, hosts.address, job, state, environ=env))
+    (found,) = [line for line in text.splitlines() if line.startswith(f"{job}-")]
     return found

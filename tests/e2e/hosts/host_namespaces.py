@@ -51,10 +51,12 @@ def needed() -> None:
 def _held(*words: str) -> tuple[subprocess.Popen[str], int]:
     """A process in namespaces of its own that says one line when it is up, and its id. It dies with this one."""
     command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--fork", "--kill-child", *words]
-    outer = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    outer = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     assert outer.stdout is not None
-    said = outer.stdout.readline()
-    assert said == "up\n", said + outer.stdout.read()
+    text = outer.stdout.readline()
+    assert text == "up\n", text + outer.stdout.read()
     (inner,) = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
     return outer, int(inner)
 
@@ -68,10 +70,13 @@ def _ended(held: subprocess.Popen[str]) -> None:
 
 def _ip(pid: int, *lines: str) -> None:
     """``ip`` with each of these lines, in the network of a process."""
-    told = subprocess.run(
-        ["nsenter", "--net", "-t", str(pid), "ip", "-batch", "-"], input="\n".join(lines), capture_output=True, text=True
+    done = subprocess.run(
+        ["nsenter", "--net", "-t", str(pid), "ip", "-batch", "-"],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
     )
-    assert told.returncode == 0, told.stderr
+    assert done.returncode == 0, done.stderr
 
 
 class Host:

@@ -102,7 +102,9 @@ class Member(Host):
         """What its processes said last, those that spoke last: for a test that failed."""
         found = [path for path in self.disk.glob("ray/session_2*/logs/*") if path.is_file() and path.stat().st_size]
         latest = sorted(found, key=lambda path: path.stat().st_mtime)[-files:]
-        return "\n".join(line for path in latest for line in (path.name, *path.read_text(errors="replace").splitlines()[-lines:]))
+        return "\n".join(
+            line for path in latest for line in (path.name, *path.read_text(errors="replace").splitlines()[-lines:])
+        )
 
 
 class Ground:
@@ -138,8 +140,8 @@ class Ground:
     def fetch(self, path: str, *body: str) -> Any:
         """Ask the provider about itself."""
         asked = self.provider.start(sys.executable, "-c", _FETCH, self.url + path, *body, environ=os.environ)
-        said, _ = asked.communicate(timeout=20)
-        return json.loads(said)
+        text, _ = asked.communicate(timeout=20)
+        return json.loads(text)
 
     def stats(self) -> dict[str, Any]:
         """What the provider was asked and answered."""
@@ -207,10 +209,10 @@ def ground() -> Iterator[Ground]:
 def ended(started: subprocess.Popen[str], timeout_s: float = TOLD_S, code: int = 0) -> str:
     """Wait for a command; what it said."""
     try:
-        said, _ = started.communicate(timeout=timeout_s)
+        text, _ = started.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
         started.kill()
-        said, _ = started.communicate()
-        raise AssertionError(f"not ended within {timeout_s:.0f} s: {said[-3000:]}") from None
-    assert started.returncode == code, said[-3000:]
-    return said
+        text, _ = started.communicate()
+        raise AssertionError(f"not ended within {timeout_s:.0f} s: {text[-3000:]}") from None
+    assert started.returncode == code, text[-3000:]
+    return text

@@ -50,11 +50,13 @@ def test_a_split_between_a_job_and_the_head_ends_with_one_writer(hosts: Ground) 
     before = hosts.twice()
     driver, rows = hosts.begun("split", LONG, FEW)
     hosts.a.pull()
-    tools.until(lambda: hosts.seen("split").get("outcome") == "waiting", TOLD_S, "the word that the job waits for its host")
+    tools.until(
+        lambda: hosts.seen("split").get("outcome") == "waiting", TOLD_S, "the word that the job waits for its host"
+    )
     there = len(done(hosts.a, "split"))
     hosts.a.plug()
-    said = ended(driver, code=3)
-    assert "has died: cortex resume split" in said
+    text = ended(driver, code=3)
+    assert "has died: cortex resume split" in text
     tools.until(lambda: _ray_ended(hosts.a.ray), TOLD_S, "the end of the node that was taken for dead")
     hosts.a.start_ray_again()
     hosts.a.up()

@@ -19,8 +19,8 @@ LONG, FEW = 1_200, 8
 
 def _epoch(hosts: Ground, at: Member, job: str, state: str) -> int:
     """How often the job's channel has been started: once, where nothing was lost."""
-    said = ended(hosts.cortex(at, "status", job, "--json", "--state", state))
-    return int(json.loads(said.splitlines()[-1])["epoch"])
+    text = ended(hosts.cortex(at, "status", job, "--json", "--state", state))
+    return int(json.loads(text.splitlines()[-1])["epoch"])
 
 
 def _channels(host: Member) -> set[str]:
@@ -34,8 +34,8 @@ def test_a_job_goes_on_by_itself_when_the_host_of_its_channel_is_lost(hosts: Gro
     job = put_channel(hosts, hosts.b, "away", database.state)
     driver, rows = hosts.begun(job, ROWS, PERMITS, hosts.a, "--state", database.state)
     hosts.b.lose()
-    said = ended(driver)
-    assert f"{ROWS:,} of {ROWS:,} rows succeeded" in said
+    text = ended(driver)
+    assert f"{ROWS:,} of {ROWS:,} rows succeeded" in text
     assert Counter(done(hosts.a, job)) == Counter(rows)
     assert _epoch(hosts, hosts.a, job, database.state) == 2, "its channel was on the host that is lost"
     assert hosts.twice() - before <= PERMITS, "what was in flight may be paid again"
@@ -83,6 +83,8 @@ def test_a_split_that_leaves_a_channel_and_a_branch_on_both_sides_ends_with_one_
     assert hosts.twice() - before <= 2 * FEW, "what was in flight on either side"
     ended(filler)
     assert Counter(done(head, "filler")) == Counter(few)
-    tools.until(lambda: cut.ray is None or cut.ray.poll() is not None, TOLD_S, "the end of the node that was taken for dead")
+    tools.until(
+        lambda: cut.ray is None or cut.ray.poll() is not None, TOLD_S, "the end of the node that was taken for dead"
+    )
     cut.start_ray_again()
     cut.up()

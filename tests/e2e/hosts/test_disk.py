@@ -21,8 +21,8 @@ def test_a_job_waits_for_its_disk_and_goes_on_when_that_is_back(hosts: Ground) -
     before = hosts.twice()
     _, rows = hosts.begun("disk", ROWS, PERMITS)
     hosts.a.lose()
-    told = tools.until(lambda: _waiting(hosts.seen("disk")), TOLD_S, "the word that it waits")
-    assert f"for host {hosts.a.address}, which is gone with the job's journal on its disk" in told
+    reported = tools.until(lambda: _waiting(hosts.seen("disk")), TOLD_S, "the word that it waits")
+    assert f"for host {hosts.a.address}, which is gone with the job's journal on its disk" in reported
     hosts.a.back()
     there = ("running", "complete")  # without a driver it goes as far as branches on other hosts hold its key
     tools.until(lambda: hosts.seen("disk").get("outcome") in there, TOLD_S, "the job, back by itself")

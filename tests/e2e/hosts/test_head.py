@@ -42,9 +42,9 @@ def test_without_it_a_new_head_has_the_job_resumed(hosts: Ground) -> None:
     try:
         hosts.head.forget()
         hosts.head.up()
-        said, _ = driver.communicate(timeout=120)
-        assert driver.returncode == RESUMABLE and "has begun anew: cortex resume anew" in said, said
-        assert "StackTrace" not in said, "Ray would end the process"
+        text, _ = driver.communicate(timeout=120)
+        assert driver.returncode == RESUMABLE and "has begun anew: cortex resume anew" in text, text
+        assert "StackTrace" not in text, "Ray would end the process"
         for member in (hosts.a, hosts.b):
             tools.until(lambda ray=member.ray: ray.poll() is not None, TOLD_S, f"the end of the node of {member.name}")
         with ThreadPoolExecutor() as both:

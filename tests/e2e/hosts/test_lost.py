@@ -15,11 +15,11 @@ def test_a_host_that_is_told_of_its_end_is_emptied_and_nothing_is_asked_twice(ho
     """What a spot instance's notice calls: ``cortex drain --node here``."""
     before = hosts.twice()
     driver, rows = hosts.begun("spot", ROWS, PERMITS)
-    told = ended(hosts.cortex(hosts.b, "drain", "--node", "here", "--within", "60s"))
-    assert "is empty, and gets no more work" in told
+    text = ended(hosts.cortex(hosts.b, "drain", "--node", "here", "--within", "60s"))
+    assert "is empty, and gets no more work" in text
     hosts.b.lose()
-    said = ended(driver)
-    assert f"{ROWS:,} of {ROWS:,} rows succeeded" in said
+    text = ended(driver)
+    assert f"{ROWS:,} of {ROWS:,} rows succeeded" in text
     assert Counter(done(hosts.a, "spot")) == Counter(rows)
     assert hosts.twice() == before, "what was in flight there was finished first"
     hosts.b.back()

@@ -72,10 +72,10 @@ def test_what_the_model_does_wrongly_is_told_to_it_and_counted(tmp_path: Path) -
     )
     done = ran(chatloop(notes={"a": "Praise.", "b": "A wish."}), model, tmp_path)
     assert told(done.answer, "missed", "twice", "refused", "turns", "ended") == (1, 1, 4, 7, "answered")
-    said = results(model.asked[-1])
-    assert said[0] == "there is no tool erase"
-    assert "item" in said[1] and "poem" in said[2] and "why" in said[3]
-    assert said[4:] == ["Praise.", "recorded: a is bug", "recorded: a is praise"]
+    lines = results(model.asked[-1])
+    assert lines[0] == "there is no tool erase"
+    assert "item" in lines[1] and "poem" in lines[2] and "why" in lines[3]
+    assert lines[4:] == ["Praise.", "recorded: a is bug", "recorded: a is praise"]
     failed = [block.get("is_error", False) for turn in model.asked[-1]["messages"] for block in turn["content"]
               if block["type"] == "tool_result"]  # fmt: skip
     assert failed == [True] * 4 + [False] * 3

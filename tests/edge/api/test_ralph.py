@@ -122,10 +122,10 @@ class Quota(SimulatedModel):
     async def call(self, body: bytes, **bounds: Any) -> Any:
         spent = self.provider.tally.worked >= self.good and self._clock() < RESET_S
         self.provider.change({"faults": {self.fault: 1.0} if spent else {}})
-        said = await super().call(body, **bounds)
-        if isinstance(said, Failure):
+        answer = await super().call(body, **bounds)
+        if isinstance(answer, Failure):
             self.refused_at_s.append(self._clock())
-        return said
+        return answer
 
 
 @pytest.mark.parametrize("fault", ["spend_limit", "tier_cap"])
@@ -160,5 +160,5 @@ def test_every_worker_has_the_tools_that_the_program_names_with_the_parameters_t
     offered = {name: BuiltinTools().find(name) for name in Ralph.tools}
     assert all(offered.values())
     for name, function in Ralph.tools.items():
-        said = [each for each in inspect.signature(offered[name]).parameters if each != "idempotency_key"]
-        assert said == list(inspect.signature(function).parameters)
+        lines = [each for each in inspect.signature(offered[name]).parameters if each != "idempotency_key"]
+        assert lines == list(inspect.signature(function).parameters)

@@ -54,8 +54,8 @@ def asked(move: Any, folder: Path) -> list[Any]:
 
 def first(request: Any) -> str:
     """The text with which its conversation began."""
-    said = request["messages"][0]["content"]
-    return said if isinstance(said, str) else said[0]["text"]
+    answer = request["messages"][0]["content"]
+    return answer if isinstance(answer, str) else answer[0]["text"]
 
 
 def test_compaction_begins_afresh_with_what_the_model_wrote_down(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_frontloading_puts_the_texts_into_the_prompt_and_takes_the_reading_out(t
     assert all([tool["name"] for tool in request["tools"]] == ["record"] for request in requests)
     begun = first(requests[0])
     assert all(label_task.note(item) in begun for item in label_task.names(N)) and "call read" not in begun
-    assert not any("We moved" in said for said in results(requests[-1]))
+    assert not any("We moved" in text for text in results(requests[-1]))
 
 
 def test_a_conversation_that_grows_too_large_is_a_labelled_end(tmp_path: Path) -> None:

@@ -116,15 +116,15 @@ async def test_errors_go_back_bounded_and_at_most_n_times(tmp_path, impatient):
     model = Scripted(*pieces)
     run = await solved(tmp_path, model, errors=4, turns=1)
     assert run.answer == 40
-    said = model.writing[-1]
+    text = model.writing[-1]
     for words in (
         "refused, syntax (line 1)",
         "ZeroDivisionError: division by zero",
         "forbidden (line 1)",
         "refused, time",
     ):
-        assert words in said
-    assert "You have this one turn. Submit an answer now." in said
+        assert words in text
+    assert "You have this one turn. Submit an answer now." in text
     model = Scripted(*["raise ValueError('x' * 100000)"] * 3)
     run = await solved(tmp_path / "more", model, errors=2)
     assert (run.facts["outcome"], len(model.writing)) == ("failed", 3)

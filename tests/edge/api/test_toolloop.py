@@ -240,8 +240,8 @@ def test_a_fresh_context_holds_the_state_in_short_and_nothing_else(tmp_path: Pat
 
 
 def test_a_context_that_has_grown_too_large_is_begun_afresh(tmp_path: Path) -> None:
-    said = iter([*[("look", {"item": f"{n} {'x' * 300}"}) for n in range(6)], "done"])
-    model = Talker(lambda request: next(said))
+    parts = iter([*[("look", {"item": f"{n} {'x' * 300}"}) for n in range(6)], "done"])
+    model = Talker(lambda request: next(parts))
     done = ran(worked(task={"commands": []}), model, tmp_path, prompt_tokens_max=400)
     assert done.answer["value"] == "done"
     assert "1 its context had grown too large" in done.answer["trace"]
@@ -265,8 +265,8 @@ def test_without_retries_the_model_hears_of_the_failure(tmp_path: Path) -> None:
     FAILS.clear()
     model = scripted(("flaky", {"item": "a"}), "done")
     work(model, tmp_path)
-    (said,) = results(model.asked[1])
-    assert "busy" in said
+    (text,) = results(model.asked[1])
+    assert "busy" in text
 
 
 def test_a_transform_that_there_is_none_of_is_refused_at_birth() -> None:
@@ -309,8 +309,8 @@ def test_a_child_that_comes_to_no_end_is_tried_again_and_then_its_parent_hears_o
     def said(request: dict[str, Any]) -> Any:
         if "go on" in first_text(request):
             return ("look", {"item": str(len(request["messages"]))})
-        heard = results(request)
-        return "gave up" if len(heard) == 2 else NEXT if heard else pushed({"goal": "go on", "stop": {"turns_max": 2}})
+        lines = results(request)
+        return "gave up" if len(lines) == 2 else NEXT if lines else pushed({"goal": "go on", "stop": {"turns_max": 2}})
 
     model = Talker(said)
     answer = work(model, tmp_path, bounds=ControlBounds(retries_max=1))

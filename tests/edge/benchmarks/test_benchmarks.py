@@ -64,8 +64,8 @@ async def test_the_least_that_is_durable_has_every_request_on_disk_before_it_is_
     class Branch(durable.Branch):
         async def work(self, blob: bytes) -> bytes:
             assert blob in kept()
-            on_disk.extend((blob, said := await super().work(blob)))
-            return said
+            on_disk.extend((blob, data := await super().work(blob)))
+            return data
 
     _, found = await durable.Channel([Branch().work, Branch().work], path).run(calls)
     assert found == [f"row {number:06d}" for number in range(calls)]

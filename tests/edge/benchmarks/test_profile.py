@@ -64,9 +64,9 @@ def test_where_it_may_not_look_one_line_says_so() -> None:
     refused = subprocess.CompletedProcess(
         [], 1, "", "Error: Failed to open process\nReason: Permission denied (os error 13)\n"
     )
-    with pytest.raises(profiler.Refused, match="py-spy may not look") as told:
+    with pytest.raises(profiler.Refused, match="py-spy may not look") as caught:
         profiler.see_ended(refused)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
     with pytest.raises(RuntimeError, match="it ended with 3: broken"):
         profiler.see_ended(subprocess.CompletedProcess([], 3, "", "broken"))
 
@@ -89,7 +89,7 @@ def test_bytecodes_of_ours_are_counted_one_by_one_and_those_of_others_are_not() 
 
 def test_lines_that_spend_most_are_told_with_their_text() -> None:
     place = "policies/estimates/tokens.py", "tokens_bound", 1
-    said = list(bytecodes.table({place: 5.0, (*place[:2], 2): 2.0, ("actors/a.py", "f", 1): 6.0}, lines=2))
-    assert said[0].split()[0] == "13.0" and said[1].split()[:2] == ["7.0", "policies/estimates/tokens.py:"]
+    lines = list(bytecodes.table({place: 5.0, (*place[:2], 2): 2.0, ("actors/a.py", "f", 1): 6.0}, lines=2))
+    assert lines[0].split()[0] == "13.0" and lines[1].split()[:2] == ["7.0", "policies/estimates/tokens.py:"]
     first = (ROOT / "policies/estimates/tokens.py").read_text().splitlines()[0]
-    assert said[2].split(maxsplit=2) == ["5.0", "1", first]
+    assert lines[2].split(maxsplit=2) == ["5.0", "1", first]

@@ -87,14 +87,18 @@ def test_kinds_of_messages_that_are_rare_stand_together() -> None:
 
 def test_with_another_python_functions_of_its_libraries_are_not_judged() -> None:
     kept = guard.Kept("3.0", guard.PER, {"case": guard.Case({"functions": 100.0, "functions of ours": 100.0}, {})})
-    said: list[str] = []
+    lines: list[str] = []
     now = guard.Case({"functions": 200.0, "functions of ours": 200.0}, {"step": 100.0})
-    assert guard.verdict({"case": now}, kept, said.append)["more"] == ["case: functions of ours"]
-    assert "case: it grew in step +100" in said
+    assert guard.verdict({"case": now}, kept, lines.append)["more"] == ["case: functions of ours"]
+    assert "case: it grew in step +100" in lines
 
 
 def test_a_few_commits_more_are_a_tenth_and_a_few_messages_come_with_time() -> None:
     kept = {"commits": 43.0, "messages: branch.work": 33.0}  # one message in a thousand calls is 10
-    for commits, messages, told in ((47.0, 40.0, ["", ""]), (48.0, 43.0, ["more", "more"]), (38.0, 42.0, ["less", ""])):
+    for commits, messages, texts in (
+        (47.0, 40.0, ["", ""]),
+        (48.0, 43.0, ["more", "more"]),
+        (38.0, 42.0, ["less", ""]),
+    ):
         lines = guard.compared("batch", {"commits": commits, "messages: branch.work": messages}, kept)
-        assert [line.verdict for line in lines] == told
+        assert [line.verdict for line in lines] == texts

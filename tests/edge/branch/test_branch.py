@@ -375,10 +375,10 @@ def test_replies_of_quick_calls_do_not_wait_for_long_ones(neighbour: str, long: 
         for number in range(2, 22):
             goals = range(100 * number, 100 * number + 20)
             blob = msgspec.msgpack.encode([call(goal, "quick") for goal in goals])
-            heard = len(scene.channel.heard)
-            said = await scene.branch.work("j", 1, scene.branch.incarnation, number, blob, (), number - 1, True)
-            came = 0 if isinstance(said, str) else len(codec.decode_batch(said[1]))
-            while came + len(scene.channel.heard) - heard < 20:  # noqa: ASYNC110 - virtual time, and no event is told
+            received = len(scene.channel.heard)
+            answer = await scene.branch.work("j", 1, scene.branch.incarnation, number, blob, (), number - 1, True)
+            came = 0 if isinstance(answer, str) else len(codec.decode_batch(answer[1]))
+            while came + len(scene.channel.heard) - received < 20:  # noqa: ASYNC110 - virtual time, and no event is told
                 await asyncio.sleep(0.0005)
         assert loop.time() - began_s < 20 * 0.033
 

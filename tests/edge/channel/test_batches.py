@@ -36,8 +36,8 @@ async def test_every_row_comes_back_once(tmp_path: Path, road: str) -> None:
     if road == "in process":
         job = await Job(tmp_path, in_process()).to_end()
     else:
-        async with over_http() as (server, arming):
-            job = await Job(tmp_path, arming).to_end()
+        async with over_http() as (server, connection):
+            job = await Job(tmp_path, connection).to_end()
             assert server.provider.tally.batches == 1
     whole(job)
     assert job.facts["attempts"] == 40
@@ -53,12 +53,12 @@ async def test_money_is_counted_at_half_the_price_to_the_cent(tmp_path: Path) ->
 
 
 async def test_submissions_are_cut_by_count_and_by_bytes(tmp_path: Path) -> None:
-    async with over_http() as (server, arming):
-        job = await Job(tmp_path / "a", arming, limits=limits(requests_max=15)).to_end()
+    async with over_http() as (server, connection):
+        job = await Job(tmp_path / "a", connection, limits=limits(requests_max=15)).to_end()
         whole(job)
         assert server.provider.tally.batches == 3
         size = len(msgspec.json.encode({"x": 1})) + 1_000
-        job = await Job(tmp_path / "b", arming, limits=limits(bytes_max=size)).to_end()
+        job = await Job(tmp_path / "b", connection, limits=limits(bytes_max=size)).to_end()
         whole(job)
         assert server.provider.tally.batches > 3 + 3
 
@@ -73,8 +73,8 @@ async def test_nothing_is_waited_for_where_nothing_can_come(tmp_path: Path) -> N
 
 async def test_only_what_expired_or_failed_is_sent_again(tmp_path: Path) -> None:
     settings = SimulatorSettings(error=0.0, batch_ms=10, batch_expired=0.2, faults={"overloaded": 0.2})
-    async with over_http(settings) as (server, arming):
-        job = await Job(tmp_path, arming).to_end()
+    async with over_http(settings) as (server, connection):
+        job = await Job(tmp_path, connection).to_end()
         tally = server.provider.tally
         whole(job)
         assert tally.batches > 1
@@ -96,8 +96,8 @@ async def test_a_row_that_is_the_rows_own_fault_fails_alone(tmp_path: Path) -> N
 
 async def test_a_prompt_above_the_bound_is_never_sent(tmp_path: Path) -> None:
     small = msgspec.structs.replace(LIMITS, prompt_tokens_max=20)
-    async with over_http() as (server, arming):
-        job = Job(tmp_path, arming, 3, limits=small)
+    async with over_http() as (server, connection):
+        job = Job(tmp_path, connection, 3, limits=small)
         long = msgspec.json.encode(
             {"model": "sim", "max_tokens": 20, "messages": [{"role": "user", "content": "word " * 500}]}
         )
@@ -111,8 +111,8 @@ async def test_a_prompt_above_the_bound_is_never_sent(tmp_path: Path) -> None:
 
 async def test_a_full_queue_is_waited_for(tmp_path: Path) -> None:
     settings = SimulatorSettings(error=0.0, batch_ms=20, batch_queue=15, throttled_retry_after_s=1)
-    async with over_http(settings) as (server, arming):
-        job = await Job(tmp_path, arming, limits=limits(requests_max=10)).to_end()
+    async with over_http(settings) as (server, connection):
+        job = await Job(tmp_path, connection, limits=limits(requests_max=10)).to_end()
         assert server.provider.tally.batches == 4
     whole(job)
     assert job.facts["failures"]["throttled"] >= 1
@@ -133,11 +133,11 @@ async def test_results_come_in_bounded_messages_and_bodies_are_let_go(tmp_path: 
     submitted = batch_executor._submitted
 
     async def look(order: Any, *more: Any) -> Any:
-        said = await submitted(order, *more)
+        reply = await submitted(order, *more)
         asyncio.get_running_loop().call_later(
             0.05, lambda: held.append(len(job.runtime.find("channel:j")._submissions._bodies))
         )
-        return said
+        return reply
 
     monkeypatch.setattr(batch_executor, "_submitted", look)
     await job.to_end()
@@ -173,13 +173,13 @@ async def stopped(job: Job, how: str) -> dict[str, Any]:
 
 async def test_a_drain_leaves_the_batches_and_a_resumed_run_reads_them(tmp_path: Path) -> None:
     sink = ListSink()
-    async with over_http(SimulatorSettings(error=0.0, batch_ms=600)) as (server, arming):
-        facts = await stopped(Job(tmp_path, arming, sink=sink), "drain")
+    async with over_http(SimulatorSettings(error=0.0, batch_ms=600)) as (server, connection):
+        facts = await stopped(Job(tmp_path, connection, sink=sink), "drain")
         assert (facts["outcome"], facts["why"], facts["rows_succeeded"]) == ("partial", "drain: by ann", 0)
         assert facts["batches"] == [
             {"number": 1, "batch": facts["batches"][0]["batch"], "requests": 40, "state": "out"}
         ]
-        job = await Job(tmp_path, arming, sink=sink).to_end()
+        job = await Job(tmp_path, connection, sink=sink).to_end()
         assert server.provider.tally.batches == 1
     whole(job)
     assert job.facts["batches"] == []
@@ -187,25 +187,25 @@ async def test_a_drain_leaves_the_batches_and_a_resumed_run_reads_them(tmp_path:
 
 async def test_what_is_with_the_provider_is_not_lost_to_a_change(tmp_path: Path) -> None:
     """Neither to a changed program nor to another road; asked anew it is left, and stays on the bill."""
-    async with over_http(SimulatorSettings(error=0.0, batch_ms=700)) as (server, arming):
-        await stopped(Job(tmp_path, arming), "drain")
-        for change, said in (
+    async with over_http(SimulatorSettings(error=0.0, batch_ms=700)) as (server, connection):
+        await stopped(Job(tmp_path, connection), "drain")
+        for change, text in (
             ({"program": Batch(ordered=True)}, "have changed: put that back"),
             ({"via": "messages"}, "leave --via as it was"),
         ):
             with pytest.raises(UserError) as error:
-                await Job(tmp_path, arming, **change).to_end()  # type: ignore[arg-type]
+                await Job(tmp_path, connection, **change).to_end()  # type: ignore[arg-type]
             assert "40 requests of j are in message batches with the provider" in str(error.value)
-            assert said in str(error.value)
-        job = await Job(tmp_path, arming, fresh=True).to_end()
+            assert text in str(error.value)
+        job = await Job(tmp_path, connection, fresh=True).to_end()
         assert server.provider.tally.batches == 2
     assert job.facts["rows_succeeded"] == 40
     assert job.facts["cost_assumed_usd"] > 0
 
 
 async def test_a_cancelled_job_cancels_its_batches(tmp_path: Path) -> None:
-    async with over_http(SimulatorSettings(error=0.0, batch_ms=60_000)) as (server, arming):
-        facts = await stopped(Job(tmp_path, arming), "cancel")
+    async with over_http(SimulatorSettings(error=0.0, batch_ms=60_000)) as (server, connection):
+        facts = await stopped(Job(tmp_path, connection), "cancel")
         assert facts["outcome"] == "cancelled"
         batch = next(iter(server._face.batches._batches._all.values()))
         assert batch.cancelled_s is not None
@@ -213,12 +213,12 @@ async def test_a_cancelled_job_cancels_its_batches(tmp_path: Path) -> None:
 
 async def test_credit_that_runs_out_pauses_the_job_and_fails_no_row(tmp_path: Path) -> None:
     sink = ListSink()
-    async with over_http(SimulatorSettings(error=0.0, batch_ms=20, credit_calls=25)) as (server, arming):
-        job = await Job(tmp_path, arming, sink=sink, limits=limits(requests_max=10)).to_end()
+    async with over_http(SimulatorSettings(error=0.0, batch_ms=20, credit_calls=25)) as (server, connection):
+        job = await Job(tmp_path, connection, sink=sink, limits=limits(requests_max=10)).to_end()
         assert job.facts["outcome"] == "partial"
         assert job.facts["why"].startswith("blocked: Your credit balance is too low")
         server.provider.change({"credit_calls": None})
-        job = await Job(tmp_path, arming, sink=sink, limits=limits(requests_max=10)).to_end()
+        job = await Job(tmp_path, connection, sink=sink, limits=limits(requests_max=10)).to_end()
         assert server.provider.tally.worked == 40
     whole(job)
 
@@ -230,18 +230,18 @@ async def test_where_it_cannot_be_decided_the_job_stops_and_asks(tmp_path: Path,
     async def forbidden(*_: Any) -> Failure:
         return Failure(FailureKind.REJECTED, "this key may not list", 403)
 
-    async with over_http() as (server, arming):
+    async with over_http() as (server, connection):
         crash = Crash(monkeypatch, after=True)
-        await Job(tmp_path, arming, limits=quick, sink=sink).until(lambda k: crash.reached)
+        await Job(tmp_path, connection, limits=quick, sink=sink).until(lambda k: crash.reached)
         crash.lift()
         monkeypatch.setattr(ProviderBatches, "listed", forbidden)
-        job = await Job(tmp_path, arming, limits=quick, sink=sink).to_end()
+        job = await Job(tmp_path, connection, limits=quick, sink=sink).to_end()
         assert job.facts["outcome"] == "partial"
         assert "this key may not list" in job.facts["why"]
         assert "cortex resume j --submitted 1=BATCH_ID, or --not-submitted 1" in job.facts["why"]
         assert server.provider.tally.batches == 1
         name = next(iter(server._face.batches._batches._all))
-        job = await Job(tmp_path, arming, limits=quick, sink=sink, decided=((1, name),)).to_end()
+        job = await Job(tmp_path, connection, limits=quick, sink=sink, decided=((1, name),)).to_end()
         assert server.provider.tally.batches == 1
     whole(job)
 

@@ -25,12 +25,12 @@ async def test_a_crash_between_the_intent_and_the_answer(tmp_path: Path, monkeyp
     """Nothing is submitted again before it is known what became of it: found, it is read; not found, asked anew."""
     quick = limits(submit_timeout_s=0.4)
     sink = ListSink()
-    async with over_http() as (server, arming):
+    async with over_http() as (server, connection):
         crash = Crash(monkeypatch, after)
-        await Job(tmp_path, arming, limits=quick, sink=sink).until(lambda k: crash.reached)
+        await Job(tmp_path, connection, limits=quick, sink=sink).until(lambda k: crash.reached)
         crash.lift()
         assert server.provider.tally.batches == after
-        job = await Job(tmp_path, arming, limits=quick, sink=sink).to_end()
+        job = await Job(tmp_path, connection, limits=quick, sink=sink).to_end()
         assert server.provider.tally.batches == 1
         assert server.provider.tally.worked == 40
     whole(job)
@@ -40,14 +40,14 @@ async def test_an_orphan_that_is_still_handing_it_over_is_waited_for(tmp_path: P
     """The list shows nothing for a while: that proves nothing before the last moment at which it can be on its way."""
     quick = limits(submit_timeout_s=1.0)
     sink = ListSink()
-    async with over_http() as (server, arming):
+    async with over_http() as (server, connection):
         crash = Crash(monkeypatch, after=False)
-        await Job(tmp_path, arming, limits=quick, sink=sink).until(lambda k: crash.reached)
+        await Job(tmp_path, connection, limits=quick, sink=sink).until(lambda k: crash.reached)
         crash.lift()
-        running = asyncio.create_task(Job(tmp_path, arming, limits=quick, sink=sink).to_end())
+        running = asyncio.create_task(Job(tmp_path, connection, limits=quick, sink=sink).to_end())
         await asyncio.sleep(0.4)
         assert not running.done()
-        orphan = make_model(encode(arming))
+        orphan = make_model(encode(connection))
         await orphan.batches.submit(crash.rows, 5.0)  # type: ignore[attr-defined]
         await orphan.close()
         job = await running
@@ -58,14 +58,14 @@ async def test_an_orphan_that_is_still_handing_it_over_is_waited_for(tmp_path: P
 async def test_a_batch_of_the_same_size_that_is_another_s_is_told_apart(tmp_path: Path, monkeypatch: Any) -> None:
     quick = limits(submit_timeout_s=0.4)
     sink = ListSink()
-    async with over_http(SimulatorSettings(error=0.0, batch_ms=300)) as (server, arming):
+    async with over_http(SimulatorSettings(error=0.0, batch_ms=300)) as (server, connection):
         crash = Crash(monkeypatch, after=False)
-        first = Job(tmp_path / "a", arming, limits=quick, sink=sink)
+        first = Job(tmp_path / "a", connection, limits=quick, sink=sink)
         await first.until(lambda k: crash.reached)
         crash.lift()
-        await Job(tmp_path / "b", arming, limits=quick).to_end()  # the same rows, the same name, another folder
+        await Job(tmp_path / "b", connection, limits=quick).to_end()  # the same rows, the same name, another folder
         assert server.provider.tally.batches == 1
-        job = await Job(tmp_path / "a", arming, limits=quick, sink=sink).to_end()
+        job = await Job(tmp_path / "a", connection, limits=quick, sink=sink).to_end()
         assert server.provider.tally.batches == 2
     whole(job)
 
@@ -86,8 +86,8 @@ async def test_a_connection_that_is_lost_while_submitting_is_looked_into(tmp_pat
         return await submit(self, rows, timeout_s)
 
     monkeypatch.setattr(ProviderBatches, "submit", lossy)
-    async with over_http() as (server, arming):
-        job = await Job(tmp_path, arming, limits=limits(requests_max=20)).to_end()
+    async with over_http() as (server, connection):
+        job = await Job(tmp_path, connection, limits=limits(requests_max=20)).to_end()
         assert server.provider.tally.batches == 2
     whole(job)
     assert lost == {"made": 0, "not made": 0}
@@ -100,15 +100,15 @@ async def test_a_branch_that_dies_while_submitting_is_no_reason_to_submit_again(
     deaths = [1]
 
     async def dies(order: Any, *more: Any) -> Any:
-        said = await submitted(order, *more)
+        reply = await submitted(order, *more)
         if deaths:
             deaths.clear()
             raise PeerUnavailable("branch:0")
-        return said
+        return reply
 
     monkeypatch.setattr(batch_executor, "_submitted", dies)
-    async with over_http() as (server, arming):
-        job = await Job(tmp_path, arming, limits=limits(submit_timeout_s=0.3)).to_end()
+    async with over_http() as (server, connection):
+        job = await Job(tmp_path, connection, limits=limits(submit_timeout_s=0.3)).to_end()
         assert server.provider.tally.batches == 1
     whole(job)
 
@@ -123,9 +123,9 @@ async def test_a_crash_while_the_provider_works_costs_nothing(tmp_path: Path, mo
             return bool(k.submissions) and 0 < k.ledger.paid_calls < 40
         return any(made.stand == stand for made in k.submissions.values())
 
-    async with over_http(SimulatorSettings(error=0.0, batch_ms=100)) as (server, arming):
-        await Job(tmp_path, arming, sink=sink).until(reached)
-        job = await Job(tmp_path, arming, sink=sink).to_end()
+    async with over_http(SimulatorSettings(error=0.0, batch_ms=100)) as (server, connection):
+        await Job(tmp_path, connection, sink=sink).until(reached)
+        job = await Job(tmp_path, connection, sink=sink).to_end()
         assert server.provider.tally.batches == 1
     whole(job)
 
@@ -136,7 +136,7 @@ async def test_whatever_dies_when_no_row_is_worked_off_twice(tmp_path: Path, see
     settings = SimulatorSettings(error=0.0, batch_ms=30, batch_expired=0.1, seed=seed)
     quick = limits(submit_timeout_s=0.2, requests_max=12)
     sink = ListSink()
-    async with over_http(settings) as (server, arming):
+    async with over_http(settings) as (server, connection):
         for _ in range(5):
             turns = chance.randrange(2, 25)
             left = [turns]
@@ -145,8 +145,8 @@ async def test_whatever_dies_when_no_row_is_worked_off_twice(tmp_path: Path, see
                 left[0] -= bool(k.flights)
                 return left[0] <= 0
 
-            await Job(tmp_path, arming, limits=quick, sink=sink).until(later)
-        job = await Job(tmp_path, arming, limits=quick, sink=sink).to_end()
+            await Job(tmp_path, connection, limits=quick, sink=sink).until(later)
+        job = await Job(tmp_path, connection, limits=quick, sink=sink).to_end()
         assert server.provider.tally.worked == 40
     whole(job)
 
@@ -166,8 +166,8 @@ async def test_results_that_come_short_are_read_again(tmp_path: Path, monkeypatc
             yield each
 
     monkeypatch.setattr(ProviderBatches, "results", short)
-    async with over_http() as (server, arming):
-        job = await Job(tmp_path, arming).to_end()
+    async with over_http() as (server, connection):
+        job = await Job(tmp_path, connection).to_end()
         assert server.provider.tally.batches == 1
     whole(job)
     assert job.facts["failures"] == {}

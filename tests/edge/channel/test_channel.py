@@ -344,8 +344,8 @@ async def test_a_key_that_was_renewed_is_tried_with_one_call_at_once(tmp_path: P
         await running
     assert (run.facts["outcome"], len(model.asked)) == ("complete", before + 10)
     turns = [turn for _, turn in StateFolder(tmp_path).journal("j").turns()]
-    said = [event for turn in turns for batch in turn.batches for event in batch if isinstance(event, events.Resumed)]
-    assert said == [events.Resumed("the key was read again")]
+    parts = [event for turn in turns for batch in turn.batches for event in batch if isinstance(event, events.Resumed)]
+    assert parts == [events.Resumed("the key was read again")]
     assert last_state(StateFolder(tmp_path), "j").terms.route.credential == "another"
 
 

@@ -102,10 +102,10 @@ def test_old_snapshots_go_unless_one_stands_in_for_turns_that_are_to_go(keeps_te
 
 
 def test_a_job_that_has_ended_is_written_down_unless_little_came_since() -> None:
-    for events, told in ((LAST_EVENTS - 1, []), (LAST_EVENTS, [1])):
+    for events, entries in ((LAST_EVENTS - 1, []), (LAST_EVENTS, [1])):
         k = opened(50_000)
         k.outcome = "complete"
-        assert looked(k, events=events, turns=1) == told
+        assert looked(k, events=events, turns=1) == entries
 
 
 def test_a_k_too_large_for_a_value_is_not_written_down(monkeypatch: pytest.MonkeyPatch) -> None:

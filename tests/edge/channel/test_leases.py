@@ -143,9 +143,9 @@ def test_a_larger_share_that_overtakes_the_answer_is_taken_in_with_it() -> None:
 
         class Slow(Answers):
             async def join(self, blob: bytes) -> bytes:
-                said = await answers.join(blob)
+                data = await answers.join(blob)
                 await asyncio.sleep(0.1)
-                return said
+                return data
 
         world.cortex = Slow()
         await asyncio.sleep(AGAIN_S + 1)

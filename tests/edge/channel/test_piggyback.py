@@ -19,11 +19,11 @@ async def test_what_came_with_an_answer_is_for_the_next_turn_and_the_branch_hear
     branch = FakeBranch("branch:0")
     scene = Scene(branch)
     dispatch = await scene.meet()
-    said = events.AttemptFailed(1, "0", 1, Failure(FailureKind.TRANSIENT, "reset"), by="branch:0")
-    branch.along = [codec.encode_batch([said])]
+    failed = events.AttemptFailed(1, "0", 1, Failure(FailureKind.TRANSIENT, "reset"), by="branch:0")
+    branch.along = [codec.encode_batch([failed])]
     dispatch.send([call(1)])
     await until(lambda: bool(scene.brought))
-    assert scene.brought[0].batch == (said,) and scene.brought[0].blob == codec.encode_batch([said])
+    assert scene.brought[0].batch == (failed,) and scene.brought[0].blob == codec.encode_batch([failed])
     await asyncio.sleep(2 * TELL_S)
     assert branch.told == [], "nobody knows yet whether it is on disk"
     dispatch.send([call(2)])

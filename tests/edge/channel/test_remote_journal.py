@@ -70,11 +70,11 @@ async def _begun(folder: Path, line: Line) -> tuple[Run, asyncio.Task[Run], Chan
 
 async def test_an_end_that_is_not_on_disk_is_told_to_nobody(tmp_path: Path, line: Line) -> None:
     run, running, channel, go = await _begun(tmp_path, line)
-    told: list[bool] = []
+    entries: list[bool] = []
     close = channel._dispatch.close
 
     async def closed(**more: Any) -> None:
-        told.append(line.free.is_set())
+        entries.append(line.free.is_set())
         await close(**more)
 
     channel._dispatch.close = closed  # type: ignore[method-assign]
@@ -87,10 +87,10 @@ async def test_an_end_that_is_not_on_disk_is_told_to_nobody(tmp_path: Path, line
     assert await channel.answer() == b"null"
     channel._lease.again()
     await asyncio.sleep(0.1)
-    assert told == [], "what branches hold may be asked for once more"
+    assert entries == [], "what branches hold may be asked for once more"
     line.free.set()
     await running
-    assert set(told) == {True}
+    assert set(entries) == {True}
     assert run.facts["outcome"] == "complete"
     assert len(run.sink.keys()) == 5
 

@@ -162,8 +162,8 @@ async def test_one_whose_source_changed_between_read_and_use_is_read_again(tmp_p
 
     model = FunctionModel(and_change, pause_s=0.01)
     await Run(tmp_path, model, program=Reader(times=3, trust_s=0.0)).to_end()
-    said = [msgspec.json.decode(body)["messages"][0]["content"] for body in model.asked]
-    assert said == ["first 0", "changed 1 1", "changed 2 2"]
+    parts = [msgspec.json.decode(body)["messages"][0]["content"] for body in model.asked]
+    assert parts == ["first 0", "changed 1 1", "changed 2 2"]
     assert WORLD["reads"] == 3
 
 

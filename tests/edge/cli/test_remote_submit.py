@@ -43,10 +43,10 @@ class Head:
         if path.startswith("/api/packages"):
             return 200, ""
         if method == "POST":
-            said = json.loads(body)
-            if said["submission_id"] in self.jobs:
+            answer = json.loads(body)
+            if answer["submission_id"] in self.jobs:
                 return 500, "ValueError: Job with submission_id j already exists"
-            self.jobs[said["submission_id"]] = said["entrypoint"]
+            self.jobs[answer["submission_id"]] = answer["entrypoint"]
             return 200, ""
         name, _, logs = path.removeprefix("/api/jobs/").partition("/")
         if name not in self.jobs:
@@ -128,8 +128,8 @@ def test_a_hiccup_of_the_dashboard_ends_nothing(head: Head, what: str, capsys: p
     head.fails = only("/api/jobs/j", "GET", what, 3, 4)  # the first was whether there is such a job
     assert batch() == 0
     assert Path("out.jsonl").read_bytes() == ROWS
-    said = capsys.readouterr().err
-    assert said.count("; asking again\n") <= 2, "one line, however often it is asked"
+    text = capsys.readouterr().err
+    assert text.count("; asking again\n") <= 2, "one line, however often it is asked"
     assert [name for name in head.jobs if "-" not in name] == ["j"]
 
 

@@ -162,8 +162,8 @@ def test_an_error_of_many_lines_is_told_in_one() -> None:
         "ImportError: no actors"
     )
     assert first_line(ValueError()) == "ValueError"
-    told = "Initialization failure from server:\nTraceback (most recent call last):\n  File x\nRuntimeError: it died"
-    assert first_line(ConnectionAbortedError(told)) == "Initialization failure from server: RuntimeError: it died"
+    text = "Initialization failure from server:\nTraceback (most recent call last):\n  File x\nRuntimeError: it died"
+    assert first_line(ConnectionAbortedError(text)) == "Initialization failure from server: RuntimeError: it died"
     assert first_line(ValueError("why:\nit is so")) == "why:"
 
 
@@ -190,13 +190,13 @@ def test_joining_by_a_client_asks_again_and_at_last_says_why(
 ) -> None:
     from actors.runtime import ray_runtime
 
-    told = "Initialization failure from server:\nTraceback (x):\nRuntimeError: Starting Ray client server failed. See 7.err"
+    text = "Initialization failure from server:\nTraceback (x):\nRuntimeError: Starting Ray client server failed. See 7.err"
     calls: list[str] = []
 
     def init(*, address: str, **options: object) -> None:
         calls.append(address)
         if len(calls) <= deaths:
-            raise ConnectionAbortedError(told)
+            raise ConnectionAbortedError(text)
 
     monkeypatch.setattr(ray_runtime.ray, "init", init)
     monkeypatch.setattr(ray_runtime.ray_worker, "print_to_stdstream", ray_runtime.ray_worker.print_to_stdstream)

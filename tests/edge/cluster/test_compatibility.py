@@ -76,8 +76,8 @@ def test_a_node_that_was_mended_is_asked_again() -> None:
 def test_what_does_not_fit_is_said_in_one_line(node: NodeReport, needs: tuple[str, ...], why: str) -> None:
     with pytest.raises(ClusterError) as caught:
         Nodes(SAME, replace(node, node="n2")).see(*needs)
-    said = str(caught.value)
-    assert why in said and said.startswith("h:1 does not fit") and "\n" not in said
+    text = str(caught.value)
+    assert why in text and text.startswith("h:1 does not fit") and "\n" not in text
     if needs:
         Nodes(SAME, replace(node, node="n2")).see()
 

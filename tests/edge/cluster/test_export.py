@@ -52,12 +52,15 @@ class Sub(Base, tag="sub"):
         yield from super().select(k)
         yield Inner(self.more)
 """
-SENDS = DEFINES + """
+SENDS = (
+    DEFINES
+    + """
 from ray import cloudpickle
 where = programs.place_of(Sub)
 open(sys.argv[1], "wb").write(travel.pack(where, (), cloudpickle.CloudPickler))
 print(where, programs.fingerprint(where, b""))
 """
+)
 RECEIVES = """
 import sys
 from actors.programs import loader as programs
@@ -92,8 +95,8 @@ def _run(code: str, *args: str, folder: Path) -> str:
 
 
 def test_a_program_from_a_prompt_is_made_again_elsewhere(tmp_path: Path) -> None:
-    told = _run(SENDS, "parcel", folder=tmp_path)
-    assert told.startswith("__main__:Sub ")
+    text = _run(SENDS, "parcel", folder=tmp_path)
+    assert text.startswith("__main__:Sub ")
     assert _run(RECEIVES, "parcel", "__main__:Sub", folder=tmp_path).split()[0] == "__main__:Sub"
 
 

@@ -122,18 +122,18 @@ def test_a_batch_means_the_same_in_an_empty_folder(tmp_path: Path) -> None:
         model="m", prompt=f"@{tmp_path}/prompt.txt", system='a "quoted"\nü \x7f text', schema=f"{tmp_path}/schema.json",
         max_cost="2", concurrency="7", label=["team=a"], cluster="http://h:8265", state="/here", job="j", as_json=True,
     )  # fmt: skip
-    said, files = sent({"input": str(tmp_path / "rows.csv"), "output": "out.csv"}, options)
-    assert said == {
+    facts, files = sent({"input": str(tmp_path / "rows.csv"), "output": "out.csv"}, options)
+    assert facts == {
         "input": "input/rows.csv", "model": "m", "prompt": "@texts/prompt.txt", "system": 'a "quoted"\nü \x7f text',
         "schema": "schema.json", "max-cost": "2", "concurrency": "7", "label": ["team=a"],
     }  # fmt: skip
     assert sorted(files) == ["input/rows.csv", "schema.json", "texts/prompt.txt"]
-    assert str(tmp_path) not in json.dumps(said), "nothing names this machine"
+    assert str(tmp_path) not in json.dumps(facts), "nothing names this machine"
 
 
 def test_what_is_elsewhere_already_is_not_sent(tmp_path: Path) -> None:
-    said, files = sent({"input": "s3://b/in.jsonl", "output": "s3://b/out.jsonl"}, Options())
-    assert (said, files) == ({"input": "s3://b/in.jsonl", "output": "s3://b/out.jsonl"}, {})
+    facts, files = sent({"input": "s3://b/in.jsonl", "output": "s3://b/out.jsonl"}, Options())
+    assert (facts, files) == ({"input": "s3://b/in.jsonl", "output": "s3://b/out.jsonl"}, {})
     assert sent({"input": "-"}, Options(), b"{}\n") == ({"input": "input/stdin.jsonl"}, {"input/stdin.jsonl": b"{}\n"})
 
 

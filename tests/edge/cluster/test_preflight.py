@@ -31,8 +31,8 @@ TOKEN = {"RAY_AUTH_MODE": "token"}
     ],
 )
 def test_who_is_let_in(environ: dict[str, str], has_token: bool, said: str, why: str) -> None:
-    told = refusal("head:6379", environ, has_token, said)
-    assert why in told and bool(why) == bool(told) and "\n" not in told
+    text = refusal("head:6379", environ, has_token, said)
+    assert why in text and bool(why) == bool(text) and "\n" not in text
 
 
 class Head:

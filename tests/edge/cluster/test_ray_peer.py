@@ -195,10 +195,10 @@ def test_a_class_that_ray_has_lost_is_our_own_and_put_back_where_ray_looks() -> 
     assert worker.function_actor_manager._load_actor_class_from_gcs(job, branch).__mro__[1] is Work
     ((where, written),) = kept.items()
     assert where == (b"fun", b"ActorClass:0a:hash")
-    told = pickle.loads(written)
-    assert pickle.loads(told["class"])().staff() == "here"
-    assert (told["class_name"], told["module"], told["job_id"]) == ("Branch", "m", b"\n")
-    assert "staff" in json.loads(told["actor_method_names"])
+    reported = pickle.loads(written)
+    assert pickle.loads(reported["class"])().staff() == "here"
+    assert (reported["class_name"], reported["module"], reported["job_id"]) == ("Branch", "m", b"\n")
+    assert "staff" in json.loads(reported["actor_method_names"])
     Manager.lost = False
     kept.clear()
     assert worker.function_actor_manager._load_actor_class_from_gcs(job, branch) is int

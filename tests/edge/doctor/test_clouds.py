@@ -23,11 +23,13 @@ async def found(environ: dict[str, str], **more: Any) -> dict[str, Finding]:
     """What it finds, by the names of the checks; nothing of it shows a secret."""
     what = DoctorOptions(environ=environ, **more)
     secrets = await asyncio.to_thread(_secrets, what)
-    told = await asyncio.to_thread(examine, [("check", road.connection_findings)], what, secrets, 30.0)
-    for finding in told:
-        assert not any(secret in repr(finding) for secret in (*cloud_server.KEYS[1:], cloud_server.FOUNDRY_KEY, cloud_server.TOKEN))
+    entries = await asyncio.to_thread(examine, [("check", road.connection_findings)], what, secrets, 30.0)
+    for finding in entries:
+        assert not any(
+            secret in repr(finding) for secret in (*cloud_server.KEYS[1:], cloud_server.FOUNDRY_KEY, cloud_server.TOKEN)
+        )
         assert (finding.state == "ok") == (not finding.do), finding
-    return {finding.check: finding for finding in told}
+    return {finding.check: finding for finding in entries}
 
 
 def answers(request: Request) -> Answer:
@@ -36,35 +38,35 @@ def answers(request: Request) -> Answer:
 
 
 async def test_bedrock_is_asked_nothing_that_costs_unless_told_to():
-    said = {
+    facts = {
         "model": "eu.anthropic.claude-haiku-4-5-20251001-v1:0",
         "provider": {"provider": "bedrock", "region": "eu-west-1"},
     }
     async with scripted(answers) as server:
-        told = await found(AWS, base_url=server.url, **said)
+        facts = await found(AWS, base_url=server.url, **facts)
         assert not server.asked
-        assert {name: finding.state for name, finding in told.items()} == {
+        assert {name: finding.state for name, finding in facts.items()} == {
             "provider": "ok", "key": "ok", "certificates": "ok", "proxy": "ok", "endpoint": "ok", "model": "warning",
             "price": "ok",
         }  # fmt: skip
-        assert "AWS_ACCESS_KEY_ID" in told["key"].message and "Amazon Bedrock" in told["provider"].message
-        assert "--paid" in told["model"].do
-        assert "1.1 in, 5.5 out" in told["price"].message
-        told = await found(AWS, base_url=server.url, paid=True, **said)
-        assert [asked.target for asked in server.asked] == [f"/model/{said['model']}/invoke"]
-    assert told["credit"].state == "ok"
+        assert "AWS_ACCESS_KEY_ID" in facts["key"].message and "Amazon Bedrock" in facts["provider"].message
+        assert "--paid" in facts["model"].do
+        assert "1.1 in, 5.5 out" in facts["price"].message
+        facts = await found(AWS, base_url=server.url, paid=True, **facts)
+        assert [asked.target for asked in server.asked] == [f"/model/{facts['model']}/invoke"]
+    assert facts["credit"].state == "ok"
 
 
 async def test_vertex_and_foundry_count_a_prompt_for_nothing(tmp_path, monkeypatch):
     async with scripted(answers) as server:
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(cloud_server.service_account(tmp_path, server.url)))
-        told = await found({}, base_url=f"{server.url}/v1", model="claude-haiku-4-5", provider=VERTEX)
-        assert (told["key"].state, told["model"].state) == ("ok", "ok"), told
-        told = await found(
+        facts = await found({}, base_url=f"{server.url}/v1", model="claude-haiku-4-5", provider=VERTEX)
+        assert (facts["key"].state, facts["model"].state) == ("ok", "ok"), facts
+        facts = await found(
             {"ANTHROPIC_FOUNDRY_API_KEY": cloud_server.FOUNDRY_KEY}, base_url=server.url, model="ours", provider={"provider": "foundry"}
         )  # fmt: skip
-        assert (told["model"].state, told["price"].state) == ("ok", "warning")
-        assert "--price-as MODEL" in told["price"].do
+        assert (facts["model"].state, facts["price"].state) == ("ok", "warning")
+        assert "--price-as MODEL" in facts["price"].do
 
 
 @pytest.mark.parametrize(
@@ -78,10 +80,10 @@ async def test_vertex_and_foundry_count_a_prompt_for_nothing(tmp_path, monkeypat
 )
 async def test_what_is_missing_is_said_with_what_to_do(provider, environ, said, do, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    told = await found(environ, provider=provider, model="m")
-    assert list(told) == ["provider"]
-    assert told["provider"].state == "wrong" and said in told["provider"].message
-    assert do in told["provider"].message + told["provider"].do
+    facts = await found(environ, provider=provider, model="m")
+    assert list(facts) == ["provider"]
+    assert facts["provider"].state == "wrong" and said in facts["provider"].message
+    assert do in facts["provider"].message + facts["provider"].do
 
 
 async def test_a_missing_package_is_said_with_how_to_install_it(monkeypatch):
@@ -89,8 +91,8 @@ async def test_a_missing_package_is_said_with_how_to_install_it(monkeypatch):
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *more: None if name == "boto3" else there(name, *more)
     )
-    told = await found({}, provider={"provider": "bedrock", "region": "x-1"}, model="m")
-    assert told["provider"].do == "pip install 'cortex-bounded-calls[bedrock]'"
+    facts = await found({}, provider={"provider": "bedrock", "region": "x-1"}, model="m")
+    assert facts["provider"].do == "pip install 'cortex-bounded-calls[bedrock]'"
 
 
 async def test_no_credentials_anywhere(tmp_path, monkeypatch):
@@ -100,6 +102,6 @@ async def test_no_credentials_anywhere(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     async with scripted(answers) as server:
-        told = await found({}, base_url=server.url, provider={"provider": "bedrock", "region": "x-1"}, model="m")
-    assert told["key"].state == "wrong" and "AWS_PROFILE" in told["key"].do
-    assert "model" not in told
+        facts = await found({}, base_url=server.url, provider={"provider": "bedrock", "region": "x-1"}, model="m")
+    assert facts["key"].state == "wrong" and "AWS_PROFILE" in facts["key"].do
+    assert "model" not in facts

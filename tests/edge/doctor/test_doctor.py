@@ -42,11 +42,11 @@ def asked(environ: dict[str, str] | None = None, **more: Any) -> DoctorOptions:
 
 async def found(check: Check, what: DoctorOptions) -> dict[str, Finding]:
     """What it finds, by the names of the checks; nothing of it shows a secret."""
-    told = await asyncio.to_thread(examine, [("check", check)], what, _secrets(what), 20.0)
-    for finding in told:
+    entries = await asyncio.to_thread(examine, [("check", check)], what, _secrets(what), 20.0)
+    for finding in entries:
         assert KEY not in repr(finding) and PASSWORD not in repr(finding), finding
         assert (finding.state == "ok") == (not finding.do), finding
-    return {finding.check: finding for finding in told}
+    return {finding.check: finding for finding in entries}
 
 
 def served(answer: Any) -> Any:
@@ -60,8 +60,8 @@ def served(answer: Any) -> Any:
 async def test_a_good_key_a_known_model_and_a_clock_that_agrees():
     answers = {"/v1/models": http(MODELS, date=formatdate(usegmt=True)), "/v1/messages/count_tokens": http(COUNTED)}
     async with scripted(served(answers)) as server:
-        told = await found(provider.connection_findings, asked(base_url=server.url, model="claude-sonnet-4-5"))
-    assert {name: each.state for name, each in told.items()} == {
+        facts = await found(provider.connection_findings, asked(base_url=server.url, model="claude-sonnet-4-5"))
+    assert {name: each.state for name, each in facts.items()} == {
         "key": "ok", "certificates": "ok", "proxy": "ok", "endpoint": "ok", "clock": "ok", "account": "ok", "model": "ok",
     }  # fmt: skip
     assert [each.method for each in server.asked] == ["GET", "POST"]  # both are free
@@ -81,8 +81,8 @@ async def test_a_good_key_a_known_model_and_a_clock_that_agrees():
 )
 async def test_what_the_account_is_refused(status: int, error: dict[str, str], words: str):
     async with scripted(served(http({"type": "error", "error": error}, status, location="https://else/"))) as server:
-        told = await found(provider.connection_findings, asked(base_url=server.url))
-    assert told["account"].state == "wrong" and words in told["account"].message
+        facts = await found(provider.connection_findings, asked(base_url=server.url))
+    assert facts["account"].state == "wrong" and words in facts["account"].message
 
 
 async def test_an_endpoint_without_a_free_call_is_a_warning_and_a_paid_call_is_made_only_when_asked_for():
@@ -90,18 +90,18 @@ async def test_an_endpoint_without_a_free_call_is_a_warning_and_a_paid_call_is_m
     message = http({"error": {"type": "billing_error", "message": "no credit"}}, 402)
     answers = {"/v1/models": gone, "/v1/messages/count_tokens": gone, "/v1/messages": message}
     async with scripted(served(answers)) as server:
-        told = await found(provider.connection_findings, asked(base_url=server.url, model="m"))
-        assert (told["account"].state, told["model"].state, "credit" in told) == ("warning", "warning", False)
+        facts = await found(provider.connection_findings, asked(base_url=server.url, model="m"))
+        assert (facts["account"].state, facts["model"].state, "credit" in facts) == ("warning", "warning", False)
         assert "/v1/messages" not in [each.target for each in server.asked]
-        told = await found(provider.connection_findings, asked(base_url=server.url, model="m", paid=True))
-    assert told["credit"].state == "wrong" and "no credit" in told["credit"].message
+        facts = await found(provider.connection_findings, asked(base_url=server.url, model="m", paid=True))
+    assert facts["credit"].state == "wrong" and "no credit" in facts["credit"].message
 
 
 async def test_a_model_that_is_not_there():
     unknown = http({"type": "error", "error": {"type": "not_found_error", "message": "model: nosuch"}}, 404)
     async with scripted(served({"/v1/models": http(MODELS), "/v1/messages/count_tokens": unknown})) as server:
-        told = await found(provider.connection_findings, asked(base_url=server.url, model="nosuch"))
-    assert told["model"].state == "wrong" and "nosuch" in told["model"].message
+        facts = await found(provider.connection_findings, asked(base_url=server.url, model="nosuch"))
+    assert facts["model"].state == "wrong" and "nosuch" in facts["model"].message
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,10 @@ async def test_a_model_that_is_not_there():
 )
 async def test_a_clock_that_is_off(skew_s: int, state: str):
     async with scripted(lambda _: http(MODELS, date=formatdate(time.time() + skew_s, usegmt=True))) as server:
-        told = await found(provider.connection_findings, asked(base_url=server.url))
-    assert told["clock"].state == state
+        facts = await found(provider.connection_findings, asked(base_url=server.url))
+    assert facts["clock"].state == state
     if state != "ok":
-        assert ("behind" if skew_s > 0 else "ahead of") in told["clock"].message
+        assert ("behind" if skew_s > 0 else "ahead of") in facts["clock"].message
 
 
 async def test_an_authority_that_is_not_trusted_one_that_is_and_a_certificate_that_has_expired(tmp_path: Path):
@@ -132,10 +132,10 @@ async def test_an_authority_that_is_not_trusted_one_that_is_and_a_certificate_th
         assert "SSL_CERT_FILE" in stranger["endpoint"].do
         assert ("holds until" in trusted["endpoint"].message) == (expires is None)
         assert ("expired" in trusted["endpoint"].message) == (expires is not None)
-    told = await found(
+    facts = await found(
         provider.connection_findings, asked({"SSL_CERT_FILE": str(tmp_path / "no.pem")}, base_url="https://127.0.0.1:1")
     )
-    assert told["certificates"].state == "wrong" and "no.pem" in told["certificates"].message
+    assert facts["certificates"].state == "wrong" and "no.pem" in facts["certificates"].message
 
 
 async def test_a_proxy_that_wants_a_password_one_that_has_it_and_one_that_is_away():
@@ -145,38 +145,40 @@ async def test_a_proxy_that_wants_a_password_one_that_has_it_and_one_that_is_awa
     with authority.cert_pem.tempfile() as file:
         async with scripted(served(http(MODELS)), context) as server, tunnel(f"ann:{PASSWORD}") as proxy:
             base = {"base_url": server.url}
-            told = await found(
+            facts = await found(
                 provider.connection_findings, asked({"HTTPS_PROXY": proxy.url, "SSL_CERT_FILE": file}, **base)
             )
-            assert told["account"].state == "wrong" and "the proxy wants a user" in told["account"].message
+            assert facts["account"].state == "wrong" and "the proxy wants a user" in facts["account"].message
             with_password = proxy.url.replace("://", f"://ann:{PASSWORD}@")
-            told = await found(
+            facts = await found(
                 provider.connection_findings, asked({"HTTPS_PROXY": with_password, "SSL_CERT_FILE": file}, **base)
             )
-            assert (told["proxy"].state, told["account"].state) == ("ok", "ok")
-            assert proxy.url in told["proxy"].message
+            assert (facts["proxy"].state, facts["account"].state) == ("ok", "ok")
+            assert proxy.url in facts["proxy"].message
             bad = f"http://ann:{PASSWORD}@127.0.0.1:1"
-            told = await found(provider.connection_findings, asked({"HTTPS_PROXY": bad, "SSL_CERT_FILE": file}, **base))
-            assert told["proxy"].state == "wrong" and "127.0.0.1:1" in told["proxy"].message
+            facts = await found(
+                provider.connection_findings, asked({"HTTPS_PROXY": bad, "SSL_CERT_FILE": file}, **base)
+            )
+            assert facts["proxy"].state == "wrong" and "127.0.0.1:1" in facts["proxy"].message
 
 
 async def test_nobody_there_no_key_and_a_key_that_cannot_be_sent(tmp_path: Path):
-    told = await found(provider.connection_findings, asked(base_url="http://127.0.0.1:1"))
-    assert told["endpoint"].state == "wrong" and "refused" in told["endpoint"].message
-    told = await found(provider.connection_findings, DoctorOptions(environ={}, base_url="http://127.0.0.1:1"))
-    assert told["key"].state == "wrong" and "ANTHROPIC_API_KEY" in told["key"].do
-    told = await found(provider.connection_findings, asked({"ANTHROPIC_API_KEY": KEY + "\u00e9"}))
-    assert told["key"].state == "wrong" and "cannot be sent" in told["key"].message
+    facts = await found(provider.connection_findings, asked(base_url="http://127.0.0.1:1"))
+    assert facts["endpoint"].state == "wrong" and "refused" in facts["endpoint"].message
+    facts = await found(provider.connection_findings, DoctorOptions(environ={}, base_url="http://127.0.0.1:1"))
+    assert facts["key"].state == "wrong" and "ANTHROPIC_API_KEY" in facts["key"].do
+    facts = await found(provider.connection_findings, asked({"ANTHROPIC_API_KEY": KEY + "\u00e9"}))
+    assert facts["key"].state == "wrong" and "cannot be sent" in facts["key"].message
     key_file = tmp_path / "key"
     key_file.write_text(KEY)
     key_file.chmod(0o644)
-    told = await found(
+    facts = await found(
         provider.connection_findings,
         DoctorOptions(environ={"ANTHROPIC_API_KEY_FILE": str(key_file)}, base_url="http://127.0.0.1:1"),
     )
-    assert told["key"].state == "warning" and "chmod 600" in told["key"].do
-    told = await found(provider.connection_findings, asked(model="sim"))
-    assert list(told) == ["endpoint"]
+    assert facts["key"].state == "warning" and "chmod 600" in facts["key"].do
+    facts = await found(provider.connection_findings, asked(model="sim"))
+    assert list(facts) == ["endpoint"]
 
 
 # -- telemetry -------------------------------------------------------------------------------------------------------
@@ -185,18 +187,18 @@ async def test_nobody_there_no_key_and_a_key_that_cannot_be_sent(tmp_path: Path)
 async def test_a_collector_that_takes_one_that_refuses_and_one_that_is_dead():
     headers = {"OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer%20{PASSWORD}"}
     async with scripted(lambda one: http(b"", 401 if one.target.endswith("metrics") else 200)) as server:
-        told = await found(collector.telemetry, asked({**headers, "OTEL_EXPORTER_OTLP_ENDPOINT": server.url}))
-        assert told["telemetry"].state in ("ok", "wrong")
+        facts = await found(collector.telemetry, asked({**headers, "OTEL_EXPORTER_OTLP_ENDPOINT": server.url}))
+        assert facts["telemetry"].state in ("ok", "wrong")
         assert server.asked[0].headers["authorization"] == f"Bearer {PASSWORD}"
         one = await found(
             collector.telemetry, asked({**headers, "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"{server.url}/v1/metrics"})
         )
     assert one["telemetry"].state == "wrong" and "401" in one["telemetry"].message
     dead = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://ann:{PASSWORD}@127.0.0.1:1"}
-    told = await found(collector.telemetry, asked(dead))
-    assert told["telemetry"].state == "wrong" and "127.0.0.1:1" in told["telemetry"].message
-    told = await found(collector.telemetry, asked({**dead, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}))
-    assert told["telemetry"].state == "wrong" and "no answer" in told["telemetry"].message
+    facts = await found(collector.telemetry, asked(dead))
+    assert facts["telemetry"].state == "wrong" and "127.0.0.1:1" in facts["telemetry"].message
+    facts = await found(collector.telemetry, asked({**dead, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}))
+    assert facts["telemetry"].state == "wrong" and "no answer" in facts["telemetry"].message
     assert (await found(collector.telemetry, asked()))["telemetry"].state == "ok"
 
 
@@ -210,15 +212,15 @@ async def test_what_is_no_grpc_and_what_is_and_a_variable_that_is_not_understood
     grpc = {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_TRACES_EXPORTER": "otlp"}
     server = await asyncio.start_server(greets, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    told = await found(collector.telemetry, asked({**grpc, "OTEL_EXPORTER_OTLP_ENDPOINT": url}))
+    facts = await found(collector.telemetry, asked({**grpc, "OTEL_EXPORTER_OTLP_ENDPOINT": url}))
     server.close()
-    assert told["telemetry"].state == "ok" and "speaks gRPC" in told["telemetry"].message
+    assert facts["telemetry"].state == "ok" and "speaks gRPC" in facts["telemetry"].message
     async with scripted(served(http(b"", 200))) as plain:
         environ = {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_ENDPOINT": plain.url}
-        told = await found(collector.telemetry, asked(environ, timeout_s=0.5))
-    assert told["telemetry"].state == "wrong"
-    told = await found(collector.telemetry, asked({"OTEL_EXPORTER_OTLP_PROTOCOL": "pigeon"}))
-    assert any("pigeon" in each.message for each in told.values()) or told["telemetry"].state == "ok"
+        facts = await found(collector.telemetry, asked(environ, timeout_s=0.5))
+    assert facts["telemetry"].state == "wrong"
+    facts = await found(collector.telemetry, asked({"OTEL_EXPORTER_OTLP_PROTOCOL": "pigeon"}))
+    assert any("pigeon" in each.message for each in facts.values()) or facts["telemetry"].state == "ok"
 
 
 # -- this machine ----------------------------------------------------------------------------------------------------
@@ -238,8 +240,8 @@ def as_somebody() -> Iterator[None]:
 
 
 async def test_a_folder_that_is_good_and_one_that_others_may_read(tmp_path: Path):
-    told = await found(state_folder.state_folder, asked(state=str(tmp_path / "new" / "state")))
-    assert told["state"].state == "ok" and "made by the first run" in told["state"].message
+    facts = await found(state_folder.state_folder, asked(state=str(tmp_path / "new" / "state")))
+    assert facts["state"].state == "ok" and "made by the first run" in facts["state"].message
     assert not (tmp_path / "new").exists() and not list(tmp_path.iterdir())
     jobs = tmp_path / "jobs"
     jobs.mkdir()
@@ -253,22 +255,22 @@ async def test_a_folder_that_is_good_and_one_that_others_may_read(tmp_path: Path
 
 def test_a_folder_that_cannot_be_written_to(tmp_path: Path, as_somebody: None, monkeypatch: pytest.MonkeyPatch):
     place = Path("/proc/1") if os.name == "posix" else tmp_path
-    (told,) = examine([("s", state_folder.state_folder)], asked(state=str(place / "state")), (), 10.0)
-    assert told.state == "wrong" and "--state" in told.do
+    (finding,) = examine([("s", state_folder.state_folder)], asked(state=str(place / "state")), (), 10.0)
+    assert finding.state == "wrong" and "--state" in finding.do
 
 
 def test_a_network_file_system_and_one_without_a_write_ahead_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(checks, "file_system", lambda path: "nfs4")
-    (told,) = examine([("s", state_folder.state_folder)], asked(state=str(tmp_path)), (), 10.0)
-    assert told.state == "wrong" and "network file system (nfs4)" in told.message
+    (finding,) = examine([("s", state_folder.state_folder)], asked(state=str(tmp_path)), (), 10.0)
+    assert finding.state == "wrong" and "network file system (nfs4)" in finding.message
 
 
 def test_a_disk_that_is_nearly_full_and_one_without_inodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     usage = namedtuple("usage", "total used free")
     for free, state in ((50 << 20, "wrong"), (500 << 20, "warning"), (50 << 30, "ok")):
         monkeypatch.setattr("shutil.disk_usage", lambda path, free=free: usage(free, 0, free))
-        told = {each.check: each for each in examine([("d", state_folder.disk)], asked(state=str(tmp_path)), (), 10.0)}
-        assert told["disk"].state == state and "rows" in told["disk"].message
+        facts = {each.check: each for each in examine([("d", state_folder.disk)], asked(state=str(tmp_path)), (), 10.0)}
+        assert facts["disk"].state == state and "rows" in facts["disk"].message
     stat = namedtuple("stat", "f_files f_favail")
     states = [next(checks._inodes(stat(10_000, left), tmp_path)).state for left in (5, 500, 5_000)]  # type: ignore[arg-type]
     assert states == ["wrong", "warning", "ok"]
@@ -280,8 +282,8 @@ async def test_a_port_in_use_and_one_that_is_free():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         where = f"127.0.0.1:{taken.getsockname()[1]}"
-        told = await found(machine.port, asked(metrics_listen=where))
-        assert told["port"].state == "wrong" and where in told["port"].message
+        facts = await found(machine.port, asked(metrics_listen=where))
+        assert facts["port"].state == "wrong" and where in facts["port"].message
     assert (await found(machine.port, asked(metrics_listen=where)))["port"].state == "ok"
     assert (await found(machine.port, asked(metrics_listen="nowhere")))["port"].state == "wrong"
     assert await found(machine.port, asked()) == {}
@@ -289,8 +291,8 @@ async def test_a_port_in_use_and_one_that_is_free():
 
 async def test_too_few_descriptors():
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    told = await found(machine.descriptors, asked(concurrency=soft))
-    assert told["descriptors"].state == "wrong" and "--concurrency" in told["descriptors"].do
+    facts = await found(machine.descriptors, asked(concurrency=soft))
+    assert facts["descriptors"].state == "wrong" and "--concurrency" in facts["descriptors"].do
     assert (await found(machine.descriptors, asked(concurrency=10)))["descriptors"].state == "ok"
 
 
@@ -352,8 +354,8 @@ def test_a_file_that_hides_a_dependency(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "pybreaker", raising=False)
-    told = [each for each in _installed(packages.dependencies) if each.state == "wrong"]
-    assert len(told) == 1 and "pybreaker" in told[0].message and str(tmp_path) in told[0].message
+    entries = [each for each in _installed(packages.dependencies) if each.state == "wrong"]
+    assert len(entries) == 1 and "pybreaker" in entries[0].message and str(tmp_path) in entries[0].message
 
 
 # -- Ray -------------------------------------------------------------------------------------------------------------
@@ -369,15 +371,15 @@ def test_nodes_with_other_releases_are_named():
         NodeReport(node="b" * 40, address="10.0.0.2", python="3.12.1", ray="2.59.0", cortex="0.0.9"),
         NodeReport(node="c" * 40, address="10.0.0.3", trouble="it ran nothing within 5 s"),
     ]
-    told = list(nodes.compared([same, *others], "2.60.0", "h:1"))
-    assert [each.state for each in told] == ["wrong", "wrong"]
-    assert all(words in told[0].message for words in ("bbbbbbbb", "Ray 2.59.0", "Python 3.12.1", "cortex 0.0.9"))
+    entries = list(nodes.compared([same, *others], "2.60.0", "h:1"))
+    assert [each.state for each in entries] == ["wrong", "wrong"]
+    assert all(words in entries[0].message for words in ("bbbbbbbb", "Ray 2.59.0", "Python 3.12.1", "cortex 0.0.9"))
 
 
 def test_a_ray_that_is_not_there_is_said_at_once():
-    told = {each.check: each for each in examine([("r", nodes.ray)], asked(cluster="127.0.0.1:1"), (), 20.0)}
-    assert (told["ray"].state, told["cluster"].state) == ("ok", "wrong")
-    assert "no Ray answers at 127.0.0.1:1" in told["cluster"].message
+    facts = {each.check: each for each in examine([("r", nodes.ray)], asked(cluster="127.0.0.1:1"), (), 20.0)}
+    assert (facts["ray"].state, facts["cluster"].state) == ("ok", "wrong")
+    assert "no Ray answers at 127.0.0.1:1" in facts["cluster"].message
 
 
 # -- how checks run --------------------------------------------------------------------------------------------------
@@ -394,9 +396,9 @@ def test_checks_run_side_by_side_each_under_the_limit_and_none_takes_the_others_
 
     begun_s = time.monotonic()
     what = asked()
-    told = examine([("slow", slow), ("ill", ill), ("python", packages.python)], what, _secrets(what), 0.5)
+    entries = examine([("slow", slow), ("ill", ill), ("python", packages.python)], what, _secrets(what), 0.5)
     assert time.monotonic() - begun_s < 5
-    assert [(each.check, each.state) for each in told] == [
+    assert [(each.check, each.state) for each in entries] == [
         ("slow", "ok"), ("slow", "wrong"), ("ill", "ok"), ("ill", "warning"), ("python", "ok"),
     ]  # fmt: skip
-    assert KEY not in repr(told)
+    assert KEY not in repr(entries)

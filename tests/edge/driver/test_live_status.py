@@ -115,8 +115,8 @@ def _dead() -> Owner:
 
 def _left_behind(folder: StateFolder, job: str, owner: Owner) -> None:
     (folder.path / "live").mkdir(exist_ok=True)
-    told = msgspec.json.encode(LiveStatus(owner=owner, at_s=1.0, facts={"results": 1}))
-    ((folder.path / "live") / f"{job}.json").write_bytes(told)
+    data = msgspec.json.encode(LiveStatus(owner=owner, at_s=1.0, facts={"results": 1}))
+    ((folder.path / "live") / f"{job}.json").write_bytes(data)
 
 
 async def test_what_a_killed_process_left_is_not_live_and_the_next_run_removes_it(tmp_path):
@@ -132,12 +132,12 @@ async def test_what_a_killed_process_left_is_not_live_and_the_next_run_removes_i
 
 
 def test_what_lasts_so_long_is_said_as_a_moment():
-    told = {"breakers": {"r": {"state": "open", "for_s": 12.2, "why": ""}}, "pools": [{"held_for_s": 0.0}], "n": 1}
-    assert dated(told, 1_000.1) == {
+    facts = {"breakers": {"r": {"state": "open", "for_s": 12.2, "why": ""}}, "pools": [{"held_for_s": 0.0}], "n": 1}
+    assert dated(facts, 1_000.1) == {
         "breakers": {"r": {"state": "open", "until_s": 1012.0, "why": ""}}, "pools": [{"held_until_s": 0.0}], "n": 1,
     }  # fmt: skip
     later = {"breakers": {"r": {"state": "open", "for_s": 11.2, "why": ""}}, "pools": [{"held_for_s": 0.0}], "n": 1}
-    assert dated(later, 1_001.1) == dated(told, 1_000.1)
+    assert dated(later, 1_001.1) == dated(facts, 1_000.1)
 
 
 async def test_a_job_that_runs_is_published_and_removed_at_its_end(tmp_path):
@@ -153,20 +153,20 @@ async def test_a_job_that_runs_is_published_and_removed_at_its_end(tmp_path):
 
     folder, whole = StateFolder(tmp_path / "state"), threading.Event()
     running = asyncio.create_task(asyncio.to_thread(_run, asks(), folder))
-    told: LiveStatus | None = None
+    live: LiveStatus | None = None
     until_s = time.monotonic() + 30
     while not running.done():
         if (found := live_status.read(folder, "asks")) is not None:
-            told = found
-        if (told is not None and _answered(told) == 3) or time.monotonic() > until_s:
+            live = found
+        if (live is not None and _answered(live) == 3) or time.monotonic() > until_s:
             whole.set()
         await asyncio.sleep(0.05)
     await running
-    assert told is not None, "it never published anything"
-    assert told.facts["outcome"] == "running"
-    assert told.facts["rate_per_s"] >= 0
-    assert list(told.cortex["staff"]) == ["branch:0"]
-    assert _answered(told) == 3
+    assert live is not None, "it never published anything"
+    assert live.facts["outcome"] == "running"
+    assert live.facts["rate_per_s"] >= 0
+    assert list(live.cortex["staff"]) == ["branch:0"]
+    assert _answered(live) == 3
     assert list((folder.path / "live").iterdir()) == []
 
 

@@ -218,8 +218,8 @@ def test_a_reader_that_goes_away_is_told_without_a_traceback():
     ) as child:  # fmt: skip
         child.stdout.read(5)
         child.stdout.close()
-        told = child.stderr.read().decode()
-    assert told == "standard output was closed by its reader: resume with -o FILE to keep the results\n"
+        text = child.stderr.read().decode()
+    assert text == "standard output was closed by its reader: resume with -o FILE to keep the results\n"
     assert child.returncode == 0
     assert issubclass(SinkClosed, SinkError)
 

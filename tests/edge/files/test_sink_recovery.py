@@ -48,13 +48,13 @@ def cut(path: Path, whole: bytes, size: int) -> None:
 def first_run(path: Path) -> list[tuple[int, int]]:
     """What the journal was told, in the order of telling. The run ends a few rows after its last flush."""
     made = FileSink(str(path), fsync=no_fsync)
-    told = [(made.open(0, 0, own=False), 0)]
+    entries = [(made.open(0, 0, own=False), 0)]
     for number, row in enumerate(ROWS):
         made.write([row])
         if number + 1 in FLUSHED_AT:
-            told.append(made.flush())
+            entries.append(made.flush())
     made.close()
-    return told
+    return entries
 
 
 def rows_of(path: Path) -> list[bytes]:
@@ -65,13 +65,13 @@ def rows_of(path: Path) -> list[bytes]:
 @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz"])
 def test_cut_at_every_byte(tmp_path, name):
     path = tmp_path / name
-    told = first_run(path)
+    entries = first_run(path)
     whole = path.read_bytes()
     assert rows_of(path) == ROWS and len(whole) > LAST_BYTES
     kept_some = 0
     for size in range(len(whole) - LAST_BYTES, len(whole) + 1):
         # The journal's last word, and its word before a flush of which the run was killed before telling it.
-        for rows, size_bytes in (told[-1], told[-2]):
+        for rows, size_bytes in (entries[-1], entries[-2]):
             cut(path, whole, size)
             made = FileSink(str(path), fsync=no_fsync)
             index = made.open(rows, size_bytes, own=True)

@@ -34,10 +34,10 @@ def told(tmp_path, content: bytes | None, name: str = "in.jsonl") -> str:
             made.check()
     finally:
         made.close()
-    said = str(error.value)
-    assert said.startswith(path), "it names the file"
-    assert "\n" not in said
-    return said.removeprefix(path)
+    text = str(error.value)
+    assert text.startswith(path), "it names the file"
+    assert "\n" not in text
+    return text.removeprefix(path)
 
 
 WRONG = {
@@ -133,15 +133,15 @@ def test_device(tmp_path):
 
 
 def test_gzip_that_is_none(tmp_path):
-    said = told(tmp_path, bytes_of(GOOD), "in.jsonl.gz")
-    assert said == " is not gzip, whatever its name says: name it without .gz"
+    text = told(tmp_path, bytes_of(GOOD), "in.jsonl.gz")
+    assert text == " is not gzip, whatever its name says: name it without .gz"
 
 
 def test_gzip_that_was_cut_names_its_line(tmp_path):
     packed = gzip.compress(bytes_of(GOOD), 0) + gzip.compress(bytes_of(GOOD) * 200, 0)
-    said = told(tmp_path, packed[:-30], "in.jsonl.gz")
-    assert ", its gzip ends too early: it was cut; fetch or make it again" in said
-    assert said.startswith(": somewhere after line ")
+    text = told(tmp_path, packed[:-30], "in.jsonl.gz")
+    assert ", its gzip ends too early: it was cut; fetch or make it again" in text
+    assert text.startswith(": somewhere after line ")
 
 
 def test_gzip_that_is_damaged(tmp_path):

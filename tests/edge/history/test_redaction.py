@@ -76,14 +76,14 @@ def test_nothing_goes_before_its_result_is_on_disk(life):
 
 def test_what_has_gone_is_in_no_file(life):
     """Not in a page that is free, nor in the write-ahead log."""
-    said = [f"answer number {count} " * 40 for count in range(5)]
-    for text in said:
+    texts = [f"answer number {count} " * 40 for count in range(5)]
+    for text in texts:
         life.turn(life.stage.answered(life.stage.call(), text))
     held = b"".join(path.read_bytes() for path in life.path.parent.iterdir())
-    assert all(text.encode() in held for text in said)
+    assert all(text.encode() in held for text in texts)
     life.turn(events.ResultsWritten(2, 20))
     held = b"".join(path.read_bytes() for path in life.path.parent.iterdir())
-    assert [text.encode() in held for text in said] == [False, False, True, True, True]
+    assert [text.encode() in held for text in texts] == [False, False, True, True, True]
 
 
 def test_k_recovers_from_what_is_left(life):

@@ -139,8 +139,8 @@ def test_a_copy_is_there_whole_or_not_at_all(busy: Busy, tmp_path: Path, monkeyp
     }  # fmt: skip
     assert (tmp_path / "copy").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "copy" / "jobs" / "a.sqlite").stat().st_mode & 0o777 == 0o600
-    for wrong, said in (("copy", "is there already"), ("state/copy", "is in the state folder itself")):
-        with pytest.raises(StoreError, match=said):
+    for wrong, text in (("copy", "is there already"), ("state/copy", "is in the state folder itself")):
+        with pytest.raises(StoreError, match=text):
             busy.folder.backup(tmp_path / wrong)
     with pytest.raises(StoreError, match="there is no state folder"):
         StateFolder(tmp_path / "none").backup(tmp_path / "other")

@@ -144,13 +144,13 @@ def test_what_is_on_its_way_when_another_takes_over_is_refused(database: str) ->
     """The write waits for the takeover, which is in the middle of its transaction, and then finds its epoch over."""
     source = StateFolder(database).prepare().journal("j", create=True)
     source.take_epoch(b"{}")
-    said: list[BaseException] = []
+    parts: list[BaseException] = []
 
     def write() -> None:
         try:
             source.append([b"late"])
         except StoreError as error:
-            said.append(error)
+            parts.append(error)
 
     with psycopg.connect(database) as other:
         other.execute("UPDATE cortex_jobs SET epoch = epoch + 1 WHERE name = 'j'")
@@ -162,7 +162,7 @@ def test_what_is_on_its_way_when_another_takes_over_is_refused(database: str) ->
                 time.sleep(0.005)
         other.commit()
     writing.join()
-    assert [type(error) for error in said] == [Fenced]
+    assert [type(error) for error in parts] == [Fenced]
     assert list(source.blobs(9)) == []
     source.close()
 
@@ -235,9 +235,9 @@ def test_a_database_without_an_encoding_serves_as_any_other(postgres: Server, da
 def test_tables_of_a_newer_release_are_refused(postgres: Server, database: str) -> None:
     StateFolder(database).prepare()
     postgres.does(f"UPDATE cortex_schema SET version_num = '{VERSION + 1}'", at=database)
-    said = rf"is of a newer release \(schema {VERSION + 1}, this one knows {VERSION}\): upgrade to use it"
+    text = rf"is of a newer release \(schema {VERSION + 1}, this one knows {VERSION}\): upgrade to use it"
     for use in (lambda folder: folder.prepare(), lambda folder: folder.jobs(), lambda folder: folder.journal("j")):
-        with pytest.raises(StoreError, match=said):
+        with pytest.raises(StoreError, match=text):
             use(StateFolder(database))
 
 

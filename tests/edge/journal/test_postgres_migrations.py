@@ -74,9 +74,9 @@ def test_the_tables_of_an_older_release_are_brought_up_by_the_first_that_begins(
         assert source.append([b"of the newer one"]) == 2
         source.close()
         assert postgres.does("SELECT colour FROM cortex_jobs", at=database) == [("red",)]
-    said = r"of a newer release \(schema 2, this one knows 1\): upgrade to use it"
+    text = r"of a newer release \(schema 2, this one knows 1\): upgrade to use it"
     for use in (lambda: StateFolder(database).prepare(), lambda: StateFolder(database).journal("j")):
-        with pytest.raises(StoreError, match=said):
+        with pytest.raises(StoreError, match=text):
             use()
 
 

@@ -114,18 +114,18 @@ def test_a_certificate_that_does_not_fit_is_one_line(
     for use in (lambda: StateFolder(address).prepare(), lambda: StateFolder(address).jobs()):
         with pytest.raises(StoreError) as caught:
             use()
-        said = str(caught.value)
-        assert said.startswith(f"cannot use the database {address}: ") and "\n" not in said
+        text = str(caught.value)
+        assert text.startswith(f"cannot use the database {address}: ") and "\n" not in text
         for word in words:
-            assert word in said
+            assert word in text
 
 
 def test_the_address_may_say_it_too(secured: Secured, database: str) -> None:
     """As k8s/ has it: the mode stands in the address."""
-    said = f"&sslmode=verify-full&sslrootcert={secured.root}"
-    assert StateFolder(secured.address(database) + said).prepare().jobs() == []
+    text = f"&sslmode=verify-full&sslrootcert={secured.root}"
+    assert StateFolder(secured.address(database) + text).prepare().jobs() == []
     with pytest.raises(StoreError, match="does not match host name"):
-        StateFolder(secured.address(database, "127.0.0.1") + said).prepare()
+        StateFolder(secured.address(database, "127.0.0.1") + text).prepare()
 
 
 def test_a_users_certificate_stands_for_a_password(

@@ -209,8 +209,8 @@ def test_what_was_forgotten_leaves_its_figures(folder: StateFolder, mine: Journa
 
 def test_one_of_another_format_is_refused_in_one_line_that_names_both(folder: StateFolder, mine: Journal) -> None:
     mine.set_meta("format", b"%d" % (codec.FORMAT + 1))
-    said = rf"job j was written by a newer release \(journal format {codec.FORMAT + 1}, this one reads {codec.FORMAT}\)"
-    with pytest.raises(UnsupportedFormat, match=said + ": upgrade cortex-bounded-calls to open it$"):
+    text = rf"job j was written by a newer release \(journal format {codec.FORMAT + 1}, this one reads {codec.FORMAT}\)"
+    with pytest.raises(UnsupportedFormat, match=text + ": upgrade cortex-bounded-calls to open it$"):
         folder.journal("j")
     mine.set_meta("format", b"%d" % (codec.OLDEST - 1))
     with pytest.raises(UnsupportedFormat, match=r"an older release .*: open it with the release that wrote it$"):

@@ -155,8 +155,8 @@ async def test_of_two_places_that_are_named_at_once_one_is_refused(monkeypatch: 
     _shared(monkeypatch)
     world = World()
     cortex = world.start()
-    said = await asyncio.gather(
+    parts = await asyncio.gather(
         cortex.share(ADDRESS), cortex.share("postgresql://h/other"), return_exceptions=True
     )  # fmt: skip
-    assert [type(each) for each in said] == [type(None), StoreError]
+    assert [type(each) for each in parts] == [type(None), StoreError]
     await world.end()

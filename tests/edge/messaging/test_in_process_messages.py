@@ -88,20 +88,20 @@ def _event(goal: int) -> events.Answered:
 
 
 def _courier() -> tuple[ReplyOutbox, Channel, list[list[int]], Callable[[bytes], None]]:
-    channel, told = Channel(), []
+    channel, entries = Channel(), []
     courier = ReplyOutbox("branch:1", "1", channel, lambda: True)
     courier.quick = True
-    return courier, channel, told, lambda blob: told.append([e.goal for e in blob.content] if blob else [])  # type: ignore[attr-defined]
+    return courier, channel, entries, lambda blob: entries.append([e.goal for e in blob.content] if blob else [])  # type: ignore[attr-defined]
 
 
 async def test_it_hears_what_came_of_its_calls_from_whoever_brings_the_last_and_that_is_kept() -> None:
-    courier, channel, told, tell = _courier()
+    courier, channel, entries, tell = _courier()
     courier.expect(1, 1, 2, tell)
     assert courier.asked
     courier.add(_event(1))
-    assert told == []
+    assert entries == []
     courier.add(_event(2))
-    assert told == [[1, 2]]
+    assert entries == [[1, 2]]
     assert (courier.asked, courier.quick, courier.keys()) == (False, True, ((1, 1), (2, 1)))
     courier.on_disk(1, 1)
     assert not courier.busy
@@ -110,36 +110,36 @@ async def test_it_hears_what_came_of_its_calls_from_whoever_brings_the_last_and_
 
 @pytest.mark.parametrize("ready", [0, 1])
 async def test_it_hears_what_there_is_when_it_takes_too_long(ready: int) -> None:
-    courier, channel, told, tell = _courier()
+    courier, channel, entries, tell = _courier()
     courier.expect(1, 1, 3, tell)
     for goal in range(ready):
         courier.add(_event(goal))
     async with asyncio.timeout(5):
-        while not told:  # noqa: ASYNC110
+        while not entries:  # noqa: ASYNC110
             await asyncio.sleep(QUICK_S)
-    assert (told, courier.quick) == ([list(range(ready))], bool(ready))
+    assert (entries, courier.quick) == ([list(range(ready))], bool(ready))
     courier.add(_event(7))
     await asyncio.sleep(QUICK_S)
     assert channel.goals == [7], "what comes later goes by itself"
 
 
 async def test_where_nobody_knows_what_was_heard_it_hears_nothing_and_all_goes_by_itself() -> None:
-    courier, channel, told, tell = _courier()
+    courier, channel, entries, tell = _courier()
     courier.expect(1, 1, 2, tell)
     courier.add(_event(1))
     courier.again()
-    assert told == [[]]
+    assert entries == [[]]
     await asyncio.sleep(QUICK_S)
     assert (channel.goals, courier.busy) == ([1], False)
 
 
 async def test_what_does_not_fit_goes_by_itself() -> None:
-    courier, channel, told, tell = _courier()
+    courier, channel, entries, tell = _courier()
     courier._events_max = 2
     courier.expect(1, 1, 3, tell)
     for goal in (1, 2, 3):
         courier.add(_event(goal))
-    assert told == [[1, 2]]
+    assert entries == [[1, 2]]
     await asyncio.sleep(QUICK_S)
     assert channel.goals == [3]
     await courier.close()
@@ -160,7 +160,7 @@ async def test_only_within_a_process_is_it_known_what_the_bytes_say(near: bool) 
 
 @pytest.mark.parametrize("how", ["closed", "another message waits"])
 async def test_it_hears_that_nothing_will_come(how: str) -> None:
-    courier, _, told, tell = _courier()
+    courier, _, entries, tell = _courier()
     courier.expect(1, 1, 2, tell)
     if how == "closed":
         await courier.close()
@@ -169,7 +169,7 @@ async def test_it_hears_that_nothing_will_come(how: str) -> None:
         await asyncio.sleep(0)
         courier.add(_event(1))
         assert await waiting
-    assert told == [[]]
+    assert entries == [[]]
 
 
 async def test_one_that_cannot_hear_it_is_in_nobodys_way() -> None:
@@ -196,7 +196,7 @@ def test_a_branch_takes_a_message_so_where_all_is_as_usual_and_else_does_nothing
         await scene.ask(call(1))
         await asyncio.sleep(1)
         await scene.ask(call(2))
-        told: list[bytes] = []
+        entries: list[bytes] = []
         epoch, number, incarnation, job = 1, scene.number + 1, branch.incarnation, "j"
         if how == "slow":
             branch._outboxes["j"].quick = False
@@ -215,15 +215,17 @@ def test_a_branch_takes_a_message_so_where_all_is_as_usual_and_else_does_nothing
         elif how == "unknown":
             job = "other"
         parcel = of_calls(b"", [call(3), call(4)])
-        took = branch.fast_work(job, epoch, incarnation, number, parcel, scene.number, told.append)
+        took = branch.fast_work(job, epoch, incarnation, number, parcel, scene.number, entries.append)
         assert took is (how == "usual")
         await asyncio.sleep(QUICK_S / 2)
-        assert [len(blob.content) for blob in told] == ([2] if took else [])  # type: ignore[attr-defined]
+        assert [len(blob.content) for blob in entries] == ([2] if took else [])  # type: ignore[attr-defined]
         assert len(scene.models[0].asked) == (4 if took else 2)
         held = set(dict(branch._outboxes["j"].keys()))
         assert held == ({3, 4} if took else {2}), "and what was on disk is not kept any more"
         if took:
-            assert not branch.fast_work("j", 1, incarnation, number, parcel, 0, told.append), "a message is taken once"
+            assert not branch.fast_work("j", 1, incarnation, number, parcel, 0, entries.append), (
+                "a message is taken once"
+            )
         branch._draining = False
 
     on_stage(play)

@@ -38,8 +38,8 @@ def test_attempts_are_counted_by_route_and_generation_and_nothing_that_was_never
     own.rate = LIMITS
 
     async def play(scene: Scene) -> None:
-        told = ["ok", "ok", "throttled", "less", "overloaded", "refused connection"]
-        calls = [call(goal, text) for goal, text in enumerate(told)]
+        lines = ["ok", "ok", "throttled", "less", "overloaded", "refused connection"]
+        calls = [call(goal, text) for goal, text in enumerate(lines)]
         calls += [call(20, "ok", generation=1), call(21, "blocked", generation=1), call(22, "ok", route=1)]
         calls.append(msgspec.structs.replace(call(23, "x" * 999), prompt_tokens_max=1))
         scene.cortex.wanted_s = 100
@@ -114,8 +114,8 @@ def test_what_was_not_heard_is_told_again_under_its_number_and_counted_once() ->
         await asyncio.sleep(AGAIN_S / 2)
         await scene.send(*(call(goal) for goal in range(5, 12)))
         await asyncio.sleep(10 * AGAIN_S)
-        told = [(report.number, sum(s.answered for s in report.routes)) for _, report in scene.cortex.reports]
-        assert told == [(1, 5)] * 4 + [(2, 7)]
+        entries = [(report.number, sum(s.answered for s in report.routes)) for _, report in scene.cortex.reports]
+        assert entries == [(1, 5)] * 4 + [(2, 7)]
 
     on_stage(play, Model(pause_s=0.01))
 
@@ -155,10 +155,10 @@ def test_the_first_of_a_generation_are_told_as_they_end_but_not_faster_than_may_
         await scene.send(*(call(int(place), place, generation=7) for place in answers))
         await asyncio.sleep(REPORT_S)
         times = [at_s for at_s, _ in scene.cortex.reports]
-        told = [sum(s.answered for s in report.routes) for _, report in scene.cortex.reports]
-        assert told[0] == 1, "the first is told alone"
+        entries = [sum(s.answered for s in report.routes) for _, report in scene.cortex.reports]
+        assert entries[0] == 1, "the first is told alone"
         assert all(later - sooner >= URGENT_S - 1e-9 for sooner, later in itertools.pairwise(times))
-        assert sum(told) >= FIRST_MAX
+        assert sum(entries) >= FIRST_MAX
         assert times[-1] < REPORT_S
 
     on_stage(play, Staggered())
@@ -170,9 +170,9 @@ def test_an_idle_branch_says_so_once_and_then_nothing() -> None:
         await scene.send(call(1))
         await asyncio.sleep(5)
         assert [report.phase for _, report in scene.cortex.reports][-1] == "idle"
-        told, jumps = len(scene.cortex.reports), loop.jumps  # type: ignore[attr-defined]
+        number, jumps = len(scene.cortex.reports), loop.jumps  # type: ignore[attr-defined]
         await asyncio.sleep(600)
-        assert (len(scene.cortex.reports), loop.jumps - jumps) == (told, 1)  # type: ignore[attr-defined]
+        assert (len(scene.cortex.reports), loop.jumps - jumps) == (number, 1)  # type: ignore[attr-defined]
 
     on_stage(play)
 

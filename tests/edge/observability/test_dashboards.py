@@ -92,8 +92,8 @@ def test_every_alert_says_how_bad_it_is_and_what_it_is_in_words():
 
 
 def test_every_metric_that_is_asked_for_is_one_that_the_docs_tell():
-    told = set(re.findall(r"^\| `((?:cortex|gen_ai)_\w+)`", (ROOT / "docs/observing.md").read_text(), re.MULTILINE))
+    entries = set(re.findall(r"^\| `((?:cortex|gen_ai)_\w+)`", (ROOT / "docs/observing.md").read_text(), re.MULTILINE))
     asked = {name for text in texts().values() for name in metrics_in(text)}
     asked = {re.sub(r"(_seconds|_usage)_(bucket|count|sum)$", r"\1", name) for name in asked}
-    assert asked <= told, sorted(asked - told)
-    assert len(told) > 30
+    assert asked <= entries, sorted(asked - entries)
+    assert len(entries) > 30

@@ -143,7 +143,7 @@ def _log(written: io.StringIO, *batches: tuple[events.Event, ...], k: State | No
 
 
 def test_what_operators_do_is_an_event_with_who(written):
-    told = _log(
+    entries = _log(
         written,
         (events.Opened(TERMS, 1),),
         (events.LimitsSet("ann", Limits(concurrency=7)),),
@@ -152,12 +152,12 @@ def test_what_operators_do_is_an_event_with_who(written):
         (events.AnswerGiven("dee", "approve:send the letter", {"text": "marked"}),),
         (events.AnswerGiven("eve", "name", "marked"),),
     )
-    assert [(line["event"], line.get("who", "")) for line in told] == [
+    assert [(line["event"], line.get("who", "")) for line in entries] == [
         ("job.begun", ""), ("job.set", "ann"), ("job.drain", "bob"), ("job.resumed", "cho"), ("job.approved", "dee"),
         ("job.answered", "eve"),
     ]  # fmt: skip
-    assert told[1]["limits"] == {"concurrency": 7}
-    assert {(line["job"], line["epoch"]) for line in told} == {("j", 3)}
+    assert entries[1]["limits"] == {"concurrency": 7}
+    assert {(line["job"], line["epoch"]) for line in entries} == {("j", 3)}
     assert "marked" not in written.getvalue() and "letter" not in written.getvalue()
 
 
@@ -171,10 +171,10 @@ def test_failures_are_told_together_and_not_too_often(written):
         log.turn(n, events.Turn(1.0, ((broke,),)), [], k)
     now_s[0] += 10
     log.turn(51, events.Turn(1.0, ((events.Ticked(),),)), [], k)
-    told = lines(written)
-    together = [line["failures"] for line in told if line["level"] == "info"]
+    entries = lines(written)
+    together = [line["failures"] for line in entries if line["level"] == "info"]
     assert sum(each["rejected"] for each in together) == 49 and len(together) == 2
-    single = [line for line in told if line["level"] == "debug"]
+    single = [line for line in entries if line["level"] == "debug"]
     assert len(single) == 50 and single[0]["kind"] == "rejected" and single[0]["status"] == 400
     assert single[0]["call"] == "j/1/0" and single[0]["goal"] == 1
     assert "marked" not in written.getvalue()
@@ -232,9 +232,9 @@ def test_a_pause_is_told_once_and_its_end(written, kind, message):
         log.turn(seq, events.Turn(1.0, ((events.Ticked(),),)), [], k)
     k.paused = None
     log.turn(4, events.Turn(1.0, ((events.Ticked(),),)), [], k)
-    told = lines(written)
-    assert [line["message"] for line in told] == [message, "the job goes on"]
-    assert (told[0]["level"], told[0]["kind"], told[0]["error_type"]) == ("info", str(kind), "billing_error")
+    entries = lines(written)
+    assert [line["message"] for line in entries] == [message, "the job goes on"]
+    assert (entries[0]["level"], entries[0]["kind"], entries[0]["error_type"]) == ("info", str(kind), "billing_error")
     assert "marked" not in written.getvalue()
 
 
@@ -264,11 +264,11 @@ def test_what_the_cortex_does_is_told(written):
         "a job is stopped: its channel keeps dying", "an actor is gone", "a pool was bounded by hand",
         "a node or an actor was told to drain",
     ]  # fmt: skip
-    told = lines(written)
-    assert (told[0]["limit"], told[0]["was"]) == (20, 40)
+    entries = lines(written)
+    assert (entries[0]["limit"], entries[0]["was"]) == (20, 40)
     log.step(protocol.TimePassed(6.0), [protocol.BreakerMoved("route:r", "half-open", "open", "2 of 2 probes failed")])
     assert [line["level"] for line in lines(written) if line["message"] == "a breaker opened"] == ["warning", "info"]
-    assert [line["who"] for line in told if "who" in line] == ["ann", "bob"]
+    assert [line["who"] for line in entries if "who" in line] == ["ann", "bob"]
     assert "marked" not in written.getvalue()
 
 
@@ -277,11 +277,11 @@ def test_what_the_cortex_does_is_told(written):
 
 def _answer(n: int) -> Reply | Failure:
     """All the ways in which an attempt can end, each with words of the prompt or the reply in what it says."""
-    said = f"about your prompt 'row {n}': MARKEDREPLY {KEY}"
+    text = f"about your prompt 'row {n}': MARKEDREPLY {KEY}"
     passing = {5: FailureKind.OVERLOADED, 25: FailureKind.TRANSIENT, 35: FailureKind.TIMED_OUT}  # tried again
     if n % 3 and n not in passing:
         return reply("MARKEDREPLY", stop_reason="refusal" if n % 2 else "end_turn")
-    return Failure(passing.get(n, FailureKind.REJECTED), said, 400, "invalid_request_error")
+    return Failure(passing.get(n, FailureKind.REJECTED), text, 400, "invalid_request_error")
 
 
 async def test_nothing_of_prompts_replies_and_keys_stands_in_any_line(tmp_path, written, capfd):
@@ -299,9 +299,9 @@ async def test_nothing_of_prompts_replies_and_keys_stands_in_any_line(tmp_path, 
     broken = FunctionModel(lambda body: Failure(FailureKind.BLOCKED, f"MARKEDREPLY {KEY} for 'row 1'", 402))
     await run_of(tmp_path, broken, 5, job="b", telemetry=of_environ({"OTEL_TRACES_EXPORTER": "none"})).to_end()
     output = written.getvalue()
-    told = messages(written)
+    texts = messages(written)
     assert {"the job begins", "attempts failed", "an attempt failed", "the job has ended", "the job is blocked"} <= set(
-        told
+        texts
     )
     out, err = capfd.readouterr()
     for text in (output, out, err):
@@ -382,7 +382,7 @@ def test_a_driver_shows_what_actors_of_its_own_ray_warn_of(tmp_path, written, ca
     with path.open("a") as file:
         file.write('": 1}\n' + (json.dumps({**loud, "who": KEY}) + "\n") * (LINES_MAX + 5))
     shown.show()
-    said = capsys.readouterr().err
-    assert said.count("T warning so") == LINES_MAX and "5 more warnings of actors" in said and KEY not in said
+    answer = capsys.readouterr().err
+    assert answer.count("T warning so") == LINES_MAX and "5 more warnings of actors" in answer and KEY not in answer
     shown.show()
     assert capsys.readouterr().err == ""

@@ -104,22 +104,22 @@ async def test_counters_go_on_where_they_were_when_a_channel_comes_back(tmp_path
     await run.crash_after(lambda: len(run.sink.values) >= 30)
     before = found_in(metrics_of(first).read())
     again = counting()
-    told: list[float] = []
+    entries: list[float] = []
     other = run_of(tmp_path, model, 200, telemetry=again, sink=run.sink)
 
     async def look() -> None:
         while True:
             found = found_in(metrics_of(again).read())
             if any(name == "cortex_calls_total" for name, _ in found):
-                told.append(of(found, "cortex_calls_total", cortex_outcome="answered"))
+                entries.append(of(found, "cortex_calls_total", cortex_outcome="answered"))
             await asyncio.sleep(0.002)
 
     looking = asyncio.create_task(look())
     await other.to_end()
     looking.cancel()
-    assert told == sorted(told)
-    assert told[0] >= of(before, "cortex_calls_total", cortex_outcome="answered") >= 30
-    assert told[-1] <= 200
+    assert entries == sorted(entries)
+    assert entries[0] >= of(before, "cortex_calls_total", cortex_outcome="answered") >= 30
+    assert entries[-1] <= 200
 
 
 def test_values_are_counted_as_one_by_one():
@@ -265,7 +265,7 @@ def test_names_are_those_of_opentelemetrys_own_exporter():
 def test_rays_gauges_are_the_same_series_under_the_same_names():
     many = _many(2, 2)
     made: dict[tuple[str, tuple[str, ...]], Any] = {}
-    told: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
+    facts: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
 
     class Gauge:
         def __init__(self, name: str, description: str, tag_keys: tuple[str, ...]) -> None:
@@ -275,15 +275,15 @@ def test_rays_gauges_are_the_same_series_under_the_same_names():
 
         def set(self, value: float, tags: dict[str, str]) -> None:
             assert tuple(sorted(tags)) == self.keys
-            told[self.name, frozenset(tags.items())] = value
+            facts[self.name, frozenset(tags.items())] = value
 
     import msgspec
 
     gauges = RayGauges(Gauge, lambda: msgspec.msgpack.encode(many))
     gauges.set()
     gauges.set()
-    assert told == found_in(many)
-    assert len(told) == len(list(numbers(many)))
+    assert facts == found_in(many)
+    assert len(facts) == len(list(numbers(many)))
 
 
 def test_of_two_that_know_the_same_the_first_counts():
@@ -330,9 +330,9 @@ async def test_an_address_that_is_taken_is_told_in_a_line():
     taken = ScrapeServer("127.0.0.1:0", {})
     where = await taken.open()
     try:
-        said = where.removeprefix("http://").removesuffix("/metrics")
-        with pytest.raises(ListenError, match=rf"--metrics-listen {said}: .*address already in use"):
-            await ScrapeServer(said, {}).open()
+        text = where.removeprefix("http://").removesuffix("/metrics")
+        with pytest.raises(ListenError, match=rf"--metrics-listen {text}: .*address already in use"):
+            await ScrapeServer(text, {}).open()
     finally:
         await taken.close()
 
@@ -350,8 +350,8 @@ def test_where_one_can_listen():
 
 
 async def test_the_standard_variables_open_an_endpoint_too():
-    said = {"OTEL_METRICS_EXPORTER": "prometheus", "OTEL_EXPORTER_PROMETHEUS_PORT": "0"}
-    async with MetricsEndpoint(said) as endpoint:
+    facts = {"OTEL_METRICS_EXPORTER": "prometheus", "OTEL_EXPORTER_PROMETHEUS_PORT": "0"}
+    async with MetricsEndpoint(facts) as endpoint:
         assert endpoint.is_open
     async with MetricsEndpoint({}) as endpoint:
         assert not endpoint.is_open

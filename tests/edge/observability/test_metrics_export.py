@@ -104,10 +104,10 @@ def _sums(metric: Any) -> dict[str, float]:
 
 async def test_a_collector_is_told_what_the_job_says_itself(tmp_path, receiver):
     found, environ = receiver
-    said = {**environ, **FAST, "OTEL_EXPORTER_OTLP_HEADERS": "x-token=abc", "OTEL_SERVICE_NAME": "mine",
+    shown = {**environ, **FAST, "OTEL_EXPORTER_OTLP_HEADERS": "x-token=abc", "OTEL_SERVICE_NAME": "mine",
             "OTEL_TRACES_EXPORTER": "none"}  # fmt: skip
     model = FunctionModel(lambda body: reply("ok"), pause_s=0.1)
-    run = run_of(tmp_path, model, 150, price=PRICE, telemetry=counting(**said))
+    run = run_of(tmp_path, model, 150, price=PRICE, telemetry=counting(**shown))
     facts = (await run.to_end()).facts
     assert found.headers[0]["x-token"] == "abc"
     last = found.last()
@@ -136,18 +136,18 @@ async def test_a_collector_is_told_what_the_job_says_itself(tmp_path, receiver):
 @pytest.mark.parametrize("receiver", ["http/protobuf"], indirect=True)
 async def test_what_has_come_since_where_a_collector_prefers_that(tmp_path, receiver):
     found, environ = receiver
-    said = {
+    facts = {
         **environ,
         **FAST,
         "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": "delta",
         "OTEL_TRACES_EXPORTER": "none",
     }
     model = FunctionModel(lambda body: reply("ok"), pause_s=0.01)
-    await run_of(tmp_path, model, 150, telemetry=counting(**said)).to_end()
-    told = [metrics for each in found.requests if "cortex.calls" in (metrics := found.metrics(each))]
-    assert {each["cortex.calls"].sum.aggregation_temporality for each in told} == {1}
-    assert sum(_sums(each["cortex.calls"])["cortex.outcome=answered"] for each in told) == 150
-    durations = [each["gen_ai.client.operation.duration"].histogram for each in told
+    await run_of(tmp_path, model, 150, telemetry=counting(**facts)).to_end()
+    entries = [metrics for each in found.requests if "cortex.calls" in (metrics := found.metrics(each))]
+    assert {each["cortex.calls"].sum.aggregation_temporality for each in entries} == {1}
+    assert sum(_sums(each["cortex.calls"])["cortex.outcome=answered"] for each in entries) == 150
+    durations = [each["gen_ai.client.operation.duration"].histogram for each in entries
                  if "gen_ai.client.operation.duration" in each]  # fmt: skip
     assert sum(point.count for each in durations for point in each.data_points) == 150
 
@@ -181,9 +181,9 @@ def test_one_warning_for_a_collector_that_is_down_and_a_word_when_it_is_back(cap
     while not any("again" in record.message for record in caplog.records) and time.monotonic() < deadline_s:
         time.sleep(0.005)
     exports.close()
-    said = [record for record in caplog.records if record.name == "cortex.observing.metrics"]
-    assert [record.levelname for record in said] == ["WARNING", "INFO"]
-    assert "http://collector:4318" in said[0].message and "jobs go on" in said[0].message
+    parts = [record for record in caplog.records if record.name == "cortex.observing.metrics"]
+    assert [record.levelname for record in parts] == ["WARNING", "INFO"]
+    assert "http://collector:4318" in parts[0].message and "jobs go on" in parts[0].message
     assert collector.ended
 
 
@@ -250,20 +250,20 @@ def test_a_loop_that_has_ended_or_is_busy_leaves_nothing_unawaited_and_nothing_r
     loop.run_until_complete(asyncio.sleep(0))
     assert metrics._last, "what ended was read for somebody who had gone"
     loop.close()
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as parts:
         warnings.simplefilter("always")
         found = metrics.read_elsewhere()
         gc.collect()
     assert found is not None and found.points and not metrics._last
-    assert not said, [str(each.message) for each in said]
+    assert not parts, [str(each.message) for each in parts]
 
 
 async def test_a_collector_that_nobody_hears_of_is_told_of_in_one_line(tmp_path, caplog, capfd):
     """Through the real exporter: its own complaints, one with every try, are not shown."""
-    said = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_METRIC_EXPORT_INTERVAL": "100",
+    found = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_METRIC_EXPORT_INTERVAL": "100",
             "OTEL_EXPORTER_OTLP_TIMEOUT": "200", "OTEL_TRACES_EXPORTER": "none"}  # fmt: skip
     model = FunctionModel(lambda body: reply("ok"), pause_s=0.02)
-    run = run_of(tmp_path, model, 400, telemetry=counting(**said))
+    run = run_of(tmp_path, model, 400, telemetry=counting(**found))
     facts = (await run.to_end()).facts
     assert facts["rows_succeeded"] == 400
     loud = [record for record in caplog.records if record.levelno >= logging.WARNING]

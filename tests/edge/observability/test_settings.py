@@ -152,6 +152,6 @@ print(os.environ["GRPC_ENABLE_FORK_SUPPORT"])
 )
 def test_what_ray_forks_beside_an_exporter_over_grpc_does_not_die_of_its_handlers(signal, users, is_):
     kept = {name: value for name, value in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"}
-    said = kept | ({"GRPC_ENABLE_FORK_SUPPORT": users} if users else {})
-    done = subprocess.run([sys.executable, "-c", MADE, signal], env=said, capture_output=True, text=True, timeout=60)
+    facts = kept | ({"GRPC_ENABLE_FORK_SUPPORT": users} if users else {})
+    done = subprocess.run([sys.executable, "-c", MADE, signal], env=facts, capture_output=True, text=True, timeout=60)
     assert (done.stdout.strip(), done.returncode) == (is_, 0), done.stderr

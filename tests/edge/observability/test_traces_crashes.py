@@ -36,9 +36,9 @@ class Life:
         self.model = FunctionModel(self._answer, endpoint="http://a.example", pause_s=pause_s)
 
     def _answer(self, body: bytes) -> object:
-        said = msgspec.json.decode(body)["messages"][0]["content"]
-        if str(said).startswith("plan"):
-            return reply("split:3" if str(said).count(".") < 2 else "leaf")
+        answer = msgspec.json.decode(body)["messages"][0]["content"]
+        if str(answer).startswith("plan"):
+            return reply("split:3" if str(answer).count(".") < 2 else "leaf")
         return reply("ok")
 
     def run(self) -> Run:
@@ -56,7 +56,9 @@ class Life:
         return await self.run().to_end()
 
 
-@pytest.mark.parametrize("calls", [1, pytest.param(5, marks=pytest.mark.long), 9, pytest.param(17, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "calls", [1, pytest.param(5, marks=pytest.mark.long), 9, pytest.param(17, marks=pytest.mark.long)]
+)
 async def test_rows_whose_channel_dies_and_comes_back(tmp_path, calls):
     with HttpCollector() as collector:
         life = Life(tmp_path, collector.environ(), Batch(), 40, 0.003)
@@ -74,7 +76,9 @@ async def test_rows_whose_channel_dies_and_comes_back(tmp_path, calls):
         assert attributes(job)["cortex.rows.succeeded"] == 40
 
 
-@pytest.mark.parametrize("calls", [1, pytest.param(4, marks=pytest.mark.long), 8, pytest.param(13, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "calls", [1, pytest.param(4, marks=pytest.mark.long), 8, pytest.param(13, marks=pytest.mark.long)]
+)
 async def test_a_tree_whose_channel_dies_and_comes_back(tmp_path, calls):
     with HttpCollector() as collector:
         life = Life(tmp_path, collector.environ(), Planner(roots=("r",), deep=4), 0, 0.003)

@@ -55,9 +55,9 @@ async def test_a_row_is_a_trace_of_its_own_and_the_job_another(tmp_path, collect
     assert len(traces) == 6
     job = next(spans for spans in traces.values() if len(spans) == 1)[0]
     assert job.name == "invoke_workflow batch"
-    said = attributes(job)
-    assert (said["cortex.outcome"], said["cortex.calls"], said["cortex.rows.succeeded"]) == ("complete", 5, 5)
-    assert (said["gen_ai.operation.name"], said["gen_ai.workflow.name"]) == ("invoke_workflow", "batch")
+    facts = attributes(job)
+    assert (facts["cortex.outcome"], facts["cortex.calls"], facts["cortex.rows.succeeded"]) == ("complete", 5, 5)
+    assert (facts["gen_ai.operation.name"], facts["gen_ai.workflow.name"]) == ("invoke_workflow", "batch")
     tops = {link.trace_id for link in job.links}
     assert tops == set(traces) - {job.trace_id}
     for trace in tops:
@@ -146,9 +146,9 @@ def weather(place: str) -> str:
 async def looks(ctx: cortex.Context, place: str = "Kiel") -> str:
     """Asks, looks, asks three at once, and answers."""
     await ctx.ask(f"where is {place}?")
-    said = await ctx.run(weather, place=place)
-    await ctx.join(*[ctx.ask(f"{said} {n}") for n in range(3)])
-    return str(said)
+    answer = await ctx.run(weather, place=place)
+    await ctx.join(*[ctx.ask(f"{answer} {n}") for n in range(3)])
+    return str(answer)
 
 
 async def test_a_tool_and_a_join_have_spans_of_their_own(tmp_path, collector):
@@ -157,9 +157,9 @@ async def test_a_tool_and_a_join_have_spans_of_their_own(tmp_path, collector):
     assert (await run.to_end()).facts["outcome"] == "complete", run.facts
     well_formed(collector)
     (used,) = collector.named("execute_tool")
-    said = attributes(used)
-    assert used.name.endswith("weather") and said["gen_ai.operation.name"] == "execute_tool"
-    assert said["gen_ai.tool.name"] == "weather" and said["cortex.worker"].startswith("worker:")
+    facts = attributes(used)
+    assert used.name.endswith("weather") and facts["gen_ai.operation.name"] == "execute_tool"
+    assert facts["gen_ai.tool.name"] == "weather" and facts["cortex.worker"].startswith("worker:")
     (join,) = collector.named("join")
     goals = {span.span_id: span for span in collector.named("goal")}
     assert len(join.links) == 3 and all(link.span_id in goals for link in join.links)
@@ -174,10 +174,10 @@ async def test_tokens_of_the_prompt_are_those_of_the_cache_too(tmp_path):
         model = FunctionModel(lambda body: reply("ok", Usage(10, 3, 200, 30)), endpoint="http://a.example")
         await sent(tmp_path, collector.environ() | ALL, model, count=1)
         (call,) = collector.named("chat")
-        said = attributes(call)
-        assert said["gen_ai.usage.input_tokens"] == 240
-        assert said["gen_ai.usage.cache_read.input_tokens"] == 200
-        assert said["gen_ai.usage.cache_creation.input_tokens"] == 30
+        facts = attributes(call)
+        assert facts["gen_ai.usage.input_tokens"] == 240
+        assert facts["gen_ai.usage.cache_read.input_tokens"] == 200
+        assert facts["gen_ai.usage.cache_creation.input_tokens"] == 30
 
 
 @pytest.mark.parametrize("told", ["", "NO_CONTENT", "EVENT_ONLY", "SPAN_ONLY"])
@@ -193,10 +193,10 @@ async def test_what_was_said_is_told_only_where_it_was_asked_for(tmp_path, told)
         for text in (b"row 0", b"row 1", b"private answer"):
             assert (text in seen) == (told == "SPAN_ONLY"), text
         if told == "SPAN_ONLY":
-            said = attributes(collector.named("chat")[0])
-            (asked,) = msgspec.json.decode(said["gen_ai.input.messages"])
+            facts = attributes(collector.named("chat")[0])
+            (asked,) = msgspec.json.decode(facts["gen_ai.input.messages"])
             assert asked["role"] == "user" and asked["parts"][0]["content"].startswith("row ")
-            (answered,) = msgspec.json.decode(said["gen_ai.output.messages"])
+            (answered,) = msgspec.json.decode(facts["gen_ai.output.messages"])
             assert answered == {
                 "role": "assistant", "parts": [{"type": "text", "content": "a private answer"}],
                 "finish_reason": "end_turn",
@@ -280,9 +280,9 @@ async def test_a_protocol_whose_package_is_missing_is_one_clear_line(tmp_path, c
     with GrpcCollector() as collector:
         run = await sent(tmp_path, collector.environ() | ALL)
     assert run.facts["outcome"] == "complete"
-    said = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
-    assert any("pip install 'cortex-bounded-calls[otlp-grpc]'" in line for line in said), said
-    assert not any("Traceback" in line for line in said)
+    parts = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert any("pip install 'cortex-bounded-calls[otlp-grpc]'" in line for line in parts), parts
+    assert not any("Traceback" in line for line in parts)
 
 
 @pytest.mark.parametrize("told", ["", "tracecontext,baggage"])

@@ -57,8 +57,8 @@ def spans_of(rule: TraceSampling, calls: int = CALLS, deep: bool = False) -> lis
         turn((events.Ticked(),), made=goals, out=asked)
         for goal in goals:
             goal.status, goal.question = Status.RESOLVED, b""
-        said = reply("x" * 50)
-        came = tuple(events.Answered(goal.id, "0", 1, b"q", said, 0.5, 0.01, "branch:0") for goal in goals)
+        found = reply("x" * 50)
+        came = tuple(events.Answered(goal.id, "0", 1, b"q", found, 0.5, 0.01, "branch:0") for goal in goals)
         turn(came, ended=goals if not deep else ())
         alive += goals if deep else []
         if not deep:

@@ -18,8 +18,8 @@ async def test_it_is_sent_with_the_attempt_that_it_names_and_no_other(connect):
         for trace in (HEADER, "", HEADER[:-1] + "0"):
             TRACEPARENT.set(trace)
             assert isinstance(await model.call(BODY, output_tokens_max=16, timeout_s=5.0), Reply)
-        said = [request.headers.get("traceparent", "") for request in server.asked]
-        assert said == [HEADER, "", HEADER[:-1] + "0"]
+        parts = [request.headers.get("traceparent", "") for request in server.asked]
+        assert parts == [HEADER, "", HEADER[:-1] + "0"]
         with_it, without, _ = (set(request.headers) for request in server.asked)
         assert with_it - without == {"traceparent"} and without <= with_it
         assert not any("baggage" in request.headers or "tracestate" in request.headers for request in server.asked)

@@ -78,15 +78,15 @@ def plan_of(
     places = {rows[place].key: place for each in strata for place in each.drawn}
     few = msgspec.structs.replace(limits, concurrency=SAMPLED // 4)
     facts = run(folder, "sample", [rows[place] for place in sorted(places.values())], few, told)
-    seen, _, heard = seen_in(StateFolder(folder), "sample", places)
+    seen, _, received = seen_in(StateFolder(folder), "sample", places)
     route = Route(endpoint="x", model="m", price=PRICE)
     terms = planning.PlanTerms(
         price=PRICE,
         batch_price=None,
         prompt_tokens_max=100_000,
-        limits=limits_of(StateFolder(folder), route, limits, heard),
+        limits=limits_of(StateFolder(folder), route, limits, received),
     )
-    return planned(counted, terms, PlanSample(strata, seen)), heard, facts
+    return planned(counted, terms, PlanSample(strata, seen)), received, facts
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,11 @@ def test_the_bill_and_the_finish_are_as_planned(tmp_path: Path, lengths: Any, to
     """Cost within 10 %, time within 20 %, and a cap of rate that binds; what the sample was answered is not paid again."""
     rows, limits = rows_of(lengths), Limits(concurrency=100, **caps)
     folder = StateFolder(tmp_path).prepare().path
-    plan, heard, sampled = plan_of(folder, rows, limits, told)
-    assert (heard.requests is not None, heard.output_tokens is not None) == ("rpm" in str(told), "otpm" in str(told))
+    plan, received, sampled = plan_of(folder, rows, limits, told)
+    assert (received.requests is not None, received.output_tokens is not None) == (
+        "rpm" in str(told),
+        "otpm" in str(told),
+    )
     assert plan.duration.binds != "concurrency"
     job = run(folder, "job", rows, limits, told)
     assert (job["rows_succeeded"], job["paid_calls"], job["reused_calls"]) == (ROWS, ROWS - SAMPLED, SAMPLED)

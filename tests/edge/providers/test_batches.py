@@ -263,8 +263,8 @@ async def test_what_cannot_be_read_is_left_out_and_a_cut_is_told() -> None:
     assert [type(found[name]) for name in "ae"] == [Reply, Reply]
     assert (found["b"].kind, found["b"].status) == (FailureKind.TRANSIENT, 200)  # it was paid for
     assert (found["d"].kind, found["d"].status, found["d"].message) == (FailureKind.REJECTED, 400, "bad [redacted]")
-    head, said = whole[0].split(b"\r\n\r\n", 1)  # type: ignore[union-attr]
-    cut = [head + b"\r\n\r\n" + said[: len(said) // 3], Step.CUT]
+    head, answer = whole[0].split(b"\r\n\r\n", 1)  # type: ignore[union-attr]
+    cut = [head + b"\r\n\r\n" + answer[: len(answer) // 3], Step.CUT]
     found, _ = await asked_of(lambda _: cut, lambda batches: read(batches, "msgbatch_1"))
     assert found[""].kind == FailureKind.TRANSIENT
 
@@ -304,7 +304,7 @@ def test_the_price_of_the_batch_road_comes_from_the_price_data() -> None:
 
 @pytest.mark.parametrize("kind", ["timeout_error", "api_error", "overloaded_error", "invalid_request_error"])
 def test_no_row_of_a_batch_that_errored_may_be_billed(kind: str) -> None:
-    told = {"custom_id": "a", "result": {"type": "errored", "error": {"type": "error", "error": {"type": kind}}}}
-    found = read_result(msgspec.json.encode(told))
+    facts = {"custom_id": "a", "result": {"type": "errored", "error": {"type": "error", "error": {"type": kind}}}}
+    found = read_result(msgspec.json.encode(facts))
     assert found is not None and isinstance(found[1], Failure)
     assert not found[1].may_be_billed and found[1].error_type == kind

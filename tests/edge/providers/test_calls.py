@@ -181,13 +181,13 @@ async def test_rate_limits_are_read_from_every_answer(connect: Connect) -> None:
         date="Sat, 21 Nov 2026 10:00:00 GMT",
     )
     answers = iter([first, http(MESSAGE), http({}, 429, anthropic_ratelimit_requests_limit="9")])
-    told = ReportedBucket(50, 49, 30.0)
+    bucket = ReportedBucket(50, 49, 30.0)
     async with connect(lambda _: next(answers)) as (_, model):
         seen = [model.rate]
         for _ in range(3):
             await model.call(BODY, output_tokens_max=16, timeout_s=5)
             seen.append(model.rate)
-    assert [rate and rate.requests for rate in seen] == [None, told, told, ReportedBucket(9, None, None)]
+    assert [rate and rate.requests for rate in seen] == [None, bucket, bucket, ReportedBucket(9, None, None)]
 
 
 async def test_a_packed_answer_is_unpacked(connect: Connect) -> None:

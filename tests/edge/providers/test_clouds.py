@@ -40,7 +40,11 @@ EVENTS: list[dict[str, Any]] = [
     {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
     {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "yes — é"}},
     {"type": "content_block_stop", "index": 0},
-    {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": {"output_tokens": 2}},
+    {
+        "type": "message_delta",
+        "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+        "usage": {"output_tokens": 2},
+    },
     {"type": "message_stop"},
 ]
 
@@ -52,7 +56,9 @@ async def connected(
     """A cloud on this machine, and a model that speaks to it."""
     async with scripted(lambda asked: cloud_server.gives_token(asked) or script(asked)) as server:
         if cloud == "vertex":
-            monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(cloud_server.service_account(tmp_path, server.url)))
+            monkeypatch.setenv(
+                "GOOGLE_APPLICATION_CREDENTIALS", str(cloud_server.service_account(tmp_path, server.url))
+            )
         model = AnthropicModel(settings.pop("credential", None) or MADE[cloud](server.url), **settings)
         try:
             yield server, model
@@ -83,7 +89,10 @@ async def test_a_call_goes_where_the_cloud_wants_it_and_is_signed(cloud: str, tm
     if cloud == "vertex":
         assert signed == f"Bearer {cloud_server.TOKEN}"
     else:
-        assert signed.startswith(f"AWS4-HMAC-SHA256 Credential={cloud_server.KEYS[0]}/") and f"/{cloud_server.REGION}/bedrock/" in signed
+        assert (
+            signed.startswith(f"AWS4-HMAC-SHA256 Credential={cloud_server.KEYS[0]}/")
+            and f"/{cloud_server.REGION}/bedrock/" in signed
+        )
         assert asked.headers["x-amz-security-token"] == cloud_server.KEYS[2]
         assert cloud_server.KEYS[1] not in str(asked.headers)
 
@@ -125,13 +134,13 @@ async def test_bedrock_takes_a_bearer_token_in_place_of_keys(tmp_path, monkeypat
 
 @pytest.mark.parametrize("cloud", MADE)
 async def test_a_long_reply_is_streamed_and_comes_as_one_message(cloud: str, tmp_path, monkeypatch) -> None:
-    said = (
+    parts = (
         http(cloud_server.framed(EVENTS), content_type="application/vnd.amazon.eventstream")
         if cloud == "bedrock"
         else http(streamed(EVENTS), content_type="text/event-stream")
     )
     seen: list[int] = []
-    async with connected(cloud, lambda _: said, tmp_path, monkeypatch, stream_above_tokens=8) as (server, model):
+    async with connected(cloud, lambda _: parts, tmp_path, monkeypatch, stream_above_tokens=8) as (server, model):
         reply = await model.call(BODY, output_tokens_max=16, timeout_s=5, progress=seen.append)
     assert isinstance(reply, Reply), reply
     assert (reply.text, reply.stop_reason, reply.usage.output_tokens) == ("yes — é", "end_turn", 2)
@@ -225,9 +234,13 @@ async def test_each_refusal_of_a_cloud_is_of_the_kind_that_it_means(cloud: str, 
     async with connected(cloud, lambda _: next(answers), tmp_path, monkeypatch) as (_, model):
         found = [await model.call(BODY, output_tokens_max=16, timeout_s=5) for _ in table]
     assert all(isinstance(failure, Failure) for failure in found)
-    told = [(failure.kind, failure.message) for failure in found if isinstance(failure, Failure)]
-    assert [kind for kind, _ in told] == [kind for _, kind in table], told
-    assert all(failure.sent and failure.message and "{" not in failure.message for failure in found if isinstance(failure, Failure))
+    entries = [(failure.kind, failure.message) for failure in found if isinstance(failure, Failure)]
+    assert [kind for kind, _ in entries] == [kind for _, kind in table], entries
+    assert all(
+        failure.sent and failure.message and "{" not in failure.message
+        for failure in found
+        if isinstance(failure, Failure)
+    )
     if cloud == "foundry":
         assert [failure.retry_after_s for failure in found if isinstance(failure, Failure)].count(10.0) == 1
 
@@ -243,8 +256,8 @@ async def test_each_refusal_of_a_cloud_is_of_the_kind_that_it_means(cloud: str, 
     ],
 )
 async def test_an_exception_inside_bedrocks_stream_is_no_reply(error, kind, tmp_path, monkeypatch) -> None:
-    said = http(cloud_server.framed(EVENTS[:3], error), content_type="application/vnd.amazon.eventstream")
-    async with connected("bedrock", lambda _: said, tmp_path, monkeypatch, stream_above_tokens=8) as (_, model):
+    parts = http(cloud_server.framed(EVENTS[:3], error), content_type="application/vnd.amazon.eventstream")
+    async with connected("bedrock", lambda _: parts, tmp_path, monkeypatch, stream_above_tokens=8) as (_, model):
         found = await model.call(BODY, output_tokens_max=16, timeout_s=5)
     assert isinstance(found, Failure)
     assert (found.kind, found.message) == (kind, error[1])
@@ -252,9 +265,12 @@ async def test_an_exception_inside_bedrocks_stream_is_no_reply(error, kind, tmp_
 
 async def test_a_stream_of_bedrocks_that_is_cut_or_damaged_is_no_reply(tmp_path, monkeypatch) -> None:
     whole = cloud_server.framed(EVENTS)
-    for said in (whole[:-20], whole[:-2] + b"xx"):
-        answer = http(said, content_type="application/vnd.amazon.eventstream")
-        async with connected("bedrock", lambda _, it=answer: it, tmp_path, monkeypatch, stream_above_tokens=8) as (_, model):
+    for data in (whole[:-20], whole[:-2] + b"xx"):
+        answer = http(data, content_type="application/vnd.amazon.eventstream")
+        async with connected("bedrock", lambda _, it=answer: it, tmp_path, monkeypatch, stream_above_tokens=8) as (
+            _,
+            model,
+        ):
             found = await model.call(BODY, output_tokens_max=16, timeout_s=5)
         assert isinstance(found, Failure) and found.kind is K.TRANSIENT, found
 
@@ -293,7 +309,9 @@ def test_every_exception_that_bedrock_declares_is_known() -> None:
 
 
 @pytest.mark.parametrize(("cloud", "package"), [("bedrock", "botocore.auth"), ("vertex", "google.auth")])
-async def test_a_package_that_is_missing_where_calls_are_made_blocks_the_job(cloud, package, tmp_path, monkeypatch) -> None:
+async def test_a_package_that_is_missing_where_calls_are_made_blocks_the_job(
+    cloud, package, tmp_path, monkeypatch
+) -> None:
     async with connected(cloud, lambda _: http(MESSAGE), tmp_path, monkeypatch) as (server, model):
         monkeypatch.setitem(sys.modules, package, None)
         found = await model.call(BODY, output_tokens_max=16, timeout_s=5)

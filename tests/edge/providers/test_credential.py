@@ -82,25 +82,25 @@ def test_a_token_or_a_header_is_a_credential_too() -> None:
 def test_what_cannot_be_sent_is_named_without_its_value(name: str, value: str) -> None:
     with pytest.raises(CredentialError) as caught:
         from_environ({"ANTHROPIC_API_KEY": KEY} | {name: value})
-    said = str(caught.value)
-    assert name in said and "\n" not in said
-    assert "user:" not in said and "schl" not in said and "sk-ant" not in said
+    text = str(caught.value)
+    assert name in text and "\n" not in text
+    assert "user:" not in text and "schl" not in text and "sk-ant" not in text
 
 
 def test_a_key_in_a_file_is_read_where_none_stands_in_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text(f"  {KEY}\n")
     (tmp_path / "..data").symlink_to(file)  # as Kubernetes mounts it
-    told = {"ANTHROPIC_API_KEY_FILE": f"{tmp_path}/..data\n", "ANTHROPIC_AUTH_TOKEN": "token"}
+    facts = {"ANTHROPIC_API_KEY_FILE": f"{tmp_path}/..data\n", "ANTHROPIC_AUTH_TOKEN": "token"}
     found = Credential(api_key=KEY, key_file=f"{tmp_path}/..data")
-    assert from_environ(told) == found  # a link stays one: it is moved when the key is renewed
-    assert from_environ(told | {"ANTHROPIC_API_KEY": " "}) == found
+    assert from_environ(facts) == found  # a link stays one: it is moved when the key is renewed
+    assert from_environ(facts | {"ANTHROPIC_API_KEY": " "}) == found
     assert found.fingerprint == Credential(api_key=KEY).fingerprint
-    assert from_environ(told | {"ANTHROPIC_API_KEY": "own"}) == Credential(api_key="own")
-    assert key_file(ROW, told) == f"{tmp_path}/..data"
-    assert key_file(ROW, told | {"ANTHROPIC_API_KEY": "own"}) == ""
-    scrub(told)
-    assert told == {}  # whoever knows the path could read it
+    assert from_environ(facts | {"ANTHROPIC_API_KEY": "own"}) == Credential(api_key="own")
+    assert key_file(ROW, facts) == f"{tmp_path}/..data"
+    assert key_file(ROW, facts | {"ANTHROPIC_API_KEY": "own"}) == ""
+    scrub(facts)
+    assert facts == {}  # whoever knows the path could read it
 
 
 @pytest.mark.parametrize(
@@ -181,11 +181,11 @@ def test_every_form_of_a_secret_is_redacted() -> None:
         https_proxy="http://me:p%40ssword@proxy:1",
     )
     redact = credential.redactor()
-    said = redact(
+    text = redact(
         f"key {KEY}, gatewaytoken, a b/c+d, a%20b%2Fc%2Bd, p@ssword, p%40ssword, bWU6cEBzc3dvcmQ=, "
         "sk-ant-another-key-of-theirs1, Bearer abc123def456, files-2025, on"
     )
-    assert said == ", ".join([f"key {REDACTED}"] + [REDACTED] * 7 + [f"Bearer {REDACTED}", "files-2025", "on"])
+    assert text == ", ".join([f"key {REDACTED}"] + [REDACTED] * 7 + [f"Bearer {REDACTED}", "files-2025", "on"])
     assert redact("Bearer authentication is on; sk-learn") == "Bearer authentication is on; sk-learn"
 
 

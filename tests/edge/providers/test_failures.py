@@ -98,8 +98,8 @@ async def test_an_explanation_cut_short_leaves_the_status() -> None:
         model = AnthropicModel(CREDENTIAL, base_url=server.url)
         failure = await failed(model)
         await model.close()
-    said = "the provider answered with status 429 and no explanation"
-    assert failure == Failure(FailureKind.THROTTLED, said, 429, "", 3.0)
+    text = "the provider answered with status 429 and no explanation"
+    assert failure == Failure(FailureKind.THROTTLED, text, 429, "", 3.0)
 
 
 @pytest.mark.parametrize(

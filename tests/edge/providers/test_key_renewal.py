@@ -37,8 +37,8 @@ def takes(key: str, good: Answer) -> object:
     """A server that takes one key alone."""
 
     def script(asked: Asked) -> Answer:
-        said = key_of(asked)
-        return good if said == key else http(error("authentication_error", f"invalid x-api-key {said}"), 401)
+        text = key_of(asked)
+        return good if text == key else http(error("authentication_error", f"invalid x-api-key {text}"), 401)
 
     return script
 

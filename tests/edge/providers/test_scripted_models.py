@@ -40,11 +40,11 @@ async def triage(ctx, texts: list[str]) -> list[str]:
     """A label for each text, and a second opinion where something is a bug."""
 
     async def label(text: str) -> str:
-        said = await ctx.ask(f"Which is it?\n\n{text}", returns=Side)
-        if said == "bug":
+        answer = await ctx.ask(f"Which is it?\n\n{text}", returns=Side)
+        if answer == "bug":
             verdict = await ctx.ask(f"Surely a bug?\n\n{text}", returns=Verdict, model="judge", again=1)
-            return said if verdict.sure else "unsure"
-        return said
+            return answer if verdict.sure else "unsure"
+        return answer
 
     return await ctx.map(label, texts)
 
@@ -142,8 +142,8 @@ def test_a_reply_that_does_not_fit_is_asked_again():
 def test_failures_are_scripted_by_their_kind():
     @cortex.flow
     async def careful(ctx) -> str:
-        said = await ctx.ask("a", on_failure="keep")
-        return f"{said.kind}" if isinstance(said, cortex.CallFailed) else said
+        answer = await ctx.ask("a", on_failure="keep")
+        return f"{answer.kind}" if isinstance(answer, cortex.CallFailed) else answer
 
     model = ScriptedModel([cortex.FailureKind.REFUSED])
     assert cortex.run(careful(), model=model).answer == "refused"
@@ -173,12 +173,14 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_is_a_model(name):
-    function, said = FUNCTIONS[name]
-    assert cortex.run(says(["abc"]), model=function).answer == [said]
+    function, text = FUNCTIONS[name]
+    assert cortex.run(says(["abc"]), model=function).answer == [text]
 
 
 def test_a_function_may_have_a_role():
-    done = cortex.run(triage(["x"]), model=lambda prompt: "bug", roles={"judge": lambda prompt: {"sure": True, "why": ""}})
+    done = cortex.run(
+        triage(["x"]), model=lambda prompt: "bug", roles={"judge": lambda prompt: {"sure": True, "why": ""}}
+    )
     assert done.answer == ["bug"]
 
 
@@ -189,10 +191,10 @@ def test_a_prompt_that_no_entry_matches_is_one_line_that_shows_it():
     model = ScriptedModel(SCRIPT)
     with pytest.raises(NoReply) as error:
         cortex.run(triage(["It explodes."]), model=model)
-    said = str(error.value)
-    assert said.startswith("the script has no reply to the prompt 'Which is it?\\n\\nIt explodes.")
-    assert said.endswith("; it has replies to 'Surely', 'crashes', 'love'")
-    assert "\n" not in said
+    text = str(error.value)
+    assert text.startswith("the script has no reply to the prompt 'Which is it?\\n\\nIt explodes.")
+    assert text.endswith("; it has replies to 'Surely', 'crashes', 'love'")
+    assert "\n" not in text
     assert len(model.calls) == 1
     assert cortex.run(triage(TEXTS), model=model).answer == ["bug", "praise"], "the next run is none the worse"
 
@@ -200,7 +202,10 @@ def test_a_prompt_that_no_entry_matches_is_one_line_that_shows_it():
 WRONG = {
     "an empty script": (ScriptedModel(), "the script has no reply to the prompt 'a'; it is empty"),
     "all was said": (ScriptedModel(["1"]), "the script has 1 replies, and is asked once more: 'b'"),
-    "all was said to it": (ScriptedModel({"b": [], "": "x"}), "'b' of the script has 0 replies, and is asked once more: 'b'"),
+    "all was said to it": (
+        ScriptedModel({"b": [], "": "x"}),
+        "'b' of the script has 0 replies, and is asked once more: 'b'",
+    ),
     "for a role alone": (ScriptedModel().on("a", "x", role="judge"), "it has replies to 'a' of role judge"),
     "no reply at all": (ScriptedModel([object()]), "is no reply"),
 }
@@ -208,10 +213,10 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_script_says_so(name):
-    model, said = WRONG[name]
+    model, text = WRONG[name]
     with pytest.raises(NoReply) as error:
         cortex.run(says(["a", "b"]), model=model)
-    assert said in str(error.value)
+    assert text in str(error.value)
 
 
 def test_what_a_function_raises_is_raised_where_the_job_was_run():
@@ -292,7 +297,9 @@ def test_a_job_is_run_again_on_what_it_recorded():
     done = cortex.run(triage(TEXTS), model=model)
     before = cortex.attach("j", state=state).result()
     assert (done.answer, len(model.calls)) == (before.answer, before.calls)
-    assert cortex.run(triage(TEXTS), model=RecordedModel("j", state=state), roles={"judge": model}).answer == done.answer
+    assert (
+        cortex.run(triage(TEXTS), model=RecordedModel("j", state=state), roles={"judge": model}).answer == done.answer
+    )
 
 
 def test_what_was_not_recorded_is_named():
@@ -316,7 +323,7 @@ def test_samples_and_child_jobs_are_recorded_too():
 
 def test_the_fixture(tmp_path_factory):
     folder = tmp_path_factory.mktemp("users")
-    (folder / "test_mine.py").write_text('''
+    (folder / "test_mine.py").write_text("""
 import cortex
 
 @cortex.flow
@@ -331,8 +338,18 @@ def test_right(cortex_model):
 def test_wrong(cortex_model):
     cortex_model.on("crashes", "bug")
     cortex.run(label("It explodes."), model=cortex_model)
-''')
-    command = [sys.executable, "-m", "pytest", "-p", "actors.fakes.pytest_plugin", "-q", "-p", "no:cacheprovider", str(folder)]
+""")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "actors.fakes.pytest_plugin",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        str(folder),
+    ]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # installed it loads by itself
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
     assert "1 failed, 1 passed" in done.stdout, done.stdout

@@ -100,9 +100,9 @@ def test_what_is_new_to_us_is_kept_or_passed_over() -> None:
     events[-2] |= {"context_management": {"edits": []}}
     events[-2]["delta"] |= {"stop_details": None, "container": {"id": "c"}}
     comment = b": a comment\nid: 7\nretry: 10\n\n"
-    said = json.loads(assembled(comment + streamed(events)))
+    answer = json.loads(assembled(comment + streamed(events)))
     block = MESSAGE["content"][0] | {"mood": "good", "level": 4}
-    assert said == MESSAGE | {"content": [block], "container": {"id": "c"}, "context_management": {"edits": []}}
+    assert answer == MESSAGE | {"content": [block], "container": {"id": "c"}, "context_management": {"edits": []}}
 
 
 def test_an_event_may_stand_on_several_data_lines() -> None:

@@ -77,12 +77,12 @@ def story_of_all_kinds(folder: Path, **more: Any) -> Book:
 
 def test_figures_are_those_of_the_job(tmp_path: Path) -> None:
     book = story_of_all_kinds(tmp_path)
-    told = summary(book.k)
-    assert told["failures"] == {"lost": 3, "overloaded": 1, "rejected": 1, "timed_out": 1}
-    assert told["assumed_nusd"] > 0 and told["reused_calls"] == 1
+    facts = summary(book.k)
+    assert facts["failures"] == {"lost": 3, "overloaded": 1, "rejected": 1, "timed_out": 1}
+    assert facts["assumed_nusd"] > 0 and facts["reused_calls"] == 1
     figures, (reading,) = folded(book.folder)
-    agrees(figures, told)
-    assert reading.same and reading.k is not None and summary(reading.k) == told
+    agrees(figures, facts)
+    assert reading.same and reading.k is not None and summary(reading.k) == facts
     assert {name: each.answered for name, each in figures.routes.items()} == {
         "m at provider.test": 4, "spare at other.test": 1
     }  # fmt: skip
@@ -106,17 +106,17 @@ def test_the_provider_does_not_ask_to_wait_while_nobody_runs_the_job(tmp_path: P
     book.turn(events.PermitsGranted(2), after_s=1.0)
     figures, _ = folded(book.folder)
     assert [(period.state, period.to_s - period.from_s) for period in figures.periods] == [("held", 3.0)]
-    assert "another run went on with the job, 500.0 s after its last turn" in [said for _, said in figures.happenings]
+    assert "another run went on with the job, 500.0 s after its last turn" in [text for _, text in figures.happenings]
 
 
 def test_what_was_under_way_at_the_end_stays_charged(tmp_path: Path) -> None:
     book = Book(tmp_path)
     book.turn(events.PermitsGranted(2), events.RowsRead((row("a"), row("b")), 0, 10, True))
     book.turn(events.Stopped("ann", "condemn", "it died"))
-    told = summary(book.k)
-    assert told["outcome"] == "partial" and told["assumed_nusd"] > 0
+    facts = summary(book.k)
+    assert facts["outcome"] == "partial" and facts["assumed_nusd"] > 0
     figures, _ = folded(book.folder)
-    assert sum(each.assumed_nusd for each in figures.routes.values()) == told["assumed_nusd"] == figures.left_nusd
+    assert sum(each.assumed_nusd for each in figures.routes.values()) == facts["assumed_nusd"] == figures.left_nusd
     assert figures.happenings[-1][1] == "condemn by ann: it died"
 
 
@@ -154,11 +154,11 @@ def test_a_program_that_is_gone_leaves_what_the_events_tell(tmp_path: Path) -> N
     _rewritten(book, "nowhere.at:all")
     figures, (reading,) = folded(book.folder)
     assert reading.changed and reading.k is None
-    told = summary(book.k)
+    facts = summary(book.k)
     assert sum(each.answered for each in figures.routes.values()) == 6  # the one that came twice is not known to have
     assert {name: each.known_nusd for name, each in figures.routes.items()}["spare at other.test"] == 100_000 + 14_000
     counts = {kind: each.count for kind, each in figures.failures.items()}
-    assert counts | {"lost": 3} == told["failures"]  # what went down with its branch is no event
+    assert counts | {"lost": 3} == facts["failures"]  # what went down with its branch is no event
     assert reading.account is not None and reading.account.ledger == book.k.ledger
     assert figures.permits_most == 22
 
@@ -219,8 +219,8 @@ def test_a_job_that_began_anew_is_told_from_there(tmp_path: Path) -> None:
     goals = [*book.k.goals]
     book.turn(book.answered(goals[0], usage=Usage(1, 1)), book.answered(goals[1], usage=Usage(1, 1)))
     figures, (reading,) = folded(book.folder)
-    told = summary(book.k)
-    assert told["known_nusd"] == before + 36_000 and told["attempts"] == 4
+    facts = summary(book.k)
+    assert facts["known_nusd"] == before + 36_000 and facts["attempts"] == 4
     assert (figures.attempts, sum(each.known_nusd for each in figures.jobs.values())) == (2, 36_000)
     assert any("it began anew" in line for line in cautions(reading, figures, before))
 
@@ -246,15 +246,15 @@ def test_turns_that_come_while_it_reads_wait_for_the_next_report(tmp_path: Path)
 def test_stories_tell_each_attempt_and_wait(tmp_path: Path) -> None:
     book = story_of_all_kinds(tmp_path)
     (reading,) = readings(book.folder, "job")
-    told = stories(reading, {("job", 2), ("job", 4), ("job", 8), ("other", 2)}, True)
-    assert set(told) == {("job", 2), ("job", 4), ("job", 8)}
-    assert [(kind, said.partition(":")[0]) for _, kind, said, _ in told["job", 2].lines] == [
+    facts = stories(reading, {("job", 2), ("job", 4), ("job", 8), ("other", 2)}, True)
+    assert set(facts) == {("job", 2), ("job", 4), ("job", 8)}
+    assert [(kind, message.partition(":")[0]) for _, kind, message, _ in facts["job", 2].lines] == [
         ("asked", "attempt 1 asked"), ("failed", "attempt 1 failed at branch"),
         ("asked", "attempt 2 asked of spare at other.test"), ("answered", "attempt 2 answered at branch"),
     ]  # fmt: skip
-    assert told["job", 2].prompt == "what?" and told["job", 2].lines[-1][3] == "ok"
-    assert told["job", 4].lines[-1][3] == "<b>bad</b> row"
-    assert told["job", 8].lines[-1][2].startswith("answered from memory")
+    assert facts["job", 2].prompt == "what?" and facts["job", 2].lines[-1][3] == "ok"
+    assert facts["job", 4].lines[-1][3] == "<b>bad</b> row"
+    assert facts["job", 8].lines[-1][2].startswith("answered from memory")
     silent = stories(reading, {("job", 2)}, False)["job", 2]
     assert silent.prompt == "" and all(not text or kind == "failed" for _, kind, _, text in silent.lines)
 

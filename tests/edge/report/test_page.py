@@ -142,12 +142,12 @@ def test_without_the_library_the_charts_are_tables(tmp_path: Path) -> None:
 
 def test_a_page_says_in_words_what_happened(tmp_path: Path) -> None:
     book = story_of_all_kinds(tmp_path)
-    said = Seen(made(book)).texts["p"]
+    text = Seen(made(book)).texts["p"]
     for words in (
         "the program batch on m at provider.test (and spare at other.test)", f"6 of {book.k.ledger.attempts} attempts failed", "The breaker of m at provider.test opened once", "Half of the answers came within",
         "1 call was answered from memory",
     ):  # fmt: skip
-        assert words in said, words
+        assert words in text, words
 
 
 def test_an_island_holds_anything() -> None:

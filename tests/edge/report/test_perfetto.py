@@ -19,7 +19,12 @@ from tests.edge.report.test_page import hostile
 WANTED = {
     "X": {"ts", "dur", "cat", "args"}, "C": {"ts", "args"}, "i": {"ts", "s", "cat"}, "M": {"args"},
 }  # fmt: skip
-METADATA = {"process_name": "name", "process_sort_index": "sort_index", "thread_name": "name", "thread_sort_index": "sort_index"}
+METADATA = {
+    "process_name": "name",
+    "process_sort_index": "sort_index",
+    "thread_name": "name",
+    "thread_sort_index": "sort_index",
+}
 
 
 def read(folder: Any, text: bool = True) -> dict[str, Any]:
@@ -28,9 +33,9 @@ def read(folder: Any, text: bool = True) -> dict[str, Any]:
 
 
 def test_each_event_has_the_documented_form(tmp_path: Path) -> None:
-    told = read(story_of_all_kinds(tmp_path).folder)
-    assert set(told) == {"displayTimeUnit", "traceEvents", "otherData"} and told["displayTimeUnit"] in ("ms", "ns")
-    for event in told["traceEvents"]:
+    facts = read(story_of_all_kinds(tmp_path).folder)
+    assert set(facts) == {"displayTimeUnit", "traceEvents", "otherData"} and facts["displayTimeUnit"] in ("ms", "ns")
+    for event in facts["traceEvents"]:
         assert WANTED[event["ph"]] | {"ph", "pid", "tid", "name"} <= set(event)
         assert isinstance(event["pid"], int) and isinstance(event["tid"], int) and isinstance(event["name"], str)
         for name in ("ts", "dur"):
@@ -44,21 +49,23 @@ def test_each_event_has_the_documented_form(tmp_path: Path) -> None:
 
 def test_every_attempt_is_there_and_none_overlaps_another_in_its_thread(tmp_path: Path) -> None:
     book = story_of_all_kinds(tmp_path)
-    told = read(book.folder)["traceEvents"]
-    slices = [event for event in told if event["ph"] == "X" and event["cat"] != "breaker"]
+    reported = read(book.folder)["traceEvents"]
+    slices = [event for event in reported if event["ph"] == "X" and event["cat"] != "breaker"]
     facts = summary(book.k)
     failed = [event for event in slices if event["cat"] == "failed"]
     assert len(failed) == sum(facts["failures"].values())
     late_and_double = 1
     assert len(slices) - len(failed) == facts["paid_calls"] + late_and_double
-    named = {(event["pid"], event["tid"]) for event in told if event["ph"] == "M" and event["name"] == "thread_name"}
+    named = {
+        (event["pid"], event["tid"]) for event in reported if event["ph"] == "M" and event["name"] == "thread_name"
+    }
     threads: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for event in slices:
         assert (event["pid"], event["tid"]) in named
         threads.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
     for spans in threads.values():
         assert all(before[1] <= after[0] for before, after in pairwise(sorted(spans)))
-    opened = [event for event in told if event["ph"] == "X" and event["cat"] == "breaker"]
+    opened = [event for event in reported if event["ph"] == "X" and event["cat"] == "breaker"]
     assert [(event["name"], event["dur"]) for event in opened] == [("open", 32_900_000), ("half open", 1_000_000)]
 
 

@@ -52,21 +52,23 @@ def test_who_cannot_install_is_told_what_is_missing(place, who):
     if who == "nobody":
         _command(place, "apt-get", SAYS.format(log=place / "log", code=0))
         _command(place, "id", "echo 1000\n")
-    said = _run(place, "browser=browser-package", "tool=tool-package")
-    assert said == "cortex: not installed here, and only root installs with apt-get: browser-package tool-package\n"
+    text = _run(place, "browser=browser-package", "tool=tool-package")
+    assert text == "cortex: not installed here, and only root installs with apt-get: browser-package tool-package\n"
     assert not (place / "log").exists()
 
 
 @pytest.mark.parametrize(("code", "told"), [(0, "installed in"), (100, "apt-get failed; its last lines:")])
 def test_root_installs_what_is_missing_and_a_failure_is_told(place, code, told):
-    _command(place, "apt-get", SAYS.format(log=place / "log", code=code) if code == 0 else f"echo no route\nexit {code}\n")
+    _command(
+        place, "apt-get", SAYS.format(log=place / "log", code=code) if code == 0 else f"echo no route\nexit {code}\n"
+    )
     _command(place, "id", "echo 0\n")
     _command(place, "tool", "")
-    said = _run(place, "browser=browser-package", "tool=tool-package")
-    assert "cortex: installing from Debian: browser-package\n" in said
-    assert told in said
+    text = _run(place, "browser=browser-package", "tool=tool-package")
+    assert "cortex: installing from Debian: browser-package\n" in text
+    assert told in text
     if code:
-        assert "no route" in said
+        assert "no route" in text
     else:
         calls = (place / "log").read_text().splitlines()
         assert [line.split()[-1] for line in calls] == ["update", "browser-package"]

@@ -44,14 +44,14 @@ print(type(asyncio.run(work())).__name__, "anthropic" in sys.modules)
 async def test_a_branch_that_is_told_sends_the_same_and_never_imports_the_sdk() -> None:
     async with scripted(always(http(MESSAGE))) as server:
         credential = Credential(api_key=KEY, base_url=server.url, custom_headers=(("X-Team", "search"),))
-        arming = ConnectionSpec(endpoint="e", credential=credential)
-        for each, imported in ((arming, True), (await with_prepared(arming), False)):
+        connection = ConnectionSpec(endpoint="e", credential=credential)
+        for each, imported in ((connection, True), (await with_prepared(connection), False)):
             argv = [sys.executable, "-c", BRANCH, encode(each).hex()]
             ran = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True)
             assert ran.stdout.split() == ["Reply", str(imported)], ran.stderr
-        plain, told = server.asked
-        assert _headers(plain) == _headers(told)
-        assert key_of(told) == KEY and told.headers["x-team"] == "search"
+        plain, call = server.asked
+        assert _headers(plain) == _headers(call)
+        assert key_of(call) == KEY and call.headers["x-team"] == "search"
 
 
 def _headers(asked: Asked) -> dict[str, str]:
@@ -60,36 +60,36 @@ def _headers(asked: Asked) -> dict[str, str]:
 
 async def test_each_route_is_told_its_own() -> None:
     other = Credential(api_key="another-key-0123456789", base_url="http://127.0.0.1:1")
-    arming = ConnectionSpec(
+    connection = ConnectionSpec(
         endpoint="e", credential=CREDENTIAL, route_name="a",
         fallbacks=(
             ConnectionSpec(endpoint="s", provider="sim", settings=encoded(SimulatorSettings()), route_name="b"),
             ConnectionSpec(endpoint="f", credential=other, route_name="c"),
         ),
     )  # fmt: skip
-    found = await with_prepared(arming)
+    found = await with_prepared(connection)
     assert [name for name, _, _ in routes_of(encode(found))] == ["a", "b", "c"]
     own, simulated, last = found, *found.fallbacks
     assert [path for path, _, _ in own.prepared.requests] == PATHS
-    assert simulated == arming.fallbacks[0]
+    assert simulated == connection.fallbacks[0]
     assert [url for _, url, _ in last.prepared.requests] == [f"http://127.0.0.1:1{path}" for path in PATHS]
     assert all("another-key-0123456789" in str(headers) for _, _, headers in last.prepared.requests)
 
 
 async def test_no_way_to_print_it_shows_a_key() -> None:
-    arming = await with_prepared(ConnectionSpec(endpoint="e", credential=CREDENTIAL))
-    assert KEY in str(arming.prepared.requests)
-    for each in (arming, arming.prepared):
-        with io.StringIO() as said:
-            rich.console.Console(file=said, width=500).print(each, [each], rich.pretty.Pretty(each))
-            assert KEY not in said.getvalue() + repr(each) + str(each)
+    connection = await with_prepared(ConnectionSpec(endpoint="e", credential=CREDENTIAL))
+    assert KEY in str(connection.prepared.requests)
+    for each in (connection, connection.prepared):
+        with io.StringIO() as string:
+            rich.console.Console(file=string, width=500).print(each, [each], rich.pretty.Pretty(each))
+            assert KEY not in string.getvalue() + repr(each) + str(each)
 
 
 async def test_who_prepared_it_makes_no_other_door() -> None:
     plain = ConnectionSpec(endpoint="e", credential=CREDENTIAL, route_name="r", pool_name="p")
-    told = await with_prepared(plain)
+    spec = await with_prepared(plain)
     keys = ModelRegistry(make_model, OutcomeCounters())
-    (model,) = keys.add("first", encode(told))
+    (model,) = keys.add("first", encode(spec))
     assert keys.add("second", encode(plain)) == [] and keys.open_route("second", 0).model is model
     assert keys.add("first", encode(plain)) == [] and keys.open_route("first", 0).model is model
     assert len(keys.add("third", encode(msgspec.structs.replace(plain, endpoint="f")))) == 1
@@ -99,39 +99,39 @@ async def test_who_prepared_it_makes_no_other_door() -> None:
 async def test_a_branch_that_is_told_begins_batches_without_the_sdk() -> None:
     async with scripted(always(http({}))) as server:
         credential = Credential(api_key=KEY, base_url=server.url)
-        told: Any = make_model(encode(await with_prepared(ConnectionSpec(endpoint="e", credential=credential))))
+        reported: Any = make_model(encode(await with_prepared(ConnectionSpec(endpoint="e", credential=credential))))
         plain: Any = make_model(encode(ConnectionSpec(endpoint="e", credential=credential)))
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(sys.modules[type(told).__module__], "_import_sdk", None)
-            road = await told._batch_transport()
+            patched.setattr(sys.modules[type(reported).__module__], "_import_sdk", None)
+            road = await reported._batch_transport()
         other = await plain._batch_transport()
         assert (road._url, dict(road._headers)) == (other._url, dict(other._headers))
         for each in (road, other):
             await each.close()
-        await told.close()
+        await reported.close()
         await plain.close()
 
 
 async def test_where_the_sdk_makes_each_request_nothing_is_told() -> None:
     for credential in (cloud_server.bedrock("http://127.0.0.1:1"), cloud_server.foundry("http://127.0.0.1:1")):
-        arming = ConnectionSpec(endpoint="e", credential=credential)
-        assert await with_prepared(arming) == arming
+        connection = ConnectionSpec(endpoint="e", credential=credential)
+        assert await with_prepared(connection) == connection
 
 
 async def test_what_cannot_be_told_is_left_to_the_branch(monkeypatch: pytest.MonkeyPatch) -> None:
     async def refuse(self: object) -> None:
         raise OSError("no")
 
-    arming = ConnectionSpec(endpoint="e", credential=CREDENTIAL)
-    monkeypatch.setattr(type(make_model(encode(arming))), "prepared", refuse)
-    assert await with_prepared(arming) == arming
+    connection = ConnectionSpec(endpoint="e", credential=CREDENTIAL)
+    monkeypatch.setattr(type(make_model(encode(connection))), "prepared", refuse)
+    assert await with_prepared(connection) == connection
 
 
 async def test_a_key_that_was_renewed_before_the_first_call_is_the_one_that_is_sent() -> None:
     async with scripted(always(http(MESSAGE))) as server:
         credential = Credential(api_key=KEY, base_url=server.url)
-        arming = await with_prepared(ConnectionSpec(endpoint="e", credential=credential))
-        model: Any = make_model(encode(arming))
+        connection = await with_prepared(ConnectionSpec(endpoint="e", credential=credential))
+        model: Any = make_model(encode(connection))
         model._keys.credential = Credential(api_key="renewed-0123456789", base_url=server.url)
         assert type(await model.call(BODY, output_tokens_max=16, timeout_s=5)).__name__ == "Reply"
         await model.close()

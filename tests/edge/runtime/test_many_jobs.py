@@ -116,13 +116,13 @@ def _crowded(jobs: int) -> SchedulerState:
 def test_what_one_job_is_told_of_its_cortex_is_of_this_job_however_many_there_are() -> None:
     state = _crowded(50)
     overview = SchedulerStatus("c.1", state)
-    told = overview.about("j7", 1.0)
-    assert (list(told["jobs"]), list(told["channels"]), told["serves"]) == (["j7"], ["j7"], 50)
+    facts = overview.about("j7", 1.0)
+    assert (list(facts["jobs"]), list(facts["channels"]), facts["serves"]) == (["j7"], ["j7"], 50)
     whole = overview.whole(1.0)
     assert (len(whole["jobs"]), len(whole["channels"])) == (50, 50)
-    assert {name: whole[name] for name in ("pools", "staff", "breakers", "nodes")}.items() <= told.items()
-    assert overview.about("j8", 1.0 + FRESH_S / 2)["pools"] is told["pools"], "put together once for all who ask"
-    assert overview.about("j7", 1.0 + FRESH_S)["pools"] is not told["pools"]
+    assert {name: whole[name] for name in ("pools", "staff", "breakers", "nodes")}.items() <= facts.items()
+    assert overview.about("j8", 1.0 + FRESH_S / 2)["pools"] is facts["pools"], "put together once for all who ask"
+    assert overview.about("j7", 1.0 + FRESH_S)["pools"] is not facts["pools"]
     assert overview.about("gone", 1.0)["jobs"] == {}
 
 

@@ -50,8 +50,8 @@ def to_the_end(
         if not outcome.calls:
             return outcome, pauses
         pauses += 1
-        said = tuple(PieceCallResult(f"<{wanted.prompt}>") for wanted in outcome.calls)
-        piece = SandboxPiece(code, (*piece.said, *said), outcome.seal)
+        parts = tuple(PieceCallResult(f"<{wanted.prompt}>") for wanted in outcome.calls)
+        piece = SandboxPiece(code, (*piece.said, *parts), outcome.seal)
 
 
 def test_the_corpus_is_large_and_each_of_it_is_another():
@@ -140,8 +140,8 @@ def test_which_calls_are_awaited_is_told_in_bytes():
 def test_a_failed_call_is_an_error_in_the_program_and_never_its_text(sandbox):
     code = "try:\n    x = llm_map(['a', 'b'])\nexcept RuntimeError as e:\n    x = str(e)\nsubmit(x)"
     paused = sandbox.outcome([SandboxPiece(code)], {}, BOUNDS)
-    said = (PieceCallResult("fine"), PieceCallResult(failed="refused: the model declined"))
-    outcome = sandbox.outcome([SandboxPiece(code, said, paused.seal)], {}, BOUNDS)
+    parts = (PieceCallResult("fine"), PieceCallResult(failed="refused: the model declined"))
+    outcome = sandbox.outcome([SandboxPiece(code, parts, paused.seal)], {}, BOUNDS)
     assert outcome.answer == "1 of 2 calls failed, the first: refused: the model declined"
 
 

@@ -18,11 +18,11 @@ def test_the_words_are_pybreaker_s() -> None:
 
 
 def test_listeners_hear_each_move_once_and_in_order() -> None:
-    heard: list[tuple[str, str, str]] = []
-    mirror = BreakerMirror(lambda *said: heard.append(said))
+    entries: list[tuple[str, str, str]] = []
+    mirror = BreakerMirror(lambda *said: entries.append(said))
     for state in (OPEN, OPEN, HALF_OPEN, CLOSED):
         mirror.moved("tool:fetch", state)
-    assert heard == [
+    assert entries == [
         ("tool:fetch", "closed", "open"),
         ("tool:fetch", "open", "half-open"),
         ("tool:fetch", "half-open", "closed"),
@@ -33,23 +33,23 @@ def test_listeners_hear_each_move_once_and_in_order() -> None:
 def test_one_that_listens_later_hears_of_old_subjects_too() -> None:
     mirror = BreakerMirror()
     mirror.moved("node:a", OPEN)
-    heard: list[str] = []
-    mirror.listen(lambda subject, _old, new: heard.append(f"{subject} {new}"))
+    lines: list[str] = []
+    mirror.listen(lambda subject, _old, new: lines.append(f"{subject} {new}"))
     mirror.moved("node:a", HALF_OPEN)
     mirror.moved("node:b", OPEN)
-    assert heard == ["node:a half-open", "node:b open"]
+    assert lines == ["node:a half-open", "node:b open"]
 
 
 def test_a_listener_that_raises_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
     def raises(_subject: str, _old: str, _new: str) -> None:
         raise RuntimeError("told by a test")
 
-    heard: list[str] = []
-    mirror = BreakerMirror(raises, lambda _subject, _old, new: heard.append(new))
+    lines: list[str] = []
+    mirror = BreakerMirror(raises, lambda _subject, _old, new: lines.append(new))
     with caplog.at_level(logging.ERROR):
         mirror.moved("a", OPEN)
     assert mirror.state("a") == "open"
-    assert heard == ["open"]
+    assert lines == ["open"]
     assert "told by a test" in caplog.text
 
 

@@ -67,12 +67,12 @@ def test_rows_are_worked_off_in_step_with_time() -> None:
     assert all_.advance(batch, NOW + 1, 10) and batch.done == 60  # more is due: others get their turn first
     assert batch.ended_s is None
     assert not all_.advance(batch, NOW + 1, 1_000)
-    told = batch.to_json("http://x")
-    assert (told["processing_status"], told["results_url"]) == (
+    facts = batch.to_json("http://x")
+    assert (facts["processing_status"], facts["results_url"]) == (
         "ended",
         f"http://x/v1/messages/batches/{batch.name}/results",
     )
-    assert told["request_counts"] == {"processing": 0, "succeeded": 100, "errored": 0, "canceled": 0, "expired": 0}
+    assert facts["request_counts"] == {"processing": 0, "succeeded": 100, "errored": 0, "canceled": 0, "expired": 0}
     names = [msgspec.json.decode(line)["custom_id"] for line in batch.lines]
     assert sorted(names) == sorted(row["custom_id"] for row in rows(100))
     assert names != [row["custom_id"] for row in rows(100)]  # in no order to rely on
@@ -88,10 +88,10 @@ def test_every_row_has_its_own_end() -> None:
     ]
     batch = all_.create(body(requests), NOW)
     all_.advance(batch, NOW + 2, 100)
-    told = {each["custom_id"]: each["result"] for each in map(msgspec.json.decode, batch.lines)}
-    assert told["row-1"]["message"]["content"] == [{"type": "text", "text": "a1"}]
-    assert told["row-1"]["message"]["usage"]["service_tier"] == "batch"
-    assert {name: told[name]["error"]["error"]["type"] for name in ("long", "bad", "unknown")} == {
+    facts = {each["custom_id"]: each["result"] for each in map(msgspec.json.decode, batch.lines)}
+    assert facts["row-1"]["message"]["content"] == [{"type": "text", "text": "a1"}]
+    assert facts["row-1"]["message"]["usage"]["service_tier"] == "batch"
+    assert {name: facts[name]["error"]["error"]["type"] for name in ("long", "bad", "unknown")} == {
         "long": "invalid_request_error",
         "bad": "invalid_request_error",
         "unknown": "not_found_error",
@@ -172,13 +172,13 @@ async def test_the_whole_road() -> None:
         batch = await ended(client, made.id)
         assert (batch.request_counts.succeeded, batch.request_counts.processing) == (150, 0)
         assert batch.ended_at is not None and batch.expires_at > batch.created_at
-        said = {}
+        facts = {}
         async for line in await client.messages.batches.results(made.id):
             assert line.result.type == "succeeded"
             content = line.result.message.content[0]
             assert content.type == "text"
-            said[line.custom_id] = content.text
-        assert said == {f"row-{number}": f"a{number}" for number in range(150)}
+            facts[line.custom_id] = content.text
+        assert facts == {f"row-{number}": f"a{number}" for number in range(150)}
         listed = [each.id async for each in client.messages.batches.list(limit=1)]
         assert listed == [made.id]
         gone = await client.messages.batches.delete(made.id)

@@ -90,9 +90,9 @@ async def test_invalid_json(stream: bool) -> None:
         got, body = await read(server, session, stream=stream)
         assert got.status == 200 and body
         assert got.content_type == ("text/event-stream" if stream else "application/json")
-        told = [body] if not stream else [line[6:] for line in body.split(b"\n") if line.startswith(b"data: ")]
+        entries = [body] if not stream else [line[6:] for line in body.split(b"\n") if line.startswith(b"data: ")]
         with pytest.raises(json.JSONDecodeError):
-            for each in told:
+            for each in entries:
                 json.loads(each)
         assert counts(server) == (1, 0)
 
@@ -139,8 +139,12 @@ async def test_an_error_inside_a_stream() -> None:
 async def test_a_refusal() -> None:
     async with broken("refusal") as (server, session):
         _, body = await read(server, session)
-        told = json.loads(body)
-        assert (told["stop_reason"], told["content"], told["stop_details"]["type"]) == ("refusal", [], "refusal")
+        reported = json.loads(body)
+        assert (reported["stop_reason"], reported["content"], reported["stop_details"]["type"]) == (
+            "refusal",
+            [],
+            "refusal",
+        )
         _, events = await read(server, session, stream=True)
         start = json.loads(events.split(b"data: ", 2)[1].split(b"\n")[0])["message"]
         assert start["stop_reason"] is None and "stop_details" not in start

@@ -131,11 +131,11 @@ async def test_a_key_there_must_be() -> None:
             sent = headers | {"anthropic-version": "2023-06-01"}
             body = {"model": "sim", "max_tokens": 9, "messages": TURN}
             async with bare.post(server.url + "/v1/messages", json=body, headers=sent) as got:
-                told = await got.json()
+                reported = await got.json()
                 assert got.status == status, headers
                 if status == 401:
-                    assert told["error"]["type"] == "authentication_error"
-                    assert told["request_id"] == got.headers["request-id"]
+                    assert reported["error"]["type"] == "authentication_error"
+                    assert reported["request_id"] == got.headers["request-id"]
         async with bare.post(server.url + "/v1/messages", json={}, headers={"x-api-key": "good"}) as got:
             assert (got.status, (await got.json())["error"]["message"]) == (
                 400,

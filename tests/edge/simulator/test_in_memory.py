@@ -34,14 +34,14 @@ async def call(model: Model, body: bytes, timeout_s: float = 5.0, **more: Any) -
 
 async def test_a_reply_is_the_providers_message() -> None:
     model = simulated()
-    told: list[int] = []
-    reply = await call(model, request(), progress=told.append)
+    entries: list[int] = []
+    reply = await call(model, request(), progress=entries.append)
     assert isinstance(reply, Reply)
     assert (reply.text, reply.stop_reason, reply.model) == ("hello", "end_turn", "sim")
     assert (reply.usage.input_tokens, reply.usage.output_tokens) == (6, 2)
     message = msgspec.json.decode(reply.body)
     assert (message["type"], message["role"], message["usage"]["output_tokens"]) == ("message", "assistant", 2)
-    assert told == [2]
+    assert entries == [2]
     stats = model.provider.stats()
     assert (stats["complete_answers"], stats["in_flight"], stats["in_flight_max"]) == (1, 0, 1)
     assert await model.count_tokens(request()) == 6

@@ -153,8 +153,8 @@ def test_what_breaks_after_the_work_was_worked_out(name: str) -> None:
     assert (outcome.answer is not None, sim.tally.worked) == (name != "reset", int(name != "reset"))
     assert sim.tally.complete_answers == 0
     if name in ("refusal", "empty"):
-        told = outcome.message()
-        assert (told["content"], told["stop_reason"]) == ([], "refusal" if name == "refusal" else "end_turn")
+        facts = outcome.message()
+        assert (facts["content"], facts["stop_reason"]) == ([], "refusal" if name == "refusal" else "end_turn")
     elif outcome.answer is not None:
         assert outcome.answer.text == "hello"
 
@@ -226,7 +226,7 @@ def test_credit_in_money() -> None:
 
 
 def headers(sim: SimulatedProvider, now_s: float) -> dict[str, str]:
-    return {name.removeprefix("anthropic-ratelimit-"): told for name, told in sim.headers(now_s).items()}
+    return {name.removeprefix("anthropic-ratelimit-"): text for name, text in sim.headers(now_s).items()}
 
 
 def test_requests_a_minute() -> None:
@@ -235,8 +235,8 @@ def test_requests_a_minute() -> None:
     assert [each for each in taken[:60] if each] == []
     assert taken[60] is not None and taken[60].retry_after_s == 1
     assert "60 requests per minute" in taken[60].message
-    told = headers(sim, NOW)
-    assert told == {"requests-limit": "60", "requests-remaining": "0", "requests-reset": rfc3339(NOW + 60)}
+    facts = headers(sim, NOW)
+    assert facts == {"requests-limit": "60", "requests-remaining": "0", "requests-reset": rfc3339(NOW + 60)}
     assert sim.decide(request("Say b"), NOW + 1).refusal is None
     assert headers(sim, NOW + 31)["requests-remaining"] == "30"
     assert headers(sim, NOW + 300)["requests-remaining"] == "60"
@@ -263,18 +263,18 @@ def test_output_tokens_a_minute_are_owed() -> None:
     refusal = sim.decide(body, NOW).refusal
     assert refusal is not None and refusal.retry_after_s == 11  # 10 owed and 1 wanted, at 1 a second
     assert sim.decide(body, NOW + 11).refusal is None
-    told = headers(sim, NOW + 11)
-    assert (told["output-tokens-limit"], told["output-tokens-remaining"]) == ("60", "0")
+    facts = headers(sim, NOW + 11)
+    assert (facts["output-tokens-limit"], facts["output-tokens-remaining"]) == ("60", "0")
 
 
 def test_headers_name_all_limits_and_never_a_time_too_early() -> None:
     sim = provider(rpm=7, itpm=1_000, otpm=100)
     sim.decide(request(), NOW + 0.4)
-    told = headers(sim, NOW + 0.4)
-    assert {name.rsplit("-", 1)[0] for name in told} == {"requests", "input-tokens", "output-tokens", "tokens"}
-    assert told["tokens-limit"] == "1100"
-    assert told["tokens-reset"] == max(told["input-tokens-reset"], told["output-tokens-reset"])
-    reset_s = datetime.fromisoformat(told["requests-reset"]).timestamp()
+    facts = headers(sim, NOW + 0.4)
+    assert {name.rsplit("-", 1)[0] for name in facts} == {"requests", "input-tokens", "output-tokens", "tokens"}
+    assert facts["tokens-limit"] == "1100"
+    assert facts["tokens-reset"] == max(facts["input-tokens-reset"], facts["output-tokens-reset"])
+    reset_s = datetime.fromisoformat(facts["requests-reset"]).timestamp()
     assert NOW + 0.4 + 60 / 7 <= reset_s <= NOW + 2 + 60 / 7
 
 

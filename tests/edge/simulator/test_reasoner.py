@@ -130,22 +130,22 @@ def test_json_by_template() -> None:
         'Return JSON: {"relevant": true or false, "kind": "food|sleep", "why": "at most 5 words", "claims": ["…"]}\n\n'
         f"<question>What do cats eat as food?</question>\n<note>{NOTE}</note>"
     )
-    told = msgspec.json.decode(got.text)
-    assert list(told) == ["relevant", "kind", "why", "claims"]
-    assert told["relevant"] is True
-    assert told["kind"] in ("food", "sleep")
-    assert 0 < len(told["why"].split()) <= 5
-    assert told["claims"] and all(claim in NOTE for claim in told["claims"])
+    text = msgspec.json.decode(got.text)
+    assert list(text) == ["relevant", "kind", "why", "claims"]
+    assert text["relevant"] is True
+    assert text["kind"] in ("food", "sleep")
+    assert 0 < len(text["why"].split()) <= 5
+    assert text["claims"] and all(claim in NOTE for claim in text["claims"])
 
 
 def test_json_by_named_keys() -> None:
     got = answer(
         "Answer in JSON with the keys label, score (0-1) and reasons. Label is one of: spam, ham.\n\nText: spam!"
     )
-    told = msgspec.json.decode(got.text)
-    assert told["label"] == "spam"
-    assert 0 <= told["score"] <= 1
-    assert isinstance(told["reasons"], list)
+    text = msgspec.json.decode(got.text)
+    assert text["label"] == "spam"
+    assert 0 <= text["score"] <= 1
+    assert isinstance(text["reasons"], list)
 
 
 def test_json_by_schema_and_forced_tool() -> None:
@@ -165,9 +165,9 @@ def test_json_by_schema_and_forced_tool() -> None:
     by_tool = answer(text, tools=tools, tool_choice={"type": "tool", "name": "record"})
     assert (by_schema.stop_reason, by_tool.stop_reason) == ("end_turn", "tool_use")
     assert by_schema.text == by_tool.text
-    told = msgspec.json.decode(by_schema.text)
-    assert (told["relevant"], told["label"], len(told["facts"])) == (True, "cats", 2)
-    assert 1 <= told["inner"]["score"] <= 5
+    message = msgspec.json.decode(by_schema.text)
+    assert (message["relevant"], message["label"], len(message["facts"])) == (True, "cats", 2)
+    assert 1 <= message["inner"]["score"] <= 5
 
 
 # ------------------------------------------------------------------- nothing but the body decides
@@ -193,8 +193,8 @@ word = st.text("bcdfghjklmnpqrstvwxz", min_size=4, max_size=9)
 def test_every_word_of_an_answer_stands_in_the_body(form: str, one: str, two: str, seen: int, seed: int) -> None:
     body = request(form.format(one, two))
     for reasoner in (EXACT, Reasoner(seed, 1.0)):  # also when it errs
-        said = reasoner.answer(read(body), seen).text
-        assert set(_WORD.findall(said.lower())) <= set(_WORD.findall(body.decode().lower())) | NOT_OF_THE_BODY
+        text = reasoner.answer(read(body), seen).text
+        assert set(_WORD.findall(text.lower())) <= set(_WORD.findall(body.decode().lower())) | NOT_OF_THE_BODY
 
 
 @given(one=word, two=word)
@@ -214,8 +214,8 @@ def test_nothing_but_the_text_decides() -> None:
     again = Reasoner(99, 0.0).answer(read(request(text, model="other", metadata={"user_id": "u7"}, max_tokens=7)), 5)
     assert again.text == plain.text
     # Where the text speaks for none, the text still decides: over many texts every label has its share.
-    said = {answer(f"{text} {number}").text for number in range(60)}
-    assert said == {"sports", "politics", "cooking"}
+    lines = {answer(f"{text} {number}").text for number in range(60)}
+    assert lines == {"sports", "politics", "cooking"}
 
 
 # ------------------------------------------------------------------------------------------ errors
@@ -258,8 +258,8 @@ def test_errs_as_often_as_it_should_and_repeatably() -> None:
 
 def test_rambling_json_is_no_json() -> None:
     ask = read(request('Return JSON {"relevant": true or false}.\n\nQuestion: cats\n\nNote: ' + NOTE))
-    said = {Reasoner(0, 1.0).answer(ask, seen).text for seen in range(40)}
-    assert said == {'{"relevant":false}', '{"relevant":true'}
+    lines = {Reasoner(0, 1.0).answer(ask, seen).text for seen in range(40)}
+    assert lines == {'{"relevant":false}', '{"relevant":true'}
 
 
 def test_without_an_error_rate_it_errs_by_the_text() -> None:
@@ -303,9 +303,9 @@ def test_any_text_is_answered(text: str) -> None:
         ask = read(body)
     except BadRequest:
         return
-    said = EXACT.answer(ask, 0)
-    assert said.output_tokens <= ask.max_tokens
-    assert said.output_tokens >= 1
+    found = EXACT.answer(ask, 0)
+    assert found.output_tokens <= ask.max_tokens
+    assert found.output_tokens >= 1
 
 
 def test_a_long_text_is_answered() -> None:

@@ -110,8 +110,8 @@ def test_without_the_tool_or_the_steps_there_is_no_telling() -> None:
 
 def test_a_judgement_needs_the_text_that_was_read() -> None:
     """The label follows what the tool said, whatever it said: the reasoner has no other source."""
-    for said, label in ((NOTES["n1"], "bug"), (NOTES["n2"], "praise")):
-        assert right(used(talk(), "read", said, item="n1")) == ("record", {"item": "n1", "label": label})
+    for text, label in ((NOTES["n1"], "bug"), (NOTES["n2"], "praise")):
+        assert right(used(talk(), "read", text, item="n1")) == ("record", {"item": "n1", "label": label})
 
 
 def test_it_can_be_wrong_as_such_loops_are() -> None:
@@ -139,9 +139,9 @@ def test_steps_with_given_arguments_go_on_until_their_tool_says_so() -> None:
     conversation = talk(task, (control,))
     assert right(conversation) == ("control", {"command": "push"})
     conversation = used(conversation, "control", "2 tasks", command="push")
-    for said in ("task 1: bug", "task 2: praise"):
+    for text in ("task 1: bug", "task 2: praise"):
         assert right(conversation) == ("control", {"command": "next"})
-        conversation = used(conversation, "control", said, command="next")
+        conversation = used(conversation, "control", text, command="next")
     assert right(used(conversation, "control", "no task is left: bug 1", command="next")) == "no task is left: bug 1"
 
 
@@ -172,9 +172,9 @@ def turned(provider: SimulatedProvider, conversation: Conversation, tokens: int 
 
 def test_the_provider_answers_with_blocks() -> None:
     provider = SimulatedProvider(SimulatorSettings(error=0))
-    said = turned(provider, talk())
-    (use,) = said.uses
-    assert (said.stop_reason, said.text, use.name, use.input) == ("tool_use", "", "read", {"item": "n1"})
+    answer = turned(provider, talk())
+    (use,) = answer.uses
+    assert (answer.stop_reason, answer.text, use.name, use.input) == ("tool_use", "", "read", {"item": "n1"})
     assert turned(provider, done(("n1", "bug"), ("n2", "praise"), ("n3", "bug"))) == Said(
         (TextBlock("bug: 2, praise: 1"),), "end_turn"
     )
@@ -191,8 +191,8 @@ def test_errors_are_drawn_at_the_stated_share_and_tools_count_as_parts() -> None
     for each in (conversation, many):
         provider = SimulatedProvider(SimulatorSettings(seed=3))
         right_one = turned(exact, each).blocks[0]
-        said = [turned(provider, each).blocks for _ in range(400)]
-        kept = [blocks for blocks in said if isinstance(blocks[0], ToolUse) and isinstance(right_one, ToolUse)
+        parts = [turned(provider, each).blocks for _ in range(400)]
+        kept = [blocks for blocks in parts if isinstance(blocks[0], ToolUse) and isinstance(right_one, ToolUse)
                 and (blocks[0].name, blocks[0].input) == (right_one.name, right_one.input)]  # fmt: skip
         shares.append(1 - len(kept) / 400)
     assert shares[0] < 0.03 < 0.15 < shares[1]
@@ -258,14 +258,14 @@ def test_strange_schemas_break_nothing(schema: Any) -> None:
 async def counted(ctx: cortex.Context) -> str:
     conversation = talk()
     while True:
-        said = await ctx.ask(conversation)
-        if not said.uses:
-            return said.text
+        answer = await ctx.ask(conversation)
+        if not answer.uses:
+            return answer.text
         results = [
             cortex.ToolResult(use.id, await ctx.run(read_note, use.input["item"]) if use.name == "read" else "recorded")
-            for use in said.uses
+            for use in answer.uses
         ]
-        conversation = conversation.replied(said, results)
+        conversation = conversation.replied(answer, results)
 
 
 def test_a_flow_is_an_ordinary_tool_loop(tmp_path: Any) -> None:

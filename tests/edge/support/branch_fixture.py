@@ -111,8 +111,8 @@ class Scene:
         await self.branch.set_credential("j", encode(msgspec.structs.replace(own, fallbacks=tuple(others))))
 
     async def send(self, *calls: commands.Call) -> str:
-        said, _ = await self.ask(*calls, waits=False)
-        return said
+        text, _ = await self.ask(*calls, waits=False)
+        return text
 
     async def ask(
         self, *calls: commands.Call, on_disk: int = 0, waits: bool = True
@@ -120,8 +120,8 @@ class Scene:
         """What the branch says, and what comes along."""
         self.number += 1
         message = msgspec.msgpack.encode(calls)
-        said = await self.branch.work("j", 1, self.branch.incarnation, self.number, message, (), on_disk, waits)
-        return (said, ()) if isinstance(said, str) else (said[0], codec.decode_batch(said[1]))
+        answer = await self.branch.work("j", 1, self.branch.incarnation, self.number, message, (), on_disk, waits)
+        return (answer, ()) if isinstance(answer, str) else (answer[0], codec.decode_batch(answer[1]))
 
     def now_s(self) -> float:
         return asyncio.get_running_loop().time()

@@ -77,7 +77,7 @@ def framed(events: Sequence[dict[str, Any]], error: tuple[str, str] | None = Non
     """Events in AWS's frames (application/vnd.amazon.eventstream); ``error``: an exception at their end, and its words."""
     import base64
 
-    said = [
+    parts = [
         _frame(
             {":event-type": "chunk", ":content-type": "application/json", ":message-type": "event"},
             json.dumps({"bytes": base64.b64encode(json.dumps(event).encode()).decode()}).encode(),
@@ -86,8 +86,8 @@ def framed(events: Sequence[dict[str, Any]], error: tuple[str, str] | None = Non
     ]
     if error is not None:
         headers = {":exception-type": error[0], ":content-type": "application/json", ":message-type": "exception"}
-        said.append(_frame(headers, json.dumps({"message": error[1]}).encode()))
-    return b"".join(said)
+        parts.append(_frame(headers, json.dumps({"message": error[1]}).encode()))
+    return b"".join(parts)
 
 
 def _frame(headers: dict[str, str], payload: bytes) -> bytes:

@@ -62,12 +62,12 @@ class FunctionModel:
         self.most_at_once = max(self.most_at_once, self._at_once)
         try:
             await asyncio.sleep(self._pause_s)
-            said = self._answer(body)
-            if said is None:
+            answer = self._answer(body)
+            if answer is None:
                 await asyncio.Event().wait()
-            if isinstance(said, Reply):
+            if isinstance(answer, Reply):
                 self.complete.append(body)
-            return said
+            return answer
         finally:
             self._at_once -= 1
 

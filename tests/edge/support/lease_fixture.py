@@ -150,12 +150,12 @@ class Peer:
                 self.world.claims.append((self.world.monotonic_s(), claims))
             if self.world.cortex is None:
                 raise PeerUnavailable("cortex")
-            said = await getattr(self.world.cortex, method)(*args)
+            answer = await getattr(self.world.cortex, method)(*args)
             if self.world.chance is not None:
                 await asyncio.sleep(self.world.chance.random() * 0.3)
                 if self.world.chance.random() < 0.2:
                     raise PeerUnavailable("cortex")
-            return said
+            return answer
         channel = self.world.channels.get(self.name.partition(":")[2])
         if channel is None:
             raise PeerGone(self.name)

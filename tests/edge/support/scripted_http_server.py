@@ -78,11 +78,11 @@ def http(
     body: bytes | dict[str, Any], status: int = 200, content_type: str = "application/json", **headers: str
 ) -> list[bytes | Step]:
     """A whole answer. Header names are written with underscores for dashes."""
-    said = body if isinstance(body, bytes) else compact(body)
-    fields = {"content-type": content_type, "content-length": str(len(said))}
+    data = body if isinstance(body, bytes) else compact(body)
+    fields = {"content-type": content_type, "content-length": str(len(data))}
     fields |= {name.replace("_", "-"): value for name, value in headers.items()}
     head = "".join(f"{name}: {value}\r\n" for name, value in fields.items() if value)
-    return [f"HTTP/1.1 {status} Said\r\n{head}\r\n".encode() + said]
+    return [f"HTTP/1.1 {status} Said\r\n{head}\r\n".encode() + data]
 
 
 def streamed(events: Sequence[dict[str, Any]]) -> bytes:
@@ -95,8 +95,8 @@ def chunked(
 ) -> list[bytes | Step]:
     """A chunked answer; without `end` its last chunk never comes."""
     parts = [body[at : at + size] for at in range(0, len(body), size)]
-    said = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + (b"0\r\n\r\n" if end else b"")
-    return [f"HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ntransfer-encoding: chunked\r\n\r\n".encode(), said]
+    data = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + (b"0\r\n\r\n" if end else b"")
+    return [f"HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ntransfer-encoding: chunked\r\n\r\n".encode(), data]
 
 
 @contextlib.asynccontextmanager

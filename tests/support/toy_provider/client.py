@@ -85,11 +85,11 @@ class ToyModel:
 
     async def _outcome(self, response: Response) -> Reply | Failure:
         self.rate = wire.rate_limits(response.headers) or self.rate
-        said = await response.read()
+        data = await response.read()
         if response.status != 200:
-            return self._failures.of_response(response.status, response.headers, said)
+            return self._failures.of_response(response.status, response.headers, data)
         try:
-            return wire.decoded(said)
+            return wire.decoded(data)
         except UnreadableResponse as error:
             return self._failures.unreadable(str(error), response.status)
 

@@ -20,9 +20,9 @@ def answer(asked: Asked, **headers: str) -> Answer:
         return fault(401, "bad-key", f"{asked.headers.get('x-toy-key')} is no key of ours")
     if asked.target == "/count":
         return http(b"7")
-    said = asked.json
+    output = asked.json
     body: dict[str, Any] = {
-        "said": "bug", "why": "done", "engine": said["engine"], "units": {"taken": 12, "cached": 5, "given": 1},
+        "said": "bug", "why": "done", "engine": output["engine"], "units": {"taken": 12, "cached": 5, "given": 1},
     }  # fmt: skip
     return http(body, **{"x_toy_limits": LIMITS, **headers})
 

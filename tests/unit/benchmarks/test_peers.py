@@ -42,8 +42,8 @@ def test_an_aim_is_reached_by_the_ratio_alone():
     table = Table([PEERS["inline"], PEERS["dbos"]])
     table.ran(PEERS["inline"], "http", 10, 1_000.0, 0.0)
     table.ran(PEERS["dbos"], "http", 10, 101.0, 0.0)
-    (told,) = aims(table.close()).values()
-    assert told == {"ratios": {"inline": 9.9}, "reached": {"inline": False}}
+    (reported,) = aims(table.close()).values()
+    assert reported == {"ratios": {"inline": 9.9}, "reached": {"inline": False}}
 
 
 def test_an_environment_that_cannot_be_made_says_why_in_one_line(monkeypatch, tmp_path):

@@ -76,10 +76,10 @@ def test_no_setting_of_the_person_who_runs_the_tests_is_seen():
 def test_a_key_in_the_environment_is_taken_away_before_the_tests(tmp_path):
     code = "import os, tests.conftest as c; c.pytest_configure(); print(sorted(os.environ))"
     given = {**os.environ, "ANTHROPIC_API_KEY": "x", "https_proxy": "http://proxy.test", "CORTEX_MODEL": "x"}
-    told = subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True)
-    assert "'PATH'" in told.stdout
+    done = subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True)
+    assert "'PATH'" in done.stdout
     for name in ("ANTHROPIC_API_KEY", "https_proxy", "CORTEX_MODEL"):
-        assert name not in told.stdout
+        assert name not in done.stdout
 
 
 def test_tests_with_tools_from_outside_are_collected_only_by_name():

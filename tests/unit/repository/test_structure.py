@@ -20,8 +20,8 @@ ALLOWED = PURE_STDLIB | {"msgspec", "policies"}
 
 
 def _holds(paths: list[Path], check: Callable[[Path], list[str]]) -> None:
-    told = [f"{path.relative_to(ROOT)}: {line}" for path in paths for line in check(path)]
-    assert not told, "\n" + "\n".join(told)
+    lines = [f"{path.relative_to(ROOT)}: {line}" for path in paths for line in check(path)]
+    assert not lines, "\n" + "\n".join(lines)
 
 
 def _lint_imports(folder: Path) -> tuple[int, str]:
@@ -40,8 +40,8 @@ def _lint_imports(folder: Path) -> tuple[int, str]:
 
 
 def test_import_contract_holds():
-    code, told = _lint_imports(ROOT)
-    assert code == 0, told
+    code, text = _lint_imports(ROOT)
+    assert code == 0, text
 
 
 def test_import_contract_can_fail(tmp_path):
@@ -74,9 +74,9 @@ def test_import_contract_can_fail(tmp_path):
     for name, source in bad.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(source)
-    code, told = _lint_imports(tmp_path)
+    code, message = _lint_imports(tmp_path)
     assert code != 0
-    assert "Contracts: 0 kept, 9 broken." in told, told
+    assert "Contracts: 0 kept, 9 broken." in message, message
     for arrow in (
         "cortex is not allowed to import actors",
         "policies is not allowed to import cortex",
@@ -90,12 +90,12 @@ def test_import_contract_can_fail(tmp_path):
         "actors.branch.branch -> anthropic",
         "actors.journal.journal -> psycopg",
     ):
-        assert arrow in told, (arrow, told)
-    assert "actors.runtime.ray_runtime -> ray" not in told
-    assert "actors.providers.messages.client -> anthropic" not in told
-    assert "actors.journal.postgres.connection -> psycopg" not in told
-    assert "cortex -> actors.api.client" not in told
-    assert "cortex.testing -> actors.fakes.scripted_models" not in told
+        assert arrow in message, (arrow, message)
+    assert "actors.runtime.ray_runtime -> ray" not in message
+    assert "actors.providers.messages.client -> anthropic" not in message
+    assert "actors.journal.postgres.connection -> psycopg" not in message
+    assert "cortex -> actors.api.client" not in message
+    assert "cortex.testing -> actors.fakes.scripted_models" not in message
 
 
 def test_core_and_policies_are_pure():
@@ -112,14 +112,8 @@ def test_core_and_policies_are_pure():
 @pytest.mark.parametrize(
     "source",
     [
-        *(
-            f"import {name}"
-            for name in ("os", "io", "time", "random", "asyncio", "logging", "socket", "pathlib")
-        ),
-        *(
-            f"import {name}"
-            for name in ("secrets", "uuid", "tempfile", "subprocess", "threading", "ray", "os.path")
-        ),
+        *(f"import {name}" for name in ("os", "io", "time", "random", "asyncio", "logging", "socket", "pathlib")),
+        *(f"import {name}" for name in ("secrets", "uuid", "tempfile", "subprocess", "threading", "ray", "os.path")),
         "from time import monotonic",
         "from . import state",
         "def f():\n    import actors.runtime.ray_runtime",
@@ -138,7 +132,10 @@ def test_purity_can_fail(source):
 def test_purity_lets_through_what_is_pure():
     source = "import msgspec, math\nfrom policies.estimates.price import cost\nfrom collections.abc import Mapping\n"
     assert repository_rules.purity(source, ALLOWED) == []
-    assert repository_rules.purity("def run():\n    from actors.api.client import run", ALLOWED, {"actors.api.client"}) == []
+    assert (
+        repository_rules.purity("def run():\n    from actors.api.client import run", ALLOWED, {"actors.api.client"})
+        == []
+    )
 
 
 def test_files_and_functions_are_small():
@@ -197,20 +194,27 @@ def test_no_module_hides_another():
     assert [line for name in CODE for line in repository_rules.hiding(name, taken)] == []
 
 
-@pytest.mark.parametrize(
-    "name", ["select", "json", "ray", "anthropic", "genai_prices", "pytest", "opentelemetry"]
-)
+@pytest.mark.parametrize("name", ["select", "json", "ray", "anthropic", "genai_prices", "pytest", "opentelemetry"])
 def test_hiding_can_fail(name):
     assert len(repository_rules.hiding(name, repository_rules.taken_names())) == 1
     assert repository_rules.hiding("selection", repository_rules.taken_names()) == []
 
 
 def test_no_public_class_name_stands_twice_in_a_package():
-    assert repository_rules.twins({str(path.relative_to(ROOT)): path.read_text() for path in repository_rules.sources(PACKAGES)}) == []
+    assert (
+        repository_rules.twins(
+            {str(path.relative_to(ROOT)): path.read_text() for path in repository_rules.sources(PACKAGES)}
+        )
+        == []
+    )
 
 
 def test_twins_can_fail():
-    sources = {"actors/a.py": "class Node: ...", "actors/b.py": "class Node: ...\nclass _Own: ...", "cortex/a.py": "class Node: ..."}
+    sources = {
+        "actors/a.py": "class Node: ...",
+        "actors/b.py": "class Node: ...\nclass _Own: ...",
+        "cortex/a.py": "class Node: ...",
+    }
     assert repository_rules.twins(sources) == ["class Node: actors/a.py, actors/b.py"]
     assert repository_rules.twins({**sources, "actors/b.py": "class Edge: ...\nclass _Own: ..."}) == []
 

@@ -73,8 +73,8 @@ class AnswerOptions:
 
 def option(name: str, text: str = "") -> AnswerOption:
     """An allowed answer by its name and by what is said of it."""
-    said = f"{name} {text}" if text else name
-    return AnswerOption(name, name.lower(), words(said) or all_words(said))
+    message = f"{name} {text}" if text else name
+    return AnswerOption(name, name.lower(), words(message) or all_words(message))
 
 
 def options_of(reading: ParsedPrompt) -> AnswerOptions:
@@ -150,9 +150,9 @@ def _lettered(text: str) -> list[AnswerOption]:
     if not ("A)" in text or "A." in text or "A:" in text):
         return []
     found: list[AnswerOption] = []
-    for letter, said in _LETTERED.findall(text):
+    for letter, answer in _LETTERED.findall(text):
         if letter == chr(ord("A") + len(found)):
-            found.append(AnswerOption(letter, letter.lower(), words(said) or all_words(said)))
+            found.append(AnswerOption(letter, letter.lower(), words(answer) or all_words(answer)))
     return found if len(found) > 1 else []
 
 

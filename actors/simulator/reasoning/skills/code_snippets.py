@@ -47,24 +47,24 @@ print(len(parts), "parts,", len(notes), "of them say something")
 
 def program(reading: ParsedPrompt) -> Thought | None:
     """The next piece, in the fence that the request shows."""
-    said = f"{reading.system}\n{reading.text}" if "```" in reading.system or "```" in reading.text else ""
-    many = _MANY.search(said)
+    text = f"{reading.system}\n{reading.text}" if "```" in reading.system or "```" in reading.text else ""
+    many = _MANY.search(text)
     asked = _QUESTION.search(reading.text) if many else None
-    ends = "submit(" if "submit(" in said else 'answer["content"]' if 'answer["content"]' in said else ""
+    ends = "submit(" if "submit(" in text else 'answer["content"]' if 'answer["content"]' in text else ""
     if many is None or asked is None or not ends:
         return None
-    fence = _FENCE.search(said)
+    fence = _FENCE.search(text)
     name = fence[1] if fence else "python"
     if not any(each in reading.text for each in (*_SHOWN, *_MUST)):
         return _fenced(name, "print(type(context), len(context))\nprint(str(context)[:600])", ())
-    one = _ONE.search(said)
+    one = _ONE.search(text)
     question, kind = asked[1].strip(), _KIND.search(reading.text)
     known = {
         "text": _WHOLE.get(kind[1] if kind else "str", "context"), "many": many[1], "question": repr(question),
     }  # fmt: skip
     wanted = counted(question)
     if wanted is not None:
-        total = "sum(numbers)" if "must be a number" in said else "str(sum(numbers))"
+        total = "sum(numbers)" if "must be a number" in text else "str(sum(numbers))"
         names = "".join(f" and {each!r} in line" for each in wanted.names)
         code = _COUNT.format(size=LINES, names=names, end=_end(ends, total), **known)
         forgets, calls = code.removeprefix("import re\n"), code.replace("import re", "import statistics", 1)

@@ -146,8 +146,8 @@ def echo(reading: ParsedPrompt) -> Thought | None:
     match = _ECHO.search(reading.text) if len(reading.text) < 1_000 else None
     if match is None:
         return None
-    said = match[1] or match[2]
-    return Thought(said, (said.split()[0], said[:-1] or said), "")
+    answer = match[1] or match[2]
+    return Thought(answer, (answer.split()[0], answer[:-1] or answer), "")
 
 
 def extract(reading: ParsedPrompt) -> Thought | None:

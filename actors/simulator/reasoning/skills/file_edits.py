@@ -27,8 +27,8 @@ def edit(reading: ParsedPrompt) -> Thought | None:
     findings = _FINDING.findall(reading.text)
     if not findings:
         return Thought("<done/>", (), "I think that nothing is left to do.")
-    said = _LIMIT.search(reading.text)
-    some = findings[: int(said[1]) if said else AT_ONCE]
+    match = _LIMIT.search(reading.text)
+    some = findings[: int(match[1]) if match else AT_ONCE]
     right = _edits(some, off=0)
     return Thought(right, (_edits(some, off=1),), f"Here is what I would change:\n{right}")
 

@@ -66,7 +66,7 @@ class _Step(NamedTuple):
 
 def act(scene: TurnContext) -> PlannedStep | None:
     """The next turn; None where the task states no steps."""
-    steps = [_step(name, said or "") for name, said in _STEP.findall(scene.task)]
+    steps = [_step(name, answer or "") for name, answer in _STEP.findall(scene.task)]
     if not steps:
         return None
     listed = _ITEMS.search(scene.task)
@@ -76,14 +76,14 @@ def act(scene: TurnContext) -> PlannedStep | None:
     return _in_turn(scene, [step for step in steps if step.given is not None])
 
 
-def _step(name: str, said: str) -> _Step:
-    until = _UNTIL.search(said)
-    said = _UNTIL.sub("", said).strip()
+def _step(name: str, text: str) -> _Step:
+    until = _UNTIL.search(text)
+    text = _UNTIL.sub("", text).strip()
     try:
-        given = msgspec.json.decode(said, type=dict[str, Any]) if said.startswith("{") else None
+        given = msgspec.json.decode(text, type=dict[str, Any]) if text.startswith("{") else None
     except msgspec.DecodeError:
         given = None
-    named = () if given is not None else tuple(re.findall(r"\w+", re.sub(r"\band\b|\bits\b|\bthe\b", " ", said)))
+    named = () if given is not None else tuple(re.findall(r"\w+", re.sub(r"\band\b|\bits\b|\bthe\b", " ", text)))
     return _Step(name, named, given, until[1] if until else "")
 
 
@@ -107,9 +107,9 @@ class _Rounds:
         self.noted = self._noted()
         self.texts: dict[str, list[str]] = {}
         """What the task itself says of an item, ``ITEM: TEXT``: as good as a tool that says it."""
-        for item, said in _LISTED.findall(scene.task):
+        for item, answer in _LISTED.findall(scene.task):
             if item in self.place and item not in self.noted:
-                self.texts.setdefault(item, []).append(said)
+                self.texts.setdefault(item, []).append(answer)
         self.last = last
 
     def _noted(self) -> dict[str, str]:
@@ -119,7 +119,7 @@ class _Rounds:
             *self.scene.instructions,
             *(use.result for use in self.scene.uses if use.name not in self.names),
         ]
-        return {item: said.strip() for text in texts for item, said in _LINE.findall(text) if item in self.place}
+        return {item: answer.strip() for text in texts for item, answer in _LINE.findall(text) if item in self.place}
 
     def intent(self) -> PlannedStep:
         if self.scene.asked and _SO_FAR.search(self.scene.instructions[-1]):
@@ -137,8 +137,8 @@ class _Rounds:
 
     def _next(self) -> int | None:
         """The place of the item to go on with."""
-        told = [said for text in self.scene.instructions for said in _MISSING.findall(text)][-1:]
-        missing = {each.strip() for each in ",".join(told).split(",")}
+        entries = [answer for text in self.scene.instructions for answer in _MISSING.findall(text)][-1:]
+        missing = {each.strip() for each in ",".join(entries).split(",")}
         for at, item in enumerate(self.items):
             if item in missing and self._due(item) is not None:
                 return at
@@ -170,14 +170,14 @@ class _Rounds:
 
     def _filled(self, offer: OfferedTool, names: Iterable[str], item: str) -> dict[str, Any]:
         """These arguments, for an item."""
-        heard = [use.result for use in self.uses[item] if not use.failed] or self.texts.get(item, [])
+        lines = [use.result for use in self.uses[item] if not use.failed] or self.texts.get(item, [])
         given: dict[str, Any] = {}
         for name in names:
             allowed = _allowed(offer, name)
             if allowed:
-                given[name] = _judged("\n".join(heard), allowed)
+                given[name] = _judged("\n".join(lines), allowed)
             else:
-                given[name] = item if name == "item" else (heard[-1] if heard else item)
+                given[name] = item if name == "item" else (lines[-1] if lines else item)
         return given
 
     def _mistakes(self, at: int, step: _Step, right: TurnAction) -> Iterator[TurnAction]:

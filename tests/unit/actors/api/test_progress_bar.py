@@ -39,11 +39,11 @@ def _facts(done: int, **more: Any) -> dict[str, Any]:
 def _line(seconds: float, facts: list[dict[str, Any]], rows: int | None = 1000) -> str:
     clock = Clock()
     bar = ProgressBar(io.StringIO(), rows, clock=clock)
-    said = ""
+    text = ""
     for each in facts:
-        said = bar.line(each)
+        text = bar.line(each)
         clock.now_s += seconds
-    return said
+    return text
 
 
 @pytest.mark.parametrize(
@@ -77,9 +77,9 @@ def test_a_line_every_five_seconds_where_no_terminal_is_and_only_if_something_ch
     for second in range(21):
         bar.show(_facts(min(second, 12)))
         clock.now_s += 1.0
-    said = out.getvalue().splitlines()
-    assert [line.split(" rows")[0] for line in said] == ["j: 5/1,000", "j: 10/1,000", "j: 12/1,000"]
-    assert all("\x1b" not in line for line in said)
+    lines = out.getvalue().splitlines()
+    assert [line.split(" rows")[0] for line in lines] == ["j: 5/1,000", "j: 10/1,000", "j: 12/1,000"]
+    assert all("\x1b" not in line for line in lines)
 
 
 def test_the_same_as_json():
@@ -88,8 +88,8 @@ def test_the_same_as_json():
     bar.show(_facts(0))
     clock.now_s += 10
     bar.show(_facts(50, failures={"throttled": 2}, waits="paced"))
-    told = json.loads(out.getvalue())["progress"]
-    assert told == {
+    reported = json.loads(out.getvalue())["progress"]
+    assert reported == {
         "job": "j", "unit": "rows", "done": 50, "expected": 1000, "rate_per_s": 5.0, "left_s": 190.0, "cost_usd": None,
         "max_cost_usd": None, "reused_calls": 0, "rows_failed": 0, "rows_failed_by_kind": {},
         "attempts_failed": {"throttled": 2}, "waits": "paced", "deadline_at_risk": None, "projected_end_s": None,
@@ -108,18 +108,18 @@ def test_what_does_not_fit_is_left_out_and_nothing_wraps(width):
     bar = ProgressBar(io.StringIO(), 1_000_000, clock=clock)
     bar.facts(FULL)
     clock.now_s += 5.0
-    said = fitted(parts(bar.facts(FULL)), width)
-    assert len(said) <= width
-    assert said.startswith("123,456/1"[: width - 1])
+    text = fitted(parts(bar.facts(FULL)), width)
+    assert len(text) <= width
+    assert text.startswith("123,456/1"[: width - 1])
 
 
 def test_in_little_room_how_far_how_fast_and_why_it_waits_come_first():
-    told = ProgressBar(io.StringIO(), 1_000_000, clock=Clock()).facts(FULL)
-    assert fitted(parts(told), 90) == (
+    facts = ProgressBar(io.StringIO(), 1_000_000, clock=Clock()).facts(FULL)
+    assert fitted(parts(facts), 90) == (
         "123,456/1,000,000 rows, 0.0/s, the breaker of claude-haiku-4-5 is open; probed at 14:02:11"
     )
-    assert "attempts failed" not in fitted(parts(told), 100)
-    assert fitted(parts(told), 400).endswith(", j")
+    assert "attempts failed" not in fitted(parts(facts), 100)
+    assert fitted(parts(facts), 400).endswith(", j")
 
 
 def test_on_eighty_columns_failed_rows_are_told_beside_rate_time_and_cost():
@@ -129,8 +129,8 @@ def test_on_eighty_columns_failed_rows_are_told_beside_rate_time_and_cost():
                    waits="the pool's limit", failures={"overloaded": 400})  # fmt: skip
     bar.facts(facts)
     clock.now_s += 10.0
-    said = fitted(parts(bar.facts(facts | {"results": 19_700})), 79 - bar_width(79) - 1)
-    assert said == "19,700/20,000 rows, 170/s, 0m01s left, $1.82 of $5, 12 failed"
+    text = fitted(parts(bar.facts(facts | {"results": 19_700})), 79 - bar_width(79) - 1)
+    assert text == "19,700/20,000 rows, 170/s, 0m01s left, $1.82 of $5, 12 failed"
 
 
 @pytest.mark.parametrize(("width", "bar"), [(20, 0), (40, 0), (48, 0), (49, BAR_LEAST), (60, 12), (80, 16), (200, 24)])

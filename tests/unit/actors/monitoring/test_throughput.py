@@ -59,5 +59,5 @@ def test_the_rest_is_foretold_once_there_is_something_to_go_by():
     ],
 )
 def test_rows_where_there_are_any_else_calls(facts, unit, done, expected):
-    told = of_job(ThroughputEstimator(), facts, 0.0)
-    assert (told["unit"], told["done"], told["expected"]) == (unit, done, expected)
+    reported = of_job(ThroughputEstimator(), facts, 0.0)
+    assert (reported["unit"], reported["done"], reported["expected"]) == (unit, done, expected)

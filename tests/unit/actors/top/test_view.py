@@ -142,18 +142,18 @@ def test_two_processes_with_the_same_names_are_two_rows():
 
 @pytest.mark.parametrize("width", [20, 40, 80, 160, 300])
 def test_one_screen_as_text(width):
-    told = lines(screen(seen(job(waits="x" * 200), clusters=(cluster(),)), "head:6379"), width)
-    assert all(len(line) <= width for line in told)
-    assert told[0].startswith("cortex top  ")
-    assert width < 160 or told[0].endswith("1 job, 1 running  cluster head:6379, /state")
+    texts = lines(screen(seen(job(waits="x" * 200), clusters=(cluster(),)), "head:6379"), width)
+    assert all(len(line) <= width for line in texts)
+    assert texts[0].startswith("cortex top  ")
+    assert width < 160 or texts[0].endswith("1 job, 1 running  cluster head:6379, /state")
     ascii_ = "\n".join(lines(screen(seen(job(), clusters=(cluster(),))), 80, plain=True)).replace("…", "")
     assert ascii_.isascii()
 
 
 def test_nothing_to_see():
-    told = lines(screen(seen()), 80)
-    assert told[0].endswith("0 jobs, 0 running  /state")
-    assert told[-1] == "no jobs yet"
+    texts = lines(screen(seen()), 80)
+    assert texts[0].endswith("0 jobs, 0 running  /state")
+    assert texts[-1] == "no jobs yet"
 
 
 def test_trouble_is_said():

@@ -97,12 +97,12 @@ BAD_ASKS = {
 
 @pytest.mark.parametrize("name", BAD_ASKS)
 def test_an_ask_that_cannot_be_made_fails_its_goal_alone(name):
-    make, said = BAD_ASKS[name]
+    make, text = BAD_ASKS[name]
     select = lambda k: [make(g) if g.value == "bad" else Ask(g, prompt("p")) for g in k.open("x")]  # noqa: E731
     stage = Stage(puppet(begin=lambda k: [Goal("x", "bad"), Goal("x", "good")], select=select))
     assert stage.statuses() == ["failed", "asked"]
     bad = stage.goal(1).failure
-    assert bad is not None and bad.kind == "faulty" and said in bad.message
+    assert bad is not None and bad.kind == "faulty" and text in bad.message
 
 
 def test_a_goal_that_was_never_added_stops_the_job_with_a_word():

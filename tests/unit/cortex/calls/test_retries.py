@@ -290,8 +290,8 @@ def test_a_good_one_between_starts_the_count_anew():
 
     begin = lambda k: [Goal("x", str(i)) for i in range(6)]  # noqa: E731
     stage = Stage(puppet(begin=begin, absorb=absorb), Limits(faulty_in_row_max=2), permits=1)
-    for said in ("bad", "ok", "bad", "ok", "bad"):
-        stage.answer(said)
+    for text in ("bad", "ok", "bad", "ok", "bad"):
+        stage.answer(text)
     assert stage.k.outcome == ""
     stage.answer("bad")
     assert stage.k.outcome == "failed"

@@ -77,8 +77,8 @@ def test_rows_of_a_batch_are_found_by_their_names_and_bodies():
 
 def question(route: Route | None = None, **ask: object) -> bytes:
     """The hash under which this is asked."""
-    wish = {"prompt": prompt("p"), **ask}
-    program = puppet(begin=lambda k: [Goal("x")], select=lambda k: [Ask(g, **wish) for g in k.open("x")])  # type: ignore[arg-type]
+    spec = {"prompt": prompt("p"), **ask}
+    program = puppet(begin=lambda k: [Goal("x")], select=lambda k: [Ask(g, **spec) for g in k.open("x")])  # type: ignore[arg-type]
     stage = Stage(program, opened=events.Opened(terms(route=route), 1))
     return stage.call().hash
 

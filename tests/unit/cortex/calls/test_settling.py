@@ -225,8 +225,8 @@ def strict(k, goal, reply):
 def test_a_malformed_reply_is_discarded_and_the_next_sample_asked():
     stage = Stage(puppet(begin=lambda k: [Goal("x", "v")], absorb=strict), Limits(resamples_max=2))
     hashes = [stage.call().hash]
-    for said in ("no", "nor this"):
-        stage.answer(said)
+    for text in ("no", "nor this"):
+        stage.answer(text)
         hashes.append(stage.call().hash)
     assert [command.sample for command in of(stage.said, commands.Call)] == ["0", "1", "2"]
     assert len(set(hashes)) == 3
@@ -342,8 +342,8 @@ def test_the_usage_is_settled_before_the_program_sees_the_reply():
 @cortex.flow
 async def maps(ctx, prompts: int, size: int):
     """All of them at once, and each one fails by itself."""
-    said = await ctx.map(lambda n: ctx.ask(f"{n} " + "x" * size, on_failure="keep"), range(prompts))
-    return [str(getattr(each, "kind", each)) for each in said]
+    answer = await ctx.map(lambda n: ctx.ask(f"{n} " + "x" * size, on_failure="keep"), range(prompts))
+    return [str(getattr(each, "kind", each)) for each in answer]
 
 
 @cortex.flow

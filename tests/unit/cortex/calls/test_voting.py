@@ -58,9 +58,9 @@ ROUNDS = [
 @pytest.mark.parametrize(("k", "rounds", "asked", "answer"), ROUNDS)
 def test_rounds_ask_for_exactly_the_votes_still_needed(k, rounds, asked, answer):
     stage = Stage(voting(k))
-    for said in rounds:
-        assert len(stage.calls) == len(said)
-        vote(stage, *said)
+    for output in rounds:
+        assert len(stage.calls) == len(output)
+        vote(stage, *output)
     assert (stage.k.outcome, stage.emitted) == ("complete", [answer])
     assert stage.k.tally.calls == stage.k.ledger.paid_calls == asked
     assert not stage.k.elections and list(stage.k.goals) == [1], "votes leave memory"
@@ -80,11 +80,11 @@ def test_votes_are_tallied_by_round_in_sample_order(order, together):
     """Whoever is first to say it, in the order of samples, is the one that absorb gets."""
     stage = Stage(voting())
     calls = list(stage.calls.values())
-    told = [stage.answered(calls[place], "aAa"[place]) for place in order]
+    entries = [stage.answered(calls[place], "aAa"[place]) for place in order]
     if together:
-        stage.turn(*told)
+        stage.turn(*entries)
     else:
-        for each in told:
+        for each in entries:
             stage.turn(each)
     assert stage.emitted == ["a"]
 
@@ -233,8 +233,8 @@ def test_a_channel_that_comes_back_asks_again_only_for_the_votes_that_are_not_in
 
 def test_votes_are_remembered_by_their_samples():
     stage = Stage(voting(2))
-    told = [events.ReplyRecalled(call.goal, call.sample, call.hash, reply("a")) for call in stage.calls.values()]
-    stage.turn(*told)
+    entries = [events.ReplyRecalled(call.goal, call.sample, call.hash, reply("a")) for call in stage.calls.values()]
+    stage.turn(*entries)
     assert stage.emitted == ["a"] and stage.k.ledger.reused_calls == 2 and stage.k.ledger.paid_calls == 0
 
 

@@ -42,8 +42,8 @@ def test_children_run_one_after_the_other_and_the_parent_hears_what_each_returne
     assert (done.handed, done.control.active, statuses(done.control)) == (True, 2, ["waiting", "active", "pending"])
     c = progression.answered(done.control, "fine")
     assert (c.active, c.tasks[2].value, statuses(c)) == (1, "fine", ["active", "done", "pending"])
-    c, heard = progression.pending_result(c)
-    assert heard == "task 2 returned: fine"
+    c, text = progression.pending_result(c)
+    assert text == "task 2 returned: fine"
     c = progression.answered(run(NEXT, c=c), "well")
     assert said(c, NEXT) == "no task is left. 2: fine; 3: well"
     c = progression.answered(c, "all of it")

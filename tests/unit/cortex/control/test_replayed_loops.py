@@ -40,8 +40,8 @@ def came_of(provider: SimulatedProvider, stage: Stage, command: Any) -> events.E
     outcome = provider.decide(command.body, 0.0)
     assert outcome.ask is not None and outcome.answer is not None, outcome.refusal
     usage = Usage(outcome.ask.input_tokens, outcome.answer.output_tokens)
-    said = Reply(wire.encoded(outcome.message()), outcome.answer.stop_reason, "sim", usage)
-    return events.Answered(command.goal, command.sample, command.attempt, command.hash, said)
+    reply = Reply(wire.encoded(outcome.message()), outcome.answer.stop_reason, "sim", usage)
+    return events.Answered(command.goal, command.sample, command.attempt, command.hash, reply)
 
 
 def approved(stage: Stage, name: str, later_s: float = 1) -> None:

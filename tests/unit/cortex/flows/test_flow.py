@@ -131,9 +131,9 @@ def test_map_keeps_or_drops_what_failed(on_failure, answer):
         return await ctx.map(lambda n: ctx.ask(f"{n}"), [1, 2, 3], on_failure=on_failure)
 
     driver = ran(each(), lambda text: Failure(FailureKind.REJECTED, "so", status=400) if text == "2" else text)
-    for said in driver.answer:
-        if isinstance(said, dict):
-            said.pop("story")
+    for facts in driver.answer:
+        if isinstance(facts, dict):
+            facts.pop("story")
     assert driver.answer == answer
 
 
@@ -162,8 +162,8 @@ def test_map_has_so_many_under_way_at_once():
 def test_a_join_ends_at_its_quorum_and_lets_the_rest_go():
     @cortex.flow
     async def race(ctx):
-        said = await ctx.join(*(ctx.ask(f"{n}") for n in range(5)), quorum=2)
-        return [list(said), said.partial, said.missing]
+        answer = await ctx.join(*(ctx.ask(f"{n}") for n in range(5)), quorum=2)
+        return [list(answer), answer.partial, answer.missing]
 
     driver = ran(race(), lambda text: text)
     assert driver.answer == [["0", "1"], False, [2, 3, 4]]
@@ -173,8 +173,8 @@ def test_a_join_ends_at_its_deadline_and_is_labelled():
     @cortex.flow
     async def slow(ctx):
         began = ctx.now()
-        said = await ctx.join(ctx.sleep(5), ctx.sleep(50), deadline_s=20)
-        return [len(said), said.partial, said.missing, ctx.now() - began]
+        answer = await ctx.join(ctx.sleep(5), ctx.sleep(50), deadline_s=20)
+        return [len(answer), answer.partial, answer.missing, ctx.now() - began]
 
     assert ran(slow()).answer == [1, True, [1], 20.0]
 
@@ -211,8 +211,8 @@ def test_a_tool_that_returns_another_type_than_it_says_fails_its_goal():
 @cortex.flow
 async def label(ctx, text: str, loud: bool = False):
     """One row."""
-    said = await ctx.ask(text)
-    return said.upper() if loud else said
+    answer = await ctx.ask(text)
+    return answer.upper() if loud else answer
 
 
 def test_each_row_is_a_run_and_a_bad_one_fails_alone():
@@ -223,12 +223,12 @@ def test_each_row_is_a_run_and_a_bad_one_fails_alone():
     lines = {line.pop("row"): line for line in stage.emitted}
     assert (lines[0], lines[1]) == ({"answer": "OK"}, {"answer": "ok"})
     assert [lines[row]["failed"]["kind"] for row in (2, 3, 4, 5)] == ["rejected"] * 4
-    said = [goal.failure.message for goal in stage.k.goals_of("run") if goal.failure is not None]
-    assert said == [
+    texts = [goal.failure.message for goal in stage.k.goals_of("run") if goal.failure is not None]
+    assert texts == [
         "row 2: label has no parameter 'txt'", "row 3: text: Expected `str`, got `int`", "row 4: label needs text",
         "row 5: a row is a JSON object whose fields are parameters",
     ]  # fmt: skip
-    assert [lines[row]["failed"]["message"] for row in (2, 3, 4, 5)] == said
+    assert [lines[row]["failed"]["message"] for row in (2, 3, 4, 5)] == texts
 
 
 def test_without_its_parameters_a_flow_says_which():

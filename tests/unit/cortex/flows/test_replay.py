@@ -55,8 +55,8 @@ def _made_last(stage: Stage) -> list[events.Event]:
 def test_what_is_not_awaited_is_never_asked_about_nor_kept(how):
     @cortex.flow
     async def forgets(ctx):
-        said = ctx.ask("Say something")
-        return await ctx.ask(f"And more than {said}") if how == "text" else said
+        answer = ctx.ask("Say something")
+        return await ctx.ask(f"And more than {answer}") if how == "text" else answer
 
     driver = Driver(forgets(), lambda text: "ok")
     driver.run()

@@ -62,8 +62,8 @@ def moves_to(stage: Stage, *changed: Any, by: Goal | None = None) -> list[Any]:
 
 
 def test_the_law_is_the_one_written_here():
-    said = {now.name.lower(): {to.name.lower() for to in tos} for now, tos in TRANSITIONS.items()}
-    assert said == {now: set(tos.split()) for now, tos in LAW.items()}
+    facts = {now.name.lower(): {to.name.lower() for to in tos} for now, tos in TRANSITIONS.items()}
+    assert facts == {now: set(tos.split()) for now, tos in LAW.items()}
 
 
 @pytest.mark.parametrize(("now", "to"), PAIRS)
@@ -83,18 +83,18 @@ def test_every_pair_is_legal_or_raises_and_changes_nothing(now, to):
         if to != "asked":  # an asked goal has a call, which only `ask` makes
             check(k)
         return
-    with pytest.raises(IllegalTransition, match=rf"goal 1 \(x\) is {now}") as told:
+    with pytest.raises(IllegalTransition, match=rf"goal 1 \(x\) is {now}") as caught:
         lifecycle.asked(k, goal) if to == "asked" else moves_to(stage, *makers[to])
-    assert now in str(told.value)
+    assert now in str(caught.value)
     assert codec.encode_state(k) == before
 
 
 def test_the_story_tells_tries_children_and_the_failure():
     stage = Stage(puppet(begin=lambda k: [Goal("x", "v")]), Limits(resamples_max=0), permits=1)
     stage.fail("rejected", "bad field")
-    with pytest.raises(IllegalTransition) as told:
+    with pytest.raises(IllegalTransition) as caught:
         moves_to(stage, Resolve(stage.goal(1)))
-    assert "goal 1 (x) is failed after 1 tries; rejected: bad field" in str(told.value)
+    assert "goal 1 (x) is failed after 1 tries; rejected: bad field" in str(caught.value)
 
 
 WAITING_CHANGES = {

@@ -99,10 +99,10 @@ def a_run() -> Stage:
 
 def test_replay_gives_the_same_k_to_the_byte_and_the_same_commands():
     stage = a_run()
-    said: list[commands.Command] = []
-    k = codec.replay(None, stage.turns, stage.program, said.append)
+    parts: list[commands.Command] = []
+    k = codec.replay(None, stage.turns, stage.program, parts.append)
     assert codec.encode_state(k) == codec.encode_state(stage.k)
-    assert said == stage.said
+    assert parts == stage.said
 
 
 def test_replay_may_begin_at_any_snapshot():

@@ -183,15 +183,15 @@ def test_a_crash_between_the_intent_and_the_answer() -> None:
         if found:
             assert made.turn(events.SubmissionAccepted(1, "b1")) == [commands.CollectResults(1)]
         else:
-            said = made.turn(events.SubmissionRejected(1, failure("lost", "it was never made", sent=False)))
-            assert [(call.goal, call.attempt) for call in of(said, commands.Call)] == [(1, 2), (2, 2), (3, 2)]
+            parts = made.turn(events.SubmissionRejected(1, failure("lost", "it was never made", sent=False)))
+            assert [(call.goal, call.attempt) for call in of(parts, commands.Call)] == [(1, 2), (2, 2), (3, 2)]
         assert (made.k.ledger.attempts, made.k.ledger.assumed_nusd, made.k.ledger.paid_again) == (3, 0, 0)
 
 
 def test_a_crash_before_the_intent_loses_nothing_and_costs_nothing() -> None:
     made = stage()
-    said = made.turn(events.Rejoined(2), events.PermitsGranted(8))
-    assert [call.attempt for call in of(said, commands.Call)] == [2, 2, 2]
+    parts = made.turn(events.Rejoined(2), events.PermitsGranted(8))
+    assert [call.attempt for call in of(parts, commands.Call)] == [2, 2, 2]
     assert (made.k.ledger.attempts, made.k.ledger.assumed_nusd) == (3, 0)
     # the old one's, late: nothing of it is wanted
     assert made.turn(events.SubmissionIntended(1, 0, (1 << 20 | 1,))) == []
@@ -253,8 +253,8 @@ def test_an_answer_goes_on(told: Any, then: list[Any]) -> None:
 def test_an_answer_that_it_was_never_submitted_asks_anew() -> None:
     made = asking()
     never = events.SubmissionRejected(1, failure("lost", "said so", sent=False), "ann")
-    said = made.turn(events.Rejoined(3), never, events.Resumed("ann"), events.PermitsGranted(8))
-    assert len(of(said, commands.Call)) == 3
+    parts = made.turn(events.Rejoined(3), never, events.Resumed("ann"), events.PermitsGranted(8))
+    assert len(of(parts, commands.Call)) == 3
     assert made.k.tally.failures == {}
 
 
@@ -270,9 +270,9 @@ def test_a_batch_that_was_there_and_cannot_be_read_stays_charged_when_its_rows_g
     reserved = made.k.ledger.reserved_nusd
     made.turn(events.SubmissionUnreadable(1, failure("rejected", "it is not there any more", status=404)))
     never = events.SubmissionRejected(1, failure("lost", sent=False), "ann")
-    said = made.turn(events.Rejoined(2), never, events.Resumed("ann"), events.PermitsGranted(8))
+    parts = made.turn(events.Rejoined(2), never, events.Resumed("ann"), events.PermitsGranted(8))
     assert (made.k.ledger.assumed_nusd, made.k.ledger.reserved_nusd) == (reserved, reserved)
-    assert [call.attempt for call in of(said, commands.Call)] == [2, 2, 2]
+    assert [call.attempt for call in of(parts, commands.Call)] == [2, 2, 2]
 
 
 def test_an_account_that_is_in_disorder_is_told_as_such_and_the_next_run_looks_again() -> None:
@@ -287,8 +287,8 @@ def test_an_account_that_is_in_disorder_is_told_as_such_and_the_next_run_looks_a
 
 def test_a_drain_leaves_what_is_with_the_provider_there() -> None:
     made = out_there()
-    said = made.turn(events.Stopped("ann", "drain"))
-    assert [type(command) for command in said] == [commands.FinishJob]
+    parts = made.turn(events.Stopped("ann", "drain"))
+    assert [type(command) for command in parts] == [commands.FinishJob]
     assert (made.k.outcome, len(made.k.flights), made.k.ledger.assumed_nusd) == ("partial", 3, 0)
     assert made.turn(events.Rejoined(2), events.Resumed("ann"), events.PermitsGranted(8)) == [
         commands.CollectResults(1)
@@ -326,8 +326,8 @@ def test_an_intent_that_comes_after_the_stop_is_not_carried_out() -> None:
 
 def test_a_cancelled_job_cancels_its_batches() -> None:
     made = out_there()
-    said = made.turn(events.Stopped("ann", "cancel"))
-    assert of(said, commands.CancelSubmission) == [commands.CancelSubmission(1, 0, "b1")]
+    parts = made.turn(events.Stopped("ann", "cancel"))
+    assert of(parts, commands.CancelSubmission) == [commands.CancelSubmission(1, 0, "b1")]
     assert (made.k.outcome, made.k.submissions, made.k.flights) == ("cancelled", {}, {})
     assert made.k.ledger.assumed_nusd > 0  # nobody will tell what was worked off by then
 
@@ -347,8 +347,8 @@ def test_a_batch_that_was_cancelled_at_the_provider_is_not_sent_again_unasked() 
     made = out_there()
     made.fail("cancelled", "this request's batch was cancelled", goal=1, error_type="canceled", sent=False)
     assert (made.k.outcome, made.goal(1).status.name) == ("partial", "OPEN")
-    said = made.turn(events.Rejoined(2), events.Resumed("ann"), events.PermitsGranted(8))
-    assert [call.goal for call in of(said, commands.Call)] == [1]
+    parts = made.turn(events.Rejoined(2), events.Resumed("ann"), events.PermitsGranted(8))
+    assert [call.goal for call in of(parts, commands.Call)] == [1]
 
 
 def test_a_request_without_a_line_was_perhaps_paid_for() -> None:
@@ -362,8 +362,8 @@ def test_a_request_without_a_line_was_perhaps_paid_for() -> None:
 
 def test_a_batch_that_died_with_its_simulator_is_asked_anew() -> None:
     made = out_there()
-    said = made.turn(events.SubmissionRejected(1, failure("lost", sent=False)))
-    assert len(of(said, commands.Call)) == 3
+    parts = made.turn(events.SubmissionRejected(1, failure("lost", sent=False)))
+    assert len(of(parts, commands.Call)) == 3
 
 
 # -- doubts ----------------------------------------------------------------------------------------------------------
@@ -388,8 +388,8 @@ BREAKS: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", BREAKS)
 def test_check_names_what_is_broken(name: str) -> None:
     made = out_there()
-    breaks, said = BREAKS[name]
+    breaks, text = BREAKS[name]
     breaks(made.k)
     with pytest.raises(InvariantViolation) as error:
         check(made.k)
-    assert said in str(error.value)
+    assert text in str(error.value)

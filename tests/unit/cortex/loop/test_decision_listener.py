@@ -21,7 +21,7 @@ from tests.support.state_machine_harness import PRICE, Flat, Stage, prompt, pupp
 
 
 def _heard(stage: Stage, what: str, goal: int = 1) -> list[dict[str, Any]]:
-    return [seen for each, said, seen in stage.heard if said == what and each == goal]
+    return [seen for each, text, seen in stage.heard if text == what and each == goal]
 
 
 def test_a_retry_tells_its_rule_its_budget_and_the_wait_that_was_drawn():
@@ -54,7 +54,9 @@ def test_what_is_over_the_cap_tells_what_was_committed_and_what_it_would_take():
 
 def test_a_prompt_tells_what_it_was_made_of_and_what_was_left_out():
     parts = (Part(Role.GOAL, "What?", 9), Part(Role.DOCUMENT, "long " * 200, 1, Rule.DROP, "the long one"))
-    program = puppet(begin=lambda k: [Goal("g")], select=lambda k: [Ask(goal, Prompt("two", parts)) for goal in k.open()])
+    program = puppet(
+        begin=lambda k: [Goal("g")], select=lambda k: [Ask(goal, Prompt("two", parts)) for goal in k.open()]
+    )
     stage = Stage(program, Limits(prompt_tokens_max=300))
     (before,), (after,) = _heard(stage, "rendering"), _heard(stage, "rendered")
     assert (before["prompt"].parts, before["tokens_max"]) == (parts, 300)
@@ -74,7 +76,9 @@ def test_a_refused_reply_tells_why_and_which_sample_is_next():
 
 
 def test_a_tally_and_a_join_tell_their_counts():
-    stage = Stage(puppet(begin=lambda k: [Goal("g", "x")], select=lambda k: [Vote(g, prompt("x"), k=2) for g in k.open("g")]))
+    stage = Stage(
+        puppet(begin=lambda k: [Goal("g", "x")], select=lambda k: [Vote(g, prompt("x"), k=2) for g in k.open("g")])
+    )
     stage.answer("yes"), stage.answer("no")
     stage.answer_all("yes")
     counts = [[each.votes for each in seen["candidates"]] for seen in _heard(stage, "tally")]

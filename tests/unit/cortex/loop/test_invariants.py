@@ -140,21 +140,21 @@ def test_a_whole_k_passes():
 @pytest.mark.parametrize("name", BREAKS)
 def test_check_names_what_is_broken(name):
     k = a_k()
-    damage, said = BREAKS[name]
+    damage, text = BREAKS[name]
     damage(k)
-    with pytest.raises(InvariantViolation) as told:
+    with pytest.raises(InvariantViolation) as caught:
         check(k)
-    assert said in str(told.value)
+    assert text in str(caught.value)
 
 
 def test_it_names_all_at_once_and_tells_the_goals_story():
     k = a_k()
     k.live = 0
     k.goals[1].join = None
-    with pytest.raises(InvariantViolation) as told:
+    with pytest.raises(InvariantViolation) as caught:
         check(k)
-    assert len(str(told.value).splitlines()) == 2
-    assert "goal 1 (top) is waiting after 0 tries" in str(told.value)
+    assert len(str(caught.value).splitlines()) == 2
+    assert "goal 1 (top) is waiting after 0 tries" in str(caught.value)
 
 
 def test_check_takes_time_linear_in_k():

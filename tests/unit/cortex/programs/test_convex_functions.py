@@ -47,9 +47,11 @@ def test_cvxpy_says_the_same(depth):
         values = {"x": cvxpy.Variable()}
         for node in nodes_of(known.text):
             values[node.name] = atoms[node.atom](*(values[each] for each in node.arguments))
-        said = values[nodes_of(known.text)[-1].name]
-        curvature = curvatures[said.is_convex(), said.is_concave()]
-        assert (curvature, int(said.is_nonneg()) - int(said.is_nonpos())) == (known.curvature, known.sign), known.text
+        answer = values[nodes_of(known.text)[-1].name]
+        curvature = curvatures[answer.is_convex(), answer.is_concave()]
+        assert (curvature, int(answer.is_nonneg()) - int(answer.is_nonpos())) == (known.curvature, known.sign), (
+            known.text
+        )
 
 
 @pytest.mark.parametrize("tree", [False, True])

@@ -115,6 +115,6 @@ def test_a_configuration_is_said_from_bottom_to_top():
 
 
 def test_how_many_disks_there_may_be():
-    for given, said in (({"disks": 0}, "disks must be 1 to 64, not 0"), ({"k": 0}, "k must be 1 or more, not 0")):
-        with pytest.raises(ValueError, match=said):
+    for given, text in (({"disks": 0}, "disks must be 1 to 64, not 0"), ({"k": 0}, "k must be 1 or more, not 0")):
+        with pytest.raises(ValueError, match=text):
             Hanoi(**given)

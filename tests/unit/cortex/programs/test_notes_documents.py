@@ -159,8 +159,8 @@ def test_notes_that_share_words_of_their_own_are_connected() -> None:
              finding(4, "d", "pears rot")]  # fmt: skip
     constructor, parts = framed(shown, QUESTION, [])
     assert constructor == notes_prompts.CONNECTED
-    said = [part.text for part in parts if part.role == Role.CONNECTION]
-    assert said == [
+    lines = [part.text for part in parts if part.role == Role.CONNECTION]
+    assert lines == [
         "<connection>\nThese belong together: b; d.\nAll of them speak of: pear.\n</connection>",
         "<connection>\nThese belong together: a; c.\nAll of them speak of: rose.\n</connection>",
     ]

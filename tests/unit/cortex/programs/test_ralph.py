@@ -37,9 +37,9 @@ class Work:
         self.tool("folder_opened", first or seen())
 
     def tool(self, name: str, value: Any) -> None:
-        said = [each for each in self.stage.said if isinstance(each, commands.StartToolRun)][-1]
-        assert said.tool == name
-        self.stage.turn(events.Observed(said.goal, said.attempt, value, self.stage.k.at_s, None))
+        run = [each for each in self.stage.said if isinstance(each, commands.StartToolRun)][-1]
+        assert run.tool == name
+        self.stage.turn(events.Observed(run.goal, run.attempt, value, self.stage.k.at_s, None))
 
     @property
     def ran(self) -> Any:
@@ -61,8 +61,8 @@ class Work:
 def test_a_round_sees_the_task_the_folder_and_the_check_and_nothing_of_the_rounds_before():
     work = Work()
     first = work.round(seen(2, folder="f1"), APPEND.replace("x", "told in round one"))
-    for said in ("Do it.", "a.txt (4 bytes)", "File a.txt\none", "Check: false\n3 missing"):
-        assert said in first
+    for text in ("Do it.", "a.txt (4 bytes)", "File a.txt\none", "Check: false\n3 missing"):
+        assert text in first
     second = asked(work.stage.call())
     assert "told in round one" not in second and "2 missing" in second
     assert second.replace("2 missing", "3 missing") == first
@@ -112,8 +112,8 @@ def test_progress_takes_the_altered_framing_back():
 
 def test_going_in_circles_is_no_progress():
     work = Work(quiet_rounds=3, reframes=0, first=seen(None, said="no x", folder="a"))
-    for folder, said in (("b", "no y"), ("a", "no z"), ("b", "no w"), ("a", "no v")):
-        work.round(seen(None, said=said, folder=folder))
+    for folder, text in (("b", "no y"), ("a", "no z"), ("b", "no w"), ("a", "no v")):
+        work.round(seen(None, said=text, folder=folder))
     assert work.over()["rounds"] == 4
 
 
@@ -159,11 +159,11 @@ def test_refused_edits_are_told_to_the_next_round():
 
 def test_a_folder_that_cannot_be_worked_on_ends_it_in_a_line():
     stage = Stage(Ralph(folder="work", task="Do it.", check="false"))
-    said = next(each for each in stage.said if isinstance(each, commands.StartToolRun))
+    run = next(each for each in stage.said if isinstance(each, commands.StartToolRun))
     from policies.failures.failure import Failure, FailureKind
 
     gone = Failure(FailureKind.FAULTY, "no folder work")
-    stage.turn(events.Observed(said.goal, said.attempt, None, 1.0, gone))
+    stage.turn(events.Observed(run.goal, run.attempt, None, 1.0, gone))
     leaving = [each for each in stage.said if isinstance(each, commands.StartToolRun)][-1]
     assert (leaving.tool, leaving.arguments) == ("folder_closed", {"folder": "work"})
     stage.turn(events.Observed(leaving.goal, leaving.attempt, None, 2.0, None))

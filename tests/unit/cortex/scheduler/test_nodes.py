@@ -58,10 +58,10 @@ def test_a_node_whose_calls_fail_is_avoided_once_there_were_enough_of_them(good,
     t.join("a", 2)
     for number, counts in enumerate(({"answered": 20}, {"answered": good, "failed": {"timed_out": bad}})):
         t.tell(MemberStarted(t.at_s, f"branch:{number}", f"n{number}", f"b{number}"))
-        told = RouteSignals(OTHER, OTHER, **counts)
+        signals = RouteSignals(OTHER, OTHER, **counts)
         t.tell(
             MemberReported(
-                t.at_s, ProgressReport(f"branch:{number}", f"b{number}", f"n{number}", 1, "idle", routes=(told,))
+                t.at_s, ProgressReport(f"branch:{number}", f"b{number}", f"n{number}", 1, "idle", routes=(signals,))
             )
         )
     assert ("n1" in _more(t).avoid) == avoided

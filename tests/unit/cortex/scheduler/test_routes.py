@@ -34,10 +34,10 @@ def test_rates_by_hand_are_split_like_the_permits():
     t.settle()
     t.tell(PoolCapped(t.at_s, "ann", ROUTE, PoolCaps(requests_per_min=600.0, input_tokens_per_min=6000.0)))
     t.settle()
-    told = {name: job.grants[ROUTE] for name, job in t.jobs.items()}
-    assert sum(grant.requests_per_s for grant in told.values()) == pytest.approx(10.0)
-    assert told["a"].requests_per_s == pytest.approx(5.0)
-    assert told["b"].input_tokens_per_s == pytest.approx(50.0)
+    facts = {name: job.grants[ROUTE] for name, job in t.jobs.items()}
+    assert sum(grant.requests_per_s for grant in facts.values()) == pytest.approx(10.0)
+    assert facts["a"].requests_per_s == pytest.approx(5.0)
+    assert facts["b"].input_tokens_per_s == pytest.approx(50.0)
     t.after(1.0)
     t.join("b", 0)
     t.after(0.3)
@@ -67,8 +67,8 @@ def test_who_set_a_rate_is_told_to_all_whom_it_binds():
     t = town()
     t.join("a", 3)
     t.tell(PoolCapped(t.at_s, "ann", ROUTE, PoolCaps(requests_per_min=600.0, output_tokens_per_min=900.0)))
-    said = "paced by ann: 600 requests a minute, 900 output tokens a minute for all jobs of this pool"
-    assert [grant.why for grant in t.post] == [said]
+    text = "paced by ann: 600 requests a minute, 900 output tokens a minute for all jobs of this pool"
+    assert [grant.why for grant in t.post] == [text]
     t.tell(PoolCapped(t.at_s, "ann", ROUTE, PoolCaps(concurrency=8)))
     assert t.post[-1].why == ""
 

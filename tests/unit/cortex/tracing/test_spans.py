@@ -81,7 +81,7 @@ def test_a_goal_that_its_first_attempt_ended_is_one_record_and_its_call_one_wher
 @pytest.mark.parametrize("resamples", [0, 1])
 @pytest.mark.parametrize(("elapsed_s", "waited_s"), [(0.5, 0.01), (0.5, 100.0), (0.0, 0.2), (100.0, 0.2)])
 def test_its_times_and_how_it_was_absorbed_are_the_same_however_it_was_kept(elapsed_s, waited_s, resamples):
-    told = []
+    entries = []
     for in_full in (False, True):
         fold = Fold()
         fold.ask(1)
@@ -89,8 +89,8 @@ def test_its_times_and_how_it_was_absorbed_are_the_same_however_it_was_kept(elap
             fold.tracer.whole()
         fold.goal.resamples = resamples
         fold.answer(1, last=True, elapsed_s=elapsed_s, waited_s=waited_s)
-        told.append(list(spread(fold.records)))
-    short, full = told
+        entries.append(list(spread(fold.records)))
+    short, full = entries
     assert short == full and all(span.begin_s <= span.end_s for span in short)
 
 
@@ -103,10 +103,10 @@ def test_of_two_attempts_at_once_each_is_told_as_what_it_was(first):
     assert not any(isinstance(each, ExchangeRecord) for each in fold.records)
     (call,) = fold.spans(SpanKind.CALL)
     assert call.facts["attempts"] == 2
-    told = {span.facts["attempt"]: span for span in fold.spans(SpanKind.ATTEMPT)}
-    assert {number: span.facts["route"] for number, span in told.items()} == {1: 0, 2: 1}
-    assert {number: "abandoned" in span.facts for number, span in told.items()} == {first: False, 3 - first: True}
-    assert {span.above for span in told.values()} == {call.key} and len({span.key for span in told.values()}) == 2
+    facts = {span.facts["attempt"]: span for span in fold.spans(SpanKind.ATTEMPT)}
+    assert {number: span.facts["route"] for number, span in facts.items()} == {1: 0, 2: 1}
+    assert {number: "abandoned" in span.facts for number, span in facts.items()} == {first: False, 3 - first: True}
+    assert {span.above for span in facts.values()} == {call.key} and len({span.key for span in facts.values()}) == 2
 
 
 def test_a_late_reply_to_what_is_asked_no_more_stands_below_the_call_that_asked_it():
@@ -117,8 +117,8 @@ def test_a_late_reply_to_what_is_asked_no_more_stands_below_the_call_that_asked_
     assert fold.tracer.whole().nodes[1].call is not None, "the second is asked still"
     fold.answer(2, question=b"r", sample="1", last=True)
     first, second = fold.spans(SpanKind.CALL)
-    told = {span.facts["attempt"]: span.above for span in fold.spans(SpanKind.ATTEMPT)}
-    assert told == {1: first.key, 2: second.key}
+    facts = {span.facts["attempt"]: span.above for span in fold.spans(SpanKind.ATTEMPT)}
+    assert facts == {1: first.key, 2: second.key}
     assert [type(each) for each in fold.records].count(ExchangeRecord) == 1
     assert len(fold.spans(SpanKind.SELECT)) == 2 and len(fold.spans(SpanKind.ABSORB)) == 1
 
@@ -146,8 +146,8 @@ def test_goals_made_together_below_one_goal_stand_where_each_alone_would(kept):
             decided.made.append(goal)
             if number % 3 == 0 and status is Status.OPEN:
                 decided.ended.append(goal)
-        told = [fold.turn(events.Turn(1.0 + turn, ((events.Ticked(),),)), decided, k) for fold in folds]
-        assert told[0] == told[1]
+        entries = [fold.turn(events.Turn(1.0 + turn, ((events.Ticked(),),)), decided, k) for fold in folds]
+        assert entries[0] == entries[1]
         first, second = (fold.whole() for fold in folds)
         for each in ("nodes", "traces", "inside", "where", "parts", "kept_spans"):
             assert getattr(first, each) == getattr(second, each), each
@@ -172,5 +172,5 @@ def test_what_comes_back_of_the_other_kind_than_went_out_ends_no_span(child):
     came_s = fold.at_s
     fold.goal.status = Status.RESOLVED
     fold.turn(events.Ticked(), ended=[fold.goal])
-    (told,) = fold.spans(SpanKind.CHILD if child else SpanKind.TOOL)
-    assert told.end_s == came_s
+    (span,) = fold.spans(SpanKind.CHILD if child else SpanKind.TOOL)
+    assert span.end_s == came_s

@@ -80,8 +80,8 @@ def test_each_use_has_its_result(results: list[ToolResult]) -> None:
 
 def test_text_tools_and_inputs_are_all_counted() -> None:
     talk = looked("found")
-    for said in ("Look at a.", '"name":"look"', 'look {"item":"a"}', "found"):
-        assert said in talk.text()
+    for text in ("Look at a.", '"name":"look"', 'look {"item":"a"}', "found"):
+        assert text in talk.text()
     assert len(talk.parts) == 4
 
 
@@ -113,12 +113,12 @@ def test_the_oldest_results_go_first_and_every_use_keeps_one(rule: Rule) -> None
 def test_a_reply_is_read_block_by_block() -> None:
     thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
     use = {"type": "tool_use", "id": "t1", "name": "look", "input": {"item": "a"}, "caller": {"type": "direct"}}
-    said = as_said(reply(thought, {"type": "text", "text": "Well."}, use, stop_reason="tool_use"))
-    assert said == Said((OtherBlock(thought), TextBlock("Well."), USE), "tool_use", Usage(1, 1))
-    assert (said.text, said.uses) == ("Well.", (USE,))
-    again = Conversation("t").said("x").replied(said, [ToolResult("t1", "y")])
+    answer = as_said(reply(thought, {"type": "text", "text": "Well."}, use, stop_reason="tool_use"))
+    assert answer == Said((OtherBlock(thought), TextBlock("Well."), USE), "tool_use", Usage(1, 1))
+    assert (answer.text, answer.uses) == ("Well.", (USE,))
+    again = Conversation("t").said("x").replied(answer, [ToolResult("t1", "y")])
     assert again.fields()["messages"][1]["content"][0] == thought
-    assert msgspec.convert(msgspec.to_builtins(said), Said) == said
+    assert msgspec.convert(msgspec.to_builtins(answer), Said) == answer
 
 
 @pytest.mark.parametrize(

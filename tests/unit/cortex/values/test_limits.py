@@ -42,9 +42,9 @@ def test_a_bound_is_above_zero(name, value):
     ],
 )
 def test_bounds_that_make_no_sense(fields, said):
-    with pytest.raises(ValueError, match=f"^{said}$") as told:
+    with pytest.raises(ValueError, match=f"^{said}$") as caught:
         Limits(**fields)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", MAY_BE_NONE_AT_ALL)

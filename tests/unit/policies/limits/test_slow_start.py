@@ -73,5 +73,5 @@ def test_nobody_is_asked_to_report_less_often_for_it() -> None:
     scene = Town(SchedulerSettings(limit=limit.LimitPolicy(start=20), report_s=quick))
     scene.join("a", 1_000)
     scene.report(begun=20, answered=20, latency_s=20, flights=20)
-    told = ProgressReport("branch:0", "b1", "node", 9, "calling", 0, routes=(RouteSignals(ROUTE, ROUTE, 0),))
-    assert report_after_s(scene.state, told) == quick
+    report = ProgressReport("branch:0", "b1", "node", 9, "calling", 0, routes=(RouteSignals(ROUTE, ROUTE, 0),))
+    assert report_after_s(scene.state, report) == quick
