@@ -7,6 +7,7 @@
 #                  Debian it installs what is missing; elsewhere a test whose tool is not on the PATH is skipped, and
 #                  the last lines say which. And what is too long for make test
 #   make chaos     kill -9 of everything on a Ray of three nodes (CHAOS="--rows 3000" for a short form)
+#   make release   what a release runs besides .ci/run: longer tests of several hosts, 10,000 seeds, the long chaos
 #   make bench-quick   whether the same calls take more work than they did: counted, 30 s; make bench: measured, minutes
 #   make docs      the pages and the API reference as a site, build/docs/site/index.html; it fails on a broken link
 #   make picture   the picture of the README, drawn from a run in a terminal; 25 s
@@ -25,7 +26,7 @@ PY := $(VENV)/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := PYTHON="$(PYTHON)" .ci/install $(VENV)
 
-.PHONY: demo test e2e soak lint types bench bench-quick chaos docs picture clean help
+.PHONY: demo test e2e release soak lint types bench bench-quick chaos docs picture clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -42,9 +43,15 @@ test: $(VENV)/.installed-test-local
 e2e: $(VENV)/.installed-e2e-local
 	@.ci/debian ip=iproute2 chromium=chromium prometheus=prometheus promtool=prometheus tmux=tmux
 	@.ci/phoenix $(VENV)-phoenix $(PY)
-	@PHOENIX=$(VENV)-phoenix $(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e -o faulthandler_timeout=600 $(ARGS)
+	@PHOENIX=$(VENV)-phoenix $(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e -m "not release" -o faulthandler_timeout=600 $(ARGS)
 	@$(PY) .ci/nothing_left.py $(PY) -m pytest tests/cluster -m long $(ARGS)
 	@$(PY) .ci/nothing_left.py $(PY) -m pytest $(SPLIT) tests/cli tests/edge tests/simulation -m long $(ARGS)
+
+release: $(VENV)/.installed-e2e-local
+	@.ci/debian ip=iproute2
+	@$(PY) .ci/nothing_left.py $(PY) -m pytest tests/e2e/hosts -m release -o faulthandler_timeout=600 $(ARGS)
+	@$(PY) -m tests.simulation --soak $(SEEDS)
+	@$(PY) .ci/nothing_left.py $(PY) -m tests.chaos
 
 lint: $(VENV)/.installed-dev
 	@$(PY) -m ruff check .

@@ -7,6 +7,8 @@ import subprocess
 import time
 from collections import Counter
 
+import pytest
+
 from tests.e2e import tools
 from tests.e2e.hosts.multi_host_ray import TOLD_S, Ground, Member, done, ended
 
@@ -28,6 +30,7 @@ def _ray_ended(ray: subprocess.Popen[str] | None) -> bool:
     return ray is None or ray.poll() is not None
 
 
+@pytest.mark.release
 def test_a_hosts_cable_is_pulled_and_put_back(hosts: Ground) -> None:
     before = hosts.twice()
     driver, rows = hosts.begun("cable", ROWS, PERMITS)

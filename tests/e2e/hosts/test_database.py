@@ -7,6 +7,8 @@ import json
 import os
 from collections import Counter
 
+import pytest
+
 from tests.e2e import tools
 from tests.e2e.hosts.database import Database, journal, put_channel
 from tests.e2e.hosts.multi_host_ray import TOLD_S, Ground, Member, done, ended
@@ -42,6 +44,7 @@ def test_a_job_goes_on_by_itself_when_the_host_of_its_channel_is_lost(hosts: Gro
     hosts.b.back()
 
 
+@pytest.mark.release
 def test_a_job_outlives_its_driver_and_all_that_stood_beside_it(hosts: Ground, database: Database) -> None:
     before = hosts.twice()
     job = put_channel(hosts, hosts.a, "orphan", database.state)
@@ -54,6 +57,7 @@ def test_a_job_outlives_its_driver_and_all_that_stood_beside_it(hosts: Ground, d
     hosts.a.back()
 
 
+@pytest.mark.release
 def test_a_split_that_leaves_a_channel_and_a_branch_on_both_sides_ends_with_one_writer(
     hosts: Ground, database: Database
 ) -> None:

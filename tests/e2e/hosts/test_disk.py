@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 
+import pytest
+
 from tests.e2e import tools
 from tests.e2e.hosts.multi_host_ray import TOLD_S, Ground, done, ended
 
@@ -17,6 +19,7 @@ def _waiting(seen: dict[str, object]) -> str:
     return str(seen["why"]) if seen.get("outcome") == "waiting" else ""
 
 
+@pytest.mark.release
 def test_a_job_waits_for_its_disk_and_goes_on_when_that_is_back(hosts: Ground) -> None:
     before = hosts.twice()
     _, rows = hosts.begun("disk", ROWS, PERMITS)
@@ -31,6 +34,7 @@ def test_a_job_waits_for_its_disk_and_goes_on_when_that_is_back(hosts: Ground) -
     assert hosts.twice() - before <= PERMITS, "what was in flight may be paid again"
 
 
+@pytest.mark.release
 def test_a_disk_that_is_brought_to_another_host_takes_its_job_along(hosts: Ground) -> None:
     before = hosts.twice()
     _, rows = hosts.begun("moved", ROWS, PERMITS)

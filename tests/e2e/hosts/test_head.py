@@ -6,6 +6,8 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from actors.cluster.node_watchdog import SILENT_S
 from tests.e2e import tools
 from tests.e2e.hosts.host_namespaces import WORLD
@@ -33,6 +35,7 @@ def test_a_job_goes_on_when_the_head_is_back(hosts: Ground) -> None:
     assert hosts.twice() - before <= PERMITS, "what was with a branch of the head may be paid again"
 
 
+@pytest.mark.release
 def test_without_it_a_new_head_has_the_job_resumed(hosts: Ground) -> None:
     before = hosts.twice()
     driver, rows = hosts.begun("anew", ROWS, PERMITS)

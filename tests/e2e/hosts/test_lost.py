@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 
+import pytest
+
 from tests.e2e.hosts.multi_host_ray import TOLD_S, Ground, done, ended
 
 ROWS = 1_200
 PERMITS = 24
 
 
+@pytest.mark.release
 def test_a_host_that_is_told_of_its_end_is_emptied_and_nothing_is_asked_twice(hosts: Ground) -> None:
     """What a spot instance's notice calls: ``cortex drain --node here``."""
     before = hosts.twice()
