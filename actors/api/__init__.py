@@ -1,1 +1,1 @@
-"""Public client of the edge: run, submit and attach, one session a run, results, tables of other libraries."""
+"""Public Python client: run, submit and attach, sessions, results, tables of other libraries."""

@@ -1,6 +1,6 @@
-"""What the public door opens: ``run``, ``submit`` and ``attach``, for programs and notebooks.
+"""Public Python client: ``run``, ``submit`` and ``attach``, for programs and notebooks.
 
-A job runs in a thread with an event loop of its own, so all of this works inside a running loop too: wait for it with
+A job runs in a thread with its own event loop, so the client also works inside a running loop. Wait for a job with
 ``result()``, ``await`` it, or iterate over its results as they finish.
 """
 
@@ -43,12 +43,11 @@ from cortex.values.limits import MESSAGES, Limits
 
 _END = object()
 Given = str | Model | Callable[..., Any]
-"""A model by its name, an object, or a function of the prompt."""
+"""A model: its name, a model object, or a function of the prompt."""
 
 
 class _QueueSink:
-    """Results for whoever iterates; nothing is written, so nothing is cut back. ``read`` makes of a result what is
-    shown of it."""
+    """Sink that keeps results in memory for iteration over the job. ``read`` converts a result to its public form."""
 
     def __init__(self, read: Callable[[Any], Any] | None = None) -> None:
         self._read = read
@@ -56,50 +55,50 @@ class _QueueSink:
         self.news: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def open(self, rows: int, size_bytes: int, own: bool) -> int:
-        """A new reader starts at the first result."""
+        """Return 0: a new reader starts at the first result."""
         return 0
 
     def write(self, values: list[Any]) -> None:
-        """Pass them on."""
+        """Add results to the list and to the queue."""
         for value in values if self._read is None else map(self._read, values):
             self.rows.append(value)
             self.news.put(value)
 
     def flush(self) -> tuple[int, int]:
-        """Nothing to put on disk."""
+        """Return counts of rows and bytes; nothing is written to disk."""
         return len(self.rows), 0
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Release nothing."""
 
 
 class RowInput(Protocol):
-    """Rows that a job reads, and where its results go besides: what ``cortex.batch`` is given."""
+    """Rows that a job reads, and its output: the interface of the input of ``cortex.batch``."""
 
     def begin(self, order: JobSpec) -> None:
-        """Look at all of them, before anything is asked."""
+        """Check all rows before anything is asked."""
 
     @property
     def source(self) -> Source:
-        """What they are read from."""
+        """Source of the rows."""
 
     @property
     def sink(self) -> Sink | None:
-        """Where results are written; None: they are kept in memory."""
+        """Sink of the results; None: results are kept in memory."""
 
     def read(self, value: Any) -> Any:
-        """A result, as it is shown."""
+        """Return a result in its public form."""
 
     def end(self, outcome: str) -> None:
-        """The run is over: let go of everything."""
+        """Release all resources at the end of the run."""
 
 
 ASK_S = 1.0
-"""How long ``Job.status`` waits for an answer."""
+"""Longest wait of ``Job.status`` for an answer, in seconds."""
 
 
 class Job:
-    """A job under way."""
+    """Handle of a started job."""
 
     def __init__(
         self, order: JobSpec, model: Model | None, progress: bool | Callable[[dict[str, Any]], None],
@@ -108,7 +107,7 @@ class Job:
     ) -> None:  # fmt: skip
         self._rows = rows
         self._folder = folder
-        """Goes when the job has ended."""
+        """Temporary folder, deleted when the job has ended; may be empty."""
         self._scripted: list[Any] = [each for each in (model, *others, *(players or {}).values()) if scripted(each)]
         self._sink = _QueueSink(rows.read if rows is not None else None)
         self._bar = ProgressBar(rows=int(order.places.get("rows", 0)) or None) if progress is True else None
@@ -163,8 +162,10 @@ class Job:
             self._error = self._error or error
 
     def status(self) -> dict[str, Any]:
-        """The job's figures at this moment, or as they were last known where nobody answers within a second;
-        from its own program or ``progress`` always the latter."""
+        """Return the present figures of the job; the last known ones if the job does not answer within a second.
+
+        Inside the job's own program or ``progress``, always the last known ones.
+        """
         if self._ended is not None:
             self._facts |= self._ended.facts
         elif not self._thread.is_alive():
@@ -174,11 +175,11 @@ class Job:
         return dict(self._facts)
 
     def _status(self, loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
-        """One question to the job's channel: nothing is read, written or replayed for it."""
+        """Ask the job's channel for its figures. Nothing is read, written or replayed."""
         look = self._session.look()
         try:
             asked = asyncio.run_coroutine_threadsafe(look, loop)
-        except RuntimeError:  # it ended at this very moment
+        except RuntimeError:  # the job has just ended
             look.close()
             return {}
         try:
@@ -188,7 +189,10 @@ class Job:
             return {}
 
     def result(self, timeout_s: float | None = None) -> Result:
-        """Wait for the end. Raises what went wrong, or ``TimeoutError``; Ctrl-C drains the job, resumable."""
+        """Wait for the end and return the result. Ctrl-C drains the job, which can then be resumed.
+
+        Raises the error of the run, or ``TimeoutError`` after ``timeout_s`` seconds (default: no limit).
+        """
         try:
             self._thread.join(timeout_s)
         except KeyboardInterrupt:
@@ -203,7 +207,7 @@ class Job:
         return Result(self._ended, list(self._sink.rows))
 
     def drain(self) -> None:
-        """Finish what is in flight, then stop; the job can be resumed."""
+        """Finish the calls in flight, then stop; the job can be resumed."""
         self._stop("drain")
 
     def cancel(self) -> None:
@@ -212,11 +216,11 @@ class Job:
 
     def _stop(self, how: str) -> None:
         if self._loop is not None and self._thread.is_alive():
-            with contextlib.suppress(RuntimeError):  # it ended at this very moment
+            with contextlib.suppress(RuntimeError):  # the job has just ended
                 asyncio.run_coroutine_threadsafe(self._session.stop(how, who()), self._loop)
 
     def __iter__(self) -> Iterator[Any]:
-        """Results as they finish."""
+        """Yield results as they finish. Raises the error of the run at the end."""
         while (value := self._sink.news.get()) is not _END:
             yield value
         self._sink.news.put(_END)
@@ -235,11 +239,11 @@ class Job:
 
 
 def _silent(facts: dict[str, Any]) -> None:
-    """Nobody looks."""
+    """Show no progress."""
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """The fastest event loop there is on this system."""
+    """Return an event loop: uvloop's where installed, else asyncio's."""
     try:
         import uvloop
     except ImportError:
@@ -261,23 +265,22 @@ def submit(
     hedge: str | float | None = None, wait_blocked: str | float | None = None, rows: RowInput | None = None,
     shards: int = 1,
 ) -> Job:  # fmt: skip
-    """Start a program and go on; the job tells the rest.
+    """Start a program in the background and return its ``Job``.
 
-    ``model``: ``"local"``, ``"sim"``, a provider's model; an object with the face of ``actors.ports.model.Model``; or,
-    to try a program, a function of the prompt (see ``cortex.testing``).
-    ``provider``: ``"anthropic"``, ``"bedrock,region=eu-west-1"``, ``"vertex,region=global,project=P"`` or
-    ``"foundry,resource=R"``; ``base_url``, ``api_key_file`` and ``price_as`` are as on the command line.
-    ``fallback``: where calls go while the breaker of the model is open, as on the command line, or such objects.
-    ``roles``: by their names, the models of roles (``ctx.ask(…, model="judge")``), as ``fallback`` takes them.
-    ``labels``: what traces and the report tell the job by, a team say. They are those that it began with.
-    ``via``: ``"messages"``, or ``"batches"``: half the price, and an answer may take a day.
-    The bounds are those of ``cortex batch --help``: ``max_cost`` in USD, ``rpm``, ``itpm`` and ``otpm`` a minute,
-    ``deadline`` as ``"+6h"``, ISO 8601, a ``datetime`` or seconds since 1970, durations as ``"15m"`` or seconds,
-    ``max_failed`` as a count of rows from 1 or a share below 1. ``rows``: what ``cortex.batch`` makes. Without ``job``
-    the name derives from the program and its parameters, so the same again resumes, or shows, its own job; ``fresh``
-    asks anew.
+    ``model``: ``"local"``, ``"sim"``, a provider's model; an object with the interface ``actors.ports.model.Model``;
+    or, to try a program, a function of the prompt (see ``cortex.testing``). ``provider``: ``"anthropic"``,
+    ``"bedrock,region=eu-west-1"``, ``"vertex,region=global,project=P"`` or ``"foundry,resource=R"``; ``base_url``,
+    ``api_key_file`` and ``price_as`` are as on the command line. ``fallback``: routes of calls while the breaker of the
+    model is open, as on the command line, or model objects. ``roles``: role name -> model (``ctx.ask(…,
+    model="judge")``), in the forms of ``fallback``. ``labels``: labels of the job in traces and reports, such as a
+    team. A resumed job keeps those of its start. ``via``: ``"messages"``, or ``"batches"``: half the price, and an
+    answer may take a day. The limits are those of ``cortex batch --help``: ``max_cost`` in USD, ``rpm``, ``itpm`` and
+    ``otpm`` a minute, ``deadline`` as ``"+6h"``, ISO 8601, a ``datetime`` or seconds since 1970, durations as ``"15m"``
+    or seconds, ``max_failed`` as a count of rows from 1 or a share below 1. ``rows``: the input of ``cortex.batch``.
+    ``job``: name of the job; by default derived from the program and its parameters, so that a repeated call resumes,
+    or shows, its job. ``fresh``: ask anew, without replies of earlier runs.
 
-    Raises ``SetupError`` for a bound that makes no sense, and from ``result`` for what shows when the job is begun.
+    Raises ``SetupError`` for an invalid argument. Errors at the start of the job are raised by ``result``.
     """
     refuse_in_import()
     asked = {
@@ -320,7 +323,7 @@ def submit(
 
 
 def _played(role: str, by: Any) -> ModelSpec:
-    """Where a role's calls go. Raises ``ValueError``."""
+    """Return the model spec of a role. Raises ``ValueError``."""
     return (
         option_parsing.role(f"{role}={by}")[1]
         if isinstance(by, str)
@@ -329,7 +332,7 @@ def _played(role: str, by: Any) -> ModelSpec:
 
 
 def _complete(program: Any) -> None:
-    """Raise ``SetupError`` unless this is a program with all that it needs."""
+    """Raise ``SetupError`` unless ``program`` is a program with all required parameters."""
     if not isinstance(program, Program):
         like = getattr(program, "__name__", "triage")
         raise SetupError(f"give a program with its parameters, like {like}(...), not {program!r:.60}")
@@ -338,7 +341,7 @@ def _complete(program: Any) -> None:
 
 
 def _taken(given: Any, what: str) -> Any:
-    """A model's name, an object that is one, or what a function makes."""
+    """Return a model's name or object; a function is wrapped in a model object."""
     if isinstance(given, str) or (hasattr(given, "call") and not isinstance(given, type)):
         return given
     if callable(given) and not isinstance(given, type):
@@ -349,13 +352,14 @@ def _taken(given: Any, what: str) -> Any:
 
 
 def run(program: Program, **options: Any) -> Result:
-    """Run a program to its end. Takes what ``submit`` takes; shows progress unless told not to."""
+    """Run a program to its end. Takes the arguments of ``submit``; ``progress`` is True by default, but for scripted
+    models."""
     options.setdefault("progress", not scripted(options.get("model")) and not inspect.isfunction(options.get("model")))
     return submit(program, **options).result()
 
 
 def attach(job: str, *, state: str = "", progress: bool = False) -> Job:
-    """Go on with a job, or look at one that has ended, by its name alone. Raises ``NoSuchJob``."""
+    """Continue a job, or read one that has ended, by its name. Raises ``NoSuchJob``."""
     refuse_in_import()
     folder = state or os.environ.get("CORTEX_STATE", STATE_DEFAULT)
     k = last_state(StateFolder(folder), job)

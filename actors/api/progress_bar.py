@@ -1,6 +1,6 @@
 """Progress on standard error: a live bar on a terminal, a line every few seconds elsewhere.
 
-What is shown is one line, whatever the width: what does not fit is left out, the least important first.
+Progress is always one line. Parts that do not fit the width are left out, the least important first.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from policies.estimates.price import usd_text
 LINE_EVERY_S = 5.0
 BAR_WIDTH = 24
 BAR_LEAST = 8
-"""Below it, and where less than so much would be left for the figures, there are figures alone."""
+"""Least width of the bar in columns. Below it, or with less than ``FIGURES_LEAST`` left, only figures are shown."""
 FIGURES_LEAST = 40
 CUT_RANK = 3
-"""What comes first to here is cut short rather than left out: why nothing goes on has the words of who said it."""
+"""Parts up to this rank are cut short instead of left out: they give the reason of a standstill in quoted words."""
 CUT_LEAST = 20
 
 
 class ProgressBar:
-    """Shows the figures of a job as they come. ``form``: ``text`` or ``json``, for lines that no terminal shows."""
+    """Display of the figures of a job. ``form``: ``text`` or ``json``, for output that is no terminal."""
 
     def __init__(
         self, stream: TextIO | None = None, rows: int | None = None, *, form: str = "text",
@@ -59,8 +59,10 @@ class ProgressBar:
             print(text, file=self._stream, flush=True)
 
     def facts(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """What is shown, as fields: for a line of JSON, and for whoever shows it another way. It takes note of the
-        count, so that the next ones have a speed."""
+        """Return the shown figures as fields, for a line of JSON or another display.
+
+        Each call records the count of results, from which later calls derive the rate.
+        """
         cap = facts.get("max_cost_usd")
         return {
             "job": facts["job"], **of_job(self._speed, facts, self._clock(), self._rows or 0),
@@ -71,11 +73,11 @@ class ProgressBar:
         }  # fmt: skip
 
     def line(self, facts: dict[str, Any]) -> str:
-        """The figures as one line."""
+        """Return the figures as one line."""
         return _line(self.facts(facts))
 
     def print_line(self, line: str) -> None:
-        """Show a line that stays, above the figures."""
+        """Print a permanent line above the figures."""
         if self._form == "json":
             from actors.observability.logs.formatting import line_of
 
@@ -86,7 +88,7 @@ class ProgressBar:
             print(line, file=self._stream, flush=True)
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Remove the bar from the terminal."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -94,7 +96,7 @@ class ProgressBar:
     # -- on a terminal -----------------------------------------------------------------------------------------------
 
     def _draws(self) -> bool:
-        """Whether there is a terminal that can write over what it shows."""
+        """Return True if the stream is a terminal that can overwrite its output."""
         return self._stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
 
     def _draw(self, facts: dict[str, Any]) -> None:
@@ -112,7 +114,7 @@ class ProgressBar:
         from rich.table import Table
         from rich.text import Text
 
-        width = self._live.console.width - 1  # a last column that is written to makes some terminals wrap
+        width = self._live.console.width - 1  # some terminals wrap after a character in the last column
         bar = bar_width(width) if facts["expected"] else 0
         figures = Text(fitted(parts(facts), width - (bar + 1 if bar else 0)), no_wrap=True, overflow="ellipsis")
         if not bar:
@@ -124,18 +126,20 @@ class ProgressBar:
         return row
 
 
-# -- words -----------------------------------------------------------------------------------------------------------
+# -- text ----------------------------------------------------------------------------------------------------------
 
 
 def bar_width(width: int) -> int:
-    """Columns for the bar itself on a terminal of this width; 0: none."""
+    """Return the width of the bar in columns on a terminal of this width; 0: no bar."""
     left = min(BAR_WIDTH, max(BAR_LEAST, width // 5), width - FIGURES_LEAST - 1)
     return left if left >= BAR_LEAST else 0
 
 
 def fitted(found: list[tuple[int, str]], width: int) -> str:
-    """As many parts as fit beside each other, those of the lowest rank first of all; the rest is left out. What stands
-    in brackets is told where there is room for it after that. What says why nothing goes on is cut, not left out."""
+    """Return the parts that fit in one line, chosen by rank, the lowest first.
+
+    Text in brackets is added where room is left after that. Parts up to ``CUT_RANK`` are cut instead of left out.
+    """
     kept: dict[int, str] = {}
     ranked = sorted(range(len(found)), key=lambda at: found[at][0])
     used = 0
@@ -158,7 +162,7 @@ def fitted(found: list[tuple[int, str]], width: int) -> str:
 
 
 def parts(facts: dict[str, Any]) -> list[tuple[int, str]]:
-    """What the line says, in its order, each with its rank: 0 is told first where there is little room."""
+    """Return the parts of the line in their order, each with its rank; rank 0 is the most important."""
     done, expected, unit = facts["done"], facts["expected"], facts["unit"]
     of = f"{done:,}/{expected:,} {unit}" if expected else f"{done:,} {unit[:-1] if done == 1 else unit}"
     found = [(0, of), (1, f"{_rate(facts['rate_per_s'])}/s")]
@@ -179,7 +183,7 @@ def parts(facts: dict[str, Any]) -> list[tuple[int, str]]:
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in facts["attempts_failed"].items())
         found.append((8, f"attempts failed: {kinds}"))
     if facts["waits"]:
-        found.append((6 if facts["rate_per_s"] else 3, facts["waits"]))  # while it goes on, waits come and go
+        found.append((6 if facts["rate_per_s"] else 3, facts["waits"]))  # while results come, waits are short-lived
     found.append((7, str(facts["job"])))
     return found
 

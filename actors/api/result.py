@@ -1,4 +1,4 @@
-"""What ``run`` gives back: a job's results, its answer, and its figures."""
+"""Result of ``run``: a job's rows, its answer and its figures."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from actors.common.errors import UserError
 
 
 class NoAnswer(UserError):
-    """A job that has come to no answer was asked for it. The message says why it has none."""
+    """The answer of a job without one was read. The message gives the reason."""
 
 
 class Result:
-    """What a job came to. ``rows`` are its results in the order in which they finished.
+    """Result of a job. ``rows``: results in the order in which they finished.
 
-    ``answer`` raises ``NoAnswer`` where the job is not complete and has none, so that nobody takes a failure for it.
+    ``answer`` raises ``NoAnswer`` if the job is not complete and has no answer, so that no failure is taken for an
+    answer.
     """
 
     def __init__(self, ended: RunOutcome, rows: list[Any]) -> None:
@@ -33,7 +34,7 @@ class Result:
 
     @property
     def answer(self) -> Any:
-        """What its program answers."""
+        """Answer of the program. Raises ``NoAnswer``."""
         if self._answer is None and self.outcome != "complete":
             raise NoAnswer(f"job {self.job} is {self.outcome} and has no answer: {self.why}")
         return self._answer

@@ -1,4 +1,4 @@
-"""One run of one job, from what a user wants to how it ended: the road that the command line and Python share."""
+"""Run of one job, from its spec to its end: shared by the command line and the Python client."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ from cortex.state.program import params_of
 from cortex.values.limits import JobTerms, Limits
 
 COMING_BACK_S = 30.0
-"""How long a channel that a cluster starts again may take until it is begun anew."""
+"""Longest wait in seconds for a channel that a cluster restarts; after it the channel is begun anew."""
 ASK_S = 12.0
-"""How long it may take to tell how it is: a little more than it has asked for patience
-(``actors.runtime.ray_actor``)."""
+"""Longest wait in seconds for a channel's status: a little more than the time for which a channel asks its callers to
+wait (``actors.runtime.ray_actor``)."""
 LOOK_S = 0.5
 
 
 class JobInUse(SetupError):
-    """Another run works on the job at this moment."""
+    """Another run works on the job."""
 
 
 class NoHostForChannel(Exception):
@@ -59,15 +59,15 @@ class NoHostForChannel(Exception):
 
 
 class RunOutcome(msgspec.Struct, frozen=True):
-    """How a run ended: the job's last status, and its answer."""
+    """End of a run: the job's last status, and its answer."""
 
     facts: dict[str, Any]
     answer: Any = None
 
 
 class Session:
-    """Runs an order. ``model``: an author's own model object, for inline runs; ``others``: those of its fallbacks,
-    ``players`` of its roles."""
+    """Runner of a job spec. ``model``: a model object of the caller, for inline runs; ``others``: model objects of the
+    fallbacks; ``players``: model objects of roles."""
 
     def __init__(
         self, order: JobSpec, environ: Mapping[str, str], *, source: Source | None = None, sink: Sink | None = None,
@@ -82,13 +82,13 @@ class Session:
         self._sink = sink
         self.progress = progress
         self.log: Callable[[str], None] = lambda line: None
-        """Told of each line that the program says to whoever watches."""
+        """Callback for each log line of the program."""
         self.on_credential: Callable[[Credential], None] = lambda credential: None
-        """Told of each credential that is in use, or read in the middle of the run: no error may show it."""
+        """Callback for each credential in use, or read during the run, so that errors can redact it."""
         self.notify = ""
-        """The URL that is told how the job fares (``actors.channel.webhooks``), for this run."""
+        """URL of the webhook for notifications of this run (``actors.channel.webhooks``)."""
         self.endpoint = MetricsEndpoint(environ)
-        """Where metrics are read while it runs, if anywhere."""
+        """Metrics endpoint of the run; may be closed."""
         self._models = (model, *others)
         self._players = dict(players or {})
         self._driver: Driver | None = None
@@ -96,12 +96,12 @@ class Session:
         self._stopped: tuple[str, str] | None = None
         self.destination: ResolvedRoute | None = None
         self.note = ""
-        """What the user should know of the run besides, in one line."""
+        """Further information on the run for the user, in one line."""
         self.attached = False
-        """Whether the job was found running, in a cluster, and goes on there."""
+        """True if the job was found running in a cluster."""
 
     async def run(self) -> RunOutcome:
-        """Run it to its end. Raises ``SetupError``, ``StoreError``, or what source and sink raise."""
+        """Run the job to its end. Raises ``SetupError``, ``StoreError``, and the errors of source and sink."""
         self.folder.prepare()
         try:
             with self.folder.hold(self.job):
@@ -124,7 +124,7 @@ class Session:
             owner = last_owner(self.folder, self.job)
             if owner is not None:
                 self._clear_leftovers(owner)
-            if cluster != "inline":  # while Ray starts: else each branch would ask the SDK, which takes two seconds
+            if cluster != "inline":  # while Ray starts; otherwise each branch would import the SDK, which takes 2 s
                 self._prepares = asyncio.create_task(with_prepared(found.connection))
             runtime = await self._runtime(cluster)
             try:
@@ -138,13 +138,13 @@ class Session:
             found.close()
 
     async def stop(self, how: str, by: str) -> None:
-        """Ask the job to end: ``drain`` or ``cancel``."""
+        """Ask the job to end. ``how``: ``drain`` or ``cancel``."""
         self._stopped = (how, by)
         if self._driver is not None:
             await self._driver.stop(how, by)
 
     async def look(self) -> dict[str, Any]:
-        """The job's figures as they are now; nothing where it is not under way, or its channel is away."""
+        """Return the job's present figures; empty if the job does not run or its channel does not answer."""
         if self._driver is None:
             return {}
         with contextlib.suppress(UserError, ChannelLost):
@@ -152,7 +152,7 @@ class Session:
         return {}
 
     def terms(self, found: ResolvedRoute, cluster: str) -> JobTerms:
-        """What goes into the journal: all that a resumed run needs, and no secret."""
+        """Return the terms for the journal: all data that a resumed run needs, without secrets."""
         order = self.order
         where = loader.place_of(type(order.runs()))
         params = params_of(order.runs())
@@ -174,7 +174,8 @@ class Session:
         )  # fmt: skip
 
     def _refuse_unpriced(self, terms: JobTerms, cluster: str) -> None:
-        """Before anything is begun; a cluster's own budgets are known to its cortex."""
+        """Raise ``SetupError`` if a budget covers the job and no price is known. A cluster checks its own budgets
+        itself."""
         shared = terms.places.get(PLACE, "")
         if shared:
             accounts_at(shared).prepare()
@@ -188,7 +189,8 @@ class Session:
             self.note = as_if_paid(terms, "a budget of its labels")
 
     def cluster(self) -> str:
-        """Where the job runs: ``auto`` is the Ray that ``RAY_ADDRESS`` names, else this process, where objects live."""
+        """Return the place of the job. ``auto`` is the Ray of ``RAY_ADDRESS``, else this process; model objects need
+        this process."""
         if self.order.cluster != "auto":
             return self.order.cluster
         if self._own_objects():
@@ -198,8 +200,10 @@ class Session:
     # -- parts -----------------------------------------------------------------------------------------------------
 
     def _nowhere(self) -> ResolvedRoute | None:
-        """For a job that is complete and is asked for again as it was: nothing will be sent, so no key is needed and
-        no model started. A job with a source is looked at by whoever opens that."""
+        """Return a placeholder destination for a complete job that is asked for again unchanged; else None.
+
+        Nothing will be sent, so no key is needed and no model is started. Jobs with a source are checked by its opener.
+        """
         order = self.order
         before = last_terms(self.folder, self.job)
         if before is None or order.fresh or self._source is not None:
@@ -221,8 +225,8 @@ class Session:
         return any(self._models) or bool(self._players)
 
     def _credentials(self) -> list[Credential]:
-        """What opens the job's routes."""
-        assert self.destination is not None, "it is known where the calls go"
+        """Return the credentials of the job's routes."""
+        assert self.destination is not None, "the destination is set before the credentials are read"
         connection = self.destination.connection
         return [each.credential for each in (connection, *connection.fallbacks) if each.credential is not None]
 
@@ -251,7 +255,7 @@ class Session:
             raise SetupError(str(error)) from None
 
     async def _see_disk(self, runtime: Any, cluster: str) -> None:
-        """A journal is written where its channel lives, and read here: both must see one disk."""
+        """Raise ``SetupError`` unless the cluster sees the state folder: the channel writes the journal there."""
         if cluster in ("inline", "local") or self.folder.remote:
             return
         mark = self.folder.path / f".seen-{secrets.token_hex(8)}"
@@ -267,7 +271,7 @@ class Session:
             mark.unlink(missing_ok=True)
 
     def _clear_leftovers(self, owner: Owner) -> None:
-        """Fence what a killed run left behind, then end it: it may still be paying and writing."""
+        """Fence the actors of a killed run, then end them: they may still send calls and write."""
         if owner.cluster != "local" or owner.pid == os.getpid():
             return
         from actors.cluster.orphan_cleanup import end_leftovers
@@ -309,37 +313,37 @@ class Session:
         return RunOutcome(facts, answer)
 
     async def _lives(self, runtime: Any) -> bool:
-        """Whether the job goes on without a driver, on a cluster: then it is attached to, not begun."""
+        """Return whether the job runs on a cluster without a driver; then the run attaches to it."""
         if runtime.cluster in ("inline", "local"):
             return False
         name = f"channel:{self.job}"
         try:
             facts = msgspec.json.decode(await self._patiently(runtime.peer(name), runtime))
-        except NoHostForChannel:  # its journal has come here, to another host than the one that it waits for
+        except NoHostForChannel:  # the journal has moved to this host, and the channel waits for another
             await runtime.kill_actor(name)
             return False
-        # what was wrong there is told when it is begun anew, if it still is
-        except (PeerUnavailable, PeerGone, UserError):
+        except (PeerUnavailable, PeerGone, UserError):  # a fault that persists is reported when the job is begun anew
             return False
         if facts["outcome"] == "running" and not facts["broken"]:
             there = facts.get("state", self.folder.address)
-            if there != self.folder.address and not self.folder.remote:  # a database has many addresses
+            if there != self.folder.address and not self.folder.remote:  # one database may have several addresses
                 raise JobInUse(f"another job {self.job}, of {there}, runs on {runtime.cluster}: give another --job")
             return True
         await runtime.end_actor(name)
         return False
 
     async def _patiently(self, channel: Peer, runtime: Any) -> Any:
-        """Its status. One that comes back by itself is waited for: to begin it anew would end it once more.
+        """Return the channel's status. Wait for a channel that the cluster restarts: beginning the job anew would end
+        it again.
 
-        Raises ``NoHostForChannel`` where it waits for a host that is not there.
+        Raises ``NoHostForChannel`` if the channel waits for a lost host, ``PeerUnavailable`` after ``COMING_BACK_S``.
         """
         end_s = time.monotonic() + COMING_BACK_S
         while True:
             if await runtime.awaits(channel.name):
                 raise NoHostForChannel
             try:
-                async with asyncio.timeout(ASK_S):  # a cluster may keep what is asked until the channel is back
+                async with asyncio.timeout(ASK_S):  # a cluster may hold the request until the channel is back
                     return await channel.ask("status")
             except ChannelNotStarted:
                 raise

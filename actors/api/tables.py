@@ -1,4 +1,4 @@
-"""``cortex.batch``: a table from Python and back: pandas, polars, Arrow, a file, an iterator, a generator."""
+"""``cortex.batch``: tables from Python and back: pandas, polars, Arrow, a file, an iterator, a generator."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ from cortex.values.template import Template, TemplateError
 
 OVER = ("complete", "failed", "cancelled")
 TEXT = "text"
-"""The column that texts alone are given."""
+"""Column name of rows that are plain texts."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class RowsError(UserError, ValueError):
-    """These rows cannot be asked. The message is one clear line."""
+    """The rows cannot be asked. The message is one line for users."""
 
 
 class Answers(client.Result):
-    """A table of answers. ``rows`` are dicts, in the order in which they finished; ``bad`` says, a line each, which of
-    the input could not be asked, the first ten of them."""
+    """Table of answers. ``rows``: dicts in the order in which they finished. ``bad``: one line for each input row that
+    could not be asked, the first ten of them."""
 
     def __init__(self, found: client.Result, rows: list[Any], columns: str, check: InputCheck, output: str) -> None:
         self.__dict__ |= found.__dict__
@@ -61,7 +61,7 @@ class Answers(client.Result):
         self._columns = columns
 
     def to_arrow(self) -> Any:
-        """As a pyarrow Table, of the input's types and the schema's."""
+        """Return a pyarrow Table with the types of the input and the schema."""
         pa = _pyarrow()
         schema = arrow_schema(decoded(self._columns))
         rows = self.rows
@@ -70,11 +70,11 @@ class Answers(client.Result):
         )
 
     def to_pandas(self) -> Any:
-        """As a pandas DataFrame."""
+        """Return a pandas DataFrame."""
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> Any:
-        """As a polars DataFrame."""
+        """Return a polars DataFrame."""
         import polars
 
         return polars.from_arrow(self.to_arrow())
@@ -85,17 +85,17 @@ def batch(
     with_input: bool = False, meta: bool = False, ordered: bool = True, output: str = "", overwrite: bool = False,
     model: client.Given = "", **options: Any,
 ) -> Answers:  # fmt: skip
-    """Ask ``prompt`` of every row of a table, and wait for the table of answers; as ``cortex batch`` does.
+    """Ask ``prompt`` of every row of a table and return the table of answers, like ``cortex batch``.
 
-    ``rows``: a pandas, polars or Arrow table, or whatever else gives Arrow; the path of a .csv, .parquet or .jsonl
-    file; or an iterable of dicts, records or texts (then the column is ``text``), a generator too. It is read to its
-    end and checked before anything is asked. ``prompt``: a template, ``"Label: {{text}}"``. ``schema``: a JSON schema
-    as a dict, its file, or a Python type. ``output``: a .csv, .parquet or .jsonl file for the answers. ``system``,
-    ``id``, ``schema_as``, ``with_input``, ``meta`` and ``overwrite`` are as on the command line; ``ordered=False``
-    gives the answers as they come instead of in the rows' order. The rest is as ``cortex.submit`` takes it; the same
-    call again goes on with its own job, or shows it.
+    ``rows``: a pandas, polars or Arrow table, or any object that exports Arrow; the path of a .csv, .parquet or .jsonl
+    file; or an iterable (a generator too) of dicts, records or texts, whose column is ``text``. All rows are read and
+    checked before anything is asked. ``prompt``: a template, ``"Label: {{text}}"``. ``schema``: a JSON schema as a
+    dict, its file, or a Python type. ``output``: a .csv, .parquet or .jsonl file for the answers. ``system``, ``id``,
+    ``schema_as``, ``with_input``, ``meta`` and ``overwrite`` are as on the command line; ``ordered=False`` gives the
+    answers as they finish instead of in the order of the rows. Further options are those of ``cortex.submit``; a
+    repeated call resumes, or shows, its job.
 
-    Raises ``SetupError`` or ``RowsError`` for what makes no sense, before anything is asked.
+    Raises ``SetupError`` or ``RowsError`` for invalid arguments or rows, before anything is asked.
     """
     options.setdefault("progress", not scripted(model) and not callable(model))
     named = model if isinstance(model, str) else ""
@@ -130,8 +130,11 @@ def batch(
 
 
 class _GivenRows:
-    """Rows that were given from Python: see ``client.RowInput``. What is no file is kept in one, so that the job can go
-    on after a crash, and its content is a part of the job's name."""
+    """Rows given from Python, with the interface ``client.RowInput``.
+
+    Rows that are no file are stored in one, so that the job can resume after a crash. A hash of their content becomes
+    part of the job's name.
+    """
 
     def __init__(self, rows: Any, *, numbered: bool, output: str, overwrite: bool) -> None:
         self._rows = rows
@@ -146,7 +149,7 @@ class _GivenRows:
         self._sink: Any = None
 
     def begin(self, order: JobSpec) -> None:
-        """Keep them where need be, and check all of them. Raises ``RowsError``."""
+        """Store the rows if needed, and check all of them. Raises ``RowsError``."""
         folder = StateFolder(order.state).prepare()
         order.output = self._output
         order.places |= {"kind": TABLE} | ({"numbered": "1"} if self._numbered else {})
@@ -165,7 +168,7 @@ class _GivenRows:
         )  # fmt: skip
         self._source = AskedAgain(folder, order.named(), source)
         before = last_terms(folder, order.named())
-        if before is not None and not order.fresh:  # which rows are whose is settled
+        if before is not None and not order.fresh:  # the shard of each row is settled
             order.shards = unsharded(load(before.program, before.params_json))[1]
         try:
             check = self.check = source.check()
@@ -196,7 +199,7 @@ class _GivenRows:
         self._sink = _Tee(sink, self.results, self.read)
 
     def _keep(self, folder: StateFolder, order: JobSpec) -> None:
-        """Rows that are no file become one, as soon as it is sure that it is not another job's that they replace."""
+        """Store rows in a file, unless a job of this name has other rows. Raises ``RowsError``."""
         fd, part = tempfile.mkstemp(prefix=".input-", dir=folder.path / "jobs")
         try:
             with open(fd, "wb") as file:
@@ -216,25 +219,25 @@ class _GivenRows:
 
     @property
     def source(self) -> AskedAgain:
-        """What they are read from; also once failed ones were asked again (``cortex retry``)."""
+        """Source of the rows; it also yields rows that are retried (``cortex retry``)."""
         assert self._source is not None
         return self._source
 
     @property
     def sink(self) -> Any:
-        """The output, where one was named."""
+        """Sink of the output file, if one was named."""
         return self._sink
 
     def read(self, value: Any) -> Any:
-        """A result as a dict."""
+        """Return a result as a dict."""
         return _decode(value)
 
     def end(self, outcome: str) -> None:
-        """Let go of input and output; what a job that is over kept of them goes. Raises ``SinkError``."""
+        """Close input and output, and delete stored rows of a job that is over. Raises ``RowsError``."""
         self.source.close()
         if self._sink is not None:
             try:
-                if not outcome:  # it came to nothing: a table that stands there stays
+                if not outcome:  # the run failed: an existing table stays
                     self._sink.abandon()
                 self._sink.close()
             except SinkError as error:
@@ -246,7 +249,7 @@ class _GivenRows:
 
 
 class _Tee:
-    """Results into a file, and as rows. Rows that stand in the file already are read again from there."""
+    """Sink that writes results to a file and keeps them as rows. Rows already in the file are read again."""
 
     def __init__(self, sink: Any, rows: list[Any], read: Callable[[Any], Any]) -> None:
         self._sink = sink
@@ -254,42 +257,42 @@ class _Tee:
         self._read = read
 
     def open(self, rows: int, size_bytes: int, own: bool) -> int:
-        """All results are read again: the file takes those that it has not."""
+        """Return 0: all results are read again, and those missing in the file are written."""
         self.has = int(self._sink.open(rows, size_bytes, own))
-        if self.has not in (0, rows):  # of several shards' results nobody knows which are left
+        if self.has not in (0, rows):  # with several shards it is unknown which results are missing
             self.has = int(self._sink.open(0, 0, own))
         return 0
 
     def write(self, values: list[Any]) -> None:
-        """Pass them on."""
+        """Keep the results, and write the new ones."""
         at = len(self._rows)
         self._rows.extend(map(self._read, values))
         if new := values[max(0, self.has - at) :]:
             self._sink.write(new)
 
     def flush(self) -> tuple[int, int]:
-        """Put them on disk."""
+        """Flush the file to disk."""
         found: tuple[int, int] = self._sink.flush()
         return found
 
     def close(self) -> None:
-        """Make the file whole."""
+        """Complete the file."""
         self._sink.close()
 
     def abandon(self) -> None:
-        """Leave what there is as it is."""
+        """Leave the file as it is."""
         self._sink.abandon()
 
     def forget(self) -> None:
-        """The job is over."""
+        """Release temporary files of a job that is over."""
         self._sink.forget()
 
 
 def _write(rows: Any, file: Any) -> None:
-    """Rows into a file, in a form that holds them as they are."""
+    """Write rows into a file of a form that keeps their types. Raises ``RowsError``."""
     kind = type(rows).__module__.partition(".")[0]
     if kind in ("pandas", "polars") and hasattr(rows, "to_frame"):
-        raise RowsError("one column is no table: give COLUMN.to_frame('text'), and {{text}} in the prompt")
+        raise RowsError("a single column is no table: give COLUMN.to_frame('text'), and {{text}} in the prompt")
     if kind == "polars":
         frame = rows.collect() if hasattr(rows, "collect") else rows
         _write_arrow(frame.to_arrow(), file)
@@ -311,7 +314,7 @@ def _from_pandas(frame: Any) -> Any:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowException, TypeError, ValueError) as error:
         text = " ".join(str(each) for each in getattr(error, "args", ()))
-        raise RowsError(f"a column holds values of several types: make them alike ({' '.join(text.split())})") from None
+        raise RowsError(f"a column holds values of several types: use one type ({' '.join(text.split())})") from None
 
 
 def _write_arrow(table: Any, file: Any) -> None:
@@ -332,7 +335,7 @@ def _write_arrow(table: Any, file: Any) -> None:
 def _of_columns(columns: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     lists = {name: list(values) for name, values in columns.items()}
     if len({len(values) for values in lists.values()}) > 1:
-        raise RowsError("the columns are of several lengths: give each as many values")
+        raise RowsError("the columns have different lengths: give all columns the same length")
     for values in zip(*lists.values(), strict=True):
         yield dict(zip(lists, values, strict=True))
 
@@ -349,7 +352,7 @@ def _write_lines(rows: Iterable[Any], file: Any) -> None:
         try:
             file.write(_encode(row) + b"\n")
         except (TypeError, ValueError) as error:
-            raise RowsError(f"row {number} holds what JSON has not: {error}") from None
+            raise RowsError(f"row {number} holds a value that JSON cannot hold: {error}") from None
 
 
 def _pyarrow() -> Any:

@@ -1,4 +1,4 @@
-"""A job that tries a program: with a model that is made for it, in a folder that nobody goes on with."""
+"""Temporary jobs that try a program: with a scripted model, in a folder that is deleted afterwards."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ ROOM_BYTES = 1 << 30
 
 
 def scripted(model: Any) -> bool:
-    """Whether this is a model for trying a program, as those of ``cortex.testing`` are."""
+    """Return True for a model that only tries a program, like those of ``cortex.testing``."""
     return bool(getattr(model, "scripted", False))
 
 
 def passing_folder() -> str:
-    """A folder for a job that nobody goes on with: in memory where there is room, since a disk would be waited for."""
+    """Create a folder for a temporary job: in memory if 1 GiB is free there, since disk writes are slower."""
     room = os.access(IN_MEMORY, os.W_OK) and shutil.disk_usage(IN_MEMORY).free >= ROOM_BYTES
     return tempfile.mkdtemp(prefix="cortex-", dir=IN_MEMORY if room else None)

@@ -41,7 +41,7 @@ Answer: testing"""
 
 
 class Topics(cortex.Program, frozen=True):
-    """One bounded call for each package: the topic of its description."""
+    """Program with one bounded call for each package: the topic of its description."""
 
     packages: dict[str, str]
 

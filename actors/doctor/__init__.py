@@ -1,1 +1,1 @@
-"""``cortex doctor``: what a run on this machine would stumble over, each as a line that says what to do."""
+"""``cortex doctor``: health checks of everything that a run on this machine needs."""

@@ -1,4 +1,4 @@
-"""What a doctor is asked, what it finds, and how its checks run: side by side, each under a time limit."""
+"""Framework of the checks: settings, findings, and concurrent execution under time limits."""
 
 from __future__ import annotations
 
@@ -18,28 +18,27 @@ from actors.providers.registry import of_model
 
 
 class DoctorOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to look at: what the user named, and the environment that a run would see."""
+    """Settings of the checks: options of the user, and the environment that a run would see."""
 
     environ: Mapping[str, str]
-    """With its secrets: nothing of it is ever shown."""
+    """Environment with its secrets, none of which is ever shown."""
     state: str = ".cortex"
     base_url: str = ""
     provider: dict[str, str] = msgspec.field(default_factory=dict)
-    """Provider of the model, as ``provider``, and the words for the place of the account; empty: the default provider,
-    or a server that speaks its API."""
+    """Provider and place, as fields of a ``ModelSpec``; empty: any server of the Messages API at ``base_url``."""
     api_key_file: str = ""
     model: str = ""
     cluster: str = ""
     concurrency: int = 100
     metrics_listen: str = ""
     paid: bool = False
-    """Whether one call may be made that costs something."""
+    """True if one call with a cost may be made."""
     timeout_s: float = 5.0
-    """What a single connection or answer may take."""
+    """Time limit of a single connection or answer, in seconds."""
 
     @property
     def remote(self) -> bool:
-        """Whether calls would go to a provider over the network."""
+        """True if calls would go to a provider over the network."""
         return of_model(self.model) is None
 
 
@@ -49,9 +48,10 @@ Check = Callable[[DoctorOptions], Iterator[Finding]]
 def examine(
     checks: Sequence[tuple[str, Check]], asked: DoctorOptions, secrets: Sequence[Credential], limit_s: float
 ) -> list[Finding]:
-    """All findings, in the order of their checks. Each check has ``limit_s`` seconds, in a thread of its own.
+    """Return all findings, in the order of their checks. Each check runs in its own thread for at most ``limit_s``
+    seconds.
 
-    What one raises, and what takes too long, is a finding too. Every word passes the redactor of each credential.
+    An exception or a timeout of a check is a finding too. All texts are redacted with every credential.
     """
     found: list[list[Finding]] = [[] for _ in checks]
     over: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -60,9 +60,9 @@ def examine(
         try:
             for finding in check(asked):
                 found[place].append(finding)
-        except Exception as error:  # a doctor that falls ill says so
+        except Exception as error:  # a failing check is reported as a finding
             text = f"the check itself failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
-            found[place].append(warning(name, text, "a fault of cortex: please report it"))
+            found[place].append(warning(name, text, "this is a bug in cortex: please report it"))
         over.put(place)
 
     for place, (name, check) in enumerate(checks):
@@ -77,7 +77,7 @@ def examine(
     for place, (name, _) in enumerate(checks):
         entries += list(found[place])
         if place in waited:
-            entries.append(wrong(name, f"no end within {limit_s:g} s", "see why it hangs: the network, or the disk"))
+            entries.append(wrong(name, f"no end within {limit_s:g} s", "find out why it hangs: network, or disk"))
     return [_clean(finding, secrets) for finding in entries]
 
 

@@ -1,4 +1,4 @@
-"""Where telemetry goes: whether somebody takes it there."""
+"""Checks of the telemetry endpoints: does a collector accept exports?"""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from actors.doctor.connection_probe import host_port, reason
 from actors.observability.base.settings import GRPC, SIGNALS, SignalSettings, TelemetrySettings
 from actors.providers.credentials.credential import without_password
 
-_DO = "start the collector, or put OTEL_EXPORTER_OTLP_ENDPOINT right; a run goes on without it"
+_DO = "start the collector, or correct OTEL_EXPORTER_OTLP_ENDPOINT; runs work without a collector"
 
 
 def telemetry(asked: DoctorOptions) -> Iterator[Finding]:
-    """Each endpoint that the `OTEL_*` variables name."""
+    """Check each endpoint of the ``OTEL_*`` variables."""
     settings = TelemetrySettings.from_environ(asked.environ)
     for line in settings.problems:
-        yield warning("telemetry", line, "put that variable right: it is taken as if it had not been said")
+        yield warning("telemetry", line, "correct that variable: its value is ignored")
     seen: set[str] = set()
     dead: set[tuple[str, int]] = set()
     for name in SIGNALS:
@@ -37,7 +37,7 @@ def telemetry(asked: DoctorOptions) -> Iterator[Finding]:
             why = reason(getattr(error, "os_error", None) or error)
             yield wrong("telemetry", f"{without_password(signal.endpoint)}: no answer: {why}", _DO)
     if not seen:
-        yield ok("telemetry", "no endpoint is named: nothing is sent")
+        yield ok("telemetry", "no endpoint is set: nothing is sent")
 
 
 def _where(signal: SignalSettings) -> tuple[str, int]:
@@ -56,13 +56,13 @@ def _grpc(signal: SignalSettings, asked: DoctorOptions) -> Finding:
         with line:
             speaks = speaks_http2(line)
     if not speaks:
-        text = f"{shown} speaks no gRPC: something else listens there"
+        text = f"{shown} does not speak gRPC: another service listens there"
         return wrong("telemetry", text, "4317 is the usual port of gRPC, 4318 that of http/protobuf")
     return ok("telemetry", f"{shown} speaks gRPC")
 
 
 async def _http(name: str, signal: SignalSettings, asked: DoctorOptions) -> Finding:
-    """An export of nothing: a collector takes it, and keeps nothing of it."""
+    """Check an endpoint with an empty export, which a collector accepts and discards."""
     shown = without_password(signal.endpoint)
     headers = {**dict(signal.headers), "content-type": "application/x-protobuf"}
     timeout = aiohttp.ClientTimeout(total=asked.timeout_s)
@@ -72,9 +72,9 @@ async def _http(name: str, signal: SignalSettings, asked: DoctorOptions) -> Find
     ):
         status = answer.status
     if status in (401, 403):
-        do = "put OTEL_EXPORTER_OTLP_HEADERS right: it holds the collector's key"
+        do = "correct OTEL_EXPORTER_OTLP_HEADERS: it holds the collector's key"
         return wrong("telemetry", f"{shown} refuses {name} with HTTP {status}", do)
     if not 200 <= status < 300:
-        do = f"see what listens there: {name} over HTTP go to a path like /v1/{name}"
+        do = f"check what listens there: {name} over HTTP go to a path like /v1/{name}"
         return wrong("telemetry", f"{shown} refuses {name} with HTTP {status}", do)
-    return ok("telemetry", f"{shown} takes {name}")
+    return ok("telemetry", f"{shown} accepts {name}")

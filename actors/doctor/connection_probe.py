@@ -1,4 +1,4 @@
-"""A connection tried by hand: where the road to a host ends, if it does."""
+"""Probe of a connection: TCP and TLS apart, to tell which of them fails."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def host_port(url: str) -> tuple[str, int]:
-    """Where a URL leads."""
+    """Return host and port of a URL; the default port is that of the scheme."""
     parts = urlsplit(url)
     return parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 443)
 
 
 def connect_s(url: str, timeout_s: float) -> float:
-    """Seconds that a TCP connection to a URL's host takes. Raises ``OSError``."""
+    """Return the seconds of a TCP connection to a URL's host. Raises ``OSError``."""
     begun_s = time.perf_counter()
     with socket.create_connection(host_port(url), timeout_s):
         return time.perf_counter() - begun_s
 
 
 def handshake(url: str, context: ssl.SSLContext, timeout_s: float) -> str:
-    """TLS's version and until when the certificate holds. Raises ``ssl.SSLError`` or ``OSError``."""
+    """Return the TLS version and the end of the certificate's validity. Raises ``ssl.SSLError`` or ``OSError``."""
     host, port = host_port(url)
     with (
         socket.create_connection((host, port), timeout_s) as plain,
@@ -35,7 +35,7 @@ def handshake(url: str, context: ssl.SSLContext, timeout_s: float) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """What an error of the network says, in a few words."""
+    """Return the text of a network error in a few words."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -1,4 +1,4 @@
-"""The machine: descriptors, memory, a port to listen on."""
+"""Checks of the machine: file descriptors, memory, the metrics port."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from pathlib import Path
 from actors.doctor.checks import DoctorOptions, Finding, ok, warning, wrong
 
 _OWN_FILES = 150
-"""Descriptors that a run has open beside its connections: journals, sockets, pipes, what libraries keep."""
+"""File descriptors of a run beside its connections: journals, sockets, pipes, files of libraries."""
 MB = 1 << 20
 _NEEDED_BYTES = {"": 300 * MB, "local": 1_200 * MB}
-"""One process, with room for some rows; a private Ray has seven of about 140 MB each, measured."""
+"""Cluster -> bytes of memory that a run needs: one process with some rows; a private Ray has seven processes of about
+140 MB each (measured)."""
 
 
 def descriptors(asked: DoctorOptions) -> Iterator[Finding]:
-    """Whether as many connections as calls may be in flight can be open."""
+    """Check that as many connections as calls in flight can be open."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -33,23 +34,26 @@ def descriptors(asked: DoctorOptions) -> Iterator[Finding]:
 
 
 def memory(asked: DoctorOptions) -> Iterator[Finding]:
-    """What is free of the machine's memory, and of the container's."""
+    """Check the free memory of the machine and of the container."""
     free = available_bytes()
     if free is None:
-        yield ok("memory", "this system does not say how much is free")
+        yield ok("memory", "this system does not report free memory")
         return
     needed = _NEEDED_BYTES.get(asked.cluster, _NEEDED_BYTES[""])
     text = f"{free / MB:,.0f} MB free; a run needs about {needed / MB:,.0f} MB"
     if free < needed // 2:
-        yield wrong("memory", text, "end something, or give the container more")
+        yield wrong("memory", text, "end other processes, or give the container more memory")
     elif free < needed:
-        yield warning("memory", text, "end something, or give the container more")
+        yield warning("memory", text, "end other processes, or give the container more memory")
     else:
         yield ok("memory", text)
 
 
 def available_bytes(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Bytes that may still be used: the least of what the machine has and what the container may."""
+    """Return the bytes that may still be used: the smaller of the machine's available memory and the container's.
+
+    None if neither is known.
+    """
     found: list[int] = []
     with contextlib.suppress(OSError):
         match = re.search(r"MemAvailable:\s+(\d+) kB", (proc / "meminfo").read_text())
@@ -64,8 +68,8 @@ def available_bytes(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgr
 
 
 def _given_back(cgroup: Path) -> int:
-    """Bytes of a container's memory that hold files not read of late: they count as used, and are let go of when they
-    are needed. As Kubernetes reckons its working set."""
+    """Return the bytes of inactive file cache in a container's memory. They count as used, but are freed when needed;
+    the Kubernetes working set leaves them out too."""
     with contextlib.suppress(OSError):
         match = re.search(r"^inactive_file (\d+)$", (cgroup / "memory.stat").read_text(), re.MULTILINE)
         return int(match[1]) if match is not None else 0
@@ -73,13 +77,13 @@ def _given_back(cgroup: Path) -> int:
 
 
 def port(asked: DoctorOptions) -> Iterator[Finding]:
-    """Whether metrics can be served where they are to be."""
+    """Check that the address of ``--metrics-listen`` is free."""
     if not asked.metrics_listen:
         return
     host, colon, number = asked.metrics_listen.rpartition(":")
     if not colon or not number.isdecimal() or int(number) > 65_535:
-        text = f"--metrics-listen {asked.metrics_listen}: this is no HOST:PORT"
-        yield wrong("port", text, "give one: 127.0.0.1:9464")
+        text = f"--metrics-listen {asked.metrics_listen} is no HOST:PORT"
+        yield wrong("port", text, "give an address like 127.0.0.1:9464")
         return
     try:
         found = socket.getaddrinfo(host.strip("[]") or None, int(number), type=socket.SOCK_STREAM)[0]
@@ -88,6 +92,6 @@ def port(asked: DoctorOptions) -> Iterator[Finding]:
             tried.bind(found[4])
     except OSError as error:
         text = f"--metrics-listen {asked.metrics_listen}: {error.strerror or error}"
-        yield wrong("port", text, "give another port, or end what listens there")
+        yield wrong("port", text, "give another port, or end the process that listens there")
         return
     yield ok("port", f"{asked.metrics_listen} is free for metrics")

@@ -1,4 +1,4 @@
-"""Ray: whether it can be imported, and what each node of the user's cluster has installed."""
+"""Checks of Ray: its import, and the installed releases on each node of the cluster."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from actors.cluster.node_inventory import NodeReport
 
 NODE_S = 15.0
-"""What a node may take to run a small function: it starts a Python process for it."""
+"""Longest time in seconds for a small function on a node, which starts a Python process for it."""
 
 
 def address_of(asked: DoctorOptions) -> str:
-    """The Ray that a run would join; empty where it would run in this process, or in a private one."""
+    """Return the address of the Ray that a run would join; empty for a run in this process or in a private Ray."""
     where = asked.cluster or "auto"
     where = asked.environ.get("RAY_ADDRESS", "") if where == "auto" else where
     return "" if where in ("inline", "local") else where
 
 
 def ray(asked: DoctorOptions) -> Iterator[Finding]:
-    """Ray here, and on every node."""
+    """Check Ray on this machine, and on every node."""
     try:
         from actors.runtime.ray_runtime import nodes_of
     except Exception as error:  # a broken installation may raise anything
@@ -45,13 +45,14 @@ def ray(asked: DoctorOptions) -> Iterator[Finding]:
     try:
         found = asyncio.run(nodes_of(address, asked.environ, NODE_S))
     except ClusterError as error:
-        yield wrong("cluster", str(error), "start it, or give its address as --cluster; same Python and Ray on both")
+        do = "start the cluster, or give its address as --cluster; both sides need the same Python and Ray"
+        yield wrong("cluster", str(error), do)
         return
     yield from compared(found, own, address)
 
 
 def compared(found: list[NodeReport], own_ray: str, address: str) -> Iterator[Finding]:
-    """Each node against this machine."""
+    """Compare each node with this machine."""
     here = InstalledRelease(
         ray=own_ray, python=platform.python_version(), cortex=__version__, packages=versions(agreeing())
     )
@@ -65,7 +66,7 @@ def compared(found: list[NodeReport], own_ray: str, address: str) -> Iterator[Fi
             bad += 1
             yield wrong("cluster", f"{where}: {'; '.join(differs)}", "install the same releases on every node")
     if not found:
-        yield warning("cluster", f"{address} has no node that lives", "start a node")
+        yield warning("cluster", f"{address} has no live node", "start a node")
     elif not bad:
         releases = f"Ray {own_ray}, Python {'.'.join(here.python.split('.')[:2])}, cortex {__version__}"
         yield ok("cluster", f"{len(found)} node{'s' * (len(found) > 1)} of {address} with {releases}")

@@ -1,4 +1,4 @@
-"""Python, our dependencies and their versions, and packages that hide each other."""
+"""Checks of Python, of dependencies and their versions, and of packages that shadow each other."""
 
 from __future__ import annotations
 
@@ -23,27 +23,26 @@ _IMPORTED = {
     "opentelemetry-sdk": "opentelemetry.sdk", "pybreaker": "pybreaker", "pydantic-monty": "pydantic_monty",
     "ray": "ray", "rich": "rich", "typer": "typer", "uvloop": "uvloop",
 }  # fmt: skip
-"""Modules of our dependencies, by distribution, that a file of the user's could hide by its name. Rows of providers
-name further ones."""
+"""Distribution -> its module, which a user's file of the same name could shadow."""
 
 
 def python(asked: DoctorOptions) -> Iterator[Finding]:
-    """The interpreter, against what the distribution asks for."""
+    """Check the Python version against the distribution's requirement."""
     wanted, _ = requirements()
     now = platform.python_version()
     text = f"Python {now} on {platform.system()} {platform.machine()}"
     if wanted and not SpecifierSet(wanted).contains(now, prereleases=True):
-        yield wrong("python", f"{text}; cortex needs {wanted}", "install such a Python, and cortex into it")
+        yield wrong("python", f"{text}; cortex needs {wanted}", "install such a Python, and cortex in it")
         return
     yield ok("python", text)
 
 
 def dependencies(asked: DoctorOptions) -> Iterator[Finding]:
-    """Each dependency: there, and of a version that we work with."""
+    """Check that each dependency is installed in a supported version."""
     _, needed = requirements()
     if not needed:
         do = f"install it: pip install {DISTRIBUTION}"
-        yield warning("dependencies", "the distribution's metadata is not there: nothing to compare with", do)
+        yield warning("dependencies", "the distribution's metadata is missing: versions cannot be compared", do)
         return
     good = 0
     for requirement in needed:
@@ -56,16 +55,16 @@ def dependencies(asked: DoctorOptions) -> Iterator[Finding]:
             yield wrong("dependencies", f"{requirement.name} is missing", do)
             continue
         if not requirement.specifier.contains(version, prereleases=True):
-            text = f"{requirement.name} is {version}, needed is {requirement.specifier}"
+            text = f"{requirement.name} is {version}, but {requirement.specifier} is needed"
             yield wrong("dependencies", text, f"pip install -U '{requirement.name}{requirement.specifier}'")
             continue
         good += 1
         yield from _hidden(requirement.name)
-    yield ok("dependencies", f"{good} of {DISTRIBUTION} are as it needs them")
+    yield ok("dependencies", f"{good} dependencies of {DISTRIBUTION} have supported versions")
 
 
 def _hidden(name: str) -> Iterator[Finding]:
-    """Whether another file is imported under a dependency's name."""
+    """Check whether another file is imported under a dependency's name."""
     of_providers = {each: module for row in PROVIDERS.values() for each, module in row.imported.items()}
     module = (_IMPORTED | of_providers).get(name)
     if module is None:
@@ -79,13 +78,14 @@ def _hidden(name: str) -> Iterator[Finding]:
 
 
 def requirements() -> tuple[str, list[Requirement]]:
-    """Which Python and which distributions are needed: by the source tree that we run from, else by the metadata."""
+    """Return the required Python version and the required distributions: of the source tree if we run from one, else of
+    the installed metadata."""
     try:
         project = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
         if project["name"] == DISTRIBUTION:
             return str(project["requires-python"]), [Requirement(each) for each in project["dependencies"]]
     except (OSError, KeyError, tomllib.TOMLDecodeError):
-        pass  # we are installed
+        pass  # installed, not run from a source tree
     try:
         found = metadata.distribution(DISTRIBUTION)
     except metadata.PackageNotFoundError:
@@ -94,9 +94,9 @@ def requirements() -> tuple[str, list[Requirement]]:
 
 
 def packages(asked: DoctorOptions) -> Iterator[Finding]:
-    """Ours hidden by somebody's, and somebody's by ours."""
+    """Check for packages that shadow ours, and for packages that ours shadow."""
     if text := hidden_line():
-        yield wrong("packages", text, "rename the one that is yours")
+        yield wrong("packages", text, "rename your package")
         return
     others = metadata.packages_distributions()
     for name in PACKAGES:
@@ -108,6 +108,6 @@ def packages(asked: DoctorOptions) -> Iterator[Finding]:
         for name in PACKAGES:
             place = folder / name
             if folder.resolve() != HERE and ((place / "__init__.py").is_file() or place.with_suffix(".py").is_file()):
-                text = f"{place} has the name of a package of cortex: a script there finds one and misses the other"
+                text = f"{place} has the name of a package of cortex: a script there imports it instead"
                 yield warning("packages", text, "rename it, or do not import cortex from scripts beside it")
     yield ok("packages", f"actors, cortex and policies are ours, in {HERE}")

@@ -1,5 +1,5 @@
-"""Checks of the way to a provider: certificates, proxy, connection; and of its account, as its row says
-(``actors.providers.registry``)."""
+"""Checks of the connection to a provider: certificates, proxy, TCP and TLS; and of its account, by the checks in its
+row of ``actors.providers.registry``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from actors.routing.model_spec import ModelSpec
 
 
 def location_of(asked: DoctorOptions) -> ProviderLocation:
-    """Return what the user said of the provider."""
+    """Return the provider and its place, as the user gave them."""
     facts = dict(asked.provider)
     spec = ModelSpec(
         model=asked.model, provider=facts.pop("provider", ""), base_url=asked.base_url.strip(),
@@ -31,19 +31,18 @@ def location_of(asked: DoctorOptions) -> ProviderLocation:
 
 
 def secrets_of(asked: DoctorOptions) -> list[Credential]:
-    """Return all secrets of providers that no finding may show: those of the provider that is asked, and of the
-    environment."""
+    """Return the secrets that no finding may show: those of the given provider and those of the environment."""
     found = [*keys_in(asked.environ), *hidden_in(asked.environ)]
     for location in (location_of(asked), ProviderLocation()):
-        with contextlib.suppress(CredentialError):  # a finding says what is wrong with it
+        with contextlib.suppress(CredentialError):  # reported by a finding
             found.append(credential_of(location, asked.environ, required=False))
     return found
 
 
 def connection_findings(asked: DoctorOptions) -> Iterator[Finding]:
-    """Check the provider that is asked, as far as that goes: nothing can be checked behind a failed connection."""
+    """Check the whole connection, step by step; a failing step hides the later ones."""
     if not asked.remote:
-        yield ok("endpoint", f"--model {asked.model} asks nobody over the network")
+        yield ok("endpoint", f"--model {asked.model} makes no calls over the network")
         return
     location = location_of(asked)
     row = row_of(location.provider)
@@ -57,20 +56,20 @@ def connection_findings(asked: DoctorOptions) -> Iterator[Finding]:
 
 
 def installations(asked: DoctorOptions) -> Iterator[Finding]:
-    """Check what providers need installed on this machine."""
+    """Check the installations that providers need on this machine."""
     for row in PROVIDERS.values():
         if row.installation:
             yield from load(row.installation)(asked.model, asked.environ)
 
 
 def _reached(asked: DoctorOptions, credential: Credential, url: str) -> Generator[Finding, None, bool]:
-    """Proxy, certificates, connection; whether there is one."""
+    """Check proxy, certificates and connection. Return whether the endpoint was reached."""
     shown, proxy = without_password(url), proxy_for(url, credential)
     yield from _trust(credential)
     if proxy is not None:
-        yield from _first_hop("proxy", proxy, f"{without_password(proxy)} goes for {shown}", asked)
+        yield from _first_hop("proxy", proxy, f"{without_password(proxy)} for {shown}", asked)
     elif credential.https_proxy or credential.http_proxy:
-        yield ok("proxy", f"none for {shown}: the one that is set is for others, or NO_PROXY names the host")
+        yield ok("proxy", f"none for {shown}: the proxy that is set is for other hosts, or NO_PROXY names this one")
     else:
         yield ok("proxy", "none is set")
     try:
@@ -79,11 +78,11 @@ def _reached(asked: DoctorOptions, credential: Credential, url: str) -> Generato
             secure = f", {handshake(url, ssl_context(credential), asked.timeout_s)}" if url.startswith("https:") else ""
             yield ok("endpoint", f"{shown}: connected in {1_000 * begun_s:.0f} ms{secure}")
     except ssl.SSLError as error:
-        do = "set SSL_CERT_FILE to a file with the right authority: a company's proxy has its own"
+        do = "set SSL_CERT_FILE to a file with the right authority: a company's proxy may have its own"
         yield wrong("endpoint", f"{shown}: no secure connection: {reason(error)}", do)
         return False
     except (OSError, ConfigurationFault) as error:
-        do = "see whether the name and port are right, and whether this machine may reach them (firewall, proxy)"
+        do = "check the name and port, and whether this machine may reach them (firewall, proxy)"
         yield wrong("endpoint", f"{shown}: no connection: {reason(error)}", do)
         return False
     return True
@@ -96,7 +95,7 @@ def _trust(credential: Credential) -> Iterator[Finding]:
     try:
         context = ssl_context(credential)
     except ConfigurationFault as error:
-        yield wrong("certificates", str(error), "name a PEM file that is there, or unset it")
+        yield wrong("certificates", str(error), "name an existing PEM file, or unset the variable")
         return
     where = f"SSL_CERT_FILE={credential.ca_file}" if credential.ca_file else f"SSL_CERT_DIR={credential.ca_dir}"
     many = context.cert_store_stats()["x509_ca"]
@@ -110,7 +109,7 @@ def _first_hop(check: str, url: str, text: str, asked: DoctorOptions) -> Iterato
     try:
         begun_s = connect_s(url, asked.timeout_s)
     except OSError as error:
-        do = "put HTTPS_PROXY right, or name the host in NO_PROXY"
+        do = "correct HTTPS_PROXY, or name the host in NO_PROXY"
         yield wrong(check, f"{text}: no connection: {reason(error)}", do)
         return
     yield ok(check, f"{text}: connected in {1_000 * begun_s:.0f} ms")

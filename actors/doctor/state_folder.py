@@ -1,4 +1,4 @@
-"""Checks of the place of journals, by the store that serves it."""
+"""Checks of the place of journals, by its store."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from actors.journal.stores import store_of
 
 
 def state_folder(asked: DoctorOptions) -> Iterator[Finding]:
-    """Whether journals can be kept there, and how long a commit takes."""
+    """Check that journals can be written, and how long a commit takes."""
     store = store_of(asked.state)
     try:
         yield from store.load(store.checks).state(asked.state)
     except StoreError as error:
-        yield wrong("state", str(error), "see to it, or give a folder of this machine as --state")
+        yield wrong("state", str(error), "correct that, or give a folder of this machine as --state")
 
 
 def disk(asked: DoctorOptions) -> Iterator[Finding]:
-    """Room for more rows, where the store can tell."""
+    """Check the free space for more rows, if the store can tell."""
     store = store_of(asked.state)
-    with contextlib.suppress(StoreError):  # told by ``state_folder``
+    with contextlib.suppress(StoreError):  # reported by ``state_folder``
         yield from store.load(store.checks).room(asked.state)

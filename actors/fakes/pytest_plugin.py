@@ -1,4 +1,4 @@
-"""What pytest finds where this is installed: the fixture ``cortex_model``."""
+"""Pytest plugin of an installed cortex: the fixture ``cortex_model``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def cortex_model() -> ScriptedModel:
-    """A model without a script yet: ``cortex_model.on("crashes", "bug")``; then ``cortex.run(…, model=cortex_model)``.
+    """Return a model with an empty script: ``cortex_model.on("crashes", "bug")``; then ``cortex.run(…,
+    model=cortex_model)``.
 
-    Its ``calls`` are what it was asked. A prompt that it has no reply to fails the test, in one line.
+    ``calls`` lists the calls that the model got. A prompt without a reply fails the test, with one line.
     """
     from actors.fakes.scripted_models import ScriptedModel
 

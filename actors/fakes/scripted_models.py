@@ -1,7 +1,7 @@
-"""Models for tests of programs: answers from a script, from a function, or from what a job has recorded.
+"""Models for tests of programs: replies from a script, from a function, or from the record of a job.
 
-They live in this process, so a job that has one runs inline; its journal stands in a folder that goes with it, unless
-its caller names one. What a script cannot answer, or a function raises, ends the job and is raised to its caller.
+A scripted model lives in the test's process, so its job runs inline. The job's journal is in a temporary folder, unless
+the caller names one. A prompt without a reply, or an exception of a function, ends the job and is raised to its caller.
 """
 
 from __future__ import annotations
@@ -24,55 +24,55 @@ from cortex.values.reply import Reply, Usage
 from policies.failures.failure import Failure, FailureKind
 
 GIVEN = "given"
-"""The model's name in requests of a job that was given an object, and no name."""
+"""Model name in requests of a job that was given a model object."""
 SHOWN_MAX = 400
 _STOP = Failure(FailureKind.BLOCKED, "the test's own model does not know what to say", sent=False)
-"""So that nothing is asked again while the job ends."""
+"""Failure of kind BLOCKED, so that nothing is asked again while the job ends."""
 
 
 class NoReply(UserError, AssertionError):
-    """A model of a test was asked what it has no answer to. One line that shows the prompt."""
+    """A test model has no reply to a prompt. The message is one line that shows the prompt."""
 
-    __module__ = "cortex.testing"  # where its users have it from
+    __module__ = "cortex.testing"  # the public module of this class
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """One call that such a model got."""
+    """Call that a test model got."""
 
     prompt: str
-    """The text of its messages, with the system prompt before it where there is one."""
+    """Text of the messages, after the system prompt if there is one."""
     model: str
-    """As the request names it: ``given`` where the object is the job's own model, and that of a role the role."""
+    """Model name in the request: ``given`` for the job's own model object, the role's name for that of a role."""
     request: dict[str, Any]
-    """The whole canonical request."""
+    """Request body, in the Messages form."""
     reply: str = ""
-    """What was answered; empty for a failure."""
+    """Text of the reply; empty for a failure."""
 
     @property
     def role(self) -> str:
-        """The role that was asked; empty for the job's own model."""
+        """Role that was asked; empty for the job's own model."""
         return "" if self.model == GIVEN else self.model
 
 
 class _FakeModel:
-    """What such models have in common. ``calls`` are those that they got, in order."""
+    """Base class of the test models. ``calls``: calls that the model got, in order."""
 
     scripted = True
-    """A job with such a model keeps its journal in a folder of its own."""
+    """True: a job with such a model keeps its journal in a temporary folder."""
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
         self.rate = None
         self.calls: list[Asked] = []
         self.trouble: BaseException | None = None
-        """What its caller must hear of, first of all."""
+        """First error, which the caller of the job must get."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}, {len(self.calls)} calls>"
 
     @property
     def prompts(self) -> list[str]:
-        """The prompts that it got, in order."""
+        """Prompts of the calls, in order."""
         return [call.prompt for call in self.calls]
 
     async def call(
@@ -85,7 +85,7 @@ class _FakeModel:
         asked = Asked(_text(request), str(request.get("model", "")), request)
         try:
             failure = await self._answer(asked, body)
-        except Exception as error:  # an author's function may raise anything
+        except Exception as error:  # a function of a test's author may raise anything
             self.calls.append(asked)
             self.trouble = error
             return _STOP
@@ -100,23 +100,23 @@ class _FakeModel:
         raise NotImplementedError
 
     async def count_tokens(self, body: bytes) -> int | None:
-        """Nobody can be asked."""
+        """Return None: a test model counts no tokens."""
         return None
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Release nothing."""
 
 
 class ScriptedModel(_FakeModel):
-    """A model that says what its script has for a prompt.
+    """Model that replies from a script.
 
-    ``script``: replies by pattern, the first that is found in the prompt (a text anywhere in it, or a compiled regular
-    expression; ``""`` is found in all); replies in order, whatever is asked; or a function of the prompt, or of the
-    prompt and the whole request, async or not. A reply is a text, something that is said as JSON (a dict, a list, a
-    number, a struct, a pydantic model), a ``FailureKind`` or ``Failure`` in its place, a function as above, or a list
-    of these, said one after the other.
+    ``script``: a dict from patterns to replies, of which the first pattern found in the prompt counts (a text anywhere
+    in the prompt, or a compiled regular expression; ``""`` matches all prompts); a list of replies in order, whatever
+    is asked; or a function, async or not, of the prompt, or of the prompt and the whole request. A reply is a text, a
+    value that is sent as JSON (a dict, a list, a number, a struct, a pydantic model), a ``FailureKind`` or ``Failure``,
+    a function as above, or a list of these, used one after the other.
 
-    ``endpoint`` names it where replies are remembered, in a state folder that is kept.
+    ``endpoint``: name of the model's endpoint, by which replies are reused in a state folder that is kept.
     """
 
     def __init__(self, script: Any = (), *, endpoint: str = "scripted") -> None:
@@ -133,8 +133,11 @@ class ScriptedModel(_FakeModel):
             raise TypeError(f"a script is a dict of patterns, a list of replies or a function, not {script!r:.60}")
 
     def on(self, pattern: str | re.Pattern[str], *replies: Any, role: str = "") -> ScriptedModel:
-        """Say this to prompts in which the pattern is found; several replies are said one after the other. ``role``:
-        only where this role is asked. What was given before goes first."""
+        """Add replies to prompts in which the pattern is found; several replies are used one after the other. Return
+        the model.
+
+        ``role``: only for calls of this role. Patterns added before take precedence.
+        """
         if not isinstance(pattern, str | re.Pattern):
             raise TypeError(f"a pattern is a text or a compiled regular expression, not {pattern!r:.60}")
         if not replies:
@@ -144,7 +147,7 @@ class ScriptedModel(_FakeModel):
 
     @property
     def unused(self) -> list[str]:
-        """Patterns to which nothing was said."""
+        """Patterns that no prompt has matched."""
         return [entry.shown for entry in self._entries if not entry.uses]
 
     async def _answer(self, asked: Asked, body: bytes) -> str | Reply | Failure:
@@ -157,10 +160,10 @@ class ScriptedModel(_FakeModel):
 
 
 class RecordedModel(_FakeModel):
-    """A model that says what a job has recorded: the replies in its journal and in those of its child jobs, by what was
-    asked. The same question again gets the reply to its next sample. ``state`` is the folder of the journals.
+    """Model that replies from the record of a job: its journal and those of its child jobs, by question.
 
-    Raises ``StoreError`` where there is no such job.
+    A repeated question gets the reply to its next sample. ``state``: folder of the journals. Raises ``StoreError`` for
+    an unknown job.
     """
 
     def __init__(self, job: str, *, state: str = ".cortex") -> None:
@@ -205,7 +208,7 @@ class RecordedModel(_FakeModel):
         raise NoReply(f"job {self._job} has recorded {known} to the prompt {_shown(asked)}")
 
     def _recorded(self, body: bytes) -> Iterator[Reply]:
-        """Replies to this request, whichever model of the job it was asked of, by sample."""
+        """Yield the replies to a request, of any model of the job, by sample."""
         samples = sorted(self._samples, key=lambda sample: (not sample.isdecimal(), len(sample), sample))
         seen: set[bytes] = set()
         for endpoint, model in self._routes:
@@ -218,7 +221,7 @@ class RecordedModel(_FakeModel):
 
 
 class _ScriptEntry:
-    """One line of a script."""
+    """Entry of a script: a pattern and its replies."""
 
     def __init__(self, pattern: str | re.Pattern[str], reply: Any, role: str) -> None:
         self._pattern, self._reply, self._role = pattern, reply, role
@@ -233,7 +236,7 @@ class _ScriptEntry:
         return pattern in asked.prompt if isinstance(pattern, str) else pattern.search(asked.prompt) is not None
 
     def next(self, asked: Asked) -> Any:
-        """What is said to it this time. Raises ``NoReply`` where all was said."""
+        """Return the next reply. Raises ``NoReply`` if all were used."""
         uses, self.uses = self.uses, self.uses + 1
         if not isinstance(self._reply, list):
             return self._reply
@@ -244,7 +247,7 @@ class _ScriptEntry:
 
 
 async def _reply_of(reply: Any, asked: Asked) -> str | Reply | Failure:
-    """A reply of a script as a model says it."""
+    """Return a reply of a script in the form of a model's reply."""
     if callable(reply) and not isinstance(reply, type):
         reply = reply(*(asked.prompt, asked.request)[: _places(reply)])
         if inspect.isawaitable(reply):
@@ -262,7 +265,7 @@ async def _reply_of(reply: Any, asked: Asked) -> str | Reply | Failure:
 
 
 def _places(function: Callable[..., Any]) -> int:
-    """Whether a function wants the prompt alone, or the request besides."""
+    """Return the number of arguments of a script function: 1 (prompt), or 2 (prompt and request)."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -278,7 +281,7 @@ def _reply(text: str, asked: Asked) -> Reply:
 
 
 def _text(request: Mapping[str, Any]) -> str:
-    """All that a request says, as one text."""
+    """Return all texts of a request as one text."""
     parts = [request.get("system"), *(message.get("content") for message in request.get("messages", ()))]
     texts: list[str] = []
     for part in parts:

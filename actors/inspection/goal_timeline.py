@@ -268,7 +268,7 @@ class _TimelineBuilder:
     def events_alone(self) -> None:
         """What the journal itself names: replies, failures, results. No prompt, and no decision."""
         where = self._span.terms.program
-        self._note = f"the program {where} has changed since, or is gone: only what the journal itself says is told"
+        self._note = f"the program {where} has changed since, or is gone: only data of the journal is shown"
         routes = self._span.terms.routes
         for seq, turn in self._source.turns(self._span.after):
             if seq > self._span.upto:

@@ -1,4 +1,4 @@
-"""A job's bounds from what its user says of them: on the command line, in Python, in the middle of a run."""
+"""Limits of a job from options: of the command line, of Python, and of changes during a run."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from cortex.values.limits import Limits
 from policies.estimates.price import nusd, usd_text
 
 NONE = "none"
-"""What a user writes to take a bound away."""
+"""Value of an option that removes a limit."""
 
 
 def bounded(limits: Limits, asked: Mapping[str, Any], now_s: float) -> Limits:
-    """These limits with what was asked for in their place. ``asked``: values by the name of their option; texts or
-    numbers; None where nothing was said, ``none`` where a bound is taken away.
+    """Return ``limits`` with the options in ``asked`` applied. ``asked``: option name -> text or number; None: not
+    given, ``none``: remove the limit.
 
     Raises ``ValueError`` with one line that names the option.
     """
@@ -41,19 +41,19 @@ def bounded(limits: Limits, asked: Mapping[str, Any], now_s: float) -> Limits:
 
 
 def _refuse_contradictions(limits: Limits, asked: Mapping[str, Any]) -> None:
-    """Bounds that each make sense, but not together."""
+    """Raise ``ValueError`` for limits that are valid alone but not together."""
     hedge_s, goal_s = limits.hedge_after_s, limits.goal_timeout_s
     if hedge_s is not None and goal_s is not None and hedge_s >= goal_s:
-        raise ValueError(f"--hedge {hedge_s:g}s is not below --goal-timeout {goal_s:g}s: nothing would ever be hedged")
+        raise ValueError(f"--hedge {hedge_s:g}s is not below --goal-timeout {goal_s:g}s: give a shorter --hedge")
     tokens, output = limits.max_job_tokens, limits.output_tokens_max
     if asked.get("max_output_tokens") and tokens is not None and tokens <= output:
         raise ValueError(
-            f"--max-job-tokens {tokens} leaves no room for one reply of --max-output-tokens {output} and its prompt"
+            f"--max-job-tokens {tokens} is too small for a reply of --max-output-tokens {output} and its prompt"
         )
 
 
 def changes(before: Limits, after: Limits) -> list[str]:
-    """What is different, for people: ``--max-cost $20 (was $5)``."""
+    """Return the differences as texts: ``--max-cost $20 (was $5)``."""
     lines = []
     for name, (field, _, _) in _READ.items():
         then, now = getattr(before, field), getattr(after, field)
@@ -63,7 +63,7 @@ def changes(before: Limits, after: Limits) -> list[str]:
 
 
 def in_words(limits: Limits) -> dict[str, str]:
-    """The bounds that a user may set and that differ from the default, by option, for people."""
+    """Return the limits that users may set and that differ from the default: option -> text."""
     usual = Limits()
     return {
         option(name): _shown(name, getattr(limits, field))
@@ -73,12 +73,12 @@ def in_words(limits: Limits) -> dict[str, str]:
 
 
 def shown_bound(name: str, limits: Limits) -> str:
-    """One bound for people, by its option."""
+    """Return one limit as text, by the name of its option."""
     return _shown(name, getattr(limits, _READ[name][0]))
 
 
 def option(name: str) -> str:
-    """A name as the command line has it."""
+    """Return the flag of an option name."""
     return "--" + name.replace("_", "-")
 
 
@@ -137,7 +137,8 @@ def _headroom(value: str | float) -> float:
 
 
 def _failed(value: str | float) -> float:
-    """Failed rows that end a job: a count from 1, or a share below 1. ``1`` is one row, ``100%`` makes no sense."""
+    """Return the number of failed rows that ends a job: a count from 1, or a share below 1. ``1`` is one row; ``100%``
+    is refused."""
     text = str(value).strip()
     found = 0.0
     try:
@@ -151,7 +152,7 @@ def _failed(value: str | float) -> float:
 
 
 _NEVER = object()
-"""The bound cannot be taken away."""
+"""Marks a limit that cannot be removed."""
 
 _READ: dict[str, tuple[str, Callable[[Any], Any], Any]] = {
     "max_cost": ("max_cost_nusd", _money, None),
@@ -171,6 +172,6 @@ _READ: dict[str, tuple[str, Callable[[Any], Any], Any]] = {
     "hedge": ("hedge_after_s", duration_s, None),
     "wait_blocked": ("blocked_wait_s", duration_s, 0.0),
 }
-"""Option -> field, how a value is read, what it is when it was taken away."""
+"""Option -> field of ``Limits``, parser of the value, value after ``none``."""
 
 OPTIONS = tuple(_READ)

@@ -1,4 +1,4 @@
-"""How a run of a job begins: who owns it, and which events the new incarnation of its channel puts first."""
+"""Start of a run: its owner, and the first events of the channel's new incarnation."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from cortex.values.limits import JobTerms, Route
 from policies.failures.failure import Failure, FailureKind
 
 CHILD = "child"
-"""The cluster of a job that another one runs."""
+"""Cluster name of a job that runs as the child of another."""
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
-    """What a driver tells a channel when a run begins."""
+    """Message of a driver to a channel at the start of a run."""
 
     terms: JobTerms
     owner: Owner
     who: str = ""
     decided: tuple[tuple[int, str], ...] = ()
-    """What a person says of submissions that code could not decide about: (number, the provider's id of its batch), the
-    id empty where it was never submitted."""
+    """Decisions of a person on message batches in doubt: (number, the provider's id of the batch; empty if never
+    submitted)."""
     reopened: events.RowsReopened | None = None
-    """Rows that failed and are to be asked again."""
+    """Failed rows to ask again."""
     notify: str = ""
-    """The URL that is told how the job fares. It may be a secret: it is written nowhere."""
+    """URL of the webhook for notifications. May be a secret: it is never stored."""
 
 
 def changed(old: JobTerms, new: JobTerms) -> bool:
-    """Whether the new run asks something else: another program, other parameters, release, endpoint or model, or other
-    models for its roles."""
+    """Return whether the new run asks something else: another program, parameters, release, endpoint or model, also of
+    a role."""
     same = new.fingerprint in (old.fingerprint, _fingerprint_now(old))
     then, now = ((_asked(terms.route), _role_facts(terms)) for terms in (old, new))
     return not same or then != now
@@ -57,7 +57,7 @@ def _asked(route: Route) -> tuple[str, str]:
 
 
 def _role_facts(terms: JobTerms) -> dict[str, tuple[str, str]]:
-    """What each role asks that has a model of its own."""
+    """Return endpoint and model of each role with a model of its own."""
     return {role: _asked(terms.role_routes[lane - 1]) for role, lane in terms.roles.items() if lane}
 
 
@@ -65,10 +65,11 @@ def resuming_batch(
     k: State | None, opening: Opening | None, epoch: int, held: tuple[tuple[int, int], ...],
     account: bytes = b"",
 ) -> tuple[list[events.Event], bool]:  # fmt: skip
-    """The first events of a new incarnation, and whether K begins anew. Raises ``UserError`` for what must wait.
+    """Return the first events of a new incarnation, and whether K begins anew. Raises ``UserError`` if the run must
+    wait.
 
-    ``account`` is what the journal says that the job had come to: K, replayed with a program that has changed, knows
-    of that only what this one would have asked, too.
+    ``account``: totals of the job in its journal. K, replayed with a changed program, knows only those of the calls
+    that the changed program would make too.
     """
     blob = account or (encode_account(k) if k is not None else b"")
     known = decode_account(blob) if blob else None
@@ -81,13 +82,13 @@ def resuming_batch(
     batch: list[events.Event] = [events.Rejoined(epoch, held)]
     if k is not None and opening is not None:
         now = opening.terms
-        if again is not None and k.edition < again.edition:  # else the same message comes twice
+        if again is not None and k.edition < again.edition:  # otherwise the message was repeated
             if not may_reopen(k, again):
-                raise UserError(f"job {k.terms.job} is not any more as it was: look at it, and say it again")
+                raise UserError(f"job {k.terms.job} has changed meanwhile: look at its status and retry again")
             batch.append(again)
         if (k.terms.limits, k.terms.routes) != (now.limits, now.routes):
             if held and k.terms.fallbacks != now.fallbacks:
-                raise UserError("calls of its last run are still under way: give other fallbacks when they are home")
+                raise UserError("calls of its last run are still in flight: change fallbacks when they have ended")
             batch.append(_set(now, opening.who))
         batch += [_decided(number, name, opening.who) for number, name in opening.decided]
         if again is not None or k.outcome == "partial" or k.stopping or k.paused is not None:
@@ -96,13 +97,13 @@ def resuming_batch(
 
 
 def _afresh(opening: Opening) -> bool:
-    """Whether all is asked anew. What is there of a child job was asked by this very run of its parent, since one that
-    begins anew gives its child jobs other names."""
+    """Return whether everything is asked anew. Not for a child job: its parent's present run made its journal, and a
+    parent that begins anew gives its child jobs other names."""
     return opening.terms.fresh and opening.owner.cluster != CHILD
 
 
 def _reopening(opening: Opening | None) -> events.RowsReopened | None:
-    """Which failed rows are asked again, with the route where that is another model's."""
+    """Return the failed rows to ask again, with the route if another model is asked."""
     again = opening.reopened if opening is not None else None
     if again is None or opening is None or not again.model:
         return again
@@ -110,12 +111,12 @@ def _reopening(opening: Opening | None) -> events.RowsReopened | None:
 
 
 def _then(terms: JobTerms, again: events.RowsReopened | None) -> JobTerms:
-    """What the new run is compared with: another model for rows that are asked again makes no other job."""
+    """Return the terms to compare with: another model for retried rows does not make another job."""
     return terms if again is None or again.route is None else msgspec.structs.replace(terms, route=again.route)
 
 
 def rekeyed_batch(terms: JobTerms, who: str, credentials: tuple[str, ...]) -> list[events.Event]:
-    """The same routes under another key, whose fingerprint stands here for each, and leave to try them."""
+    """Return events that give the routes new credentials (by fingerprint), and permission to try them."""
     pairs = zip(terms.routes, credentials, strict=True)
     routes = tuple(msgspec.structs.replace(route, credential=credential) for route, credential in pairs)
     return [_set(terms.with_routes(routes), who), events.Resumed(who)]
@@ -126,16 +127,17 @@ def _set(now: JobTerms, who: str) -> events.LimitsSet:
 
 
 def _refuse_to_lose(k: State, requests: int, now: JobTerms) -> None:
-    """What is with the provider was paid for at the price of its road, and belongs to the program that asked it."""
+    """Raise ``UserError`` if batches at the provider would be lost: they were paid for at their transport's price, and
+    belong to the program that asked them."""
     if not requests or now.fresh:
         return
     job = k.terms.job
     there = f"{requests:,} requests of {job} are in message batches with the provider"
     if changed(k.terms, now):
-        ways = f"put that back and resume, or cortex cancel {job}, or ask all anew with --fresh"
+        ways = f"restore them and resume, or cortex cancel {job}, or ask all anew with --fresh"
         raise UserError(f"{there}, and its program, parameters, release or model have changed: {ways}")
     if [route.via for route in k.terms.routes] != [route.via for route in now.routes]:
-        raise UserError(f"{there}: leave --via as it was until they are home")
+        raise UserError(f"{there}: keep --via unchanged until their results have been collected")
 
 
 def _decided(number: int, name: str, who: str) -> events.Event:
@@ -146,7 +148,7 @@ def _decided(number: int, name: str, who: str) -> events.Event:
 
 
 def _carried(ledger: Ledger) -> Ledger:
-    """What was spent before; what was reserved stays charged, since nobody will tell any more."""
+    """Return the ledger of earlier runs. Reserved amounts stay charged, since no report will come any more."""
     kept = copy.copy(ledger)
     kept.assumed_nusd += kept.reserved_nusd
     kept.assumed_tokens += kept.reserved_tokens

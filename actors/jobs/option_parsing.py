@@ -1,6 +1,6 @@
-"""What a user writes, as values: durations, times, shares, a fallback. The command line and Python read them alike.
+"""Parsing of user input: labels, roles, fallbacks, providers, simulator settings. Shared by command line and Python.
 
-Each raises ``ValueError`` with one clear line that shows the form.
+All functions raise ``ValueError`` with one line that shows the expected form.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ FALLBACK_FORM = (
 
 
 def provider_form() -> str:
-    """How a provider is written, as error messages say it."""
+    """Return the form of a provider for error messages."""
     *others, last = (row_of(name).said for name in named())
     return f"write {', '.join(others)} or {last}"
 
 
 def simulated(pairs: list[str]) -> SimulatorSettings | None:
-    """Settings and faults of the simulated provider, as ``name=value``; None for none."""
+    """Return settings and faults of the simulated provider from ``name=value`` pairs; None for no pairs."""
     if not pairs:
         return None
     fields = SimulatorSettings.__struct_fields__
@@ -45,7 +45,7 @@ def simulated(pairs: list[str]) -> SimulatorSettings | None:
     for pair in pairs:
         name = pair.partition("=")[0].strip().replace("-", "_")
         if name == "keys":
-            raise ValueError("keys: in one process nobody asks for a key; it is a setting of `cortex simulate`")
+            raise ValueError("keys: not used within one process: give it to `cortex simulate`")
         fault = name in FAULTS and name not in fields
         named.append(f"fault.{name}={pair.partition('=')[2]}" if fault else pair)
     try:
@@ -56,7 +56,7 @@ def simulated(pairs: list[str]) -> SimulatorSettings | None:
 
 
 def role(text: str) -> tuple[str, ModelSpec]:
-    """A role and its model, from ``NAME=MODEL`` and what else ``fallback`` takes."""
+    """Return role and model spec from ``NAME=MODEL``, with the further parts that ``fallback`` takes."""
     name, equals, model = (piece.strip() for piece in text.partition("="))
     if not equals or not model:
         raise ValueError(f"{text!r}: {ROLE_FORM}")
@@ -64,7 +64,7 @@ def role(text: str) -> tuple[str, ModelSpec]:
 
 
 def label(name: str, value: str) -> tuple[str, str]:
-    """A label of a job, if it can be one."""
+    """Return name and value of a valid label."""
     name, value = str(name).strip(), str(value).strip()
     if not _LABEL.fullmatch(name) or not value:
         raise ValueError(f"{f'{name}={value}' if value else name!r:.80}: {LABEL_FORM}")
@@ -74,7 +74,7 @@ def label(name: str, value: str) -> tuple[str, str]:
 
 
 def labels(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Labels of a job; few, since each stands on every span of it."""
+    """Return the labels of a job, at most ``LABELS_MAX``, since each is on every span."""
     found: dict[str, str] = {}
     for name, value in (label(*pair) for pair in pairs):
         if name in found:
@@ -86,15 +86,15 @@ def labels(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def role_name(name: str) -> str:
-    """The name of a role, if it can be one."""
+    """Return a valid role name."""
     if not _ROLE.fullmatch(name):
         raise ValueError(f"{name!r}: {ROLE_FORM}")
     return name
 
 
 def fallback(text: str) -> ModelSpec:
-    """A route to fall back to, from ``[PROVIDER:]MODEL[@URL][,region=…][,price-as=…][,input=…,output=…]``; ``sim``
-    takes the simulator's settings too."""
+    """Return a fallback route from ``[PROVIDER:]MODEL[@URL][,region=…][,price-as=…][,input=…,output=…]``; ``sim`` also
+    takes settings of the simulator."""
     head, *pairs = (piece.strip() for piece in text.split(","))
     model, at, url = head.partition("@http")
     url = f"http{url}" if at else ""
@@ -112,9 +112,9 @@ def fallback(text: str) -> ModelSpec:
     if "://" in model:
         raise ValueError(f"{model.partition('@')[0]!r}: an address begins with http:// or https://: {FALLBACK_FORM}")
     if url and model in apart():
-        raise ValueError(f"{text!r}: {model} has no address")
+        raise ValueError(f"{text!r}: {model} has no address: leave @URL out")
     if model in apart() and (name or where):
-        raise ValueError(f"{text!r}: {model} asks no provider")
+        raise ValueError(f"{text!r}: {model} has no provider: leave provider and place out")
     try:
         url = checked_url("the address", url)
         if name:
@@ -128,7 +128,7 @@ def fallback(text: str) -> ModelSpec:
         message = str(error) if PRICE_FORM in str(error) or others else f"{error}: {FALLBACK_FORM}"
         raise ValueError(f"{without_password(model)}: {message}") from None
     if without_password(url) != url:
-        raise ValueError(f"{model}: its address holds a password, which would be kept with the job")
+        raise ValueError(f"{model}: its address holds a password, which would be stored with the job: leave it out")
     spec = ModelSpec(model=model, base_url=url, price=prices, price_as=price_as, simulated=found, provider=name)
     return spec.placed(where)
 
@@ -141,13 +141,14 @@ def at_provider(spec: ModelSpec, text: str) -> ModelSpec:
 
 
 def provider(text: str) -> dict[str, str]:
-    """Return a provider's name, as ``provider``, and the words that say where the account is; nothing from nothing."""
+    """Return provider and place as fields of a ``ModelSpec``, from ``NAME[,region=…][,project=…][,resource=…]``; empty
+    from an empty text."""
     name, *pairs = (piece.strip() for piece in text.split(","))
     if not name and not any(pairs):
         return {}
     if name.lower() not in named():
         near = difflib.get_close_matches(name.lower(), named(), n=1)
-        raise ValueError(f"{name!r} is none: {f'did you mean {near[0]}?' if near else provider_form()}")
+        raise ValueError(f"{name!r} is no provider: {f'did you mean {near[0]}?' if near else provider_form()}")
     facts, others = _take_pairs(pairs, place_words())
     if others:
         raise ValueError(f"cannot read {others[0]!r}: {provider_form()}")
@@ -156,7 +157,7 @@ def provider(text: str) -> dict[str, str]:
 
 
 def _take_pairs(pairs: list[str], names: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
-    """What is said under these names, and the pairs that say something else."""
+    """Return the values of pairs with one of these names, and the other pairs."""
     facts: dict[str, str] = {}
     others = []
     for pair in pairs:
@@ -164,14 +165,14 @@ def _take_pairs(pairs: list[str], names: tuple[str, ...]) -> tuple[dict[str, str
         if (name := name.replace("-", "_")) not in names or not equals:
             others.append(pair)
         elif not value or name in facts:
-            raise ValueError(f"{pair!r}: {'it is given twice' if value else 'it says nothing'}")
+            raise ValueError(f"{pair!r} {'is given twice: give it once' if value else 'has no value: give one'}")
         else:
             facts[name] = value
     return facts, others
 
 
 def _refuse_place(name: str, facts: dict[str, str]) -> None:
-    """Raise ``ValueError`` for a word that the provider's accounts do not have."""
+    """Raise ``ValueError`` for a place that the provider does not have (region, project or resource)."""
     for word in facts:
         if word not in PROVIDERS[name].place:
             raise ValueError(f"{name} has no {word}: {provider_form()}")

@@ -19,20 +19,20 @@ from cortex.programs.table import REQUEST_ID, Table
 
 TABLE = "table"
 COLUMNS = "columns"
-"""Among an order's places: the columns of its results, where these are a table."""
+"""Key among a job's places: columns of the results, if they are a table."""
 SHARDS = "cortex.programs.shards:Shards"
-"""Of what stands in no ``COLUMNS``, it is ``batch`` that these share."""
+"""Program of sharded jobs. Without ``COLUMNS`` in the places, its rows are whole requests."""
 FOREIGN = (".xlsx", ".xls", ".ods", ".feather", ".arrow", ".avro", ".orc", ".db", ".sqlite", ".xml", ".zip")
-"""Endings of forms that are neither read nor written here: under such a name nobody looks for JSON Lines."""
+"""Suffixes of forms that are neither read nor written. Such a file is never taken for JSON Lines."""
 
 
 def is_table(path: str) -> bool:
-    """Whether results under this name are made whole: a table of CSV or Parquet, or an object elsewhere."""
+    """Return True if results of this name are written as a whole: CSV, Parquet, or a remote object."""
     return is_remote(path) or form_of(path) in (CSV, PARQUET)
 
 
 def note_columns(order: JobSpec, source: Any) -> None:
-    """Keep with the order what its results consist of. The source has been checked."""
+    """Store the columns of the results in the job's places. Requires a checked source."""
     if not isinstance(order.program, Table):
         return
     given, arrow = [(REQUEST_ID, "text")], None
@@ -46,7 +46,7 @@ def results_sink(
     program: str,
     own: bool,
 ) -> FileSink | TableSink | None:  # fmt: skip
-    """Where results go; None where nobody asked for them. ``own``: it is the job's output, not a copy."""
+    """Return the sink for results; None without an output. ``own``: the job's output, not a copy."""
     if not output:
         return None
     keep_off = () if input_path in ("", "-") else (input_path,)
@@ -63,11 +63,11 @@ def results_sink(
 
 
 def refuse_form(output: str) -> None:
-    """Results are written in four forms. Raises ``SinkError``."""
+    """Raise ``SinkError`` for a suffix other than .csv, .tsv, .parquet or .jsonl."""
     if output.lower().endswith(FOREIGN):
         raise SinkError(f"{output}: results are written as .csv, .tsv, .parquet or .jsonl: name one of these")
     if meant := misspelt_form(output):
-        raise SinkError(f"{output}: is {meant} meant? Results are written as .csv, .tsv, .parquet or .jsonl")
+        raise SinkError(f"{output}: did you mean {meant}? Results are written as .csv, .tsv, .parquet or .jsonl")
 
 
 def _columns(places: Mapping[str, str], program: str, output: str) -> Columns:

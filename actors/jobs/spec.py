@@ -1,4 +1,4 @@
-"""What a user asks for: the order of one job, as the command line and Python give it and a later run finds it again."""
+"""Specification of a job: the user's request, from the command line or Python, for this and later runs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from cortex.values.limits import Limits
 
 STATE_DEFAULT = ".cortex"
 CONTENT = "content"
-"""Among an order's places: hash over an input that has no name of its own. It is a part of the job's name."""
+"""Key among a job's places: hash of an input without a name of its own; a part of the job's name."""
 
 
 class JobSpec(msgspec.Struct, kw_only=True):
-    """What a user asks for. ``job`` may be empty: then its name derives from program, input and output."""
+    """Specification of a job. An empty ``job``: the name is derived from program, input and output."""
 
     program: Program
     model_spec: ModelSpec = ModelSpec()
@@ -36,24 +36,24 @@ class JobSpec(msgspec.Struct, kw_only=True):
     output: str = ""
     fresh: bool = False
     shards: int = 1
-    """Child jobs that the rows are dealt to; 1: the job asks them itself."""
+    """Number of child jobs for the rows; 1: no child jobs."""
     keeps_text: bool = True
-    """As in ``Terms``."""
+    """Meaning as in ``JobTerms``."""
     decided: tuple[tuple[int, str], ...] = ()
-    """What the user says became of submissions that code cannot decide about, as ``Opening`` has it."""
+    """Decisions of the user on message batches in doubt, as in ``Opening``."""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
-    """What traces and reports are to tell the job's costs by: a team, a project. Never a secret."""
+    """Labels of the job's costs in traces and reports: a team, a project. Never secrets."""
     reopened: RowsReopened | None = None
-    """Rows that failed and are to be asked again, before the run goes on."""
+    """Failed rows to ask again at the start of the run."""
     places: dict[str, str] = msgspec.field(default_factory=dict)
-    """Whatever else a later ``resume`` needs; never a secret."""
+    """Further data that a later ``resume`` needs. Never secrets."""
 
     def runs(self) -> Program:
-        """The program of the job: that of its rows, or the one that deals them to shards."""
+        """Return the job's program: the program of the rows, or the one that distributes them to shards."""
         return sharded(self.program, self.shards)
 
     def named(self) -> str:
-        """The job's name: the same, however many shards it has."""
+        """Return the job's name, which does not depend on the number of shards."""
         if self.job:
             return self.job
         where = loader.place_of(type(self.program))
@@ -66,7 +66,7 @@ class JobSpec(msgspec.Struct, kw_only=True):
 
 
 def whole(path: str) -> str:
-    """A path as a job keeps it, so that it means the same from any folder."""
+    """Return a path as stored with the job: absolute, so that it is valid from any folder."""
     return path if path in ("", "-") or is_remote(path) else os.path.realpath(os.path.expanduser(path))
 
 
@@ -75,7 +75,7 @@ def _safe(text: str) -> str:
 
 
 def who() -> str:
-    """The person at the keyboard, for events that say who did something."""
-    with contextlib.suppress(Exception):  # no name in a bare container
+    """Return the user's name, for events that record an author."""
+    with contextlib.suppress(Exception):  # a bare container has no user name
         return getpass.getuser()
     return "somebody"

@@ -1,4 +1,4 @@
-"""What a job came to, as the figures that people and programs read."""
+"""Summary of a job: its figures for people and programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from policies.estimates.price import usd
 
 
 def summary(k: State) -> dict[str, Any]:
-    """The fields of ``--json``; money in USD, times in seconds."""
+    """Return the fields of ``--json``; money in USD, times in seconds."""
     tally, ledger = k.tally, k.ledger
     own, *others = k.terms.routes
     priced = own.price is not None and all(_priced(route) for route in others)
@@ -71,10 +71,10 @@ def summary(k: State) -> dict[str, Any]:
 
 
 def _counted(text: str) -> int:
-    """Rows of the whole input, as they were counted when the job began; 0 where it has none."""
+    """Return the rows of the whole input, counted at the job's start; 0 for a job without rows."""
     return int(text) if text.isdecimal() else 0
 
 
 def _priced(route: Route) -> bool:
-    """Whether what calls cost there is known; the simulated provider takes nothing."""
+    """Return True if calls of the route have a known cost; the simulated provider is free."""
     return route.price is not None or route.endpoint.startswith("sim:")

@@ -1,4 +1,4 @@
-"""Why a job waits and where its calls go now, from K alone: for the live line, for ``status``, for programs."""
+"""Wait reasons and present routes of a job, from K alone: for the live line, ``status`` and programs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from policies.failures.failure import FailureKind
 from policies.limits.pace import due_at_s
 
 WORDS_MAX = 160
-"""The line of a running job says it in a few words; a provider may have many."""
+"""Most characters of a provider's message in the line of a running job."""
 
 
 def wait_facts(k: State) -> dict[str, Any]:
-    """Fields for ``status``: where calls go, what is free, why it waits, until when."""
+    """Return the fields of ``status`` about routes, permits and waits."""
     place = _place(k)
     return {
         "waits": "; ".join(waits(k)),
@@ -35,7 +35,7 @@ def wait_facts(k: State) -> dict[str, Any]:
 
 
 def _refused(share: RouteShare) -> bool:
-    """Whether the provider refuses the key here, and another one has not been tried yet."""
+    """Return True if the provider refuses the key of this route, and no other key has been tried yet."""
     return share.blocked is not None and share.blocked.kind == FailureKind.UNAUTHORISED and not share.trying
 
 
@@ -52,20 +52,20 @@ def _route(k: State, place: int, route: Route) -> dict[str, Any]:
 
 
 def roles_at(k: State, place: int) -> list[str]:
-    """The roles that are asked of this route alone."""
+    """Return the roles that use only this route."""
     lane = k.terms.lane_at(place)
     return [role for role, its in k.terms.roles.items() if its == lane] if lane else []
 
 
 def named(route: Route) -> str:
-    """A route for people: model and address, without what is secret or long."""
+    """Return model and address of a route, without secrets and long parts."""
     endpoint = route.endpoint.removeprefix("https://").removeprefix("http://")
     by = " by batches" if route.via == BATCHES else ""
     return f"{route.model} at {endpoint}{by}"
 
 
 def waits(k: State) -> list[str]:
-    """Why not all that could be asked is being asked, in a few words each; empty where nothing is the matter."""
+    """Return the reasons why the job sends fewer calls than it could, each in a few words; empty if there are none."""
     if k.outcome:
         return []
     lines = [{"drain": "draining", "cancel": "cancelling"}.get(k.stopping, "")]
@@ -107,19 +107,19 @@ def waits(k: State) -> list[str]:
 
 
 def sleeps_until_s(k: State) -> float:
-    """When the next of the goals that its program made for later is due, where nothing else goes on; else 0."""
+    """Return the due time of the next delayed goal if the job only waits for it; else 0."""
     goal = _next_due(k)
     return goal.due_at_s if goal is not None and not goal.broken and not goal.tries else 0.0
 
 
 def _again_at_s(k: State) -> float:
-    """When a call that failed is asked again, where nothing else goes on; else 0."""
+    """Return the time of the next retry if the job only waits for it; else 0."""
     goal = _next_due(k)
     return goal.due_at_s if goal is not None and (goal.broken or goal.tries) else 0.0
 
 
 def _next_due(k: State) -> Goal | None:
-    """The next goal that only time opens, where nothing is in flight, at a worker, or ready to be asked."""
+    """Return the next goal that waits only for its due time, if nothing is in flight, at a worker, or ready."""
     if not k.resting or k.outcome or k.flights or k.errands or k.offered:
         return None
     due = [k.goals[goal_id] for at_s, goal_id in k.delayed if _rests(k, goal_id, at_s)]
@@ -132,28 +132,28 @@ def _rests(k: State, goal_id: int, due_at_s: float) -> bool:
 
 
 def _who(k: State, place: int) -> str:
-    """The model in this place, with the roles that it has."""
+    """Return the model of a route, with its roles."""
     roles = roles_at(k, place)
     return k.terms.routes[place].model + (f" ({', '.join(roles)})" if roles else "")
 
 
 def _busy(k: State, lane: int) -> bool:
-    """Whether a role has calls that wait, or are out."""
+    """Return True if a lane has calls waiting or in flight."""
     return bool(k.parked.get(lane)) or any(k.shares[place].in_flight for place in k.terms.lane_places(lane))
 
 
 def stands_still(share: RouteShare) -> bool:
-    """Whether nothing is asked on a route because nothing came back from it: its breaker is not closed."""
+    """Return True if no calls are sent on a route because its breaker is not closed."""
     return share.failing is not None and share.why.startswith(_BREAKER)
 
 
 _BREAKER = ("the breaker is ", "half open")
-"""What the cortex says of a route whose breaker is not closed begins so (``cortex.scheduler.leases``)."""
+"""Beginnings of the scheduler's reason for a breaker that is not closed (``cortex.scheduler.leases``)."""
 
 
 def _when(k: State, place: int) -> str:
-    """Why a share is small, and until when, where that is known: an open breaker names its next look, and what went
-    wrong in place of how often it did."""
+    """Return the reason for a small share, and its end if known. For an open breaker: the last failure instead of the
+    failure count, and the time of the next probe."""
     share = k.shares[place]
     text = share.why
     if stands_still(share) and share.failing is not None:
@@ -166,7 +166,7 @@ def _when(k: State, place: int) -> str:
 
 
 def _place(k: State) -> int:
-    """The route that the job's own calls go to now: the first with a permit, else the one that most are out on."""
+    """Return the route of the job's own calls: the first with a permit, else the one with most calls in flight."""
     places = k.terms.lane_places(0)
     for place in places:
         if k.shares[place].permits and k.shares[place].starts:
@@ -175,7 +175,7 @@ def _place(k: State) -> int:
 
 
 def _paced(k: State, place: int) -> bool:
-    """Whether only the rate holds the next call back."""
+    """Return True if only a rate limit delays the next call."""
     paces = (k.pace, k.shares[place].pace)
     return bool(k.wishes) and any(pace is not None and due_at_s(pace) > k.at_s for pace in paces)
 
@@ -185,7 +185,7 @@ def _short(text: str) -> str:
 
 
 def time_of_day(at_s: float) -> str:
-    """A moment of these days, local time."""
+    """Return a time in local time, with the date unless it is today."""
     moment = datetime.fromtimestamp(at_s, UTC).astimezone()
     today = datetime.now(UTC).astimezone().date()
     return moment.strftime("%H:%M:%S" if moment.date() == today else "%Y-%m-%d %H:%M")

@@ -1,8 +1,7 @@
-"""Budgets of labels, as they are kept: what all jobs of a label may commit in a day or a month, and what each has.
+"""Stores of budgets: the amount that all jobs of a label may commit in a day or a month, and the share of each job.
 
-For jobs that run in a process of their own they stand in the state folder, beside the jobs, and are changed by one of
-them at a time; a cluster's cortex keeps its own among the notes that outlive it. What is decided is
-``cortex.scheduler.budgets``.
+For jobs in processes of their own, budgets are stored in the state folder and changed by one process at a time. The
+scheduler of a cluster keeps its budgets among its notes. The decisions are in ``cortex.scheduler.budgets``.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from policies.limits.slices import (
 )
 
 NOTE = "budget/"
-"""Before the name of a budget: its note at a cluster's cortex."""
+"""Prefix of a budget's note at a cluster's scheduler."""
 KIND = "budgets"
 _IDENTITY = "identity"
 
@@ -47,7 +46,7 @@ _decoder = msgspec.msgpack.Decoder(Budget)
 
 
 class FolderBudgets:
-    """The budgets of a state folder."""
+    """Budgets of a state folder."""
 
     def __init__(
         self, folder: StateFolder, clock: Callable[[], float] = time.time, register: KeyValues | None = None
@@ -57,13 +56,13 @@ class FolderBudgets:
         self._register = register or folder.register(KIND)
 
     def read(self) -> dict[str, Budget]:
-        """All budgets, by name. Raises ``StoreError``."""
+        """Return all budgets, by name. Raises ``StoreError``."""
         return _read(self._register.read())
 
     def put(self, budget: Budget) -> None:
-        """Have this budget in force, with its cap and who set it; what jobs hold of one that was there stays.
+        """Store a budget with its cap and author. Holdings of an existing budget are kept.
 
-        Of a new one the jobs hold what they have used already. Raises ``StoreError``.
+        A new budget comes with holdings of the amounts that jobs have used already. Raises ``StoreError``.
         """
 
         def put(there: dict[str, bytes]) -> tuple[_Changed, None]:
@@ -75,12 +74,15 @@ class FolderBudgets:
         self._register.change(put)
 
     def remove(self, name: str) -> None:
-        """Take a budget away. Raises ``StoreError``."""
+        """Remove a budget. Raises ``StoreError``."""
         self._register.change(lambda there: ({name: None}, None))
 
     def part(self, jobs: Sequence[str]) -> None:
-        """These jobs, which nobody runs, are about to be removed: what they used stays used, also when others take
-        their names. Raises ``StoreError``."""
+        """Settle the holdings of jobs that are about to be removed: the used amounts stay used, even if new jobs take
+        the names.
+
+        No process may run the jobs. Raises ``StoreError``.
+        """
 
         def part(there: dict[str, bytes]) -> tuple[_Changed, None]:
             found = _read(there)
@@ -96,7 +98,7 @@ class FolderBudgets:
             self._register.change(part)
 
     def ask(self, asked: BudgetRequest) -> BudgetAnswer:
-        """What the budgets let a job commit; it is durable when this returns. Raises ``StoreError``."""
+        """Return the amounts that a job may commit, stored before the return. Raises ``StoreError``."""
         there = self._register.read()
         if not there:
             return BudgetAnswer()
@@ -113,9 +115,9 @@ class FolderBudgets:
         return _written(*found), answer
 
     def _bury(self, budget: Budget, asker: str) -> bool:
-        """Count what jobs have used, and no more what they were lent, whose process is gone: their journals tell.
+        """Release amounts lent to jobs whose process has ended; the used amounts are read from their journals.
 
-        Whoever resumes one asks anew before it commits anything, and waits for this change.
+        A resumed job asks anew before it commits anything, and waits for this change.
         """
         found = False
         for job, held in budget.holdings.items():
@@ -131,7 +133,7 @@ class FolderBudgets:
         return spent_nusd(self._folder, job, budget)
 
     def _dead(self, job: str) -> bool:
-        """Whether all that worked on a job ended with its process: so it is where that was the only one."""
+        """Return True if all work on a job ended with its process: it ran inline, and its lock is free."""
         root = job.partition("~")[0]
         if self._folder.is_held(root):
             return False
@@ -142,10 +144,10 @@ class FolderBudgets:
 
 
 class SharedBudgets(FolderBudgets):
-    """Budgets that jobs of several state folders share, wherever those are: they stand in a database.
+    """Budgets in a database, shared by jobs of several state folders.
 
-    A job is known there by its state folder and its name. Of a dead one what it was lent counts as used, until a job of
-    the same state folder reads its journal, or the window is over: nobody else can.
+    A job is identified by state folder and name. An amount lent to a dead job counts as used, until a job of the same
+    state folder reads its journal or the window ends: no other job can read the journal.
     """
 
     def __init__(self, shared: StateFolder, folder: StateFolder) -> None:
@@ -154,7 +156,7 @@ class SharedBudgets(FolderBudgets):
         self._own = ""
 
     def ask(self, asked: BudgetRequest) -> BudgetAnswer:
-        """As in ``FolderBudgets``; nothing is lent to a job whose day has not come there yet."""
+        """See ``FolderBudgets.ask``; nothing is lent to a job whose day has not begun at the server."""
         if not self._register.read():
             return BudgetAnswer()
         asked = msgspec.structs.replace(asked, job=self._known(asked.job))
@@ -163,7 +165,7 @@ class SharedBudgets(FolderBudgets):
         return self._register.change(lambda there: self._asked(there, asked)) if asked.new else super().ask(asked)
 
     def put(self, budget: Budget) -> None:
-        """As in ``FolderBudgets``."""
+        """See ``FolderBudgets.put``."""
         holdings = budget.holdings.items()
         budget.holdings = {job if job == REMOVED else self._known(job): held for job, held in holdings}
         super().put(budget)
@@ -173,7 +175,7 @@ class SharedBudgets(FolderBudgets):
         return f"{self._own}{job}"
 
     def _none(self, there: Mapping[str, bytes], asked: BudgetRequest) -> tuple[_Changed, BudgetAnswer]:
-        """A clock ahead of the server's would begin everybody's new day."""
+        """Lend nothing: a clock ahead of the server's would begin the new day for all jobs."""
         used = {MONTH: asked.month_nusd, DAY: asked.day_nusd}
         found = budgets.covering(_read(there).values(), asked.labels)
         slices = (
@@ -182,7 +184,7 @@ class SharedBudgets(FolderBudgets):
         return {}, BudgetAnswer(tuple(slices))
 
     def _asked(self, there: Mapping[str, bytes], asked: BudgetRequest) -> tuple[_Changed, BudgetAnswer]:
-        if asked.new:  # the one before was removed
+        if asked.new:  # the job of this name was removed before
             gone = budgets.covering(_read(there).values(), asked.labels)
             for each in gone:
                 set_aside(each, asked.job)
@@ -197,12 +199,12 @@ class SharedBudgets(FolderBudgets):
 
 
 def books_of(folder: StateFolder, shared: str, clock: Callable[[], float] = time.time) -> FolderBudgets:
-    """The budgets of a state folder, or those that it shares with others. Raises ``StoreError``."""
+    """Return the budgets of a state folder, or the shared ones at ``shared``. Raises ``StoreError``."""
     return SharedBudgets(StateFolder(shared), folder) if shared else FolderBudgets(folder, clock)
 
 
 def identity(folder: StateFolder) -> str:
-    """A name of a state folder that no other has, wherever it is looked at from. Raises ``StoreError``."""
+    """Return the unique id of a state folder, created at first use. Raises ``StoreError``."""
     while (found := folder.note(_IDENTITY, "")) is None:
         folder.swap_note(_IDENTITY, "", None, os.urandom(8).hex().encode())
     return found.decode()
@@ -220,33 +222,32 @@ def _written(*found: Budget) -> _Changed:
 
 
 class NoteBudgets:
-    """The budgets of a cluster, as its cortex keeps them: nobody else writes them, and one request is dealt with at a
-    time."""
+    """Budgets of a cluster, kept by its scheduler, which is their only writer and handles one request at a time."""
 
     def __init__(self, notes: object, clock: Callable[[], float]) -> None:
         self._notes = notes
         self._clock = clock
 
     def read(self) -> dict[str, Budget]:
-        """All budgets, by name."""
+        """Return all budgets, by name."""
         found = self._notes.found(NOTE)  # type: ignore[attr-defined]
         return {name.removeprefix(NOTE): _decoder.decode(blob) for name, blob in found.items() if blob}
 
     def put(self, budget: Budget) -> None:
-        """As in ``FolderBudgets``."""
+        """See ``FolderBudgets.put``."""
         before = self.read().get(budget.name)
         if before is not None:
             budget.window, budget.holdings = before.window, before.holdings
         self._write(budget)
 
     def remove(self, name: str) -> None:
-        """Take a budget away."""
+        """Remove a budget."""
         self._notes.put(f"{NOTE}{name}", b"")  # type: ignore[attr-defined]
 
     def ask(self, asked: BudgetRequest) -> BudgetAnswer:
-        """What the budgets let a job commit; it is noted when this returns."""
+        """Return the amounts that a job may commit, noted before the return."""
         before, now = (budgets.covering(self.read().values(), asked.labels) for _ in range(2))
-        if asked.new:  # whoever removed the one before may not have reached this cluster
+        if asked.new:  # the removal of the former job may not have reached this cluster
             for each in now:
                 set_aside(each, asked.job)
         answer = budgets.ask(now, asked, self._clock())
@@ -259,11 +260,14 @@ class NoteBudgets:
         self._notes.put(f"{NOTE}{budget.name}", msgspec.msgpack.encode(budget))  # type: ignore[attr-defined]
 
 
-# -- what journals tell ----------------------------------------------------------------------------------------------
+# -- amounts from journals ------------------------------------------------------------------------------------------
 
 
 def spent_nusd(folder: StateFolder, job: str, budget: Budget) -> int | None:
-    """What a job that nobody runs has committed in a budget's window; None where its journal cannot be read."""
+    """Return the nano-USD that a job has committed in a budget's window; None if its journal cannot be read.
+
+    No process may run the job.
+    """
     try:
         source = folder.journal(job)
         try:
@@ -283,7 +287,7 @@ def spent_nusd(folder: StateFolder, job: str, budget: Budget) -> int | None:
 def opened(
     folder: StateFolder, budget: Budget, labels_of: Callable[[str], dict[str, str] | None], at_s: float
 ) -> Budget:
-    """A budget that begins now, in the middle of its window: jobs hold what they have used of it already."""
+    """Return a new budget in the middle of its window, with holdings of the amounts that jobs have used already."""
     turn_to(budget, window_of(budget.period, day_of(at_s)))
     for job in folder.jobs():
         if (labels_of(job) or {}).get(budget.label) != budget.value:

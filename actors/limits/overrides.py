@@ -1,7 +1,7 @@
-"""Limits of a pool set by hand, for all jobs of a state folder that run in a process of their own.
+"""Manual limits of pools, for all jobs of a state folder that run in processes of their own.
 
-They stand in one note. Drivers look at it and tell their cortex; what that grants goes into the journals with who
-said so and when. A cluster's cortex is told directly and keeps them itself.
+The limits are stored in one note. Drivers watch the note and tell their schedulers; grants in the journals record
+author and time. The scheduler of a cluster is told directly and keeps the limits itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAMES = ("concurrency", "requests_per_min", "input_tokens_per_min", "output_tok
 
 
 class _StoredOverride(msgspec.Struct, frozen=True, kw_only=True):
-    """Caps as they stand in the note: by name, so that a later release may know more of them."""
+    """Limits as stored in the note: by name, so that later releases may add fields."""
 
     concurrency: int | None = None
     requests_per_min: float | None = None
@@ -37,9 +37,9 @@ _KIND = "limits"
 
 
 def read(folder: StateFolder) -> dict[str, PoolCaps]:
-    """Caps by pool, those that were taken away again among them: whoever told them on must tell that too.
+    """Return limits by pool, removed ones included: a driver must forward removals too.
 
-    Raises ``StoreError`` where they are damaged.
+    Raises ``StoreError`` if the note is damaged.
     """
     return _decoded(folder, folder.note(_KIND, ""))
 
@@ -54,8 +54,8 @@ def _decoded(folder: StateFolder, blob: bytes | None) -> dict[str, PoolCaps]:
 
 
 def put(folder: StateFolder, pool: str, caps: PoolCaps) -> None:
-    """Have these caps in force. Raises ``StoreError``."""
-    while True:  # two commands at once both stand there in the end
+    """Store limits of a pool. Raises ``StoreError``."""
+    while True:  # of two concurrent commands, both changes are kept
         before = folder.note(_KIND, "")
         found = _decoded(folder, before) | {pool: caps}
         stands = {name: _StoredOverride(**msgspec.structs.asdict(each)) for name, each in found.items()}
@@ -64,19 +64,19 @@ def put(folder: StateFolder, pool: str, caps: PoolCaps) -> None:
 
 
 def binds(caps: PoolCaps) -> bool:
-    """Whether it bounds anything."""
+    """Return True if any limit is set."""
     return any(getattr(caps, name) != getattr(NO_CAPS, name) for name in _NAMES)
 
 
 def encode(caps: PoolCaps) -> bytes:
-    """Caps as they travel to a cortex."""
+    """Return limits in the form of messages to a scheduler."""
     return msgspec.msgpack.encode(caps)
 
 
 class OverrideWatch:
-    """What a driver tells its cortex of the caps of its own job's pools: all at first, then what has changed.
+    """Watcher of the manual limits of a job's pools, for its driver: at first all limits, then changes.
 
-    ``narrow``: pools that can take only so many calls at once, whatever anybody says.
+    ``narrow``: pools with a fixed limit on concurrent calls, which manual limits cannot raise.
     """
 
     def __init__(self, folder: StateFolder, terms: JobTerms, narrow: Mapping[str, int] | None = None) -> None:
@@ -87,7 +87,7 @@ class OverrideWatch:
         self._sent: dict[str, PoolCaps] = {}
 
     def news(self) -> dict[str, PoolCaps]:
-        """Caps that the cortex has not heard of. One look at its mark where nothing has changed."""
+        """Return limits that the scheduler has not heard of. Without changes, only the note's mark is read."""
         first, seen = self._seen is None, self._stamp()
         if seen == self._seen:
             return {}
@@ -107,7 +107,7 @@ class OverrideWatch:
         return news
 
     def missed(self, pool: str) -> None:
-        """The cortex did not hear of this one: it is news again."""
+        """Report a pool again, since the scheduler did not receive its limits."""
         self._sent.pop(pool, None)
         self._seen = (-1, -1)
 
@@ -128,18 +128,18 @@ def _narrowed(caps: PoolCaps, most: int) -> PoolCaps:
 
 
 def pools_of(terms: JobTerms) -> list[tuple[str, str]]:
-    """(pool, route) names of a job's routes."""
+    """Return (pool, route) names of a job's routes."""
     named = [(route.endpoint, route.credential, route.model) for route in terms.routes]
     return [(pool_of(*name), route_name(*name)) for name in named]
 
 
 def known(folder: StateFolder) -> dict[str, set[str]]:
-    """The pools that jobs of a state folder ever had a route in, or that have caps, and those routes."""
+    """Return the pools of a state folder with their routes: those of all its jobs, and those with manual limits."""
     found: dict[str, set[str]] = {pool: set() for pool in read(folder)}
     for job in folder.jobs():
         if "~" in job:
             continue
-        with contextlib.suppress(StoreError, ValueError):  # a damaged journal hides no other
+        with contextlib.suppress(StoreError, ValueError):  # a damaged journal does not hide other jobs
             terms = last_terms(folder, job)
             for pool, route in pools_of(terms) if terms is not None else ():
                 found.setdefault(pool, set()).add(route)
@@ -147,7 +147,9 @@ def known(folder: StateFolder) -> dict[str, set[str]]:
 
 
 def matching(text: str, pools: dict[str, set[str]]) -> list[str]:
-    """The pools that a text may mean: the one of this very name, or of a route of it, else all that hold the text."""
+    """Return the pools that a text may mean: an exact name of a pool or route, else all whose name contains the
+    text.
+    """
     for exact in (lambda pool: pool == text, lambda pool: text in pools[pool]):
         if found := [pool for pool in sorted(pools) if exact(pool)]:
             return found

@@ -1,7 +1,7 @@
-"""A cortex's shares of accounts that other clusters use too: asked for, renewed in time, given back when not wanted.
+"""Shares of accounts that several clusters use: requested, renewed in time, and returned when unused.
 
-What is decided is ``policies.limits.tenancy``. What is told as kept is true from before it is told: the cortex grants
-no more until the answer is there. Where nobody answers, a share runs out, and nothing new is begun on it.
+The decisions are in ``policies.limits.tenancy``. A share reported as kept is a promise: the scheduler grants no more
+until the answer has come. Without an answer a share expires, and no new calls begin on it.
 """
 
 from __future__ import annotations
@@ -23,49 +23,50 @@ from policies.limits.limit import PoolCaps
 from policies.limits.tenancy import ANY, LentShare, TenantRequest, TenantShare, keep, take
 
 PLACE = "limits"
-"""Among a job's places: where its cluster shares accounts with others."""
+"""Key among a job's places: address at which its cluster shares accounts."""
 NOTE = "tenant"
 ADDRESS = "limits"
-"""Notes of a cluster: by what name it is known to others, and where."""
+"""``NOTE`` and ``ADDRESS`` are notes of a cluster: its id among the tenants, and the address of the accounts."""
 LOOK_S = 1.0
+"""Seconds between two renewals."""
 SOON_S = 0.2
-"""The same while something is on its way to another cluster, or here."""
+"""Seconds between two renewals while a share is being transferred between clusters."""
 PAUSE_S = 0.05
-"""Between two requests at least."""
+"""Least pause between two rounds of requests, in seconds."""
 CALL_S = 60.0
-"""How long a call may take where no job says."""
+"""Longest call in seconds, where no job states one."""
 
 _log = logging.getLogger("cortex.sharing")
 
 
 class AccountStore(Protocol):
-    """Where shares are had. All raise ``StoreError``."""
+    """Store of shares. All methods raise ``StoreError``."""
 
     def prepare(self) -> None:
-        """See that it can be used."""
+        """Check that the store can be used."""
 
     def ask(self, pool: str, asked: TenantRequest) -> TenantShare:
-        """A share of a pool."""
+        """Request a share of a pool."""
 
     def leave(self, pool: str, tenant: str) -> None:
-        """Nothing is in use any more."""
+        """Return the share of a pool that is no longer used."""
 
     def caps(self) -> dict[str, PoolCaps]:
-        """What was set by hand for all that draw on a pool."""
+        """Return manual limits, by pool."""
 
     def cap(self, pool: str, caps: PoolCaps) -> None:
-        """Have these bounds in force."""
+        """Store manual limits of a pool."""
 
 
 def accounts_at(address: str) -> AccountStore:
-    """Those that an address names. Raises ``StoreError``."""
+    """Return the accounts at an address. Raises ``StoreError``."""
     store = store_of(address)
     accounts: AccountStore = store.load(store.accounts)(address)
     return accounts
 
 
 class AccountSharing:
-    """Of one cortex. ``step`` has it decide."""
+    """Shared accounts of one scheduler, whose decisions are made by ``step``."""
 
     def __init__(self, runtime: Runtime, state: SchedulerState, step: Callable[[protocol.Event], Any]) -> None:
         self._runtime = runtime
@@ -79,24 +80,24 @@ class AccountSharing:
         self._beginning = asyncio.Lock()
         self._reason = ""
         self._announced: dict[str, int] = {}
-        """By pool: what was told last is wanted."""
+        """Pool -> last requested number of permits."""
         self._soon = False
         self.address = ""
 
     async def begin(self, address: str) -> None:
-        """Share accounts from here on. Raises ``StoreError``, also where another database is in use for that."""
-        async with self._beginning:  # two jobs may come at once
+        """Start to share accounts. Raises ``StoreError``, also if another database is in use."""
+        async with self._beginning:  # two jobs may begin at once
             if self.address == address:
                 return
             if self.address:
-                raise StoreError(f"this cluster shares its limits at {self.address} already, not at {address}")
+                raise StoreError(f"this cluster already shares its limits at {self.address}: give that as --limits")
             accounts = accounts_at(address)
             await asyncio.to_thread(accounts.prepare)
             self.adopt(address, accounts)
 
     def adopt(self, address: str, accounts: AccountStore | None = None) -> None:
-        """The same, once, for a cortex that comes after one that did. Raises ``StoreError``."""
-        assert self._task is None, "two that renew would take an older answer after a newer one"
+        """Start to share accounts in a scheduler that succeeds another one. Call once. Raises ``StoreError``."""
+        assert self._task is None, "two renewal loops could apply an older answer after a newer one"
         notes = self._runtime.notes
         there = notes.found(NOTE).get(NOTE, b"")
         self._tenant = there.decode() or os.urandom(8).hex()
@@ -108,12 +109,12 @@ class AccountSharing:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def look(self) -> None:
-        """After each decision: more of an account could be used."""
+        """Wake the renewal if more of an account could be used. Called after each decision."""
         if self._accounts is not None and any(self._lacks(*each) for each in self._state.pools.items()):
             self._changed.set()
 
     def _lacks(self, name: str, pool: PoolState) -> bool:
-        """Whether more is wanted than it has, and than was told."""
+        """Return True if a pool wants more permits than it has and than were requested."""
         share = pool.lent
         if share is None or pool.wanted <= self._announced.get(name, 0):
             return False
@@ -130,7 +131,8 @@ class AccountSharing:
                     await self._leave(name)
             await asyncio.sleep(PAUSE_S)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(SOON_S if self._soon else LOOK_S):  # in 3.11 wait_for may swallow a cancel
+                # wait_for of Python 3.11 may swallow a cancellation
+                async with asyncio.timeout(SOON_S if self._soon else LOOK_S):
                     await self._changed.wait()
 
     async def _renew(self, name: str, pool: PoolState) -> None:
@@ -165,7 +167,7 @@ class AccountSharing:
         lent = self._lent[name]
         lent.share, lent.until_s = tenancy.NOTHING, float("-inf")
         self._announce(name, lent)
-        with contextlib.suppress(StoreError):  # else its lease runs out
+        with contextlib.suppress(StoreError):  # otherwise the lease expires
             await asyncio.to_thread(self._accounts.leave, name, self._tenant)
             self._lent.pop(name, None)
             self._announced.pop(name, None)
@@ -176,7 +178,7 @@ class AccountSharing:
             _log.warning("shares of accounts: %s; what is held is used until it runs out", text)
 
     async def close(self) -> None:
-        """Give everything back, as far as nothing of it is in use."""
+        """Return all shares that are not in use."""
         if self._task is None:
             return
         self._task.cancel()
@@ -188,5 +190,5 @@ class AccountSharing:
 
 
 def _starves(share: TenantShare, asked: TenantRequest) -> bool:
-    """Whether nothing can be done with it, though something is wanted."""
+    """Return True if the share allows no calls although some are wanted."""
     return asked.want > 0 and not (share.part and share.permits)

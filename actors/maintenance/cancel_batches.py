@@ -1,4 +1,4 @@
-"""Message batches of a job that nobody runs: cancelled at the provider, by whoever has the key."""
+"""Cancellation of message batches at the provider, for a job that no process runs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ PAUSE_S = 1.0
 
 
 async def withdraw(spec: ModelSpec, limits: Limits, environ: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    """Ask for no further request of these batches, all of one route, to be worked off. Why not, by name, for those
-    where that failed.
+    """Cancel these batches, all of one route. Return name -> reason for each that could not be cancelled.
 
-    Raises ``SetupError`` where there is no key.
+    Raises ``SetupError`` without a key.
     """
     found = destination(spec, limits, environ)
     try:
@@ -27,8 +26,9 @@ async def withdraw(spec: ModelSpec, limits: Limits, environ: Mapping[str, str], 
         try:
             left = {}
             for name in names:
-                failure = await _cancelled(getattr(model, "batches"), name)  # noqa: B009 - not every model has them
-                if failure is not None and failure.kind != FailureKind.LOST:  # a simulated one died with its process
+                failure = await _cancelled(getattr(model, "batches"), name)  # noqa: B009 - not every model has batches
+                # a batch of the simulator ended with its process
+                if failure is not None and failure.kind != FailureKind.LOST:
                     left[name] = failure.message
             return left
         finally:

@@ -1,7 +1,7 @@
-"""A job that goes on from the middle of another: the first turns of a journal, under a new name.
+"""Fork of a job: a new job from the first turns of a journal.
 
-What those turns had under way does not come along: a call is taken back (its reply, if the first job got one, is
-remembered), a tool run that has come back since brings its result, a child job is begun anew over remembered replies.
+Work in flight at the last turn is not copied: a call is taken back (its reply, if the first job got one, is reused), a
+tool run that has ended since gives its result, a child job begins anew and reuses replies.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ _TURNS_AT_ONCE = 500
 
 
 class ForkError(UserError):
-    """There is no job to be made of these turns. The message is one clear line."""
+    """The turns cannot become a job. The message is one line for users."""
 
 
 class ForkSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What to fork, where, and what of it is another."""
+    """Settings of a fork."""
 
     job: str
     at: int
-    """The last turn that it takes over."""
+    """Last turn to copy."""
     name: str
-    """Of the new job."""
+    """Name of the new job."""
     output: str = ""
     program: str = ""
-    """Where another version of the program is; empty: the job's own, as it is now."""
+    """Place of another version of the program; empty: the job's own program in its present version."""
 
 
 def fork(folder: StateFolder, wanted: ForkSpec) -> State:
-    """Make the new job; K as it stands there. Raises ``ForkError`` or ``StoreError``."""
+    """Make the new job and return its K. Raises ``ForkError`` or ``StoreError``."""
     source = folder.journal(wanted.job)
     try:
         with folder.hold(wanted.name):
             if folder.has(wanted.name):
-                raise ForkError(f"there is a job {wanted.name} already: give another --job")
+                raise ForkError(f"a job {wanted.name} already exists: give another --job")
             if not 1 <= wanted.at <= source.seq:
                 raise ForkError(f"{wanted.job} has turns 1 to {source.seq:,}, and no turn {wanted.at:,}")
             with folder.making(wanted.name) as made:
@@ -70,7 +70,7 @@ def _made(folder: StateFolder, source: Journal, made: Journal, wanted: ForkSpec)
         made.append(some)
     k = codec.replay(None, (turn for _, turn in made.turns(made.opened_at())), program)
     if differs := k.differs or program.remade(k):
-        raise ForkError(f"its program has changed, and not only in what comes after turn {wanted.at:,}: {differs}")
+        raise ForkError(f"the program has changed, and not only after turn {wanted.at:,}: {differs}")
     _keep_input(folder, k, wanted)
     _bring_to_rest(k, program, source, made, wanted)
     made.set_meta(OWN, str(made.seq).encode())
@@ -80,7 +80,7 @@ def _made(folder: StateFolder, source: Journal, made: Journal, wanted: ForkSpec)
 
 
 def _terms(source: Journal, at: int) -> JobTerms:
-    """The terms under which the job ran in this turn."""
+    """Return the terms of the job in turn ``at``."""
     found: JobTerms | None = None
     opened_at = source.opened_at()
     for seq, turn in source.turns(opened_at if opened_at < at else 0):
@@ -92,14 +92,14 @@ def _terms(source: Journal, at: int) -> JobTerms:
 
 
 def _program(before: JobTerms, wanted: ForkSpec) -> tuple[Program, JobTerms]:
-    """The program that the fork goes on with, and its terms. Raises ``ForkError`` where that cannot be told to fit."""
+    """Return program and terms of the fork. Raises ``ForkError`` if the program cannot be checked to fit."""
     where = loader.place_of(loader.find(wanted.program)) if wanted.program else before.program
     program = loader.load(where, before.params_json)
     now = loader.fingerprint(where, before.params_json)
     if not loader.is_unchanged(where, before.params_json, before.fingerprint) and not program.traced:
         raise ForkError(
-            f"the program of {wanted.job} has changed since, and only a flow can be checked to have done the same: put "
-            f"it back, or run it as it is now under another --job (no equal question is paid again)"
+            f"the program of {wanted.job} has changed since, and only flows can be checked to act the same: put it "
+            f"back, or run the changed program under another --job (equal questions are not paid again)"
         )
     places = {**before.places, "output": whole(wanted.output)}
     return program, msgspec.structs.replace(
@@ -108,7 +108,7 @@ def _program(before: JobTerms, wanted: ForkSpec) -> tuple[Program, JobTerms]:
 
 
 def _renamed(blobs: Iterable[tuple[int, bytes]], made: Journal, name: str, last: JobTerms) -> Iterator[bytes]:
-    """The same turns as those of another job, with nothing written to its output yet."""
+    """Yield the turns with the new job's name, and with nothing written to its output yet."""
     for seq, blob in blobs:
         turn = codec.decode_turn(blob)
         opened = codec.opening(turn)
@@ -128,12 +128,12 @@ def _of_another(event: events.Event, name: str, last: JobTerms) -> events.Event:
         same = event.terms.params_json == last.params_json
         terms = last if same else msgspec.structs.replace(event.terms, job=name, origin=last.origin)
         return msgspec.structs.replace(event, terms=terms)
-    # places within a turn stay
+    # places within a turn stay valid
     return events.ResultsWritten(0, 0) if isinstance(event, events.ResultsWritten) else event
 
 
 def _bring_to_rest(k: State, program: Program, source: Journal, made: Journal, wanted: ForkSpec) -> None:
-    """Settle what was under way, and rest: the next turn is that of whoever resumes it."""
+    """Settle work in flight and stop the job; the next turn is written by a resume."""
     if k.outcome:
         return
     if k.submissions:
@@ -154,7 +154,7 @@ def _bring_to_rest(k: State, program: Program, source: Journal, made: Journal, w
 
 
 def _came_back_since(k: State, source: Journal, at: int) -> Iterator[events.Event]:
-    """What tool runs that were under way have brought since."""
+    """Yield results of tool runs that ended after turn ``at``."""
     awaited = {
         (task.goal, task.attempt) for task in k.errands.values()
         if isinstance(task.command, commands.StartToolRun) and not task.due_at_s
@@ -170,7 +170,7 @@ def _came_back_since(k: State, source: Journal, at: int) -> Iterator[events.Even
 
 
 def _keep_input(folder: StateFolder, k: State, wanted: ForkSpec) -> None:
-    """Rows that came on standard input are kept for the new job too. Raises ``ForkError`` where they are gone."""
+    """Copy stored rows of standard input for the new job. Raises ``ForkError`` if they are gone."""
     if not k.terms.streams or k.terms.places.get("input") != "-":
         return
     spool, own = (folder.beside(name, ".input") for name in (wanted.job, wanted.name))

@@ -1,4 +1,4 @@
-"""Events for the journal of a job that nobody runs: no channel, no call, one turn."""
+"""Events for the journal of a job that no process runs: one turn, without a channel and without calls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ from policies.failures.failure import Failure, FailureKind
 
 
 def amend(folder: StateFolder, job: str, batch_of: Callable[[int, State], list[events.Event]]) -> State:
-    """Take the job's epoch and append what ``batch_of`` makes of it and of K; K after that. Raises ``StoreError``."""
+    """Take the job's epoch, append the events of ``batch_of(epoch, k)`` as a turn, and return K. Raises
+    ``StoreError``.
+    """
     try:
         with folder.hold(job):
             source = folder.journal(job)
@@ -72,12 +74,12 @@ def _append(source: Journal, k: State, turn: events.Turn) -> int:
 
 
 def loaded(terms: JobTerms) -> Program:
-    """The program that a job runs."""
+    """Return the program of a job."""
     return loader.load(terms.program, terms.params_json)
 
 
 def cancel(folder: StateFolder, job: str, who: str) -> State:
-    """End for good a job that nobody runs, its shards first. Raises ``StoreError``."""
+    """End for good a job that no process runs, its shards first. Raises ``StoreError``."""
     reports = {}
     for name in shards_in(folder, job):
         if folder.has(name):
@@ -94,18 +96,18 @@ def cancel(folder: StateFolder, job: str, who: str) -> State:
 
 
 def shards_in(folder: StateFolder, job: str) -> list[str]:
-    """The shards of a job; none where it has none."""
+    """Return the names of a job's shards; empty if it has none."""
     with closing(folder.journal(job)) as source:
         return shard_names(source, loaded)
 
 
 def _parts(folder: StateFolder, job: str) -> tuple[int, ...]:
-    """How many results each shard of a job has."""
+    """Return the number of results of each shard."""
     return tuple(last_state(folder, name).emitted if folder.has(name) else 0 for name in shards_in(folder, job))
 
 
 def set_limits(folder: StateFolder, job: str, who: str, limits: Limits) -> State:
-    """Change the bounds of a job that nobody runs. Raises ``StoreError``."""
+    """Change the limits of a job that no process runs. Raises ``StoreError``."""
 
     def setting(epoch: int, k: State) -> list[events.Event]:
         return [events.Rejoined(epoch), events.LimitsSet(who, limits)]
@@ -114,7 +116,7 @@ def set_limits(folder: StateFolder, job: str, who: str, limits: Limits) -> State
 
 
 def answer(folder: StateFolder, job: str, who: str, answers: dict[str, Any]) -> State:
-    """Answer what a job that nobody runs waits for. Raises ``StoreError``."""
+    """Give answers to a job that no process runs. Raises ``StoreError``."""
 
     def answering(epoch: int, k: State) -> list[events.Event]:
         return [events.Rejoined(epoch), *(events.AnswerGiven(who, name, value) for name, value in answers.items())]
@@ -125,15 +127,16 @@ def answer(folder: StateFolder, job: str, who: str, answers: dict[str, Any]) -> 
 def copy_results(
     folder: StateFolder, job: str, sink: Any, rows: int = 0, size_bytes: int = 0, own: bool = False
 ) -> int:
-    """Write a job's results, as far as its journal has them, into a sink that holds ``rows`` of them already.
+    """Write the results in a job's journal into a sink that already holds ``rows`` of them. Return the number of
+    results.
 
-    ``own``: the sink is the job's own output, so the journal is told how much stands there. The number of results.
+    ``own``: the sink is the job's own output, so the journal records how much is written.
     """
     reader: ResultProjection | None = None
     try:
         index = sink.open(rows, size_bytes, own)
         if index > 0 and (parts := _parts(folder, job)) and index < sum(parts):
-            index = sink.open(0, 0, own)  # nobody knows which results of which shard these are
+            index = sink.open(0, 0, own)  # unknown which results of which shard the file holds
         reader = ResultProjection(folder.journal(job), as_it_was, index)
         while some := reader.read():
             sink.write([value for _, value in some])
@@ -154,7 +157,7 @@ def copy_some(
     folder: StateFolder, job: str, sink: Any, pick: Callable[[Iterator[EmitResult]], Iterator[EmitResult]],
     together: int = 1_000
 ) -> int:  # fmt: skip
-    """Write those of a job's results that ``pick`` lets through into a sink. How many these are."""
+    """Write the results that ``pick`` selects into a sink. Return their number."""
     source = folder.journal(job)
     try:
         sink.open(0, 0, False)

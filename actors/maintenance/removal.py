@@ -1,7 +1,7 @@
-"""Taking jobs off the disk: all of them, or what they say and not what they came to.
+"""Removal of jobs from the disk: whole jobs, or only their prompts and replies.
 
-What a file system, its snapshots or a backup keep of blocks that were freed is beyond us; no file of the state folder
-holds it any more.
+Afterwards no file of the state folder holds the data. Copies in freed blocks, snapshots of the file system and backups
+are not removed.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from actors.limits.budgets import FolderBudgets
 from actors.observability.traces.exporters import traces_of
 
 BESIDE = (".input", ".input.part")
-"""What may stand on this machine beside a job, wherever its journal is."""
+"""Suffixes of a job's files on this machine, wherever its journal is."""
 
 
 def family(folder: StateFolder, job: str) -> list[str]:
-    """A job and the child jobs that worked for it."""
+    """Return a job and its child jobs."""
     return [job, *sorted(name for name in folder.jobs() if name.startswith(f"{job}~"))]
 
 
 def files_of(folder: StateFolder, job: str) -> list[Path]:
-    """Files of this machine that belong to a job alone, besides its journal."""
+    """Return the files of this machine that belong to a job alone, besides its journal."""
     found = [*traces_of(folder.path, job), *_rows_of(folder, job), *(folder.beside(job, suffix) for suffix in BESIDE)]
     return [each for each in found if each.exists()]
 
 
 def _rows_of(folder: StateFolder, job: str) -> list[Path]:
-    """Rows of a table that was never made whole: nothing can make one of them when the job has gone."""
+    """Return rows of a table that was never completed; without the job they are of no use."""
     try:
         terms = last_terms(folder, job)
     except (UserError, ValueError):
@@ -47,7 +47,7 @@ def _rows_of(folder: StateFolder, job: str) -> list[Path]:
 
 
 def size_bytes(folder: StateFolder, job: str) -> int:
-    """Bytes that a job and its child jobs take."""
+    """Return the bytes of a job and its child jobs."""
     total = 0
     for name in family(folder, job):
         total += folder.size_bytes(name)
@@ -58,8 +58,8 @@ def size_bytes(folder: StateFolder, job: str) -> int:
 
 
 def remove(folder: StateFolder, job: str) -> None:
-    """Remove a job that nobody runs, its child jobs, and what is remembered of them; what it spent stays in the folder
-    (``actors.history.costs``). Raises ``StoreError``."""
+    """Remove a job that no process runs, its child jobs, and their entries in the reply index. Its costs stay in the
+    folder (``actors.history.costs``). Raises ``StoreError``."""
     names = family(folder, job)
     with _alone(folder, names):
         FolderBudgets(folder).part(names)
@@ -70,14 +70,14 @@ def remove(folder: StateFolder, job: str) -> None:
 
 
 def _remove(folder: StateFolder, job: str) -> None:
-    beside = files_of(folder, job)  # while its journal tells which these are
+    beside = files_of(folder, job)  # listed while the journal still names them
     for path in beside:
         path.unlink(missing_ok=True)
     folder.remove(job)
 
 
 def forget(folder: StateFolder, job: str, figures: dict[str, Any]) -> None:
-    """Remove what a job that nobody runs asked and was answered; ``figures`` stay. Raises ``StoreError``."""
+    """Remove prompts and replies of a job that no process runs; ``figures`` stay. Raises ``StoreError``."""
     children = family(folder, job)[1:]
     with _alone(folder, [job, *children]):
         beside = files_of(folder, job)
@@ -97,7 +97,7 @@ def forget(folder: StateFolder, job: str, figures: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: StateFolder, names: Sequence[str]) -> Iterator[None]:
-    """Nobody works on these jobs meanwhile."""
+    """Hold the locks of these jobs within the block. Raises ``StoreError`` if one is in use."""
     with contextlib.ExitStack() as stack:
         for name in names:
             try:

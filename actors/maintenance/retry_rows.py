@@ -1,6 +1,6 @@
-"""Rows that failed: which they are, and the source that gives them to their job once more.
+"""Failed rows: their selection, and the source that gives them to their job again.
 
-Both are read out of the job's journal: the input may be gone by now.
+Both read the job's journal, since the input may be gone.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from cortex.values.prompt import with_model
 
 
 class NoFailedRows(UserError):
-    """The job has no failed row of the kinds that were named."""
+    """The job has no failed row of the named kinds."""
 
 
 def reopening(
     source: Journal, load: Load, kinds: Collection[str], *, who: str, position: int, model: str = "",
     output_tokens_max: int = 0, requests: bool = True,
 ) -> events.RowsReopened:  # fmt: skip
-    """The event that opens a job's failed rows again, those of some kinds; of all where none is named.
+    """Return the event that reopens a job's failed rows of these kinds; without kinds, all of them.
 
-    ``position``: how far the source was read. ``requests``: whether rows are whole requests. Raises
-    ``NoFailedRows``.
+    ``position``: position in the source. ``requests``: True if rows are whole requests. Raises ``NoFailedRows``.
     """
     found = []
     for line in lines(source, load):
@@ -54,10 +53,10 @@ def reopening(
 
 
 class RetriedRows:
-    """A job's rows: those of its source, and once failed ones were opened again, these, as they stand in the journal.
+    """Source of a job's rows: those of its input, and failed rows that were reopened, from the journal.
 
-    Their positions go on from where reading had ended before: one a row, in the order of the input. ``source`` may be
-    gone by then.
+    Positions of reopened rows follow the last position of the input: one a row, in the order of the input. ``source``
+    may be None then.
     """
 
     def __init__(self, folder: StateFolder, job: str, source: Source | None = None) -> None:
@@ -70,7 +69,7 @@ class RetriedRows:
         self._position = 0
 
     def seek(self, position: int) -> None:
-        """Go on there."""
+        """Continue at a position."""
         self._let_go()
         self._journal = self._folder.journal(self._job)
         found = self._journal.reopenings()
@@ -85,7 +84,7 @@ class RetriedRows:
             pass
 
     def read(self, rows_max: int) -> Any:
-        """The next rows."""
+        """Return the next rows."""
         again = self._reopened
         if again is None:
             assert self._source is not None
@@ -99,7 +98,7 @@ class RetriedRows:
         return SourceWindow(tuple(rows), self._position, self._position >= again.base + len(again.keys))
 
     def close(self) -> None:
-        """Let go of journal and source."""
+        """Close journal and source."""
         self._let_go()
         if self._source is not None:
             self._source.close()
@@ -111,7 +110,7 @@ class RetriedRows:
 
     @staticmethod
     def _read(source: Journal, again: events.RowsReopened) -> Iterator[events.Row]:
-        """Each row of the source once: a window that came twice was taken once, rows fed again are no others."""
+        """Yield each reopened row of the input once, although windows may have been read twice."""
         wanted = set(again.keys)
         place, position = -1, 0
         for _, turn in source.turns(source.opened_at()):
@@ -141,6 +140,6 @@ def _as_asked(row: events.Row, place: int, again: events.RowsReopened) -> events
 
 
 def _with_tokens(body: bytes, tokens: int) -> bytes:
-    """The same request for a reply of at most so many tokens; its members stay in their order."""
+    """Return the request with another limit on reply tokens; the order of members is kept."""
     request: dict[str, Any] = msgspec.json.decode(body)
     return msgspec.json.encode({**request, "max_tokens": tokens})

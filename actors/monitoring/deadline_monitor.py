@@ -1,4 +1,4 @@
-"""A deadline is a promise that is watched: a line when it comes to be at risk, and one when it is so no more."""
+"""Deadline monitor: one line when the deadline comes to be at risk, one when it no longer is."""
 
 from __future__ import annotations
 
@@ -7,28 +7,29 @@ from typing import Any
 from actors.common.units import clock
 
 AGAIN_SHARE = 0.1
-"""Once at risk, it is so no more when this share of the time left would be to spare: so it says little twice."""
+"""Hysteresis: a deadline is no longer at risk if the job would end early by this share of the time left."""
 
 
 class DeadlineMonitor:
-    """Looks at the facts of one run (``actors.monitoring.throughput.forecast``)."""
+    """Monitor of the deadline of one run, from its facts (``actors.monitoring.throughput.foretold``)."""
 
     def __init__(self) -> None:
         self._at_risk = False
 
     def news(self, facts: dict[str, Any]) -> str:
-        """What is new, as one line for people; empty where nothing is."""
+        """Return the news as one line; empty if there is none."""
         risk, ends_at_s, deadline_at_s = facts["deadline_at_risk"], facts["projected_end_s"], facts["deadline_at_s"]
         if risk is None or deadline_at_s is None or facts["outcome"] != "running":
             return ""
         if risk and not self._at_risk:
             self._at_risk = True
             speed = f"at {facts['rate_per_s']:,.3g} a second"
-            ends = f"{speed} it ends {clock(ends_at_s)}" if ends_at_s else "it stands still"
+            ends = f"{speed} the job ends {clock(ends_at_s)}" if ends_at_s else "the job stands still"
             return f"the deadline {clock(deadline_at_s)} is at risk: {ends}; at the deadline it stops, resumable"
         if not risk and self._at_risk and _spare(ends_at_s, deadline_at_s, facts.get("left_s")):
             self._at_risk = False
-            return f"the deadline {clock(deadline_at_s)} is at risk no more: at this speed it ends {clock(ends_at_s)}"
+            now = f"at this speed the job ends {clock(ends_at_s)}"
+            return f"the deadline {clock(deadline_at_s)} is no longer at risk: {now}"
         return ""
 
 
@@ -37,7 +38,7 @@ def _spare(ends_at_s: float | None, deadline_at_s: float, left_s: float | None) 
 
 
 def risk_words(facts: dict[str, Any]) -> str:
-    """The same in a few words, for a line of figures; empty where no deadline is at risk."""
+    """Return the risk in a few words, for a line of figures; empty if the deadline is not at risk."""
     if not facts.get("deadline_at_risk"):
         return ""
     ends_at_s = facts.get("projected_end_s")

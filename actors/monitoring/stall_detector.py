@@ -1,4 +1,4 @@
-"""A route from which nothing comes back: told once when work stands still for it, and once more when it goes on."""
+"""Stall detector: one line when a route without replies stops the work, one when replies come again."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from actors.common.units import span
 from actors.jobs.wait_reasons import time_of_day
 
 REPORT_AFTER_S = 5.0
-"""What is over sooner is seen in the figures alone."""
+"""Seconds without a reply before a line is printed; shorter stalls show in the figures only."""
 
 
 class StallDetector:
-    """Of one job, as whoever follows it is to hear of it."""
+    """Stall detector of one job."""
 
     def __init__(self) -> None:
         self._reported: dict[str, float] = {}
-        """Routes that were told of, and since when nothing has come from each."""
+        """Reported routes -> time since which no reply has come."""
 
     def news(self, facts: dict[str, Any], now_s: float) -> list[str]:
-        """Lines for people, from a job's status at this time."""
+        """Return new lines, from a job's status at this time."""
         new = []
         for route in facts.get("routes", ()):
             name, since_s = route["route"], route.get("failing_since_s", 0.0)

@@ -1,6 +1,6 @@
-"""How fast a job gets on now, and how long the rest takes at that speed: over the last half minute, not since it began.
+"""Throughput of a job, and the time that the rest takes at that rate: over the last half minute, not since the start.
 
-What a resumed job brings along, and a burst of remembered replies at its beginning, are soon out of sight.
+Results of earlier runs, and a burst of reused replies at the start, soon leave the window.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from collections import deque
 from policies.estimates.deadline_outlook import outlook
 
 WINDOW_S = 30.0
-"""The speed is the mean over so long."""
+"""Length of the window for the mean rate, in seconds."""
 STEP_S = 0.5
-"""Nothing finer is kept: 60 moments at the most."""
+"""Least time between two kept samples, in seconds: at most 60 samples are kept."""
 SURE_S = 2.0
-"""Before it has watched for so long it foretells nothing."""
+"""Seconds of observation before anything is predicted."""
 
 
 class ThroughputEstimator:
-    """Watches one count that only grows. Times are in seconds, of a clock that never goes back."""
+    """Rate of one growing count. Times are seconds of a monotonic clock."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
     def saw(self, at_s: float, done: int) -> None:
-        """So much is done by now."""
+        """Record the count at a time."""
         seen = self._seen
         if seen and done < seen[-1][1]:
-            seen.clear()  # it counts anew
+            seen.clear()  # the count was reset
         if len(seen) > 1 and at_s - seen[-2][0] < STEP_S:
             seen.pop()
         seen.append((at_s, done))
@@ -35,7 +35,7 @@ class ThroughputEstimator:
             seen.popleft()
 
     def per_s(self, at_s: float) -> float:
-        """How much a second was done of late; 0 where nothing was, or nobody can tell yet."""
+        """Return the recent rate per second; 0 without progress or with too few samples."""
         if not self._seen:
             return 0.0
         (from_s, from_), (_, done) = self._seen[0], self._seen[-1]
@@ -43,18 +43,18 @@ class ThroughputEstimator:
         return (done - from_) / passed_s if passed_s > 0 else 0.0
 
     def left_s(self, at_s: float, left: int) -> float | None:
-        """Seconds that so much more takes at this speed; None where nobody can tell."""
+        """Return the seconds for ``left`` more at this rate; None if unknown."""
         rate = self.per_s(at_s)
         return None if rate <= 0 or left < 0 or not self.sure(at_s) else left / rate
 
     def sure(self, at_s: float) -> bool:
-        """Whether it has watched for long enough."""
+        """Return True after ``SURE_S`` of observation."""
         return bool(self._seen) and at_s - self._seen[0][0] >= SURE_S
 
 
 def of_job(speed: ThroughputEstimator, facts: dict[str, object], at_s: float, rows: int = 0) -> dict[str, object]:
-    """Fields for people and programs: ``rate_per_s`` and ``left_s`` of a job with these facts, in rows or, where it has
-    none, in calls (``unit``)."""
+    """Return rate and remaining time of a job as facts (``rate_per_s``, ``left_s``), in rows, or in calls for a job
+    without rows (``unit``)."""
     expected = rows or _number(facts, "rows_expected")
     unit = "rows" if expected or _number(facts, "results") else "calls"
     done = _number(facts, "results" if unit == "rows" else "calls")
@@ -67,8 +67,10 @@ def of_job(speed: ThroughputEstimator, facts: dict[str, object], at_s: float, ro
 
 
 def forecast(speed: ThroughputEstimator, facts: dict[str, object], at_s: float, now_s: float) -> dict[str, object]:
-    """Fields for people and programs: when a job with these facts will have ended, and whether its deadline is at risk;
-    None where nobody can tell. ``now_s``: the same moment, in seconds since 1970."""
+    """Return the projected end of a job, and whether its deadline is at risk, as facts; None if unknown.
+
+    ``at_s``: time of the monotonic clock; ``now_s``: the same moment, in seconds since 1970.
+    """
     expected = _number(facts, "rows_expected")
     deadline = facts.get("deadline_at_s")
     if not expected:

@@ -1,4 +1,4 @@
-"""What a plan needs from outside: prices by both roads, limits set by hand, the account's own, and a sample's job."""
+"""Inputs of a plan: prices of both transports, manual limits, limits of the account, and the sample's job."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ from policies.estimates.strata import Stratum, drawn
 from policies.limits.limit import NO_CAPS, PoolCaps
 
 SAMPLE = "sample"
-"""The kind of a sample's job, among its places."""
+"""Kind of a sample's job, among its places."""
 NO_KEY = "none"
-"""Key of a plan where the user gives none. It is never sent: a plan asks nothing, and a sample takes the user's."""
+"""Placeholder for a missing key. The placeholder is never sent: only a sample makes calls, and a sample needs a real
+key."""
 N = TypeVar("N", int, float)
 
 
 class TransportRoutes(msgspec.Struct, frozen=True):
-    """The route by each road; None where the model takes no message batches."""
+    """Route of each transport; ``batches`` is None if the model has no message batches."""
 
     now: Route
     batches: Route | None
 
 
 def routes(spec: ModelSpec, limits: Limits, environ: Mapping[str, str]) -> TransportRoutes:
-    """Where calls would go, and at what price. Without a key, too: then nothing can be asked, but all can be counted.
+    """Return the routes of the calls, with prices. Works without a key, since counting needs none.
 
-    Raises ``SetupError`` as a job would.
+    Raises ``SetupError`` like a job.
     """
     batched: Route | None = None
     try:
@@ -51,21 +52,21 @@ def routes(spec: ModelSpec, limits: Limits, environ: Mapping[str, str]) -> Trans
 
 
 def endpoint_to(spec: ModelSpec, environ: Mapping[str, str]) -> str:
-    """The endpoint of a wish, by which remembered replies are known; the model need not be named yet."""
+    """Return the endpoint of a model spec, by which reusable replies are found; the model may be empty."""
     return routes(msgspec.structs.replace(spec, model=spec.model or "any"), Limits(), environ).now.endpoint
 
 
 def _route(spec: ModelSpec, limits: Limits, environ: Mapping[str, str]) -> Route:
     try:
         found = destination(spec, limits, environ, start=False)
-    except SetupError:  # for want of a key, perhaps; any other error is raised once more
+    except SetupError:  # perhaps because of a missing key; any other error is raised again
         found = destination(spec, limits, {**environ, **stand_in_keys(NO_KEY)}, start=False)
     found.close()
     return found.route
 
 
 def limits_of(folder: StateFolder, route: Route, limits: Limits, received: ReportedLimits) -> duration.CallLimits:
-    """All that will hold the job's calls back: its own bounds, the pool's by hand, and what the provider told."""
+    """Return all limits on the job's calls: its own, manual ones on the pool, and those that the provider named."""
     name = pool_of(route.endpoint, route.credential, route.model)
     own = PoolCaps(
         concurrency=limits.concurrency, requests_per_min=limits.requests_per_min,
@@ -98,20 +99,21 @@ def _least(values: list[N | None]) -> N | None:
 
 
 def seed_of(check: InputCheck) -> int:
-    """The seed that a sample is drawn by: the input's own, so that the same rows are drawn of it each time."""
+    """Return the seed of a sample: a part of the input's digest, so that an input always gives the same rows."""
     return int(check.digest[:8], 16)
 
 
 def strata_of(sizes: list[int], wanted: int, seed: int) -> tuple[Stratum, ...]:
-    """The rows to ask."""
+    """Return the rows to ask, by strata of size."""
     return drawn(sizes, wanted, random.Random(seed).random)
 
 
 def sample_order(order: JobSpec, check: InputCheck, wanted: int) -> JobSpec:
-    """The job that asks a sample's rows, in single calls; its name is another for another input, model or sample.
+    """Return the spec of the sample's job, in single calls. The name depends on the input, the model and the sample's
+    size.
 
-    It keeps its text, for the job is to find the replies; and no deadline, for it is over long before. Only a quarter
-    of it is asked at once: what the provider tells of its limits is heard while there is something left to ask.
+    The job keeps its text, so that the planned job can reuse the replies, and has no deadline, since it is short. At
+    most a quarter of the rows is asked at once, so that limits named by the provider arrive while rows are left.
     """
     spec = msgspec.structs.replace(order.model_spec, via=MESSAGES)
     parts = [check.digest, str(wanted), remember(spec), str(order.limits.output_tokens_max)]

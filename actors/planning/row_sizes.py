@@ -1,4 +1,4 @@
-"""The sizes of all rows, taken while they are checked: what a plan is made of, a few bytes a row."""
+"""Sizes of all rows, collected while the rows are checked; a few bytes a row."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _MOST: Final = (1 << 32) - 1
 
 
 class RowSizes:
-    """Told of each row that can be sent (``actors.files.sources.row_source.RowObserver``)."""
+    """Collector of row sizes (a ``actors.files.sources.row_source.RowObserver``)."""
 
     def __init__(self, program: Batch | Table, model: str, output_tokens_max: int, endpoint: str = "") -> None:
-        """``output_tokens_max``: of rows that state none. ``endpoint``: given, the questions are kept, too."""
+        """``output_tokens_max``: default of rows that state none. ``endpoint``: if given, hashes of the questions are
+        kept too."""
         self._program = program
         self._model = model
         self._output_tokens_max = output_tokens_max
@@ -30,15 +31,15 @@ class RowSizes:
         self.begin()
 
     def begin(self) -> None:
-        """From the first row on."""
+        """Start from the first row."""
         self._sizes, self._bounds, self._outputs = array("I"), array("I"), array("I")
         self._text_bytes = 0
         self._frame: tuple[int, int] | None = None
         self.questions: list[bytes] = []
-        """Their hashes (``cortex.calls.request.question_hash``), where an endpoint was given."""
+        """Hashes of the questions (``cortex.calls.request.question_hash``), if an endpoint was given."""
 
     def row(self, row: Row) -> None:
-        """One more."""
+        """Add a row."""
         output = row.output_tokens_max or self._output_tokens_max
         program = self._program
         if type(program) is Table and program.prompt and not self._endpoint:
@@ -54,7 +55,7 @@ class RowSizes:
         self._text_bytes += len(row.body)
 
     def _framed(self, program: Table, row: bytes, output: int) -> tuple[int, int]:
-        """Of a table's row. Its requests differ in their text alone, so that all around it is weighed once."""
+        """Return size and bound of a table row. Requests differ only in their text, so the rest is measured once."""
         text = _encode(program.asked(row))
         size, bound = len(text), tokens_bound(text, 0)
         if self._frame is None:
@@ -63,7 +64,7 @@ class RowSizes:
         return self._frame[0] + size, self._frame[1] + bound
 
     def rows(self, known: frozenset[int] = frozenset()) -> InputRows:
-        """All of them. ``known``: places of those that nobody need pay for."""
+        """Return all sizes. ``known``: places of rows whose replies are reused."""
         return InputRows(
             sizes=self._sizes, bounds=self._bounds, outputs=self._outputs, text_bytes=self._text_bytes, known=known
         )

@@ -1,4 +1,4 @@
-"""The rows of a sample: given to a job of their own, and what its journal then tells of them."""
+"""Rows of a sample, as the source of a job, and the results of that job from its journal."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ READ_ROWS: Final = 5_000
 
 
 class SampleSource:
-    """Rows that were picked out of a source, as a source of their own. ``places``: theirs among the rows that can be
-    sent, in the order of the input."""
+    """Source of rows picked from another source. ``places``: their places among the rows that can be sent, in input
+    order."""
 
     def __init__(self, source: RowSource, places: Collection[int]) -> None:
-        """Reads them. Raises as the source does."""
+        """Read the rows. Raises the errors of ``source``."""
         wanted = set(places)
         last = max(wanted, default=-1)
         self.rows: dict[int, events.Row] = {}
@@ -45,32 +45,35 @@ class SampleSource:
         self._position = 0
 
     def seek(self, position: int) -> None:
-        """Go on after so many of them."""
+        """Continue after ``position`` rows."""
         self._position = position
 
     def read(self, rows_max: int) -> Any:
-        """The next ones."""
+        """Return the next rows."""
         some = self._ordered[self._position : self._position + rows_max]
         self._position += len(some)
         return SourceWindow(some, self._position, self._position >= len(self._ordered))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Release nothing."""
 
 
 class ReportedLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What the provider told of its limits while the sample ran; None where it told nothing."""
+    """Limits that the provider named while the sample ran; None where it named none."""
 
     requests: BucketRate | None = None
     input_tokens: BucketRate | None = None
     output_tokens: BucketRate | None = None
     caps: PoolCaps = PoolCaps()
-    """Set by hand for the pool."""
+    """Manual limits on the pool."""
 
 
 def seen_in(folder: StateFolder, job: str, places: dict[str, int]) -> tuple[dict[int, SampledRow], int, ReportedLimits]:
-    """What came of the rows, by their places; how many of them were remembered, so that nothing was paid; and what was
-    heard of limits. ``places``: of the rows, by key. Raises ``StoreError``."""
+    """Return the outcome of the rows by place, the number of reused (unpaid) rows, and the limits named by the
+    provider.
+
+    ``places``: place of each row, by key. Raises ``StoreError``.
+    """
     found: dict[int, _SampleRow] = {}
     limits = ReportedLimits()
     source = folder.journal(job)

@@ -1,4 +1,4 @@
-"""Telling whether a program has changed: a hash over its source, that of the modules it is made of, and the release."""
+"""Fingerprint of a program: a hash of its source, of the modules that it consists of, and of the release."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _READY = "cortex.programs."
 
 
 def fingerprint_of(type_: type[Program], params_json: bytes, cells: dict[str, bytes]) -> str:
-    """24 hex digits. ``cells``: sources of classes that came from a notebook, by name.
+    """Return the fingerprint of a program and its parameters: 24 hex digits.
 
-    Comments, docstrings and imports of a ready program (``cortex.programs``) do not count, unless it is a flow: a
-    checkpoint of a flow holds line numbers of its source.
+    ``cells``: sources of classes from a notebook, by name. Comments, docstrings and imports of a built-in program
+    (``cortex.programs``) do not count, unless it is a flow: a checkpoint of a flow holds line numbers of its source.
 
-    A program is made of the module of its class, those of its bases, and whatever these import from beside them: a
-    prompt kept in the file next to it counts, an installed library does not.
+    A program consists of the module of its class, those of its bases, and the modules that these import from the same
+    folder: prompts in a file beside it count, installed libraries do not.
     """
     digest = sha256(cortex.__version__.encode() + b"\0" + params_json)
     seen: set[str] = set()
@@ -38,10 +38,10 @@ def fingerprint_of(type_: type[Program], params_json: bytes, cells: dict[str, by
 
 
 def source_of(type_: type, cells: dict[str, bytes]) -> bytes:
-    """Source of the module that defines a class, else of the class alone (a notebook), else its name.
+    """Return the source of the module that defines a class; of the class alone in a notebook; else its name.
 
-    A script that is run is the module that others import from its file. Of a flow in a notebook it is the function's,
-    with whatever of other cells it speaks of.
+    A script that is run equals the module that others import from its file. For a flow in a notebook, the source is
+    that of the function and of all that it uses from other cells.
     """
     if type_.__module__ == "__main__" and type_.__qualname__ in cells:
         return cells[type_.__qualname__]
@@ -58,12 +58,13 @@ def source_of(type_: type, cells: dict[str, bytes]) -> bytes:
 
 
 def _has_file(type_: type) -> bool:
-    """Whether a class stands in a module with a file: not in a cell, nor at a prompt."""
+    """Return True for a class of a module with a file, not of a notebook cell or a prompt."""
     return type_.__module__ != "__main__" or _folder(sys.modules["__main__"]) is not None
 
 
 def _spoken_of(function: FunctionType) -> Iterator[str]:
-    """Source of a function, then of the functions and classes of other cells that it uses; and what constants are."""
+    """Yield the source of a function, of the functions and classes of other cells that it uses, and values of
+    constants."""
     waiting: list[Any] = [function]
     seen: set[int] = set()
     while waiting:
@@ -99,7 +100,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def modules_of(type_: type[Program]) -> set[str]:
-    """Names of the modules, loaded here, that a program is made of."""
+    """Return the names of the loaded modules that a program consists of."""
     own = {
         base.__module__ for base in type_.__mro__
         if issubclass(base, Program) and not base.__module__.startswith("cortex.") and base.__module__ in sys.modules
@@ -146,7 +147,7 @@ def _is_prose(node: ast.stmt) -> bool:
 
 
 def _beside(module: ModuleType, seen: set[str]) -> set[str]:
-    """Names of the modules that belong to a module and that it imports, and those that these import in turn."""
+    """Return the names of modules that belong to a module and are imported by it, directly or indirectly."""
     found: set[str] = set()
     waiting = [module]
     while waiting:
@@ -160,7 +161,7 @@ def _beside(module: ModuleType, seen: set[str]) -> set[str]:
 
 
 def _belong_together(module: ModuleType, other: ModuleType) -> bool:
-    """True for modules of one folder; the ready programs of ``cortex.programs`` have a folder of parts besides."""
+    """Return True for modules of one folder; built-in programs also have a folder of parts."""
     if module.__name__.startswith(_READY) and other.__name__.startswith(_READY):
         return True
     return _folder(other) == _folder(module) is not None
@@ -175,7 +176,7 @@ def _imported(module: ModuleType) -> set[str]:
 
 @lru_cache(maxsize=256)
 def _named_in(source: str) -> frozenset[str]:
-    """Modules that a source text imports. Remembered: whoever tests a program begins many jobs of it."""
+    """Return the modules that a source imports. Cached, since tests of a program begin many jobs of it."""
     tree = ast.parse(source)
     names: set[str] = set()
     for node in ast.walk(tree):

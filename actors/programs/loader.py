@@ -1,4 +1,4 @@
-"""Finding programs by the place that a journal names, and telling whether one has changed since."""
+"""Loader of programs by the place that a journal names, and check for changes."""
 
 from __future__ import annotations
 
@@ -20,34 +20,38 @@ from cortex.state.program import Program, build
 
 _known: dict[str, type[Program]] = {}
 _sources: dict[str, bytes] = {}
-"""Source texts of classes that came from another process, by qualified name."""
+"""Sources of classes from another process, by qualified name."""
 _places: dict[type, str] = {}
-"""Where such classes are found in the process that they came from."""
+"""Places of such classes in the process that they came from."""
 _FILE_MODULE = "cortex_program_"
 _importing: ContextVar[bool] = ContextVar("importing", default=False)
 _cut: set[str] = set()
-"""Names of modules that were imported up to the line at which they would have begun a job."""
+"""Names of modules that were imported up to a line that would have begun a job."""
 GUARD = 'put that below `if __name__ == "__main__":`'
 
 
 class NoSuchProgram(UserError, ValueError):
-    """No program is found at that place. The message is one clear line."""
+    """No program exists at a place. The message is one line for users."""
 
 
 class _JobBegunOnImport(BaseException):
-    """A module that is imported for its programs would begin a job. No author's ``except Exception`` is to catch it."""
+    """An imported module of programs would begin a job. A ``BaseException``, so that an author's ``except Exception``
+    does not catch it."""
 
 
 def refuse_in_import() -> None:
-    """Called before a job is begun from Python. A module that is imported for a program of it, to read or resume a job,
-    ends there: what stands above is all that there was when the job was begun by that line, and nothing is paid."""
+    """Stop the import of a module at a line that would begin a job.
+
+    Called before a job is begun from Python. While a module is imported for its programs, to read or resume a job, the
+    import ends at that line, and nothing is paid: the definitions above it are those that the job began with.
+    """
     if _importing.get():
         raise _JobBegunOnImport
 
 
 @contextlib.contextmanager
 def _import() -> Iterator[None]:
-    """An author's module is imported meanwhile; what it prints is no part of a result."""
+    """Mark the import of an author's module; its prints go to standard error, away from results."""
     token = _importing.set(True)
     try:
         with contextlib.redirect_stdout(sys.stderr):
@@ -57,7 +61,7 @@ def _import() -> Iterator[None]:
 
 
 def place_of(type_: type[Program]) -> str:
-    """Where a class is found again: the name of a ready program, ``module:Class``, or ``file.py:Class``."""
+    """Return the place of a class: the name of a built-in program, ``module:Class``, or ``file.py:Class``."""
     if type_ in _places:
         return _places[type_]
     where = f"{type_.__module__}:{type_.__qualname__}"
@@ -74,17 +78,17 @@ def place_of(type_: type[Program]) -> str:
 
 
 def is_ready(where: str) -> bool:
-    """Whether a program is part of this package: no author's code is run to find it."""
+    """Return True for a built-in program, which is found without running an author's code."""
     return READY.get(where, where).startswith("cortex.programs.")
 
 
 def find(where: str) -> type[Program]:
-    """The class at a place. Raises ``NoSuchProgram``."""
+    """Return the class at a place. Raises ``NoSuchProgram``."""
     place = READY.get(where, where)
     module_name, _, class_name = place.rpartition(":")
     module: object
     if module_name.endswith(".py"):
-        module_name = os.path.realpath(module_name)  # wherever the working folder is next time
+        module_name = os.path.realpath(module_name)  # valid from any working directory
         place = f"{module_name}:{class_name}"
     if place in _known:
         return _known[place]
@@ -116,21 +120,22 @@ def find(where: str) -> type[Program]:
 
 
 def adopt(where: str, type_: type[Program]) -> None:
-    """Take in a class that came from another process, under the place that it has there."""
+    """Register a class from another process, under its place there."""
     _known[where] = type_
     _known[f"{type_.__module__}:{type_.__qualname__}"] = type_
     _places[type_] = where
 
 
 def alias(where: str, place: str) -> None:
-    """Find under one place what stands at another. Raises ``NoSuchProgram``."""
+    """Register the program of one place under another. Raises ``NoSuchProgram``."""
     _known[where] = find(place)
 
 
 def settle(where: str, place: str, moved: Mapping[str, str]) -> None:
-    """Find under the place that it has elsewhere what was brought here; so with other programs of those files.
+    """Register a program that was copied to this machine under its original place, with the other programs of its
+    files.
 
-    ``moved``: where each file of it stands now, by where it stood. Raises ``NoSuchProgram``.
+    ``moved``: original path of each file -> its path here. Raises ``NoSuchProgram``.
     """
     file, _, name = place.rpartition(":")
     type_ = find(f"{moved.get(file, file)}:{name}")
@@ -142,12 +147,12 @@ def settle(where: str, place: str, moved: Mapping[str, str]) -> None:
 
 
 def adopt_sources(sources: dict[str, bytes]) -> None:
-    """Take in the source texts of classes that came from another process, by qualified name."""
+    """Register sources of classes from another process, by qualified name."""
     _sources.update(sources)
 
 
 def forget(where: str) -> None:
-    """Look a class up anew the next time: its source may have changed."""
+    """Load a class again at its next use: its source may have changed."""
     place = READY.get(where, where)
     type_ = _known.pop(place, None)
     if type_ is None or type_ in _places or type_.__module__ == "__main__":
@@ -158,7 +163,7 @@ def forget(where: str) -> None:
 
 
 def programs_in(path: str) -> list[str]:
-    """Names of the programs that a file defines. Raises ``NoSuchProgram``."""
+    """Return the names of the programs that a file defines. Raises ``NoSuchProgram``."""
     try:
         with _import():
             module = _file(Path(path))
@@ -204,29 +209,29 @@ def _file(path: Path) -> object:
 
 
 def _look_in(folder: Path) -> None:
-    """Modules are looked for there too: last, so that nothing there hides what is installed."""
+    """Add a folder to the module search path, last, so that it does not hide installed modules."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
 
 def load(where: str, params_json: bytes) -> Program:
-    """A program from its place and its fields. Raises ``ValueError`` with one clear line."""
+    """Return a program from its place and parameters. Raises ``ValueError`` with one line."""
     return build(find(where), params_json)
 
 
 def fingerprint(where: str, params_json: bytes) -> str:
-    """Hash over a program: its source and what it is made of, its parameters and the release."""
+    """Return the fingerprint of a program: its source and parts, its parameters and the release."""
     return fingerprint_of(find(where), params_json, _sources)
 
 
 def is_unchanged(where: str, params_json: bytes, before: str) -> bool:
-    """Return whether ``before``, a fingerprint from a journal, is that of the program as it is now.
+    """Return whether ``before``, a fingerprint from a journal, is that of the present program.
 
-    Raises ``ValueError`` where the program is gone.
+    Raises ``ValueError`` if the program is gone.
     """
     return before != "" and before in (fingerprint(where, params_json), fingerprint_then(where, params_json))
 
 
 def source(type_: type) -> bytes:
-    """Source of the module that defines a class, else of the class alone (a notebook), else its name."""
+    """Return the source of the module that defines a class; of the class alone in a notebook; else its name."""
     return source_of(type_, _sources)

@@ -1,9 +1,9 @@
-"""Saved programs on disk: a readable file for each, and beside it the recorded runs that are its tests.
+"""Saved programs on disk: a readable file for each, and beside it recorded runs as its tests.
 
-    programs/late-deliveries.toml           what it is, where it comes from, what it cost, who approved it, its code
-    programs/late-deliveries.tests.jsonl    a line a recorded run: its input, its calls and their answers, its answer
+    programs/late-deliveries.toml           description, origin, cost, approval and code
+    programs/late-deliveries.tests.jsonl    a recorded run a line: input, calls with their answers, answer
 
-Both belong in the user's version control. What was approved is what the digest says, and nothing else is run.
+Keep both files in version control. A program runs only if its digest is the approved one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cortex.programs.rlm_record import RecordedRun, calls_of
 from cortex.state.sandbox import KEPT, PieceCallResult, SandboxBounds, SandboxPiece
 
 FORM = 1
-"""Of these files. Another one is said to be unknown."""
+"""Version of the file format; other versions are refused."""
 SUFFIX, TESTS = ".toml", ".tests.jsonl"
 FOLDER = "programs"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -33,11 +33,11 @@ CALLS_MAX = 10_000
 
 
 class SavedProgramError(UserError, ValueError):
-    """A saved program cannot be read, run or kept. The message is one clear line."""
+    """A saved program cannot be read, run or saved. The message is one line for users."""
 
 
 class ProgramOrigin(msgspec.Struct, frozen=True):
-    """Where it comes from."""
+    """Origin of a saved program."""
 
     job: str
     model: str
@@ -46,7 +46,7 @@ class ProgramOrigin(msgspec.Struct, frozen=True):
 
 
 class WritingCost(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the run that wrote it took; ``writing_calls`` are what running it again saves."""
+    """Cost of the run that wrote the program; ``writing_calls`` are the calls that a later run saves."""
 
     writing_calls: int
     calls: int
@@ -56,7 +56,7 @@ class WritingCost(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ProgramApproval(msgspec.Struct, frozen=True):
-    """Who let it run, and which."""
+    """Approval: author, date, and digest of the approved version."""
 
     by: str
     date: str
@@ -64,7 +64,7 @@ class ProgramApproval(msgspec.Struct, frozen=True):
 
 
 class SavedProgram(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A saved program."""
+    """Program that a model wrote, with its origin, cost and approval."""
 
     name: str
     version: int
@@ -76,16 +76,16 @@ class SavedProgram(msgspec.Struct, frozen=True, omit_defaults=True):
     approved: ProgramApproval | None = None
 
     def digest(self) -> str:
-        """Hash over what runs: name, version, question, kind of answer, code."""
+        """Return a hash of all that runs: name, version, question, kind of answer, code."""
         entries = (self.name, self.version, self.question, self.returns, self.pieces)
         return hashlib.sha256(msgspec.json.encode(entries)).hexdigest()
 
     def approval(self, by: str, date: str) -> SavedProgram:
-        """The same, approved as it stands."""
+        """Return a copy that is approved in its present version."""
         return msgspec.structs.replace(self, approved=ProgramApproval(by, date, self.digest()))
 
     def params(self) -> dict[str, Any]:
-        """What ``crystal`` is given to run it. Raises ``SavedProgramError`` where nobody approved it as it stands."""
+        """Return the parameters for ``crystal``. Raises ``SavedProgramError`` unless this version is approved."""
         which = f"{self.name} version {self.version}"
         if self.approved is None:
             raise SavedProgramError(f"{which} is not approved: read it, then `cortex program approve {self.name}`")
@@ -101,7 +101,7 @@ class SavedProgram(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RecordedCase(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A recorded run: what went in, what was asked and answered, what came out."""
+    """Recorded run: input, calls with their answers, answer."""
 
     version: int
     job: str
@@ -115,44 +115,44 @@ class RecordedCase(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def place_of(name: str, folder: str = FOLDER) -> Path:
-    """The file of a saved program, of its name or its path. Raises ``SavedProgramError`` for what is no name."""
+    """Return the file of a saved program, from its name or path. Raises ``SavedProgramError`` for an invalid name."""
     if name.endswith(SUFFIX):
         return Path(name)
     if NAME.fullmatch(name) is None:
-        raise SavedProgramError(f"{name!r} is no name for a program: letters, digits, - and _ alone, 64 at most")
+        raise SavedProgramError(f"{name!r} is no name for a program: use letters, digits, - and _, at most 64")
     return Path(folder) / f"{name}{SUFFIX}"
 
 
 def read(path: Path) -> SavedProgram:
-    """A saved program. Raises ``SavedProgramError``."""
+    """Read a saved program. Raises ``SavedProgramError``."""
     try:
         found = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise SavedProgramError(
-            f"{path}: no such saved program (cortex program save JOB --as NAME makes one)"
+            f"{path} does not exist: save a program with `cortex program save JOB --as NAME`"
         ) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SavedProgramError(f"{path} cannot be read: {error}") from None
     form = found.pop("form", None)
     if form != FORM:
-        raise SavedProgramError(f"{path} has form {form!r}; this release reads form {FORM}")
+        raise SavedProgramError(f"{path} has form {form!r}; this release reads form {FORM}: save the program again")
     try:
         found["pieces"] = [piece["code"].strip("\n") for piece in found.get("pieces", [])]
         read_ = msgspec.convert(found, SavedProgram)
     except (msgspec.ValidationError, AttributeError, KeyError, TypeError) as error:
-        raise SavedProgramError(f"{path} is no saved program: {error}") from None
+        raise SavedProgramError(f"{path} is not a valid saved program: {error}") from None
     if read_.name != path.name.removesuffix(SUFFIX):
-        raise SavedProgramError(f"{path} says that its name is {read_.name!r}: rename the one or the other")
+        raise SavedProgramError(f"{path} holds the name {read_.name!r}: rename the file, or change the name in it")
     return read_
 
 
 def cases(path: Path) -> list[RecordedCase]:
-    """The recorded runs of a saved program. Raises ``SavedProgramError`` naming the line."""
+    """Read the recorded runs of a saved program. Raises ``SavedProgramError`` with the line."""
     place, found = _tests(path), []
     try:
         lines = place.read_bytes().splitlines()
     except FileNotFoundError:
-        raise SavedProgramError(f"{place}: its recorded runs are missing: take them from version control") from None
+        raise SavedProgramError(f"{place}: its recorded runs are missing: restore them from version control") from None
     except OSError as error:
         raise SavedProgramError(f"{place} cannot be read: {error}") from None
     for number, line in enumerate(lines, 1):
@@ -161,12 +161,12 @@ def cases(path: Path) -> list[RecordedCase]:
         except msgspec.DecodeError as error:
             raise SavedProgramError(f"{place} line {number}: {error}") from None
     if not found:
-        raise SavedProgramError(f"{place} holds no recorded run: take it from version control")
+        raise SavedProgramError(f"{place} holds no recorded run: restore it from version control")
     return found
 
 
 def write(path: Path, kept: SavedProgram, tests: list[RecordedCase] | None = None) -> None:
-    """Put both files, each whole or not at all."""
+    """Write both files, each completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if tests is not None:
         _put(_tests(path), b"".join(msgspec.json.encode(each) + b"\n" for each in tests))
@@ -213,7 +213,7 @@ def _code(code: str) -> str:
 
 
 def case_of(recorded: RecordedRun, job: str, version: int) -> RecordedCase:
-    """A recorded run as a test."""
+    """Return a recorded run as a test case."""
     params = recorded.params
     return RecordedCase(
         version, job, params["question"], params.get("context", ""), calls_of(recorded), recorded.answer
@@ -221,7 +221,8 @@ def case_of(recorded: RecordedRun, job: str, version: int) -> RecordedCase:
 
 
 def passes(sandbox: Sandbox, pieces: tuple[str, ...], returns: str, case: RecordedCase) -> str:
-    """Run pieces with a recorded run's input and answers; what is wrong, in one line, or nothing."""
+    """Run pieces with the input and the answers of a recorded run. Return the first fault in one line; empty if none.
+    """
     answers: dict[str, list[PieceCallResult]] = {}
     for prompt, came in case.calls:
         answers.setdefault(prompt, []).append(came)
@@ -236,7 +237,7 @@ def passes(sandbox: Sandbox, pieces: tuple[str, ...], returns: str, case: Record
             new = [wanted.prompt for wanted in outcome.calls if wanted.prompt not in answers or wanted.recurse]
             if new:
                 more = f" and {len(new) - 1} more" if len(new) > 1 else ""
-                return f"it asks what was not recorded: {' '.join(new[0].split())[:60]!r}{more}"
+                return f"it makes calls that were not recorded: {' '.join(new[0].split())[:60]!r}{more}"
             parts = list(piece.said)
             for wanted in outcome.calls:
                 there = answers[wanted.prompt]
@@ -254,9 +255,9 @@ def passes(sandbox: Sandbox, pieces: tuple[str, ...], returns: str, case: Record
 
 
 def needed(sandbox: Sandbox, recorded: RecordedRun, case: RecordedCase) -> tuple[str, ...]:
-    """Of the pieces of a run, so many of the last as give its answer: those before only looked around.
+    """Return the shortest tail of a run's pieces that gives its answer; the pieces before only explored.
 
-    Raises ``SavedProgramError`` where not even all of them do.
+    Raises ``SavedProgramError`` if not even all pieces give it.
     """
     codes = tuple(piece.code for piece in recorded.pieces)
     why = "it has no pieces"
@@ -264,4 +265,4 @@ def needed(sandbox: Sandbox, recorded: RecordedRun, case: RecordedCase) -> tuple
         why = passes(sandbox, codes[begin:], recorded.params.get("returns", "text"), case)
         if not why:
             return codes[begin:]
-    raise SavedProgramError(f"run again with its recorded calls it does not give its answer: {why}")
+    raise SavedProgramError(f"the program does not give its answer again with its recorded calls: {why}")

@@ -1,4 +1,4 @@
-"""A schema of answers, from a file or from a Python type."""
+"""Schemas of answers, from files or from Python types."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from cortex.values.schema import AnswerShape, SchemaError
 
 
 def schema_text(given: Any) -> str:
-    """The JSON schema in a file, of a Python type (``module:Type``, ``file.py:Type``, or the type itself), or given as
-    a dict, as JSON. Raises ``SchemaError``, also for one that answers cannot be checked by."""
+    """Return a JSON schema as JSON text: from a file, from a Python type (``module:Type``, ``file.py:Type``, or the
+    type itself), or from a dict. Raises ``SchemaError``, also for a schema that answers cannot be checked with."""
     schema = _schema(given)
     AnswerShape(schema)
     return msgspec.json.encode(schema).decode()
@@ -34,7 +34,7 @@ def _schema(given: Any) -> Any:
     except OSError as error:
         raise SchemaError(f"cannot be read: {error.strerror or error}") from None
     except msgspec.DecodeError as error:
-        raise SchemaError(f"is no JSON: {error}") from None
+        raise SchemaError(f"is not JSON: {error}") from None
 
 
 def _found(module: str, name: str) -> Any:
@@ -58,6 +58,6 @@ def _of_type(type_: Any) -> Any:
         if hasattr(type_, "model_json_schema"):
             return type_.model_json_schema()
         return msgspec.json.schema(type_)
-    except Exception as error:  # msgspec and pydantic have errors of their own
+    except Exception as error:  # msgspec and pydantic raise different errors
         name = getattr(type_, "__name__", type_)
         raise SchemaError(f"{name} has no JSON schema: {' '.join(str(error).split())}") from None

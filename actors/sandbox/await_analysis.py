@@ -1,8 +1,8 @@
-"""Which calls of a piece are awaited together, told from its text.
+"""Static analysis: the calls of a piece that are awaited together.
 
-``answer = llm(p)`` wants its answer at once; ``await asyncio.gather(*[llm(p) for p in prompts])`` wants all of them to
-be under way. Models write both, and mean both by the same name. The interpreter takes either kind of answer; which one
-is wanted follows from whether what the call gives is awaited: there and then, by a ``gather``, or under a name.
+``answer = llm(p)`` needs its answer at once; ``await asyncio.gather(*[llm(p) for p in prompts])`` needs all calls in
+flight. Models write both forms with the same function name. The interpreter accepts either kind of answer; the needed
+kind follows from whether the result of the call is awaited: directly, by a ``gather``, or under a name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PUTS = frozenset({"append", "add", "extend", "insert"})
 
 
 def awaited(code: str) -> set[tuple[int, int]]:
-    """(begin, end) of such calls, in bytes of the text. Empty for a text that is no Python."""
+    """Return (begin, end) of the awaited calls, in bytes of the text; empty for a text that is no valid Python."""
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -33,7 +33,7 @@ def awaited(code: str) -> set[tuple[int, int]]:
 
 
 class _AwaitTracer:
-    """Goes from every ``await`` back to the calls that it waits for, through names, lists and functions."""
+    """Search from every ``await`` back to the calls that it waits for, through names, lists and functions."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.calls: list[ast.Call] = []
@@ -53,7 +53,7 @@ class _AwaitTracer:
             self._take(self._waiting.pop())
 
     def _take(self, value: ast.expr) -> None:
-        """This is awaited, or holds what is."""
+        """Follow an expression that is awaited, or holds awaited values."""
         if id(value) in self._seen:
             return
         self._seen.add(id(value))
@@ -89,7 +89,7 @@ class _AwaitTracer:
 
 
 def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """Names, and what is put under them here, or into the list that they name."""
+    """Yield (name, value) of the assignments in a node, and of additions to a named list."""
     targets: list[ast.expr] = []
     value: ast.expr | None = None
     if isinstance(node, ast.Assign):

@@ -1,6 +1,6 @@
-"""The child process: it reads what is to be run from its standard input, drives the interpreter, writes the outcome.
+"""Child process of the sandbox: reads pieces from standard input, drives the interpreter, writes outcomes.
 
-Nothing that the code prints goes to this process's own output, so nothing it prints can be taken for an outcome.
+Output of the code never goes to the process's own standard output, so it cannot be taken for an outcome.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from actors.sandbox.interpreter import InterpreterSession
 from cortex.state.sandbox import PieceOutcome, SandboxBounds, SandboxPiece, SandboxRefusal
 
 GRACE_S = 1.0
-"""After the time of a piece is up, before its interpreter is killed."""
+"""Seconds between the end of a piece's time and the kill of its interpreter."""
 AGAIN = 3.0
-"""How much longer a piece may take when it is run again: it was within its time once, on an idle machine perhaps."""
+"""Factor on the time of a piece that is run again: its first run may have been on an idle machine."""
 HEADROOM_MB = 1_000
-"""What this process may have of memory beside what the code may have."""
+"""Memory of this process in MB, beside the memory of the code."""
 LENGTH_BYTES = 8
 READY = b"ready"
-"""What it says first."""
-_CLOCK = datetime(2000, 1, 1)  # noqa: DTZ001 - the sandbox's own, which stands still
+"""First message of the child."""
+_CLOCK = datetime(2000, 1, 1)  # noqa: DTZ001 - clock of the sandbox, which stands still
 _FOR_GOOD = frozenset(
     {SandboxRefusal.TIME, SandboxRefusal.MEMORY, SandboxRefusal.CRASHED, SandboxRefusal.DIFFERS, SandboxRefusal.CALLS}
 )
-"""What comes of these, when an earlier piece is run again, comes of the last one too."""
+"""Refusals of a repeated earlier piece that hold for the last piece too."""
 
 Work = tuple[list[SandboxPiece], dict[str, Any], SandboxBounds, bool]
 
@@ -43,7 +43,7 @@ Work = tuple[list[SandboxPiece], dict[str, Any], SandboxBounds, bool]
 def came_to(
     pool: monty.Monty, pieces: Sequence[SandboxPiece], names: dict[str, Any], bounds: SandboxBounds, recurses: bool
 ) -> PieceOutcome:
-    """Run the pieces one after the other; what the last one came to."""
+    """Run the pieces in order and return the outcome of the last one."""
     again = len(pieces) > 1 or bool(pieces[-1].said)
     try:
         with pool.checkout(**_settings(bounds, again)) as session:
@@ -67,7 +67,7 @@ def came_to(
 def _first(
     run: InterpreterSession, session: monty.MontySession, piece: SandboxPiece, names: dict[str, Any], time_s: float
 ) -> PieceOutcome:
-    """Run a piece that has not been run before after some that have: its own time is shorter than the session's."""
+    """Run a new piece after repeated ones; its own time limit is shorter than the session's."""
     interpreter, late = session.worker_pid, threading.Event()
 
     def kill() -> None:
@@ -95,14 +95,15 @@ def _settings(bounds: SandboxBounds, again: bool) -> dict[str, Any]:
         "max_feed_duration_secs": bounds.time_s * (AGAIN if again else 1.0),
         "max_memory": bounds.memory_mb * 1_000_000,
         "max_recursion_depth": bounds.recursion,
-        "max_suspensions": 3 * bounds.calls + 200,  # a call, its name and its answer; and what is not there
+        # a call, the look-up of its name, and its answer; and look-ups of undefined names
+        "max_suspensions": 3 * bounds.calls + 200,
     }
     policy = {"datetime": _CLOCK, "sleep": "zero", "random_start": {"seed": 0}}
     return {"script_name": "program.py", "limits": limits, "os_policy": policy}
 
 
 def _binary() -> Path | None:
-    """The interpreter's program, also where the packages lie in another place than this Python's scripts."""
+    """Return the interpreter's binary, also if packages are installed outside of this Python's prefix."""
     name = "monty.exe" if sys.platform == "win32" else "monty"
     try:
         files = importlib.metadata.files("pydantic-monty-runtime") or ()
@@ -113,7 +114,7 @@ def _binary() -> Path | None:
 
 
 def _bounded(memory_mb: int) -> None:
-    """Let the system refuse memory beyond this, to the interpreter too; not every system does."""
+    """Limit the memory of this process and the interpreter, on systems that can (RLIMIT_AS)."""
     try:
         import resource
     except ImportError:
@@ -125,7 +126,8 @@ def _bounded(memory_mb: int) -> None:
 
 
 def read(stream: IO[bytes], bytes_max: int | None = None) -> bytes:
-    """The next message; empty at the end. Raises ``EOFError`` for half of one, and ``ValueError`` for a larger one."""
+    """Return the next message; empty at the end. Raises ``EOFError`` for a truncated message, ``ValueError`` for a too
+    large one."""
     head = stream.read(LENGTH_BYTES)
     if not head:
         return b""
@@ -139,14 +141,14 @@ def read(stream: IO[bytes], bytes_max: int | None = None) -> bytes:
 
 
 def write(stream: IO[bytes], body: bytes) -> None:
-    """Put a message."""
+    """Write a message, after its length."""
     stream.write(len(body).to_bytes(LENGTH_BYTES, "big"))
     stream.write(body)
     stream.flush()
 
 
 def main() -> None:
-    """Until the worker closes the other end, or is gone."""
+    """Run pieces until the worker closes the pipe or ends."""
     given, taken = sys.stdin.buffer, sys.stdout.buffer
     _bounded(int(sys.argv[1]))
     with monty.Monty(

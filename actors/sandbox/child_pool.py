@@ -1,4 +1,4 @@
-"""The children of a worker: begun when first used, used again, killed when they are silent too long."""
+"""Children of a worker: started at first use, reused, killed when silent too long."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from actors.sandbox.child import AGAIN, GRACE_S, READY, read, write
 from cortex.state.sandbox import PieceOutcome, SandboxBounds, SandboxPiece, SandboxRefusal
 
 CHILDREN_MAX = 4
-"""Pieces that run at once; more of them wait."""
+"""Most pieces that run at once; further pieces wait."""
 START_S = 60.0
 SILENT_S = 3.0
-"""Beyond the time that its pieces may take: what goes through the pipes, and is taken apart there."""
+"""Seconds beyond the time of the pieces, for the transfer and decoding of messages."""
 _KEPT_ENVIRONMENT = ("LD_LIBRARY_PATH", "MONTY_BIN", "PATH", "SYSTEMROOT", "TMPDIR", "VIRTUAL_ENV")
 
 
 class _Child:
-    """One child process, for pieces that may use so much memory."""
+    """Child process for pieces with one memory limit."""
 
     def __init__(self, memory_mb: int) -> None:
         self.memory_mb = memory_mb
@@ -37,9 +37,9 @@ class _Child:
         )  # fmt: skip
 
     def run(self, body: bytes, within_s: float) -> PieceOutcome:
-        """Have something run. Afterwards it may be ``dead``."""
+        """Run a message within a time. The child may be ``dead`` afterwards."""
         late = False
-        if not self._begun:  # a start is nobody's computing
+        if not self._begun:  # the start does not count as computing time
             data, late = self._exchange(b"", START_S, len(READY))
             self._begun = data == READY
         if self._begun:
@@ -53,7 +53,7 @@ class _Child:
         return PieceOutcome(refusal=SandboxRefusal.CRASHED, why="its process died, of too much memory perhaps")
 
     def _exchange(self, body: bytes, within_s: float, bytes_max: int) -> tuple[bytes, bool]:
-        """Say this, if anything, and hear what it says; whether it was killed for its silence."""
+        """Send a message, if any, and return the reply, and whether the child was killed for its silence."""
         late = threading.Event()
 
         def kill() -> None:
@@ -75,11 +75,11 @@ class _Child:
 
     @property
     def dead(self) -> bool:
-        """Whether it can be used no more."""
+        """True if the child can no longer be used."""
         return self._process.poll() is not None
 
     def end(self) -> None:
-        """Kill it; its interpreter ends with it."""
+        """Kill the child; its interpreter ends with it."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -89,7 +89,7 @@ class _Child:
 
 
 class Sandbox:
-    """Runs pieces in children. Safe to use from several threads."""
+    """Runner of pieces in child processes. Thread-safe."""
 
     def __init__(self) -> None:
         self._idle: list[_Child] = []
@@ -97,7 +97,7 @@ class Sandbox:
         self._places = threading.BoundedSemaphore(CHILDREN_MAX)
 
     def run(self, pieces: list[Any], names: dict[str, Any], bounds: dict[str, Any], recurses: bool = False) -> Any:
-        """What ``cortex.state.sandbox.sandbox`` declares, with its arguments as plain data."""
+        """Run pieces; implements ``cortex.state.sandbox.sandbox``, with arguments as plain data."""
         given = msgspec.convert(pieces, list[SandboxPiece])
         return self.outcome(given, names, msgspec.convert(bounds, SandboxBounds), recurses)
 
@@ -108,7 +108,7 @@ class Sandbox:
         bounds: SandboxBounds | None = None,
         recurses: bool = False,
     ) -> PieceOutcome:
-        """Run the pieces one after the other; what the last one came to."""
+        """Run the pieces in order and return the outcome of the last one."""
         bounds = bounds or SandboxBounds()
         for piece in pieces:
             if len(piece.code) > bounds.code_chars:
@@ -128,7 +128,7 @@ class Sandbox:
         self.close()
 
     def close(self) -> None:
-        """End the children. One that is asked to run afterwards begins anew."""
+        """End the children. A later run starts new ones."""
         with self._lock:
             idle, self._idle = self._idle, []
         for child in idle:

@@ -1,4 +1,4 @@
-"""One session of an interpreter: pieces are fed to it, its calls are answered, its errors become refusals."""
+"""Session of an interpreter: feeds pieces, answers calls, turns errors into refusals."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
 class _Pause(Exception):
-    """The piece waits for calls."""
+    """The piece waits for answers to its calls."""
 
 
 class _PrintedText:
-    """What a piece prints: its beginning and its end are kept, the rest is counted."""
+    """Printed text of a piece: its beginning and end are kept, the rest is counted."""
 
     def __init__(self, shown: int) -> None:
         self._head_max, self._tail_max = shown * 2 // 3, shown - shown * 2 // 3
@@ -52,7 +52,7 @@ class _PrintedText:
         self.chars = 0
 
     def take(self, stream: str, text: str) -> None:
-        """The interpreter calls this."""
+        """Add a text; called by the interpreter."""
         self.chars += len(text)
         room = self._head_max - len(self._head)
         if room > 0:
@@ -61,25 +61,25 @@ class _PrintedText:
         self._tail = (self._tail + text[-self._tail_max :])[-self._tail_max :]
 
     def text(self) -> str:
-        """What is shown."""
+        """Return the kept text."""
         left = self.chars - len(self._head) - len(self._tail)
         return f"{self._head}\n[… {left:,} characters left out …]\n{self._tail}" if left else self._head + self._tail
 
 
 class InterpreterSession:
-    """Pieces of one program, in one session."""
+    """Run of a program's pieces in one session."""
 
     def __init__(self, session: monty.MontySession, bounds: SandboxBounds, recurses: bool) -> None:
         self._session, self._bounds, self._recurses = session, bounds, recurses
         self._earlier = self._asked_chars = 0
-        """Calls made by the pieces before, and characters of all prompts."""
+        """Calls of earlier pieces, and characters of all prompts."""
         self._awaited: dict[str, set[tuple[int, int]]] = {}
         self._results: tuple[PieceCallResult, ...] = ()
         self._calls: list[PieceCall] = []
         self._pending: dict[int, tuple[int, int]] = {}
 
     def feed(self, piece: SandboxPiece, names: dict[str, Any], last: bool = False) -> PieceOutcome:
-        """Run a piece as far as it comes; of the last one tell what it left behind."""
+        """Run a piece to its end or its next unanswered call. ``last``: return the names that it defines too."""
         self._results, self._calls, self._pending = piece.said, [], {}
         self._awaited[f"<python-input-{len(self._awaited)}>"] = awaited(piece.code)
         printed = _PrintedText(self._bounds.shown_chars)
@@ -116,14 +116,14 @@ class InterpreterSession:
         )  # fmt: skip
 
     def _as_before(self, piece: SandboxPiece) -> bool:
-        """Whether the calls that were answered are those that it made now."""
+        """Return True if the piece made the same calls that were answered before."""
         answered = self._calls[: len(piece.said)]
         return not piece.said or (len(answered) == len(piece.said) and _seal(answered) == piece.seal)
 
-    # -- what it asks ----------------------------------------------------------------------------------------------
+    # -- calls ---------------------------------------------------------------------------------------------------------
 
     def _gone_on(self, snapshot: Any, given: list[Any]) -> Any:
-        """Answer what it stands at. Raises ``_Pause`` and ``PieceEnded``."""
+        """Answer the interpreter's present request. Raises ``_Pause`` and ``PieceEnded``."""
         if isinstance(snapshot, monty.NameLookupSnapshot):
             known = snapshot.object_id is None and self._meant(snapshot.variable_name)
             return snapshot.resume(value=_function(snapshot.variable_name)) if known else snapshot.resume()
@@ -147,7 +147,7 @@ class InterpreterSession:
         return self._asked(snapshot, meant, arguments)
 
     def _meant(self, name: str) -> str:
-        """Which of what is outside a name means; empty where it means nothing."""
+        """Return the outside function that a name means; empty for other names."""
         meant = SYNONYMS.get(name, "")
         return "" if meant == RECURSE and not self._recurses else meant
 
@@ -170,7 +170,7 @@ class InterpreterSession:
         return snapshot.resume(self._result(begin, count))
 
     def _result(self, begin: int, count: int) -> Any:
-        """What a call is answered with: its value, or an error where it failed. ``count`` -1: it is one call."""
+        """Return the answer of a call: its value, or an error if it failed. ``count`` -1: a single call."""
         parts = self._results[begin : begin + abs(count)]
         failed = [each.failed for each in parts if each.failed]
         if failed:
@@ -193,7 +193,8 @@ class InterpreterSession:
         return kept
 
     def _left(self) -> tuple[DefinedName, ...]:
-        """Names that stand now, with types and lengths: as the interpreter says it, if the piece has not hidden how."""
+        """Return the names defined by the pieces, with types and lengths; empty if the piece has hidden the needed
+        builtins."""
         try:
             ended = self._session.feed_start(_LEFT, print_callback=_PrintedText(1).take)
             found = ended.output if isinstance(ended, monty.MontyComplete) else []
@@ -204,7 +205,7 @@ class InterpreterSession:
 
 
 def _finite(value: Any) -> bool:
-    """Whether each number in it is one for JSON too, which would make nothing of it."""
+    """Return True if all numbers in a value are finite; JSON cannot hold others."""
     if isinstance(value, float):
         return math.isfinite(value)
     if isinstance(value, dict):
@@ -217,7 +218,7 @@ def _seal(calls: Sequence[PieceCall]) -> str:
 
 
 def _function(name: str) -> Any:
-    """Something callable of this name: all that the interpreter wants of it."""
+    """Return a callable with this name, which is all that the interpreter needs."""
 
     def outside() -> None:
         raise NotImplementedError
@@ -227,7 +228,7 @@ def _function(name: str) -> Any:
 
 
 def _bound(snapshot: Any, meant: str) -> list[Any]:
-    """A call's arguments by place, checked. Raises ``TypeError``, or ``ValueError`` for what is no text at all."""
+    """Return a call's arguments by place, checked. Raises ``TypeError``; ``ValueError`` for values that are no text."""
     parameters, name = _PARAMETERS[meant], snapshot.function_name
     given = dict(zip(parameters, snapshot.args, strict=False))
     named = snapshot.kwargs

@@ -1,4 +1,4 @@
-"""From an interpreter's error to a refusal of the closed list."""
+"""Mapping of an interpreter's errors to the closed list of refusals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WHERE = " is not supported in this environment"
 
 
 class PieceEnded(Exception):
-    """A piece goes no further; without a refusal it has come to its end."""
+    """End of a piece; without a refusal, its regular end."""
 
     def __init__(self, refusal: SandboxRefusal | None = None, why: str = "", line: int = 0) -> None:
         self.refusal, self.why, self.line = refusal, " ".join(why.split())[:WHY_CHARS], line
@@ -23,12 +23,12 @@ class PieceEnded(Exception):
 
     @property
     def spoilt(self) -> bool:
-        """Whether nothing of what it did may be built on."""
+        """True if later pieces must not build on this one."""
         return self.refusal is not None and self.refusal not in KEPT
 
 
 def judged(error: monty.MontyError) -> PieceEnded:
-    """What an error means."""
+    """Return the end of a piece for an error."""
     if isinstance(error, monty.MontyCrashedError):
         if error.timed_out or "time limit" in str(error) or "timeout" in str(error):
             return PieceEnded(SandboxRefusal.TIME, "it was stopped: it computed for too long in one step")
@@ -43,7 +43,7 @@ def judged(error: monty.MontyError) -> PieceEnded:
 
 
 def _kind(kind: str, message: str, nowhere: bool) -> SandboxRefusal:
-    """``nowhere``: it was raised by no line of the piece, but by a limit."""
+    """Return the refusal for an exception. ``nowhere``: raised by a limit and not by a line of the piece."""
     if kind == "TimeoutError" and nowhere:
         return SandboxRefusal.TIME
     if kind == "MemoryError":

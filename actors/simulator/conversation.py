@@ -1,4 +1,4 @@
-"""A conversation with tools, as a request holds it: who said what, which tools were used, what they said."""
+"""Conversation with tools, as a request holds it: messages, tool uses and their results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class OfferedTool(NamedTuple):
-    """A tool that the next turn may use."""
+    """Tool that the next turn may use."""
 
     name: str
     description: str
@@ -17,24 +17,24 @@ class OfferedTool(NamedTuple):
 
     @property
     def properties(self) -> dict[str, Any]:
-        """Its arguments' schemas, by name."""
+        """Schemas of the arguments, by name."""
         found = self.schema.get("properties")
         return {name: each for name, each in found.items() if isinstance(each, dict)} if isinstance(found, dict) else {}
 
     @property
     def required(self) -> list[str]:
-        """Names of those that must be given."""
+        """Names of the required arguments."""
         found = self.schema.get("required")
         return found if isinstance(found, list) else []
 
     def allowed(self, name: str) -> list[str]:
-        """What a text argument may be, where its schema lists it."""
+        """Return the allowed values of a text argument, if its schema lists them."""
         found = self.properties.get(name, {}).get("enum")
         return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 
 
 class PastToolUse(NamedTuple):
-    """A use of a tool, and what came of it."""
+    """Use of a tool, with its result."""
 
     name: str
     given: dict[str, Any]
@@ -43,21 +43,21 @@ class PastToolUse(NamedTuple):
 
 
 class TurnContext(NamedTuple):
-    """What a reasoner sees that is to take the next step."""
+    """Input of the reasoner for the next turn."""
 
     task: str
-    """The system's text and the first user's."""
+    """System text and first text of the user."""
     uses: tuple[PastToolUse, ...]
-    """All uses of tools so far, in their order."""
+    """All uses of tools so far, in order."""
     instructions: tuple[str, ...]
-    """Texts of the user's after the first, in their order."""
+    """Texts of the user after the first, in order."""
     offers: tuple[OfferedTool, ...]
     asked: bool
-    """Whether the last thing in it is a text of the user's, after others: not a tool's result."""
+    """True if the last content is a further text of the user and not a tool's result."""
 
 
 class ContentBlock(Protocol):
-    """A content block, as the request's reader decodes it."""
+    """Content block, as decoded by the parser of requests."""
 
     type: str
     text: str
@@ -69,14 +69,14 @@ class ContentBlock(Protocol):
 
 
 class MessageTurn(Protocol):
-    """A message."""
+    """Message of a conversation."""
 
     role: str
     content: Any
 
 
 def unpaired(turns: Sequence[MessageTurn]) -> str:
-    """What the provider says where uses of tools and their results do not match; empty where they do."""
+    """Return the provider's error if uses of tools and results do not match; empty if they do."""
     before: set[str] = set()
     for at, turn in enumerate(turns):
         blocks = turn.content if isinstance(turn.content, list) else []
@@ -100,9 +100,9 @@ def unpaired(turns: Sequence[MessageTurn]) -> str:
 
 
 def offers_of(tools: bytes) -> tuple[OfferedTool, ...]:
-    """The tools that a request defines itself; those that the provider would run are left out.
+    """Return the tools that a request defines itself, without those that the provider would run.
 
-    Raises ``ValueError`` with the provider's words for what is no list of tools.
+    Raises ``ValueError`` with the provider's words for an invalid list of tools.
     """
     given = msgspec.json.decode(tools)
     if not isinstance(given, list):
@@ -121,7 +121,7 @@ def offers_of(tools: bytes) -> tuple[OfferedTool, ...]:
 def scene_of(
     turns: Sequence[MessageTurn], system: str, offers: tuple[OfferedTool, ...], result_text: Any
 ) -> TurnContext:
-    """The conversation so far. ``result_text`` reads a tool's result."""
+    """Return the conversation so far. ``result_text``: function that reads a tool's result."""
     texts: list[str] = []
     uses: dict[str, PastToolUse] = {}
     asked = False

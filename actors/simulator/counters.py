@@ -1,4 +1,4 @@
-"""What the simulated provider counts, so that a test can ask it who was answered twice."""
+"""Counters of the simulated provider, by which a test can find answers that were paid twice."""
 
 from collections import Counter
 from typing import Any
@@ -6,16 +6,16 @@ from typing import Any
 import msgspec
 
 _ANSWERED = 1 << 20
-"""One number holds both counts of an identity: times seen in its low bits, complete answers above them."""
+"""Unit of complete answers in a combined count; the bits below count the times seen."""
 
 
 MODELS_MAX = 1_000
 
 
 class IdentityCounter:
-    """Counts by identity, of bounded size: the older half is forgotten when the younger half is full.
+    """Counts by identity, of bounded size: the older half is dropped when the younger half is full.
 
-    So the last ``size_max // 2`` identities are always known exactly.
+    The last ``size_max // 2`` identities are always known exactly.
     """
 
     __slots__ = ("_half", "_old", "_young", "forgotten")
@@ -37,41 +37,42 @@ class IdentityCounter:
         return self._old.get(name, 0) if count is None else count
 
     def see(self, name: int) -> int:
-        """How often this identity had been seen before; it now has been once more."""
+        """Count a sight of this identity and return the number of earlier ones."""
         count = self._get(name)
         self._put(name, count + 1)
         return count % _ANSWERED
 
     def answer(self, name: int) -> int:
-        """How often this identity had been answered in full before; it now has been once more."""
+        """Count a complete answer to this identity and return the number of earlier ones."""
         count = self._get(name)
         self._put(name, count + _ANSWERED)
         return count // _ANSWERED
 
     def answers(self, name: int) -> int:
-        """How often this identity has been answered in full."""
+        """Return the number of complete answers to this identity."""
         return self._get(name) // _ANSWERED
 
 
 class ProviderCounters(msgspec.Struct):
-    """The provider's own count of its work. Every number counts since the start."""
+    """Counters of the provider's work since its start."""
 
     requests: int = 0
-    """Messages that arrived, refused ones too; the requests of message batches among them."""
+    """Messages received, refused ones and requests of message batches included."""
     worked: int = 0
-    """Answers worked out: what a real provider bills."""
+    """Answers computed; a real provider bills these."""
     complete_answers: int = 0
-    """Answers whose last byte was handed to the connection (of a batch: worked out, for its results stay)."""
+    """Answers whose last byte was handed to the connection (in a batch: computed, since its results stay)."""
     distinct_bodies_answered: int = 0
     second_complete_answers: int = 0
-    """Complete answers to a body that had one before: paid twice."""
+    """Complete answers to a body that was answered before: paid twice."""
     distinct_users_answered: int = 0
     second_complete_answers_by_user: int = 0
-    """The same by ``metadata.user_id``, where a client puts its call's own name there."""
+    """Complete answers to a ``metadata.user_id`` that was answered before; a client may put the id of its call there.
+    """
     largest_prompt_tokens: int = 0
-    """The largest prompt that ever arrived, answered or not."""
+    """Largest prompt received, answered or not, in tokens."""
     largest_request_tokens: int = 0
-    """The same with its ``max_tokens``."""
+    """Largest prompt with its ``max_tokens``, in tokens."""
     prompts_too_long: int = 0
     bad_requests: int = 0
     unauthorised: int = 0
@@ -79,23 +80,23 @@ class ProviderCounters(msgspec.Struct):
     refused_credit: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-    """Of the answers worked out."""
+    """``input_tokens`` and ``output_tokens`` are those of the computed answers."""
     wrong_answers: int = 0
     in_flight: int = 0
     in_flight_max: int = 0
     token_counts: int = 0
     batches: int = 0
     models: Counter[str] = msgspec.field(default_factory=Counter)
-    """Messages that arrived whole, by the model that they name; at most ``MODELS_MAX`` names."""
+    """Model name -> complete messages received; at most ``MODELS_MAX`` names."""
     faults: Counter[str] = msgspec.field(default_factory=Counter)
     skills: Counter[str] = msgspec.field(default_factory=Counter)
 
     def named(self, model: str) -> None:
-        """A message names this model."""
+        """Count a message that names this model."""
         if model in self.models or len(self.models) < MODELS_MAX:
             self.models[model] += 1
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
+        """Return the counters as plain values, for JSON."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         return plain

@@ -1,7 +1,7 @@
-"""What can go wrong at the simulated provider, by name: a table, in the provider's own wording.
+"""Faults of the simulated provider: a table by name, in the provider's own wording.
 
 Wording and status codes are those of https://docs.claude.com/en/api/errors and of responses that users of the real
-provider reported; `error_code` values are those that the official SDK lists.
+provider reported; ``error_code`` values are those that the official SDK lists.
 """
 
 from collections.abc import Mapping
@@ -11,29 +11,29 @@ from typing import Final, Literal
 import msgspec
 
 Form = Literal["status", "reset", "hang", "truncated", "invalid_json", "slow_drip", "wrong_type", "message", "stream"]
-"""What a fault does to the answer.
+"""Effect of a fault on the answer.
 
-status         an error response instead of it       reset      the connection is reset, nothing is sent
-hang           nothing is sent, for long             truncated  the body ends half way, the connection with it
-invalid_json   a whole body that is no JSON          slow_drip  the whole body, a little at a time
-wrong_type     a web page with status 200            message    a whole message with an unusual end
-stream         a stream breaks off with an error event; outside a stream, the error response
+status         an error response instead            reset      the connection is reset, nothing is sent hang
+nothing is sent, for long            truncated  the body ends half way, and the connection closes invalid_json   a whole
+body that is not JSON        slow_drip  the whole body, a little at a time wrong_type     a web page with status 200
+message    a whole message with an unusual end stream         a stream ends with an error event; without a stream, the
+error response
 """
 
 
 class ErrorResponse(msgspec.Struct, frozen=True):
-    """An error response of the provider."""
+    """Error response of the provider."""
 
     status: int
     error_type: str
     message: str
     error_code: str = ""
-    """Stands in ``error.details.error_code`` where given: the stable way to tell causes apart."""
+    """Value of ``error.details.error_code``, if given: a stable code of the cause."""
     retry_after_s: int | None = None
 
 
 class SimulatedFault(msgspec.Struct, frozen=True):
-    """One way to go wrong. ``worked``: the answer had been worked out, so a real provider would bill it."""
+    """Kind of fault. ``worked``: the answer was computed, so a real provider would bill it."""
 
     name: str
     form: Form
@@ -103,11 +103,11 @@ _ALL: Final = (
 )
 
 FAULTS: Final[Mapping[str, SimulatedFault]] = MappingProxyType({fault.name: fault for fault in _ALL})
-"""Every fault by name, in the order in which shares are laid on the line from 0 to 1."""
+"""Fault by name, in the order in which shares are laid on the line from 0 to 1."""
 
 
 def drawn(shares: Mapping[str, float], at: float) -> SimulatedFault | None:
-    """The fault that the draw ``at`` meets; None beyond all shares."""
+    """Return the fault at the draw ``at``; None beyond all shares."""
     reached = 0.0
     for name, fault in FAULTS.items():
         share = shares.get(name)
@@ -119,7 +119,7 @@ def drawn(shares: Mapping[str, float], at: float) -> SimulatedFault | None:
 
 
 def filled(refusal: ErrorResponse, model: str, next_month: str, retry_after_s: int | None = None) -> ErrorResponse:
-    """A refusal with its blanks filled in: the model's name, the first day of next month (ISO), the wait."""
+    """Return a refusal with its placeholders filled: model name, first day of next month (ISO), wait."""
     message = refusal.message.replace("{model}", model).replace("{next_month}", next_month)
     wait = refusal.retry_after_s if retry_after_s is None else retry_after_s
     return msgspec.structs.replace(refusal, message=message, retry_after_s=wait)

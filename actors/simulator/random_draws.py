@@ -1,24 +1,24 @@
-"""Chance as an argument: every draw is a function of a seed, the bytes it is about, and how often they were seen."""
+"""Random draws as functions of a seed, the bytes they are about, and the number of times these were seen."""
 
 import hashlib
 import math
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
-_STRIDE = 0xD1342543DE82EF95  # odd, so that every (seen, purpose) starts elsewhere
+_STRIDE = 0xD1342543DE82EF95  # odd, so that every (seen, purpose) starts at another value
 _UNIT = 2.0**-53
 
-# What a draw is for. Two purposes never share a draw.
+# Purposes of draws. Two purposes never share a draw.
 FAULT, LATENCY, LATENCY_AGAIN, ERROR, FORM, CHOICE, CUT, BATCH, ORDER, EXPIRED = range(1, 11)
 
 
 def identity(content: bytes) -> int:
-    """64 bits that name these bytes, the same in every process and release."""
+    """Return 64 bits that identify these bytes, equal in every process and release."""
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
 
 
 def mixed(value: int) -> int:
-    """64 well mixed bits of a number (the finaliser of SplitMix64, Steele, Lea and Flood 2014)."""
+    """Return 64 well mixed bits of a number (the finaliser of SplitMix64, Steele, Lea and Flood 2014)."""
     value = (value + _GOLDEN) & _MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -26,17 +26,17 @@ def mixed(value: int) -> int:
 
 
 def draw(seed: int, named: int, seen: int, purpose: int) -> float:
-    """A number from 0 up to, not including, 1."""
+    """Return a number from 0 (included) to 1 (excluded)."""
     return (mixed((named ^ seed * _GOLDEN) + (seen << 8 | purpose) * _STRIDE) >> 11) * _UNIT
 
 
 def name(lead: str, seed: int, named: int, seen: int) -> str:
-    """A name for the one answer to this body at this time seen."""
+    """Return an id for the answer to this body at this number of times seen."""
     return f"{lead}{(named ^ (seed << 32 | seen) * _GOLDEN) & _MASK:016x}"
 
 
 def lognormal(mean: float, spread: float, one: float, two: float) -> float:
-    """A log-normal number of this mean, from two draws (Box and Muller 1958). ``spread`` is its sigma."""
+    """Return a log-normal number of this mean, from two draws (Box and Muller 1958). ``spread``: its sigma."""
     if mean <= 0 or spread <= 0:
         return max(mean, 0.0)
     normal = math.sqrt(-2.0 * math.log(1.0 - one)) * math.cos(2.0 * math.pi * two)

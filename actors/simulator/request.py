@@ -1,6 +1,6 @@
-"""A Messages request, read and checked as the provider would.
+"""Parser of Messages requests, with the checks of the provider.
 
-Everything the simulator knows of a request comes from here: the text its reasoner reads, its tokens, its bounds.
+The parser is the simulator's only source about a request: text, tokens and bounds.
 """
 
 from typing import Any, Final
@@ -11,21 +11,21 @@ from actors.simulator import random_draws, tokenizer
 from actors.simulator.conversation import TurnContext, offers_of, scene_of, unpaired
 
 TOKENS_PER_MESSAGE: Final = 3
-"""What the framing of one message costs, in tokens. Less than the bytes of its JSON."""
+"""Tokens for the framing of one message; fewer than the bytes of its JSON."""
 IMAGE_TOKENS: Final = 1_600
-"""Of an image or a document block, at most; the provider's rule for an image of 1,568 pixels a side is near it."""
+"""Most tokens of an image or document block; near the provider's count for an image of 1,568 pixels a side."""
 STOP_SEQUENCES_MAX: Final = 8_192
 
 COUNTED_FIELDS: Final = frozenset(
     "messages model cache_control output_config output_format speed system thinking tool_choice tools".split()
 )
-"""What the token counter takes of a request; it refuses the rest, ``max_tokens`` among it."""
+"""Fields that the token counter accepts; it refuses all others, ``max_tokens`` too."""
 
 _UNSET = msgspec.UNSET
 
 
 class BadRequest(ValueError):
-    """A request that the provider would refuse with 400 invalid_request_error; the message is the refusal's."""
+    """Request that the provider would refuse with 400 invalid_request_error, with its message."""
 
 
 class _Block(msgspec.Struct):
@@ -50,7 +50,7 @@ class _Metadata(msgspec.Struct):
 
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True):
-    """The parameters of the Messages API; those of no meaning here are taken and left."""
+    """Parameters of the Messages API; those without meaning for the simulator are accepted and ignored."""
 
     model: str
     messages: list[_Turn]
@@ -84,12 +84,12 @@ _json_decoder = msgspec.json.Decoder()
 
 
 class ParsedRequest(msgspec.Struct, frozen=True, gc=False):
-    """What one request asks, and its names."""
+    """Content of a request, and its identities."""
 
     body_id: int
-    """Names the whole request, ``stream`` apart: the identity by which answers are counted."""
+    """Identity of the whole request without ``stream``, by which answers are counted."""
     text_id: int
-    """Names the text alone: by it the reasoner errs."""
+    """Identity of the text alone, by which errors are drawn."""
     model: str
     text: str
     system: str
@@ -100,14 +100,14 @@ class ParsedRequest(msgspec.Struct, frozen=True, gc=False):
     user_id: str | None
     schema: dict[str, Any] | None
     tool: str
-    """The tool that the request forces, whose input is the answer; else empty."""
+    """Tool that the request forces, whose input is the answer; else empty."""
     prefill: str
     scene: TurnContext | None = None
-    """The conversation, where the next turn may use a tool."""
+    """Conversation, if the next turn may use a tool."""
 
 
 def checked_for_counting(body: bytes) -> bytes:
-    """The same bytes, where the provider's token counter would take them. Raises ``BadRequest``."""
+    """Return the body if the provider's token counter accepts it. Raises ``BadRequest``."""
     try:
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -119,7 +119,7 @@ def checked_for_counting(body: bytes) -> bytes:
 
 
 def read(body: bytes, counting: bool = False) -> ParsedRequest:
-    """The request in these bytes. Raises ``BadRequest``. ``counting``: ``max_tokens`` may be missing."""
+    """Parse a request. ``counting``: ``max_tokens`` may be missing. Raises ``BadRequest``."""
     try:
         got = _decoder.decode(body)
     except msgspec.ValidationError as error:
@@ -166,7 +166,7 @@ def read(body: bytes, counting: bool = False) -> ParsedRequest:
 
 
 def _checked(got: _Body, counting: bool) -> int:
-    """The value of ``max_tokens``, everything else checked on the way."""
+    """Check the request and return its ``max_tokens``."""
     if isinstance(got.max_tokens, msgspec.UnsetType):
         if not counting:
             raise BadRequest("max_tokens: Field required")
@@ -199,7 +199,7 @@ def _checked(got: _Body, counting: bool) -> int:
 
 
 def message_text(content: str | list[_Block]) -> str:
-    """The text of a message: its text blocks, the uses of tools and their results."""
+    """Return the text of a message: its text blocks, uses of tools and their results."""
     if isinstance(content, str):
         return content
     if len(content) == 1 and content[0].type == "text":
@@ -209,7 +209,7 @@ def message_text(content: str | list[_Block]) -> str:
 
 
 def _result_text(block: _Block) -> str:
-    """What was asked of a tool, or what it said; of any other block, nothing that a reader could read."""
+    """Return the text of a tool use or tool result; empty for other blocks."""
     if block.type == "tool_use":
         return f"{block.name} {bytes(block.input).decode('utf-8', 'replace')}"
     if block.type != "tool_result":
@@ -224,7 +224,7 @@ def _result_text(block: _Block) -> str:
 
 
 def _other_tokens(got: _Body) -> int:
-    """Tokens of what is no text: tools, images, documents."""
+    """Return the tokens of tools, images and documents."""
     tokens = tokenizer.count(bytes(got.tools)) if got.tools else 0
     for turn in got.messages:
         if isinstance(turn.content, str):
@@ -241,7 +241,7 @@ def _without_stream(body: bytes) -> bytes:
 
 
 def _answer_form(got: _Body) -> tuple[str, dict[str, Any] | None]:
-    """The forced tool's name, and the schema that the answer must meet; each may be nothing."""
+    """Return the forced tool's name (or empty), and the schema of the answer (or None)."""
     choice = got.tool_choice
     if choice and choice.get("type") in ("tool", "any") and got.tools:
         tools = _json_decoder.decode(bytes(got.tools))
@@ -266,7 +266,7 @@ _KINDS = {
 
 
 def _wording(message: str) -> str:
-    """The provider's words for what msgspec finds wrong."""
+    """Return the provider's wording for a validation error of msgspec."""
     found, _, where = message.partition(" - at `$")
     place = where.rstrip("`").replace("[...]", "").replace("[", ".").replace("]", "").lstrip(".")
     name = found.split("`")[1] if "`" in found else ""

@@ -1,4 +1,4 @@
-"""Every setting of the simulated provider, in one frozen struct that is validated at birth."""
+"""Settings of the simulated provider, in one frozen struct that is validated when created."""
 
 import difflib
 import hashlib
@@ -11,20 +11,20 @@ import msgspec
 from actors.simulator.faults import FAULTS
 
 RELEASE = 2
-"""Counts the reasoner's releases: another number may answer the same text differently."""
+"""Release of the reasoner; another release may answer the same text differently."""
 
 
 LIMITS_TOLD: Final = ("headers", "retry-after", "nothing")
 
 
 class SettingsError(ValueError):
-    """A setting that makes no sense, told in one line that names it."""
+    """Invalid setting. The message is one line that names the setting."""
 
 
 class SimulatorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How the simulated provider behaves. The same settings and the same requests give the same run.
+    """Behaviour of the simulated provider. Equal settings and requests give equal runs.
 
-    Raises ``SettingsError`` at birth. ``faults`` is copied and sorted by name; it is not changed afterwards.
+    Raises ``SettingsError`` when created. ``faults`` is copied and sorted by name, and not changed afterwards.
     """
 
     seed: int = 0
@@ -32,52 +32,53 @@ class SimulatorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     """Share of wrong answers; 0 is exact. None: the reasoner's stated function of the text."""
 
     latency_ms: float = 0.0
-    """Mean time to the answer, milliseconds, log-normal; drawn by seed, body and times seen."""
+    """Mean time to the answer in milliseconds, log-normal; drawn by seed, body and times seen."""
     latency_spread: float = 0.5
-    """Sigma of the log-normal: 0 is constant; 0.5 puts p95 at twice the mean, a plausible provider."""
+    """Sigma of the log-normal: 0 is constant; 0.5 puts p95 at twice the mean, plausible for a provider."""
     latency_ms_per_output_token: float = 0.0
-    """Added for every token of the answer, milliseconds."""
+    """Time added for every token of the answer, in milliseconds."""
     batch_ms: float = 50.0
-    """Mean time until a message batch has ended, milliseconds."""
+    """Mean time to the end of a message batch, in milliseconds."""
     batch_expired: float = 0.0
-    """Share of a batch's requests that the provider does not come to before it expires."""
+    """Share of a batch's requests that expire unprocessed."""
     batch_queue: int | None = None
-    """Requests in batches that have not ended, at most; a batch that would pass it is refused. None: no end."""
+    """Most requests in batches that have not ended; a batch beyond it is refused. None: no limit."""
 
     faults: Mapping[str, float] = msgspec.field(default_factory=dict)
-    """Share of requests by fault, of the names in ``faults.FAULTS``; together at most 1."""
+    """Share of requests by name of fault (``faults.FAULTS``); together at most 1."""
     hang_s: float = 600.0
-    """How long a hanging request holds its connection before it is closed, seconds."""
+    """Seconds for which a hanging request holds its connection."""
     drip_s: float = 5.0
-    """How long a slow drip takes to deliver its whole answer, seconds."""
+    """Seconds in which a slow drip delivers its whole answer."""
     throttled_retry_after_s: int = 1
-    """What the fault ``throttled`` says in Retry-After, seconds. Limits say what is true instead."""
+    """Retry-After of the fault ``throttled``, in seconds. Refusals by limits state the true time instead."""
 
     rpm: int | None = None
     itpm: int | None = None
     otpm: int | None = None
-    """Limits of requests, input and output tokens a minute; None: no limit, and no rate-limit headers."""
+    """``rpm``, ``itpm``, ``otpm``: limits of requests, input and output tokens a minute; None: no limit, and no
+    rate-limit headers."""
     burst_s: float = 60.0
-    """What a bucket holds: so many seconds' worth of its limit."""
+    """Capacity of a bucket, in seconds of its limit."""
     limits_told: str = "headers"
-    """What an answer tells of the limits: ``headers`` (and Retry-After), ``retry-after`` alone, or ``nothing``."""
+    """Information on limits in an answer: ``headers`` (and Retry-After), ``retry-after`` alone, or ``nothing``."""
 
     context_window: int = 200_000
     """Most tokens of a prompt and its ``max_tokens`` together."""
     models: tuple[str, ...] = ()
-    """The models that exist; empty: every name is taken."""
+    """Names of existing models; empty: every name is accepted."""
     keys: tuple[str, ...] = ()
-    """The API keys that are taken; empty: every key. They never leave the process."""
+    """Accepted API keys; empty: every key. The keys never leave the process."""
 
     credit_calls: int | None = None
-    """Answers left before the account has no credit; None: no end."""
+    """Answers left before the account has no credit; None: no limit."""
     credit_usd: float | None = None
-    """Money left, at the two prices below; None: no end."""
+    """Money left, at the two prices below; None: no limit."""
     usd_per_mtok_input: float = 3.0
     usd_per_mtok_output: float = 15.0
 
     remembered_max: int = 32_768
-    """How many request identities are kept for counting. Beyond it the oldest are forgotten, and counted so."""
+    """Most request identities kept for counting. Beyond it the oldest are dropped, and counted as such."""
 
     def __post_init__(self) -> None:
         for name in ("seed", "throttled_retry_after_s", "context_window", "remembered_max"):
@@ -102,16 +103,16 @@ class SimulatorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
         msgspec.structs.force_setattr(self, "faults", _checked_faults(self.faults))
 
     def answers_hash(self) -> str:
-        """Names what decides the *text* of an answer: seed, error rate and the reasoner's release.
+        """Return a hash of all that decides the *text* of an answer: seed, error rate and release of the reasoner.
 
-        Faults, limits, latency and credit are left out: they decide whether an answer comes, not what it says, so a
-        rehearsal that ran out of credit finds its paid replies again after a top-up.
+        Faults, limits, latency and credit are left out: they decide whether an answer comes, not its text, so that a
+        rehearsal that ran out of credit can reuse its paid replies after a top-up.
         """
         named = f"{RELEASE}/{self.seed}/{self.error}".encode()
         return hashlib.blake2b(named, digest_size=6).hexdigest()
 
     def public(self) -> dict[str, Any]:
-        """The settings as plain values, without the keys."""
+        """Return the settings as plain values, without the keys."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         plain["keys"] = len(self.keys)
         return plain
@@ -161,7 +162,7 @@ def _near(name: str, known: Iterable[str]) -> str:
 
 
 def changed(settings: SimulatorSettings, changes: Mapping[str, Any]) -> SimulatorSettings:
-    """``settings`` with ``changes`` (plain values, as from JSON). Raises ``SettingsError``."""
+    """Return ``settings`` with ``changes`` (plain values, as from JSON). Raises ``SettingsError``."""
     known = SimulatorSettings.__struct_fields__
     for name in changes:
         if name not in known:
@@ -176,10 +177,10 @@ def changed(settings: SimulatorSettings, changes: Mapping[str, Any]) -> Simulato
 
 
 def settings_from(pairs: Iterable[str], faults: Iterable[str] = ()) -> SimulatorSettings:
-    """Settings from ``key=value`` texts, and faults from ``name=share`` texts.
+    """Return settings from ``key=value`` texts, and faults from ``name=share`` texts.
 
-    A fault may also stand among the pairs as ``fault.name=share``; several models or keys are parted by commas.
-    Raises ``SettingsError``, one line that names the pair.
+    A fault may also be among the pairs as ``fault.name=share``; several models or keys are separated by commas. Raises
+    ``SettingsError`` with one line that names the pair.
     """
     values: dict[str, Any] = {}
     shares: dict[str, Any] = {}
@@ -211,7 +212,7 @@ def _yaml_text(text: str) -> Any:
 
 
 def _one_line(message: str) -> str:
-    """msgspec says ``Expected `int`, got `str` - at `$.rpm` ``; the name goes first here."""
+    """Return an error of msgspec (``Expected `int`, got `str` - at `$.rpm` ``) with the name of the setting first."""
     text, _, where = message.partition(" - at `$.")
     place = where.rstrip("`").replace('["', ".").rstrip('"]')
     return f"{place}: {text[:1].lower()}{text[1:]}" if where else text

@@ -1,7 +1,7 @@
-"""Rate limits as token buckets that fill all the time, and the headers that tell of them.
+"""Rate limits as token buckets that fill continuously, and the headers that report them.
 
 The provider's rule (https://docs.claude.com/en/api/rate-limits): capacity is replenished continuously up to the limit
-of a minute; input tokens count when a request is taken, output tokens as they are made.
+of a minute; input tokens count when a request is accepted, output tokens as they are produced.
 """
 
 import math
@@ -16,7 +16,7 @@ _SPOKEN = {"requests": "requests", "input-tokens": "input tokens", "output-token
 
 
 class TokenBucket:
-    """One limit. Times are seconds since the epoch and never run back; a level below 0 is a debt to wait for."""
+    """Bucket of one limit. Times are seconds since 1970 and never decrease; a level below 0 is a debt to wait for."""
 
     __slots__ = ("at_s", "capacity", "level", "limit", "name")
 
@@ -28,19 +28,19 @@ class TokenBucket:
         self.at_s: float | None = None
 
     def fill(self, now_s: float) -> None:
-        """Let the time until ``now_s`` fill the bucket."""
+        """Fill the bucket for the time until ``now_s``."""
         if self.at_s is None or now_s < self.at_s:
             self.at_s = now_s
         self.level = min(self.capacity, self.level + (now_s - self.at_s) * self.limit / 60)
         self.at_s = now_s
 
     def wait_s(self, wanted: float) -> float:
-        """Seconds until ``wanted`` can be taken. Of more than the capacity: until the bucket is full."""
+        """Return the seconds until ``wanted`` can be taken; beyond the capacity, until the bucket is full."""
         missing = min(wanted, self.capacity) - self.level
         return max(0.0, missing * 60 / self.limit)
 
     def headers(self, now_s: float) -> dict[str, str]:
-        """Limit, what remains, and when it will be full again; never too early, so in whole seconds rounded up."""
+        """Return limit, remainder, and the time at which the bucket is full, rounded up to seconds."""
         lead = f"anthropic-ratelimit-{self.name}"
         return {
             f"{lead}-limit": str(self.limit),
@@ -50,7 +50,7 @@ class TokenBucket:
 
 
 class AccountBuckets:
-    """The limits of one account, and what it tells of them."""
+    """Limits of one account, and their headers."""
 
     def __init__(self, settings: SimulatorSettings) -> None:
         named = (("requests", settings.rpm), ("input-tokens", settings.itpm), ("output-tokens", settings.otpm))
@@ -58,7 +58,7 @@ class AccountBuckets:
         self._reported = settings.limits_told
 
     def take(self, input_tokens: int, now_s: float) -> ErrorResponse | None:
-        """Take one request of this many input tokens, or say why not and how long to wait."""
+        """Take one request with these input tokens; return a refusal with the wait if a limit is reached."""
         if not self._all:
             return None
         wanted = {"requests": 1.0, "input-tokens": float(input_tokens), "output-tokens": 1.0}
@@ -75,12 +75,12 @@ class AccountBuckets:
         return None
 
     def made(self, output_tokens: int) -> None:
-        """Output tokens were made: they are owed to their bucket."""
+        """Charge produced output tokens to their bucket."""
         if "output-tokens" in self._all:
             self._all["output-tokens"].level -= output_tokens
 
     def headers(self, now_s: float) -> dict[str, str]:
-        """The rate-limit headers of a response; without limits, none."""
+        """Return the rate-limit headers of a response; empty without limits."""
         facts: dict[str, str] = {}
         if self._reported != "headers" or not self._all:
             return facts
@@ -88,7 +88,7 @@ class AccountBuckets:
             bucket.fill(now_s)
             facts |= bucket.headers(now_s)
         both = [self._all[name] for name in ("input-tokens", "output-tokens") if name in self._all]
-        if both:  # the provider's summary of whichever token limits are in force
+        if both:  # the provider's summary of the token limits in force
             resets = [facts[f"anthropic-ratelimit-{each.name}-reset"] for each in both]
             facts["anthropic-ratelimit-tokens-limit"] = str(sum(each.limit for each in both))
             facts["anthropic-ratelimit-tokens-remaining"] = str(sum(max(0, int(each.level)) for each in both))
@@ -106,29 +106,29 @@ def _refusal(bucket: TokenBucket, wait_s: float, known: bool) -> ErrorResponse:
 
 
 def rfc3339(at_s: float) -> str:
-    """A time as the provider writes it: ``2026-11-21T23:45:00Z``."""
+    """Return a time in the provider's form: ``2026-11-21T23:45:00Z``."""
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def next_month(now_s: float) -> str:
-    """The first day of the month after ``now_s``, as ``2026-12-01``."""
+    """Return the first day of the month after ``now_s``, as ``2026-12-01``."""
     now = datetime.fromtimestamp(now_s, UTC)
     year, month = (now.year + 1, 1) if now.month == 12 else (now.year, now.month + 1)
     return f"{year}-{month:02}-01"
 
 
 class AccountCredit(msgspec.Struct):
-    """What the account has left; None has no end. Money in nano-USD."""
+    """Remaining credit of the account; None is unlimited. Money in nano-USD."""
 
     calls: int | None
     nusd: int | None
 
     def refused(self) -> bool:
-        """Is nothing left?"""
+        """Return True if no credit is left."""
         return (self.calls is not None and self.calls <= 0) or (self.nusd is not None and self.nusd <= 0)
 
     def spend(self, nusd: int) -> None:
-        """One answer of this price was worked out. The last one may overdraw, as at the provider."""
+        """Charge one answer of this price. The last answer may overdraw, as at the provider."""
         if self.calls is not None:
             self.calls -= 1
         if self.nusd is not None:

@@ -1,7 +1,7 @@
-"""The simulated tokenizer: words, parted by white space, in pieces of at most four UTF-8 bytes.
+"""Simulated tokenizer: words between white space, in pieces of at most four UTF-8 bytes.
 
-A piece has at least one byte of its own and white space is free, so a text never has more tokens than bytes. English
-comes to about 3.8 bytes a token, near the real thing.
+Each piece has at least one byte and white space is free, so a text never has more tokens than bytes. English has about
+3.8 bytes a token, close to real tokenizers.
 """
 
 PIECE_BYTES = 4
@@ -10,7 +10,7 @@ _PIECES = [(length + PIECE_BYTES - 1) // PIECE_BYTES for length in range(64)]
 
 
 def count(text: str | bytes) -> int:
-    """Tokens of a text. Of no text: 0."""
+    """Return the tokens of a text; 0 for an empty one."""
     if not text:
         return 0
     words = (text.encode("utf-8", "replace") if isinstance(text, str) else text).split()
@@ -21,7 +21,7 @@ def count(text: str | bytes) -> int:
 
 
 def cut(text: str, tokens_max: int) -> str:
-    """The longest head of a text that has at most ``tokens_max`` tokens and breaks no character."""
+    """Return the longest prefix of a text with at most ``tokens_max`` tokens that breaks no character."""
     content = text.encode("utf-8", "replace")
     left, at = tokens_max, 0
     for word in content.split():
@@ -36,6 +36,6 @@ def cut(text: str, tokens_max: int) -> str:
 
 
 def chunks(text: str, tokens_each: int) -> list[str]:
-    """A text in consecutive parts of about ``tokens_each`` tokens, which joined give it back."""
+    """Return a text in consecutive parts of about ``tokens_each`` tokens; joined, they give the text."""
     size = max(1, tokens_each) * PIECE_BYTES
     return [text[start : start + size] for start in range(0, len(text), size)]

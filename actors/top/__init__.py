@@ -1,1 +1,1 @@
-"""``cortex top``: what there is to see, how it is laid out, and the terminal that shows it."""
+"""``cortex top``: sources, layout, and the terminal view."""

@@ -1,4 +1,4 @@
-"""What ``top`` sees of a cluster that outlives its drivers, besides the state folder: who is there is asked."""
+"""Source of ``top`` for a cluster: its scheduler and channels are asked, beside the state folder."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from actors.ports.runtime import PeerGone, PeerUnavailable, Runtime
 from actors.top.sources import ClusterSnapshot, FolderSource, JobSnapshot, TopSnapshot
 
 PATIENCE_S = 3.0
-"""How long who is asked may take. What is not heard is shown as it was before, with its age."""
+"""Longest wait in seconds for an actor's answer. Without one, the last known state is shown with its age."""
 CHANNELS_MAX = 200
-"""So many channels are asked in one look."""
+"""Most channels asked in one look."""
 
 
 class ObservedRuntime(Runtime, Protocol):
-    """What is asked of a cluster that is looked at."""
+    """Runtime of a cluster, as far as ``top`` needs it."""
 
     async def awaits(self, name: str) -> str:
-        """The address of the host that a channel waits for; empty where it waits for none."""
+        """Return the address of the host that a channel waits for; empty if it waits for none."""
 
 
 class ClusterSource:
-    """A cluster, looked at again and again, with the jobs of a state folder that do not run there."""
+    """Repeated look at a cluster, and at the jobs of a state folder that do not run there."""
 
     def __init__(
         self, runtime: ObservedRuntime, address: str, folder: FolderSource, clock: Callable[[], float] = time.time
@@ -42,7 +42,7 @@ class ClusterSource:
         self._jobs: dict[str, JobSnapshot] = {}
 
     async def look(self, budget_s: float = 0.25) -> TopSnapshot:
-        """What there is now."""
+        """Return the present state of cluster and folder."""
         beside = asyncio.create_task(asyncio.to_thread(self._folder.look, budget_s))
         trouble = ""
         try:
@@ -58,7 +58,7 @@ class ClusterSource:
             kept = {name.partition(":")[2] for name in names}
             self._jobs = {job: each for job, each in self._jobs.items() if job in kept} | jobs
         except (PeerUnavailable, PeerGone, TimeoutError):
-            trouble = f"the cortex of {self._address} does not answer now: what is shown is what was known before"
+            trouble = f"the scheduler of {self._address} does not answer: the last known state is shown"
         seen = await beside
         here = tuple(self._jobs.values())
         others = tuple(each for each in seen.jobs if each.job not in self._jobs)
@@ -80,7 +80,7 @@ class ClusterSource:
         )
 
     async def _stranded(self, job: str, name: str) -> JobSnapshot | None:
-        """A job that waits for the disk of its journal, and for which host; None where that is not it."""
+        """Return a job whose channel waits for the disk of a lost host; None for other jobs."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 home = await self._runtime.awaits(name)
@@ -88,14 +88,14 @@ class ClusterSource:
             return None
         if not home:
             return None
-        why = f"for host {home}, which is gone with the job's journal on its disk; it goes on when that is back"
+        why = f"for host {home}, which is gone with the job's journal on its disk; the job continues when it is back"
         where = f"cluster {self._address}"
         facts = {"outcome": "waiting", "why": why}
         return JobSnapshot(job=job, facts=facts, source="cluster", as_of_s=self._clock(), owner=where)
 
 
 def _once(clusters: tuple[ClusterSnapshot, ...]) -> tuple[ClusterSnapshot, ...]:
-    """The same cortex may be known from a driver's file too: what was asked for is newer."""
+    """Return clusters without duplicates. A scheduler's own answer wins over one published by a driver."""
     found: dict[str, ClusterSnapshot] = {}
     for each in clusters:
         found.setdefault(str(each.status.get("cortex", "")), each)

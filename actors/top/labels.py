@@ -1,4 +1,4 @@
-"""The words of ``top``: rates, spans, routes, who set what, and how old something is. Pure."""
+"""Texts of ``top``: rates, time spans, routes, authors of limits, ages. Pure functions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from policies.estimates.price import usd_text
 from policies.limits.limit import NO_CAPS, PoolCaps
 
 OLD_S = 5.0
-"""What is older than this says how old it is."""
+"""Age in seconds above which the age of a state is shown."""
 
 
 def seen_words(job: JobSnapshot, now_s: float, whole: bool = False) -> str:
-    """Where it was seen, and how long ago."""
+    """Return the source of a job's state, and its age."""
     source = {"live": "its process", "journal": "its journal", "cluster": "its channel"}[job.source]
     age = now_s - job.as_of_s
     if whole and job.source == "journal":
@@ -23,31 +23,31 @@ def seen_words(job: JobSnapshot, now_s: float, whole: bool = False) -> str:
 
 
 def route_words(name: str) -> str:
-    """A route's name for people: model and address; the credential's fingerprint stands in the details."""
+    """Return model and address of a route; the credential's fingerprint is shown in the details only."""
     endpoint, _, rest = name.partition("|")
     return f"{rest.partition('|')[2]} at {endpoint.removeprefix('https://').removeprefix('http://')}"
 
 
 def node_words(name: str) -> str:
-    """A node's name; Ray's own is 56 digits long, of which the first tell it from the others."""
+    """Return a node's name; of Ray's ids of 56 digits the first 12."""
     return name if len(name) <= 16 else f"{name[:12]}…"
 
 
 def where_words(seen: ClusterSnapshot, now_s: float) -> str:
-    """In which process or cluster it was seen, and how long ago."""
+    """Return the process or cluster of a state, and its age."""
     age = now_s - seen.as_of_s
     return seen.where + (f", {span(age)} ago" if age >= OLD_S else "")
 
 
 def why_words(why: str) -> str:
-    """Why a job ended as it did."""
+    """Return the reason for the end of a job."""
     how, found, by = why.partition(": by ")
     done = {"drain": "drained", "cancel": "cancelled"}.get(how) if found else None
     return f"{done} by {by}" if done else why
 
 
 def caps_words(facts: dict[str, Any] | None) -> str:
-    """What somebody set by hand, as the status of a cortex has it; empty where nobody did."""
+    """Return manual limits of a scheduler's status, with their author; empty if there are none."""
     caps = PoolCaps(**facts) if facts else NO_CAPS
     lines = [f"{label} {value:g}" for label, field in _CAPS if (value := getattr(caps, field))]
     return f"{', '.join(lines)} by {caps.who or 'somebody'}" if lines else ""
@@ -60,7 +60,7 @@ _CAPS = (
 
 
 def money(facts: dict[str, Any]) -> str:
-    """What it has cost, of what it may; empty where no price is known."""
+    """Return the cost and its cap; empty if no price is known."""
     if facts.get("cost_usd") is None:
         return ""
     cap = facts.get("max_cost_usd")
@@ -68,21 +68,21 @@ def money(facts: dict[str, Any]) -> str:
 
 
 def rate(per_s: float | None) -> str:
-    """How many a second."""
+    """Return a rate per second."""
     if not per_s:
         return "0"
     return f"{per_s:,.0f}" if per_s >= 100 else f"{per_s:.1f}" if per_s >= 0.1 else f"{per_s:.3f}"
 
 
 def ms(seconds: float) -> str:
-    """Milliseconds, to three figures."""
+    """Return seconds as milliseconds, with three digits."""
     if seconds <= 0:
         return "-"
     return f"{1000 * seconds:,.0f}" if seconds >= 0.1 else f"{1000 * seconds:.3g}"
 
 
 def span(seconds: float | None) -> str:
-    """A time in few characters."""
+    """Return a time span in few characters."""
     if seconds is None:
         return ""
     whole = int(seconds)
@@ -96,5 +96,5 @@ def span(seconds: float | None) -> str:
 
 
 def clock(at_s: float) -> str:
-    """The time of day, here."""
+    """Return the local time of day."""
     return datetime.fromtimestamp(at_s, UTC).astimezone().strftime("%H:%M:%S")

@@ -1,4 +1,4 @@
-"""How tables and curves find room on a terminal: widths, heights, sparklines. Pure."""
+"""Layout of tables and curves on a terminal: widths, heights, sparklines. Pure functions."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 GAP = 2
-"""Between two columns."""
+"""Blank columns between two columns of a table."""
 _BARS = "▁▂▃▄▅▆▇█"
 _ASCII_LEVELS = ".:-=+*#%"
 
 
 class Column(msgspec.Struct, frozen=True):
-    """One column of a table. Of those that do not fit beside each other the highest ranks are left out."""
+    """Column of a table. If columns do not fit beside each other, those of the highest ranks are left out."""
 
     title: str
     rank: int = 0
     right: bool = False
-    """Its texts end at its right edge: numbers."""
+    """True to align texts at the right edge, as for numbers."""
     width_max: int = 60
-    """A longer text is cut."""
+    """Most characters of a text; longer ones are cut."""
     width_least: int = 12
-    """So much of a text is kept where there is little room, if it is shown at all."""
+    """Least width of a shown column where room is short."""
 
 
 class TableRow(msgspec.Struct, frozen=True):
-    """One row: what it is called, its cells, how it is meant, and all that is known of it."""
+    """Row of a table: its key, cells, level and details."""
 
     key: str
     cells: tuple[str, ...]
     level: str = ""
-    """``good``, ``warn``, ``bad``, ``dim`` or nothing. It only repeats what a word in the row says."""
+    """``good``, ``warn``, ``bad``, ``dim`` or empty. The level only repeats a word of the row."""
     details: tuple[tuple[str, str], ...] = ()
     about: str = ""
-    """The most that one line can say of it: what it waits for, why it is as it is."""
+    """Longest one-line description: the reason of a wait or of the state."""
 
 
 class TopTable(msgspec.Struct, frozen=True):
-    """Rows of one kind. ``name`` is for programs, ``none`` stands there where there are no rows."""
+    """Rows of one kind. ``name``: name for programs. ``none``: text shown if there are no rows."""
 
     name: str
     columns: tuple[Column, ...]
@@ -47,7 +47,7 @@ class TopTable(msgspec.Struct, frozen=True):
 
 
 class SignalCurve(msgspec.Struct, frozen=True):
-    """One signal, second by second, the newest last; and what it is now, in words."""
+    """Signal by second, the newest value last, and its present value as text."""
 
     label: str
     values: tuple[float, ...]
@@ -55,9 +55,10 @@ class SignalCurve(msgspec.Struct, frozen=True):
 
 
 def columns_shown(table: TopTable, width: int) -> list[tuple[int, int]]:
-    """(place, width) of the columns that fit beside each other, in their order. The first is always there.
+    """Return (place, width) of the columns that fit beside each other, in their order. The first column is always
+    shown.
 
-    What is left over goes to the column of the lowest rank that was cut.
+    Room that is left goes to cut columns, the lowest rank first.
     """
     wanted = [_wanted(table, place) for place in range(len(table.columns))]
     shown: list[int] = []
@@ -79,7 +80,7 @@ def columns_shown(table: TopTable, width: int) -> list[tuple[int, int]]:
 
 
 def _least(table: TopTable, place: int, wanted: int) -> int:
-    """Numbers are never cut."""
+    """Return the least width of a column; numbers are never cut."""
     column = table.columns[place]
     return wanted if column.right else min(wanted, max(len(column.title), column.width_least))
 
@@ -91,15 +92,15 @@ def _wanted(table: TopTable, place: int) -> int:
 
 
 def cell(text: str, width: int, right: bool = False) -> str:
-    """A text in exactly so many columns; one that is cut ends in a mark."""
+    """Return a text in exactly ``width`` columns; a cut text ends in an ellipsis."""
     text = text if len(text) <= width else text[: max(0, width - 1)] + "…"
     return text.rjust(width) if right else text.ljust(width)
 
 
 def heights(room: int, wanted: Mapping[str, int], first: str = "", least: int = 2) -> dict[str, int]:
-    """Lines for each section out of ``room``: ``first`` gets what it wants before the others, then all in their order.
+    """Return the lines of each section out of ``room``: ``first`` gets its wanted lines before the others.
 
-    Each gets ``least`` lines before any gets more; sections at the end get none where not even that is there.
+    Each section gets ``least`` lines before any gets more; the last ones get none if room is too short.
     """
     given = dict.fromkeys(wanted, 0)
     for name in _order(wanted, first):
@@ -118,8 +119,11 @@ def _order(wanted: Mapping[str, int], first: str) -> list[str]:
 
 
 def spark(values: Sequence[float], width: int, plain: bool = False) -> str:
-    """A curve in one line of characters, the newest at the right edge. The highest bar is the highest value; a second
-    without anything is blank. Where there are more seconds than columns, a column shows the highest of its seconds."""
+    """Return a curve as one line of characters, the newest value at the right edge.
+
+    The highest bar is the highest value; zero is blank. With more values than columns, a column shows the highest of
+    its values.
+    """
     bars = _ASCII_LEVELS if plain else _BARS
     if width <= 0:
         return ""

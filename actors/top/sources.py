@@ -1,7 +1,7 @@
-"""Where ``top`` looks: the journals of a state folder, what running jobs publish beside them, the cortex of a cluster.
+"""Sources of ``top``: journals of a state folder, live status files of running jobs, the scheduler of a cluster.
 
-Looking is cheap, or it is put off: a journal is read when it has changed, and again only after twenty times as long as
-reading it took.
+Reading is bounded: a journal is read again only after a change, and only after twenty times as long as the last read
+took.
 """
 
 from __future__ import annotations
@@ -19,49 +19,49 @@ from actors.history.job_facts import facts_of, living
 from actors.journal.journal import StateFolder
 
 READ_SHARE = 0.05
-"""Of one core's time, for reading a journal that goes on changing."""
+"""Share of one core's time for reading journals that keep changing."""
 _OF_JOBS = ("jobs", "channels")
-"""Of these each job publishes its own part of what its cortex knows; all else is in each, and the last one counts."""
+"""Parts of a scheduler's status that each job publishes for itself. Other parts are equal; the newest counts."""
 READ_BUDGET_S = 1.0
-"""For journals that were never read yet, in one look; the others come in the next."""
+"""Seconds of one look for journals that were never read; the rest is read in later looks."""
 
 
 class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A job, as it was last seen."""
+    """Last known state of a job."""
 
     job: str
     facts: dict[str, Any]
-    """As ``actors.jobs.summary`` has them; empty where they are still to be read."""
+    """Figures of ``actors.jobs.summary``; empty if not read yet."""
     source: str
-    """``live``: what its process publishes; ``journal``; ``cluster``: its channel told."""
+    """``live``: status file of its process; ``journal``; ``cluster``: answer of its channel."""
     as_of_s: float
-    """When that was so, seconds since 1970."""
+    """Time of the state, in seconds since 1970."""
     owner: str = ""
-    """Which process runs it, or ran it last."""
+    """Process that runs the job, or ran it last."""
 
 
 class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A cortex, as it was last seen, with what it knows."""
+    """Last known state of a scheduler."""
 
     where: str
     as_of_s: float
     status: dict[str, Any]
-    """As ``Cortex.status`` has it, dated as in ``actors.driver.live_status``."""
+    """Status of the scheduler, with dates as in ``actors.driver.live_status``."""
 
 
 class TopSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """All that there is to see at one moment."""
+    """State of everything at one moment."""
 
     at_s: float
     state: str
     jobs: tuple[JobSnapshot, ...]
     clusters: tuple[ClusterSnapshot, ...]
     trouble: str = ""
-    """Why something cannot be seen now."""
+    """Reason why a part of the state is missing or old."""
 
 
 class _JournalCache:
-    """What was read of one journal."""
+    """Cached data of one journal."""
 
     __slots__ = ("again_s", "facts", "mark", "owner", "turn_s")
 
@@ -73,7 +73,7 @@ class _JournalCache:
 
 
 class FolderSource:
-    """A state folder, looked at again and again."""
+    """Repeated look at a state folder."""
 
     def __init__(self, folder: StateFolder, clock: Callable[[], float] = time.time) -> None:
         self.folder = folder
@@ -81,7 +81,7 @@ class FolderSource:
         self._kept: dict[str, _JournalCache] = {}
 
     def look(self, budget_s: float = READ_BUDGET_S) -> TopSnapshot:
-        """What there is now. ``budget_s``: how long to read journals that were never read."""
+        """Return the present state. ``budget_s``: seconds for journals that were never read."""
         now_s, until_s = self._clock(), time.monotonic() + budget_s
         published = live_status.published(self.folder)
         jobs = [
@@ -110,7 +110,7 @@ class FolderSource:
                 known.facts, known.turn_s = facts_of(self.folder, job, k), k.at_s
                 owner = last_owner(self.folder, job)
                 known.owner = f"process {owner.pid} on {owner.host}, {owner.cluster}" if owner is not None else ""
-            except (UserError, ValueError) as error:  # damaged, or of a program that is gone: the others are shown
+            except (UserError, ValueError) as error:  # damaged, or its program is missing: the other jobs are shown
                 known.facts = {"job": job, "outcome": "unreadable", "why": str(error)}
                 known.turn_s = self.folder.changed_s(job)
             known.again_s = now_s + (time.monotonic() - began_s) / READ_SHARE
@@ -130,7 +130,7 @@ def _where(found: live_status.LiveStatus) -> str:
 
 
 def brief(seen: TopSnapshot) -> dict[str, Any]:
-    """What was seen, for programs: ``cortex top --json``."""
+    """Return the state as plain facts, for ``cortex top --json``."""
     return {
         "at_s": seen.at_s, "state": seen.state, "trouble": seen.trouble,
         "jobs": [

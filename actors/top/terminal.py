@@ -1,4 +1,4 @@
-"""The full screen of ``top``: keys, cursor, scrolling. What it shows is ``view.screen``; nothing here changes a job."""
+"""Full-screen view of ``top``: keys, cursor, scrolling. The content is ``view.screen``; the view changes no job."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from actors.top.text_output import curve_lines
 from actors.top.view import SORTS, Screen, screen
 
 LOOK_S = 1.0
-"""Between two looks."""
+"""Seconds between two looks."""
 CURVES = 6
-"""Lines that the curves of a route take."""
+"""Lines for the curves of a route."""
 HELP = " q quit  enter details  tab next table  up/down choose  s sort  p pause  r look"
 _STYLES = {"good": "green", "warn": "yellow", "bad": "bold red", "dim": "dim"}
 _STATE = 1
-"""The column that says how the thing is, in every table: it alone is coloured."""
+"""Place of the state column, in every table; only this column is coloured."""
 _ORDER = ("jobs", "routes", "curves", "actors", "nodes")
 
 
 class RowDetails(ModalScreen[None]):
-    """All that is known of one row."""
+    """Details of one row."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,q", "back", "Back"), Binding("up", "scroll(-1)", show=False),
@@ -51,13 +51,13 @@ class RowDetails(ModalScreen[None]):
         self.text = Static("", id="particulars")
 
     def compose(self) -> ComposeResult:
-        """A frame that scrolls."""
+        """Yield a scrolling frame."""
         with VerticalScroll():
             yield self.text
         yield Static(" esc back  up/down scroll", id="keys")
 
     def show_row(self, row: TableRow | None) -> None:
-        """Show the row as it is now; one that is gone stays as it was."""
+        """Show the present row; a row that is gone stays as it was."""
         if row is None:
             return
         wide = max(len(name) for name, _ in row.details)
@@ -68,16 +68,16 @@ class RowDetails(ModalScreen[None]):
         self.text.update(found)
 
     def action_scroll(self, lines: int) -> None:
-        """Up or down."""
+        """Scroll up or down."""
         self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
 
     def action_back(self) -> None:
-        """Back to the tables."""
+        """Return to the tables."""
         self.dismiss()
 
 
 class TableView(DataTable[Text]):
-    """One table, whose rows keep their cursor while they change."""
+    """Table widget that keeps its cursor while rows change."""
 
     def __init__(self, name: str) -> None:
         super().__init__(id=name, cursor_type="row", zebra_stripes=False, cell_padding=1)
@@ -85,7 +85,7 @@ class TableView(DataTable[Text]):
         self._form: tuple[Any, ...] = ()
 
     def put(self, table: TopTable, width: int) -> None:
-        """Have these rows; only what differs is drawn anew."""
+        """Set the rows; only changed cells are drawn again."""
         self.table = table
         shown = columns_shown(table, max(10, width - 2 - 1))
         keys = tuple(row.key for row in table.rows)
@@ -110,7 +110,7 @@ class TableView(DataTable[Text]):
             self.scroll_to(y=top, animate=False)
 
     def chosen(self) -> str:
-        """The key of the row that the cursor is on; empty where there is none."""
+        """Return the key of the row at the cursor; empty if there is none."""
         keys = self._form[1] if self._form else ()
         return str(keys[self.cursor_row]) if 0 <= self.cursor_row < len(keys) else ""
 
@@ -121,7 +121,8 @@ def _cell(table: TopTable, row: TableRow, place: int, wide: int) -> Text:
 
 
 class TopApp(App[None]):
-    """The view. ``source`` has ``look()`` (and perhaps ``close()``); ``cluster`` is where it looks besides."""
+    """Application of ``top``. ``source`` has ``look()`` and may have ``close()``; ``cluster``: address that is looked
+    at."""
 
     TITLE = "cortex top"
     ENABLE_COMMAND_PALETTE = False
@@ -146,7 +147,7 @@ class TopApp(App[None]):
 
     def __init__(self, source: Any, cluster: str = "") -> None:
         super().__init__(ansi_color=True)
-        self.theme = "ansi-dark"  # the terminal's own colours, light or dark
+        self.theme = "ansi-dark"  # colours of the terminal, light or dark
         self._source = source
         self._cluster = cluster
         self._sort = 0
@@ -156,7 +157,7 @@ class TopApp(App[None]):
         self._look_lock: asyncio.Lock = asyncio.Lock()
 
     def compose(self) -> ComposeResult:
-        """From the top down."""
+        """Yield the widgets from top to bottom."""
         yield Static("cortex top: looking …", id="title")
         yield Static("", id="trouble")
         yield TableView("jobs")
@@ -175,7 +176,7 @@ class TopApp(App[None]):
         self.call_later(self.look)
 
     async def look(self) -> None:
-        """See what there is, unless the last look still goes on."""
+        """Take a look, unless the last one still runs."""
         if self._paused or self._look_lock.locked():
             return
         async with self._look_lock:
@@ -187,7 +188,7 @@ class TopApp(App[None]):
         self.redraw()
 
     def redraw(self) -> None:
-        """Show what was seen last."""
+        """Draw the last known state."""
         if self._seen is None:
             return
         shown = self._shown = screen(self._seen, self._cluster, SORTS[self._sort])
@@ -205,44 +206,44 @@ class TopApp(App[None]):
             front.show_row(self._row(front.key))
 
     def on_resize(self, event: Resize) -> None:
-        """Columns and heights for the new size."""
+        """Fit columns and heights to the new size."""
         self.call_after_refresh(self.redraw)
 
     def on_descendant_focus(self) -> None:
-        """The table that has the keys has the room."""
+        """Give the most room to the focused table."""
         self._share_out()
         self._show_chosen()
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """Another route, other curves; and a line about what is chosen."""
+        """Draw the curves of the highlighted route, and describe the chosen row."""
         if event.data_table.id == "routes":
             self._draw_curves()
         self._show_chosen()
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Enter on a row, or a click on it."""
+        """Open the details of a row after Enter or a click."""
         if event.row_key.value:
             self._open(event.row_key.value)
 
     # -- keys --------------------------------------------------------------------------------------------------------
 
     def action_open(self) -> None:
-        """All that is known of the chosen row."""
+        """Open the details of the chosen row."""
         if isinstance(self.focused, TableView) and (key := self.focused.chosen()):
             self._open(key)
 
     def action_sort(self) -> None:
-        """Jobs in another order."""
+        """Sort jobs by the next key."""
         self._sort = (self._sort + 1) % len(SORTS)
         self.redraw()
 
     def action_pause(self) -> None:
-        """Hold still, to read; or go on."""
+        """Stop or resume updates."""
         self._paused = not self._paused
         self.redraw()
 
     async def action_look_now(self) -> None:
-        """Do not wait for the second to pass."""
+        """Look at once."""
         await self.look()
 
     # -- parts -------------------------------------------------------------------------------------------------------
@@ -268,13 +269,13 @@ class TopApp(App[None]):
         self.query_one("#curves", Static).update(Text(text, no_wrap=True, overflow="ellipsis"))
 
     def _show_chosen(self) -> None:
-        """What a narrow table leaves out of the row that is chosen."""
+        """Describe the chosen row, which a narrow table shows only in part."""
         chosen = self.focused.chosen() if isinstance(self.focused, TableView) else ""
         row = self._row(chosen)
         self._text("#about", f" {row.about}" if row is not None and row.about else "")
 
     def _share_out(self) -> None:
-        """Lines for each section: as many as it needs, as far as there are any."""
+        """Divide the lines of the screen among the sections."""
         if self._shown is None:
             return
         wanted = {}
@@ -299,18 +300,18 @@ class TopApp(App[None]):
 
 
 def _ascii_only() -> bool:
-    """Whether the terminal says that it knows only ASCII."""
+    """Return True if the locale says that the terminal knows only ASCII."""
     text = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or "UTF-8"
     return text in ("C", "POSIX")
 
 
 class ThreadedSource:
-    """A source that reads files, looked at beside the view, so that keys are heard meanwhile."""
+    """Source that reads files in a thread, so that the view keeps answering keys."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
 
     async def look(self) -> TopSnapshot:
-        """What there is now."""
+        """Return the present state."""
         seen: TopSnapshot = await asyncio.to_thread(self._source.look)
         return seen

@@ -1,4 +1,4 @@
-"""One screen of ``top`` as text, for a pipe, a log, a terminal that cannot be written over."""
+"""Output of one screen of ``top`` as text, for a pipe, a log or a simple terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SPARK_WIDTH = 60
 
 
 def lines(shown: Screen, width: int, plain: bool = False) -> list[str]:
-    """The screen, each line at most so wide. ``plain``: in characters that every terminal has."""
+    """Return the lines of the screen, cut to ``width``. ``plain``: use ASCII characters only."""
     texts = [f"{shown.title}  {shown.where}"]
     if shown.trouble:
         texts.append(shown.trouble)
@@ -32,7 +32,7 @@ def lines(shown: Screen, width: int, plain: bool = False) -> list[str]:
 
 
 def table_lines(table: TopTable, width: int) -> list[str]:
-    """A table, its columns under their titles."""
+    """Return the lines of a table, below its titles."""
     if not table.rows:
         return [table.none]
     shown = columns_shown(table, width)
@@ -45,7 +45,7 @@ def table_lines(table: TopTable, width: int) -> list[str]:
 
 
 def curve_lines(title: str, curves: tuple[SignalCurve, ...], width: int, plain: bool = False) -> list[str]:
-    """Curves below each other: label, curve, what it is now."""
+    """Return the lines of curves: label, curve, present value."""
     label = max((len(curve.label) for curve in curves), default=0)
     now = max((len(curve.now) for curve in curves), default=0)
     room = min(SPARK_WIDTH, width - label - now - 4)

@@ -1,4 +1,4 @@
-"""What ``top`` shows of what was seen: facts in, rows and curves out. Pure; a test is a table."""
+"""Content of ``top``: facts in, rows and curves out. Pure functions, tested as tables."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ _LEVELS = {
 
 
 class Screen(msgspec.Struct, frozen=True):
-    """Everything that is shown."""
+    """Content of the whole screen."""
 
     title: str
     where: str
-    """Where it was looked."""
+    """Place of the shown state: state folder and cluster."""
     tables: tuple[TopTable, ...]
     curves: dict[str, tuple[SignalCurve, ...]]
-    """By the key of a route's row."""
+    """Key of a route's row -> its curves."""
     trouble: str = ""
 
 
 def screen(seen: TopSnapshot, cluster: str = "", sort: str = "latest") -> Screen:
-    """The screen for what was seen."""
+    """Return the content for a state."""
     tables = (jobs_table(seen, sort), routes_table(seen), actors_table(seen), nodes_table(seen))
     running = sum(job.facts.get("outcome") in _ALIVE for job in seen.jobs)
     count = len(seen.jobs)
@@ -67,7 +67,7 @@ JOB_COLUMNS = (
 
 
 def jobs_table(seen: TopSnapshot, sort: str = "latest") -> TopTable:
-    """A row for each job: those that run first, then as wanted."""
+    """Return a row for each job: running ones first, then sorted by ``sort``."""
     jobs = sorted(seen.jobs, key=lambda job: (job.facts.get("outcome") not in _ALIVE, _order(job, sort)))
     return TopTable("jobs", JOB_COLUMNS, tuple(_job(job, seen.at_s) for job in jobs), "no jobs yet")
 
@@ -88,7 +88,7 @@ def _order(job: JobSnapshot, sort: str) -> Any:
 def _job(job: JobSnapshot, now_s: float) -> TableRow:
     facts = job.facts
     state = facts.get("outcome", "")
-    if "results" not in facts:  # it is still to be read, or cannot be
+    if "results" not in facts:  # not read yet, or unreadable
         answer = facts.get("why", "still to be read")
         blank = ("",) * 8
         details = (("job", job.job), ("state", state or "not read yet"), ("why", facts.get("why", "")))
@@ -157,7 +157,7 @@ ROUTE_COLUMNS = (
 
 
 def routes_table(seen: TopSnapshot) -> TopTable:
-    """A row for each route that a cortex knows of, with the pool that it draws on."""
+    """Return a row for each route of a scheduler, with its pool."""
     rows = [_route(each, name, seen.at_s) for each in seen.clusters for name in each.status["routes"]]
     return TopTable("routes", ROUTE_COLUMNS, tuple(rows), "no route in use" if seen.jobs else "")
 
@@ -200,7 +200,7 @@ def _route(seen: ClusterSnapshot, name: str, now_s: float) -> TableRow:
 
 
 def _of_late(read: dict[str, Any]) -> float:
-    """Answers a second, over the last ten: a minute is long for whoever watches."""
+    """Return the answers per second over the last ten seconds: a minute is too slow for a viewer."""
     answered: list[int] = list(read.get("series", {}).get("answered", ()))[-RATE_S:]
     return sum(answered) / RATE_S
 
@@ -210,7 +210,7 @@ _POOL = ("concurrency", "in_flight", "granted", "wanted")
 
 
 def curves(readings: dict[str, Any]) -> tuple[SignalCurve, ...]:
-    """A route's signals, second by second."""
+    """Return the curves of a route's signals, by second."""
     series = readings.get("series", {})
 
     def of(name: str) -> tuple[float, ...]:
@@ -238,7 +238,7 @@ ACTOR_COLUMNS = (
 
 
 def actors_table(seen: TopSnapshot) -> TopTable:
-    """Branches and workers, then the channels."""
+    """Return the rows of branches and workers, then of channels."""
     rows = [row for each in seen.clusters for row in _actors(each, seen)]
     return TopTable("actors", ACTOR_COLUMNS, tuple(rows), "no branch, worker or channel is live" if seen.jobs else "")
 
@@ -280,7 +280,7 @@ NODE_COLUMNS = (
 
 
 def nodes_table(seen: TopSnapshot) -> TopTable:
-    """The machines."""
+    """Return a row for each node."""
     rows = []
     for each in seen.clusters:
         for name, node in each.status["nodes"].items():

@@ -1,5 +1,5 @@
-"""What every worker has for programs that only name it (``cortex.state.program.offered``): the sandbox, a working
-folder."""
+"""Built-in tools of every worker, for programs that only name them (``cortex.state.program.offered``): the sandbox and
+the working folder."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ FOLDER = frozenset(tool.__name__ for tool in (folder_closed, folder_opened, fold
 
 
 class BuiltinTools:
-    """By name; each is loaded, and the sandbox begun, when it is first wanted."""
+    """Built-in tools by name. Each is imported, and the sandbox started, at first use."""
 
     def __init__(self) -> None:
         self._sandbox: Sandbox | None = None
 
     def find(self, name: str) -> Callable[..., Any] | None:
-        """What runs under this name; None where nothing does."""
+        """Return the function of a built-in tool; None for other names."""
         if name in FOLDER:
             from actors import workspace
 
@@ -38,6 +38,6 @@ class BuiltinTools:
         return self._sandbox.run
 
     def close(self) -> None:
-        """End what was begun."""
+        """End the sandbox, if it was started."""
         if self._sandbox is not None:
             self._sandbox.close()

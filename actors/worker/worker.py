@@ -1,4 +1,4 @@
-"""A worker runs the tools of programs. It never calls a model and holds no secret."""
+"""Worker: runs the tools of programs. A worker never calls a model and holds no secrets."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from cortex.scheduler.reports import ProgressReport, ToolSignals
 from policies.failures.failure import Failure, FailureKind
 
 LOOK_S = 0.25
-"""How often a worker that drains looks whether it is empty."""
+"""Seconds between two looks of a draining worker at its running tools."""
 
 
 class _RunCounter:
-    """Runs of one tool under one generation of its breaker, since the last report."""
+    """Counts of a tool's runs under one generation of its breaker, since the last report."""
 
     __slots__ = ("answered", "failed", "latency_s", "slow")
 
@@ -31,7 +31,7 @@ class _RunCounter:
         self.latency_s = 0.0
 
     def end(self, failure: Failure | None, elapsed_s: float, timeout_s: float) -> None:
-        """What became of a run."""
+        """Count a run that has ended."""
         self.slow += elapsed_s > timeout_s / 2
         if failure is None:
             self.answered += 1
@@ -41,10 +41,10 @@ class _RunCounter:
 
 
 class Worker:
-    """Runs each tool in a thread of its own, so that a slow one holds up nobody.
+    """Runner of tools, each in its own thread, so that a slow one does not delay others.
 
-    A thread cannot be stopped. A worker in which one ignores its timeout takes no more runs, finishes the others, and
-    then tells how long that one is overdue: another process takes its place.
+    A thread cannot be stopped. A worker with a thread beyond its timeout takes no new runs, finishes the others, and
+    then reports how long that thread is overdue; another process takes its place.
     """
 
     def __init__(self, name: str, runtime: Runtime) -> None:
@@ -53,7 +53,7 @@ class Worker:
         self._runtime = runtime
         self._running = 0
         self._stuck: dict[asyncio.Future[Any], float] = {}
-        """Threads that go on after their time was up, and when that was."""
+        """Threads that run beyond their timeout -> end of their time."""
         self._counts: dict[tuple[str, int], _RunCounter] = {}
         self._done = 0
         self._draining = False
@@ -62,19 +62,20 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        """Whether it runs a tool."""
+        """True while a tool runs."""
         return self._running > 0
 
     async def run(
         self, program: str, params_json: bytes, tool: str, arguments: bytes, key: str, timeout_s: float,
         generation: int = 0,
     ) -> bytes:  # fmt: skip
-        """Run one tool: its value, when it was read, and how it failed, if it did; msgpack. Empty: it takes no more.
+        """Run one tool. Return (value, time of the value, failure or None) as msgpack; empty if the worker takes no
+        more runs.
 
-        A tool with a parameter named ``idempotency_key`` gets the call's id, so that a repeated run can be recognised.
+        A tool with a parameter ``idempotency_key`` gets the call's id, so that it can recognise a repeated run.
         """
         if self._draining or self._stuck:
-            self._reporter.at_once()  # a cortex that was started again has found it, and does not know
+            self._reporter.at_once()  # a restarted scheduler may not know that this worker takes no more runs
             return b""
         read_at_s = self._runtime.now_s()
         self._running += 1
@@ -94,22 +95,22 @@ class Worker:
         return msgspec.msgpack.encode((value, read_at_s, failure))
 
     async def ping(self) -> tuple[str, str]:
-        """Which incarnation this is, and on which node."""
+        """Return the incarnation and the node of the worker."""
         return self.incarnation, self._runtime.node()
 
     async def drain(self) -> None:
-        """Take no more runs. Returns when those under way have ended."""
+        """Take no more runs. Returns when the present ones have ended."""
         self._draining = True
         self._reporter.at_once()
-        while self.busy:  # noqa: ASYNC110 - a run takes as long as it takes
+        while self.busy:  # noqa: ASYNC110 - runs have no common end to await
             await asyncio.sleep(LOOK_S)
 
     async def close(self) -> None:
-        """Say no more; threads go on until they end."""
+        """Send no more reports; threads run until they end."""
         await self._reporter.close()
         self._offered.close()
 
-    # -- what it does ----------------------------------------------------------------------------------------------
+    # -- runs ----------------------------------------------------------------------------------------------------------
 
     def _found(self, program: str, params_json: bytes, tool: str, key: str) -> Callable[..., Any] | Failure:
         try:
@@ -152,14 +153,14 @@ class Worker:
     def _unstuck(self, thread: asyncio.Future[Any]) -> None:
         self._stuck.pop(thread, None)
         if not thread.cancelled():
-            thread.exception()  # whatever it says, nobody waits for it any more
+            thread.exception()  # retrieves the exception, which no caller awaits any more
 
-    # -- what it reports -------------------------------------------------------------------------------------------
+    # -- reports -------------------------------------------------------------------------------------------------------
 
     def _report(self, number: int) -> ProgressReport:
         phase = "draining" if self._draining or self._stuck else "running" if self._running else "idle"
         overdue_s = 0.0
-        if self._stuck and not self._running:  # nobody else is harmed by its end
+        if self._stuck and not self._running:  # no other run is lost if the worker is ended now
             overdue_s = self._runtime.monotonic_s() - min(self._stuck.values())
         counts, self._counts = self._counts, {}
         tools = tuple(

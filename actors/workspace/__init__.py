@@ -1,4 +1,4 @@
-"""A working folder of the user's, changed in rounds: what ``ralph`` does on a worker."""
+"""Working folder of the user, changed in rounds: the tools of ``ralph`` on a worker."""
 
 from actors.workspace.tools import folder_closed, folder_opened, folder_round
 

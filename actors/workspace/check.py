@@ -1,4 +1,4 @@
-"""The check of a working folder: a command line, or a Python function, run in a session of its own within its time."""
+"""Check of a working folder: a command line or a Python function, in its own session, with a time limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from actors.workspace.tree import FolderRefused
 from policies.decisions.progress import failing, fingerprint
 
 OUTPUT_BYTES_MAX: Final = 8_000
-"""Of what a check says: its beginning and its end."""
+"""Most bytes kept of a check's output: half from its beginning, half from its end."""
 _FUNCTION: Final = re.compile(r"(\S+\.py):([A-Za-z_]\w*)")
 _SHELL: Final = re.compile(r"[|;&<>`$()\n]")
 _INTERPRETER: Final = re.compile(r"(?:python|pypy)[\d.]*|ba?sh|dash|zsh|node|ruby|perl|php")
@@ -46,15 +46,16 @@ if found:
     print(f"{len(found)} remaining")
 sys.exit(1 if found else 0)
 """
-"""None, True, 0 or an empty list pass; False, a number of what is left, or findings do not; an error does not.
+"""Script that calls a check function. None, True, 0 or an empty list pass; False, a number of remaining items, or a
+list of findings fail, and so does an error.
 
-Modules of the folder are found, but none in place of the standard library's: a model that wrote a ``pkgutil.py`` would
-pass any check.
+Modules of the folder can be imported, but do not replace those of the standard library: a model could otherwise write a
+``pkgutil.py`` that passes any check.
 """
 
 
 class _CheckOutput:
-    """What comes out of a process: its beginning and its end, however much it is."""
+    """Output of a process: beginning and end, of any length."""
 
     def __init__(self) -> None:
         self._head = b""
@@ -70,15 +71,16 @@ class _CheckOutput:
         self._tail = tail[-half:]
 
     def text(self) -> str:
-        """As text, with what was left out named."""
+        """Return the kept output as text, with the number of bytes left out."""
         gap = f"\n[... {self._dropped:,} bytes left out ...]\n".encode() if self._dropped else b""
         return (self._head + gap + self._tail).decode("utf-8", "replace").strip()
 
 
 def checked(keeping: FolderSnapshots, check: str, timeout_s: float) -> dict[str, Any]:
-    """What the check finds: ``passed``, ``exit`` (None: it ran out of time), ``failing``, ``output`` and its hash.
+    """Run the check. Return ``passed``, ``exit`` (None after a timeout), ``failing``, ``said`` and ``found`` (its
+    hash).
 
-    It passes by exit code 0 and by nothing else. All that it started ends with it. Raises ``FolderRefused`` where it
+    Only exit code 0 passes. All processes that the check started are ended. Raises ``FolderRefused`` if the check
     cannot be started.
     """
     output = _CheckOutput()
@@ -112,9 +114,9 @@ def checked(keeping: FolderSnapshots, check: str, timeout_s: float) -> dict[str,
 
 
 def script_of(check: str) -> list[str]:
-    """The file that is the check, where it is plainly one: no edit may change it. None in a line for a shell.
+    """Return the file that is the check, which edits must not change; empty for a line that needs a shell.
 
-    ``check.py:passes``, ``./check.sh -q`` and ``python3 check.py`` name one; ``python3 main.py | grep ok`` does not.
+    ``check.py:passes``, ``./check.sh -q`` and ``python3 check.py`` name a file; ``python3 main.py | grep ok`` does not.
     """
     found = _FUNCTION.fullmatch(check.strip())
     if found is not None:
@@ -138,14 +140,16 @@ def _command(check: str, folder: Path) -> list[str]:
 
 
 def _environ() -> dict[str, str]:
-    """The environment without a key: a check runs what a model wrote, and what it says goes into prompt and journal."""
+    """Return the environment without keys: a check runs model-written code, and its output goes into prompts and
+    journals."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH_TOKEN")}
     scrub(environ, *keys_in(environ))
     return environ
 
 
 def _without_key(text: str) -> str:
-    """What a check said without the key that this process was begun with: the system shows that to its children."""
+    """Return the output of a check without the key that this process was started with, which /proc shows to its
+    children."""
     begun_with: dict[str, str] = {}
     with contextlib.suppress(OSError):
         lines = Path("/proc/self/environ").read_text("utf-8", "replace").split("\0")

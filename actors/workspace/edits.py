@@ -1,4 +1,4 @@
-"""Edits applied to a working folder: all of them or none, and nothing outside of it."""
+"""Edits of a working folder: all or none, and never outside of it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from cortex.programs.parts.edits import checked_path
 from cortex.values.reply import Malformed
 
 WRITTEN_BYTES_MAX: Final = 4 << 20
-"""Of one file that is written in a round."""
+"""Most bytes of one file written in a round."""
 
 
 class EditRefused(ValueError):
-    """An edit that is not made, nor any beside it. The message is a line for whoever wrote it."""
+    """An edit is refused, with all edits of its round. The message is a line for its author."""
 
 
 def planned(folder: Path, tree: Tree, edits: Sequence[dict[str, Any]]) -> dict[str, str | None]:
-    """The new text of each file that the edits change, None where it is deleted; nothing is changed yet.
+    """Return the new text of each file that the edits change, None for a deleted one. Nothing is written.
 
     Raises ``EditRefused``.
     """
@@ -44,7 +44,7 @@ def planned(folder: Path, tree: Tree, edits: Sequence[dict[str, Any]]) -> dict[s
 
 
 def make(folder: Path, texts: dict[str, str | None]) -> None:
-    """Write what was planned, each file whole or not at all. Raises ``FolderRefused`` where the disk refuses."""
+    """Write the planned texts, each file completely or not at all. Raises ``FolderRefused`` for errors of the disk."""
     try:
         for path, text in texts.items():
             place = folder / path
@@ -59,7 +59,7 @@ def make(folder: Path, texts: dict[str, str | None]) -> None:
 
 
 def _within(folder: Path, path: str) -> None:
-    """Refuse what leads out of the folder by its text or by a link, or is no part of the work."""
+    """Raise ``EditRefused`` for a path that leaves the folder, by its text or by a link, or that is ignored."""
     checked_path(path)
     place = folder
     for piece in path.split("/"):
@@ -75,7 +75,7 @@ def _within(folder: Path, path: str) -> None:
 
 
 def _text(folder: Path, path: str, texts: dict[str, str | None]) -> str | None:
-    """What the file holds after the edits so far; None where there is none."""
+    """Return the content of a file after the edits so far; None if there is no file."""
     if path in texts:
         return texts[path]
     place = folder / path

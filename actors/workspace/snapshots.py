@@ -1,7 +1,8 @@
-"""Snapshots of a working folder: taken before a round, put back before a round is repeated.
+"""Snapshots of a working folder: taken before a round, restored before a round is repeated.
 
-They stand in a hidden folder inside it, contents by hash, so that a file that no round changes is kept once. A list of
-what stood where is written last, whole or not at all; without it there is no snapshot.
+Snapshots are in a hidden folder inside the working folder. Contents are stored by hash, so that an unchanged file is
+stored once. A snapshot's list of files is written last, completely or not at all; without the list there is no
+snapshot.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _EXECUTABLE, _PLAIN = 0o755, 0o644
 
 
 class FolderSnapshots:
-    """The snapshots of one folder, for one job. Raises ``FolderRefused`` where the folder cannot be written."""
+    """Snapshots of one folder, for one job. Raises ``FolderRefused`` if the folder cannot be written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -32,13 +33,13 @@ class FolderSnapshots:
 
     @contextlib.contextmanager
     def held(self, job: str) -> Iterator[None]:
-        """The job's, and one at a time: a worker that was taken for dead, and lives, is waited for.
+        """Hold the folder for the job, one holder at a time. A worker that was wrongly taken for dead is waited for.
 
         A check that a crash left running is ended first. Raises ``FolderRefused``.
         """
         handle = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with contextlib.suppress(OSError):  # a file system that knows no locks
+            with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(handle, fcntl.LOCK_EX)
             self.claim(job)
             self.end_check()
@@ -47,7 +48,7 @@ class FolderSnapshots:
             os.close(handle)
 
     def claim(self, job: str) -> None:
-        """This job works on the folder from now on. Raises ``FolderRefused`` where another does."""
+        """Record the job as the folder's owner. Raises ``FolderRefused`` if another job owns it."""
         owner = self._store / "owner"
         if self._store.is_symlink():
             raise FolderRefused(f"{self._store} is a link: take it away")
@@ -63,7 +64,7 @@ class FolderSnapshots:
             raise FolderRefused(f"{self.folder} cannot be written: {error.strerror}") from None
 
     def take(self, number: int) -> Tree:
-        """Snapshot ``number``: the folder as it is now; those before the one before it are forgotten."""
+        """Take snapshot ``number`` of the present folder and return its tree. Only the last two snapshots are kept."""
         tree = tree_of(self.folder)
         for path, entry in tree.items():
             if entry.kind == "file" and not (kept := self._store / "objects" / entry.content).exists():
@@ -77,32 +78,33 @@ class FolderSnapshots:
         return tree
 
     def has(self, number: int) -> bool:
-        """Whether there is such a snapshot."""
+        """Return True if the snapshot exists."""
         return (self._store / f"before-{number}.json").exists()
 
     def kept(self, number: int) -> Tree:
-        """What stood where."""
+        """Return the tree of a snapshot."""
         listed = msgspec.json.decode((self._store / f"before-{number}.json").read_bytes(), type=dict[str, Any])
         return {path: TreeEntry(*entry) for path, entry in listed.items()}
 
     def begin(self, number: int) -> None:
-        """Round ``number`` changes the folder from now on: without a later snapshot, what stands there may be half."""
+        """Record that round ``number`` begins to change the folder. Without a later snapshot, the folder may be half
+        changed."""
         (self._store / f"before-{number + 1}.json").unlink(missing_ok=True)
         _write(self._store / "under-way", str(number).encode())
 
     def nothing_begun(self) -> None:
-        """Rounds are counted anew: none has changed the folder."""
+        """Record that no round has changed the folder; rounds are counted anew."""
         (self._store / "under-way").unlink(missing_ok=True)
 
     def begun(self) -> int | None:
-        """The last round that has begun to change the folder, where one has; it may be over."""
+        """Return the last round that began to change the folder, or None. The round may be over."""
         try:
             return int((self._store / "under-way").read_text())
         except (OSError, ValueError):
             return None
 
     def restore(self, number: int) -> None:
-        """Put the folder back as it was at this snapshot; what is no part of the work stays as it is."""
+        """Restore the folder to a snapshot; ignored files stay as they are."""
         then, now = self.kept(number), tree_of(self.folder)
         for path in reversed(list(now)):
             if path not in then or now[path].kind != then[path].kind:
@@ -121,11 +123,11 @@ class FolderSnapshots:
                 _write(place, content, _EXECUTABLE if entry.executable else _PLAIN)
 
     def note_check(self, pid: int) -> None:
-        """This process checks the folder now: whoever comes after a crash ends it first."""
+        """Record the process of a running check, so that a later worker can end it after a crash."""
         _write(self._store / "check", f"{pid} {process_started(pid)}".encode())
 
     def check_over(self) -> None:
-        """It has ended."""
+        """Record that the check has ended."""
         (self._store / "check").unlink(missing_ok=True)
 
     def end_check(self) -> None:
@@ -137,7 +139,7 @@ class FolderSnapshots:
         self.check_over()
 
     def close(self) -> None:
-        """The work is over: nothing of ours stays in the folder."""
+        """Remove all snapshots at the end of the work."""
         shutil.rmtree(self._store, ignore_errors=True)
 
 
@@ -150,12 +152,12 @@ def _remove(place: Path, entry: TreeEntry) -> None:
     if entry.kind != "folder":
         place.unlink(missing_ok=True)
         return
-    with contextlib.suppress(OSError):  # what is no part of the work keeps it there
+    with contextlib.suppress(OSError):  # ignored files keep the folder in place
         place.rmdir()
 
 
 def _write(place: Path, content: bytes, mode: int = _PLAIN) -> None:
-    """Whole, on disk, or not at all."""
+    """Write a file to disk, completely or not at all."""
     part = place.with_name(f".{place.name}.part")
     with contextlib.suppress(FileNotFoundError):
         part.unlink()

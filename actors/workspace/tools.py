@@ -1,7 +1,7 @@
-"""The tools of ``ralph``: open the folder, make one round in it, whole, however often it is begun, and leave it.
+"""Tools of ``ralph``: open the folder, make one round in it, close it. Each is idempotent.
 
-A round that is run again, since its worker died or nobody knows what became of it, first puts the folder back as it
-was before that round. So nothing is done twice, and no half of a round stays.
+A round that is repeated, because its worker died or its outcome is unknown, first restores the folder to the state
+before that round. So nothing is done twice, and no half of a round remains.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ FIRST = 1
 def folder_opened(
     folder: str, task: str, check: str, check_timeout_s: float, show: list[str], view_bytes: int, idempotency_key: str,
 ) -> dict[str, Any]:  # fmt: skip
-    """Claim the folder for the job, check it as it is, and take the first snapshot.
+    """Claim the folder for the job, check it, and take the first snapshot.
 
-    A round that an earlier life of the job left half done is undone first. Raises ``FolderRefused``.
+    A round that an earlier run of the job left unfinished is undone first. Raises ``FolderRefused``.
     """
     keeping = FolderSnapshots(_place(folder))
     with keeping.held(_job(idempotency_key)):
@@ -43,7 +43,7 @@ def folder_round(
 ) -> dict[str, Any]:  # fmt: skip
     """Apply a round's edits to the folder as it was before that round, and check it.
 
-    Raises ``FolderRefused`` where it cannot be finished; then the folder is as it was, if it can be written at all.
+    Raises ``FolderRefused`` if the round cannot be finished; the folder is then restored, if it can be written at all.
     """
     keeping = FolderSnapshots(_place(folder))
     with keeping.held(_job(idempotency_key)):
@@ -62,7 +62,7 @@ def folder_round(
 
 
 def folder_closed(folder: str, idempotency_key: str) -> None:
-    """The work is over: take the job's snapshots away. A folder that is gone, or another's, has none."""
+    """Remove the job's snapshots at the end of the work. Does nothing if the folder is gone or another job's."""
     place = Path(folder).expanduser()
     if place.is_dir():
         keeping = FolderSnapshots(place)
@@ -75,7 +75,7 @@ def _job(key: str) -> str:
 
 
 def _begun(keeping: FolderSnapshots, number: int) -> str:
-    """The folder as it was before this round; else why nothing may be applied to it."""
+    """Restore the folder to the state before this round. Return why nothing may be applied; empty if it may."""
     if not keeping.has(number):
         return "the folder's snapshot is gone: nothing was applied"
     if keeping.begun() == number:
@@ -88,7 +88,7 @@ def _begun(keeping: FolderSnapshots, number: int) -> str:
 def _applied(
     keeping: FolderSnapshots, number: int, edits: list[dict[str, Any]], check: str, protect: Sequence[str] | None
 ) -> str:
-    """Why nothing was applied; empty where all of it was."""
+    """Apply the edits. Return why nothing was applied; empty if all edits were."""
     tree = keeping.kept(number)
     patterns = script_of(check) if protect is None else protect
     try:
@@ -97,7 +97,7 @@ def _applied(
                 raise EditRefused(f"{edit['path']} may not be changed: it belongs to the check")
         texts = planned(keeping.folder, tree, edits)
     except EditRefused as error:
-        keeping.begin(number)  # the check may change the folder all the same
+        keeping.begin(number)  # the check may change the folder in any case
         return str(error)
     keeping.begin(number)
     make(keeping.folder, texts)
@@ -108,7 +108,7 @@ def _seen(
     keeping: FolderSnapshots, number: int, found: dict[str, Any], texts: list[str], show: list[str], changed: list[str],
     view_bytes: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """The folder after a round, which is the folder before the next: kept, and shown."""
+    """Take the snapshot after a round, which is that before the next one, and return the view of the folder."""
     tree = keeping.take(number)
     view = view_of(
         keeping.folder, tree, show=show, changed=changed, texts=[found["said"], *texts], bytes_max=view_bytes

@@ -1,4 +1,4 @@
-"""What is in a working folder, read once: names, kinds, contents by hash."""
+"""Content of a working folder, read once: names, kinds, hashes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import IO, Final, NamedTuple
 from actors.common.errors import UserError
 
 STORE: Final = ".cortex-ralph"
-"""Folder inside the working folder where its snapshots are, while a job works on it."""
+"""Name of the folder for snapshots inside the working folder, while a job works on it."""
 IGNORED: Final = frozenset(
     {STORE, ".cortex", ".git", ".hg", ".svn", ".venv", ".tox", "node_modules", "__pycache__"}
     | {".pytest_cache", ".mypy_cache", ".ruff_cache", ".DS_Store"}
 )
-"""Names that are no part of the work wherever they stand: neither shown, nor kept, nor changed."""
+"""Names that are ignored in any folder: neither shown, nor stored, nor changed."""
 _NO_NAME: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 """Control characters, and bytes that are no UTF-8."""
 FILES_MAX: Final = 5_000
@@ -27,11 +27,11 @@ BYTES_MAX: Final = 256 << 20
 
 
 class FolderRefused(UserError, ValueError):
-    """The folder cannot be worked on. The message is one clear line."""
+    """The folder cannot be used. The message is one line for users."""
 
 
 class TreeEntry(NamedTuple):
-    """What stands under a name: a ``file`` (its hash), a ``link`` (where it leads), or a ``folder``."""
+    """Entry of a folder: a ``file`` (content: its hash), a ``link`` (content: its target), or a ``folder``."""
 
     kind: str
     content: str
@@ -40,11 +40,11 @@ class TreeEntry(NamedTuple):
 
 
 Tree = dict[str, TreeEntry]
-"""By path relative to the folder, sorted."""
+"""Path relative to the folder -> entry, sorted."""
 
 
 def tree_of(folder: Path) -> Tree:
-    """The whole folder, links not followed. Raises ``FolderRefused`` where it is too much, or cannot be read."""
+    """Return the tree of the folder, without following links. Raises ``FolderRefused`` if too large or unreadable."""
     found: Tree = {}
     size = 0
     try:
@@ -84,12 +84,12 @@ def _walked(folder: Path, prefix: str) -> Iterator[tuple[str, TreeEntry]]:
 
 
 def _holds_jobs(folder: Path) -> bool:
-    """Whether this is a state folder of ours: its journals are not to be set back."""
+    """Return True for a state folder of cortex, whose journals must not be restored."""
     return (folder / "jobs").is_dir() and any((folder / "jobs").glob("*.sqlite"))
 
 
 def hash_of(place: Path) -> str:
-    """Of a file's content, 32 hex digits."""
+    """Return the hash of a file's content, 32 hex digits."""
     digest = blake2b(digest_size=16)
     with open_file(place) as content:
         while some := content.read(1 << 20):
@@ -98,12 +98,12 @@ def hash_of(place: Path) -> str:
 
 
 def open_file(place: Path) -> IO[bytes]:
-    """A file for reading, never what a link points at."""
+    """Open a file for reading, without following links."""
     return os.fdopen(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
 
 
 def digest_of(tree: Tree) -> str:
-    """Hash over names and contents, 16 hex digits: what progress is measured on."""
+    """Return a hash of names and contents, 16 hex digits, by which progress is measured."""
     digest = blake2b(digest_size=8)
     for path, entry in tree.items():
         if entry.kind != "folder":

@@ -1,4 +1,4 @@
-"""A bounded view of a working folder: names and sizes, and some contents."""
+"""Bounded view of a working folder: names and sizes, and some contents."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from actors.workspace.tree import Tree, digest_of, open_file
 from policies.decisions.file_selection import FolderFile, shown
 
 NAMES_MAX: Final = 300
-"""Files that are named; of more, how many there are."""
+"""Most files listed by name; the others are counted."""
 
 
 def matching(paths: Collection[str], patterns: Sequence[str]) -> set[str]:
-    """Paths that one of the patterns names: whole, by the name of the file, or by a folder above it."""
+    """Return the paths that match a pattern: as a whole, by file name, or by a folder above."""
     return {
         path for path in paths for pattern in patterns
         if fnmatch(path, pattern) or fnmatch(path.rpartition("/")[2], pattern) or _inside(path, pattern)
@@ -30,7 +30,8 @@ def view_of(
     folder: Path, tree: Tree, *, show: Sequence[str], changed: Collection[str], texts: Sequence[str],
     bytes_max: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """``digest``; ``files``: path and what it is; how many ``more``; ``texts``: path, text, whether it is whole."""
+    """Return the view: ``digest``; ``files``: path and description; ``more``: number of further files; ``texts``: path,
+    text, whether the text is complete."""
     files = [FolderFile(path, entry.size) for path, entry in tree.items() if entry.kind == "file"]
     others = [[path, f"link to {entry.content}"] for path, entry in tree.items() if entry.kind == "link"]
     wanted = matching([file.path for file in files], show)
@@ -48,7 +49,7 @@ def view_of(
 
 
 def _text(place: Path, take: int) -> str | None:
-    """So many bytes from the beginning, to the end of a line where it is cut; None for what is no text."""
+    """Return the first ``take`` bytes as text, to the end of a line if truncated; None for a binary file."""
     with open_file(place) as content:
         some = content.read(take)
         whole = not content.read(1)

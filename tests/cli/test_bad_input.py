@@ -84,7 +84,7 @@ def test_rows_that_name_several_models(cortex):
         (["--hedge", "0"], ["--hedge: '0'", "above zero"]),
         (["--hedge", "2m", "--goal-timeout", "1m"], ["--hedge 120s is not below --goal-timeout 60s"]),
         (["--wait-blocked", "-1h"], ["--wait-blocked: '-1h'"]),
-        (["--max-job-tokens", "100", "--max-output-tokens", "100"], ["--max-job-tokens 100 leaves no room"]),
+        (["--max-job-tokens", "100", "--max-output-tokens", "100"], ["--max-job-tokens 100 is too small"]),
         (["--max-output-tokens", "200000"], ["replies of 200000 tokens leave no room", "'sim'"]),
         (["--via", "post"], ["--via 'post'", "messages or batches"]),
         (["--via", "batches", "--hedge", "5s"], ["--hedge is for single calls", "--via batches"]),
@@ -163,7 +163,7 @@ def test_an_unknown_job(cortex, command):
         ("json:Nope", ["json has no Nope"]),
         ("broken.py:Label", ["broken.py:Label", "ZeroDivisionError"]),
         ("two.py", ["two.py", "One, Two", "two.py:One"]),
-        ("empty.py", ["no cortex.Program"]),
+        ("empty.py", ["empty.py holds no program"]),
         ("batch", ["cortex batch INPUT -o OUTPUT"]),
     ],
 )

@@ -46,7 +46,7 @@ def test_the_same_command_again_asks_nothing(cortex, monkeypatch):
     Path("out.jsonl").write_bytes(before[:-9])
     mended = cortex(*command)
     assert mended.code == 0
-    assert "not whole" in mended.said()[1]
+    assert "is incomplete" in mended.said()[1]
     assert Path("out.jsonl").read_bytes() == before
     Path("out.jsonl").unlink()
     assert cortex(*command).last["calls"] == 10
@@ -110,7 +110,7 @@ def test_refused_rows_get_their_lines_and_the_rest_is_done(cortex):
     assert done.code == 2
     assert kinds(Path("out.jsonl")) == {"bad": "invalid_request_error", "good": "succeeded", "fine": "succeeded"}
     lines = done.said()
-    assert lines[0] == "in.jsonl: 1 of 3 rows is refused before sending; 2 lines are no rows and are passed over"
+    assert lines[0] == "in.jsonl: 1 of 3 rows is refused before sending; 2 lines are no rows and are skipped"
     assert [line.partition(": ")[0] for line in lines[1:4]] == ["in.jsonl line 1", "in.jsonl line 3", "in.jsonl line 4"]
     assert "1 refused before sending" in done.err
     assert (done.last["rows_succeeded"], done.last["rows_failed"], done.last["calls"]) == (2, 1, 2)
@@ -226,6 +226,6 @@ def test_a_change_is_said(cortex):
     assert cortex(*command, "--max-job-tokens", 400).code == 3
     assert "it goes on where it stopped" in cortex(*command, "--max-job-tokens", 500).said()[0]
     changed = cortex(*command, "--ordered", "--json")
-    assert "it has changed, so it begins anew; what it has paid for is remembered" in changed.said()[0]
+    assert "the program has changed, so the job begins anew; paid replies are reused" in changed.said()[0]
     assert 0 < changed.last["reused_calls"] < 20
     each_once(Path("out.jsonl"), 20)

@@ -24,8 +24,8 @@ def test_no_credit_and_then_credit(cortex):
     assert (done.code, last["outcome"], last["rows_succeeded"], last["rows_failed"]) == (3, "partial", 15, 0)
     lines = done.said()
     assert "credit balance is too low" in lines[-3]
-    assert "no row failed for it" in lines[-3]
-    assert "then resume: one call goes first, and the rest when it is answered" in lines[-3]
+    assert "no row failed: " in lines[-3]
+    assert "then resume: one call is sent first, the rest after its answer" in lines[-3]
     assert lines[-1] == "to go on: cortex resume mine"
     shown = cortex("status", "mine", "--json").last
     assert shown["why"].startswith("blocked: ")

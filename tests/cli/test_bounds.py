@@ -129,13 +129,13 @@ def test_providers(text, found):
 @pytest.mark.parametrize(
     ("read", "text", "said"),
     [
-        (provider, "azure", "'azure' is none: write anthropic"),
+        (provider, "azure", "'azure' is no provider: write anthropic"),
         (provider, "vertx", "did you mean vertex"),
-        (provider, "bedrock,region=a,region=b", "it is given twice"),
+        (provider, "bedrock,region=a,region=b", "is given twice"),
         (provider, "anthropic,region=a", "anthropic has no region"),
         (fallback, "bedrock:", "names no model"),
-        (fallback, "bedrock:local", "local asks no provider"),
-        (fallback, "sim,region=a", "sim asks no provider"),
+        (fallback, "bedrock:local", "local has no provider"),
+        (fallback, "sim,region=a", "sim has no provider"),
         (fallback, "bedrock:m,project=p", "bedrock has no project"),
         (fallback, "m,price-as=n,input=1,output=2", "price-as= and a price"),
         (fallback, "m,zone=1", "cannot read 'zone=1'"),

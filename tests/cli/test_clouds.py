@@ -189,10 +189,10 @@ def test_a_model_without_a_known_price_is_billed_as_another(cortex, opened, monk
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        (("--provider", "bedrok", "--model", "m"), ("--provider: 'bedrok' is none: did you mean bedrock?",)),
+        (("--provider", "bedrok", "--model", "m"), ("--provider: 'bedrok' is no provider: did you mean bedrock?",)),
         (("--provider", "bedrock,zone=1", "--model", "m"), ("--provider: cannot read 'zone=1'",)),
         (("--provider", "foundry,region=x", "--model", "m"), ("--provider: foundry has no region",)),
-        (("--provider", "bedrock,region=", "--model", "m"), ("--provider: 'region=': it says nothing",)),
+        (("--provider", "bedrock,region=", "--model", "m"), ("--provider: 'region=' has no value",)),
         (("--provider", "bedrock,region=a/b", "--model", "m"), ("--provider bedrock: 'a/b' is no region",)),
         (("--provider", "bedrock", "--model", "m"), ("--provider bedrock: no region", "AWS_REGION")),
         (("--provider", "vertex", "--model", "m"), ("--provider vertex: no region", "CLOUD_ML_REGION")),
@@ -204,7 +204,7 @@ def test_a_model_without_a_known_price_is_billed_as_another(cortex, opened, monk
         (("--provider", "bedrock,region=x-1", "--model", "m", "--fallback", "bedrock:m"), ("--fallback m: this route is named twice",)),
         (("--model", "m", "--fallback", "vertex:m"), ("--provider vertex: no region",)),
         (("--model", "m", "--fallback", "foundry:m,region=x"), ("--fallback m: foundry has no region",)),
-        (("--model", "m", "--role", "judge=bedrock:sim"), ("--role ", "sim asks no provider")),
+        (("--model", "m", "--role", "judge=bedrock:sim"), ("--role ", "sim has no provider")),
         (("--model", "sim", "--base-url", "http://x"), ("--base-url http://x: --model sim asks nobody there",)),
         (("--model", "local", "--base-url", "http://x"), ("--base-url http://x: --model local asks nobody there",)),
         (("--model", "sim", "--provider", "vertex"), ("--provider vertex: --model sim asks nobody there",)),

@@ -84,4 +84,4 @@ def test_a_rehearsal_needs_no_key_and_no_network(tmp_path, monkeypatch):
     environ = {name: "" for name in os.environ if name.startswith("ANTHROPIC")}
     code, out, _ = _doctor("--model", "sim", **environ)
     assert code == 0, out
-    assert "asks nobody over the network" in out
+    assert "makes no calls over the network" in out

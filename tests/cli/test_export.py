@@ -181,7 +181,7 @@ def test_rows_that_differ_by_their_number(cortex):
     assert differ
     done = cortex("diff", "one", "two")
     assert f"rows: {len(differ)} of 12 differ" in done.out
-    assert "they ask different models: calls count as the same where their prompts and samples are" in done.err
+    assert "the jobs ask different models: calls are compared by prompt and sample" in done.err
     reported = json.loads(cortex("diff", "one", "two", "--json").out)
     assert [int(each["row"]) for each in reported["rows_differ"]] == differ
     assert json.loads(reported["rows_differ"][0]["a"]) == {"answer": results[0][differ[0]]}

@@ -117,7 +117,7 @@ def test_it_waits_for_a_person_at_rest_and_goes_on(cortex):
     assert "does not take 'perhaps' for 'approved': it still waits for true or false" in answer
     assert cortex("answer", "mine", "approved=yes").code == 0
     status = cortex("status", "mine").out
-    assert "it has the answer that it waited for: resume it" in status
+    assert "the awaited answer was given: resume the job" in status
     assert "waits for an answer" not in status
     assert cortex("resume", "mine", "--json").last["answer"][1] is True
     assert "already complete" in cortex("answer", "mine", "approved=yes").err
@@ -252,7 +252,7 @@ def test_what_a_flow_logs_is_shown_once_and_as_it_happens(cortex):
     (("flows.py:walk",), ("walk needs steps: give -p steps=...",)),
     (("flows.py:walk", "-p", "steps=many"), ("-p steps: expected `int`, got `str`",)),
     (("flows.py:chance",), ("flows.py:", "uses random.random: ask ctx.random()")),
-    (("flows.py",), ("it holds walk, approve, row, stops, chance, moody: name the program as flows.py:walk",)),
+    (("flows.py",), ("flows.py holds walk, approve, row, stops, chance, moody: name the program as flows.py:walk",)),
 ])  # fmt: skip
 def test_what_is_wrong_is_one_line(cortex, command, words):
     done = cortex("run", *command, *SIM)
@@ -298,7 +298,7 @@ BAD = {
     ("missing.py", ("missing.py", "cannot be imported", "No module named 'nothing_of_that_name'")),
     ("raises.py", ("raises.py", "ValueError: one line and another")),
     ("leaves.py", ("leaves.py", "cannot be imported", "SystemExit: 3")),
-    ("none.py", ("none.py: it holds no cortex.Program",)),
+    ("none.py", ("none.py holds no program",)),
     ("none.py:Plain", ("none.py:Plain is no cortex.Program",)),
     ("none.py:f", ("none.py:f is no cortex.Program",)),
     ("none.py:Gone", ("none.py has no Gone",)),

@@ -139,11 +139,11 @@ async def test_inside_a_running_loop() -> None:
     [
         (3, {}, "give a table, a path or an iterable of dicts, not 3"),
         ([3], {}, "row 1 is 3: a row is a dict"),
-        ([{"text": object()}], {}, "row 1 holds what JSON has not"),
+        ([{"text": object()}], {}, "row 1 holds a value that JSON cannot hold"),
         ([], {}, "the table is empty"),
         ([{"body": "x"}], {}, "the table has no column 'text', which the prompt names: its columns are body"),
         ([{"text": " "}], {}, "the table holds no row that can be asked"),
-        ({"text": ["a"], "n": [1, 2]}, {}, "of several lengths"),
+        ({"text": ["a"], "n": [1, 2]}, {}, "different lengths"),
         (pandas.DataFrame({"text": ["a", 1]}), {}, "a column holds values of several types"),
         ("none.csv", {}, "none.csv: no such file"),
         (ROWS, {"schema": {"type": "object"}}, "schema: the top level must be"),
@@ -167,7 +167,7 @@ def test_a_prompt_that_makes_no_sense(prompt: str, words: str) -> None:
 
 def test_one_column_is_no_table() -> None:
     for column in (pandas.Series(["It crashes."]), polars.Series(["It crashes."])):
-        with pytest.raises(RowsError, match="one column is no table"):
+        with pytest.raises(RowsError, match="a single column is no table"):
             cortex.batch(column, PROMPT, **OPTIONS)
 
 

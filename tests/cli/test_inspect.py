@@ -301,7 +301,7 @@ def test_a_number_that_is_the_row_and_its_goal_is_one_thing_and_what_is_listed_i
     failing = ("--prompt", "Name {{text}}", "--model", "sim", "--sim", "refusal=1", "--job", "mal")
     assert cortex("batch", "rows.csv", "-o", "mal.jsonl", *failing).code == 1
     listed = cortex("inspect", "mal", "--failed")
-    assert "`cortex inspect mal goal:N` tells" in listed.err
+    assert "`cortex inspect mal goal:N` shows" in listed.err
     for line in listed.out.splitlines():
         assert cortex("inspect", "mal", line.split()[0]).code == 0, line
 
@@ -370,7 +370,7 @@ def test_a_program_that_has_changed_leaves_what_the_events_say(cortex, monkeypat
     Path("own.py").write_text(PROGRAMS.replace("step {step}", "stage {step}"))
     monkeypatch.setattr("actors.programs.loader._known", {})  # as in a later process
     done = cortex("inspect", "tale", 2)
-    assert "only what the journal itself says is told" in done.err
+    assert "only data of the journal is shown" in done.err
     assert "made by a flow: kind ask" in done.out and "was answered by" in done.out and "step 0" in done.out
     assert cortex("inspect", "tale", "--failed").code == 0
     found = json.loads(cortex("inspect", "tale", "--at", 5, "--json").out)

@@ -52,8 +52,8 @@ def job(tmp_path, monkeypatch) -> Path:
 def test_a_job_for_the_standing_cluster(cortex, job):
     done = cortex("k8s", "render", job)
     assert (done.code, done.said()) == (0, [
-        "tickets.toml line 6: state is the cluster's own: passed over there",
-        "tickets.toml line 7: cluster is the cluster's own: passed over there",
+        "tickets.toml line 6: state is set by the cluster: ignored there",
+        "tickets.toml line 7: cluster is set by the cluster: ignored there",
         "copy to /var/lib/cortex/files/tickets on the head first: tickets.toml rows/tickets.csv ask.txt",
     ])  # fmt: skip
     (made,) = yaml.safe_load_all(done.out)
@@ -105,34 +105,34 @@ def _images(spec: dict) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "words", "said"),
     [
-        ('job = "Tickets"', (), "--job 'Tickets': a RayJob's name begins with a letter, has small letters, digits and dashes alone"),
+        ('job = "Tickets"', (), "--job 'Tickets': a RayJob's name begins with a letter, has only small letters, digits and dashes"),
         ('job = "' + "a" * 48 + '"', (), "and 47 of them at most"),
-        ('input = "-"', (), "-: a job in a cluster reads and writes files there: name one"),
+        ('input = "-"', (), "-: a job in a cluster reads and writes files there: name a file"),
         ('input = "../tickets.csv"', (), "../tickets.csv is not below the job file's folder, which goes to the cluster"),
         ('output = "~/labels.csv"', (), "~/labels.csv: a job in a cluster reads and writes files there"),
         ('modle = "x"', (), "tickets.toml line 1: unknown key 'modle': did you mean model?"),
-        ("", (), "tickets.toml names neither an input nor a program: there is nothing to run"),
+        ("", (), "tickets.toml names neither an input nor a program: add one of the two"),
         ('input = "a.csv"', ("--queue", "q"), "--queue: Kueue suspends whole clusters"),
-        ('input = "a.csv"', ("--files", "/my files"), "--files '/my files': letters, digits, dots"),
-        ('input = "a.csv"', ("--files", "mine"), "--files 'mine': give the whole path that the folder has on the head"),
-        ('input = "a.csv"', ("--files", "/a/../b"), "--files '/a/../b': letters, digits, dots"),
-        ('input = "a.csv"', ("--namespace", "Ours"), "--namespace 'Ours': no such name in Kubernetes: small letters"),
-        ('input = "a.csv"', ("--namespace", ""), "--namespace '': no such name in Kubernetes"),
+        ('input = "a.csv"', ("--files", "/my files"), "--files '/my files': the path passes through shells: use only letters, digits, dots"),
+        ('input = "a.csv"', ("--files", "mine"), "--files 'mine': give the absolute path of the folder on the head"),
+        ('input = "a.csv"', ("--files", "/a/../b"), "--files '/a/../b': the path passes through shells: use only letters, digits, dots"),
+        ('input = "a.csv"', ("--namespace", "Ours"), "--namespace 'Ours' is no name in Kubernetes: use only small letters"),
+        ('input = "a.csv"', ("--namespace", ""), "--namespace '' is no name in Kubernetes"),
         ('input = "a.csv"', ("--namespace", "a" * 64), " 63 of them at most"),
-        ('input = "a.csv"', ("--to", "my_cluster"), "--to 'my_cluster': no such name in Kubernetes"),
-        ('input = "a.csv"', ("--cluster-of", "cluster.yaml", "--queue", "Q q"), "--queue 'Q q': no such name"),
-        ('input = "a.csv"', ("--to", "mine", "--cluster-of", "cluster.yaml"), "--to mine is a standing cluster, and --cluster-of makes the job one of its own"),
-        ('input = "a.csv"', ("--image", "Cortex:1"), "--image 'Cortex:1': no name of an image"),
-        ('input = "a.csv"', ("--image", "c:1 x"), "--image 'c:1 x': no name of an image"),
-        ('input = "a.csv"', ("--image", "r.example.com:5000/cortex"), "without a tag it is :latest, another image tomorrow"),
-        ('input = "a.csv"', ("--image", "cortex:latest"), "--image cortex:latest: latest is another image tomorrow"),
-        ('input = "s3://b/a"', ("--cluster-of", "moving.yaml"), "moving.yaml: image c:latest: latest is another image tomorrow"),
-        ('input = "s3://b/a"', ("--cluster-of", "two.yaml"), "two.yaml holds 2 RayClusters (cortex, other): a job gets one"),
+        ('input = "a.csv"', ("--to", "my_cluster"), "--to 'my_cluster' is no name in Kubernetes"),
+        ('input = "a.csv"', ("--cluster-of", "cluster.yaml", "--queue", "Q q"), "--queue 'Q q' is no name"),
+        ('input = "a.csv"', ("--to", "mine", "--cluster-of", "cluster.yaml"), "--to mine names an existing cluster, and --cluster-of creates a new one"),
+        ('input = "a.csv"', ("--image", "Cortex:1"), "--image 'Cortex:1' is no image name"),
+        ('input = "a.csv"', ("--image", "c:1 x"), "--image 'c:1 x' is no image name"),
+        ('input = "a.csv"', ("--image", "r.example.com:5000/cortex"), "without a tag means :latest, which changes"),
+        ('input = "a.csv"', ("--image", "cortex:latest"), "--image cortex:latest: the tag latest changes"),
+        ('input = "s3://b/a"', ("--cluster-of", "moving.yaml"), "moving.yaml: image c:latest: the tag latest changes"),
+        ('input = "s3://b/a"', ("--cluster-of", "two.yaml"), "two.yaml holds 2 RayClusters (cortex, other): give a file with one of them"),
         ('input = "s3://b/a"', ("--cluster-of", "headless.yaml"), "headless.yaml: its RayCluster has no head with a container"),
         ('input = "a.csv"', ("--cluster-of", "none.yaml"), "none.yaml cannot be read: No such file"),
-        ('input = "a.csv"', ("--cluster-of", "tickets.toml"), "tickets.toml holds no RayCluster: give what"),
-        ('input = "a.csv"', ("--cluster-of", "cluster.yaml"), "tickets.toml line 1: a cluster of the job's own keeps no file: give input as s3://"),
-        ('api-key-file = "key.txt"\ninput = "a.csv"', (), "tickets.toml line 1: api-key-file: the key goes to no cluster with a job"),
+        ('input = "a.csv"', ("--cluster-of", "tickets.toml"), "tickets.toml holds no RayCluster: give the output"),
+        ('input = "a.csv"', ("--cluster-of", "cluster.yaml"), "tickets.toml line 1: a cluster of its own keeps no files: give input as s3://"),
+        ('api-key-file = "key.txt"\ninput = "a.csv"', (), "tickets.toml line 1: api-key-file: a key is never sent with a job"),
         ('notify = "https://h/x"\ninput = "s3://b/a"', ("--cluster-of", "cluster.yaml"), "tickets.toml line 1: notify: its URL may be a secret"),
         ('input = "s3://b/a.csv"\nprompt = "@none.txt"', ("--cluster-of", "cluster.yaml"), "none.txt cannot go to the cluster: No such file"),
     ],
@@ -153,7 +153,7 @@ RUN = 'program = "rlm"\ninputs = ["notes"]\nmodel = "sim"\n'
     [
         (BATCH + "max-cost = -1", "--max-cost: '-1': give an amount of USD above zero"),
         (BATCH + "max-output-tokens = 0", "Invalid value for '--max-output-tokens'"),
-        (BATCH + "max-job-tokens = 100\nmax-output-tokens = 200", "--max-job-tokens 100 leaves no room for one reply"),
+        (BATCH + "max-job-tokens = 100\nmax-output-tokens = 200", "--max-job-tokens 100 is too small for a reply"),
         (BATCH + 'deadline = "soon"', "--deadline"),
         (BATCH + "accept-failed = 2", "--accept-failed"),
         (BATCH + 'label = ["team"]', "--label"),
@@ -161,7 +161,7 @@ RUN = 'program = "rlm"\ninputs = ["notes"]\nmodel = "sim"\n'
         (BATCH + 'via = "pigeon"', "--via 'pigeon'"),
         (BATCH + 'notify = "nowhere"', "--notify: give a whole URL"),
         (BATCH + 'limits = "mysql://h/d"', "--limits mysql://h/d: limits are shared in a database"),
-        (BATCH + 'schema-as = "tool"', "--schema-as says how --schema is asked for"),
+        (BATCH + 'schema-as = "tool"', "--schema-as sets the form of --schema"),
         (BATCH + 'id = "nobody"', "rows/tickets.csv has no column 'nobody'"),
         (BATCH.replace("{{text}}", "{{txt}}"), "rows/tickets.csv has no column 'txt'"),
         (BATCH.replace('"o.csv"', '"o.xlsx"'), "o.xlsx"),
@@ -191,10 +191,10 @@ def test_what_only_the_cluster_has_is_left_to_it(cortex, job):
     job.write_text('program = "in_the_image:Flow"\ninput = ""\n'.replace('input = ""\n', "") + 'model = "m"\napi-key-file = "/etc/k"\n')
     done = cortex("k8s", "render", job)
     assert done.code == 0, done.err
-    assert "cannot be imported: ModuleNotFoundError" in done.said()[0] and "there it is looked at again" in done.said()[0]
+    assert "cannot be imported: ModuleNotFoundError" in done.said()[0] and "on this machine: the cluster checks it again" in done.said()[0]
     job.write_text('input = "later.csv"\noutput = "o.csv"\nprompt = "{{a}}"\nmodel = "claude-haiku-4-5"\nmax-cost = 3\n')
     done = cortex("k8s", "render", job)
-    assert (done.code, done.said()[-1]) == (0, "later.csv is not here: the job finds it there, or is refused")
+    assert (done.code, done.said()[-1]) == (0, "later.csv is not on this machine: it must be on the head when the job starts")
 
 
 @pytest.mark.parametrize("image", ["cortex:0.1.0", "r.example.com:5000/a/b_c:1", f"c@sha256:{'a' * 64}", f"c:latest@sha256:{'a' * 64}"])
@@ -207,7 +207,7 @@ def test_names_of_images(cortex, job, image):
 def test_a_program_and_what_it_reads(cortex, job):
     job.write_text('program = "rows/mine.py:Flow"\ninputs = ["rows/tickets.csv", "/on/the/head.txt", "s3://b/x"]\nparam = ["a=@ask.txt", "b=@@x"]\njob = "mine"\n')
     done = cortex("k8s", "render", job)
-    assert done.said().pop() == "rows/mine.py is not here: the job finds it there, or is refused"
+    assert done.said().pop() == "rows/mine.py is not on this machine: it must be on the head when the job starts"
     assert done.said() == ["copy to /var/lib/cortex/files/mine on the head first: tickets.toml rows/mine.py rows/tickets.csv ask.txt"] or sorted(
         done.said()[0].split()[-4:]
     ) == sorted(["tickets.toml", "rows/mine.py", "rows/tickets.csv", "ask.txt"])

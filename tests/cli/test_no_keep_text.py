@@ -69,7 +69,9 @@ def test_what_needs_the_text_says_that_it_is_gone(cortex):
     before = Path("out.jsonl").read_bytes()
     Path("out.jsonl").write_bytes(before[:-100])
     done = cortex("resume", "mine")
-    assert done.code == 2 and "out.jsonl is not as job mine left it, which keeps no text" in done.said()[-1]
+    assert (
+        done.code == 2 and "out.jsonl was changed since job mine wrote it, and the job keeps no text" in done.said()[-1]
+    )
     with closing(sqlite3.connect(_folder().path / "replies.sqlite")) as db:
         assert (
             db.execute("SELECT job FROM replies UNION SELECT job FROM recent UNION SELECT job FROM unsorted").fetchall()

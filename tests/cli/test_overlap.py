@@ -80,7 +80,7 @@ def test_the_second_waits_and_takes_what_came_of_the_first(cortex, other, again)
         second = cortex(*again, "--wait")
     lines = second.said()
     assert lines[0].startswith("job mine is in use by process ") and lines[0].endswith(": waiting for its end")
-    assert lines[1] == "the run that had job mine has ended it: nothing is asked again"
+    assert lines[1] == "the other run of job mine has ended it: nothing is asked again"
     assert (first.code, second.code) == (0, 0)
     assert second.last["paid_calls"] == first.last["paid_calls"] == COUNT
     each_once(Path("out.jsonl"), COUNT)
@@ -116,7 +116,7 @@ def test_the_second_goes_on_where_the_first_was_killed(cortex):
         second = cortex(*OURS, *FAST, "--wait")
         killing.join()
         ended(first)
-    assert "the run that had job mine was interrupted: going on" in second.said()
+    assert "the other run of job mine was interrupted: continuing" in second.said()
     assert (second.code, second.last["rows_succeeded"]) == (0, COUNT)
     each_once(Path("out.jsonl"), COUNT)
 

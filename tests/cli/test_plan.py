@@ -51,7 +51,7 @@ def test_the_same_words_but_one_and_nothing_is_paid_twice(cortex: Any) -> None:
     assert (plan["sample"]["rows"], plan["sample"]["answered"], plan["sample"]["reused_by_job"]) == (60, 60, True)
     assert not Path("o.parquet").exists()
     cortex("batch", *words, "--sample", "61").refused(
-        "--sample 61 is for `cortex plan`", "all 300 rows", "leave it out"
+        "--sample 61 reuses a sample of `cortex plan`", "all 300 rows", "leave it out"
     )
     job = cortex("batch", *words, "--sample", "60").last
     assert (job["rows_succeeded"], job["paid_calls"], job["reused_calls"]) == (300, 240, 60)
@@ -108,7 +108,7 @@ def test_without_a_sample_nothing_is_asked_and_no_key_is_needed(cortex: Any, mon
     table(Path("t.csv"), 20)
     done = cortex("plan", "t.csv", *ASK, "--model", "claude-haiku-4-5", "-o", "o.csv")
     assert done.code == 0
-    assert "how long replies are is assumed" in done.out
+    assert "the length of replies is assumed" in done.out
     assert "genai-prices: claude-haiku-4-5" in done.out
     assert "--via batches: $" in done.out
     assert jobs() == [] and not Path("o.csv").exists()
@@ -143,7 +143,7 @@ def test_limits_that_the_provider_tells_are_counted_with(cortex: Any) -> None:
     assert (own["limits"]["requests_per_min"]["set_per_min"], own["limits"]["concurrency"]) == (60.0, 3)
     assert 280 < own["seconds"] < 310
     unknown = cortex(*words[:-1])
-    assert "the account's own limits are not known before it was asked something" in unknown.out
+    assert "the account's own limits are unknown until a call is made" in unknown.out
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_what_a_sample_leaves_open_is_said(cortex: Any) -> None:
     long_table()
     words = ("plan", "t.csv", *LONG, *PRICED, "--sample", "20")
     done = cortex(*words, "--sim", "fault.throttled=0.3")
-    assert "calls of the sample were throttled, and nothing told by what limit" in done.out
+    assert "calls of the sample were throttled, and the provider named no limit" in done.out
     done = cortex(*words, "--no-keep-text", "-o", "o.jsonl", "--job", "other", "--fresh")
     assert "`cortex forget other-sample-" in done.out
     done = cortex(*words, "--max-cost", "0.009", "--job", "third", "--fresh")

@@ -45,5 +45,5 @@ def test_nothing_is_written_over_and_no_file_that_could_not_be_imported(cortex):
     cortex("program", "new", "mine.py").refused("mine.py exists")
     assert Path("mine.py").read_text() == "# mine"
     for bad in ("mine", "mine.txt", "1st.py", "class.py", "no spaces.py"):
-        cortex("program", "new", bad).refused(f"{bad}: name a Python file")
+        cortex("program", "new", bad).refused(f"{bad} is no name for a flow")
     cortex("program", "new", "nowhere/mine.py").refused("cannot write nowhere/mine.py: No such file")

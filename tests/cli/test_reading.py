@@ -229,7 +229,7 @@ def test_a_job_that_its_program_made_fail_says_how_it_is_put_right_and_that_is_s
     command = ("run", "ed.py:tell", "--job", "ed", "--model", "sim", "--json")
     Path("ed.py").write_text(text.replace("    return [", "    await ctx.ask('First')\n    return [{}['oops'], "))
     assert cortex(*command).last["outcome"] == "failed"
-    how = "Put right what it says and give the command that began it again: what was answered is not paid again"
+    how = "Correct the program and repeat the command that began the job: answers are not paid again"
     assert how in cortex("resume", "ed").err
     cortex("retry", "ed").refused("job ed has failed as a whole", how)
     Path("ed.py").write_text(text.replace("    return [", "    await ctx.ask('First')\n    return ["))

@@ -105,7 +105,7 @@ def test_a_changed_program_lists_the_calls_and_the_tool_runs_that_would_be_new_a
     answer = cortex("replay", "mine", "-p", "last=Something else entirely").out
     assert "new       1 call: about " in answer
     assert "'Something else entirely'" in answer
-    assert "without these it goes no further" in answer
+    assert "stops here: the program needs these results" in answer
 
 
 def test_the_price_is_that_of_the_tokens_told(cortex):

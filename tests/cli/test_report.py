@@ -209,7 +209,7 @@ def test_labels_stay_those_that_a_job_began_with_and_a_bad_one_is_refused(cortex
     _batch(cortex, 2, "--label", "team=search")
     rows = requests(Path("in.jsonl"), 2)
     again = cortex("batch", rows, "-o", "out.jsonl", "--job", "mine", *SIM, "--label", "team=other")
-    assert again.code == 0 and "job mine keeps the labels that it began with: team=search" in again.said()
+    assert again.code == 0 and "job mine keeps the labels of its start: team=search" in again.said()
     for bad in ("team", "=x", "te am=x", "team=", f"team={'x' * 201}"):
         cortex("batch", rows, "-o", "two.jsonl", "--job", "two", *SIM, "--label", bad).refused("--label")
     twice = cortex("batch", rows, "-o", "two.jsonl", "--job", "two", *SIM, "--label", "a=1", "--label", "a=2")

@@ -117,7 +117,7 @@ def test_notes_from_a_folder(cortex):
     done = cortex("run", "notes", "notes", "-p", "question=Why did the deploy fail?", *SIM)
     assert done.code == 0
     assert "disk" in done.out
-    assert "notes: 1 of 4 files passed over" in done.err
+    assert "notes: 1 of 4 files skipped" in done.err
     again = cortex("run", "notes", "notes", "-p", "question=Why did the deploy fail?", *SIM, "--json")
     assert again.last["answer"]["counts"]["notes"] == 2
 
@@ -144,7 +144,7 @@ def test_a_job_stays_with_its_program(cortex):
     _notes()
     refused = cortex("run", "notes", "notes", "-p", "question=Why?", *SIM, "--job", "mine")
     assert refused.code == 2
-    assert "job mine is one of the program" in refused.said()[-1]
+    assert "job mine runs the program" in refused.said()[-1]
     cortex("run", "label.py", "-p", TEXTS, *SIM, "--job", "mine~1").refused("child jobs")
 
 
@@ -159,7 +159,7 @@ def test_a_program_that_was_interrupted_goes_on_and_one_that_was_changed_says_so
     monkeypatch.setattr("actors.programs.loader._known", {})  # as in a later process
     rest = cortex("resume", "mine", "--max-job-tokens", 1_000_000, "--json")
     assert rest.code == 0
-    assert "it has changed, so it begins anew" in rest.said()[0]
+    assert "the program has changed, so the job begins anew" in rest.said()[0]
     assert (rest.last["answer"], rest.last["paid_calls"], rest.last["reused_calls"]) == (["bug"] * 30, 30, paid)
 
 

@@ -91,7 +91,7 @@ def test_how_many_there_are_is_settled_when_it_begins(cortex, batch):
     command, _ = batch
     again = cortex(*command[:-3], "--shards", "5", "--json")
     assert again.code == 0
-    assert "keeps the number of shards that it began with: 3" in again.said()[0]
+    assert "keeps the number of shards of its start: 3" in again.said()[0]
     assert cortex(*command[:-3]).code == 0
 
 

@@ -186,11 +186,11 @@ def test_the_same_command_again_and_a_table_that_was_cut_or_taken_away(cortex: A
         again = cortex(*command)
         assert (again.code, again.last["paid_calls"]) == (0, 5 if name == "o.csv" else 0)
         assert "nothing is asked again" in again.err
-        assert "not whole" not in again.err
+        assert "is incomplete" not in again.err
         for harm in (lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:-9])):
             harm(Path(name))
             mended = cortex(*command)
-            assert "not whole" in mended.err
+            assert "is incomplete" in mended.err
             assert Path(name).read_bytes() == before
 
 
@@ -301,7 +301,7 @@ def test_a_table_that_another_job_has_made_meanwhile_is_not_written_over(cortex:
 def test_an_ending_that_is_a_letter_off_is_no_file_of_lines(cortex: Any) -> None:
     table(Path("in.csv"), 3)
     done = cortex("batch", "in.csv", "-o", "o.cvs", *ASK, *SIM)
-    done.refused("o.cvs: is .csv meant? Results are written as .csv, .tsv, .parquet or .jsonl")
+    done.refused("o.cvs: did you mean .csv? Results are written as .csv, .tsv, .parquet or .jsonl")
     assert cortex("batch", "in.csv", "-o", "results", *ASK, *SIM).code == 0, "a name without an ending is one of lines"
 
 

@@ -32,7 +32,7 @@ def _nothing_began() -> None:
         (["--prompt", "{{text}}", "--system", "@none.md"], ["--system @none.md: cannot read"]),
         ([], ["t.csv is a table: give --prompt"]),
         (["--prompt", "{{text}}", "--schema", "none.json"], ["--schema none.json: cannot be read: No such file"]),
-        (["--prompt", "{{text}}", "--schema", "broken.json"], ["--schema broken.json: is no JSON"]),
+        (["--prompt", "{{text}}", "--schema", "broken.json"], ["--schema broken.json: is not JSON"]),
         (["--prompt", "{{text}}", "--schema", "wrong.json"], ["--schema wrong.json: $.a: type 'strng': did you mean"]),
         (["--prompt", "{{text}}", "--schema", "same.json"], ["two columns of the results would be named 'answer'"]),
         (["--prompt", "{{text}}", "--schema", "nope:Type"], ["--schema nope:Type: cannot be imported"]),
@@ -113,7 +113,7 @@ def test_the_first_ten_bad_rows_are_told_and_the_rest_is_done(cortex: Any) -> No
     done = cortex("batch", "t.csv", *ASK, "-o", "o.jsonl", *SIM, "--json")
     assert done.code == 2
     lines = done.said()
-    assert lines[0] == "t.csv: 3 of 5 rows are refused before sending; 12 lines are no rows and are passed over"
+    assert lines[0] == "t.csv: 3 of 5 rows are refused before sending; 12 lines are no rows and are skipped"
     assert lines[1:7] == [
         "t.csv line 5: has 3 cells, its header 2: a quote or a comma is out of place",
         "t.csv line 6: ticket_id '1' stands on line 2 already: give another",
@@ -143,7 +143,7 @@ def test_a_form_that_is_not_written_gets_no_json_lines(cortex: Any, given: tuple
 def test_a_column_in_the_system_prompt_is_told(cortex: Any) -> None:
     Path("t.csv").write_text("ticket_id,text\n1,fine\n")
     done = cortex("batch", "t.csv", *ASK, "--system", "For {{ team }}.", "-o", "o.csv", *SIM)
-    assert done.code == 0 and "its {{team}} goes out as it stands" in done.said()[0]
+    assert done.code == 0 and "{{team}} in it is sent unchanged" in done.said()[0]
     done = cortex("batch", "t.csv", *ASK, "--system", "Write \\{{ team }} or {{", "-o", "p.csv", *SIM)
     assert done.code == 0 and "--system" not in done.err
 

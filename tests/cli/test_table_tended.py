@@ -134,7 +134,7 @@ def test_without_text_a_table_is_whole_and_stays_where_it_cannot_be_made_again(
     Path(output).write_bytes(Path(output).read_bytes()[:-20])
     cut = Path(output).read_bytes()
     answer = cortex("resume", "mine")
-    assert answer.code == 2 and "which keeps no text: what is missing is nowhere else" in answer.said()[-1]
+    assert answer.code == 2 and "and the job keeps no text: missing rows are lost" in answer.said()[-1]
     assert Path(output).read_bytes() == cut, "no empty table takes its place"
     assert not [*Path().glob(f".{output}*")]
 

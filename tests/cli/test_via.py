@@ -49,8 +49,8 @@ def test_python_takes_the_same_road(tmp_path, monkeypatch):
     [
         (["--submitted", "2"], ["--submitted '2'", "N=BATCH"]),
         (["--submitted", "two=msgbatch_1"], ["--submitted 'two=msgbatch_1'"]),
-        (["--not-submitted", "2=msgbatch_1"], ["--not-submitted '2=msgbatch_1'", "give it as N"]),
-        (["--not-submitted", "2", "--submitted", "2=m"], ["one word for each"]),
+        (["--not-submitted", "2=msgbatch_1"], ["--not-submitted '2=msgbatch_1'", "is no decision: give N"]),
+        (["--not-submitted", "2", "--submitted", "2=m"], ["give each number once"]),
         (["--not-submitted", "2"], ["job mine has no message batch 2 in doubt; none is in doubt"]),
     ],
 )

@@ -278,9 +278,9 @@ def _why(said: str, outcome: str = "partial") -> str:
 @pytest.mark.parametrize(
     ("said", "advice"),
     [
-        ("blocked: credit balance is too low", "no row failed for it.*credit, spend limit.*one call goes first"),
-        ("unauthorised: invalid x-api-key", "no row failed for it.*ANTHROPIC_API_KEY.*one call goes first"),
-        ("throttled: slow down", "longer than the job sits out: resume it then"),
+        ("blocked: credit balance is too low", "no row failed: .*credit, spend limit.*one call is sent first"),
+        ("unauthorised: invalid x-api-key", "no row failed: .*ANTHROPIC_API_KEY.*one call is sent first"),
+        ("throttled: slow down", "longer than a job may pause: resume it then"),
     ],
 )
 def test_what_to_do_stands_behind_why(said, advice):
@@ -289,9 +289,9 @@ def test_what_to_do_stands_behind_why(said, advice):
 
 
 def test_a_drain_and_a_cancel_need_no_advice():
-    assert _why("drain: by ann") == "drained by ann: what was in flight is finished"
+    assert _why("drain: by ann") == "drained by ann: calls in flight were finished"
     assert _why("cancel: by ann", "cancelled") == "cancelled by ann"
     assert _why("condemned: its channel died 5 times").startswith(
-        "condemned: its channel died 5 times; see to what ends it"
+        "condemned: its channel died 5 times; find what kills the job"
     )
     assert _why("over_budget: the next call could pass the cap") == "over_budget: the next call could pass the cap"

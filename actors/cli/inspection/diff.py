@@ -1,4 +1,4 @@
-"""``diff``: two jobs side by side: how they ended, where their results differ, which calls only one of them made."""
+"""``diff``: comparison of two jobs: outcome, results row by row, and calls that only one of them made."""
 
 from __future__ import annotations
 
@@ -32,23 +32,24 @@ _encoder = msgspec.json.Encoder(order="sorted")
 
 
 class _ComparedJob(msgspec.Struct):
-    """One of the two jobs."""
+    """Data of one of the two compared jobs."""
 
     name: str
     program: str
     status: JobStatus
     rows: dict[str, tuple[bytes, str]]
-    """Row -> hash of its result, and how it begins."""
+    """Row -> hash of its result, and the first characters of the result."""
     calls: dict[str, str]
-    """Question -> what it was."""
+    """Question hash -> description of the call."""
 
 
 def diff(one: str, other: str, options: Options) -> int:
-    """``cortex diff``; the exit code: 0 where they are the same in all but time and money, 1 where they differ."""
+    """Run ``cortex diff`` and return the exit code: 0 if the jobs are equal in all but time and money, 1 if they
+    differ."""
     folder = named_folder(options)
     routes = {(terms.route.endpoint, terms.route.model) for name in (one, other) if (terms := last_terms(folder, name))}
     if len(routes) > 1:
-        print_error("they ask different models: calls count as the same where their prompts and samples are")
+        print_error("the jobs ask different models: calls are compared by prompt and sample")
     a, b = (_side(folder, name, by_prompt=len(routes) > 1) for name in (one, other))
     rows = sorted((row for row in {**a.rows, **b.rows} if _hash(a, row) != _hash(b, row)), key=_by_number)
     only_a, only_b = ([q for q in x.calls if q not in y.calls] for x, y in ((a, b), (b, a)))
@@ -80,11 +81,11 @@ def diff(one: str, other: str, options: Options) -> int:
 
 def _side(folder: StateFolder, job: str, by_prompt: bool) -> _ComparedJob:
     terms = last_terms(folder, job)
-    status = standing_of(folder, job)  # raises where there is no such job
+    status = standing_of(folder, job)  # raises for an unknown job
     assert terms is not None
     if changed(folder, job):
         print_error(
-            f"the program of {job} has changed since: its calls are compared by their hashes, without their prompts"
+            f"the program of {job} has changed since: its calls are compared by hash, without prompts"
         )
     calls = {_question(line, by_prompt): _call(line) for line in calls_of(folder, job)}
     table = loader.load(terms.program, terms.params_json) if terms.program == Table.name else None
@@ -106,20 +107,19 @@ def _call(line: CallLogEntry) -> str:
 
 
 class _RowCollector:
-    """A sink that keeps of each result which row it is of, its hash and how it begins."""
+    """Sink that keeps the hash and the first characters of each row's result."""
 
-    def __init__(self, id: str = "", without: Collection[str] = ()) -> None:  # noqa: A002 - the column's name
-        """``id``: of a table, the column that rows are known by; ``without``: columns that are no part of what a row
-        says."""
+    def __init__(self, id: str = "", without: Collection[str] = ()) -> None:  # noqa: A002 - name of the column
+        """``id``: column of a table that identifies rows. ``without``: columns that are ignored in the comparison."""
         self._id, self._without = id, {id, *without}
         self.rows: dict[str, tuple[bytes, str]] = {}
 
     def open(self, rows: int, size_bytes: int, own: bool) -> int:
-        """From the first result on."""
+        """Return 0: results are read from the first one."""
         return 0
 
     def write(self, values: list[Any]) -> None:
-        """Some more."""
+        """Add a batch of results."""
         for value in values:
             line = msgspec.json.decode(value) if isinstance(value, bytes) else msgspec.to_builtins(value)
             row, answer = self._digest(line)
@@ -127,14 +127,14 @@ class _RowCollector:
             self.rows[row] = blake2b(blob, digest_size=16).digest(), clipped(blob.decode(), 80)
 
     def flush(self) -> tuple[int, int]:
-        """Nothing to put on disk."""
+        """Return counts of rows and bytes; nothing is written to disk."""
         return len(self.rows), 0
 
     def abandon(self) -> None:
-        """Nothing to let go of."""
+        """Release nothing."""
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Release nothing."""
 
     def _digest(self, line: Any) -> tuple[str, Any]:
         if not self._id:
@@ -143,7 +143,7 @@ class _RowCollector:
 
 
 def _answer_of(line: Any, number: int) -> tuple[str, Any]:
-    """A result line's row, and what it says; the provider's own ids and its usage are no part of that."""
+    """Return the row of a result line and its compared content, without the provider's ids and usage."""
     if not isinstance(line, dict):
         return str(number), line
     if "custom_id" in line:
@@ -156,7 +156,7 @@ def _answer_of(line: Any, number: int) -> tuple[str, Any]:
 
 
 def differences(a: Any, b: Any, at: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """(place, one, other) wherever two plain values differ, the deepest place that can be named."""
+    """Yield (path, a, b) for each difference of two plain values, at the deepest path."""
     if isinstance(a, dict) and isinstance(b, dict):
         for name in [*a, *(name for name in b if name not in a)]:
             yield from differences(a.get(name), b.get(name), f"{at}.{name}" if at else str(name))

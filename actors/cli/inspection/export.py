@@ -1,4 +1,4 @@
-"""``export``: the calls of a job as a table, a line each: JSON Lines, CSV or Parquet."""
+"""``export``: the calls of a job as a table, one call a line: JSON Lines, CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _NO_PARQUET = "Parquet is written by pyarrow: pip install 'cortex-bounded-calls[
 
 
 def export(job: str, output: str, without_text: bool, options: Options) -> int:
-    """``cortex export``; the exit code."""
+    """Run ``cortex export`` and return the exit code."""
     folder = named_folder(options)
     names = [name for name in CallLogEntry.__struct_fields__ if not (without_text and name in _TEXT)]
     write = _writer(output)
-    if changed(folder, job):  # raises where there is no such job, before a file is made
+    if changed(folder, job):  # raises for an unknown job, before a file is created
         print_error(
-            f"the program of {job} has changed since: only what the journal itself says is exported, and no prompts"
+            f"the program of {job} has changed since: only data of the journal is exported, without prompts"
         )
     lines = calls_of(folder, job, text=not without_text)
     if output == "-":
@@ -52,13 +52,13 @@ _Write = Callable[[Iterable[CallLogEntry], list[str], Path], int]
 
 
 def _writer(output: str) -> _Write:
-    """What writes a file of this name."""
+    """Return the function that writes files with the suffix of ``output``. Raises ``CommandError``."""
     ending = ".jsonl" if output == "-" else Path(output).suffix.lower()
     if ending not in _WRITERS:
         raise CommandError(f"-o {output}: name a file that ends in {', '.join(_WRITERS)}, or - for JSON Lines")
     if ending == ".parquet":
         try:
-            import pyarrow.parquet  # noqa: F401 - before anything is written
+            import pyarrow.parquet  # noqa: F401 - checked before anything is written
         except ModuleNotFoundError:
             raise CommandError(_NO_PARQUET) from None
     return _WRITERS[ending]

@@ -1,4 +1,4 @@
-"""What ``status`` says of one job: from its journal, and from what its process publishes while it runs."""
+"""Lines of ``status`` for one job: from its journal, and from the live status of its process."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _ALIVE = ("running", "detached")
 
 
 def state_words(status: JobStatus) -> str:
-    """How a job stands, in a word or two."""
+    """Return the state of a job in a few words."""
     return f"{status.outcome}, forgotten" if status.forgotten else STATES.get(status.outcome, status.outcome)
 
 
 def ago(then_s: float) -> str:
-    """How long ago that was."""
+    """Return the time since ``then_s`` in words."""
     return span(max(0.0, time.time() - then_s)) + " ago"
 
 
 def add_times(status: JobStatus, seen: LiveStatus | None) -> None:
-    """Fields of ``status --json`` that no summary has: when the job ended, and what is live."""
+    """Add the fields of ``status --json`` that a summary lacks: end of the job, and the live status."""
     facts = status.facts
     facts["ended_at_s"] = facts["last_turn_at_s"] if status.outcome in _ENDED else None
     reported = seen.facts if seen is not None else {}
@@ -44,7 +44,7 @@ def add_times(status: JobStatus, seen: LiveStatus | None) -> None:
 
 
 def _without_series(status: dict[str, Any]) -> dict[str, Any]:
-    """Second by second is for ``top``."""
+    """Return a live status without the per-second series, which only ``top`` shows."""
     routes = {
         name: {field: value for field, value in each.items() if field != "series"}
         for name, each in status.get("routes", {}).items()
@@ -55,7 +55,7 @@ def _without_series(status: dict[str, Any]) -> dict[str, Any]:
 def particulars(
     folder: StateFolder, job: str, status: JobStatus, seen: LiveStatus | None, now_s: float
 ) -> list[tuple[str, str]]:
-    """Lines, each with its name; those that say nothing are left out."""
+    """Return (name, text) of each line; lines without text are left out."""
     facts = status.facts
     calls = f"{facts['calls']:,}, {facts['attempts']:,} attempts, {facts['reused_calls']:,} remembered"
     attempts = ", ".join(f"{count:,} {kind}" for kind, count in facts["failures"].items())
@@ -94,7 +94,7 @@ def _state(folder: StateFolder, job: str, status: JobStatus) -> str:
 
 
 def _elapsed_s(status: JobStatus, now_s: float) -> float:
-    """Since it began: up to now while it runs, else to its last turn."""
+    """Return the seconds since the job began, to now while it runs, else to its last turn."""
     began_s = float(status.facts["began_at_s"])
     alive = status.outcome in _ALIVE and began_s
     return max(0.0, now_s - began_s) if alive else float(status.facts["elapsed_s"])
@@ -122,7 +122,7 @@ def _cost(facts: dict[str, Any]) -> str:
 
 
 def _routes(status: JobStatus) -> str:
-    """Where calls go now, with what they may use of it; the other routes behind it."""
+    """Return the route of calls with its permits in use, then the other routes and those of roles."""
     facts = status.facts
     lines = [str(facts["route"])]
     if status.outcome in _ALIVE:
@@ -140,7 +140,7 @@ def _limits(facts: dict[str, Any]) -> str:
 
 
 def _by_hand(folder: StateFolder, job: str, status: JobStatus) -> str:
-    """What somebody set for all jobs of the state folder (``cortex limit``), for those pools that this job uses."""
+    """Return the manual limits (``cortex limit``) on pools that this job uses."""
     if status.forgotten or status.outcome not in (*_ALIVE, "interrupted", "partial"):
         return ""
     try:
@@ -165,7 +165,7 @@ def _deadline(facts: dict[str, Any]) -> str:
 
 
 def _results(status: JobStatus) -> str:
-    """How to get at what an ended job has, where no file holds it."""
+    """Return the command that prints the results of an ended job, if no file holds them."""
     facts = status.facts
     if status.forgotten or status.outcome not in _ENDED or facts["output"] not in ("", "-") or not facts["results"]:
         return ""
@@ -176,7 +176,7 @@ def _results(status: JobStatus) -> str:
 
 
 def _channel(facts: dict[str, Any], seen: LiveStatus | None) -> str:
-    """Its incarnation: each run, and each restart, is one more."""
+    """Return the epoch of the channel (each run and each restart adds one) and its recent deaths."""
     text = f"epoch {facts['epoch']}" if facts["epoch"] > 1 else ""
     reported = seen.cortex.get("channels", {}).get(facts["job"], {}) if seen is not None else {}
     if reported.get("deaths"):
@@ -185,7 +185,7 @@ def _channel(facts: dict[str, Any], seen: LiveStatus | None) -> str:
 
 
 def _live(seen: LiveStatus, now_s: float) -> list[tuple[str, str]]:
-    """What its cortex knows: breakers that are not closed, the pools, who works, who is drained."""
+    """Return lines of the live status: breakers that are not closed, pools, members and drained nodes."""
     status = seen.cortex
     age = f"{span(max(0.0, now_s - seen.at_s))} ago"
     open_ = [
@@ -237,7 +237,7 @@ def _staff(status: dict[str, Any], role: str) -> str:
 
 
 def _nodes(status: dict[str, Any]) -> str:
-    """Those that are drained or gone, and how many are well; nothing where one process is all there is."""
+    """Return drained and lost nodes, and the count of the others; empty for a single healthy node."""
     nodes = status["nodes"]
     lines = []
     for name, node in nodes.items():

@@ -1,4 +1,4 @@
-"""``replay``: a program tried over a job's recorded replies, and what it would ask besides."""
+"""``replay``: run of a program over a job's recorded replies, and the further calls it would make."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _OPEN = "needs calls"
 
 
 def replay(job: str, where: str, pairs: list[str], options: Options) -> int:
-    """``cortex replay``; the exit code: 0 where it came to its end on what is recorded, 3 where it needs more."""
+    """Run ``cortex replay`` and return the exit code: 0 if the recorded replies suffice, 3 if more calls are needed,
+    else 1."""
     with contextlib.closing(RecordedReplies(named_folder(options), job)) as records:
         program = _program(records.terms, where, pairs)
         tried = DryRun(terms_for(records.terms, program), program, records, loader.load)
@@ -33,7 +34,7 @@ def replay(job: str, where: str, pairs: list[str], options: Options) -> int:
         outcome = k.outcome or _OPEN
         totals, answer = tried.totals, tried.answer
         if not records.rows_ended:
-            print_error(f"of its rows only the {k.tally.rows_read:,} that {job} has read are recorded")
+            print_error(f"only the {k.tally.rows_read:,} rows that {job} has read are recorded")
         if options.as_json:
             print(msgspec.json.encode(_as_json(job, tried, outcome, answer)).decode())
         else:
@@ -44,7 +45,8 @@ def replay(job: str, where: str, pairs: list[str], options: Options) -> int:
 
 
 def _program(terms: JobTerms, where: str, pairs: list[str]) -> Program:
-    """The job's own program as it is now, or another, with the job's parameters as far as it has them too."""
+    """Return the job's own program in its present version, or another one, with the job's parameters that the program
+    has."""
     if not where:
         type_ = loader.find(terms.program)
     else:
@@ -55,7 +57,7 @@ def _program(terms: JobTerms, where: str, pairs: list[str]) -> Program:
     fields = {field.encode_name for field in msgspec.structs.fields(type_)}
     own: dict[str, Any] = msgspec.json.decode(terms.params_json)
     if dropped := [name for name in own if name not in fields]:
-        print_error(f"{where} has no parameter {', '.join(dropped)}: the job's own is left out")
+        print_error(f"{where} has no parameter {', '.join(dropped)}: the value of the job is left out")
     return built(type_, pairs, {}, {name: value for name, value in own.items() if name in fields})
 
 
@@ -83,14 +85,14 @@ def _call(each: NewCall) -> dict[str, Any]:
 
 
 def _sums(totals: DryRunTotals) -> tuple[int | None, int | None]:
-    """What the new calls would cost together, and the most; None where the route has no price."""
+    """Return the expected and the highest cost of the new calls in nano-USD; None if a route has no price."""
     if any(each.cost_nusd is None for each in totals.calls):
         return None, None
     return sum(each.cost_nusd or 0 for each in totals.calls), sum(each.cost_max_nusd or 0 for each in totals.calls)
 
 
 def _summary(job: str, tried: DryRun, outcome: str, changed: bool) -> list[str]:
-    """What came of it, for people."""
+    """Return the lines of the result for a terminal."""
     totals, k = tried.totals, tried.k
     program = k.terms.program + (", which has changed since it ran" if changed else "")
     lines = [f"job       {job}, tried with {program}; no model was asked and no tool run"]
@@ -111,10 +113,10 @@ def _summary(job: str, tried: DryRun, outcome: str, changed: bool) -> list[str]:
     for run in totals.runs[:_SHOWN_MAX]:
         lines.append(f"tool      {run.job}/{run.goal} would run {run.tool} with {run.arguments}")
     if totals.let_go:
-        lines.append(f"let go    {totals.let_go:,} that would be begun, and that nobody waited for in the end")
+        lines.append(f"let go    {totals.let_go:,} calls or runs that would begin, and whose result is not used")
     if totals.waits:
         lines.append(f"waits     for an answer: {', '.join(totals.waits)}")
-    state = "ends here: without these it goes no further, and more may follow" if outcome == _OPEN else outcome
+    state = "stops here: the program needs these results, and may ask more" if outcome == _OPEN else outcome
     lines.append(f"outcome   {state}{f': {k.why}' if k.why else ''}")
     if k.tally.failed_said:
         lines.append(f"failed    {k.tally.failed_said}")

@@ -1,4 +1,4 @@
-"""``report``: what happened in a job, as one HTML page or as a trace, from its journal alone."""
+"""``report``: the course of a job as one HTML page or as a trace, from its journal alone."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ FORMATS = ("html", "perfetto")
 
 
 def report(job: str, output: str, form: str, without_text: bool, options: Options) -> int:
-    """``cortex report``; the exit code."""
+    """Run ``cortex report`` and return the exit code."""
     if form not in FORMATS:
         raise CommandError(f"--format {form}: give {' or '.join(FORMATS)}")
     folder = named_folder(options)
-    found = readings(folder, job)  # raises where there is no such job, before a file is made
+    found = readings(folder, job)  # raises for an unknown job, before a file is created
     output = output or f"{job}{'.html' if form == 'html' else '.trace.json.gz'}"
     if output != "-":
         check_free(output, options.overwrite)
     if found[0].changed:
         print_error(
-            f"the program of {job} has changed since, or is gone: only what the journal itself says is reported"
+            f"the program of {job} has changed since, or is gone: the report has only data of the journal"
         )
     if form == "html":
         _written(output, [_html(folder, job, found, not without_text).encode()])
@@ -80,7 +80,7 @@ def _ending(folder: StateFolder, job: str, reading: JournalReader, figures: Repo
 
 
 def _account(reading: JournalReader, figures: ReportFigures) -> State:
-    """What can be said of K though its turns cannot be taken again."""
+    """Return the part of K that is known although the turns cannot be replayed."""
     k = codec.open_job(reading.terms)
     k.began_at_s, k.at_s = reading.begin_s, reading.end_s
     own = figures.jobs.get(reading.name)
@@ -91,7 +91,7 @@ def _account(reading: JournalReader, figures: ReportFigures) -> State:
 
 
 def _written(output: str, parts: Iterable[bytes]) -> None:
-    """Write it whole or not at all."""
+    """Write the file completely or not at all."""
     if output == "-":
         for part in parts:
             sys.stdout.buffer.write(part)

@@ -1,4 +1,4 @@
-"""``inspect``: a job's turns, the story of one goal, what failed, and K as it was: from the journal alone."""
+"""``inspect``: turns of a job, history of a goal, failures, and K after a turn, from the journal alone."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from actors.journal.journal import Journal, StateFolder
 
 _QUIET = frozenset({"granted", "written", "ticked"})
 CHILDREN_MAX = 100
-"""Of a goal's children, so many are named."""
+"""Most child goals that are listed by number."""
 
 
 class ShowOptions(msgspec.Struct, kw_only=True):
-    """What the user wants to see."""
+    """Arguments of ``cortex inspect``."""
 
     job: str
     subject: str = ""
@@ -38,7 +38,7 @@ class ShowOptions(msgspec.Struct, kw_only=True):
 
 
 def inspect(wanted: ShowOptions, options: Options) -> int:
-    """``cortex inspect``; the exit code."""
+    """Run ``cortex inspect`` and return the exit code."""
     if wanted.failed and (wanted.subject or wanted.at is not None):
         raise CommandError("--failed lists what failed: give no goal and no --at with it")
     folder, wanted = named_folder(options), _of_child(wanted)
@@ -61,18 +61,18 @@ def inspect(wanted: ShowOptions, options: Options) -> int:
 
 
 def _of_child(wanted: ShowOptions) -> ShowOptions:
-    """A call of a child job, named in full, is looked up in that job's journal."""
+    """Return the arguments with the journal of the child job, if a call of a child is named in full."""
     named = re.fullmatch(rf"(?:call:)?({re.escape(wanted.job)}(?:~\d+)+)/(\d+/.+)", wanted.subject, re.DOTALL)
     return msgspec.structs.replace(wanted, job=named[1], subject=f"call:{named[2]}") if named else wanted
 
 
 def _shard_of(folder: StateFolder, source: Journal, wanted: ShowOptions) -> ShowOptions | None:
-    """The same of the shard that was dealt this row; None where the job itself knows what is meant, or none does."""
+    """Return the arguments for the shard that holds the row; None if the job itself has it, or no shard has."""
     from actors.history.result_history import shard_names
     from actors.inspection.target import TargetNotFound, subject_of
     from actors.maintenance.offline_edits import loaded
 
-    subject = f"row:{wanted.subject}" if wanted.subject.isdecimal() else wanted.subject  # shards alone have rows
+    subject = f"row:{wanted.subject}" if wanted.subject.isdecimal() else wanted.subject  # only shards have rows
     for name in filter(folder.has, shard_names(source, loaded)):
         with closing(folder.journal(name)) as part, suppress(TargetNotFound):
             subject_of(part, subject)
@@ -98,8 +98,8 @@ def _turns(folder: StateFolder, source: Journal, wanted: ShowOptions, options: O
     left = source.seq - len(some)
     if left:
         print_error(
-            f"{job} has {source.seq:,} turns; --from N shows others, --json all; where nothing but leave, time or "
-            "output came is left out"
+            f"{job} has {source.seq:,} turns; --from N shows others, --json all; turns with only permits, time or "
+            "output are left out"
         )
     return COMPLETE
 
@@ -109,7 +109,7 @@ def _loud(line: dict[str, Any]) -> bool:
 
 
 def _head(folder: StateFolder, job: str) -> None:
-    """How the job stands and why it waits or ended, as far as its program lets that be known."""
+    """Print the state of the job and its reason, as far as its program can be loaded."""
     try:
         status = standing_of(folder, job)
     except (UserError, ValueError):
@@ -165,7 +165,7 @@ def _story(folder: StateFolder, source: Journal, wanted: ShowOptions, options: O
 
 
 def _parsed(text: str) -> Any:
-    """A body as JSON, where it is that."""
+    """Return a body decoded from JSON, or as text if it is no JSON."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
@@ -183,7 +183,7 @@ def _title(story: Any) -> str:
     return f"{_goal(story)} of {story.job}{call}"
 
 
-# -- what failed -----------------------------------------------------------------------------------------------------
+# -- failures ------------------------------------------------------------------------------------------------------
 
 
 def _failures(source: Journal, wanted: ShowOptions, options: Options) -> int:
@@ -201,7 +201,7 @@ def _failures(source: Journal, wanted: ShowOptions, options: Options) -> int:
     span = spans(source)[0]
     if span.program is None:
         print_error(
-            f"the program of {wanted.job} has changed since, or is gone: only what the journal itself says is told"
+            f"the program of {wanted.job} has changed since, or is gone: only data of the journal is shown"
         )
     count = 0
     for each in failures_of(source, span):
@@ -215,6 +215,6 @@ def _failures(source: Journal, wanted: ShowOptions, options: Options) -> int:
         text = f"{failure.get('kind', '')}: {' '.join(failure.get('message', '').split())}"
         print(tame(f"{goal:<12} {row:<20} turn {each['turn']:>7,}  {each['attempts']:>2} attempts  {text}"))
     if not options.as_json:
-        more = f": `cortex inspect {wanted.job} goal:N` tells the story of one" if count else ""
+        more = f": `cortex inspect {wanted.job} goal:N` shows the history of a goal" if count else ""
         print_error(f"{count:,} failed of the goals and rows of {wanted.job}{more}")
     return COMPLETE

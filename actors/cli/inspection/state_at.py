@@ -1,4 +1,4 @@
-"""``inspect --at``: K as it was after a turn."""
+"""``inspect --at``: K after a turn."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SECTIONS = ("rows", "goals", "items", "results", "ledger", "retries", "failures
 
 
 def show_moment(source: Journal, job: str, at: int, subject: str, options: Options) -> int:
-    """``cortex inspect JOB [GOAL] --at SEQ``; the exit code."""
+    """Run ``cortex inspect JOB [GOAL] --at SEQ`` and return the exit code."""
     if not 1 <= at <= source.seq:
         raise CommandError(f"{job} has turns 1 to {source.seq:,}, and no turn {at:,}")
     span = next((each for each in reversed(spans(source)) if each.after < at), None)
@@ -64,15 +64,15 @@ def _of_one(k: State, subject: Target) -> dict[str, Any]:
     if found is not None:
         return goal_facts(k, found)
     made = subject.goal < k.next_goal if subject.goal else False
-    text = "it has ended and left K" if made else "it is not in K: not made yet, or ended and gone"
+    text = "ended and removed from K" if made else "not in K: not made yet, or ended and removed"
     return {"goal": subject.goal or None, "row": subject.row, "status": text}
 
 
 def _account(source: Journal, job: str, at: int, options: Options) -> int:
-    """What holds of the job though its turns can be taken no more: the account that they carry."""
+    """Show the account of the turns, for a job whose program can no longer replay them. Return the exit code."""
     blob = source.account(at)
     at_s = next(turn.at_s for _, turn in source.turns(at - 1))
-    note = f"the program of {job} has changed since, or is gone: only what its turns say that it came to is told"
+    note = f"the program of {job} has changed since, or is gone: only the totals in its turns are shown"
     facts: dict[str, Any] = {"job": job, "turn": at, "at_s": at_s, "note": note}
     if blob:
         known = codec.decode_account(blob)
@@ -127,7 +127,7 @@ def _some(show: OutputLines, label: str, each: list[Any], answer: Any) -> None:
 
 
 def _figures(facts: dict[str, Any]) -> str:
-    """Figures on one line; what is nothing is left out."""
+    """Return figures as one line; empty values are left out."""
     lines = []
     for name, value in facts.items():
         if value in (None, "", {}, [], 0) and name != "live":

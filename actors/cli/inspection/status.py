@@ -1,4 +1,4 @@
-"""``status``, ``jobs`` and ``results``: what the journals tell, without a runtime and without a key."""
+"""``status``, ``jobs`` and ``results``: views of the journals, without a runtime and without a key."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOT_BEGUN = "not begun"
 
 
 def jobs(options: Options, every: bool = False) -> int:
-    """``cortex jobs``: the jobs of the state folder, the latest first; the exit code. ``every``: child jobs too."""
+    """Run ``cortex jobs``: list the jobs, the latest first. ``every``: child jobs too. Return the exit code."""
     folder = named_folder(options)
     found = [_row(folder, name, at_s) for name, at_s in _latest_first(folder, every)]
     if options.as_json:
@@ -56,7 +56,7 @@ def jobs(options: Options, every: bool = False) -> int:
 
 
 def _latest_first(folder: StateFolder, every: bool = False) -> list[tuple[str, float]]:
-    """Jobs, without those that serve another one unless ``every`` job is meant, and when their last turn was."""
+    """Return jobs and the times of their last turns, the latest first; child jobs only with ``every``."""
     found = [(name, _last_turn_s(folder, name)) for name in folder.jobs() if every or "~" not in name]
     return sorted(found, key=lambda pair: -pair[1])
 
@@ -71,14 +71,14 @@ def _last_turn_s(folder: StateFolder, name: str) -> float:
 
 
 def _row(folder: StateFolder, name: str, at_s: float) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """A job for programs, and as a line of the table."""
+    """Return a job as facts for ``--json`` and as a line of the table."""
     size = size_bytes(folder, name)
     try:
         standing = standing_of(folder, name)
     except (
         UserError,
         ValueError,
-    ) as error:  # a damaged journal, a program that is gone: the others are shown
+    ) as error:  # a damaged journal or a missing program: the other jobs are shown
         text = str(error)
         reported = {"job": name, "outcome": UNREADABLE, "why": text, "size_bytes": size}
         state = NOT_BEGUN if isinstance(error, NoSuchJob) else UNREADABLE
@@ -93,12 +93,12 @@ def _row(folder: StateFolder, name: str, at_s: float) -> tuple[dict[str, Any], t
 
 
 def age_s(folder: StateFolder, job: str) -> float:
-    """Seconds since the last turn of a job."""
+    """Return the seconds since the last turn of a job."""
     return max(0.0, time.time() - _last_turn_s(folder, job))
 
 
 def status(job: str, options: Options) -> int:
-    """``cortex status``: one job, by default the latest; the exit code."""
+    """Run ``cortex status`` for one job, by default the latest. Return the exit code."""
     folder = named_folder(options)
     if not job:
         found = _latest_first(folder)
@@ -122,7 +122,7 @@ def status(job: str, options: Options) -> int:
 
 
 async def _of_cluster(cluster: str) -> live_status.LiveStatus:
-    """What the cortex of a cluster knows now."""
+    """Return the present status of a cluster's scheduler."""
     found: list[live_status.LiveStatus] = []
 
     async def saying(peer: Peer) -> int:
@@ -136,7 +136,7 @@ async def _of_cluster(cluster: str) -> live_status.LiveStatus:
 
 
 def _see_cluster(folder: StateFolder, job: str, standing: JobStatus) -> None:
-    """A job that its driver left in a cluster goes on only as long as that lives."""
+    """Mark a detached job as interrupted if its cluster no longer runs."""
     owner = last_owner(folder, job)
     if standing.outcome != "detached" or owner is None:
         return
@@ -151,9 +151,9 @@ def _see_cluster(folder: StateFolder, job: str, standing: JobStatus) -> None:
 def results(
     job: str, output: str, options: Options, *, failed: bool = False, sample: int = 0, tail: int = 0
 ) -> int:  # fmt: skip
-    """``cortex results``: the results that a job has so far, to standard output or a file; the exit code."""
+    """Run ``cortex results``: write the present results to standard output or a file. Return the exit code."""
     folder = named_folder(options)
-    folder.journal(job).close()  # raises where there is no such job, before a file is made
+    folder.journal(job).close()  # raises for an unknown job, before a file is created
     sink = sink_of(folder, job, output or "-", options.overwrite)
     assert sink is not None
     check_output(sink, output or "-", options.overwrite)
@@ -165,7 +165,7 @@ def results(
         else:
             count = copy_results(folder, job, sink)
     except SinkClosed:
-        return COMPLETE  # `| head` has seen enough
+        return COMPLETE  # a reader like `head` has read enough
     standing = standing_of(folder, job)
     found = f"{count:,} {'failed ' * failed}result{'s' * (count != 1)}"
     print_error(f"{found} of {job}, which is {STATES.get(standing.outcome, standing.outcome)}")

@@ -12,12 +12,12 @@ _LABEL = 12
 
 
 def time_of(at_s: float) -> str:
-    """A time of day, to the millisecond."""
+    """Return the local time of day, to the millisecond."""
     return datetime.fromtimestamp(at_s, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
 
 
 class OutputLines:
-    """Lines on standard output: wrapped and with weight on a terminal, plain text elsewhere."""
+    """Printer of lines: wrapped and styled on a terminal, plain text elsewhere."""
 
     def __init__(self) -> None:
         self._console: Any = None
@@ -27,7 +27,7 @@ class OutputLines:
             self._console = Console(highlight=False)
 
     def line(self, style: str, indent: int, text: str) -> None:
-        """A line."""
+        """Print a line."""
         text = tame(text)
         if self._console is None:
             print(" " * indent + text)
@@ -38,7 +38,7 @@ class OutputLines:
         self._console.print(Padding(Text(text, style=style), (0, 0, 0, indent)))
 
     def labelled(self, label: str, text: str) -> None:
-        """A text under its label; further lines of it stand below its first."""
+        """Print a text beside its label; further lines are indented below the first."""
         margin = 4 + _LABEL
         first, *rest = text.split("\n")
         if self._console is None:

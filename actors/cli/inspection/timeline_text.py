@@ -1,4 +1,4 @@
-"""The entries of a story as lines for people."""
+"""Text lines for the entries of a goal's history."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from policies.estimates.price import usd_text
 
 Facts = dict[str, Any]
 Lines = Iterator[tuple[str, str]]
-"""A label, or none, and a text."""
+"""Pairs of a label (may be empty) and a text."""
 
 _HOSTILE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 
 
 def tame(text: str) -> str:
-    """A text that a model or a user wrote, fit for a terminal: what would steer it is written out."""
+    """Return a text of a model or user with control characters escaped, so that it cannot steer a terminal."""
     return _HOSTILE.sub(_written_out, text)
 
 
@@ -29,12 +29,12 @@ def _written_out(found: re.Match[str]) -> str:
 
 
 def json_text(value: Any) -> str:
-    """A value on one line: a text as it is, all else as JSON."""
+    """Return a value on one line: a text as it is, any other value as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def money(usd: float | None) -> str:
-    """USD for people."""
+    """Return an amount of USD as text."""
     return "an unknown price" if usd is None else usd_text(round(usd * 1e9))
 
 
@@ -43,13 +43,13 @@ def _many(count: int, noun: str) -> str:
 
 
 def heading(entry: Facts) -> str:
-    """What the entry is, in one line."""
+    """Return the one-line description of an entry."""
     made = _HEADINGS.get(entry["what"])
     return made(entry) if made is not None else entry["what"].replace("_", " ")
 
 
 def details(entry: Facts, seen: dict[str, int]) -> Lines:
-    """What else is to be said of it. ``seen``: requests that were shown before, and in which turn."""
+    """Yield the further lines of an entry. ``seen``: requests already shown, with their turns."""
     made = _DETAILS.get(entry["what"])
     if made is not None:
         yield from made(entry)
@@ -94,14 +94,14 @@ def _made(entry: Facts) -> str:
 
 def _retry(entry: Facts) -> str:
     if entry["hold"]:
-        return f"decided: not its fault, it stays open: {entry['rule']}"
+        return f"decided: not the fault of the goal, which stays open: {entry['rule']}"
     if not entry["again"]:
         return f"decided: no further attempt: {entry['rule']}"
     return f"decided: {'a deferred retry' if entry['deferred'] else 'a retry'}: {entry['rule']}"
 
 
 def _resample(entry: Facts) -> str:
-    next_ = f"sample {entry['next_sample']} is next" if entry["next_sample"] >= 0 else "there is no further sample"
+    next_ = f"sample {entry['next_sample']} is next" if entry["next_sample"] >= 0 else "no further sample is asked"
     return f"decided: the reply is refused and discarded, {next_}: {entry['why']}"
 
 
@@ -157,9 +157,9 @@ def _change(change: Facts) -> str:
 
 def _job(entry: Facts) -> str:
     facts = {
-        "rejoined": "another run goes on with the job",
+        "rejoined": "another run continues the job",
         "resumed": "the job is resumed",
-        "limits_set": "bounds set",
+        "limits_set": "limits set",
     }
     by = f" by {entry['who']}" if entry.get("who") else ""
     return facts.get(entry["what"], f"the job is told to {entry.get('how', 'stop')}") + by
@@ -167,7 +167,7 @@ def _job(entry: Facts) -> str:
 
 def _too_large(entry: Facts) -> str:
     if entry["as_given"]:
-        return f"decided: too large, and given whole, so that nothing can be shortened: {entry['message']}"
+        return f"decided: too large, and a fixed prompt cannot be shortened: {entry['message']}"
     return f"decided: too large, for the {entry['too_large']}. time: back to select: {entry['message']}"
 
 
@@ -179,7 +179,7 @@ def _asks(entry: Facts) -> str:
 def _backoff(entry: Facts) -> str:
     named = entry["retry_after_s"]
     least = f", and at least the {named:g} s that the provider named" if named is not None else ""
-    return f"decided: it waits {entry['wait_s']:.3f} s, drawn {entry['draw']:.4f}{least}"
+    return f"decided: wait {entry['wait_s']:.3f} s, drawn {entry['draw']:.4f}{least}"
 
 
 _HEADINGS: dict[str, Callable[[Facts], str]] = {
@@ -193,11 +193,11 @@ _HEADINGS: dict[str, Callable[[Facts], str]] = {
     "over_budget": lambda e: "decided: not asked, the next call could pass the cap",
     "blocked": lambda e: f"decided: {e['route']} is blocked: {_failure(e)}",
     "paused": lambda e: f"decided: the job pauses: {_failure(e)}",
-    "refused": lambda e: f"decided: the provider refused it, and it is not asked again: {_failure(e)}",
-    "given_up": lambda e: f"decided: its call has failed for good: {_failure(e)}",
-    "goes_elsewhere": lambda e: f"decided: it moves to a fallback: {e['why'] or 'its route may not be asked'}",
+    "refused": lambda e: f"decided: the provider refused the question, which is not asked again: {_failure(e)}",
+    "given_up": lambda e: f"decided: the call has failed for good: {_failure(e)}",
+    "goes_elsewhere": lambda e: f"decided: the call moves to a fallback: {e['why'] or 'its route may not be asked'}",
     "hedged": lambda e: f"decided: asked a second time after {e['waited_s']:.3f} s without an answer",
-    "left_to_hedge": lambda e: f"decided: it is left to attempt {e['attempt']}, which is under way",
+    "left_to_hedge": lambda e: f"decided: wait for attempt {e['attempt']}, which is in flight",
     "dropped": lambda e: f"attempt {e['attempt']} was answered too late, or again: counted and dropped",
     "waits_for_prefix": lambda e: f"not asked yet: goal {e['ahead_goal']} goes ahead with the same prefix",
     "ballot": lambda e: f"a vote for {json_text(e['for'])[:200]!r}; {e['still_out']} of this round are out",
@@ -205,7 +205,7 @@ _HEADINGS: dict[str, Callable[[Facts], str]] = {
     "tool_failed": lambda e: f"decided: {'the tool is run again' if e['again'] else 'the tool is not run again'}",
     "runs_tool": lambda e: f"runs the tool {e['tool']} with {json_text(e['arguments'])[:500]}",
     "launches": lambda e: f"begins the child job {e['job']} ({e['program']}): see `cortex inspect {e['job']}`",
-    "abandons": lambda e: f"attempt {e['attempt']} is awaited no more",
+    "abandons": lambda e: f"attempt {e['attempt']} is no longer awaited",
     "told": lambda e: f"{e['who']} answered {e['name']}: {json_text(e['value'])[:500]}",
     "written_down": lambda e: f"made by a flow: kind {e['kind']}, {json_text(e['value'])[:500]}",
     "read": lambda e: f"row {e['row']} was read",

@@ -1,4 +1,4 @@
-"""``top``: what happens now, in one view."""
+"""``top``: present activity of jobs, routes, branches, workers and nodes in one view."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_TERMINAL = "top needs a terminal: `cortex top --once` prints one screen as te
 
 
 def top(once: bool, options: Options) -> int:
-    """``cortex top``; the exit code."""
+    """Run ``cortex top`` and return the exit code."""
     source = FolderSource(named_folder(options))
     cluster = shared_cluster(options)
     once = once or options.as_json
@@ -64,14 +64,14 @@ def _printed(seen: TopSnapshot, cluster: str, options: Options) -> int:
 
 
 def _on_terminal() -> bool:
-    """Keys come from standard input, and the view is drawn on standard error, as Textual does."""
+    """Return True on a terminal. Keys come from standard input; Textual draws on standard error."""
     streams = (sys.stdin, sys.stdout, sys.stderr)
     known = os.environ.get("TERM", "") not in ("", "dumb", "unknown")
     return known and all(stream is not None and stream.isatty() for stream in streams)
 
 
 def _ascii_only() -> bool:
-    """Whether the output cannot carry block characters."""
+    """Return True if the output cannot encode block characters."""
     try:
         "▁█…".encode(sys.stdout.encoding or "ascii")
     except (LookupError, UnicodeEncodeError):

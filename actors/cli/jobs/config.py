@@ -1,4 +1,4 @@
-"""``config``: which options a job runs under, and where each of them comes from."""
+"""``config``: the options that a job runs under, and the source of each."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ from cortex.values.display import clipped
 from cortex.values.limits import Limits
 
 CONFIG = "config"
-"""Among a job's places: what was said, and where, as JSON."""
+"""Key among a job's places: the given options with their sources, as JSON."""
 _NOT_KEPT = frozenset({"notify", "as_json", "verbose", "job", "state", "overwrite", "fresh"})
 DEFAULT = "default"
 PLACES = ("program", "input", "output")
-"""Options that stand with the job's places, so that of what was said of them only where it was is kept here."""
+"""Options whose values stand among the job's places; only their sources are kept under ``CONFIG``."""
 SHOWN = 300
-"""Characters of a value: a prompt may be a page."""
+"""Most characters shown of a value; a prompt may be a page long."""
 
 Said = dict[str, tuple[str, str]]
-"""Option -> value and where it comes from, for people."""
+"""Option -> its value, and its source for display."""
 
 
 def stated_options(options: Options, command: str = "") -> str:
-    """What the user said, as it is kept with the job: no key is an option, and no address may hold a password."""
+    """Return the given options as JSON, as kept with the job. No option holds a key, and addresses with passwords are
+    refused."""
     found: Said = {}
     for name, origin in options.origins.items():
         if name in PLACES:
@@ -48,7 +49,7 @@ def stated_options(options: Options, command: str = "") -> str:
 
 
 def merged(before: str, now: str) -> str:
-    """What was said when the job began, with what a later run was told."""
+    """Return the options of a job's start, updated with those of a later run."""
     return msgspec.json.encode({**_decoded(before), **_decoded(now)}).decode()
 
 
@@ -57,7 +58,7 @@ def _decoded(text: str) -> Said:
 
 
 def config(job: str, options: Options) -> int:
-    """``cortex config``; the exit code."""
+    """Run ``cortex config`` and return the exit code."""
     folder = named_folder(options)
     k = last_state(folder, job)
     facts = in_force(folder, job, k)
@@ -74,7 +75,8 @@ def config(job: str, options: Options) -> int:
 
 
 def in_force(folder: StateFolder, job: str, k: State) -> Said:
-    """What a job runs under. A bound is told as it stands in the journal, and by whom it was changed."""
+    """Return the options that a job runs under. A limit has its value in the journal, and the author of its last
+    change."""
     places = last_places(folder, job, k.terms)
     facts, changed = _decoded(places.get(CONFIG, "")), _changes(folder, job)
     usual = Limits()
@@ -99,7 +101,7 @@ def in_force(folder: StateFolder, job: str, k: State) -> Said:
 
 
 def _changes(folder: StateFolder, job: str) -> dict[str, str]:
-    """Bounds that were changed since the job was last opened: option -> by whom, and when."""
+    """Return limits changed since the job was last opened: option -> author and time."""
     source = folder.journal(job)
     found: dict[str, str] = {}
     limits: Limits | None = None
@@ -115,7 +117,7 @@ def _changes(folder: StateFolder, job: str) -> dict[str, str]:
                     if before is not None and shown_bound(name, before) != shown_bound(name, limits):
                         found[name] = f"changed by {event.who}, {clock(turn.at_s)}"
     except TextRedacted:
-        pass  # by whom, and when, left with the rest
+        pass  # author and time were removed with the text
     finally:
         source.close()
     return found

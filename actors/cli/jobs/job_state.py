@@ -1,4 +1,4 @@
-"""How a job stands, as its journal alone tells it."""
+"""State of a job, from its journal alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cortex.state.state import State
 
 
 def standing_of(folder: StateFolder, job: str, k: State | None = None) -> JobStatus:
-    """The job's standing. Raises ``NoSuchJob``."""
+    """Return the status of a job. Raises ``NoSuchJob``."""
     if k is None and (figures := forgotten(folder, job)):
         facts: dict[str, Any] = msgspec.json.decode(figures)
         rows, unreadable = facts["rows_counted"], facts["lines_unreadable"]
@@ -31,17 +31,17 @@ def standing_of(folder: StateFolder, job: str, k: State | None = None) -> JobSta
 
 
 def spool_of(folder: StateFolder, job: str) -> Path:
-    """Where an input that can be read only once is kept, until its job is over."""
+    """Return the path of the copy of an input that can be read only once, kept until the job is over."""
     return folder.beside(job, ".input")
 
 
 def forget_spool(folder: StateFolder, status: JobStatus) -> None:
-    """A job that is over reads nothing more."""
+    """Delete the copy of the input of a job that is over."""
     if status.outcome in OVER:
         spool_of(folder, str(status.facts["job"])).unlink(missing_ok=True)
 
 
 def number(places: dict[str, str], name: str) -> int:
-    """A count that was kept with the job; 0 where none was."""
+    """Return a count among a job's places; 0 if there is none."""
     text = places.get(name, "")
     return int(text) if text.isdecimal() else 0

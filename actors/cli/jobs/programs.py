@@ -1,4 +1,4 @@
-"""The program that a user names, with its parameters from texts."""
+"""Program named on the command line, with its parameters parsed from texts."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from cortex.state.program import Program, build
 
 _MISSING = "Object missing required field `"
 _JSON = {"array": '["a", "b"]', "object": '{"a": 1}'}
-"""How values that are no plain text are written, by what was expected."""
+"""Examples of JSON values, by the type that was expected."""
 
 
 def program_named(where: str) -> type[Program]:
-    """The class: a ready program, ``module:Class``, ``file.py:Class``, or a file or module that holds just one.
+    """Return the program class for a built-in name, ``module:Class``, ``file.py:Class``, or a file or module with one
+    program.
 
-    Modules are looked for in the working folder too, after all other places. Raises ``CommandError``.
+    Modules are searched for in the working directory too, after all other places. Raises ``CommandError``.
     """
     try:
         if where.endswith(".py") and ":" not in where:
@@ -37,18 +38,18 @@ def _only_one(path: str) -> type[Program]:
     found = loader.programs_in(path)
     if len(found) != 1:
         if not found:
-            raise CommandError(f"{path}: it holds no cortex.Program: no flow (@cortex.flow), and no class that is one")
-        raise CommandError(f"{path}: it holds {', '.join(found)}: name the program as {path}:{found[0]}")
+            raise CommandError(f"{path} holds no program: define a flow (@cortex.flow) or a subclass of cortex.Program")
+        raise CommandError(f"{path} holds {', '.join(found)}: name the program as {path}:{found[0]}")
     return loader.find(f"{path}:{found[0]}")
 
 
 def built(
     type_: type[Program], pairs: list[str], given: dict[str, Any], before: dict[str, Any] | None = None
 ) -> Program:  # fmt: skip
-    """The program with its parameters: those of ``-p name=value``, those that come from its inputs, and else those that
-    it had ``before``.
+    """Return the program with its parameters.
 
-    Raises ``CommandError`` naming the parameter that is unknown, missing or does not fit.
+    Values of ``-p name=value`` come first, then ``given`` (from the inputs), then those that the job had ``before``.
+    Raises ``CommandError`` with the name of a parameter that is unknown, missing or of the wrong type.
     """
     named = called(type_)
     fields = {field.encode_name: field for field in msgspec.structs.fields(type_)}
@@ -57,7 +58,7 @@ def built(
         name, equals, text = pair.partition("=")
         name = name.strip().replace("-", "_")
         if not equals or not name:
-            raise CommandError(f"-p {pair!r}: give it as name=value")
+            raise CommandError(f"-p {pair!r} has no '=': give name=value")
         if name not in fields:
             takes = ", ".join(known for known in fields if known not in given) or "none"
             raise CommandError(f"-p {name}: {named} has no such parameter; it takes: {takes}")
@@ -78,15 +79,15 @@ def built(
         if place:
             name = place.rstrip("`")
             form = next((form for kind, form in _JSON.items() if f"xpected `{kind}`" in message), "")
-            hint = f"; it is read as JSON: -p {name}='{form}'" if form and name in fields else ""
+            hint = f"; write the value as JSON: -p {name}='{form}'" if form and name in fields else ""
             raise CommandError(f"-p {name}: {message[:1].lower()}{message[1:]}{hint}") from None
         raise CommandError(f"{named}: {message}") from None
 
 
 def text_of(flag: str, text: str) -> str:
-    """A text as it stands; after ``@`` what the file of this name holds (``@@`` begins a text that begins with ``@``).
+    """Return a text as given; after ``@``, the content of the named file. ``@@`` stands for a leading ``@``.
 
-    Raises ``CommandError``.
+    Raises ``CommandError`` if the file cannot be read as UTF-8.
     """
     if not text.startswith("@"):
         return text
@@ -95,19 +96,19 @@ def text_of(flag: str, text: str) -> str:
     try:
         return Path(text[1:]).expanduser().read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no UTF-8 text"
+        why = getattr(error, "strerror", None) or "the file is not UTF-8 text"
         message = f"{flag}{text}: cannot read {text[1:]}: {why} (write @@ for a text that begins with @)"
         raise CommandError(message) from None
 
 
 def called(type_: type[Program]) -> str:
-    """What a program is called. A flow may have a parameter named ``name``, and has no other name then."""
+    """Return the name of a program. A flow with a parameter ``name`` is called by its class name."""
     name: object = type_.name
     return name if isinstance(name, str) and name else type_.__name__
 
 
 def class_help(type_: type[Program]) -> str:
-    """What a program is and takes, for ``cortex run PROGRAM --help``."""
+    """Return description and parameters of a program, for ``cortex run PROGRAM --help``."""
     named = called(type_)
     lines = [f"{named}: {inspect.cleandoc(type_.__doc__ or '') or 'a program'}", ""]
     taken = [f"  -p {name}=…   {kind}, {default}" for name, kind, default in parameters_of(type_)]
@@ -116,7 +117,7 @@ def class_help(type_: type[Program]) -> str:
 
 
 def parameters_of(type_: type[Program]) -> list[tuple[str, str, str]]:
-    """(name, type, ``needed`` or its default) of each parameter of a program."""
+    """Return (name, type, ``needed`` or its default) of each parameter of a program."""
     entries = []
     for field in msgspec.structs.fields(type_):
         kind = " | ".join(_kind(each) for each in _kinds(field.type))
@@ -127,7 +128,7 @@ def parameters_of(type_: type[Program]) -> list[tuple[str, str, str]]:
 
 
 def _kinds(type_: Any) -> list[Any]:
-    """The types that a parameter may have; that a flow's may be left out at first (``UnsetType``) is none of them."""
+    """Return the types that a parameter may have, without ``UnsetType`` (a flow's parameter may be given later)."""
     if get_origin(type_) is Union or isinstance(type_, UnionType):
         return [each for each in get_args(type_) if each is not msgspec.UnsetType]
     return [type_]
@@ -144,7 +145,7 @@ def _shown(field: Any) -> str:
 
 
 def missing(program: Program) -> None:
-    """Refuse a flow that is to run once without all that it needs. Raises ``CommandError``."""
+    """Raise ``CommandError`` for a flow without all of its required parameters."""
     lacking = [name for name in program.required if name not in program.params()] if isinstance(program, Flow) else []
     if lacking:
         raise CommandError(f"{type(program).__name__} needs {lacking[0]}: give -p {lacking[0]}=...")
@@ -155,7 +156,7 @@ def _inputs_hint(name: str) -> str:
 
 
 def _json_or_text(text: str) -> Any:
-    """A value for a field that is no text: as JSON, else as it stands."""
+    """Return a value for a field that is no text: decoded from JSON if possible, else the text."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""How a job stands, for people and for programs."""
+"""Status of a job as text lines and as JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIELDS = (
     "reused_calls", "paid_again", "input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens",
     "cost_usd", "cost_assumed_usd", "elapsed_s", "answer", "output", "resume",
 )  # fmt: skip
-"""What ``--json`` gives: these, no more and no less."""
+"""Fields of ``--json``, in order: exactly these."""
 
 STATUS_FIELDS = (
     *FIELDS, "why", "waits", "route", "routes", "permits", "in_flight", "deadline_at_s", "paused_until_s", "limits",
@@ -31,19 +31,20 @@ STATUS_FIELDS = (
     "limits_at_s", "labels", "awaited", "sleeps_until_s", "epoch", "began_at_s", "last_turn_at_s", "ended_at_s", "live",
     "projected_end_s", "deadline_at_risk",
 )  # fmt: skip
-"""What ``status --json`` gives: how the job stands at this moment, too. ``live`` is what its cortex knows while it runs
+"""Fields of ``status --json``: ``FIELDS`` and the present state. ``live`` is the scheduler's view while the job runs
 (``as_of_s``, ``pools``, ``routes``, ``breakers``, ``staff``, ``nodes``, ``channels``), else null. Times that end in
 ``_at_s`` or ``_until_s`` are seconds since 1970; 0 or null: none."""
 
-_RESUME = "resume: one call goes first, and the rest when it is answered"
+_RESUME = "resume: one call is sent first, the rest after its answer"
 _ONE_FIRST = f"then {_RESUME}"
 _ADVICE = {
-    "blocked": f"no row failed for it: put the account (credit, spend limit) or the model's name right, {_ONE_FIRST}",
-    "throttled": "that is longer than the job sits out: resume it then",
+    "blocked": f"no row failed: correct the account (credit, spend limit) or the model's name, {_ONE_FIRST}",
+    "throttled": "the wait is longer than a job may pause: resume it then",
     "deadline": "resume with a later --deadline",
-    "condemned": "see to what ends it (its memory, its node, its program), then resume",
+    "condemned": "find what kills the job (its memory, its node, its program), then resume",
 }
-"""What to do, by the first word of why a job stopped. What is over a cap says so where it says how to go on."""
+"""Advice by the first word of the reason for which a job stopped. A reason about a cap names the command to continue.
+"""
 
 _AWAITS = "waits for an answer"
 
@@ -52,19 +53,20 @@ OVER = frozenset({"complete", "failed", "cancelled"})
 
 
 class JobStatus(msgspec.Struct, kw_only=True):
-    """A job's figures, as ``actors.jobs.summary`` has them, and what else a user wants to know."""
+    """Status of a job: figures of ``actors.jobs.summary``, and further facts for users."""
 
     facts: dict[str, Any]
     state: str
     answer: Any = None
     rows: int = 0
-    """Rows of the whole input, as they were counted when the job began; 0 where it has none."""
+    """Rows of the whole input, counted when the job began; 0 for a job without rows."""
     unreadable: int = 0
-    """Lines of the input that were no rows."""
+    """Lines of the input that could not be read as rows."""
     unread_reason: str = ""
-    """What its journal alone cannot tell, in one line: then it is not known how many rows succeeded or failed."""
+    """Reason, in one line, why the journal alone cannot give the numbers of succeeded and failed rows; empty if it can.
+    """
     asks_again: bool = False
-    """Whether its failed rows can be asked again by themselves."""
+    """True if failed rows of the job can be retried one by one."""
 
     @property
     def outcome(self) -> str:
@@ -73,12 +75,12 @@ class JobStatus(msgspec.Struct, kw_only=True):
 
     @property
     def forgotten(self) -> bool:
-        """Whether what it asked and was answered was removed."""
+        """True if the prompts and replies of the job were removed."""
         return "forgotten_at_s" in self.facts
 
     @property
     def resume(self) -> str:
-        """The command that goes on with the job; empty where nothing can or need go on."""
+        """Command that continues the job; empty if the job cannot or need not continue."""
         if self.outcome not in RESUMABLE or self.forgotten:
             return ""
         verb = "attach" if self.outcome == "detached" else "resume"
@@ -86,19 +88,19 @@ class JobStatus(msgspec.Struct, kw_only=True):
 
     @property
     def retry(self) -> str:
-        """The command that asks its failed rows again; empty where there are none, or it is to go on first."""
+        """Command that retries the failed rows; empty if there are none, or if the job must be resumed first."""
         failed = self.facts["rows_failed"] > self.facts["rows_refused"]
         able = failed and self.asks_again and self.outcome == "complete"
         return f"cortex retry {self.facts['job']}{self.where}" if able else ""
 
     @property
     def where(self) -> str:
-        """The option that names the state folder, where a command would not find it by itself."""
+        """Option that names the state folder; empty if commands find the folder without it."""
         usual = StateFolder(os.environ.get("CORTEX_STATE") or STATE_DEFAULT).address
         return "" if usual == self.state else f" --state {self.state}"
 
     def as_json(self, names: tuple[str, ...] = FIELDS) -> str:
-        """The one object of ``--json``, on one line."""
+        """Return the object of ``--json``, on one line."""
         facts = {
             **self.facts, "rows": max(self.rows, self.facts["rows"]), "answer": self.answer,
             "output": self.facts["output"] or None, "resume": self.resume or None,
@@ -108,9 +110,10 @@ class JobStatus(msgspec.Struct, kw_only=True):
         return msgspec.json.encode({name: facts[name] for name in names}).decode()
 
     def code(self, failed_share_max: Decimal, partial_is_complete: bool) -> int:
-        """The exit code of a run that ended so, signals apart."""
+        """Return the exit code of a run that ended with this status, signals apart."""
         facts = self.facts
-        drained = facts["why"].startswith("drain: by ")  # no result, a rest: whoever waits for it goes on with it
+        # a drained job rests: it is continued by the process that waits for it
+        drained = facts["why"].startswith("drain: by ")
         if self.outcome != "complete" and (drained or not (partial_is_complete and self.outcome in RESUMABLE)):
             return PARTIAL if self.outcome in RESUMABLE else FAILED
         failed, refused = facts["rows_failed"], facts["rows_refused"]
@@ -121,7 +124,7 @@ class JobStatus(msgspec.Struct, kw_only=True):
 
 
 def headline(status: JobStatus) -> str:
-    """What was done, in one line."""
+    """Return the outcome of a job in one line."""
     facts = status.facts
     lines = [f"{facts['job']}: {status.outcome}"]
     rows = max(status.rows, facts["rows"])
@@ -145,7 +148,7 @@ def headline(status: JobStatus) -> str:
 
 
 def failed_kinds(facts: dict[str, Any]) -> str:
-    """Rows that failed, by kind."""
+    """Return counts of failed rows, by kind."""
     lines = [f"{count:,} {kind}" for kind, count in facts["rows_failed_by_kind"].items()]
     if facts["rows_refused"]:
         lines.append(f"{facts['rows_refused']:,} refused before sending")
@@ -153,7 +156,7 @@ def failed_kinds(facts: dict[str, Any]) -> str:
 
 
 def last_failed(facts: dict[str, Any]) -> str:
-    """Which row failed last, and what it said; empty where none did."""
+    """Return the row that failed last, with its error; empty if none failed."""
     row, answer = facts["failed_row"], facts["failed_said"]
     if not row:
         return ""
@@ -161,15 +164,15 @@ def last_failed(facts: dict[str, Any]) -> str:
 
 
 def cost(facts: dict[str, Any]) -> str:
-    """Money for people; what may have been billed besides is said apart."""
+    """Return the cost as text; costs that may have been billed in addition are named apart."""
     from policies.estimates.price import usd_text
 
     known, assumed = usd_text(facts["known_nusd"]), facts["assumed_nusd"]
-    return known + (f" (and perhaps {usd_text(assumed)} for attempts whose cost nobody reported)" if assumed else "")
+    return known + (f" (and perhaps {usd_text(assumed)} for attempts without a reported cost)" if assumed else "")
 
 
 def least_and_most(facts: dict[str, Any]) -> str:
-    """The same in a column of a table: what it cost, to what it cost at most."""
+    """Return the cost as a range for a table: known cost, and cost at most."""
     from policies.estimates.price import usd_text
 
     known, assumed = facts["known_nusd"], facts["assumed_nusd"]
@@ -177,7 +180,7 @@ def least_and_most(facts: dict[str, Any]) -> str:
 
 
 def batch_words(batches: list[dict[str, Any]]) -> str:
-    """Message batches that are on their way or at the provider, five at most."""
+    """Return message batches in preparation or at the provider, at most five of them."""
     lines = [
         f"{each['number']}: {each['batch'] or each['state']} ({_many(each['requests'], 'request')})" for each in batches
     ]
@@ -186,7 +189,7 @@ def batch_words(batches: list[dict[str, Any]]) -> str:
 
 
 def size_text(size_bytes: int) -> str:
-    """Bytes for people."""
+    """Return a size in bytes as text, with three digits and a decimal unit."""
     if size_bytes < 1_000:
         return f"{size_bytes} B"
     for unit, above in (("kB", 1e3), ("MB", 1e6), ("GB", 1e9)):
@@ -196,7 +199,7 @@ def size_text(size_bytes: int) -> str:
 
 
 def why(status: JobStatus) -> str:
-    """Why the job is not complete, with what to do; empty where it is."""
+    """Return the reason why the job is not complete, with advice; empty if it is complete."""
     text = str(status.facts["why"])
     if not text:
         return ""
@@ -204,7 +207,7 @@ def why(status: JobStatus) -> str:
     if how == "cancel":
         return f"cancelled by {by}"
     if how == "drain":
-        return f"drained by {by}: what was in flight is finished" if status.facts["outcome"] == "partial" else ""
+        return f"drained by {by}: calls in flight were finished" if status.facts["outcome"] == "partial" else ""
     if how.startswith(_AWAITS):
         return _awaits(status)
     until_s = status.facts["paused_until_s"]
@@ -214,21 +217,20 @@ def why(status: JobStatus) -> str:
 
 
 def _advice(text: str, route: str) -> str:
-    """What to do about the reason for which a job stopped. Credentials differ by provider; a failure may have said
-    already how to give them."""
+    """Return advice for a stopped job. Each cloud has its own credentials; a failure may name them already."""
     why = text.partition(":")[0].strip()
     if why != FailureKind.UNAUTHORISED:
         return _ADVICE.get(why, "")
     row = of_endpoint(route.rpartition(" at ")[2])
     opens = (row_of(DEFAULT) if row.by_model else row).how_to_open  # a rehearsal says what the provider would
-    return "no row failed for it" + (f"; after that {_RESUME}" if opens in text else f": {opens}, {_ONE_FIRST}")
+    return "no row failed" + (f"; after that {_RESUME}" if opens in text else f": {opens}, {_ONE_FIRST}")
 
 
 def _awaits(status: JobStatus) -> str:
-    """What a job at rest still waits for: what it was given since it came to rest is not among it."""
+    """Return the answers that a job at rest still waits for; answers given meanwhile are left out."""
     names: list[str] = status.facts["awaited"]
     if not names:
-        return "it has the answer that it waited for: resume it"
+        return "the awaited answer was given: resume the job"
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     approval = names[0].startswith(APPROVAL)
     given = names[0].removeprefix(APPROVAL) if approval else f"{names[0]}=VALUE"

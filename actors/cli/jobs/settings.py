@@ -1,4 +1,4 @@
-"""From what the user said to the records that a job runs under. Whatever makes no sense is one clear line."""
+"""Conversion of options to the records that a job runs under. Invalid values raise ``CommandError``."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ from cortex.values.limits import BATCHES, MESSAGES, Limits
 
 
 def folder_of(options: Options) -> StateFolder:
-    """The state folder, ready for use. Raises ``StoreError``."""
+    """Return the state folder, created if needed. Raises ``StoreError``."""
     return named_folder(options).prepare()
 
 
 def shared_at(options: Options) -> dict[str, str]:
-    """Where limits are shared with other clusters, as one of a job's places. Raises ``CommandError``, or
-    ``StoreError`` for an address that cannot be one."""
+    """Return the address of limits shared with other clusters, as an entry of a job's places; empty if none is given.
+
+    Raises ``CommandError`` for an address that is no database, ``StoreError`` for an invalid one.
+    """
     address = options.limits.strip()
     if address and not store_of(address).accounts:
         at = examples(tuple(store for store in STORES if store.accounts))
@@ -43,7 +45,7 @@ def shared_at(options: Options) -> dict[str, str]:
 
 
 def named_folder(options: Options) -> StateFolder:
-    """The state folder as it is: looking changes nothing."""
+    """Return the state folder without creating or changing it. Raises ``CommandError`` or ``StoreError``."""
     if not known(options.state):
         text = without_password(options.state)
         raise CommandError(f"--state {text}: journals are kept in a folder of this machine, or at {examples(STORES)}")
@@ -58,7 +60,7 @@ def _folder(option: str, address: str) -> StateFolder:
 
 
 def model_spec_of(options: Options, model: str) -> ModelSpec:
-    """Where calls go. ``model`` is the name that was given, or that the rows have."""
+    """Return the model spec of the options. ``model``: the model's name, as given or as in the rows."""
     simulated = simulated_of(options.sim)
     if simulated is not None and model != SIMULATED:
         raise CommandError("--sim sets the simulated provider: give --model sim too")
@@ -74,10 +76,10 @@ def model_spec_of(options: Options, model: str) -> ModelSpec:
 
 
 def changed_model_spec(options: Options, before: ModelSpec) -> ModelSpec:
-    """Where a job's calls go from now on."""
+    """Return the model spec of a resumed job: ``before``, with the options that were given."""
     simulated = simulated_of(options.sim)
     if simulated is not None and before.model != SIMULATED:
-        raise CommandError("--sim sets the simulated provider, and this job asks another model")
+        raise CommandError("--sim sets the simulated provider, but this job asks another model: leave --sim out")
     fallbacks = fallbacks_of(options)
     return msgspec.structs.replace(
         before, base_url=base_url_of(options) or before.base_url,
@@ -89,18 +91,18 @@ def changed_model_spec(options: Options, before: ModelSpec) -> ModelSpec:
 
 
 def via_of(options: Options) -> str:
-    """The provider's road: one call a request, or many in a message batch."""
-    transport = options.via.strip().lower() or MESSAGES
-    if transport not in (MESSAGES, BATCHES):
+    """Return the provider's API to use: single messages or message batches."""
+    via = options.via.strip().lower() or MESSAGES
+    if via not in (MESSAGES, BATCHES):
         raise CommandError(f"--via {options.via!r}: give {MESSAGES} or {BATCHES}")
     for name, answer in (("--hedge", options.hedge), ("--warm-prefix", options.warm_prefix)):
-        if transport == BATCHES and answer:
-            raise CommandError(f"{name} is for single calls: it makes no sense with --via {BATCHES}")
-    return transport
+        if via == BATCHES and answer:
+            raise CommandError(f"{name} is for single calls: leave it out with --via {BATCHES}")
+    return via
 
 
 def fallbacks_of(options: Options) -> tuple[ModelSpec, ...] | None:
-    """Routes to fall back to, in their order; none after ``none``, None where nothing was said."""
+    """Return the fallback routes in their order; empty for ``none``, None if the option was not given."""
     if not options.fallback:
         return None
     if options.fallback == [NONE]:
@@ -112,7 +114,7 @@ def fallbacks_of(options: Options) -> tuple[ModelSpec, ...] | None:
 
 
 def roles_of(options: Options) -> dict[str, ModelSpec]:
-    """The models of roles, by name."""
+    """Return the model spec of each role, by name."""
     found: dict[str, ModelSpec] = {}
     for text in [*options.role, *([f"sub={options.sub_model}"] if options.sub_model else [])]:
         try:
@@ -126,7 +128,7 @@ def roles_of(options: Options) -> dict[str, ModelSpec]:
 
 
 def labels_of(options: Options) -> dict[str, str]:
-    """What the user calls the job by."""
+    """Return the labels of the job."""
     try:
         return labels((name, value) for name, _, value in (text.partition("=") for text in options.label))
     except ValueError as error:
@@ -134,19 +136,19 @@ def labels_of(options: Options) -> dict[str, str]:
 
 
 def base_url_of(options: Options) -> str:
-    """The provider's address. It is kept with the job, so it must hold no password."""
+    """Return the provider's address. Refuses one with a password, since the address is kept with the job."""
     try:
         url = checked_url("--base-url", options.base_url.strip())
     except CredentialError as error:
         raise CommandError(str(error)) from None
     if without_password(url) != url:
         variable = row_of(provider_of(options).get("provider", "")).base_url_variable
-        raise CommandError(f"--base-url holds a password, which would be kept: set {variable} instead")
+        raise CommandError(f"--base-url holds a password, which would be stored: set {variable} instead")
     return url
 
 
 def provider_of(options: Options) -> dict[str, str]:
-    """Who serves the model, and where, as fields of a wish."""
+    """Return provider and place as fields of a model spec."""
     try:
         return provider(options.provider)
     except ValueError as error:
@@ -154,7 +156,7 @@ def provider_of(options: Options) -> dict[str, str]:
 
 
 def simulated_of(pairs: list[str]) -> SimulatorSettings | None:
-    """Settings and faults of the simulated provider, as ``name=value``."""
+    """Return settings and faults of the simulated provider from ``name=value`` pairs; None if there are none."""
     try:
         return simulated(pairs)
     except ValueError as error:
@@ -162,7 +164,7 @@ def simulated_of(pairs: list[str]) -> SimulatorSettings | None:
 
 
 def limits_of(options: Options, before: Limits | None = None) -> Limits:
-    """The job's bounds: those that were given, over those it has."""
+    """Return the job's limits: the given ones over those of ``before``."""
     asked = {name: getattr(options, name) for name in OPTIONS}
     try:
         return bounded(before or Limits(), asked, time.time())
@@ -171,7 +173,7 @@ def limits_of(options: Options, before: Limits | None = None) -> Limits:
 
 
 def share_of(options: Options) -> Decimal:
-    """The share of rows that may fail: 0.05 or 5%."""
+    """Return the share of rows that may fail, from a text like 0.05 or 5%; default 0."""
     text = options.accept_failed.strip()
     if not text:
         return Decimal(0)
@@ -185,7 +187,7 @@ def share_of(options: Options) -> Decimal:
 
 
 def notify_of(options: Options) -> str:
-    """The URL that is told how the job fares."""
+    """Return the URL of the webhook for notifications."""
     try:
         return checked_notify(options.notify)
     except InvalidWebhookUrl as error:
@@ -193,7 +195,7 @@ def notify_of(options: Options) -> str:
 
 
 def cluster_of(options: Options, before: str = "auto") -> str:
-    """Where the job runs: what was given, else ``before``."""
+    """Return the place that the job runs in: the given one, else ``before``."""
     where = options.cluster.strip() or before
     if where not in ("auto", "inline", "local") and ":" not in where:
         raise CommandError(f"--cluster {where!r}: give auto, inline, local, or an address like host:6379")
@@ -201,14 +203,14 @@ def cluster_of(options: Options, before: str = "auto") -> str:
 
 
 def shared_cluster(options: Options) -> str:
-    """The address of the cluster that outlives its drivers which is meant; empty where none is."""
+    """Return the address of an existing cluster, from --cluster or RAY_ADDRESS; empty if there is none."""
     where = cluster_of(options)
     where = os.environ.get("RAY_ADDRESS", "") if where == "auto" else where
     return "" if where in ("inline", "local") else where
 
 
 def shards_of(options: Options) -> int:
-    """How many child jobs the rows are dealt to. Raises ``CommandError``."""
+    """Return the number of child jobs for the rows; default 1. Raises ``CommandError``."""
     try:
         return checked(options.shards if options.shards is not None else 1)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Notes from a folder, from text files or from JSON Lines, as (name, text) pairs."""
+"""Reader of notes from folders, text files and JSON Lines, as (name, text) pairs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from actors.cli.options.errors import print_error
 from actors.common.errors import CommandError
 
 SUFFIXES: Final = frozenset({".md", ".markdown", ".txt", ".text", ".rst", ".org", ".adoc"})
-"""What is taken for a note in a folder. A file that is named is read whatever its suffix."""
+"""Suffixes of notes in a folder. A file named by the user is read with any suffix."""
 
 _LINES: Final = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 _TEXTS: Final = ("text", "content", "body")
@@ -23,9 +23,10 @@ _NAMES: Final = ("name", "id", "title", "path")
 
 
 def files_of(parameter: str, paths: list[str]) -> dict[str, Any]:
-    """What a program's parameter for files is, of these paths: notes, or texts as they are.
+    """Return the program parameter that holds files, read from ``paths``: notes, or plain texts.
 
-    One file is its text; several, or a folder, are a dict of texts by name. Raises ``CommandError`` naming the file.
+    A single file gives its text; several files or a folder give a dict of texts by name. Raises ``CommandError`` with
+    the name of a file that cannot be read.
     """
     if parameter == "notes":
         return {parameter: notes_of(paths)}
@@ -39,21 +40,21 @@ def files_of(parameter: str, paths: list[str]) -> dict[str, Any]:
             found = [(path, _text(Path(path)))]
         named.update(found)
     if not any(text.strip() for text in named.values()):
-        raise CommandError(f"{', '.join(paths)}: no text in it")
+        raise CommandError(f"{', '.join(paths)}: no text found")
     alone = len(paths) == 1 and not Path(paths[0]).is_dir()
     return {parameter: next(iter(named.values())) if alone else named}
 
 
 def notes_of(paths: list[str]) -> list[dict[str, str]]:
-    """All notes, in the order given, those of a folder by name. Empty files are passed over.
+    """Return all notes in the given order, those of a folder sorted by name. Empty files are skipped.
 
-    Raises ``CommandError`` naming file and line.
+    Raises ``CommandError`` with file and line.
     """
     notes: list[dict[str, str]] = []
     for path in paths:
         notes += [{"name": name, "text": text} for name, text in _read(path) if text.strip()]
     if not notes:
-        raise CommandError(f"{', '.join(paths)}: no note with any text in it")
+        raise CommandError(f"{', '.join(paths)}: no note with any text found")
     return notes
 
 
@@ -76,7 +77,7 @@ def _folder(folder: Path) -> Iterator[tuple[str, str]]:
     texts = [place for place in inside if place.suffix.lower() in SUFFIXES]
     if len(texts) < len(inside):
         known = " ".join(sorted(SUFFIXES))
-        print_error(f"{folder}: {len(inside) - len(texts)} of {len(inside)} files passed over; notes end in {known}")
+        print_error(f"{folder}: {len(inside) - len(texts)} of {len(inside)} files skipped; notes end in {known}")
     for place in texts:
         yield str(place.relative_to(folder)), _text(place)
 
@@ -113,7 +114,7 @@ def _lines(name: str, content: bytes) -> Iterator[tuple[str, str]]:
         try:
             found = msgspec.json.decode(line)
         except (ValueError, RecursionError) as error:
-            raise CommandError(f"{name} line {number}: no JSON ({error}): write one note a line") from None
+            raise CommandError(f"{name} line {number} is not JSON ({error}): write one note a line") from None
         yield _note(found, name, number)
 
 

@@ -1,1 +1,1 @@
-"""The plan command: cost and time before a run, vote sizes."""
+"""Commands that estimate before a run: cost and time of a job, sizes of votes."""

@@ -1,4 +1,4 @@
-"""``plan``: what a job would come to, told before it is paid for."""
+"""``plan``: estimate of a job's cost, time and disk space, before it is paid for."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from policies.estimates.transport_choice import NOW, TransportLimits, chosen, tr
 
 
 class SampleRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A sample that was asked."""
+    """A sample of rows that was sent to the model."""
 
     sample: PlanSample
     limits: ReportedLimits
@@ -61,7 +61,7 @@ class SampleRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan(path: str, output: str, sample: int, options: Options) -> int:
-    """``cortex plan``; the exit code."""
+    """Run ``cortex plan`` and return the exit code: 0 if a transport meets --max-cost and --deadline, else 1."""
     share_of(options)
     folder, order = batch_order(path, output, options)
     spooled = given_input(folder, order)
@@ -113,7 +113,7 @@ def plan(path: str, output: str, sample: int, options: Options) -> int:
 
 
 def _sizes(order: JobSpec, options: Options, folder: StateFolder, environ: dict[str, str]) -> RowSizes:
-    """Of all rows; with their questions, where any reply may be remembered."""
+    """Return the sizes of all rows; with their questions if replies of earlier runs may be reused."""
     program = order.program
     assert isinstance(program, Batch | Table)
     asks = not order.fresh and folder.remembers()
@@ -122,11 +122,11 @@ def _sizes(order: JobSpec, options: Options, folder: StateFolder, environ: dict[
 
 
 def _refused_as_the_job(order: JobSpec, options: Options, folder: StateFolder, check: InputCheck) -> list[str]:
-    """Whatever the job would be refused for, refused now; what else is to be said of a job of that name."""
+    """Raise the errors that the job itself would raise. Return notes about an existing job of that name."""
     job = order.named()
     checked_name(job)
     if "~" in job:
-        raise CommandError(f"job name {job!r}: '~' stands in the names of child jobs alone")
+        raise CommandError(f"job name {job!r}: '~' is reserved for names of child jobs: choose another name")
     order.places |= {"digest": check.digest, "rows": str(check.rows), "unreadable": str(check.unreadable)}
     before = last_terms(folder, job)
     notes = []
@@ -148,7 +148,7 @@ def _asked(
     order: JobSpec, options: Options, folder: StateFolder, check: InputCheck, source: Any, rows: InputRows, wanted: int,
     environ: dict[str, str],
 ) -> SampleRun | int:  # fmt: skip
-    """Ask a sample's rows, or look at what they were answered before; or the exit code, where that came to nothing."""
+    """Ask the rows of a sample, or read replies of an earlier sample. Return an exit code instead if that failed."""
     seed = seed_of(check)
     strata = strata_of(rows.sizes, wanted, seed)  # type: ignore[arg-type]
     picked = SampleSource(source, [place for each in strata for place in each.drawn])
@@ -161,7 +161,7 @@ def _asked(
         code = _carried_out(Session(own, environ, source=picked), options, len(places))
     status = standing_of(folder, job)
     if code:
-        print_error(f"sample {headline(status)}; give the same command again to go on, or less --sample")
+        print_error(f"sample {headline(status)}; give the same command again to go on, or a smaller --sample")
         return code
     seen, remembered, limits = seen_in(folder, job, places)
     sample = PlanSample(strata, seen)
@@ -170,13 +170,13 @@ def _asked(
         for line in filter(None, (why(status), last_failed(status.facts))):
             print_error(line)
         if len(sample.answered) < 2:
-            print_error("too few rows of the sample were answered to plan by them")
+            print_error("too few rows of the sample were answered: give a larger --sample")
             return PARTIAL if status.resume else FAILED
     return SampleRun(sample=sample, limits=limits, status=status, remembered=remembered, seed=seed)
 
 
 def _carried_out(session: Session, options: Options, rows: int) -> int:
-    """Run the sample's job; an exit code where somebody stopped it, else 0."""
+    """Run the sample's job. Return the exit code of an interruption, else 0."""
     bar = ProgressBar(rows=rows, form=options.log_format or "text")
     conduct = SessionRunner(session, bar, lambda session: header(session, "a sample"))
     session.progress, session.on_credential = conduct.progress, never_show
@@ -188,18 +188,18 @@ def _carried_out(session: Session, options: Options, rows: int) -> int:
 
 
 def _notes(order: JobSpec, asked: SampleRun | None) -> Iterator[str]:
-    """What else is to be said of a sample."""
+    """Yield further notes about a sample."""
     if asked is None:
         return
     facts, limits = asked.status.facts, asked.limits
     throttled = facts["failures"].get("throttled", 0)
     if throttled and not (limits.requests or limits.input_tokens or limits.output_tokens):
-        text = f"{throttled:,} calls of the sample were throttled, and nothing told by what limit"
-        yield f"{text}: expect it to take longer"
+        text = f"{throttled:,} calls of the sample were throttled, and the provider named no limit"
+        yield f"{text}: expect the job to take longer"
     if order.model_spec.via == BATCHES:
-        yield "the sample was asked in single calls, at their price: a message batch may take a day"
+        yield "the sample was asked in single calls, at their price, since a message batch may take a day"
     if not order.keeps_text:
-        yield f"the sample keeps its text for the job: `cortex forget {facts['job']}` once that is over"
+        yield f"the sample keeps its text for the job: `cortex forget {facts['job']}` when the job is over"
 
 
 def _sample_facts(asked: SampleRun | None) -> dict[str, Any]:
@@ -214,13 +214,13 @@ def _sample_facts(asked: SampleRun | None) -> dict[str, Any]:
 
 
 def _room(order: JobSpec, window: int) -> int:
-    """M."""
+    """Return M, the largest prompt in tokens: the window without the reply, and within --prompt-tokens-max."""
     room, own = window - order.limits.output_tokens_max, order.limits.prompt_tokens_max
     return room if own is None else min(room, own)
 
 
 def _too_large(rows: InputRows, terms: PlanTerms) -> int:
-    """Rows that surely pass M: they fail, unsent."""
+    """Return the number of rows that certainly exceed M; they fail without being sent."""
     estimate, room = TokenEstimate(), terms.prompt_tokens_max
     if not rows.sizes or estimate.tokens_least(max(rows.sizes)) <= room:
         return 0
@@ -228,7 +228,7 @@ def _too_large(rows: InputRows, terms: PlanTerms) -> int:
 
 
 def _result_bytes(order: JobSpec, rows: InputRows, reply_bytes: int) -> int:
-    """About what the results come to, as lines of JSON: the replies, and of a table the rows that go with them."""
+    """Return the expected size of the results as JSON Lines: the replies, and the rows that a table adds to them."""
     if not isinstance(order.program, Table):
         return reply_bytes + 60 * len(rows.sizes)
     with_input = rows.text_bytes if order.program.with_input else 0

@@ -1,4 +1,4 @@
-"""A plan for people, and as one JSON object."""
+"""A plan as text lines and as one JSON object."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from policies.estimates.transport_choice import BATCHES, MIXED, NOW, TransportLi
 
 
 class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a plan tells."""
+    """Content of a plan."""
 
     job: str
     route: Route
@@ -28,7 +28,7 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
     all_rows: int
     """Rows that can be sent."""
     known: int
-    """Of these, rows whose replies are remembered from before."""
+    """Rows among these whose replies are reused from earlier runs."""
     too_large: int
     sample: PlanSample | None
     seed: int = 0
@@ -51,11 +51,11 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
     fresh: bool
 
 
-# -- for people ----------------------------------------------------------------------------------------------------
+# -- text ----------------------------------------------------------------------------------------------------------
 
 
 def plan_lines(of: PlanReport) -> Iterator[str]:
-    """The lines."""
+    """Yield the lines of the plan."""
     for name, lines in (
         ("rows", _rows(of)), ("sample", _sample(of)), ("tokens", _tokens(of)), ("cost", _cost(of)), ("time", _time(of)),
         ("limits", _limits(of)), ("disk", _disk(of)), ("route", _routes(of)), ("note", _notes(of)),
@@ -74,14 +74,14 @@ def _rows(of: PlanReport) -> Iterator[str]:
         line += f"; {check.unreadable:,} {check.noun}{' is no row' if check.unreadable == 1 else 's are no rows'}"
     yield line
     if of.known:
-        yield f"{of.known:,} of them remembered from before: nothing is paid again"
+        yield f"{of.known:,} of them answered by earlier runs: not paid again"
     if of.too_large:
-        yield f"{of.too_large:,} of them too large for a prompt: to fail unsent"
+        yield f"{of.too_large:,} of them too large for a prompt: they will fail unsent"
 
 
 def _sample(of: PlanReport) -> Iterator[str]:
     if of.sample is None:
-        yield "none: how long replies are is assumed, not measured (--sample 100 asks so many rows)"
+        yield "none: the length of replies is assumed, not measured (--sample 100 asks 100 rows)"
         return
     answered, drawn = len(of.sample.answered), sum(len(each.drawn) for each in of.sample.strata)
     lengths = f"{len(of.sample.strata)} lengths" if len(of.sample.strata) > 1 else "rows of one length"
@@ -89,8 +89,8 @@ def _sample(of: PlanReport) -> Iterator[str]:
     if of.remembered:
         line += f", {of.remembered:,} remembered"
     yield line
-    paid = f"it has cost {usd_text(of.paid_nusd)}; " if of.plan.cost is not None else ""
-    reused = "with --fresh the job asks them again" if of.fresh else "the job finds these replies"
+    paid = f"the sample has cost {usd_text(of.paid_nusd)}; " if of.plan.cost is not None else ""
+    reused = "with --fresh the job asks them again" if of.fresh else "the job reuses these replies"
     yield f"{paid}{reused}: {of.plan.rows:,} rows are left"
 
 
@@ -110,7 +110,7 @@ def _cost(of: PlanReport) -> Iterator[str]:
     ends = f"{_usd(cost.low)} to {_usd(cost.high)}"
     how = f"{ends} in {CONFIDENCE:.0%} of such samples" if of.sample else f"assumed, from {ends}"
     yield f"{_usd(cost.expected)} expected ({how}); {_usd(worst)} at worst"
-    yield "worst: prompts at their bound, every reply of --max-output-tokens, retries as far as their budget goes"
+    yield "worst: prompts at their bound, every reply of --max-output-tokens, the whole retry budget spent"
     if of.route.price is not None and of.route.price.source:
         yield f"price: {of.route.price.source}"
 
@@ -118,7 +118,7 @@ def _cost(of: PlanReport) -> Iterator[str]:
 def _time(of: PlanReport) -> Iterator[str]:
     found = of.plan.duration
     by = f", bound by {_BOUNDS[found.binds]}" if found.binds else ""
-    assumed = "" if of.sample else "; how long an answer takes is assumed"
+    assumed = "" if of.sample else "; the time of an answer is assumed"
     yield f"{span(found.seconds)} in single calls{by}{assumed}"
 
 
@@ -140,9 +140,9 @@ def _limits(of: PlanReport) -> Iterator[str]:
     if of.limits.caps.headroom:
         yield f"headroom: {of.limits.caps.headroom:.0%} of the provider's limits is left to others"
     if of.sample is None:
-        yield "the account's own limits are not known before it was asked something"
+        yield "the account's own limits are unknown until a call is made"
     elif not any(rate for _, rate, _ in _limited(of)):
-        yield "the provider told none: one that shows only when it is met makes it longer"
+        yield "the provider named no limits: one that is met during the job makes it longer"
 
 
 def _limited(of: PlanReport) -> list[tuple[str, duration.BucketRate | None, float | None]]:
@@ -159,11 +159,11 @@ def _disk(of: PlanReport) -> Iterator[str]:
     if of.free_bytes is None:
         yield about
     else:
-        short = "; that is too little" if of.plan.journal_bytes > of.free_bytes else ""
+        short = "; free space is too small" if of.plan.journal_bytes > of.free_bytes else ""
         yield f"{about}, where {size_text(of.free_bytes)} are free{short}"
     free = of.output_free_bytes
     where = "" if free is None else f", where {size_text(free)} are free"
-    short = "; that is too little" if free is not None and of.result_bytes > free else ""
+    short = "; free space is too small" if free is not None and of.result_bytes > free else ""
     yield f"about {size_text(of.result_bytes)} of results{f' in {of.output}' if of.output else ''}{where}{short}"
 
 
@@ -182,15 +182,15 @@ def _routes(of: PlanReport) -> Iterator[str]:
         yield f"none meets {asked}"
     if of.transport is not None and of.transport.name == MIXED and of.transport.cost_nusd is not None:
         yield (
-            f"mixed is two jobs: as many rows as are paid for now, about {of.transport.rows_now:,}, "
+            f"mixed is two jobs: first about {of.transport.rows_now:,} rows, "
             f"with --job {of.job}-now "
-            f"--max-cost {int(_now_part(of) / 1e5) / 1e4:g}; when it stops at that, all rows with --via batches, which "
-            "finds those replies (another -o for one of them)"
+            f"--max-cost {int(_now_part(of) / 1e5) / 1e4:g}; when it stops at that cap, all rows with --via batches, "
+            "which reuses those replies (give the two jobs different -o)"
         )
 
 
 def _now_part(of: PlanReport) -> float:
-    """Money that the first of the two jobs may take."""
+    """Return the money in nano-USD that the first of the two jobs may spend."""
     assert of.transport is not None and of.plan.cost is not None
     return of.plan.cost.high * of.transport.rows_now / max(of.plan.rows, 1)
 
@@ -213,7 +213,7 @@ def _missed(of: PlanReport, transport: TransportOption) -> str:
 
 def _notes(of: PlanReport) -> Iterator[str]:
     if simulated(of.route):
-        yield "the provider is simulated: its times and lengths say nothing of a real one"
+        yield "the provider is simulated: its times and lengths say nothing about a real provider"
     yield from of.notes
     if of.sample is None:
         ends = BYTES_PER_TOKEN
@@ -232,11 +232,12 @@ def _usd(nusd: float) -> str:
     return usd_text(round(nusd))
 
 
-# -- for programs --------------------------------------------------------------------------------------------------
+# -- JSON ----------------------------------------------------------------------------------------------------------
 
 
 def as_json(of: PlanReport) -> str:
-    """The one object of ``--json``. Money in USD, null where no price is known; what is assumed is called so."""
+    """Return the object of ``--json``. Money is in USD, null if no price is known. ``assumed`` marks figures without a
+    sample."""
     plan, check = of.plan, of.check
     found: dict[str, Any] = {
         "job": of.job, "model": of.route.model, "simulated": simulated(of.route),

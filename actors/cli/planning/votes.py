@@ -1,4 +1,4 @@
-"""``program plan-votes``: how far ahead the winner of a vote must be, and what that costs, before any is asked for."""
+"""``program plan-votes``: required lead of a vote's winner, and its cost, computed before any vote."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def plan_votes(
     steps: int, success: float | None, right: int | None, of: int | None, target: float, flagged: float,
     options: Options,
 ) -> int:  # fmt: skip
-    """``cortex program plan-votes``; the exit code."""
+    """Run ``cortex program plan-votes`` and return the exit code."""
     try:
         made = plan(_rate(success, right, of), target, steps, flagged)
     except ValueError as error:
@@ -27,11 +27,11 @@ def plan_votes(
 
 
 def _rate(success: float | None, right: int | None, of: int | None) -> float:
-    """The rate to plan with: as given, or the lower end of what a measurement leaves open."""
+    """Return the rate to plan with: the given one, or the lower confidence limit of a measurement."""
     if (success is None) == (right is None):
         raise CommandError("give the share of right votes: --success P, or --right N --of M from a measurement")
     if (right is None) != (of is None):
-        raise CommandError("--right and --of belong together: so many right of so many counted votes")
+        raise CommandError("--right and --of belong together: give both, like --right 95 --of 100")
     if right is not None and of is not None:
         return at_least(right, of)
     assert success is not None

@@ -1,1 +1,1 @@
-"""Commands for programs: new from a template, saved ones."""
+"""Commands for programs: a new one from a template, and saved ones."""

@@ -1,4 +1,4 @@
-"""``program list`` and ``program new``: which programs there are, and one of one's own to begin with."""
+"""``program list`` and ``program new``: the built-in programs, and a template for a new one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_{name}(tmp_path):
 
 
 def list_programs(options: Options) -> int:
-    """``cortex program list``; the exit code."""
+    """Run ``cortex program list`` and return the exit code."""
     entries = []
     for name in sorted(READY):
         type_ = loader.find(name)
@@ -65,21 +65,21 @@ def list_programs(options: Options) -> int:
         print(f"{each['program']}: {each['does']}")
         for parameter in each["parameters"]:
             print(f"    -p {parameter['name']}=…   {parameter['type']}, {parameter['default']}")  # type: ignore[index]
-    print("\none of your own: cortex program new FILE.py; cortex run PROGRAM --help tells more of each")
+    print("\nyour own program: cortex program new FILE.py; details of a program: cortex run PROGRAM --help")
     return COMPLETE
 
 
 def new_program(file: str) -> int:
-    """``cortex program new``; the exit code."""
+    """Run ``cortex program new`` and return the exit code."""
     path = Path(file)
     name = path.stem.replace("-", "_")
     if path.suffix != ".py" or not name.isidentifier() or keyword.iskeyword(name):
-        raise CommandError(f"{file}: name a Python file, like triage.py; the flow in it gets the file's name")
+        raise CommandError(f"{file} is no name for a flow: give a Python file, like triage.py, named like the flow")
     try:
         with path.open("x", encoding="utf-8") as new:
             new.write(_NEW.format(name=name, file=shlex.quote(file)))
     except FileExistsError:
-        raise CommandError(f"{file} exists: name a file that is not there yet") from None
+        raise CommandError(f"{file} exists: give the name of a new file") from None
     except OSError as error:
         raise CommandError(f"cannot write {file}: {error.strerror or error}") from None
     where = shlex.quote(file)

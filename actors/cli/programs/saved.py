@@ -1,4 +1,4 @@
-"""``program save``, ``show``, ``test``, ``approve`` and ``run``: what a model wrote, kept, read and run again."""
+"""``program save``, ``show``, ``test``, ``approve`` and ``run``: programs that a model wrote."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from cortex.state.program import Program
 from cortex.state.state import State
 
 OWN = ("pieces", "name", "version", "returns")
-"""Parameters that nobody gives but the file."""
+"""Parameters that only the saved file gives."""
 
 
 def save(job: str, name: str, folder: str, options: Options) -> int:
-    """``cortex program save``; the exit code."""
+    """Run ``cortex program save`` and return the exit code."""
     path = place_of(name, folder)
     k = last_state(folder_of(options), job)
     record = _recorded(k, job)
@@ -57,7 +57,7 @@ def save(job: str, name: str, folder: str, options: Options) -> int:
         pieces = needed(sandbox, record, case)
         returns = record.params.get("returns", "text")
         if before is not None and (before.pieces, before.returns) == (pieces, returns):
-            print_error(f"{path}: version {before.version} is this program already")
+            print_error(f"{path}: version {before.version} is already this program")
             return COMPLETE
         for each in old:
             wrong = passes(sandbox, pieces, returns, each)
@@ -75,12 +75,12 @@ def save(job: str, name: str, folder: str, options: Options) -> int:
     print_error(
         f"{path}: version {version}, {_lines(kept)} lines, {tests} recorded run{'s' * (tests > 1)}, not approved yet"
     )
-    print_error(f"read it, then `cortex program approve {name}`")
+    print_error(f"read the program, then `cortex program approve {name}`")
     return COMPLETE
 
 
 def show(name: str, folder: str, options: Options) -> int:
-    """``cortex program show``; the exit code."""
+    """Run ``cortex program show`` and return the exit code."""
     path = place_of(name, folder)
     read(path)
     print(path.read_text("utf-8"), end="")
@@ -88,7 +88,7 @@ def show(name: str, folder: str, options: Options) -> int:
 
 
 def test(name: str, folder: str, options: Options) -> int:
-    """``cortex program test``; the exit code."""
+    """Run ``cortex program test`` and return the exit code."""
     path = place_of(name, folder)
     kept = read(path)
     wrong = _wrong(kept, cases(path))
@@ -99,7 +99,7 @@ def test(name: str, folder: str, options: Options) -> int:
 
 
 def approve(name: str, folder: str, options: Options) -> int:
-    """``cortex program approve``; the exit code."""
+    """Run ``cortex program approve`` and return the exit code."""
     path = place_of(name, folder)
     kept = read(path)
     wrong = _wrong(kept, cases(path))
@@ -111,27 +111,29 @@ def approve(name: str, folder: str, options: Options) -> int:
 
 
 def saved(where: str, folder: str) -> SavedProgram:
-    """The saved program that a user names: a file, or NAME, or NAME@VERSION. Raises ``SavedProgramError``."""
+    """Return the saved program for a file, NAME or NAME@VERSION. Raises ``SavedProgramError``."""
     name, at, version = where.partition("@")
     path = place_of(name, folder)
     kept = read(path)
     if at and version != str(kept.version):
-        raise SavedProgramError(f"{path} is version {kept.version}, not {version}: take that one from version control")
+        raise SavedProgramError(
+            f"{path} is version {kept.version}, not {version}: restore that one from version control"
+        )
     return kept
 
 
 def program_of(where: str, inputs: list[str], pairs: list[str], folder: str = FOLDER) -> Program:
-    """A saved program with its input, as a program to run. Raises what is wrong with it, in one line."""
+    """Return a saved program with its input as a runnable program. Raises ``CommandError`` or ``SavedProgramError``."""
     for pair in pairs:
         name = pair.partition("=")[0].strip()
         if name in OWN:
-            raise CommandError(f"-p {name}: that is the saved program's own")
+            raise CommandError(f"-p {name} is set by the saved program: leave it out")
     own = saved(where, folder).params()
     return built(crystal, pairs, {**own, **(files_of(crystal.files, inputs) if inputs else {})})
 
 
 def saved_program_help(where: str) -> str:
-    """What a saved program is and takes, for ``cortex run NAME.toml --help``."""
+    """Return description and parameters of a saved program, for ``cortex run NAME.toml --help``."""
     kept = saved(where, FOLDER)
     taken = [f"  -p {name}=…   {kind}, {default}" for name, kind, default in parameters_of(crystal)
              if name not in (*OWN, "question", "context")]  # fmt: skip
@@ -142,15 +144,15 @@ def saved_program_help(where: str) -> str:
 def _recorded(k: State, job: str) -> RecordedRun:
     program = load(k.terms.program, k.terms.params_json)
     if type(program) is not rlm:
-        raise CommandError(f"job {job} is one of {k.terms.program}: only what rlm wrote can be saved")
+        raise CommandError(f"job {job} runs {k.terms.program}: only programs written by rlm can be saved")
     if not is_unchanged(k.terms.program, k.terms.params_json, k.terms.fingerprint):
-        raise CommandError(f"job {job} was run by another release: run it again (what it paid for is remembered)")
+        raise CommandError(f"job {job} was run by another release: run it again (its replies are reused)")
     try:
         record = recorded(program, k)
     except LookupError as error:
         raise CommandError(f"job {job}: {error}") from None
     if record.recursed:
-        raise CommandError(f"job {job}: its program calls rlm, which writes anew each time: it cannot be saved")
+        raise CommandError(f"job {job}: its program calls rlm, which writes new code each time, so it cannot be saved")
     return record
 
 

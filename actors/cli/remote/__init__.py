@@ -1,1 +1,1 @@
-"""Runs on a cluster from elsewhere: packages, submission, RayJob manifests."""
+"""Runs on a cluster from another machine: packages, submission, RayJob manifests."""

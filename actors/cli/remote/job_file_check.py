@@ -1,4 +1,4 @@
-"""A job file looked at as ``cortex batch -f`` and ``cortex run -f`` look at it, where nothing is begun."""
+"""Check of a job file by the code of ``cortex batch -f`` and ``cortex run -f``, without starting a job."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from actors.routing.model_spec import spread
 from actors.routing.routes import ModelSpec, destination
 
 _SOME_KEY = "the-cluster-has-it"
-"""Routes and prices are the same under every key."""
+"""Placeholder key: routes and prices do not depend on the key."""
 _ELSEWHERE = ("state", "cluster")
-"""Said of another machine than the one that the job goes to."""
+"""Options that describe this machine and not the cluster that the job goes to."""
 
 
 def refuse_as_begun(found: JobFile, command: str) -> None:
-    """Refuse what ``batch`` or ``run`` would refuse of this file, in its own words and by its own code.
+    """Raise the errors that ``batch`` or ``run`` would raise for this file, in the same words.
 
-    What only the cluster can tell is left to it: files and programs that are not here, what opens a cloud's account.
-    Raises ``CommandError``, or whatever else that command raises before it begins.
+    Checks that need the cluster are left out: files and programs missing on this machine, and credentials of a cloud.
+    Raises ``CommandError``, or any other error that the command raises before it begins.
     """
     options, own = of_file(found, parser_of(command))
     options = msgspec.structs.replace(options, **{name: getattr(Options(), name) for name in _ELSEWHERE})
@@ -44,7 +44,7 @@ def refuse_as_begun(found: JobFile, command: str) -> None:
 
 
 def _refuse_order(command: str, options: Options, own: dict[str, Any]) -> None:
-    folder = named_folder(Options())  # as it is: it is only a name here
+    folder = named_folder(Options())  # not created: only its name is used
     refuse_form(own.get("output") or "")
     if command == "run":
         if _is_here(own["program"]):
@@ -64,12 +64,12 @@ def _refuse_order(command: str, options: Options, own: dict[str, Any]) -> None:
 
 
 def _is_here(where: str) -> bool:
-    """Whether a program can be looked at: its code, or what it imports, may be in the image alone."""
+    """Return True if the program can be loaded on this machine; its code or imports may exist in the image only."""
     if loader.is_ready(where) or (":" not in where and not where.endswith(SOURCES)):
         return True
     file = where.partition("@")[0].partition(":")[0]
     if file.endswith(SOURCES) and not Path(file).is_file():
-        return False  # which is said where files are listed
+        return False  # reported with the list of files
     if file.endswith(".toml"):
         return True
     return _is_imported(lambda: loader.find(where) if ":" in where else loader.programs_in(file))
@@ -81,14 +81,14 @@ def _is_imported(look: Any) -> bool:
     except loader.NoSuchProgram as error:
         if "cannot be imported" not in str(error):
             raise CommandError(str(error)) from None
-        print_error(f"{error}: here, that is; there it is looked at again")
+        print_error(f"{error} on this machine: the cluster checks it again")
         return False
     return True
 
 
 def _refuse_routes(order: JobSpec) -> None:
-    """A model without a price under a cap, a road that it does not have, fallbacks that lead nowhere. Raises
-    ``SetupError``."""
+    """Raise ``SetupError`` for a model without a price under a cap, a transport that the model lacks, or invalid
+    fallbacks."""
     spec = _without_key_files(spread(order.model_spec))
     named = (spec, *spec.fallbacks, *spec.roles.values())
     elsewhere = any(each.row.place or each.row.on_this_machine for each in named)  # only the cluster knows the account
@@ -97,7 +97,7 @@ def _refuse_routes(order: JobSpec) -> None:
 
 
 def _without_key_files(spec: ModelSpec) -> ModelSpec:
-    """The files of keys are on the head."""
+    """Return the spec without key files, which are on the head node."""
     return msgspec.structs.replace(
         spec, api_key_file="", fallbacks=tuple(map(_without_key_files, spec.fallbacks)),
         roles={role: _without_key_files(each) for role, each in spec.roles.items()},

@@ -1,7 +1,7 @@
-"""A command line as a package that means the same in an empty folder of another machine.
+"""Package of a command for an empty folder of another machine.
 
-It holds a job file with all that was said, and the files that this names; no option in it names this machine, and none
-is a secret. What a job file cannot hold there is refused here, before anything is sent.
+A package holds a job file with all given options, and the files that they name. No option names this machine, and none
+is a secret. Options that cannot be packaged are refused before anything is sent.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from actors.providers.registry import of_model
 JOB_FILE = "cortex-job.toml"
 _OURS = frozenset({"cluster", "state", "job", "as_json", "verbose", "metrics_listen", "log_format", "log_level", "wait",
                    "overwrite", "output"})  # fmt: skip
-"""Options about this command's own run, or that the command there is given in its line."""
+"""Options of the local command's own run, or options that the remote command line sets."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 class JobPackage:
-    """Files by their paths, and the values of the job file among them."""
+    """Files by path, and the values of the job file."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.values: dict[str, Any] = {}
 
     def name(self) -> str:
-        """What Ray knows it by: the same content has the same name."""
+        """Return the name of the package in Ray; equal content has the same name."""
         return f"_ray_pkg_{self.digest()}.zip"
 
     def digest(self) -> str:
-        """16 hex digits over all of it."""
+        """Return 16 hex digits of a SHA-256 over the content."""
         digest = sha256(self._job_file())
         for path, content in sorted(self.files.items()):
             digest.update(path.encode() + b"\0" + sha256(content).digest())
         return digest.hexdigest()[:16]
 
     def zipped(self) -> bytes:
-        """The package itself. Raises ``CommandError`` where Ray would not take it."""
+        """Return the package as a zip archive. Raises ``CommandError`` if the archive is too large for Ray."""
         out = io.BytesIO()
         with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as made:
             for path, content in sorted({**self.files, JOB_FILE: self._job_file()}.items()):
@@ -67,29 +67,29 @@ class JobPackage:
 
 
 def package(given: Mapping[str, Any], options: Options, stdin: bytes = b"") -> JobPackage:
-    """What travels of a command. ``given``: its own arguments. Raises ``CommandError``."""
+    """Return the package of a command. ``given``: the command's own arguments. Raises ``CommandError``."""
     made = JobPackage()
     for name, key in keys().items():
         value = given.get(name) if name in given else getattr(options, name, None)
         if name in _OURS or not value:
             continue
         if name == "notify":
-            raise CommandError("--notify: it would be seen on Ray's dashboard: set CORTEX_NOTIFY where the head runs")
+            raise CommandError("--notify: the URL would be shown on Ray's dashboard: set CORTEX_NOTIFY on the head")
         if name == "api_key_file" and not Path(str(value)).is_absolute():
-            text = f"--api-key-file {value}: the key is read over there: give the path that it has on its nodes"
+            text = f"--api-key-file {value}: the nodes of the cluster read the key: give its absolute path there"
             raise CommandError(text)
         made.values[name] = _moved(made, name, key, value, stdin)
     if str(given.get("output") or "") and is_remote(str(given["output"])):
         made.values["output"] = given["output"]
     row = of_model(options.model)
     if row is not None and row.on_this_machine:
-        text = f"--model {row.name}: this machine serves it: give the model of a server that the nodes reach"
+        text = f"--model {row.name} runs on this machine only: give the model of a server that the nodes reach"
         raise CommandError(text)
     return made
 
 
 def _moved(made: JobPackage, name: str, key: JobFileKey, value: Any, stdin: bytes) -> Any:
-    """A value as it is over there; the files that it names are in the package."""
+    """Return the value that the option has in the package, and add the files that it names."""
     if name == "input":
         return _file(made, "input", str(value), stdin)
     if name == "inputs":
@@ -124,16 +124,16 @@ def _program(made: JobPackage, where: str) -> str:
     type_ = program_named(where)
     bundle = packed(type_)
     if bundle.left:
-        raise CommandError(f"{where} cannot travel: {bundle.too_large()}: put it into the image of the nodes")
+        raise CommandError(f"{where} cannot be packaged: {bundle.too_large()}: put it into the image of the nodes")
     if ":" in where and not bundle.files and not type_.__module__.startswith(("cortex.", "actors.")):
-        return where  # it is installed, there as here
+        return where  # installed on the nodes as well
     made.files |= bundle.files
     module, colon, name = where.partition(":")
     return f"{Path(module).name}{colon}{name}" if module.endswith(".py") else where
 
 
 def _file(made: JobPackage, folder: str, path: str, stdin: bytes = b"") -> str:
-    """Take a file, or a whole folder, into the package; where it stands there."""
+    """Add a file or a folder to the package and return its path in the package."""
     if is_remote(path):
         return path
     if path == "-":
@@ -160,5 +160,5 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _toml(value: Any) -> str:
-    """A text, a number, a truth or a list of texts. JSON writes texts as TOML reads them, but for DEL."""
+    """Return a text, number, bool or list of texts as TOML. JSON texts are valid TOML but for the character DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

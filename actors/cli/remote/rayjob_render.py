@@ -1,7 +1,7 @@
-"""``k8s render``: a job file, as a RayJob for KubeRay.
+"""``k8s render``: a job file as a RayJob for KubeRay.
 
-The job file itself goes to the cluster with what lies beside it, so that it means there what it means here. The command
-that KubeRay is given names it, and nothing else: that command passes two shells on its way, which would change texts.
+The job file itself goes to the cluster, with the files beside it, so that its paths stay valid. KubeRay's entrypoint
+only names the job file: an entrypoint passes through two shells, which would change other texts.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from actors.cli.remote.rayjob import (
 from actors.common.errors import CommandError
 
 FILES = "/var/lib/cortex/files"
-"""Where the head has the files of users, unless told otherwise: on the volume that outlives it."""
+"""Default folder of users' files on the head, on the volume that outlives the head."""
 IMAGE = f"cortex:{cortex.__version__}"
 THE_CLUSTERS = ("state", "cluster")
-"""What the cluster's own environment says, which wins over a job file that was written for another machine."""
+"""Keys that the cluster's own environment sets; it wins over a job file written for another machine."""
 TEXTS_MAX_BYTES = 1_000_000
-"""A ConfigMap has 1 MiB at most."""
+"""Most bytes of texts in a ConfigMap, which Kubernetes limits to 1 MiB."""
 
 
 class RayJobTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a RayJob goes, as the command line has it. Empty: nothing was said."""
+    """Destination of a RayJob, from the command line. An empty value: not given."""
 
     cluster: str = ""
     cluster_of: str = ""
@@ -53,7 +53,10 @@ class RayJobTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def render(path: str, to: RayJobTarget) -> int:
-    """``cortex k8s render``; the exit code. Raises ``CommandError``, or what ``batch`` raises before it begins."""
+    """Run ``cortex k8s render`` and return the exit code.
+
+    Raises ``CommandError``, or the errors that ``batch`` raises before it begins.
+    """
     known = keys()
     found = read(path, known)
     folder = Path(path).parent
@@ -79,33 +82,33 @@ def render(path: str, to: RayJobTarget) -> int:
     refuse_as_begun(found, command)
     for key in THE_CLUSTERS:
         if key in found.values:
-            print_error(f"{found.origin(key)}: {known[key].name} is the cluster's own: passed over there")
+            print_error(f"{found.origin(key)}: {known[key].name} is set by the cluster: ignored there")
     if own is None:
         print_error(f"copy to {there} on the head first: {' '.join(beside)}")
         for each in beside:
             if not (folder / each).exists():
-                print_error(f"{folder / each} is not here: the job finds it there, or is refused")
+                print_error(f"{folder / each} is not on this machine: it must be on the head when the job starts")
     print(yaml.dump_all(made, Dumper=_Dumper, sort_keys=False, width=118, allow_unicode=True), end="", flush=True)
     return COMPLETE
 
 
 def _refuse_what_stays(found: JobFile, own_cluster: bool) -> None:
-    """What a job file may say on a laptop and must not say there. Raises ``CommandError``."""
+    """Raise ``CommandError`` for keys that must not be sent to a cluster."""
     key_file = str(found.values.get("api_key_file", ""))
     if key_file and not Path(key_file).is_absolute():
         raise CommandError(
-            f"{found.origin('api_key_file')}: api-key-file: the key goes to no cluster with a job: take it out, and "
-            "make the secret cortex-provider (k8s/README.md), or name a file that the head has"
+            f"{found.origin('api_key_file')}: api-key-file: a key is never sent with a job: remove the line, and "
+            "create the secret cortex-provider (k8s/README.md), or name a file on the head"
         )
     if own_cluster and "notify" in found.values:
         raise CommandError(
-            f"{found.origin('notify')}: notify: its URL may be a secret, and would stand in a ConfigMap: take it out, "
+            f"{found.origin('notify')}: notify: its URL may be a secret, and would be in a ConfigMap: remove the line, "
             "and set CORTEX_NOTIFY on the head from a secret"
         )
 
 
-class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # it comes without types
-    """YAML for people: a text of several lines stands as it is, and nothing refers to what stands elsewhere."""
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc] # PyYAML has no types
+    """YAML dumper for readers: texts of several lines as block scalars, no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -120,53 +123,51 @@ _Dumper.add_representer(str, _represent_text)
 
 def _command(found: JobFile) -> str:
     if "program" not in found.values and "input" not in found.values:
-        raise CommandError(f"{found.path} names neither an input nor a program: there is nothing to run")
+        raise CommandError(f"{found.path} names neither an input nor a program: add one of the two")
     return "run" if "program" in found.values else "batch"
 
 
 def _entrypoint(command: str, there: str, name: str) -> tuple[str, ...]:
-    """The command that does what the job file says, there.
+    """Return the command that runs the job file in the cluster.
 
-    A job that ends partial ends well: KubeRay takes every other exit code for a failure, and would begin it again.
+    ``--accept-partial``: KubeRay treats every exit code but 0 as a failure, and would run a partial job again.
     """
     return ("cortex", command, "-f", there, "--job", name, "--accept-partial", "--wait", "--json")
 
 
-# -- what lies beside the job file -----------------------------------------------------------------------------------
+# -- files beside the job file ----------------------------------------------------------------------------------------
 
 
 def _beside(found: JobFile, folder: Path) -> list[str]:
-    """What goes to the cluster, as it stands beside the job file; that first. Raises ``CommandError``."""
+    """Return the paths, relative to the job file, of all files that go to the cluster. Raises ``CommandError``."""
     _inside(found.values.get("output") or "none", folder)
     names = [Path(found.path).name, *(_inside(each, folder) for each in _read_there(found))]
     return list(dict.fromkeys(filter(None, names)))
 
 
 def _texts(found: JobFile, folder: Path, beside: list[str]) -> dict[str, str]:
-    """The texts that go to a cluster of the job's own. Raises ``CommandError`` for what needs a disk there."""
+    """Return the texts for a cluster of the job's own. Raises ``CommandError`` for files that need a disk there."""
     for key in ("input", "inputs", "output"):
         value = found.values.get(key, [])
         for each in value if isinstance(value, list) else [value]:
             if _inside(str(each), folder):
-                raise CommandError(
-                    f"{found.origin(key)}: a cluster of the job's own keeps no file: give {key} as s3://…"
-                )
+                raise CommandError(f"{found.origin(key)}: a cluster of its own keeps no files: give {key} as s3://…")
     texts = {}
     for name in beside:
         try:
             texts[name] = (folder / name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            answer = getattr(error, "strerror", None) or "no text in UTF-8"
+            answer = getattr(error, "strerror", None) or "not UTF-8 text"
             raise CommandError(f"{folder / name} cannot go to the cluster: {answer}") from None
         if "/" in name:
-            raise CommandError(f"{folder / name} is in a folder of its own: put it beside the job file")
+            raise CommandError(f"{folder / name} is in a subfolder: move it beside the job file")
     if (size := sum(len(text.encode()) for text in texts.values())) > TEXTS_MAX_BYTES:
         raise CommandError(f"{', '.join(beside)} have {size:,} bytes: Kubernetes takes {TEXTS_MAX_BYTES:,} at most")
     return texts
 
 
 def _read_there(found: JobFile) -> Iterator[str]:
-    """Paths of all that the job reads, as this machine has them."""
+    """Yield the paths of all files that the job reads, as given on this machine."""
     for name, value in found.values.items():
         if name in ("input", "inputs"):
             yield from value if isinstance(value, list) else [value]
@@ -180,40 +181,40 @@ def _read_there(found: JobFile) -> Iterator[str]:
 
 
 def _inside(path: str, folder: Path) -> str:
-    """A path as it stands beside the job file; empty for what is elsewhere in the cluster too.
+    """Return a path relative to the job file's folder; empty for a path that exists elsewhere in the cluster.
 
-    Raises ``CommandError`` for what cannot be there.
+    Raises ``CommandError`` for a path that cannot exist there.
     """
     if "://" in path:
         return ""
     if path in ("", "-") or path.startswith("~"):
-        raise CommandError(f"{path or 'an empty path'}: a job in a cluster reads and writes files there: name one")
+        raise CommandError(f"{path or 'an empty path'}: a job in a cluster reads and writes files there: name a file")
     inside = os.path.relpath(path, folder)
     if not inside.startswith(".."):
         return inside
     if Path(path).is_absolute():
-        return ""  # somewhere on the head, or in its image
+        return ""  # on the head's disk, or in its image
     raise CommandError(f"{path} is not below the job file's folder, which goes to the cluster: put it there")
 
 
-# -- a cluster of its own --------------------------------------------------------------------------------------------
+# -- a cluster of the job's own -------------------------------------------------------------------------------------
 
 
 def _cluster_spec(path: str) -> dict[str, Any]:
-    """The spec of the one RayCluster among the objects of a YAML stream. Raises ``CommandError``."""
+    """Return the spec of the only RayCluster in a YAML stream. Raises ``CommandError``."""
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
         found = [each for each in yaml.safe_load_all(text) if isinstance(each, dict)]
     except OSError as error:
         raise CommandError(f"{path} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise CommandError(f"{path} is no YAML: {' '.join(str(error).split())[:200]}") from None
+        raise CommandError(f"{path} is not valid YAML: {' '.join(str(error).split())[:200]}") from None
     clusters = [each for each in found if each.get("kind") == "RayCluster"]
     if not clusters:
-        raise CommandError(f"{path} holds no RayCluster: give what `kubectl kustomize` prints for your overlay")
+        raise CommandError(f"{path} holds no RayCluster: give the output of `kubectl kustomize` for your overlay")
     if len(clusters) > 1:
         names = ", ".join(str(each.get("metadata", {}).get("name")) for each in clusters)
-        raise CommandError(f"{path} holds {len(clusters)} RayClusters ({names}): a job gets one: give a file with that")
+        raise CommandError(f"{path} holds {len(clusters)} RayClusters ({names}): give a file with one of them")
     try:
         spec = dict(clusters[0]["spec"])
         image_of(spec)

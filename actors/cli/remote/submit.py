@@ -1,7 +1,7 @@
-"""``--cluster http(s)://…:8265``: the command runs on the head of a Ray, handed over through its Jobs API.
+"""``--cluster http(s)://…:8265``: run a command on the head of a Ray cluster, through its Jobs API.
 
-What it reads goes along in one package; its journal stays over there; what it says is shown here while it runs, and
-the results come back when it has ended. A command that is interrupted here has the job drain there, as it would here.
+Input and program travel in one package. The journal stays on the head. Output of the command is shown here while it
+runs, and results are copied here when it has ended. Ctrl-C drains the remote job, like a local one.
 """
 
 from __future__ import annotations
@@ -36,32 +36,34 @@ T = TypeVar("T")
 COMMANDS = ("batch", "run", "resume", "attach")
 LOOK_S = 1.0
 AWAY_S = 60.0
-"""A dashboard that does not answer while a job is followed is asked again for so long: the job is not ended by that."""
+"""Longest time in seconds for which a dashboard that does not answer is asked again. The job itself is not affected."""
 OUTPUT = "cortex_output"
-"""Among a submission's metadata: where its results are brought."""
+"""Key of a submission's metadata: host and path for the results."""
 RESULTS_BYTES_MAX = 200_000_000
-"""Packed. They pass through the head's memory and its logs."""
+"""Most bytes of compressed results. They pass through the head's memory and its logs."""
 _STATE = (
     'umask 077; S="${CORTEX_STATE:-$HOME/.cortex}"; '
     'case "$S" in *://*) O="$HOME/.cortex/outputs";; *) O="$S/outputs";; esac'
 )
-"""For the shell of the head: where its journals and its results are."""
+"""Shell code for the head that sets the folders of journals ($S) and results ($O)."""
 _DRAIN = (
     'for n in $(seq 60); do said=$(cortex drain {} --state "$S" 2>&1) && '
-    'case "$said" in *"nobody runs"*) ;; *) exit 0;; esac; sleep 0.5; done; exit 1'
+    'case "$said" in *"nobody runs"*|*"does not run:"*) ;; *) exit 0;; esac; sleep 0.5; done; exit 1'
 )
-"""Until it is heard: the job may be just about to begin."""
+"""Shell code for the head that drains a job. Repeated for 30 s, since the job may be just about to begin.
+
+The patterns match ``cortex drain`` of a job that does not run; the first is the text of earlier releases."""
 _RAYS_OWN = re.compile(
     r"(\d{4}-\d\d-\d\d [\d:,]+\s+(INFO|WARNING)\s+[a-z_]+\.py:\d+ --"
     r"|Running entrypoint for job |\S*sh: .*not found$)"
 )
 _AFTERTHOUGHT = re.compile(r"; it goes on there without this command: cortex attach \S+$")
 _NOT_HERE = ("cortex: results: ", "cortex: to go on: ", "cortex: to ask the failed rows again: ")
-"""Lines that speak of the disk over there, and of commands to be given there."""
+"""Prefixes of lines about the head's disk and about commands to run there; not shown."""
 
 
 def is_elsewhere(command: str, options: Options) -> bool:
-    """Whether a command is to run on the head of a cluster."""
+    """Return True if a command is to run on the head of a cluster."""
     if command not in COMMANDS:
         return False
     where = options.cluster.strip() or "auto"
@@ -70,7 +72,7 @@ def is_elsewhere(command: str, options: Options) -> bool:
 
 
 def carry_out(command: str, given: Mapping[str, Any], options: Options) -> int:
-    """Have it run there; its exit code. Raises ``CommandError``, or ``ClusterError``."""
+    """Run a command on the head and return its exit code. Raises ``CommandError`` or ``ClusterError``."""
     address = options.cluster.strip() if options.cluster.strip() not in ("", "auto") else os.environ["RAY_ADDRESS"]
     output = str(given.get("output") or "")
     stdin = sys.stdin.buffer.read() if "-" in (given.get("input"), *(given.get("inputs") or ())) else b""
@@ -112,7 +114,7 @@ def _named(command: str, given: Mapping[str, Any], made: JobPackage) -> str:
 
 
 def _last(api: JobsApi, job: str) -> tuple[str, JobSubmission | None]:
-    """The newest submission of a job: Ray takes no id twice."""
+    """Return name and state of a job's newest submission. Ray accepts each id once, so later ones have a number."""
     name, found, number = job, api.submission(job), 2
     while found is not None and (later := api.submission(f"{job}.{number}")) is not None:
         name, found, number = f"{job}.{number}", later, number + 1
@@ -130,29 +132,29 @@ def _see_output(output: str, kept: bool, here: str, before: JobSubmission | None
         return
     folder = Path(output).resolve().parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise CommandError(f"{output}: its folder is not there, or cannot be written to")
+        raise CommandError(f"{output}: its folder does not exist or is not writable: name another")
     own = before is not None and before.metadata.get(OUTPUT) == here
     if Path(output).exists() and not (own or options.overwrite):
         raise CommandError(f"{output} exists: give --overwrite to write over it, or name another output")
 
 
 def _there(job: str, output: str) -> str:
-    """Where the results of a job stand over there, as its shell knows it."""
+    """Return the path of a job's results on the head, quoted for its shell."""
     return f'"$O/{job}{"".join(Path(output).suffixes) if output != "-" else ".jsonl"}"'
 
 
 def _line(command: str, job: str, output: str, options: Options, given: Mapping[str, Any], made: JobPackage) -> str:
-    """The command for the shell of the head."""
+    """Return the command for the shell of the head."""
     words = ["cortex", command]
     if command in ("batch", "run"):
         words += ["-f", JOB_FILE, "--job", job, "--overwrite", "--cluster", "auto"]
         if not given.get("input") and command == "batch":
-            raise CommandError("batch what? name an input")
+            raise CommandError("no input is given: name one")
     else:
         words += [job]
         words += [f"--{each.replace('_', '-')}={getattr(options, each)}" for each in _bounds(options)]
     if command == "attach":
-        output = ""  # its own output is over there already: it is copied from there
+        output = ""  # its own output is on the head already, and is copied from there
     tail = f" -o {_there(job, output)}" if output and not is_remote(output) else ""
     flags = ' --state "$S" --wait --json' + (" --accept-partial" if options.accept_partial else "")
     return f'{_STATE}; mkdir -p "$O"; {shlex.join(words)}{tail}{flags}'
@@ -166,7 +168,7 @@ def _bounds(options: Options) -> list[str]:
 
 @contextlib.contextmanager
 def _deaf() -> Iterator[None]:
-    """Signals that come meanwhile are passed over."""
+    """Ignore SIGINT and SIGTERM within the block."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -176,7 +178,7 @@ def _deaf() -> Iterator[None]:
 
 
 class _SubmissionFollower:
-    """One submission, followed to its end; what it leaves is brought here."""
+    """Follower of one submission to its end, which then copies the results to this machine."""
 
     def __init__(self, api: JobsApi, name: str, job: str, output: str, options: Options) -> None:
         self._api = api
@@ -188,20 +190,22 @@ class _SubmissionFollower:
         self._summary = ""
         self._stopped = 0
         self.attach = f"cortex attach {job} --cluster {api.address}"
-        """The command that follows the job, or brings its results, from anywhere."""
+        """Command that follows the job, or copies its results, from any machine."""
         self._begun = False
         self._meanwhile = f"job {job} may have begun there"
-        """What is true, should nobody answer any more."""
+        """State of the job to report if the head no longer answers."""
 
     def submit(self, name: str, line: str, made: str = "", metadata: Mapping[str, str] | None = None) -> None:
-        """Have the head run a command once, however often it has to be asked. Raises ``CommandError``, with the code of
-        a job that has not ended unless it was refused."""
+        """Run a command on the head exactly once, although the request may be repeated.
+
+        Raises ``CommandError``, with exit code 3 (the job may still run) unless the head refused the command.
+        """
         tried = False
 
         def ask() -> None:
             nonlocal tried
             if tried and self._api.submission(name) is not None:
-                return  # it was heard, and only the answer was lost
+                return  # the request was received, and only the answer was lost
             first, tried = not tried, True
             try:
                 self._api.submit(name, line, made, metadata)
@@ -215,7 +219,7 @@ class _SubmissionFollower:
         self._asked(ask)
 
     def _asked(self, ask: Callable[[], T]) -> T:
-        """What the Ray there answers, sooner or later. Raises ``CommandError`` where it does not for a minute."""
+        """Return the answer of the head, repeating the request. Raises ``CommandError`` after ``AWAY_S``."""
         until_s = 0.0
         while True:
             try:
@@ -230,14 +234,14 @@ class _SubmissionFollower:
             time.sleep(LOOK_S)
 
     def to_its_end(self) -> int:
-        """Show what it says until it is over; the exit code."""
+        """Show the output of the job until it ends, and copy its results. Return the exit code."""
         self._begun, self._meanwhile = True, f"job {self._job} goes on there"
         ended = self._patiently()
         if self._stopped and (ended is None or not ended.over):
             print_error(f"the job goes on there: {self.attach}")
             return self._stopped
         if ended is None:
-            message = f"the Ray at {self._api.address} has forgotten job {self._job}: was its head lost?"
+            message = f"the Ray at {self._api.address} does not know job {self._job}: its head may have been lost"
             raise CommandError(message, PARTIAL)
         facts = self._facts()
         if facts is None:
@@ -270,7 +274,7 @@ class _SubmissionFollower:
                 self._stopped = stopped.code
                 print_error("draining: the calls in flight are finished first; once more leaves the job to go on there")
                 drain = f"{self._name}-drain-{time.time_ns():x}", f"{_STATE}; {_DRAIN.format(self._job)}"
-                with _deaf(), contextlib.suppress(ClusterError):  # who sends a signal may send it to the whole group
+                with _deaf(), contextlib.suppress(ClusterError):  # a second signal may come for the whole process group
                     self._api.submit(*drain)
                     drain = None
 
@@ -283,7 +287,7 @@ class _SubmissionFollower:
             time.sleep(LOOK_S)
 
     def _show(self, text: str, whole: bool) -> None:
-        """What is new, line by line; Ray's own lines are for its operators, and the summary is not shown as it is."""
+        """Print new lines, without Ray's own lines and the summary, which is kept for later."""
         until = len(text) if whole else text.rfind("\n") + 1
         new, self._seen = text[self._seen : until], max(self._seen, until)
         for line in new.splitlines():
@@ -299,19 +303,19 @@ class _SubmissionFollower:
         return None
 
     def _broken(self, ended: JobSubmission) -> int:
-        """It said no summary: it was refused, which it has told itself, or never came to be."""
+        """Handle a job without a summary: it was refused, with its own error lines, or never started."""
         if ended.code == 127:
             text = f"the head of {self._api.address} finds no `cortex`: install it there, on the PATH of Ray"
             raise CommandError(text)
         if ended.code is None:
-            text = " ".join(ended.message.split())[:300] or "nothing more is known"
+            text = " ".join(ended.message.split())[:300] or "Ray gives no reason"
             raise CommandError(f"job {self._job} was {ended.status.lower()} there: {text}", PARTIAL)
         return ended.code
 
     # -- the results -----------------------------------------------------------------------------------------------
 
     def _bring(self, there: str) -> None:
-        """Take the results file over: packed, through the log of one more submission, and checked by its digest."""
+        """Copy the results file: compressed, through the log of one more submission, and verified by its digest."""
         quoted = shlex.quote(there)
         line = (
             f"f=$(mktemp) && gzip -c {quoted} > $f && wc -c < $f && sha256sum < {quoted} && "
@@ -343,7 +347,7 @@ class _SubmissionFollower:
 
 
 def _unpacked(lines: list[str]) -> bytes | None:
-    """A file from the lines of its size, its digest and itself; None where it is not whole."""
+    """Return a file from the lines of its size, digest and content; None if incomplete."""
     if len(lines) < 3:
         return None
     try:

@@ -1,4 +1,4 @@
-"""A session carried out for a user: run it, say what came of it, end with the right exit code."""
+"""Execution of a session for a command: run it, report the outcome, return the exit code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from actors.routing.routes import ResolvedRoute
 
 
 class PreparedRun(msgspec.Struct, kw_only=True):
-    """What is to be carried out, and what must be let go of afterwards."""
+    """A session to run, and the files to close afterwards."""
 
     session: Session
     options: Options
@@ -32,13 +32,13 @@ class PreparedRun(msgspec.Struct, kw_only=True):
     rows: int = 0
     unreadable: int = 0
     note: str = ""
-    """What the header says besides."""
+    """Further text of the header."""
     new: bool = False
-    """Whether its journal had no turn before."""
+    """True if the journal had no turn before."""
 
 
 def carry_out(work: PreparedRun) -> int:
-    """Run it; the exit code. Raises what is wrong before anything was sent."""
+    """Run a session and return the exit code. Errors found before anything was sent are raised."""
     share_of(work.options)
     notify = notify_of(work.options)
     session, text = work.session, ""
@@ -74,10 +74,10 @@ def carry_out(work: PreparedRun) -> int:
     else:
         try:
             status = standing_of(session.folder, session.job)
-        except StoreError as error:  # it never began, or even reading fails on that disk
+        except StoreError as error:  # the job never began, or the journal cannot be read either
             print_error(_not_begun(session.job, text or str(error)) if work.new else text or str(error))
             return conduct.code or PARTIAL
-        if status.outcome == "running":  # our own lock is gone: what runs is another run, or nothing
+        if status.outcome == "running":  # the lock of this run is gone: another run has the job, or none
             status.facts["outcome"] = "interrupted"
     forget_spool(session.folder, status)
     if work.sink is not None and not text and status.outcome in OVER:
@@ -87,7 +87,7 @@ def carry_out(work: PreparedRun) -> int:
 
 
 def _not_begun(job: str, text: str) -> str:
-    """There is nothing to resume."""
+    """Return the error line for a job that never began: there is nothing to resume."""
     what, again = f"job {job} has not begun, nothing was sent or paid", "give the same command again"
     if text.endswith("then resume"):
         return f"{text.removesuffix('resume')}{again}: {what}"
@@ -95,7 +95,7 @@ def _not_begun(job: str, text: str) -> str:
 
 
 def write_logs(options: Options) -> None:
-    """Logs of this process go to standard error; those of actors that it starts are alike. Raises
+    """Configure logs on standard error, in this process and in the actors that it starts. Raises
     ``LogSettingsError``.
     """
     begin(options.log_format, options.log_level)
@@ -105,7 +105,7 @@ def write_logs(options: Options) -> None:
 
 
 def header(session: Session, note: str) -> str:
-    """What runs, and where: said once, before the first figures."""
+    """Return the first line of a run: job, model, cluster and metrics address."""
     found = session.destination
     where = session.cluster()
     text = f"job {session.job}, model {_models(found)}, cluster {where}"
@@ -113,7 +113,7 @@ def header(session: Session, note: str) -> str:
         text += " (auto)"
     if session.endpoint.where:
         text += f", metrics at {session.endpoint.where}"
-    now = "it runs there already: attached" if session.attached else note
+    now = "already running there: attached" if session.attached else note
     if where not in ("inline", "local"):
         now += ("; " if now else "") + f"it goes on there without this command: cortex attach {session.job}"
     for more in (found.notice if found is not None else "", session.note, now):
@@ -122,7 +122,7 @@ def header(session: Session, note: str) -> str:
 
 
 def _models(found: ResolvedRoute | None) -> str:
-    """The job's own model, and those of roles that have another."""
+    """Return the model of the job, and those of roles with another one."""
     if found is None:
         return "?"
     others = [f"{role}={found.role_routes[lane - 1].model}" for role, lane in found.roles.items() if lane]
@@ -130,7 +130,7 @@ def _models(found: ResolvedRoute | None) -> str:
 
 
 def report(status: JobStatus, options: Options, text: str = "") -> int:
-    """Tell people, then programs, how a job ended; the exit code that belongs to it."""
+    """Print the outcome of a job as text, then as JSON if asked. Return the exit code."""
     output = status.facts["output"]
     print_error(headline(status))
     for line in filter(None, (text or why(status), _last_failed(status))):
@@ -142,13 +142,13 @@ def report(status: JobStatus, options: Options, text: str = "") -> int:
     if status.resume:
         print_error(f"to go on: {status.resume}{_raised(status)}")
         if output == "-":
-            print_error("standard output cannot be cut back: the rows since the last flush may come again")
+            print_error("standard output cannot be truncated: rows since the last flush may be written again")
     show_answer(status, options)
     return status.code(share_of(options), options.accept_partial)
 
 
 def _last_failed(status: JobStatus) -> str:
-    """What went wrong: the row that failed last; or, in a program that has no rows, what failed it."""
+    """Return the row that failed last, or the failure of a program without rows; empty if none failed."""
     answer = status.facts["failed_said"]
     if answer in status.facts["why"]:
         return ""
@@ -161,17 +161,17 @@ BUDGET_WHY = "over_budget: the budget "
 
 
 def _raised(status: JobStatus) -> str:
-    """What must be given besides, so that a job stopped by its own cap or deadline can go on; or by a shared budget."""
+    """Return the options that let a job stopped by its cap or deadline continue; or a hint at a shared budget."""
     answer = status.facts["why"]
     if answer.startswith("deadline"):
         return " --deadline +2h"
     if answer.startswith(BUDGET_WHY):
-        return ", when the budget is whole again or raised: cortex budget lists it"
+        return ", when the budget is renewed or raised: cortex budget lists it"
     return " --max-cost USD (or --max-job-tokens N), higher" if answer.startswith("over_budget") else ""
 
 
 def show_answer(status: JobStatus, options: Options) -> None:
-    """The object of ``--json``, or the answer where there is no file that holds the results."""
+    """Print the object of ``--json``, or the answer if there is no results file."""
     output = status.facts["output"]
     if options.as_json:
         print(status.as_json(), file=sys.stderr if output == "-" else sys.stdout, flush=True)
@@ -180,7 +180,7 @@ def show_answer(status: JobStatus, options: Options) -> None:
 
 
 def answer_text(answer: Any) -> str:
-    """An answer for people: a text as it is, also one that comes with particulars; all else as JSON."""
+    """Return an answer as text: the ``text`` of a dict, with the reasons if it is partial; else JSON."""
     if isinstance(answer, str):
         return answer
     if isinstance(answer, dict) and isinstance(answer.get("text"), str):

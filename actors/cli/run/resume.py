@@ -1,4 +1,4 @@
-"""``resume`` and ``attach``: going on with a job that has begun."""
+"""``resume`` and ``attach``: continue a job that has begun."""
 
 from __future__ import annotations
 
@@ -41,22 +41,25 @@ Decided = tuple[tuple[int, str], ...]
 
 
 def decided_of(submitted: Sequence[str], not_submitted: Sequence[str]) -> Decided:
-    """What the user says of message batches in doubt: (number, id of the batch, empty where it was never made)."""
+    """Return the user's decisions on message batches in doubt: (number, id of the batch; empty if none was created).
+
+    Raises ``CommandError``.
+    """
     decided = []
     for flag, pairs in (("--submitted", submitted), ("--not-submitted", not_submitted)):
         for pair in pairs:
             number, equals, name = (part.strip() for part in pair.partition("="))
             if not number.isdecimal() or bool(name) != (flag == "--submitted") or (equals and not name):
                 form = "N=BATCH, like 2=msgbatch_01" if flag == "--submitted" else "N, like 2"
-                raise CommandError(f"{flag} {pair!r}: give it as {form}")
+                raise CommandError(f"{flag} {pair!r} is no decision: give {form}")
             decided.append((int(number), name))
     if len({number for number, _ in decided}) < len(decided):
-        raise CommandError("--submitted and --not-submitted: one word for each message batch")
+        raise CommandError("--submitted and --not-submitted name a message batch twice: give each number once")
     return tuple(decided)
 
 
 def go_on(job: str, options: Options, *, attaching: bool, copy: str = "", decided: Decided = ()) -> int:
-    """``cortex resume`` and ``cortex attach``; the exit code. ``copy``: where the results are written besides."""
+    """Run ``cortex resume`` or ``cortex attach`` and return the exit code. ``copy``: file for a copy of the results."""
     share_of(options)
     folder = folder_of(options)
     waited = in_turn(folder, job, options)
@@ -84,7 +87,7 @@ def _copying(folder: StateFolder, job: str, copy: str, options: Options) -> Any:
 
 
 def _over(folder: StateFolder, job: str, k: State, options: Options) -> int:
-    """A job that has ended for good: its results file is made whole, nothing is asked."""
+    """Complete the results file of a job that has ended, without asking anything. Return the exit code."""
     status = standing_of(folder, job, k)
     print_error(f"job {job} is already {k.outcome}: nothing is left to do{put_right(k)}")
     complete_output(folder, job, status.facts, k.terms.places, k.terms.program, options.overwrite)
@@ -92,10 +95,10 @@ def _over(folder: StateFolder, job: str, k: State, options: Options) -> int:
 
 
 def put_right(k: State) -> str:
-    """What to do about a job that its author's own program made fail; empty where it did not."""
+    """Return advice for a job that its author's own program made fail; empty for other jobs."""
     if k.outcome != "failed" or loader.is_ready(k.terms.program):
         return ""
-    return ". Put right what it says and give the command that began it again: what was answered is not paid again"
+    return ". Correct the program and repeat the command that began the job: answers are not paid again"
 
 
 def _resumed(folder: StateFolder, job: str, k: State, options: Options, attaching: bool, decided: Decided) -> int:
@@ -107,7 +110,7 @@ def _resumed(folder: StateFolder, job: str, k: State, options: Options, attachin
     if sink is not None:
         check_output(sink, order.output, True, goes_on=not options.overwrite)
     session = Session(order, taken_environ(), source=source, sink=sink)
-    note = "nobody runs it now, so it is resumed" if attaching else "resumed"
+    note = "the job did not run: resumed" if attaching else "resumed"
     if _anew(k):
         note += f"; {BEGINS_ANEW}"
     work = PreparedRun(session=session, options=options, source=source, sink=sink, note=note)
@@ -118,7 +121,7 @@ def _resumed(folder: StateFolder, job: str, k: State, options: Options, attachin
 def order_of(
     folder: StateFolder, job: str, k: State, options: Options, command: str = "resume", attaching: bool = False
 ) -> JobSpec:  # fmt: skip
-    """A job as its journal has it, with what is to be different from now on. Raises ``CommandError``."""
+    """Return the spec of a job from its journal, with the given options applied. Raises ``CommandError``."""
     terms = k.terms
     places = last_places(folder, job, terms)
     limits = limits_of(options, terms.limits)
@@ -128,10 +131,10 @@ def order_of(
     spec = remembered(places)
     if _anew(k) and not terms.keeps_text:
         raise CommandError(
-            f"the program of job {job} has changed since, or the release, and it kept no text: all of it would be "
-            "asked, and paid, again: give the first command again with --fresh for that"
+            f"the program of job {job} has changed since, or the release, and the job kept no text: all rows would be "
+            "asked, and paid, again: repeat the first command with --fresh to do so"
         )
-    if _anew(k):  # what was asked of another model alone is no part of what the job began as
+    if _anew(k):  # the model of a retry is no part of the job's first command
         spec = msgspec.structs.replace(spec, model=remembered(terms.places).model)
     places |= shared_at(options)
     places[CONFIG] = merged(places.get(CONFIG, ""), stated_options(options, command))
@@ -145,12 +148,12 @@ def order_of(
 
 
 def _anew(k: State) -> bool:
-    """Whether the program has changed since, so that the job begins anew."""
+    """Return True if the program has changed since, so that the job begins anew."""
     return not loader.is_unchanged(k.terms.program, k.terms.params_json, k.terms.fingerprint)
 
 
 def _refuse_undoubted(k: State, decided: Decided) -> None:
-    """A word about a message batch that is not in doubt would be a mistake, and could pay for it twice."""
+    """Raise ``CommandError`` for a decision on a batch that is not in doubt: its rows could be paid twice."""
     doubted = {
         made.number
         for made in k.submissions.values()
@@ -163,7 +166,10 @@ def _refuse_undoubted(k: State, decided: Decided) -> None:
 
 
 def _source(folder: StateFolder, order: JobSpec, k: State) -> Any:
-    """The job's rows, checked again: what has changed since is noticed before anything is sent."""
+    """Return the source of the job's rows, checked again, so that a changed input is refused before anything is sent.
+
+    None for a job without rows, or whose rows are all in the journal.
+    """
     kind = order.places.get("kind")
     if not (k.terms.streams or order.shards > 1):
         return None
@@ -172,11 +178,11 @@ def _source(folder: StateFolder, order: JobSpec, k: State) -> Any:
     if kind in (BATCH, TABLE):
         source: Any = rows_source(folder, order)
     elif kind == SAMPLE:
-        raise CommandError(f"job {order.job} is the sample of a plan: give that `cortex plan` again, and it goes on")
+        raise CommandError(f"job {order.job} is the sample of a plan: repeat that `cortex plan` to continue it")
     elif kind == LINES:
         source = LineSource(order.input, spool=spool_of(folder, order.named()))
     else:
-        raise CommandError(f"job {order.job} was begun from Python with rows of its own: go on with it there")
+        raise CommandError(f"job {order.job} was started from Python with its own rows: resume it from Python")
     try:
         check = source.check()
     except SourceError:

@@ -1,4 +1,4 @@
-"""``retry``: the rows of a job that failed are asked again, as a part of the same job."""
+"""``retry``: ask the failed rows of a job again, within the same job."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from policies.failures.failure import FailureKind
 
 
 def retry(job: str, kinds: Sequence[str], options: Options) -> int:
-    """``cortex retry``; the exit code."""
+    """Run ``cortex retry`` and return the exit code."""
     share_of(options)
     wanted = kinds_of(kinds)
     folder = folder_of(options)
@@ -62,7 +62,9 @@ def retry(job: str, kinds: Sequence[str], options: Options) -> int:
 
 
 def kinds_of(given: Sequence[str]) -> frozenset[str]:
-    """Kinds of failures by their names, ``--kind throttled,timed_out``; none: all."""
+    """Return kinds of failures from texts like ``throttled,timed_out``; empty means all kinds. Raises
+    ``CommandError``.
+    """
     known = {kind.value for kind in FailureKind}
     names = [name.strip().lower().replace("-", "_") for text in given for name in text.split(",") if name.strip()]
     for name in names:
@@ -74,14 +76,15 @@ def kinds_of(given: Sequence[str]) -> frozenset[str]:
 
 
 def _refuse_what_cannot(k: State, options: Options) -> None:
-    """Only what has come to rest, and still is what it was, has failed rows that can be asked again by themselves."""
+    """Raise ``CommandError`` unless the job is at rest, has its old program, and has rows that can be retried one by
+    one."""
     terms = k.terms
     job, first = terms.job, f"cortex resume {terms.job} first"
     if not loader.is_ready(terms.program) and k.outcome == "failed":
         raise CommandError(f"job {job} has failed as a whole{put_right(k)}")
     program = loader.load(terms.program, terms.params_json)
     if isinstance(program, Shards):
-        ways = f"cortex results {job} --failed tells which these are: ask them as a job of their own"
+        ways = f"cortex results {job} --failed lists them: ask them as a job of their own"
         raise CommandError(f"job {job} has shards, whose failed rows cannot be asked again one by one; {ways}")
     if not (program.asks_again and terms.streams):
         raise CommandError(f"the rows of job {job} cannot be asked again one by one{_anew(k)}")
@@ -94,23 +97,24 @@ def _refuse_what_cannot(k: State, options: Options) -> None:
         raise CommandError(f"job {job} still has {k.live:,} open rows: {first}, then retry with --model")
     if not loader.is_unchanged(terms.program, terms.params_json, terms.fingerprint):
         raise CommandError(
-            f"the program of job {job} has changed since, or the release: cortex resume {job} begins it anew, from "
-            "what it remembers, and asks what had failed again"
+            f"the program of job {job} has changed since, or the release: cortex resume {job} begins it anew, reuses "
+            "its replies, and asks the failed rows again"
         )
 
 
 def _anew(k: State) -> str:
-    """What to do instead, where the program is one of the author's own."""
+    """Return advice for a job with a program of the author's own; for other jobs the name of the program."""
     if loader.is_ready(k.terms.program):
         return f": its program is {k.terms.program}"
     return (
-        ". If the program made them fail, put it right and give the command that began the job again: what was "
-        "answered is not paid again"
+        ". If the program made them fail, correct it and repeat the command that began the job: answers are not "
+        "paid again"
     )
 
 
 def _kept(event: RowsReopened, k: State, sink: FileSink | TableSink | None) -> RowsReopened:
-    """A file is written anew; what cannot be cut back goes on after the results that stay as they were."""
+    """Return the event with the kept part of the results: none for a file, which is written anew; all for other
+    outputs."""
     if sink is None or sink.cuts_back:
         return event
     kept = event.lines[0] if event.ordered else k.emitted - len(event.keys)
@@ -118,7 +122,7 @@ def _kept(event: RowsReopened, k: State, sink: FileSink | TableSink | None) -> R
 
 
 def _refuse_changed(sink: FileSink | TableSink, k: State) -> None:
-    """A results file that somebody has edited is not written over."""
+    """Raise ``SinkError`` for a results file that was edited since the job wrote it."""
     if isinstance(sink, TableSink):
         sink.check()
         if sink.there() and not sink.holds(k.written_rows):

@@ -1,4 +1,4 @@
-"""Where a job's results go: the sink of a run, of a copy, and one whose job is over and that is made whole again."""
+"""Sinks of results: for a run, for a copy, and to complete the file of a job that is over."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from actors.programs import loader
 def complete_output(
     folder: StateFolder, job: str, facts: dict[str, Any], places: dict[str, str], program: str, overwrite: bool
 ) -> None:
-    """See that the results file of a job that is over is whole; what is missing is written from the journal."""
+    """Complete the results file of a job that is over, with missing results from the journal."""
     from actors.maintenance.offline_edits import copy_results
 
     path = facts["output"]
@@ -30,12 +30,12 @@ def complete_output(
     assert sink is not None
     if rows == facts["results"] and _whole(sink, path, rows, size_bytes):
         return
-    print_error(f"{path} is not whole: written again from the journal")
+    print_error(f"{path} is incomplete: written again from the journal")
     try:
         copy_results(folder, job, sink, rows, size_bytes, own=True)
     except TextRedacted:
         sink.forget()
-        text = f"{path} is not as job {job} left it, which keeps no text: what is missing is nowhere else"
+        text = f"{path} was changed since job {job} wrote it, and the job keeps no text: missing rows are lost"
         raise SinkError(text) from None
     sink.forget()
 
@@ -47,13 +47,13 @@ def _whole(sink: FileSink | TableSink, path: str, rows: int, size_bytes: int) ->
 
 
 def own_sink(folder: StateFolder, order: JobSpec, overwrite: bool = False) -> FileSink | TableSink | None:
-    """Where the results of an order go; None where nobody asked for them."""
+    """Return the sink of a job's results; None without an output."""
     program = loader.place_of(type(order.program))
     return results_sink(folder, order.named(), order.output, order.input, overwrite, order.places, program, own=True)
 
 
 def sink_of(folder: StateFolder, job: str, output: str, overwrite: bool = False) -> FileSink | TableSink | None:
-    """Where a copy of a job's results goes; None where nobody asked for one."""
+    """Return the sink of a copy of a job's results; None without an output."""
     terms = last_terms(folder, job)
     if terms is None:
         return FileSink(output, overwrite=overwrite) if output else None
@@ -61,8 +61,10 @@ def sink_of(folder: StateFolder, job: str, output: str, overwrite: bool = False)
 
 
 def check_output(sink: FileSink | TableSink, output: str, may_exist: bool, goes_on: bool = False) -> None:
-    """Refuse an output before anything is asked, rather than after; ``goes_on``: this job has not come to its end, and
-    has written there before. Raises ``SinkError``."""
+    """Raise ``SinkError`` for an output that cannot be used, before anything is asked.
+
+    ``goes_on``: this job has not ended, and has written to the output before.
+    """
     sink.check()
     if goes_on and isinstance(sink, TableSink) and not sink.begun():
         raise SinkError(f"{output} is not as this job left it: move it away")

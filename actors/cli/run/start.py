@@ -1,4 +1,4 @@
-"""``batch`` and ``run``: from a command line to a session, everything that can be wrong looked at first."""
+"""``batch`` and ``run``: from a command line to a session; all input is checked first."""
 
 from __future__ import annotations
 
@@ -66,25 +66,25 @@ CRYSTAL = "crystal"
 SAVED = ".toml"
 LINES = "lines"
 GOES_ON = "it goes on where it stopped"
-BEGINS_ANEW = "it has changed, so it begins anew; what it has paid for is remembered"
+BEGINS_ANEW = "the program has changed, so the job begins anew; paid replies are reused"
 
 
 def batch(path: str, output: str, options: Options, sample: int = 0) -> int:
-    """``cortex batch``; the exit code. ``sample``: of the plan that was made with the same words."""
+    """Run ``cortex batch`` and return the exit code. ``sample``: the --sample of an earlier ``cortex plan``."""
     folder, order = batch_order(path, output, options)
     source = rows_source(folder, order, given_input(folder, order))
     with contextlib.closing(source):
         check = checked(order, options, source)
         if sample and last_terms(folder, sample_order(order, check, sample).named()) is None:
             raise CommandError(
-                f"--sample {sample} is for `cortex plan`, and no such plan was made: here all {check.rows:,} rows are "
-                "asked; leave it out"
+                f"--sample {sample} reuses a sample of `cortex plan`, and no such plan was made: leave it out, all "
+                f"{check.rows:,} rows are asked"
             )
         return _begun(order, options, folder, source, check)
 
 
 def checked(order: JobSpec, options: Options, source: BatchSource | TableSource) -> InputCheck:
-    """Check the whole input, tell what is wrong with it, and note what only it says: columns, the model."""
+    """Check the whole input, print its problems, and set what only the input tells: columns and the model."""
     check = source.check()
     print_problems(order.input, check)
     note_columns(order, source)
@@ -95,8 +95,10 @@ def checked(order: JobSpec, options: Options, source: BatchSource | TableSource)
 def batch_order(
     path: str, output: str, options: Options, folder: StateFolder | None = None
 ) -> tuple[StateFolder, JobSpec]:
-    """What ``cortex batch`` asks for, before the input was looked at. ``folder``: where nothing is begun, so that none
-    is made ready. Raises ``CommandError``."""
+    """Return the state folder and the spec of ``cortex batch``, before the input is read.
+
+    ``folder``: a state folder to use as it is, for callers that start nothing. Raises ``CommandError``.
+    """
     folder, limits = _prepared(options, folder)
     rows_model = body_model(options.model)
     program = program_of(options, path, output)
@@ -111,12 +113,12 @@ def batch_order(
         labels=labels_of(options), shards=shards_of(options),
     )  # fmt: skip
     if not order.keeps_text and not is_table(output) and (output == "-" or not FileSink(output).cuts_back):
-        raise CommandError("--no-keep-text needs -o FILE: once a row's result is there, it is nowhere else")
+        raise CommandError("--no-keep-text needs -o FILE: results are kept in that file only")
     return folder, order
 
 
 def run(where: str, inputs: list[str], output: str, pairs: list[str], options: Options) -> int:
-    """``cortex run``; the exit code."""
+    """Run ``cortex run`` and return the exit code."""
     folder, order = run_order(where, inputs, output, pairs, options)
     if order.places.get("kind") != LINES:
         missing(order.program)
@@ -130,7 +132,10 @@ def run(where: str, inputs: list[str], output: str, pairs: list[str], options: O
 def run_order(
     where: str, inputs: list[str], output: str, pairs: list[str], options: Options, folder: StateFolder | None = None
 ) -> tuple[StateFolder, JobSpec]:  # fmt: skip
-    """What ``cortex run`` asks for, before the input was looked at; see ``batch_order``. Raises ``CommandError``."""
+    """Return the state folder and the spec of ``cortex run``, before the input is read; see ``batch_order``.
+
+    Raises ``CommandError``.
+    """
     if where == BATCH:
         raise CommandError("`cortex batch INPUT -o OUTPUT` runs this program")
     if where == Table.name:
@@ -164,8 +169,9 @@ def _program(where: str, inputs: list[str], pairs: list[str]) -> Program:
 
 
 def program_help(where: str) -> str:
-    """What a program is and takes, for ``cortex run PROGRAM --help``. Raises ``CommandError``, or
-    ``SavedProgramError``.
+    """Return description and parameters of a program, for ``cortex run PROGRAM --help``.
+
+    Raises ``CommandError``, or ``SavedProgramError`` for a saved program.
     """
     if where.partition("@")[0].endswith(SAVED):
         from actors.cli.programs.saved import saved_program_help
@@ -188,19 +194,19 @@ def _prepared(options: Options, folder: StateFolder | None) -> tuple[StateFolder
 
 
 def body_model(model: str) -> str:
-    """What stands in a request for a model that the user named; empty: the rows' own stay."""
+    """Return the model name in requests for a model named by the user; empty: the rows' own names stay."""
     row = of_model(model)
     return row.model_name if row is not None and row.model_name else model
 
 
 def rows_source(folder: StateFolder, order: JobSpec, stdin: io.BytesIO | None = None) -> BatchSource | TableSource:
-    """The rows that ``cortex batch`` reads: a table's, or whole requests."""
+    """Return the source of ``cortex batch``: rows of a table, or whole requests."""
     made = table_source if order.places["kind"] == TABLE else batch_source
     return made(folder, order, stdin)
 
 
 def batch_source(folder: StateFolder, order: JobSpec, stdin: io.BytesIO | None = None) -> BatchSource:
-    """The rows of a batch, as the order's places have them."""
+    """Return the source of whole requests, as the job's places describe it."""
     tokens = order.places["output_tokens_max"]
     row = order.model_spec.row
     further = row.parameters or (SAMPLING if order.model_spec.base_url else ())
@@ -212,9 +218,9 @@ def batch_source(folder: StateFolder, order: JobSpec, stdin: io.BytesIO | None =
 
 
 def given_input(folder: StateFolder, order: JobSpec) -> io.BytesIO | None:
-    """Keep what comes on standard input first: without ``--job`` its content is a part of the job's name.
+    """Store standard input in a file. Without ``--job``, a hash of its content becomes part of the job's name.
 
-    Returns the stream to read besides what is kept: an empty one, since nothing more will come.
+    Return an empty stream in place of standard input, or None if the input is not standard input or has a ``--job``.
     """
     if order.input != "-" or order.job:
         return None
@@ -229,7 +235,7 @@ def given_input(folder: StateFolder, order: JobSpec) -> io.BytesIO | None:
 
 
 def print_problems(path: str, check: InputCheck) -> None:
-    """What is wrong with the input, line by line, ten at most; the rest is done all the same."""
+    """Print the problems of the input, line by line, ten at most. The other rows are asked all the same."""
     if not check.problems:
         return
     lines = []
@@ -239,7 +245,7 @@ def print_problems(path: str, check: InputCheck) -> None:
     if check.unreadable:
         several = check.unreadable > 1
         found = f"{check.noun}s are no rows and are" if several else f"{check.noun} is no row and is"
-        lines.append(f"{check.unreadable:,} {found} passed over")
+        lines.append(f"{check.unreadable:,} {found} skipped")
     name = "standard input" if path == "-" else path
     print_error(f"{name}: {'; '.join(lines)}")
     for problem in check.problems:
@@ -259,10 +265,10 @@ def _one_model(check: InputCheck) -> str:
 
 
 def _begun(order: JobSpec, options: Options, folder: StateFolder, source: Any, check: InputCheck | None) -> int:
-    """Begin the job, or go on with it, or say that it is over."""
+    """Begin the job, continue it, or report that it is over. Return the exit code."""
     job = order.named()
     if "~" in job:
-        raise CommandError(f"job name {job!r}: '~' stands in the names of child jobs alone")
+        raise CommandError(f"job name {job!r}: '~' is reserved for names of child jobs: choose another name")
     if (code := in_turn(folder, job, options)) is not None:
         return code
     if check is not None:
@@ -274,7 +280,7 @@ def _begun(order: JobSpec, options: Options, folder: StateFolder, source: Any, c
         refuse_paying_again(order, before)
         if order.labels and order.labels != before.labels and _same(order, before):
             kept = " ".join(f"{name}={value}" for name, value in before.labels.items()) or "none"
-            print_error(f"job {job} keeps the labels that it began with: {kept}")
+            print_error(f"job {job} keeps the labels of its start: {kept}")
         _refuse_losing(order, options, before, last_state(folder, job).outcome)
         code = _already_over(order, options, folder, before, job)
         if code is not None:
@@ -296,18 +302,18 @@ def _begun(order: JobSpec, options: Options, folder: StateFolder, source: Any, c
 
 
 def keep_shards(order: JobSpec, options: Options, before: JobTerms) -> None:
-    """Which rows are whose is settled when a job begins."""
+    """Keep the number of shards of the job's start, which decides the shard of each row."""
     order.shards = unsharded(loader.load(before.program, before.params_json))[1]
     if options.shards and options.shards != order.shards:
-        text = f"job {order.named()} keeps the number of shards that it began with: {order.shards}"
+        text = f"job {order.named()} keeps the number of shards of its start: {order.shards}"
         print_error(f"{text} (--fresh begins it anew)")
 
 
 def refuse_other_places(order: JobSpec, before: JobTerms, job: str) -> None:
-    """The same job runs the same program, reads the same input and writes to the same output."""
+    """Raise ``CommandError`` if a job of this name has another program, input or output."""
     then, now = before.places, order.places
     if before.program != loader.place_of(type(order.runs())):
-        raise CommandError(f"job {job} is one of the program {before.program}: give another --job")
+        raise CommandError(f"job {job} runs the program {before.program}: give another --job")
     if then.get("digest", "") != now.get("digest", ""):
         name = "standard input" if order.input == "-" else order.input
         raise CommandError(
@@ -319,7 +325,7 @@ def refuse_other_places(order: JobSpec, before: JobTerms, job: str) -> None:
 
 
 def _refuse_losing(order: JobSpec, options: Options, before: JobTerms, outcome: str) -> None:
-    """What a complete job has written is not written over because the same name now asks another model."""
+    """Raise ``CommandError`` if a complete job now asks another model and would overwrite its results."""
     then, now = remembered(before.places), order.model_spec
     same = (then.model, then.provider, then.base_url) == (now.model, now.provider, now.base_url)
     if outcome != "complete" or options.overwrite or same or order.output in ("", "-"):
@@ -327,12 +333,12 @@ def _refuse_losing(order: JobSpec, options: Options, before: JobTerms, outcome: 
     if is_remote(order.output) or Path(order.output).is_file():
         raise CommandError(
             f"job {order.named()} is complete, and now asks another model: its results in {order.output} would be "
-            "written over: give --overwrite, or another --job and -o"
+            "overwritten: give --overwrite, or another --job and -o"
         )
 
 
 def _already_over(order: JobSpec, options: Options, folder: StateFolder, before: JobTerms, job: str) -> int | None:
-    """The exit code of a job that has ended for good, and asks the same; None where there is something to do."""
+    """Return the exit code of a job that has ended with the same questions; None if work is left."""
     if not _same(order, before):
         return None
     k = last_state(folder, job)
@@ -347,14 +353,14 @@ def _already_over(order: JobSpec, options: Options, folder: StateFolder, before:
 
 
 def _same(order: JobSpec, before: JobTerms) -> bool:
-    """Whether a job asks what it asked before: the same program with the same parameters, of the same model."""
+    """Return True if the job asks the same as before: same program, parameters and model."""
     where, params = loader.place_of(type(order.runs())), params_of(order.runs())
     unchanged = loader.is_unchanged(where, params, before.fingerprint)
     return unchanged and before.places.get("wish") == remember(order.model_spec)
 
 
 def _as_retried(order: JobSpec, before: JobTerms, folder: StateFolder) -> ModelSpec:
-    """The same command goes on with a retry that was interrupted, also where that asks another model."""
+    """Return the model spec of the job, with the model of an interrupted retry."""
     if not _same(order, before):
         return order.model_spec
     model = remembered(last_places(folder, order.named(), before)).model
@@ -362,7 +368,9 @@ def _as_retried(order: JobSpec, before: JobTerms, folder: StateFolder) -> ModelS
 
 
 def refuse_paying_again(order: JobSpec, before: JobTerms) -> None:
-    """A job that keeps no text remembers nothing; and what a job keeps it cannot lose by going on."""
+    """Raise ``CommandError`` if the job would be paid twice for want of kept text, or should stop to keep text
+    midway.
+    """
     job = order.named()
     if before.keeps_text and not order.keeps_text:
         ways = f"cortex forget {job} when it is over, or give another --job"
@@ -371,6 +379,6 @@ def refuse_paying_again(order: JobSpec, before: JobTerms) -> None:
     where, params = loader.place_of(type(order.runs())), params_of(order.runs())
     if not before.keeps_text and not loader.is_unchanged(where, params, before.fingerprint):
         raise CommandError(
-            f"the program of job {job} has changed since, or the release, and it kept no text: all of it would be "
-            "asked, and paid, again: give --fresh for that"
+            f"the program of job {job} has changed since, or the release, and the job kept no text: all rows would be "
+            "asked, and paid, again: give --fresh to do so"
         )

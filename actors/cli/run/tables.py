@@ -1,4 +1,4 @@
-"""Tables in and out: from what was said on the command line to a program, a source and a sink."""
+"""Tables as input and output: program, source and sink from the options of a table."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from cortex.values.template import Template, TemplateError
 
 
 def program_of(options: Options, path: str, output: str) -> Batch | Table:
-    """The program of ``cortex batch``: requests as they stand, or a table."""
+    """Return the program of ``cortex batch``: whole requests, or a table. Raises ``CommandError``."""
     if path.lower().endswith(FOREIGN):
-        raise CommandError(f"{path}: no such form is read here: make it .csv, .tsv, .parquet or .jsonl")
+        raise CommandError(f"{path}: unknown form of a table: convert it to .csv, .tsv, .parquet or .jsonl")
     prompt = text_of("--prompt ", options.prompt).rstrip("\n") if options.prompt else ""
     system = text_of("--system ", options.system).rstrip("\n") if options.system else ""
     if not options.prompt:
@@ -39,12 +39,12 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
         )
     _warn_of_braces(system)
     if options.prompt and not options.model:
-        raise CommandError("name the model that is asked: --model NAME (local and sim cost nothing)")
+        raise CommandError("no model is given: give --model NAME (local and sim cost nothing)")
     how = options.schema_as or of_options(options.model, options.provider).schema_as
     if how not in FORMS:
         raise CommandError(f"--schema-as {how!r}: give {', '.join(FORMS)}")
     if options.schema_as and not options.schema:
-        raise CommandError("--schema-as says how --schema is asked for: give --schema too")
+        raise CommandError("--schema-as sets the form of --schema: give --schema too")
     try:
         schema = schema_text(options.schema) if options.schema else ""
     except SchemaError as error:
@@ -61,10 +61,10 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
 
 
 def _warn_of_braces(system: str) -> None:
-    """A system prompt is one text for all rows; who writes a column into it would pay for its braces."""
+    """Warn of a column in a system prompt: the prompt is one text for all rows, and braces are sent as they are."""
     with contextlib.suppress(TemplateError):
         for column in Template(system).columns[:1]:
-            text = f"its {{{{{column}}}}} goes out as it stands"
+            text = f"{{{{{column}}}}} in it is sent unchanged"
             print_error(f"--system is the same for all rows: {text}; columns are for --prompt")
 
 
@@ -85,7 +85,7 @@ def _refuse_without_prompt(options: Options, path: str) -> None:
 
 
 def table_source(folder: StateFolder, order: JobSpec, stdin: io.BytesIO | None = None) -> TableSource:
-    """The rows of a table, as the order's program asks for them."""
+    """Return the source of a table's rows for the program of the order."""
     program = order.program
     assert isinstance(program, Table)
     return TableSource(

@@ -1,4 +1,6 @@
-"""One session under a terminal's hand: Ctrl-C once drains, twice stops now; SIGTERM drains; the header, the bar."""
+"""A session on a terminal: header, progress bar and signals. Ctrl-C drains, a second one stops at once; SIGTERM
+drains.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,11 @@ _CODES = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
 
 
 class ImmediateStop(Exception):
-    """The user did not want to wait for the calls in flight. The job can be resumed."""
+    """The user stopped the run without waiting for calls in flight. The job can be resumed."""
 
 
 class SessionRunner:
-    """Runs a session. ``code`` is 130 or 143 once a signal has come, else 0."""
+    """Runner of a session. ``code`` is 130 or 143 after a signal, else 0."""
 
     def __init__(self, session: Session, bar: ProgressBar, header: Callable[[Session], str]) -> None:
         self._session = session
@@ -40,7 +42,7 @@ class SessionRunner:
         session.log = self._log
 
     def run(self) -> RunOutcome:
-        """Run to the end. Raises ``ImmediateStop``, and what the session raises."""
+        """Run the session to its end. Raises ``ImmediateStop``, and the errors of the session."""
         settle()
         hook, sys.breakpointhook = sys.breakpointhook, self._breakpoint
         try:
@@ -51,16 +53,16 @@ class SessionRunner:
             self._bar.close()
 
     def _breakpoint(self, *args: Any, **named: Any) -> Any:
-        """A flow stops for its author: the live bar does not draw over the prompt."""
+        """Stop in a flow for its author: close the progress bar, which would overwrite the prompt."""
         self._bar.close()
         if os.environ.get("PYTHONBREAKPOINT"):
             return sys.__breakpointhook__(*args, **named)
         import pdb
 
-        return pdb.Pdb().set_trace(sys._getframe(1))  # where the flow is, not here
+        return pdb.Pdb().set_trace(sys._getframe(1))  # the frame of the flow
 
     def progress(self, facts: dict[str, Any]) -> None:
-        """What the session tells: the first time, a line that says what runs where."""
+        """Show progress of the session; at first the header line."""
         if not self._began:
             self._began = True
             print_error(self._header(self._session))
@@ -69,7 +71,7 @@ class SessionRunner:
         self._bar.show(facts)
 
     def _log(self, line: str) -> None:
-        """What the program says, after the line that says what runs."""
+        """Print a log line of the program, after the header line."""
         if self._began:
             self._bar.print_line(f"cortex: {self._session.job}: {line}")
         else:
@@ -87,7 +89,7 @@ class SessionRunner:
         finally:
             for number in _CODES:
                 loop.remove_signal_handler(number)
-                signal.signal(number, signal.SIG_IGN)  # nothing is left to be stopped
+                signal.signal(number, signal.SIG_IGN)  # no work is left to stop
 
     def _signalled(self, number: signal.Signals) -> None:
         self._signals += 1
@@ -100,8 +102,8 @@ class SessionRunner:
             self._work.cancel()
         else:
             self._bar.close()
-            os._exit(self.code)  # even letting go takes too long
+            os._exit(self.code)  # even an orderly exit takes too long
 
     async def _drain(self) -> None:
-        with contextlib.suppress(Exception):  # a channel that cannot hear it ends by itself, and says why
+        with contextlib.suppress(Exception):  # a channel that cannot be reached ends by itself and reports the reason
             await self._session.stop("drain", who())

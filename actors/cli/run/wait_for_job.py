@@ -1,4 +1,4 @@
-"""Two runs of one job: the second is refused, or with ``--wait`` waits for the first and takes what came of it."""
+"""Two runs of one job: the second is refused, or with ``--wait`` waits and returns the result of the first."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _LOOK_S = 0.2
 
 
 def in_turn(folder: StateFolder, job: str, options: Options) -> int | None:
-    """The exit code where another run was waited for, and ended its job; None where the job is ours to go on with.
+    """Return the exit code of another run that was waited for; None if this run may have the job.
 
-    The results file is made whole on this machine, too. A run that was killed left its job to whoever waits. Raises
-    ``CommandError`` where another has the job and it is not to be waited for.
+    The results file is completed on this machine too. If the other run was killed, this run continues the job. Raises
+    ``CommandError`` if another run has the job and ``--wait`` is not given.
     """
     text = in_use(folder, job)
     if not text:
@@ -33,10 +33,11 @@ def in_turn(folder: StateFolder, job: str, options: Options) -> int | None:
         time.sleep(_LOOK_S)
     status = standing_of(folder, job)
     if status.outcome not in (*OVER, "partial"):
-        print_error(f"the run that had job {job} was interrupted: going on")
+        print_error(f"the other run of job {job} was interrupted: continuing")
         return None
-    print_error(f"the run that had job {job} has ended it: nothing is asked again")
-    if status.outcome in OVER and not forgotten(folder, job):  # its disk may be another machine's
+    print_error(f"the other run of job {job} has ended it: nothing is asked again")
+    # the other run may have written on another machine's disk
+    if status.outcome in OVER and not forgotten(folder, job):
         terms = last_state(folder, job).terms
         complete_output(folder, job, status.facts, terms.places, terms.program, options.overwrite)
     return report(status, options)

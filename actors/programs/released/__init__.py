@@ -1,9 +1,9 @@
-"""Sources of ready programs as earlier releases had them, for their journals.
+"""Sources of built-in programs in earlier releases, for the journals of those releases.
 
-Release 0.1.0 wrote into a journal a hash over the source text of the program. Since then the hash of a ready program
-leaves out comments, docstrings and imports (``actors.programs.fingerprint``). A ready program that still does what it
-did in an earlier release has its source of then here, so that jobs of that release go on as they are. Remove a source
-when the behaviour of its program changes: its jobs then begin anew, from the replies that they have paid for.
+Release 0.1.0 wrote into a journal a hash of the source text of the program. Since then the hash of a built-in program
+leaves out comments, docstrings and imports (``actors.programs.fingerprint``). A built-in program whose behaviour has
+not changed since has its old source here, so that jobs of that release can be resumed. Remove a source when the
+behaviour of its program changes: its jobs then begin anew and reuse the replies that they have paid for.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _MODULES = {
     "cortex.programs.table:Table": ("table",),
     "cortex.programs.shards:Shards": ("shards", "batch", "table"),
 }
-"""Place of a program -> the modules that it was made of in that release, in the order in which they were hashed."""
+"""Place of a program -> modules that it consisted of in that release, in the order in which they were hashed."""
 
 
 def fingerprint_then(where: str, params_json: bytes) -> str:
-    """Return what release 0.1.0 wrote as the fingerprint of a ready program; empty for all other programs."""
+    """Return the fingerprint of a built-in program in release 0.1.0; empty for other programs."""
     modules = _MODULES.get(READY.get(where, where))
     if modules is None:
         return ""

@@ -36,7 +36,7 @@ class AnthropicChecks(ProviderChecks):
             checked_url("--base-url", self.location.base_url)
             credential = credential_of(self.location, self.environ, required=False)
         except CredentialError as error:
-            return None, [wrong("key", str(error), "put that variable right")]
+            return None, [wrong("key", str(error), "correct that variable")]
         return credential, [self.key(credential)]
 
     def key(self, credential: Credential) -> Finding:
@@ -44,14 +44,14 @@ class AnthropicChecks(ProviderChecks):
         variable, file_variable = self.row.key_variable, self.row.key_file_variable
         if not (credential.api_key or credential.auth_token or credential.custom_headers):
             do = f"set {variable}, or give --api-key-file; --model sim needs none"
-            return wrong("key", "there is none", do)
+            return wrong("key", "no key is set", do)
         where = TOKEN if credential.auth_token else self.row.headers_variable
         if credential.api_key:
             where = f"the file of {file_variable}" if key_file(self.row, self.environ) else variable
             where = "--api-key-file" if self.location.key_file else where
         path = self.location.key_file or key_file(self.row, self.environ)
         if path and os.name == "posix" and os.stat(path).st_mode & 0o044 and os.stat(path).st_uid == os.geteuid():
-            return warning("key", f"from {where}, which others may read", "chmod 600 it")
+            return warning("key", f"from {where}, which other users may read", f"chmod 600 {path}")
         return ok("key", f"from {where}; its fingerprint is {credential.fingerprint}")
 
     async def answers(self, credential: Credential, found: list[Finding]) -> list[Finding]:
@@ -77,15 +77,15 @@ class AnthropicChecks(ProviderChecks):
     def _account(self, client: AnthropicModel, shown: str, answer: _Answer) -> Finding:
         status = answer[0]
         if status in _NO_SUCH_CALL:
-            text = f"{shown} answers, and has no list of models: whether it takes the key, only a paid call would show"
+            text = f"{shown} answers, but has no list of models: only a paid call can show whether the key is accepted"
             return warning("account", text, "give --paid and --model NAME to make one call of one token")
         if not 200 <= status < 300:
             return self._refused(client, answer, "account", shown)
-        return ok("account", f"{shown} takes the key; what is left of its credit is not told by any free call")
+        return ok("account", f"{shown} accepts the key; no free call shows the credit that is left")
 
     def _refused(self, client: AnthropicModel, answer: _Answer, check: str, shown: str) -> Finding:
         failure = client.refusal_of(*answer)
-        do = self.advice(failure.kind) or "see what the address serves: cortex needs the Messages API"
+        do = self.advice(failure.kind) or "check what the address serves: cortex needs the Messages API"
         made = warning if failure.kind in (FailureKind.THROTTLED, FailureKind.OVERLOADED) else wrong
         return made(check, f"{shown}: {in_words(failure)}", do)
 
@@ -96,20 +96,20 @@ class AnthropicChecks(ProviderChecks):
         except Exception as error:
             return _unanswered(client, f"--model {name}", error)
         if answer[0] in _NO_SUCH_CALL and client.refusal_of(*answer).kind is not FailureKind.BLOCKED:
-            text = f"whether {name} is there, only a paid call would show: tokens are not counted here"
+            text = f"only a paid call can show whether {name} exists: the endpoint does not count tokens"
             return warning("model", text, "give --paid to make one call of one token")
         if not 200 <= answer[0] < 300:
             return self._refused(client, answer, "model", name)
         price, window = known(name, provider=self.row.name)
         if price is None:
-            text = f"{name} is there; its price is not known here, so a cap in money needs one"
+            text = f"{name} exists; its price is not known here, so a cap in money needs one"
             return warning("model", text, "give --price input=...,output=... or --price-as MODEL with --max-cost")
-        return ok("model", f"{name} is there, with a window of {window or 0:,} tokens and a known price")
+        return ok("model", f"{name} exists, with a window of {window or 0:,} tokens and a known price")
 
 
 def _unanswered(client: AnthropicModel, shown: str, error: Exception) -> Finding:
     failure = client.failure_of(error)
-    do = "see the proxy, the certificates, the address"
+    do = "check the proxy, the certificates and the address"
     if failure.status == 407:
         do = "give the proxy's user and password in HTTPS_PROXY: http://USER:PASSWORD@HOST:PORT"
     return wrong("account", f"{shown} did not answer: {in_words(failure)}", do)
@@ -120,7 +120,7 @@ def _clock(headers: Mapping[str, str], begun_s: float, ended_s: float) -> Iterat
     try:
         theirs_s = parsedate_to_datetime(headers.get("Date", "")).timestamp()
     except (TypeError, ValueError):
-        yield ok("clock", "the endpoint tells no time to compare with")
+        yield ok("clock", "the endpoint sends no time to compare with")
         return
     skew_s = 0.0
     if theirs_s > ended_s:
@@ -129,8 +129,8 @@ def _clock(headers: Mapping[str, str], begun_s: float, ended_s: float) -> Iterat
         skew_s = theirs_s + 1.0 - begun_s
     text = f"this machine's clock is {abs(skew_s):.0f} s {'behind' if skew_s > 0 else 'ahead of'} the endpoint's"
     if abs(skew_s) > _SKEW_FAR_S:
-        yield wrong("clock", text, "set it (NTP): certificates and deadlines depend on it")
+        yield wrong("clock", text, "set the clock (NTP): certificates and deadlines depend on it")
     elif abs(skew_s) > _SKEW_S:
-        yield warning("clock", text, "set it (NTP): deadlines depend on it")
+        yield warning("clock", text, "set the clock (NTP): deadlines depend on it")
     else:
-        yield ok("clock", "it agrees with the endpoint's")
+        yield ok("clock", "this machine's clock agrees with the endpoint's")

@@ -16,14 +16,14 @@ from actors.providers.registry import Provider, load, missing_extra
 from policies.failures.failure import Failure, FailureKind
 
 _MEANINGS: Final = {
-    401: "the key is not known there",
-    403: "the key is known and may not do this: its workspace, its region, or what it was made for",
+    401: "the provider does not know the key",
+    403: "the key may not do this: its workspace, its region, or its permissions",
     402: "the account has no credit",
-    407: "the proxy wants a user and a password",
+    407: "the proxy requires a user and a password",
 }
 _ADVICE: Final = {
-    FailureKind.BLOCKED: "put the account or the model right: credit, spend limit, the model's name",
-    FailureKind.THROTTLED: "wait, or ask for higher limits: a job waits by itself",
+    FailureKind.BLOCKED: "correct the account or the model: credit, spend limit, the model's name",
+    FailureKind.THROTTLED: "wait, or ask the provider for higher limits: a job waits by itself",
     FailureKind.OVERLOADED: "wait: a job tries again by itself",
 }
 
@@ -58,7 +58,7 @@ class ProviderChecks:
             credential = credential_of(self.location, self.environ)
         except CredentialError as error:
             text, gives, how = str(error).partition(": give ")
-            return None, [wrong("provider", text, f"give {how}" if gives else "put that right")]
+            return None, [wrong("provider", text, f"give {how}" if gives else "correct that setting")]
         found = ok("provider", f"{self.row.title}: {endpoint_named(credential)}")
         return credential, [found, self.key(credential)]
 
@@ -73,8 +73,8 @@ class ProviderChecks:
             text = f"no credentials: {type(error).__name__}: {str(error)[:300]}"
             return wrong("key", text, self.row.how_to_open)
         if not how:
-            return wrong("key", "there are no credentials", self.row.how_to_open)
-        return ok("key", f"{how}: looked for anew wherever calls are made, on a cluster on its nodes")
+            return wrong("key", "no credentials were found", self.row.how_to_open)
+        return ok("key", f"{how}: each process that makes calls looks for its own, on a cluster those on the nodes")
 
     def search(self, credential: Credential) -> str:
         """Search for credentials as the client does where it has no key; return where they are, empty for nowhere. Any
@@ -113,10 +113,10 @@ class ProviderChecks:
             except TimeoutError:
                 counted = None
         if counted is None:
-            text = f"whether {self.model} is there and may be asked, only a paid call would show"
+            text = f"only a paid call can show whether {self.model} exists and may be asked"
             return warning("model", text, "give --paid to make one call of one token")
         _, window = self._known()
-        return ok("model", f"{self.model} is there" + (f", with a window of {window:,} tokens" if window else ""))
+        return ok("model", f"{self.model} exists" + (f", with a window of {window:,} tokens" if window else ""))
 
     def _price(self, credential: Credential) -> Finding:
         price, _ = self._known(credential)
@@ -137,10 +137,10 @@ class ProviderChecks:
         body = msgspec.json.encode({"model": self.model, "max_tokens": 1, "messages": content})
         came = await client.call(body, output_tokens_max=1, timeout_s=self.timeout_s)
         if isinstance(came, Failure):
-            do = self.advice(came.kind) or "see what it says"
+            do = self.advice(came.kind) or "see the message of the provider"
             return wrong("credit", f"a call of one token failed: {in_words(came)}", do)
         used = f"{came.usage.input_tokens_billed} tokens in, {came.usage.output_tokens} out"
-        return ok("credit", f"a call of one token was answered, and paid for ({used})")
+        return ok("credit", f"a paid call of one token was answered ({used})")
 
     def advice(self, kind: FailureKind) -> str:
         """Return what to do about a failure of this kind; empty where nothing general holds."""

@@ -22,5 +22,5 @@ def installation(model: str, environ: Mapping[str, str]) -> Iterator[Finding]:
         return
     folder = local.cache_folder(environ)
     there = (folder / local.WEIGHTS_FILE).exists()
-    more = f"its weights are in {folder}" if there else f"its first start puts its weights (250 MB) into {folder}"
+    more = f"its weights are in {folder}" if there else f"its first start writes its weights (250 MB) to {folder}"
     yield ok(CHECK, f"installed; {more}")

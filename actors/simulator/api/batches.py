@@ -1,7 +1,7 @@
-"""Message Batches, without HTTP: created, worked off over a seeded time, cancelled, listed, read as JSON Lines.
+"""Message Batches without HTTP: creation, processing over a seeded time, cancellation, list, results as JSON Lines.
 
-https://docs.claude.com/en/docs/build-with-claude/batch-processing. Time comes in as an argument; rows are worked off in
-step with it, so a batch that is cancelled half way has half of its answers.
+https://docs.claude.com/en/docs/build-with-claude/batch-processing. Time is an argument; rows are processed in step with
+it, so a batch that is cancelled half way has half of its answers.
 """
 
 import re
@@ -18,7 +18,7 @@ from actors.simulator.token_buckets import rfc3339
 
 REQUESTS_MAX: Final = 100_000
 BATCHES_MAX: Final = 1_000
-"""Batches kept; beyond it the oldest that has ended is dropped."""
+"""Most batches kept; beyond it the oldest batch that has ended is dropped."""
 EXPIRES_AFTER_S: Final = 24 * 3600
 LIST_DEFAULT: Final = 20
 LIST_MAX: Final = 1_000
@@ -28,11 +28,11 @@ _COUNTS: Final = ("processing", "succeeded", "errored", "canceled", "expired")
 
 
 class NoSuchBatch(LookupError):
-    """No batch of this name, or not any more."""
+    """No batch has this name, or the batch was dropped."""
 
 
 class BatchQueueFull(Exception):
-    """The account has too many requests in batches already."""
+    """Too many requests of the account are in batches."""
 
     def __init__(self, refusal: ErrorResponse) -> None:
         super().__init__(refusal.message)
@@ -49,7 +49,7 @@ class _Create(msgspec.Struct):
 
 
 class SimulatedBatch(msgspec.Struct, kw_only=True):
-    """One message batch and what has been made of it."""
+    """A message batch and its results so far."""
 
     name: str
     number: int
@@ -64,7 +64,7 @@ class SimulatedBatch(msgspec.Struct, kw_only=True):
     ended_s: float | None = None
 
     def to_json(self, base_url: str) -> dict[str, Any]:
-        """The batch as the provider tells of it; the tallies are told when it has ended, as they are there."""
+        """Return the batch in the provider's form; like there, the counts are given only at its end."""
         ended = self.ended_s is not None
         counts = self.counts if ended else dict.fromkeys(_COUNTS, 0) | {"processing": len(self.rows)}
         status = "ended" if ended else "in_progress" if self.cancelled_s is None else "canceling"
@@ -83,7 +83,7 @@ class SimulatedBatch(msgspec.Struct, kw_only=True):
 
 
 class SimulatedBatchStore:
-    """The message batches of one simulated provider."""
+    """Message batches of one simulated provider."""
 
     def __init__(self, provider: SimulatedProvider) -> None:
         self._provider = provider
@@ -91,7 +91,7 @@ class SimulatedBatchStore:
         self._created = 0
 
     def create(self, body: bytes, now_s: float) -> SimulatedBatch:
-        """A new batch of the requests in this body. Raises ``BadRequest``, ``BatchQueueFull``."""
+        """Create a batch of the requests in ``body``. Raises ``BadRequest``, ``BatchQueueFull``."""
         try:
             rows = msgspec.json.decode(body, type=_Create).requests
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -124,7 +124,7 @@ class SimulatedBatchStore:
         return batch
 
     def _see_room(self, requests: int) -> None:
-        """The account's queue takes so many more. Raises ``BatchQueueFull``."""
+        """Raise ``BatchQueueFull`` if the account's queue has no room for these requests."""
         most = self._provider.settings.batch_queue
         waiting = sum(len(batch.rows) for batch in self._all.values())
         if most is not None and waiting + requests > most:
@@ -140,14 +140,14 @@ class SimulatedBatchStore:
             del self._all[oldest]
 
     def get(self, name: str) -> SimulatedBatch:
-        """The batch of this name. Raises ``NoSuchBatch``."""
+        """Return the batch of this name. Raises ``NoSuchBatch``."""
         try:
             return self._all[name]
         except KeyError:
             raise NoSuchBatch(name) from None
 
     def page(self, limit: int, before: str | None, after: str | None) -> tuple[list[SimulatedBatch], bool]:
-        """Batches, the newest first, and whether there are more in that direction."""
+        """Return batches, the newest first, and whether more follow in that direction."""
         newest = list(reversed(self._all.values()))
         names = [batch.name for batch in newest]
         for name in (before, after):
@@ -160,20 +160,20 @@ class SimulatedBatchStore:
         return later[:limit], len(later) > limit
 
     def delete(self, name: str) -> None:
-        """Forget a batch that has ended. Raises ``NoSuchBatch``, ``BadRequest``."""
+        """Delete a batch that has ended. Raises ``NoSuchBatch``, ``BadRequest``."""
         if self.get(name).ended_s is None:
             raise BadRequest(f"Message Batch {name} is still processing; cancel it and wait until it has ended")
         del self._all[name]
 
     def cancel(self, name: str, now_s: float) -> SimulatedBatch:
-        """Ask a batch to stop; it ends with the next step. One that has ended stays as it is."""
+        """Cancel a batch, which ends with the next step; a batch that has ended is unchanged."""
         batch = self.get(name)
         if batch.ended_s is None and batch.cancelled_s is None:
             batch.cancelled_s = now_s
         return batch
 
     def advance(self, batch: SimulatedBatch, now_s: float, rows_max: int) -> bool:
-        """Work off what is due by now, at most ``rows_max`` rows. True: there is more due at once."""
+        """Process rows that are due, at most ``rows_max``. Return True if more rows are due."""
         if batch.ended_s is not None:
             return False
         due = 0 if batch.cancelled_s is not None else self._due(batch, now_s) - batch.done
@@ -211,7 +211,7 @@ class SimulatedBatchStore:
 
 
 def _in_a_batch(refusal: ErrorResponse) -> ErrorResponse:
-    """A result line has no status and no type for a request too large: it says invalid_request_error."""
+    """Return the error in the form of a result line, which has no status and no type ``request_too_large``."""
     known = refusal.error_type != "request_too_large"
     return refusal if known else msgspec.structs.replace(refusal, error_type="invalid_request_error")
 
@@ -223,5 +223,5 @@ def _line(row: _Row, batch: SimulatedBatch, kind: str, more: dict[str, Any]) -> 
 
 
 def _shuffled(rows: list[_Row], named: int) -> list[_Row]:
-    """Results come in no order to rely on."""
+    """Return the rows in another order, since the order of results is unspecified."""
     return [row for _, row in sorted(enumerate(rows), key=lambda each: random_draws.mixed(named + each[0]))]

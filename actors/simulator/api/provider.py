@@ -1,7 +1,7 @@
-"""The simulated provider's decisions: for one request, what happens, when, and what is said.
+"""Decisions of the simulated provider: the outcome of a request, its time, and its answer.
 
-Pure but for what it counts: time and chance come in as arguments, and nothing here waits. The faces (HTTP, in process)
-ask ``decide``, wait as told, deliver, and report what they could deliver.
+Pure but for counters: time and random draws are arguments, and no function waits. The front ends (HTTP, in process)
+call ``decide``, wait as told, deliver, and report complete deliveries.
 """
 
 from typing import Any
@@ -22,34 +22,34 @@ NUSD_PER_USD = 1_000_000_000
 
 
 class RequestOutcome(msgspec.Struct, gc=False):
-    """What becomes of one request."""
+    """Outcome of one request."""
 
     ask: ParsedRequest | None
     refusal: ErrorResponse | None
     answer: SimulatedAnswer | None
     fault: SimulatedFault | None
-    """What goes wrong on the way, if anything; one of form ``status`` has become ``refusal``."""
+    """Fault of the delivery, if any; a fault of form ``status`` is given as ``refusal``."""
     latency_s: float
-    """From the request to the whole answer, seconds."""
+    """Seconds from the request to the whole answer."""
     first_s: float
-    """From the request to the first piece of a stream, seconds."""
+    """Seconds from the request to the first piece of a stream."""
     message_id: str
     cut_at: float
-    """Where a truncated body ends, as a share of its bytes."""
+    """End of a truncated body, as a share of its bytes."""
 
     def message(self, tier: str = "standard") -> dict[str, Any]:
-        """The whole message, of an outcome with an answer."""
+        """Return the whole message of an outcome with an answer."""
         assert self.answer is not None and self.ask is not None
         return wire.message(self.answer, self.ask, self.message_id, tier)
 
 
 class SimulatedProvider:
-    """Decides and counts. One for each simulated provider, used from one thread."""
+    """Provider that decides and counts. Use from one thread."""
 
     def __init__(
         self, settings: SimulatorSettings | None = None, skills: tuple[tuple[str, Skill], ...] = SKILLS
     ) -> None:
-        """``skills`` are the reasoner's; the settings' defaults answer at once, without faults or limits."""
+        """``skills``: skills of the reasoner. Default settings answer at once, without faults or limits."""
         self.settings = settings or SimulatorSettings()
         self.tally = ProviderCounters()
         self._skills = skills
@@ -57,7 +57,7 @@ class SimulatedProvider:
         self._texts = IdentityCounter(self.settings.remembered_max)
         self._users = IdentityCounter(self.settings.remembered_max)
         self._last: tuple[bytes, ParsedRequest] | None = None
-        """The request that was read last: samples of one question follow each other."""
+        """Last request read; samples of one question follow each other."""
         self._reasoner = self._new_reasoner()
         self._buckets = self._new_buckets()
         self._credit = self._new_credit()
@@ -73,9 +73,9 @@ class SimulatedProvider:
         return AccountCredit(self.settings.credit_calls, None if usd is None else round(usd * NUSD_PER_USD))
 
     def change(self, changes: dict[str, Any]) -> SimulatorSettings:
-        """Change settings from now on. Limits named start full, credit named is what is left.
+        """Change settings from now on. Named limits start full; named credit is the amount left.
 
-        Raises ``SettingsError``; then nothing has changed.
+        Raises ``SettingsError`` and changes nothing if a value is invalid.
         """
         self.settings = changed(self.settings, changes)
         if changes.keys() & {"seed", "error"}:
@@ -89,8 +89,8 @@ class SimulatedProvider:
     # ------------------------------------------------------------------------------------- one request
 
     def decide(self, body: bytes, now_s: float, batched: bool = False) -> RequestOutcome:
-        """What becomes of this request. ``now_s``: seconds since the epoch. ``batched``: within a message batch,
-        where neither limits nor faults of the connection apply."""
+        """Return the outcome of a request. ``now_s``: seconds since 1970. ``batched``: within a message batch, where
+        neither limits nor faults of the connection apply."""
         tally, settings = self.tally, self.settings
         tally.requests += 1
         try:
@@ -127,14 +127,14 @@ class SimulatedProvider:
         return self._worked_out(ask, seen, first_s, fault)
 
     def _read(self, body: bytes) -> ParsedRequest:
-        """The request. Raises ``BadRequest``."""
+        """Parse the request. Raises ``BadRequest``."""
         last = self._last
         if last is None or last[0] != body:
             last = self._last = (body, read(body))
         return last[1]
 
     def _refusal(self, ask: ParsedRequest, now_s: float, batched: bool) -> ErrorResponse | None:
-        """What the account, the model's name or a bound says against this request."""
+        """Return the refusal by credit, model name, context window or rate limits; None if accepted."""
         settings, tally = self.settings, self.tally
         if settings.models and ask.model not in settings.models:
             return ErrorResponse(404, "not_found_error", f"model: {ask.model}")
@@ -153,7 +153,7 @@ class SimulatedProvider:
     def _worked_out(
         self, ask: ParsedRequest, seen: int, first_s: float, fault: SimulatedFault | None
     ) -> RequestOutcome:
-        """The answer, and what it cost. A connection that is reset before the work has cost nothing."""
+        """Compute and charge the answer. A connection reset before the work costs nothing."""
         seed, tally = self.settings.seed, self.tally
         if fault is not None and not fault.worked:
             return RequestOutcome(ask, None, None, fault, first_s, first_s, "", 0.0)
@@ -187,32 +187,32 @@ class SimulatedProvider:
         return round(usd_by_million * NUSD_PER_USD / 1_000_000)
 
     def headers(self, now_s: float) -> dict[str, str]:
-        """The rate-limit headers as they stand now; without limits, none."""
+        """Return the present rate-limit headers; empty without limits."""
         return self._buckets.headers(now_s)
 
     @property
     def out_of_credit(self) -> bool:
-        """Is the account's credit at its end?"""
+        """True if the account has no credit left."""
         return self._credit.refused()
 
     def count_tokens(self, body: bytes) -> int:
-        """Tokens of a request's prompt. Raises ``BadRequest``."""
+        """Return the tokens of a request's prompt. Raises ``BadRequest``."""
         self.tally.token_counts += 1
         return read(body, counting=True).input_tokens
 
     # ------------------------------------------------------------------------------------- what was done
 
     def began(self) -> None:
-        """A face has taken a request and will hold it for a while."""
+        """Count a request that a front end has taken and holds for a while."""
         self.tally.in_flight += 1
         self.tally.in_flight_max = max(self.tally.in_flight_max, self.tally.in_flight)
 
     def ended(self) -> None:
-        """The face is done with the request, whatever became of it."""
+        """Count the end of a request, whatever its outcome."""
         self.tally.in_flight -= 1
 
     def delivered(self, ask: ParsedRequest) -> None:
-        """The whole answer was handed over."""
+        """Count an answer that was delivered completely."""
         tally = self.tally
         tally.complete_answers += 1
         if self._bodies.answer(ask.body_id):
@@ -226,11 +226,11 @@ class SimulatedProvider:
                 tally.distinct_users_answered += 1
 
     def answers_to_user(self, user_id: str) -> int:
-        """Complete answers to requests with this ``metadata.user_id``."""
+        """Return the number of complete answers to requests with this ``metadata.user_id``."""
         return self._users.answers(_user(user_id))
 
     def stats(self) -> dict[str, Any]:
-        """Everything counted, as plain values."""
+        """Return all counters as plain values."""
         return self.tally.to_json() | {
             "identities_forgotten": self._bodies.forgotten,
             "credit_calls_left": self._credit.calls,

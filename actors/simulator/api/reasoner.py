@@ -1,25 +1,24 @@
-"""The bounded reasoner: reads a request, works an answer out of its text, and errs as its bounds say.
+"""Bounded reasoner: reads a request, derives an answer from its text, and errs at a stated rate.
 
-A request that offers tools, and states steps that use them, gets its next step for an answer (``skills.acting``).
+A request that offers tools, and states steps that use them, gets its next step as the answer (``skills.tool_steps``).
 
-It reads nothing but the request body. It knows no label set, program or method: its skills are a table of general
-ways to follow an instruction (`actors.simulator.reasoning.skills`), and every word it says stands in the text, numbers
-and the words of JSON apart.
+The reasoner reads nothing but the request body. It knows no label set, program or method: its skills are a table of
+general ways to follow an instruction (``actors.simulator.reasoning.skills``), and every word of an answer is in the
+text, but for numbers and the words of JSON.
 
-**How often it errs** is a function of the text alone, ``error_share``:
+**Rate of errors**: a function of the text alone, ``error_share``:
 
     load  = 0.0005 + 0.003 * tokens / 1000 + 0.0004 * parts + 0.005 * max(0, nesting - 2)
     share = min(0.9, 1 - exp(-load))
 
 where *parts* are the text's paragraphs and the tools that it may use, and *nesting* is the deepest nesting of its
-brackets, or the longest chain of names of which each is defined by the one before (``t2 = exp(t1)``, a line each): more
-text, more pieces and deeper structure are harder, as they are for any bounded reader. A prompt of one short paragraph
+brackets, or the longest chain of names of which each is defined by the one before (``t2 = exp(t1)``, a line each).
+Longer texts, more parts and deeper structure are harder, as for any bounded reader. A prompt of one short paragraph
 errs once in some thousand times, 5,000 tokens in 40 paragraphs three times in a hundred, brackets 100 deep four times
 in ten.
 
-**Whether it errs this time** is drawn by (seed, text, times seen): the same question put again is answered anew, and a
-run is repeatable. An error is a wrong answer of the right form; one in four misses the form instead, so that readers
-of the answer are tried too.
+**Draw of an error**: by (seed, text, times seen). A repeated question is answered anew, and a run is repeatable. An
+error is a wrong answer of the right form; one in four misses the form instead, to test readers of answers.
 """
 
 import math
@@ -43,7 +42,7 @@ LOAD_PER_NESTING: Final = 0.005
 NESTING_FREE: Final = 2
 SHARE_MAX: Final = 0.9
 FORM_SHARE: Final = 0.25
-"""Of its errors, the share that misses the asked form."""
+"""Share of the errors that miss the asked form."""
 
 _DEFINED = re.compile(r"^(\w+) = (.+)$", re.MULTILINE)
 _NAME = re.compile(r"[^\W\d]\w*")
@@ -51,7 +50,7 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"()[]{}"))
 
 
 class SimulatedAnswer(msgspec.Struct, frozen=True, gc=False):
-    """What the reasoner says, cut to the bounds of the request."""
+    """Answer of the reasoner, within the bounds of the request."""
 
     text: str
     output_tokens: int
@@ -60,12 +59,12 @@ class SimulatedAnswer(msgspec.Struct, frozen=True, gc=False):
     skill: str
     erred: bool
     tool: str = ""
-    """The tool that it uses, and with what."""
+    """Name of the tool that the answer uses, with its arguments in ``given``."""
     given: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 def nesting(text: str) -> int:
-    """How deep brackets of any kind stand in each other, at most."""
+    """Return the deepest nesting of brackets of any kind."""
     if not ("(" in text or "[" in text or "{" in text):
         return 0
     depth = deepest = 0
@@ -79,7 +78,7 @@ def nesting(text: str) -> int:
 
 
 def chained(text: str) -> int:
-    """How long a chain of definitions is, at most: each line ``name = ...`` that mentions names defined before it."""
+    """Return the length of the longest chain of definitions: lines ``name = ...`` that use names defined before."""
     longest: dict[str, int] = {}
     if " = " in text:
         for name, answer in _DEFINED.findall(text):
@@ -88,7 +87,7 @@ def chained(text: str) -> int:
 
 
 def error_share(text: str, tokens: int, tools: int = 0) -> float:
-    """How probably the reasoner errs on this text, as the module's docstring states it."""
+    """Return the probability of an error on this text; formula in the module's docstring."""
     parts = text.count("\n\n") + 1 + tools
     load = LOAD + LOAD_PER_KTOKEN * tokens / 1000 + LOAD_PER_PART * parts
     load += LOAD_PER_NESTING * max(0, max(nesting(text), chained(text)) - NESTING_FREE)
@@ -96,22 +95,22 @@ def error_share(text: str, tokens: int, tools: int = 0) -> float:
 
 
 class Reasoner:
-    """Answers requests. Holds its seed, its error rate and its skills, and nothing of any request."""
+    """Answers requests. Holds a seed, an error rate and skills, and no state of any request but a cache."""
 
     def __init__(
         self, seed: int = 0, error: float | None = None, skills: tuple[tuple[str, Skill], ...] = SKILLS
     ) -> None:
-        """``error``: share of wrong answers whatever the text; 0 is exact; None is ``error_share``."""
+        """``error``: share of wrong answers for any text; 0 is exact; None (default) is ``error_share``."""
         self._seed = seed
         self._error = error
         self._skills = skills
         self._last: tuple[int, object, ParsedPrompt, str, Thought] | None = None
-        """The text that was thought about last: its samples are asked for one after another."""
+        """Cache of the last text, whose samples are asked one after another."""
         self._right: tuple[ParsedRequest, SimulatedAnswer] | None = None
-        """The right answer to the request that was answered last."""
+        """Cache of the right answer to the last request."""
 
     def answer(self, ask: ParsedRequest, seen: int) -> SimulatedAnswer:
-        """The answer to a request whose text was seen ``seen`` times before."""
+        """Return the answer to a request whose text was seen ``seen`` times before."""
         if ask.max_tokens == 0:  # the provider then only warms its prompt cache
             return SimulatedAnswer("", 0, "max_tokens", None, "", False)
         if ask.scene is not None and (intent := act(ask.scene)) is not None:
@@ -131,7 +130,7 @@ class Reasoner:
         return right[1]
 
     def _acted(self, ask: ParsedRequest, scene: TurnContext, intent: PlannedStep, seen: int) -> SimulatedAnswer:
-        """The next turn of a conversation with tools."""
+        """Return the next turn of a conversation with tools."""
         share = error_share(ask.text, ask.input_tokens, len(scene.offers)) if self._error is None else self._error
         erred = share > 0 and random_draws.draw(self._seed, ask.text_id, seen, random_draws.ERROR) < share
         deed = intent.right

@@ -1,4 +1,4 @@
-"""The provider's own JSON: messages, errors, and the events of a stream."""
+"""JSON of the provider: messages, errors, and the events of a stream."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,18 +11,18 @@ from actors.simulator.faults import ErrorResponse
 from actors.simulator.request import ParsedRequest
 
 STREAM_TOKENS = 8
-"""Tokens that one event of a stream carries."""
+"""Tokens in one event of a stream."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 def request_id(number: int, seed: int) -> str:
-    """The ``request-id`` of a response: unique within one simulated provider."""
+    """Return the ``request-id`` of a response, unique within one simulated provider."""
     return f"req_sim{seed:04x}{number:010x}"
 
 
 def content(answer: SimulatedAnswer, ask: ParsedRequest, message_id: str) -> list[dict[str, Any]]:
-    """The content blocks of a message; of an empty answer, none."""
+    """Return the content blocks of a message; empty for an empty answer."""
     name = f"toolu_{message_id.removeprefix('msg_')}"
     if answer.tool:
         return [{"type": "tool_use", "id": name, "name": answer.tool, "input": answer.given}]
@@ -36,7 +36,7 @@ def content(answer: SimulatedAnswer, ask: ParsedRequest, message_id: str) -> lis
 
 
 def message(answer: SimulatedAnswer, ask: ParsedRequest, message_id: str, tier: str = "standard") -> dict[str, Any]:
-    """The whole message, as plain values."""
+    """Return the whole message as plain values."""
     refused = answer.stop_reason == "refusal"
     facts: dict[str, Any] = {
         "id": message_id,
@@ -60,12 +60,12 @@ def message(answer: SimulatedAnswer, ask: ParsedRequest, message_id: str, tier: 
 
 
 def encoded(plain: Any) -> bytes:
-    """Compact JSON."""
+    """Return compact JSON."""
     return _encode(plain)
 
 
 def error(refusal: ErrorResponse, request: str | None) -> dict[str, Any]:
-    """The body of an error response."""
+    """Return the body of an error response."""
     facts: dict[str, Any] = {"type": refusal.error_type, "message": refusal.message}
     if refusal.error_code:
         facts["details"] = {"error_code": refusal.error_code}
@@ -73,12 +73,12 @@ def error(refusal: ErrorResponse, request: str | None) -> dict[str, Any]:
 
 
 def event(name: str, plain: Any) -> bytes:
-    """One server-sent event."""
+    """Return one server-sent event."""
     return b"event: %s\ndata: %s\n\n" % (name.encode(), _encode(plain))
 
 
 def opening(facts: dict[str, Any]) -> bytes:
-    """The events before the first piece of content."""
+    """Return the events before the first piece of content."""
     usage = facts["usage"] | {"output_tokens": 1}
     start = facts | {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
     start.pop("stop_details", None)
@@ -86,7 +86,7 @@ def opening(facts: dict[str, Any]) -> bytes:
 
 
 def pieces_of(facts: dict[str, Any]) -> Iterator[tuple[bytes, int]]:
-    """The events of the content, each with the output tokens it carries."""
+    """Yield the events of the content, each with its number of output tokens."""
     for index, block in enumerate(facts["content"]):
         if block["type"] == "text":
             empty, parts, delta, field = block | {"text": ""}, _texts(block["text"]), "text_delta", "text"
@@ -106,7 +106,7 @@ def _texts(text: str) -> list[str]:
 
 
 def closing(facts: dict[str, Any]) -> bytes:
-    """The events after the last piece of content."""
+    """Return the events after the last piece of content."""
     delta = {"stop_reason": facts["stop_reason"], "stop_sequence": facts["stop_sequence"]}
     if "stop_details" in facts:
         delta["stop_details"] = facts["stop_details"]

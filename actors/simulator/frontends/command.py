@@ -1,4 +1,4 @@
-"""``cortex simulate``: a simulated provider in a process of its own, until it is told to stop."""
+"""``cortex simulate``: a simulated provider in its own process, until it is stopped."""
 
 import asyncio
 import gc
@@ -15,11 +15,11 @@ PORT_MAX: Final = 65_535
 
 
 class ListenFailed(OSError):
-    """The address is not to be had. One line that says why."""
+    """The address cannot be used. The message is one line with the reason."""
 
 
 def print_url(url: str) -> None:
-    """One line on standard output, at once."""
+    """Print the URL on standard output and flush."""
     print(f"simulated provider at {url}", flush=True)
 
 
@@ -29,12 +29,12 @@ def simulate(
     port: int = 0,
     ready: Callable[[str], None] = print_url,
 ) -> int:
-    """Serve until SIGTERM or SIGINT, then close cleanly and return 0. Must run in the main thread.
+    """Serve until SIGTERM or SIGINT, then close and return 0. Call from the main thread.
 
-    ``ready`` is given the URL as soon as connections are taken. Port 0 is any free one. Anybody who reaches the address
-    may use it and change its settings, so it is the loopback one unless another is asked for. Raises ``ListenFailed``.
+    ``ready`` is called with the URL once connections are accepted. Port 0 is any free port. Every client that reaches
+    the address may use it and change its settings, so the default is the loopback address. Raises ``ListenFailed``.
     """
-    if not 0 <= port <= PORT_MAX:  # uvloop would take it modulo 65536
+    if not 0 <= port <= PORT_MAX:  # uvloop would take the port modulo 65536
         raise ListenFailed(f"cannot listen on {host} port {port}: a port is a number from 0 to {PORT_MAX}")
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_until_stopped(settings, host, port, ready))
@@ -42,7 +42,7 @@ def simulate(
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where there is one: a fifth to a third more requests a second."""
+    """Return uvloop's loop factory where installed: a fifth to a third more requests a second."""
     if sys.platform == "win32":
         return None
     try:
@@ -64,7 +64,7 @@ async def _until_stopped(
     except OSError as error:
         reason = (error.strerror or str(error)).strip()
         raise ListenFailed(f"cannot listen on {host} port {port}: {reason}") from None
-    gc.freeze()  # what is alive now lives as long as the server: no collection needs to look at it again
+    gc.freeze()  # objects alive now live as long as the server: collections need not scan them
     try:
         ready(server.url)
         await stopped.wait()

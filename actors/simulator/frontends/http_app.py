@@ -1,7 +1,7 @@
-"""The simulated provider over HTTP, faithful enough that the official SDK's typed client works against it.
+"""Simulated provider over HTTP, close enough to the real one for the official SDK's typed client.
 
-Messages (streamed too), token counting, Message Batches, models; and under ``/_sim/`` what a test wants of it: the
-counts (``GET /_sim/stats``) and the settings at run time (``GET`` and ``POST /_sim/settings``).
+Messages (streamed too), token counting, Message Batches, models; and under ``/_sim/`` endpoints for tests: counters
+(``GET /_sim/stats``) and settings at run time (``GET`` and ``POST /_sim/settings``).
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from actors.simulator.settings import SettingsError, SimulatorSettings
 REQUEST_BYTES_MAX: Final = 32 * 1024 * 1024
 BATCH_BYTES_MAX: Final = 256 * 1024 * 1024
 CONNECTIONS_WAITING_MAX: Final = 4_096
-"""Connections that may wait to be accepted: a cluster's branches open theirs at once."""
+"""Most connections waiting to be accepted: a cluster's branches open theirs at once."""
 CLOSING_GRACE_S: Final = 0.1
-"""How long an answer under way may take to end when the server closes."""
+"""Seconds that answers in flight may take when the server closes."""
 
 _NO_KEY = ErrorResponse(401, "authentication_error", "x-api-key header is required")
 _WRONG_KEY = ErrorResponse(401, "authentication_error", "invalid x-api-key")
@@ -44,7 +44,7 @@ Route = Callable[[web.BaseRequest, bytes], Awaitable[web.StreamResponse]]
 
 
 class HttpApp:
-    """Answers HTTP requests for one simulated provider."""
+    """Handler of HTTP requests for one simulated provider."""
 
     def __init__(self, provider: SimulatedProvider) -> None:
         self.provider = provider
@@ -59,7 +59,7 @@ class HttpApp:
         }
 
     def headers(self) -> dict[str, str]:
-        """The headers of a response in JSON, with a request id of its own."""
+        """Return the headers of a JSON response, with its own request id."""
         self._requests += 1
         return {
             "content-type": "application/json",
@@ -68,11 +68,11 @@ class HttpApp:
         }
 
     def json_response(self, plain: Any) -> web.StreamResponse:
-        """A good response with this value as JSON."""
+        """Return a response of status 200 with this value as JSON."""
         return TrackedResponse(wire.encoded(plain), self.headers(), None, 200)
 
     def refused(self, refusal: ErrorResponse, limits: dict[str, str] | None = None) -> web.StreamResponse:
-        """An error response."""
+        """Return an error response."""
         headers = self.headers()
         if limits:
             headers |= limits
@@ -109,7 +109,7 @@ class HttpApp:
         return await route(request, body)
 
     def _gate(self, request: web.BaseRequest) -> ErrorResponse | None:
-        """A key there must be, in either of the two headers, and the version of the interface."""
+        """Return an error unless the request has a key, in either of two headers, and the version of the API."""
         headers = request.headers
         key = headers.get("x-api-key", "")
         if not key:
@@ -179,7 +179,7 @@ class HttpApp:
 
 
 class SimulatorServer:
-    """A running simulated provider. ``url`` is what a client takes as its base URL."""
+    """Running simulated provider. ``url``: base URL for clients."""
 
     def __init__(self, provider: SimulatedProvider, host: str = "127.0.0.1") -> None:
         self.provider = provider
@@ -189,8 +189,8 @@ class SimulatorServer:
         self._runner: web.ServerRunner | None = None
 
     async def start(self, port: int = 0) -> None:
-        """Listen; port 0 is any free one. Raises ``OSError`` where the address is not to be had."""
-        # A client that has gone ends what was still waiting to answer it.
+        """Listen; port 0 is any free port. Raises ``OSError`` if the address cannot be used."""
+        # ``handler_cancellation``: a lost client ends the handler that still waits to answer it.
         server = web.Server(self._face.handle, request_factory=_request, handler_cancellation=True, access_log=None)
         self._runner = web.ServerRunner(server, shutdown_timeout=CLOSING_GRACE_S)
         await self._runner.setup()
@@ -204,7 +204,7 @@ class SimulatorServer:
         self.url = f"http://{host}:{address[1]}"
 
     async def close(self) -> None:
-        """Stop listening and let go of every connection."""
+        """Stop listening and close every connection."""
         await self._face.batches.close()
         if self._runner is not None:
             await self._runner.cleanup()
@@ -217,7 +217,7 @@ async def serve(
     port: int = 0,
     skills: tuple[tuple[str, Skill], ...] = SKILLS,
 ) -> SimulatorServer:
-    """Start a simulated provider on the running event loop. Raises ``OSError`` where the address is not to be had."""
+    """Start a simulated provider on the running event loop. Raises ``OSError`` if the address cannot be used."""
     server = SimulatorServer(SimulatedProvider(settings, skills), host)
     await server.start(port)
     return server
@@ -230,6 +230,6 @@ def _request(
     writer: AbstractStreamWriter,
     task: "asyncio.Task[None]",
 ) -> web.BaseRequest:
-    """A request that may be as large as a message batch."""
+    """Return a request object whose body may be as large as a message batch."""
     loop = asyncio.get_running_loop()
     return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=BATCH_BYTES_MAX)

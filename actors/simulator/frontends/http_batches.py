@@ -1,4 +1,4 @@
-"""Message Batches over HTTP: the routes, and the task that works each batch off."""
+"""Message Batches over HTTP: routes, and the task that processes each batch."""
 
 import asyncio
 import time
@@ -21,14 +21,14 @@ from actors.simulator.request import BadRequest
 
 PATH: Final = "/v1/messages/batches"
 ROWS_AT_ONCE: Final = 64
-"""Rows worked off before other requests get their turn."""
+"""Rows processed before other requests get a turn."""
 STEP_S: Final = 0.005
 
 Route = Callable[[web.BaseRequest, bytes], Awaitable[web.StreamResponse]]
 
 
 class BatchRoutes:
-    """The batch part of the HTTP face."""
+    """Routes of message batches."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class BatchRoutes:
         reported: Callable[[Any], web.StreamResponse],
         refused: Callable[[ErrorResponse], web.StreamResponse],
     ) -> None:
-        """``reported`` and ``refused`` make responses of a plain value and of a refusal."""
+        """``told`` and ``refused``: makers of responses from a plain value and from an error."""
         self._provider = provider
         self._batches = SimulatedBatchStore(provider)
         self._json_response = reported
@@ -44,7 +44,7 @@ class BatchRoutes:
         self._workers: set[asyncio.Task[None]] = set()
 
     def route(self, method: str, path: str) -> Route | None:
-        """What answers this method and path, if anything does."""
+        """Return the handler of this method and path; None if there is none."""
         parts = path.removeprefix(PATH).strip("/").split("/") if path != PATH else []
         action = {
             ("POST", 0): self._create,
@@ -59,7 +59,7 @@ class BatchRoutes:
         return lambda request, body: self._answered(action, request, body, parts[0] if parts else "")
 
     async def close(self) -> None:
-        """End the work on every batch."""
+        """Stop processing all batches."""
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Handing an outcome over a connection: whole, as a stream, or broken as its fault says."""
+"""Delivery of an outcome over a connection: complete, as a stream, or broken by its fault."""
 
 import asyncio
 import socket
@@ -12,20 +12,20 @@ from actors.simulator.api import wire
 from actors.simulator.api.provider import RequestOutcome, SimulatedProvider
 
 DRIPS: Final = 20
-"""In how many pieces a slow drip gives its answer."""
-_RESET_NOW = struct.pack("ii", 1, 0)  # linger on, for no time: closing sends a reset
+"""Number of pieces in which a slow drip sends its answer."""
+_RESET_NOW = struct.pack("ii", 1, 0)  # linger on with time 0: closing sends a reset
 _WEB_PAGE = b"<!doctype html><html><head><title>Gateway</title></head><body><h1>One moment, please</h1></body></html>"
 
 
 class TrackedResponse(web.Response):
-    """A response that tells when its last byte was handed to the connection."""
+    """Response that calls back when its last byte was handed to the connection."""
 
     def __init__(self, body: bytes, headers: dict[str, str], written: Callable[[], None] | None, status: int) -> None:
         super().__init__(body=body, headers=headers, status=status)
         self._written = written
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Write what is left. Raises a ``ConnectionError`` where nobody listens any more; then nothing is told."""
+        """Write the rest, then call back. Raises ``ConnectionError``, without a call, if the client is gone."""
         await super().write_eof(data)
         if self._written is not None:
             reported, self._written = self._written, None
@@ -33,7 +33,7 @@ class TrackedResponse(web.Response):
 
 
 class ResponseDelivery:
-    """Delivers one outcome that has an answer or a fault, and reports to the provider what arrived whole."""
+    """Delivery of an outcome with an answer or a fault; reports complete answers to the provider."""
 
     def __init__(
         self, provider: SimulatedProvider, request: web.BaseRequest, outcome: RequestOutcome, headers: dict[str, str]
@@ -48,7 +48,7 @@ class ResponseDelivery:
         self._provider.delivered(self._outcome.ask)
 
     async def run(self) -> web.StreamResponse:
-        """Wait as the outcome says, then answer. The response may already have been written, or its connection cut."""
+        """Wait for the latency, then answer. The returned response may be already written, or its connection cut."""
         outcome = self._outcome
         assert outcome.ask is not None
         form = outcome.fault.form if outcome.fault is not None else ""
@@ -88,7 +88,7 @@ class ResponseDelivery:
         return web.Response()
 
     def _hang_up(self) -> None:
-        """Close the connection after what was written."""
+        """Close the connection after the bytes written so far."""
         if self._request.transport is not None:
             self._request.transport.close()
 
@@ -114,7 +114,7 @@ class ResponseDelivery:
         return response
 
     async def _stream(self, form: str) -> web.StreamResponse:
-        """The answer as server-sent events, its pieces spread over the time it takes."""
+        """Send the answer as server-sent events, spread over its latency."""
         outcome = self._outcome
         facts = outcome.message()
         if outcome.first_s > 0:

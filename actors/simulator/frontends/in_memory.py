@@ -1,4 +1,4 @@
-"""The simulated provider in process: a model like any other, without HTTP."""
+"""Simulated provider in process: a model without HTTP."""
 
 import asyncio
 import time
@@ -28,10 +28,10 @@ _BROKEN: Final = {
 
 
 class SimulatedModel:
-    """A `Model` that answers from its own process. Repeatable: the same settings and calls give the same replies.
+    """``Model`` that answers within its process. Repeatable: equal settings and calls give equal replies.
 
-    Its endpoint names what decides the text of an answer (`SimulatorSettings.answers_hash`), so that a rehearsal is
-    never taken for the provider, nor one seed's answers for another's.
+    The endpoint holds a hash of all settings that decide the text of an answer (``SimulatorSettings.answers_hash``), so
+    that replies of a rehearsal, or of another seed, are never reused as the provider's.
     """
 
     def __init__(
@@ -40,15 +40,15 @@ class SimulatedModel:
         skills: tuple[tuple[str, Skill], ...] = SKILLS,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``clock`` gives seconds since the epoch, for rate limits; a test hands in its own."""
+        """``clock``: seconds since 1970, for rate limits; tests pass their own."""
         self.settings = settings or SimulatorSettings()
         self.provider = SimulatedProvider(self.settings, skills)
         self.endpoint = f"sim:{self.settings.answers_hash()}"
         self.rate: RateLimits | None = None
-        """The rate limits as the last answer told them; None without limits."""
+        """Rate limits of the last answer; None without limits."""
         self._clock = clock
         self.batches = SimulatedBatches(self.provider, clock, failure_of)
-        """Its message batches; they live and die with this process."""
+        """Message batches, which exist as long as this process."""
 
     async def call(
         self,
@@ -58,10 +58,10 @@ class SimulatedModel:
         timeout_s: float,
         progress: Callable[[int], None] | None = None,
     ) -> Reply | Failure:
-        """Answer one Messages request (JSON without "stream"). Never raises but ``CancelledError``.
+        """Answer one Messages request (JSON without "stream"). Raises nothing but ``CancelledError``.
 
-        ``progress`` is told of the output tokens there are. Takes what latency the settings ask for; over
-        ``timeout_s`` it is TIMED_OUT, as a hang always is. ``output_tokens_max`` is the body's own ``max_tokens``.
+        ``progress`` is called with the number of output tokens. Takes the latency of the settings; a latency over
+        ``timeout_s``, or a hang, gives TIMED_OUT. ``output_tokens_max`` is the body's own ``max_tokens``.
         """
         provider = self.provider
         provider.began()
@@ -103,18 +103,18 @@ class SimulatedModel:
         return Reply(wire.encoded(outcome.message()), answer.stop_reason, outcome.ask.model, usage)
 
     async def count_tokens(self, body: bytes) -> int | None:
-        """The tokens of a request's prompt, by the simulator's own rule; None of a body that is no request."""
+        """Return the tokens of a request's prompt, by the simulator's rule; None for an invalid request."""
         try:
             return self.provider.count_tokens(body)
         except BadRequest:
             return None
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Release nothing."""
 
 
 def failure_of(refusal: ErrorResponse) -> Failure:
-    """The failure that an error response of the provider is."""
+    """Return the failure for an error response of the provider."""
     return Failure(
         kind=classify(refusal.status, refusal.error_type, refusal.message, refusal.error_code),
         message=refusal.message,

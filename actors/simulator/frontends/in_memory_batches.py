@@ -1,6 +1,6 @@
-"""The simulated provider's message batches in process: without HTTP, and without a task that outlives a call.
+"""Message batches of the simulated provider in process, without HTTP and without background tasks.
 
-A batch is worked off as far as it is due whenever somebody looks at it.
+Each look at a batch first processes the rows that are due.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -26,9 +26,7 @@ class _Request(msgspec.Struct, gc=False):
 
 
 class SimulatedBatches:
-    """``actors.ports.message_batches.MessageBatches`` of a provider in this process. ``clock`` gives seconds since
-    1970.
-    """
+    """``actors.ports.message_batches.MessageBatches`` of a provider in this process. ``clock``: seconds since 1970."""
 
     def __init__(self, provider: SimulatedProvider, clock: Callable[[], float], failure_of: FailureOf) -> None:
         self._provider = provider
@@ -37,7 +35,7 @@ class SimulatedBatches:
         self._failure_of = failure_of
 
     async def submit(self, rows: Sequence[BatchRequest], timeout_s: float) -> str | Failure:
-        """Make a batch of these."""
+        """Create a batch of these requests and return its id."""
         if self._provider.out_of_credit:
             return self._failure_of(CREDIT)
         body = msgspec.json.encode({"requests": [_Request(row.custom_id, msgspec.Raw(row.body)) for row in rows]})
@@ -49,7 +47,7 @@ class SimulatedBatches:
             return self._failure_of(ErrorResponse(400, "invalid_request_error", str(error)))
 
     async def listed(self, since: str, not_before_s: float, batches_max: int) -> list[BatchStatus] | Failure:
-        """The batches of this process, newest first."""
+        """Return the batches of this process, the newest first."""
         found: list[BatchStatus] = []
         for batch in self._batches.page(batches_max, None, None)[0]:
             if batch.name == since or batch.created_s < not_before_s:
@@ -58,14 +56,16 @@ class SimulatedBatches:
         return found
 
     async def look(self, name: str) -> BatchStatus | Failure:
-        """How a batch stands. One that is unknown died with the process that simulated it: LOST, not refused."""
+        """Return the status of a batch. An unknown batch ended with the process that simulated it: LOST, not refused.
+        """
         try:
             return self._status(self._batches.get(name))
         except NoSuchBatch:
             return _died(name)
 
     async def results(self, name: str) -> AsyncIterator[tuple[str, Reply | Failure]]:
-        """What became of each request. Read to the end, the batch is forgotten: a rehearsal may be long."""
+        """Yield the result of each request. A batch that was read to its end is deleted, since a rehearsal may be long.
+        """
         try:
             batch = self._batches.get(name)
         except NoSuchBatch:
@@ -78,7 +78,7 @@ class SimulatedBatches:
         self._batches.delete(name)
 
     async def cancel(self, name: str) -> Failure | None:
-        """Ask a batch to stop."""
+        """Cancel a batch."""
         try:
             self._batches.cancel(name, self._clock())
         except NoSuchBatch:
@@ -86,7 +86,7 @@ class SimulatedBatches:
         return None
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Release nothing."""
 
     def _status(self, batch: SimulatedBatch) -> BatchStatus:
         while self._batches.advance(batch, self._clock(), _ROWS_AT_ONCE):

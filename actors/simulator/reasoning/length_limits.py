@@ -1,4 +1,4 @@
-"""How long an answer may be, as the instruction says: words, sentences, items."""
+"""Length limits of an answer, parsed from the instruction: words, sentences, items."""
 
 import re
 from typing import Final
@@ -28,7 +28,7 @@ def _number(text: str) -> int:
 
 
 def words_max(instruction: str, default: int = WORDS_DEFAULT) -> int:
-    """Most words that the instruction allows; where it names several limits, the smallest."""
+    """Return the most words that the instruction allows; of several limits, the smallest."""
     if "word" not in instruction and "Word" not in instruction:
         return default
     found = [_number(n) - (1 if below and _number(n) > 1 else 0) for below, n in _WORDS.findall(instruction)]
@@ -36,17 +36,17 @@ def words_max(instruction: str, default: int = WORDS_DEFAULT) -> int:
 
 
 def sentences_max(instruction: str) -> int | None:
-    """Most sentences that the instruction allows; None where it does not say."""
+    """Return the most sentences that the instruction allows; None if it states no limit."""
     found = _SENTENCES.search(instruction) if "sentence" in instruction else None
     return _number(found[1]) if found else None
 
 
 def items_max(instruction: str, default: int = ITEMS_DEFAULT) -> int:
-    """Most items that the instruction asks for."""
+    """Return the most items that the instruction asks for."""
     found = _ITEMS.search(instruction)
     return _number(found[1]) if found else default
 
 
 def within(text: str, limit: int) -> str:
-    """A text's first ``limit`` words, as they stand."""
+    """Return the first ``limit`` words of a text, unchanged."""
     return text if word_count(text) <= limit else " ".join(text.split()[:limit])

@@ -1,7 +1,7 @@
-"""How the bounded reasoner reads a request: what is asked, and of what material.
+"""Prompt reader of the bounded reasoner: separates the question from the material.
 
-The reading knows the general habits of prompts (tags, `CallRequest:` headings, instructions before or after the
-material) and no particular program's. Nothing but the request's own text goes in.
+The reader knows general habits of prompts (tags, ``Question:`` headings, instructions before or after the material) and
+no particular program. Only the text of the request is used.
 """
 
 import re
@@ -26,7 +26,7 @@ _CUE = re.compile(
     re.IGNORECASE,
 )
 _QUOTED = re.compile(r"[\"“]([^\"“”]{8,})[\"”]")
-_INSTRUCTION_CHARS_MAX: Final = 600  # a longer closing paragraph is material, whatever it begins with
+_INSTRUCTION_CHARS_MAX: Final = 600  # a longer closing paragraph is material, however it begins
 
 _QUESTION: Final = frozenset({"question", "query", "goal", "topic", "user question", "top goal", "the question"})
 _OPTIONS: Final = frozenset({"options", "labels", "categories", "choices", "classes", "allowed labels", "candidates"})
@@ -36,7 +36,7 @@ _NO_MATERIAL: Final = _ROLES | {"example", "examples"}
 
 
 class PromptPart(NamedTuple):
-    """A named piece of the request: a tag's content, or what follows a heading."""
+    """Named part of the request: the content of a tag, or the text below a heading."""
 
     name: str
     title: str
@@ -47,8 +47,7 @@ _PARTED: Final = frozenset({"instruction", "low", "material", "options_text", "p
 
 
 class ParsedPrompt:
-    """One request as the reasoner understands it. Not changed once made; what it says is worked out when first asked
-    for: its parts together, its words one by one."""
+    """Request as the reasoner reads it. Immutable; parts, words and sentences are computed at first use."""
 
     __slots__ = (
         "_material_words",
@@ -67,7 +66,7 @@ class ParsedPrompt:
     )
 
     def __init__(self, text: str, system: str = "", schema: dict[str, Any] | None = None) -> None:
-        """``text`` is what the user turns say, ``schema`` a JSON schema that the request asks its answer to meet."""
+        """``text``: texts of the user; ``schema``: JSON schema that the answer must meet."""
         self.text = text
         self.system = system
         self.schema = schema
@@ -77,7 +76,7 @@ class ParsedPrompt:
         self._ranked: list[str] | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """One of the parts is asked for, and the text was not parted yet."""
+        """Split the text at the first use of a part."""
         if name not in _PARTED:
             raise AttributeError(name)
         self._part()
@@ -109,33 +108,33 @@ class ParsedPrompt:
 
     @property
     def question_words(self) -> frozenset[str]:
-        """The question's telling words; of a question without any, all of its words."""
+        """Telling words of the question; all words if none is telling."""
         if self._question_words is None:
             self._question_words = words(self.question) or all_words(self.question)
         return self._question_words
 
     @property
     def material_words(self) -> frozenset[str]:
-        """The material's telling words."""
+        """Telling words of the material."""
         if self._material_words is None:
             self._material_words = words(self.material)
         return self._material_words
 
     @property
     def matter(self) -> str:
-        """The material, or the whole text where the request parts no material from its question."""
+        """Material, or the whole text if the request does not separate the two."""
         return self.material if self.material.strip() else self.text
 
     @property
     def sentences(self) -> list[str]:
-        """The sentences of the matter in their order, each once."""
+        """Sentences of the matter in their order, without repetitions."""
         if self._sentences is None:
             self._sentences = list(dict.fromkeys(sentences(self.matter)))
         return self._sentences
 
     @property
     def ranked(self) -> list[str]:
-        """The same, those that share most with the question first; of equals, the earlier."""
+        """Sentences of the matter, those that share most words with the question first; of equals, the earlier."""
         if self._ranked is None:
             asked = self.question_words
             scored = []
@@ -146,7 +145,7 @@ class ParsedPrompt:
         return self._ranked
 
     def tie(self, candidate: str) -> int:
-        """Where nothing in the text speaks for either, the text still decides: a checksum over it and a candidate."""
+        """Return a checksum over the text and a candidate, which decides between equal candidates."""
         return zlib.crc32(candidate.encode(), zlib.crc32(self.text.encode("utf-8", "replace")))
 
 
@@ -156,7 +155,7 @@ class _FoundPart(NamedTuple):
 
 
 def _untagged(text: str, depth: int = 0) -> tuple[str, list[PromptPart]]:
-    """The text outside of tags, and the tags' contents; of tags within tags, the innermost."""
+    """Return the text outside of tags, and the contents of tags; of nested tags, the innermost."""
     if "</" not in text or depth == _TAG_DEPTH_MAX:
         return text, []
     closings: dict[str, list[int]] = {}
@@ -180,7 +179,8 @@ def _untagged(text: str, depth: int = 0) -> tuple[str, list[PromptPart]]:
 
 
 def _fielded(frame: str) -> _FoundPart:
-    """The lines before any heading, and what each heading opens. A closing instruction belongs to the former."""
+    """Return the lines before any heading, and the parts below headings. A closing instruction belongs to the former.
+    """
     lead: list[str] = []
     parts: list[list[Any]] = []
     blank = True
@@ -199,7 +199,7 @@ def _fielded(frame: str) -> _FoundPart:
 
 
 def _opens(name: str, line: str, parts: list[list[Any]], blank: bool) -> bool:
-    """Does this line open a part of its own? Within material only a question not yet found, or a sibling, does."""
+    """Return True if this line opens a part. Within material, only a missing question or a sibling does."""
     if name in _ROLES:
         return not any(part[0] == name for part in parts)
     if _CUE.match(line) and len(name.split()) > 1:
@@ -210,7 +210,7 @@ def _opens(name: str, line: str, parts: list[list[Any]], blank: bool) -> bool:
 
 
 def _give_back(lead: list[str], parts: list[list[Any]]) -> None:
-    """Take closing instructions and an empty `Answer:` out of the last part."""
+    """Move closing instructions and an empty ``Answer:`` out of the last part."""
     if not parts:
         return
     text: list[str] = parts[-1][2]
@@ -230,7 +230,7 @@ def _give_back(lead: list[str], parts: list[list[Any]]) -> None:
 
 
 def _parted(lead: list[str]) -> tuple[list[str], str]:
-    """Instruction and material of a text without tags or headings: by paragraph, by quotation, by sentence."""
+    """Return instruction and material of a text without tags or headings: by paragraph, quotation or sentence."""
     whole = "\n".join(lead).strip()
     paragraphs = [each for each in re.split(r"\n\s*\n", whole) if each.strip()]
     if len(paragraphs) < 2:

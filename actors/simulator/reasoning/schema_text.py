@@ -1,4 +1,4 @@
-"""JSON schemas as requests bring them: some in words, at the end of the prompt; most with references inside."""
+"""JSON schemas in requests: some are in words at the end of the prompt; most hold references."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DEPTH_MAX: Final = 8
 
 
 def spoken(text: str) -> tuple[str, dict[str, Any] | None]:
-    """The text without the schema that it asks its answer to fit, and that schema; None where it names none."""
+    """Return the text without the JSON schema that it holds, and the schema; None if there is none."""
     if "schema:" not in text.lower():
         return text, None
     found = _SPOKEN.search(text)
@@ -25,7 +25,7 @@ def spoken(text: str) -> tuple[str, dict[str, Any] | None]:
 
 
 def inlined(schema: Any, whole: dict[str, Any] | None = None, depth: int = 0) -> Any:
-    """The same schema with what its references lead to in their places."""
+    """Return the schema with its references replaced by their targets."""
     whole = schema if whole is None else whole
     if isinstance(schema, list):
         return [inlined(each, whole, depth) for each in schema]

@@ -1,4 +1,4 @@
-"""Words, stems and sentences: all that the bounded reasoner understands of language."""
+"""Words, stems and sentences: the reasoner's whole knowledge of language."""
 
 import functools
 import re
@@ -9,7 +9,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+|\n+")
 _MARKER = re.compile(r"^(?:[-*•>#]+|\(?\d{1,3}[.)])\s+")
 _SUFFIXES = ("ations", "ation", "ingly", "ings", "ing", "edly", "ies", "ied", "ed", "ers", "er", "ly", "es", "s", "e")
 
-# Words that carry the grammar of a text, and words that carry the grammar of a request ("read the following note").
+# Grammatical words of a text, and of a request ("read the following note").
 _STOPS: Final = frozenset(
     """a about above after again all also am an and any are as at be because been before being below best between
     both but by can could did do does doing down during each either else every few for from further get gives go
@@ -28,7 +28,7 @@ _STOPS: Final = frozenset(
 
 @functools.lru_cache(maxsize=65_536)
 def stem(word: str) -> str:
-    """A word without its commonest English endings; short words as they are."""
+    """Return a word without its commonest English endings; short words unchanged."""
     for suffix in _SUFFIXES:
         if word.endswith(suffix) and len(word) - len(suffix) >= 3:
             return word[: -len(suffix)]
@@ -36,27 +36,27 @@ def stem(word: str) -> str:
 
 
 def words(text: str) -> frozenset[str]:
-    """The stems of a text's telling words. Empty where it has none."""
+    """Return the stems of a text's telling words; may be empty."""
     return frozenset(map(stem, set(_WORD.findall(text.lower())) - _STOPS))
 
 
 def all_words(text: str) -> frozenset[str]:
-    """The stems of every word, the grammar's too: for texts so short that nothing else is left."""
+    """Return the stems of all words, grammatical ones included, for very short texts."""
     return frozenset(map(stem, _WORD.findall(text.lower())))
 
 
 def word_count(text: str) -> int:
-    """How many words a text has, as a reader counts: runs between white space."""
+    """Return the number of words: runs between white space."""
     return len(text.split())
 
 
 def sentences(text: str) -> list[str]:
-    """A text's sentences and lines, list markers and headings' signs taken off, empty ones left out."""
+    """Return the sentences and lines of a text, without list markers and heading signs, empty ones left out."""
     found = (_MARKER.sub("", each.strip()).strip() for each in _SENTENCE_END.split(text))
     return [each for each in found if each]
 
 
 def likeness(one: frozenset[str], two: frozenset[str]) -> float:
-    """Shared words over the geometric mean of both counts (Ochiai): 0 for nothing shared, 1 for the same words."""
+    """Return the shared words over the geometric mean of both counts (Ochiai): 0 for none shared, 1 for equal sets."""
     shared = len(one & two)
     return shared / (len(one) * len(two)) ** 0.5 if shared else 0.0

@@ -1,4 +1,4 @@
-"""What a skill makes of a request: the answer it holds for right, and how it could be wrong."""
+"""Result of a skill: the right answer, and possible wrong ones."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -7,11 +7,11 @@ from actors.simulator.reasoning.prompt_reader import ParsedPrompt
 
 
 class Thought(NamedTuple):
-    """One worked-out answer.
+    """Computed answer.
 
-    ``wrong`` are answers of the right form that a mistaken reader could give instead. ``rambling`` is one that misses
-    the asked form (JSON left open, say); None is the usual one, the answer buried in the text's first sentence, and an
-    empty one says that there is no form to miss. A reasoner that errs takes one of these.
+    ``wrong``: answers of the right form that a mistaken reader could give. ``rambling``: an answer that misses the
+    asked form (JSON left open, say); None is the usual one, with the answer inside the text's first sentence; an empty
+    text means that there is no form to miss. An erring reasoner takes one of these.
     """
 
     right: str
@@ -20,4 +20,4 @@ class Thought(NamedTuple):
 
 
 Skill = Callable[[ParsedPrompt], Thought | None]
-"""A pure function from a reading to an answer, or to None where the request asks for something else."""
+"""Pure function from a parsed prompt to an answer; None if the request asks for something else."""

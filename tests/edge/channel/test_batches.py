@@ -190,8 +190,8 @@ async def test_what_is_with_the_provider_is_not_lost_to_a_change(tmp_path: Path)
     async with over_http(SimulatorSettings(error=0.0, batch_ms=700)) as (server, connection):
         await stopped(Job(tmp_path, connection), "drain")
         for change, text in (
-            ({"program": Batch(ordered=True)}, "have changed: put that back"),
-            ({"via": "messages"}, "leave --via as it was"),
+            ({"program": Batch(ordered=True)}, "have changed: restore them"),
+            ({"via": "messages"}, "keep --via unchanged"),
         ):
             with pytest.raises(UserError) as error:
                 await Job(tmp_path, connection, **change).to_end()  # type: ignore[arg-type]

@@ -190,10 +190,10 @@ def test_what_is_too_large_is_not_sent_over_http_either(
     written: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small(monkeypatch, 300, 9_000)
-    with pytest.raises(CommandError, match=r"sorting\.all:Sort cannot travel: .*words\.csv has 400 bytes"):
+    with pytest.raises(CommandError, match=r"sorting\.all:Sort cannot be packaged: .*words\.csv has 400 bytes"):
         package({"program": written[1]}, Options())
     small(monkeypatch, 9_000, 300)
-    with pytest.raises(CommandError, match=r"cannot travel: its files below .* have 4\d\d bytes, and at most 300"):
+    with pytest.raises(CommandError, match=r"cannot be packaged: its files below .* have 4\d\d bytes, and at most 300"):
         package({"program": written[1]}, Options())
     small(monkeypatch, 9_000, 9_000)
     assert len(package({"program": written[1]}, Options()).files) == 3

@@ -150,8 +150,8 @@ def test_the_same_content_has_the_same_name(tmp_path: Path) -> None:
     ("options", "why"),
     [
         (Options(model="local"), "--model local"),
-        (Options(api_key_file="key"), "--api-key-file key: the key is read over there"),
-        (Options(notify="https://hooks.example/secret"), "--notify: it would be seen"),
+        (Options(api_key_file="key"), "--api-key-file key: the nodes of the cluster read the key"),
+        (Options(notify="https://hooks.example/secret"), "--notify: the URL would be shown"),
     ],
 )
 def test_what_cannot_be_meant_there_is_refused(options: Options, why: str) -> None:

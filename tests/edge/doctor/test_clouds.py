@@ -75,7 +75,7 @@ async def test_vertex_and_foundry_count_a_prompt_for_nothing(tmp_path, monkeypat
         ({"provider": "bedrock"}, {}, "no region", "give --provider bedrock,region="),
         ({"provider": "vertex", "region": "global"}, {}, "no project", "give --provider vertex,project=NAME"),
         ({"provider": "foundry", "resource": "r"}, {}, "no key", "ANTHROPIC_FOUNDRY_API_KEY"),
-        ({"provider": "bedrock", "region": "x-1"}, {"AWS_ACCESS_KEY_ID": "a"}, "AWS_SECRET_ACCESS_KEY is not", "right"),
+        ({"provider": "bedrock", "region": "x-1"}, {"AWS_ACCESS_KEY_ID": "a"}, "AWS_SECRET_ACCESS_KEY is not", "correct"),
     ],
 )
 async def test_what_is_missing_is_said_with_what_to_do(provider, environ, said, do, tmp_path, monkeypatch):

@@ -71,7 +71,11 @@ async def test_a_good_key_a_known_model_and_a_clock_that_agrees():
 @pytest.mark.parametrize(
     ("status", "error", "words"),
     [
-        (401, {"type": "authentication_error", "message": f"invalid x-api-key {KEY}"}, "the key is not known there"),
+        (
+            401,
+            {"type": "authentication_error", "message": f"invalid x-api-key {KEY}"},
+            "the provider does not know the key",
+        ),
         (403, {"type": "permission_error", "message": "no"}, "may not do this"),
         (402, {"type": "billing_error", "message": "no credit"}, "the account has no credit"),
         (400, {"type": "invalid_request_error", "message": "Your credit balance is too low"}, "blocked"),
@@ -148,7 +152,7 @@ async def test_a_proxy_that_wants_a_password_one_that_has_it_and_one_that_is_awa
             facts = await found(
                 provider.connection_findings, asked({"HTTPS_PROXY": proxy.url, "SSL_CERT_FILE": file}, **base)
             )
-            assert facts["account"].state == "wrong" and "the proxy wants a user" in facts["account"].message
+            assert facts["account"].state == "wrong" and "the proxy requires a user" in facts["account"].message
             with_password = proxy.url.replace("://", f"://ann:{PASSWORD}@")
             facts = await found(
                 provider.connection_findings, asked({"HTTPS_PROXY": with_password, "SSL_CERT_FILE": file}, **base)

@@ -61,5 +61,5 @@ def test_a_job_that_was_cancelled_meanwhile_is_left_alone():
     stage.fail("refused")
     opening = _opening(stage)
     stage.turn(events.Stopped("bob", "cancel"))
-    with pytest.raises(UserError, match="is not any more as it was"):
+    with pytest.raises(UserError, match="has changed meanwhile"):
         resuming_batch(stage.k, opening, 2, ())

@@ -146,7 +146,7 @@ async def test_two_jobs_that_come_at_once_are_one_tenant(monkeypatch: pytest.Mon
     cortex = world.start()
     await asyncio.gather(*(cortex.share(ADDRESS) for _ in range(2)))
     assert (there.prepared, _renewing()) == (1, 1)
-    with pytest.raises(StoreError, match="already, not at postgresql://h/other"):
+    with pytest.raises(StoreError, match="already shares its limits at"):
         await cortex.share("postgresql://h/other")
     await world.end()
 

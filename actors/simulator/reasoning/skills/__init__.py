@@ -1,7 +1,7 @@
-"""The reasoner's skills: a table of small pure functions, each from a reading to an answer or None.
+"""Skills of the reasoner: a table of small pure functions, each from a parsed prompt to an answer or None.
 
-The first that understands the request answers it; the last one always does. A further skill is a further row, put
-before the more general ones: ``(("moves", moves), *SKILLS)``.
+The first skill that understands the request answers it; the last one always does. Add a skill as a row before more
+general ones: ``(("moves", moves), *SKILLS)``.
 """
 
 from typing import Final
@@ -37,4 +37,4 @@ SKILLS: Final[tuple[tuple[str, Skill], ...]] = (
     ("list", listing),
     ("extract", extract),
 )
-"""From the most particular to the most general."""
+"""Skills from the most particular to the most general."""

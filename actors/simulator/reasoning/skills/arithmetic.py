@@ -1,4 +1,4 @@
-"""Arithmetic on plain expressions, worked out exactly."""
+"""Arithmetic on plain expressions, computed exactly."""
 
 import ast
 import operator
@@ -20,7 +20,7 @@ _EQUALS = re.compile(_EXPRESSION + r"=\s*\??\s*$", re.MULTILINE)
 _SIGNS = str.maketrans({"×": "*", "÷": "/", "^": "!", ",": None})
 
 DIGITS_MAX: Final = 30
-"""Of any number, on the way too: a small model does no long sums."""
+"""Most digits of any number, intermediate results included: a small model does no long sums."""
 
 _OPERATORS: Final[dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]]] = {
     ast.Add: operator.add,
@@ -33,7 +33,7 @@ _OPERATORS: Final[dict[type[ast.operator], Callable[[Fraction, Fraction], Fracti
 
 
 def count(reading: ParsedPrompt) -> Thought | None:
-    """The value of the expression that the question asks for."""
+    """Return the value of the expression that the question asks for."""
     asked = f"{reading.question}\n{reading.instruction}"
     if not any(sign in asked for sign in "+-*/^%×÷"):
         return None
@@ -48,7 +48,7 @@ def count(reading: ParsedPrompt) -> Thought | None:
 
 
 def valued(expression: str) -> Fraction | None:
-    """The value of an expression with ``+ - * / % ^`` and brackets; None where it has none, or too many digits."""
+    """Return the value of an expression with ``+ - * / % ^`` and brackets; None if invalid or too long."""
     plain = expression.strip().rstrip(".").translate(_SIGNS).replace("!", "**")
     try:
         tree = ast.parse(plain, mode="eval").body
@@ -79,7 +79,7 @@ def _value(node: ast.expr) -> Fraction:
 
 
 def written(value: Fraction) -> str:
-    """A number as people write it."""
+    """Return a number as decimal text."""
     if value.denominator == 1:
         return str(value.numerator)
     return f"{float(value):.6f}".rstrip("0").rstrip(".")

@@ -1,4 +1,4 @@
-"""One of several: labels, letters, yes or no, a rating. By word overlap, as a small model would."""
+"""Choice of one answer: labels, letters, yes or no, a rating; by word overlap, as a small model would."""
 
 import functools
 import re
@@ -47,13 +47,13 @@ _RATING = re.compile(
 _RATING_WORDS: Final = ("rate", "rating", "score", "grade", "number")
 
 YES_SHARE: Final = 0.5
-"""A text that has at least this share of a question's telling words speaks of it."""
+"""Least share of a question's telling words in a text that is about the question."""
 UNSURE_SHARE: Final = 0.3
 OPTION_WORDS_MAX: Final = 6
 
 
 class AnswerOption(NamedTuple):
-    """An answer that the request allows, its name in lower case, and the words that speak for it."""
+    """Allowed answer: its name, the name in lower case, and words that support it."""
 
     name: str
     low: str
@@ -61,7 +61,7 @@ class AnswerOption(NamedTuple):
 
 
 class AnswerOptions:
-    """The answers that a request allows: all of them, and whether they are yes, no and unsure in its own words."""
+    """All allowed answers, and their yes, no and unsure, if they are such."""
 
     __slots__ = ("all", "polar", "words")
 
@@ -72,13 +72,13 @@ class AnswerOptions:
 
 
 def option(name: str, text: str = "") -> AnswerOption:
-    """An allowed answer by its name and by what is said of it."""
+    """Return an allowed answer from its name and description."""
     message = f"{name} {text}" if text else name
     return AnswerOption(name, name.lower(), words(message) or all_words(message))
 
 
 def options_of(reading: ParsedPrompt) -> AnswerOptions:
-    """The answers that a request allows; of a request that names none, an empty set."""
+    """Return the answers that a request allows; empty if it names none."""
     if reading.options_text:
         lines = [line for line in reading.options_text.split("\n") if line.strip()]
         return AnswerOptions(_listed(lines) if len(lines) > 1 else _inline(reading.options_text))
@@ -87,7 +87,7 @@ def options_of(reading: ParsedPrompt) -> AnswerOptions:
         return AnswerOptions(lettered)
     low = reading.low
     if not (" or " in low or "," in low or ":" in low or "/" in low or "|" in low or " or " in reading.question):
-        return NO_OPTIONS  # what names several answers parts them by one of these
+        return NO_OPTIONS  # several answers are separated by one of these
     lead, found = _named(reading.instruction, reading.question)
     listed = _bulleted(f"{reading.system}\n{reading.text}", lead) if lead else []
     return AnswerOptions(listed) if listed else found
@@ -95,9 +95,10 @@ def options_of(reading: ParsedPrompt) -> AnswerOptions:
 
 @functools.lru_cache(maxsize=256)
 def _named(instruction: str, question: str) -> tuple[str, AnswerOptions]:
-    """The answers that an instruction names in a row; and its lead into a list below it, where there is one.
+    """Return the lead-in of a list of answers below the instruction, if any, and the answers named within the
+    instruction.
 
-    Remembered for the last few instructions, since many calls share one.
+    Cached for recent instructions, since many calls share one.
     """
     asked = f"{instruction}\n{question}"
     named = _LIST.search(asked)
@@ -135,7 +136,7 @@ def _inline(text: str) -> list[AnswerOption]:
 
 
 def _bulleted(text: str, after: str) -> list[AnswerOption]:
-    """The list lines that follow a lead such as "one of these labels:"."""
+    """Return the answers in list lines after a lead-in such as "one of these labels:"."""
     at = text.find(after)
     lines: list[str] = []
     for line in text[at + len(after) :].split("\n") if at >= 0 else []:
@@ -157,7 +158,7 @@ def _lettered(text: str) -> list[AnswerOption]:
 
 
 def spoken_share(reading: ParsedPrompt, without: frozenset[str] = frozenset()) -> float:
-    """How much of the question the material speaks of: the share of its telling words; 0 where it has none."""
+    """Return the share of the question's telling words that are in the material; 0 without telling words."""
     asked = reading.question_words - without
     if not asked or not reading.material:
         return 0.0
@@ -165,7 +166,7 @@ def spoken_share(reading: ParsedPrompt, without: frozenset[str] = frozenset()) -
 
 
 def judged(reading: ParsedPrompt, without: frozenset[str] = frozenset()) -> bool:
-    """Does the material speak of the question? Enough of its words, and two of them in one sentence."""
+    """Return True if the material is about the question: enough shared words, two of them in one sentence."""
     if spoken_share(reading, without) < YES_SHARE:
         return False
     asked = reading.question_words - without
@@ -174,7 +175,7 @@ def judged(reading: ParsedPrompt, without: frozenset[str] = frozenset()) -> bool
 
 
 def polar(options: list[AnswerOption]) -> tuple[str, str, str] | None:
-    """Yes, no and unsure, in the request's own words, where its options are such; unsure may be empty."""
+    """Return yes, no and unsure in the request's own words, if its options are such; unsure may be empty."""
     if len(options) > 3:
         return None
     names = {each.low: each.name for each in options}
@@ -191,7 +192,7 @@ NO_OPTIONS: Final = AnswerOptions([])
 
 
 def chosen(reading: ParsedPrompt, options: AnswerOptions) -> str:
-    """The option that the material speaks for most."""
+    """Return the option that the material supports most."""
     if options.polar:
         yes, no, unsure = options.polar
         if unsure and UNSURE_SHARE <= spoken_share(reading, options.words) < YES_SHARE:
@@ -215,7 +216,7 @@ def chosen(reading: ParsedPrompt, options: AnswerOptions) -> str:
 
 
 def choose(reading: ParsedPrompt) -> Thought | None:
-    """One of the answers that the request allows."""
+    """Return one of the answers that the request allows."""
     options = options_of(reading)
     if not options.all:
         return None
@@ -224,7 +225,7 @@ def choose(reading: ParsedPrompt) -> Thought | None:
 
 
 def rate(reading: ParsedPrompt) -> Thought | None:
-    """A number within the range that the request names: the share of the question that the material speaks of."""
+    """Return a number within the requested range, by the share of the question that the material covers."""
     if not any(word in reading.low for word in _RATING_WORDS):
         return None
     match = _RATING.search(reading.instruction)

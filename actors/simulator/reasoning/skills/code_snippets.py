@@ -1,8 +1,8 @@
-"""A piece of program, where the request wants one in a fence and names what it may call.
+"""Piece of a program, if the request wants one in a fence and names the functions to call.
 
-It knows two shapes: count what lines there are of a kind, a call for some lines; or ask of every piece of the text, and
-of what came back. It puts what it reads into them: the question, the kind of the context, the names to call, and names
-in the question that code can look for. Nothing is known of the material but what the request shows of it.
+Two forms: count lines of a kind, one call for some lines; or ask of every piece of the text, then of the replies. The
+code holds data of the request: the question, the type of the context, the function names, and names in the question
+that code can search for. The material is known only as far as the request shows it.
 """
 
 import re
@@ -22,9 +22,9 @@ _MUST: Final = ("You have this one turn", "Submit an answer now")
 _WHOLE: Final = {"dict": '"\\n".join(str(each) for each in context.values())',
                  "list": '"\\n".join(str(each) for each in context)'}  # fmt: skip
 LINES: Final = 20
-"""Lines a call."""
+"""Lines in one call."""
 CHARACTERS: Final = 4_000
-"""Or so much text."""
+"""Characters of text in one call."""
 
 _COUNT: Final = """import re
 
@@ -46,7 +46,7 @@ print(len(parts), "parts,", len(notes), "of them say something")
 
 
 def program(reading: ParsedPrompt) -> Thought | None:
-    """The next piece, in the fence that the request shows."""
+    """Return the next piece, in the fence that the request shows."""
     text = f"{reading.system}\n{reading.text}" if "```" in reading.system or "```" in reading.text else ""
     many = _MANY.search(text)
     asked = _QUESTION.search(reading.text) if many else None
@@ -80,6 +80,6 @@ def _end(how: str, value: str) -> str:
 
 
 def _fenced(name: str, code: str, wrong: tuple[str, ...]) -> Thought:
-    """A mistaken programmer forgets an import, calls what is not there, or writes prose and no fence."""
+    """Return the code with possible errors: a forgotten import, a call of an unknown name, or prose without a fence."""
     prose = "I would split the context into parts and ask of each of them."
     return Thought(f"```{name}\n{code}\n```", tuple(f"```{name}\n{each}\n```" for each in wrong), prose)

@@ -1,6 +1,6 @@
-"""The curvature and sign of a composed function, worked out by the rules and from the atoms that the text states.
+"""Curvature and sign of a composed function, derived by the composition rules from the atoms that the text states.
 
-Nothing is known of any atom beyond the text, nor of a name that is neither defined nor described there.
+Only atoms and names that the text defines or describes are known.
 """
 
 import re
@@ -18,19 +18,19 @@ _NAMED: Final = re.compile(r", named (\w+)\?\n\nAnswer: (affine|convex|concave|n
 _DEFINED: Final = re.compile(r"^(\w+) = ([\w(), ]+)$", re.MULTILINE)
 _PIECE: Final = re.compile(r"\w+|[(),]")
 MISTAKEN: Final = {"convex": "concave", "concave": "neither", "neither": "convex", "affine": "convex"}
-"""What a mistaken reader takes a curvature for: always the same, the worst case where votes are counted."""
+"""Curvature -> the curvature that a mistaken reader takes it for: always the same, the worst case for votes."""
 _UP, _DOWN, _NEITHER_WAY = 1, -1, 0
 
 
 class ConvexityFact(NamedTuple):
-    """What is known of a function."""
+    """Known curvature and sign of a function."""
 
     curvature: str
     sign: str
 
 
 def compose(reading: ParsedPrompt) -> Thought | None:
-    """``curvature, sign`` of the name that the text asks about."""
+    """Return ``curvature, sign`` of the name that the text asks about."""
     text = reading.text
     asked = _ASKED.search(text) if "curvature" in text else None
     if asked is None:
@@ -52,7 +52,7 @@ def compose(reading: ParsedPrompt) -> Thought | None:
 def _worked_out(
     expression: str, atoms: dict[str, tuple[str, str, str]], facts: dict[str, ConvexityFact]
 ) -> ConvexityFact | None:
-    """A nested expression from the inside out; None where it names what nobody has told of."""
+    """Evaluate a nested expression from the inside; None if it holds unknown names."""
     open_: list[tuple[str, list[ConvexityFact]]] = [("", [])]
     pieces = _PIECE.findall(expression)
     for piece, then in zip(pieces, [*pieces[1:], ""], strict=True):
@@ -69,7 +69,7 @@ def _worked_out(
 
 
 def _applied(curvature: str, ways: str, sign: str, arguments: list[ConvexityFact]) -> ConvexityFact:
-    """An atom of its arguments."""
+    """Return the fact of an atom applied to its arguments."""
     convex = curvature in ("convex", "affine") and all(_fits(each, ways, "convex", "concave") for each in arguments)
     concave = curvature in ("concave", "affine") and all(_fits(each, ways, "concave", "convex") for each in arguments)
     made = "affine" if convex and concave else "convex" if convex else "concave" if concave else "neither"

@@ -1,4 +1,4 @@
-"""Answers in the text's own words: claims, lists, plans, summaries, and plain extractive replies."""
+"""Answers in the text's own words: claims, lists, plans, summaries, extractive replies."""
 
 import re
 from collections import Counter
@@ -41,11 +41,12 @@ _CLAUSE = re.compile(r"\s*(?:[,;?]|\band\b|\bor\b)\s*", re.IGNORECASE)
 _RAW_WORD = re.compile(r"[^\W\d_][\w-]{2,}")
 
 SENTENCE_WORDS_MAX: Final = 40
-"""A longer sentence is cut: claims are short."""
+"""Most words of a claim; longer sentences are cut."""
 
 
 def _nothing(reading: ParsedPrompt) -> str:
-    """What the request wants said where the material does not speak of the question, if it does not; else empty."""
+    """Return the text that the request wants if the material is not about the question; empty if it is, or without such
+    a text."""
     low = reading.low
     if not ("if " in low or "when " in low or "where " in low):
         return ""
@@ -54,13 +55,13 @@ def _nothing(reading: ParsedPrompt) -> str:
 
 
 def claims_of(reading: ParsedPrompt, items: int, words_each: int = SENTENCE_WORDS_MAX) -> list[str]:
-    """The sentences that answer most, in the order of the text, each cut to its limit."""
+    """Return the sentences that answer most, in the order of the text, each cut to its limit."""
     kept = set(reading.ranked[:items])
     return [within(each, words_each) for each in reading.sentences if each in kept]
 
 
 def summary_of(reading: ParsedPrompt, limit: int, most: int | None = None) -> str:
-    """The sentences that answer most, in the order of the text, together within ``limit`` words."""
+    """Return the sentences that answer most, in the order of the text, together within ``limit`` words."""
     kept: list[str] = []
     left = limit
     ranked = reading.ranked
@@ -78,7 +79,7 @@ def summary_of(reading: ParsedPrompt, limit: int, most: int | None = None) -> st
 
 
 def keywords_of(text: str, items: int) -> list[str]:
-    """The commonest telling words, as they stand in the text; of equals, the earlier."""
+    """Return the most frequent telling words, as written in the text; of equals, the earlier."""
     counted = Counter(each for each in _RAW_WORD.findall(text) if words(each))
     return [word for word, _ in counted.most_common(items)]
 
@@ -102,7 +103,7 @@ def _lines(reading: ParsedPrompt, lines: list[str], others: list[str], numbered:
 
 
 def claims(reading: ParsedPrompt) -> Thought | None:
-    """The claims, facts or quotes that the question asks for, a line each."""
+    """Return the claims, facts or quotes that the question asks for, one a line."""
     if not _CLAIMS.search(reading.instruction):
         return None
     nothing = _nothing(reading)
@@ -115,7 +116,7 @@ def claims(reading: ParsedPrompt) -> Thought | None:
 
 
 def plan(reading: ParsedPrompt) -> Thought | None:
-    """Numbered lines: the question's own clauses, then what in the material shares most with it."""
+    """Return numbered lines: the question's own clauses, then sentences that share most words with it."""
     if not _PLAN.search(reading.instruction):
         return None
     items = items_max(reading.instruction)
@@ -127,7 +128,7 @@ def plan(reading: ParsedPrompt) -> Thought | None:
 
 
 def listing(reading: ParsedPrompt) -> Thought | None:
-    """Items of the material, a line each; keywords and topics where those are asked for."""
+    """Return items of the material, one a line; keywords and topics if asked for."""
     if not any(word in reading.low for word in _LIST_WORDS) or not _LISTED.search(reading.instruction):
         return None
     items = items_max(reading.instruction, 5)
@@ -142,7 +143,7 @@ def listing(reading: ParsedPrompt) -> Thought | None:
 
 
 def echo(reading: ParsedPrompt) -> Thought | None:
-    """What the request wants said word for word."""
+    """Return the text that the request wants repeated word for word."""
     match = _ECHO.search(reading.text) if len(reading.text) < 1_000 else None
     if match is None:
         return None
@@ -151,7 +152,7 @@ def echo(reading: ParsedPrompt) -> Thought | None:
 
 
 def extract(reading: ParsedPrompt) -> Thought | None:
-    """The sentences that share most with the question, within the limit that the instruction sets."""
+    """Return the sentences that share most words with the question, within the instruction's limit."""
     nothing = _nothing(reading)
     most = sentences_max(reading.instruction)
     limit = words_max(reading.instruction, SENTENCE_WORDS_MAX * most if most else WORDS_DEFAULT)

@@ -1,4 +1,4 @@
-"""Labels learnt from worked examples in the prompt: the nearest example by word overlap decides."""
+"""Labels from worked examples in the prompt: the nearest examples by word overlap decide."""
 
 import re
 from typing import NamedTuple
@@ -10,18 +10,18 @@ from actors.simulator.reasoning.thought import Thought
 _CUE = re.compile(r"[ \t]*([A-Za-z][\w -]{0,30}):$")
 _ARROW = re.compile(r"^(.*?\S)\s*(?:->|=>|→)\s*(.*)$")
 NEAREST = 3
-"""How many of the likest examples have a say, each by its likeness."""
+"""Number of nearest examples that vote, each weighted by its likeness."""
 
 
 class LabeledExample(NamedTuple):
-    """What was given, and the label it got."""
+    """Input of an example, and its label."""
 
     given: str
     label: str
 
 
 def by_example(reading: ParsedPrompt) -> Thought | None:
-    """The label of the likest examples, where the prompt shows some and ends on an open one."""
+    """Return the label of the nearest examples, if the prompt shows some and ends with an open one."""
     text = f"{reading.system}\n{reading.text}".rstrip()
     cue = _CUE.match(text, text.rfind("\n") + 1) if text.endswith(":") else None
     if cue:
@@ -45,11 +45,11 @@ def by_example(reading: ParsedPrompt) -> Thought | None:
     right = max((label for label in labels if votes[label] == best), key=reading.tie)
     others = tuple(label for label in labels if label != right)
     first = query.strip().split("\n")[0]
-    return Thought(right, others, f"{right} {first}")  # a base model that runs on
+    return Thought(right, others, f"{right} {first}")  # like a base model that continues after its answer
 
 
 def _headed(text: str, name: str) -> tuple[list[LabeledExample], str]:
-    """Examples of the form "...given...\\nLabel: x", and what is given last."""
+    """Return examples of the form "...given...\\nLabel: x", and the last input."""
     lead = f"{name.strip().lower()}:"
     shown: list[LabeledExample] = []
     given: list[str] = []
@@ -66,7 +66,7 @@ def _headed(text: str, name: str) -> tuple[list[LabeledExample], str]:
 
 
 def _last_block(lines: list[str]) -> str:
-    """What was given: everything since the last label, less what introduces all examples."""
+    """Return the input after the last label, without the introduction of all examples."""
     blocks = [each for each in "\n".join(lines).split("\n\n") if each.strip()]
     return blocks[-1] if blocks else ""
 

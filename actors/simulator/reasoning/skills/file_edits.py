@@ -1,8 +1,8 @@
-"""Edits to files, where the text shows the form of an edit and a check names what is missing or wrong.
+"""Edits of files, if the text shows the form of an edit and a check names missing or wrong lines.
 
-Nothing is known of the files beyond what the check says of them: ``FILE: missing: LINE`` and ``FILE: wrong: LINE``, a
-line each. A line that is an expression is written with its value, any other as it stands. Of many findings a few are
-dealt with at once: a careful reader does no more in one sitting.
+The files are known only from the check's findings, one a line: ``FILE: missing: LINE`` and ``FILE: wrong: LINE``. A
+line that is an expression is written with its value, any other unchanged. One answer handles only some of many
+findings, like a careful reader.
 """
 
 import re
@@ -13,7 +13,7 @@ from actors.simulator.reasoning.skills.arithmetic import valued, written
 from actors.simulator.reasoning.thought import Thought
 
 AT_ONCE: Final = 8
-"""Findings dealt with in one answer, where the text sets no limit of its own."""
+"""Findings handled in one answer, unless the text states a limit."""
 
 _FORM: Final = '<append path="'
 _FINDING: Final = re.compile(r"^([\w./-]+): (missing|wrong): (.+)$", re.MULTILINE)
@@ -21,7 +21,7 @@ _LIMIT: Final = re.compile(r"\bat most (\d+)\b")
 
 
 def edit(reading: ParsedPrompt) -> Thought | None:
-    """The edits for the first findings; that it is done, where there are none."""
+    """Return the edits for the first findings; ``<done/>`` without findings."""
     if _FORM not in reading.system and _FORM not in reading.text:
         return None
     findings = _FINDING.findall(reading.text)
@@ -34,7 +34,7 @@ def edit(reading: ParsedPrompt) -> Thought | None:
 
 
 def _edits(findings: list[tuple[str, str, str]], off: int) -> str:
-    """``off``: what a mistaken reader adds to the last value."""
+    """Return the edits. ``off``: error that a mistaken reader adds to the last value."""
     edits: list[str] = []
     missing: dict[str, list[str]] = {}
     for place, (path, kind, line) in enumerate(findings, start=1):
@@ -48,7 +48,7 @@ def _edits(findings: list[tuple[str, str, str]], off: int) -> str:
 
 
 def _line(line: str, off: int) -> str:
-    """The line as it should be."""
+    """Return the corrected line."""
     expression = line.partition("=")[0].strip()
     value = valued(expression)
     return line if value is None else f"{expression} = {written(value + off)}"

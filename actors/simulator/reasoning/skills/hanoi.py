@@ -1,6 +1,6 @@
-"""The next move of a puzzle with disks on pegs, by the strategy that the text states.
+"""Next move of a puzzle with disks on pegs, by the strategy that the text states.
 
-Nothing is known of the puzzle beyond the text: without a strategy, the pegs or the previous move there is no telling.
+The puzzle is known only from the text: strategy, pegs and previous move are needed.
 """
 
 import re
@@ -17,10 +17,10 @@ _SMALLEST: Final = 1
 
 
 def move(reading: ParsedPrompt) -> Thought | None:
-    """A move as ``move = [disk, from, to]``.
+    """Return a move as ``move = [disk, from, to]``.
 
-    Every mistaken reader makes the same mistake, the worst case where votes are counted: disk 1 to the wrong peg, or
-    disk 1 where it is another's turn.
+    All mistaken readers make the same mistake, the worst case for votes: disk 1 to the wrong peg, or disk 1 when
+    another disk must move.
     """
     text = reading.text
     arrow = text.find(" -> ")

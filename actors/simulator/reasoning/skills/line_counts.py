@@ -1,4 +1,4 @@
-"""How many lines of the material are as the question says: by the words and names that it and the line share."""
+"""Number of lines of the material that match a question, by shared words and names."""
 
 import re
 from typing import Final, NamedTuple
@@ -15,24 +15,24 @@ _ASKED: Final = re.compile(
 )
 _NAME: Final = re.compile(r"\"([^\"]+)\"|\b((?=\w*-?\w*\d)[A-Za-z][\w-]*)\b")
 SHARE: Final = 0.5
-"""A line with at least this share of the telling words, and two of them if there are two, is as the question says."""
+"""Least share of the telling words in a matching line; with two or more words, at least two."""
 
 
 class CountQuestion(NamedTuple):
-    """What a question wants counted: names that a line must hold as they stand, and words that tell."""
+    """Criterion of a count: names that a line must hold literally, and telling words."""
 
     names: tuple[str, ...]
     words: frozenset[str]
 
     def holds(self, line: str) -> bool:
-        """Is the line one of those?"""
+        """Return True if the line matches."""
         shared = len(self.words & words(line))
         enough = shared >= max(min(2, len(self.words)), SHARE * len(self.words))
         return enough and all(name in line for name in self.names)
 
 
 def counted(question: str) -> CountQuestion | None:
-    """What a question wants counted; None where it asks for something else."""
+    """Return the criterion of a question; None if it asks for something else."""
     found = _ASKED.search(question) if "ow many" in question else None
     if found is None:
         return None
@@ -42,7 +42,7 @@ def counted(question: str) -> CountQuestion | None:
 
 
 def tally(reading: ParsedPrompt) -> Thought | None:
-    """The number of such lines."""
+    """Return the number of matching lines."""
     if "ow many" not in reading.text and "ow many" not in reading.system:
         return None
     wanted = counted(reading.question) or counted(reading.instruction)

@@ -1,4 +1,4 @@
-"""JSON where JSON is asked for: by a schema, by a template in the prompt, or by named keys."""
+"""Answers in JSON, by a schema, by a template in the prompt, or by named keys."""
 
 import re
 from typing import Any, Final
@@ -39,7 +39,7 @@ _PARTING: Final = frozenset({"and", "or", "with", "the", "a", "as", "an"})
 
 
 def structured(reading: ParsedPrompt) -> Thought | None:
-    """An answer in JSON, each key answered by what its type asks for."""
+    """Return an answer in JSON, with a value of the right type for each key."""
     schema = reading.schema
     if schema is None:
         if "json" not in reading.low:
@@ -57,7 +57,7 @@ def _encoded(value: Any) -> str:
 
 
 def _schema_of(reading: ParsedPrompt) -> dict[str, Any] | None:
-    """The object that the instruction describes, as a JSON schema."""
+    """Return the object that the instruction describes, as a JSON schema."""
     asked = f"{reading.instruction}\n{reading.question}"
     pairs = dict(_PAIR.findall(asked))
     if pairs:
@@ -79,7 +79,7 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _by_template(value: str) -> dict[str, Any]:
-    """What a value in a template stands for: ``true|false``, ``"a|b"``, ``[...]``, ``0-10``, or text."""
+    """Return the schema of a value in a template: ``true|false``, ``"a|b"``, ``[...]``, ``0-10``, or text."""
     low = value.lower().strip("\"'<> ")
     if re.fullmatch(r"(?:true|false|bool(?:ean)?)(?:\W+(?:or\W+)?(?:true|false))?", low):
         return {"type": "boolean"}
@@ -104,7 +104,7 @@ def _number_between(span: re.Match[str] | None) -> dict[str, Any]:
 
 
 def _by_name(key: str, hint: str, reading: ParsedPrompt) -> dict[str, Any]:
-    """What a bare key stands for: by the hint in brackets behind it, else by its English."""
+    """Return the schema of a bare key: by the hint in brackets after it, else by its English name."""
     if hint:
         if re.search(r"\b(?:list|array)\b", hint):
             return {"type": "array", "items": {"type": "string"}}
@@ -125,9 +125,9 @@ def _by_name(key: str, hint: str, reading: ParsedPrompt) -> dict[str, Any]:
 
 
 def filled(schema: dict[str, Any], reading: ParsedPrompt, key: str, mistaken: bool) -> Any:
-    """A value that meets a JSON schema (objects, arrays, enums, booleans, numbers, text), worked out of the text.
+    """Return a value that meets a JSON schema (objects, arrays, enums, booleans, numbers, text), derived from the text.
 
-    ``mistaken`` gives a value of the same form that a wrong reader could give.
+    ``mistaken``: return a value of the same form that a wrong reader could give.
     """
     variants = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(variants, list) and variants:

@@ -1,16 +1,16 @@
-"""The next step of a task with tools: follow the steps that the task states, by what the conversation holds.
+"""Next step of a task with tools: the steps that the task states, at the state that the conversation shows.
 
-The form is a numbered list of steps, ``1. call NAME with ...``, and what to answer at the end. Either they are to be
-done *for each item* of a line ``Items: a, b, c``, with arguments named (``with item and label``); or once, with the
-arguments given (``with {"command": "next_task"}``), where one may be repeated ``until it says "..."``.
+The form is a numbered list of steps, ``1. call NAME with ...``, and a description of the final answer. Steps are done
+either *for each item* of a line ``Items: a, b, c``, with named arguments (``with item and label``); or once, with given
+arguments (``with {"command": "next_task"}``), where a step may be repeated ``until it says "..."``.
 
-Nothing is known of any tool but what the request says of it. An argument ``item`` is the item; one that has an ``enum``
-is judged from what the tools, or else the task, said of this item; any other is what they said last. How far the work
-has come is read off the conversation: the uses of tools in it, and lines ``ITEM: LABEL`` that somebody wrote into it. A
-reader goes on after the item that it dealt with last, and does not look back: what was passed over stays undone.
+Tools are known only from the request. An argument ``item`` is the item; an argument with an ``enum`` is judged from the
+results of tools, or else from the task's text, on this item; any other is the last result. The progress is read from
+the conversation: from its uses of tools, and from lines ``ITEM: LABEL`` in it. The reader continues after the last
+handled item and does not look back: a skipped item stays undone.
 
-It may be mistaken as such loops are: a tool that is not the one (each that is offered is as likely), a wrong argument,
-an item passed over, one done twice, an end too early. One that misses the form says what it would do, and does nothing.
+Errors are those of such loops: another tool (each offered one is equally likely), a wrong argument, a skipped item, a
+repeated item, an early end. An answer that misses the form announces the step and does nothing.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _MISSING: Final = re.compile(r"^not done yet: (.+)$", re.MULTILINE | re.IGNORECA
 _SO_FAR: Final = re.compile(r"\b(?:write down|list|note|sum up)\b[^.\n]{0,80}\b(?:done|so far)\b", re.IGNORECASE)
 _COUNTS: Final = re.compile(r"\banswer with how many\b", re.IGNORECASE)
 FAILED_MAX: Final = 3
-"""So often a step that fails is tried; then the item is passed over."""
+"""Most attempts of a failing step; then the item is skipped."""
 _SHOWN: Final = 200
 
 
 class TurnAction(NamedTuple):
-    """What is done in one turn: a tool is used, or a text said."""
+    """Action of one turn: a tool use, or a text."""
 
     text: str = ""
     name: str = ""
@@ -50,7 +50,7 @@ class TurnAction(NamedTuple):
 
 
 class PlannedStep(NamedTuple):
-    """The step held for right, how it could be wrong, and what is said where the form is missed."""
+    """The right step, possible wrong ones, and the text of an answer that misses the form."""
 
     right: TurnAction
     wrong: tuple[TurnAction, ...]
@@ -65,7 +65,7 @@ class _Step(NamedTuple):
 
 
 def act(scene: TurnContext) -> PlannedStep | None:
-    """The next turn; None where the task states no steps."""
+    """Return the next turn; None if the task states no steps."""
     steps = [_step(name, answer or "") for name, answer in _STEP.findall(scene.task)]
     if not steps:
         return None
@@ -91,7 +91,7 @@ def _step(name: str, text: str) -> _Step:
 
 
 class _Rounds:
-    """Steps that are to be done for each of some items."""
+    """Steps that are done for each item of a list."""
 
     def __init__(self, scene: TurnContext, steps: list[_Step], items: list[str]) -> None:
         self.scene, self.steps, self.items = scene, steps, items
@@ -106,14 +106,14 @@ class _Rounds:
                 last = at
         self.noted = self._noted()
         self.texts: dict[str, list[str]] = {}
-        """What the task itself says of an item, ``ITEM: TEXT``: as good as a tool that says it."""
+        """Item -> texts of the task about it, ``ITEM: TEXT``; used like results of tools."""
         for item, answer in _LISTED.findall(scene.task):
             if item in self.place and item not in self.noted:
                 self.texts.setdefault(item, []).append(answer)
         self.last = last
 
     def _noted(self) -> dict[str, str]:
-        """Items that somebody wrote down as done, and what for."""
+        """Return items that are written down as done, with their labels."""
         texts = [
             self.scene.task,
             *self.scene.instructions,
@@ -136,7 +136,7 @@ class _Rounds:
         )
 
     def _next(self) -> int | None:
-        """The place of the item to go on with."""
+        """Return the place of the next item."""
         entries = [answer for text in self.scene.instructions for answer in _MISSING.findall(text)][-1:]
         missing = {each.strip() for each in ",".join(entries).split(",")}
         for at, item in enumerate(self.items):
@@ -146,7 +146,7 @@ class _Rounds:
         return next((at for at in range(start, len(self.items)) if self._due(self.items[at]) is not None), None)
 
     def _due(self, item: str) -> _Step | None:
-        """The step that this item needs next."""
+        """Return the next step of this item."""
         if item in self.noted:
             return None
         for step in self.steps:
@@ -157,7 +157,7 @@ class _Rounds:
         return None
 
     def _deed(self, step: _Step, item: str) -> TurnAction:
-        """A use of the step's tool for an item; where no such tool is offered, that is said."""
+        """Return the use of the step's tool for an item; a text if no such tool is offered."""
         offer = next((each for each in self.scene.offers if each.name == step.name), None)
         if offer is not None:
             wanted = [name for name in offer.properties if name in step.named or name in offer.required]
@@ -169,7 +169,7 @@ class _Rounds:
         return TurnAction(f"There is no tool {step.name}.")
 
     def _filled(self, offer: OfferedTool, names: Iterable[str], item: str) -> dict[str, Any]:
-        """These arguments, for an item."""
+        """Return these arguments for an item."""
         lines = [use.result for use in self.uses[item] if not use.failed] or self.texts.get(item, [])
         given: dict[str, Any] = {}
         for name in names:
@@ -199,7 +199,7 @@ class _Rounds:
         yield self._answered().right
 
     def _wrong_arguments(self, offer: OfferedTool, given: dict[str, Any], at: int) -> Iterator[dict[str, Any]]:
-        """Another of what an argument may be; another item."""
+        """Yield arguments with another allowed value, or with another item."""
         for name, value in given.items():
             others = [each for each in _allowed(offer, name) if each != value]
             if others:
@@ -207,10 +207,10 @@ class _Rounds:
             elif name == "item" and at + 1 < len(self.items):
                 yield {**given, name: self.items[at + 1]}
 
-    # -- what is said -----------------------------------------------------------------------------------------------
+    # -- texts ---------------------------------------------------------------------------------------------------------
 
     def _labels(self) -> dict[str, str]:
-        """What each item was found to be: as noted, else by the argument that was judged in its last use."""
+        """Return the label of each item: as noted, else the judged argument of its last use."""
         labels = dict(self.noted)
         for item, uses in self.uses.items():
             for use in uses:
@@ -230,7 +230,7 @@ class _Rounds:
         return list(dict.fromkeys(found))
 
     def _answered(self) -> PlannedStep:
-        """The end of it: how many of each, in the order in which the tools name them."""
+        """Return the final answer: the count of each label, in the order in which the tools name them."""
         labels = self._labels()
         if not _COUNTS.search(self.scene.task):
             done = sum(1 for item in self.items if self._due(item) is None)
@@ -249,7 +249,7 @@ class _Rounds:
         )
 
     def _so_far(self) -> PlannedStep:
-        """What is done so far, a line for each item."""
+        """Return the items done so far, one a line."""
         labels = self._labels()
         done = [item for item in self.items if self._due(item) is None]
         lines = [f"{item}: {labels.get(item, 'done')}" for item in done]
@@ -267,7 +267,7 @@ def _is(value: Any, known: dict[str, int]) -> bool:
 
 
 def _unpacked(use: PastToolUse) -> PastToolUse:
-    """A use of one tool through another that carries its name and arguments."""
+    """Return a tool use that was made through another tool with its name and arguments."""
     inner = use.given.get("arguments")
     if not isinstance(inner, dict):
         return use
@@ -276,14 +276,14 @@ def _unpacked(use: PastToolUse) -> PastToolUse:
 
 
 def _multiplexed(offer: OfferedTool | None, name: str) -> str:
-    """The property by which this tool does others' work, where it names this one among them."""
+    """Return the property by which this tool calls others, if the named one is among them."""
     if offer is None or "arguments" not in offer.properties:
         return ""
     return next((key for key in offer.properties if name in offer.allowed(key)), "")
 
 
 def _allowed(offer: OfferedTool, name: str) -> list[str]:
-    """What an argument may be, by the tool's schema or else by its description."""
+    """Return the allowed values of an argument, by the tool's schema or else by its description."""
     allowed = offer.allowed(name)
     if allowed:
         return allowed
@@ -292,7 +292,7 @@ def _allowed(offer: OfferedTool, name: str) -> list[str]:
 
 
 def _judged(material: str, allowed: list[str]) -> str:
-    """The one of these that the material speaks for: read as a question alone would be."""
+    """Return the value that the material supports, as for a question of its own."""
     reading = ParsedPrompt(f"Classify the text as {' or '.join(allowed)}.\n\n<text>{material}</text>")
     return chosen(reading, AnswerOptions([option(each) for each in allowed]))
 
@@ -305,7 +305,7 @@ def _counted(names: Iterable[str], counts: Counter[str]) -> str:
 
 
 def _in_turn(scene: TurnContext, steps: list[_Step]) -> PlannedStep:
-    """Steps whose arguments are given: each once, or until its tool has said what it waits for."""
+    """Return the next of steps with given arguments: each once, or until its tool has said an expected text."""
     at = 0
     for use in scene.uses:
         if at < len(steps) and use.name == steps[at].name and use.given == steps[at].given and not use.failed:

@@ -77,7 +77,7 @@ def test_a_run_that_resumes_brings_its_fallbacks():
     stage.turn(*batch)
     assert stage.k.terms.fallbacks == (NEAR,)
     again = _stage()
-    with pytest.raises(UserError, match="calls of its last run are still under way"):
+    with pytest.raises(UserError, match="calls of its last run are still in flight"):
         resuming_batch(again.k, opening, 2, ((1, 1),))
 
 
