@@ -1,1 +1,1 @@
-"""What is told to whoever looks on: traces, metrics, logs, by the standard `OTEL_*` variables."""
+"""Telemetry of jobs and of the cluster: traces, metrics and logs, configured by the standard `OTEL_*` variables."""

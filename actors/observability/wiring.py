@@ -1,4 +1,4 @@
-"""Who looks on in a process, put together from its settings."""
+"""Assembly of a process's telemetry (traces, metrics, logs) from its settings."""
 
 from __future__ import annotations
 
@@ -21,30 +21,31 @@ from actors.ports.telemetry import ClusterObserver, ClusterObservers, JobObserve
 from cortex.scheduler.state import SchedulerState
 
 Headers = dict[str, tuple[tuple[str, str], ...]]
-"""By signal."""
+"""HTTP headers of exports, by signal: pairs of name and value."""
 
 _log = logging.getLogger("cortex.observing")
 Reading = Callable[[], MetricSamples | None]
 
 
 class TelemetryPart(Protocol):
-    """One kind of telemetry in one process: traces, say. What is costly to make is made by its first watch."""
+    """Telemetry of one signal (traces, metrics or logs) in one process. Expensive objects are created by the first
+    ``watch``."""
 
     def watch(self, job: str, folder: str) -> JobObserver | None:
-        """Somebody to look on at this job; None where this part has no wish to."""
+        """Return an observer of this job, or None if this part does not observe jobs."""
 
     def observe_cluster(self, state: SchedulerState) -> ClusterObserver | None:
-        """The same for the cortex."""
+        """Return an observer of the cluster's scheduler, or None if this part has none."""
 
     def take(self, settings: TelemetrySettings) -> None:
-        """The same settings as before, but for the headers. Told before there is anything to send."""
+        """Replace the settings by a copy that differs in the headers alone. Called before the first export."""
 
     def close(self) -> None:
-        """The process ends: let out what waits, in a bounded time."""
+        """Flush what is queued, in a bounded time. Called when the process ends."""
 
 
 class TelemetryParts:
-    """All the parts of a process; ``metrics`` is one of them, where anybody counts."""
+    """All telemetry parts of a process. ``metrics`` is one of the parts, or None if nothing is counted."""
 
     def __init__(self, settings: TelemetrySettings, parts: list[TelemetryPart], metrics: Metrics | None = None) -> None:
         self.settings = settings
@@ -52,27 +53,27 @@ class TelemetryParts:
         self._parts = parts
 
     def watch(self, job: str, folder: str) -> JobObservers:
-        """One of each part."""
+        """Return observers of this job, one from each part that has one."""
         found = (part.watch(job, folder) for part in self._parts)
         return JobObservers([watch for watch in found if watch is not None])
 
     def observe_cluster(self, state: SchedulerState) -> ClusterObserver:
-        """One of each part."""
+        """Return observers of the cluster, one from each part that has one."""
         found = (part.observe_cluster(state) for part in self._parts)
         return ClusterObservers([each for each in found if each is not None])
 
     def take(self, headers: bytes) -> None:
-        """What a collector wants to see came in a call."""
+        """Apply headers for the collector that came in a call (msgpack of ``Headers``)."""
         self.settings = self.settings.with_headers(msgspec.msgpack.decode(headers, type=Headers))
         for part in self._parts:
             part.take(self.settings)
 
     def readings(self) -> bytes:
-        """What is known here in numbers."""
+        """Return the current metric samples of this process, encoded; empty without metrics."""
         return self.metrics.readings() if self.metrics is not None else b""
 
     def close(self) -> None:
-        """Let out what waits. All at once, since each may wait for a collector that does not answer."""
+        """Flush and close all parts in parallel, since each may wait for a collector that does not answer."""
         closing = [threading.Thread(target=_close, args=(part,), daemon=True) for part in self._parts]
         for each in closing:
             each.start()
@@ -83,20 +84,20 @@ class TelemetryParts:
 def _close(part: TelemetryPart) -> None:
     try:
         part.close()
-    except Exception:  # nothing of the job may hang on it
-        _log.exception("%s did not end well", type(part).__name__)
+    except Exception:  # an error in telemetry must not fail the job
+        _log.exception("%s could not be closed", type(part).__name__)
 
 
 def assembled(
     settings: TelemetrySettings, environ: Mapping[str, str], counts: bool = False, node: str = ""
 ) -> Telemetry:
-    """The telemetry of this process; nobody, where it is switched off. ``counts``: somebody will ask for readings.
-    ``node``: where it is, among several."""
+    """Return the telemetry of this process. ``counts``: collect metrics even if no exporter is configured, because
+    samples will be requested by message. ``node``: name of the cluster node, recorded in traces."""
     for line in settings.problems:
         _log.warning("%s", line)
     traces = TraceTelemetry(settings, node) if settings.traces.exporters else None
     sampled = traces.sampled if traces is not None else nobody
-    # before traces: an attempt's trace is asked for while it is under way there
+    # logs and metrics come before traces: they ask for an attempt's trace while the tracer still holds the attempt
     parts: list[TelemetryPart] = [LogTelemetry(sampled)]
     if "otlp" in settings.logs.exporters and "otlp" in environ.get("OTEL_LOGS_EXPORTER", "").lower():
         from actors.observability.logs.otlp_export import LogExports
@@ -116,7 +117,7 @@ def _exports(environ: Mapping[str, str]) -> Callable[[Reading, Callable[[], Tele
         if not set(settings().metrics.exporters) & {"otlp", "console"}:
             return []
         from actors.observability.metrics.otlp_export import (
-            exports_of,  # not before somebody wants it: it takes long to import
+            exports_of,  # imported on demand: the SDK is slow to import
         )
 
         return [*exports_of(settings, read, environ)]
@@ -125,7 +126,8 @@ def _exports(environ: Mapping[str, str]) -> Callable[[Reading, Callable[[], Tele
 
 
 def of_process(role: str, node: str) -> Telemetry:
-    """The telemetry of an actor's process, on this node. No headers stay in its environment: one may hold a key."""
+    """Return the telemetry of an actor's process, on this node. The variables with headers are removed from its
+    environment, because a header may hold a key."""
     settings = TelemetrySettings.from_environ(os.environ) if role in WATCHED else None
     for name in HEADERS:
         os.environ.pop(name, None)
@@ -133,16 +135,16 @@ def of_process(role: str, node: str) -> Telemetry:
 
 
 async def hand_over(peer: Peer, environ: Mapping[str, str], cluster: str) -> None:
-    """Give the cortex of a cluster of this user's own, and so its channels, what the user's collector wants to see. In
-    other clusters their own environment counts."""
+    """Send the headers for the user's collector to the scheduler of a local cluster, which passes them on to its
+    channels. In other clusters the environment of the cluster's own processes applies."""
     if cluster == "local" and (headers := TelemetrySettings.from_environ(environ).headers()):
         await peer.ask("observe", msgspec.msgpack.encode(headers))
 
 
 def of_environ(environ: Mapping[str, str], counts: bool = False) -> Telemetry:
-    """The telemetry of a run in this process."""
+    """Return the telemetry of a run in this process, configured by these variables."""
     return assembled(TelemetrySettings.from_environ(environ), environ, counts)
 
 
 WATCHED = frozenset({"channel", "cortex"})
-"""Roles whose processes tell of themselves."""
+"""Roles whose processes record telemetry."""

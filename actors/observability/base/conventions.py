@@ -1,8 +1,9 @@
-"""The only place that knows what OpenTelemetry's conventions call things.
+"""Names of OpenTelemetry's semantic conventions, and the mapping of spans to them. No other module holds such names.
 
-Those for generative AI are in development still, in a repository of their own
-(https://github.com/open-telemetry/semantic-conventions-genai); when a name moves, it moves here. A test compares the
-names with the registry that `opentelemetry-semantic-conventions` ships. What has no name there is called ``cortex.*``.
+The conventions for generative AI are still in development, in a repository of their own
+(https://github.com/open-telemetry/semantic-conventions-genai); a renamed attribute is renamed in this module alone. A
+test compares the names with the registry that `opentelemetry-semantic-conventions` ships. Attributes without a name in
+the conventions are called ``cortex.*``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ REQUEST_MAX_TOKENS: Final = "gen_ai.request.max_tokens"
 RESPONSE_MODEL: Final = "gen_ai.response.model"
 FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
 INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
-"""All tokens of the prompt: the Messages API counts those read from and written to its cache apart, and the
+"""All tokens of the prompt. The Messages API counts tokens read from and written to its cache separately; the
 convention's rule for it is to add them up."""
 OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 CACHE_READ_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
@@ -38,7 +39,7 @@ INPUT_MESSAGES: Final = "gen_ai.input.messages"
 OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
 SYSTEM_INSTRUCTIONS: Final = "gen_ai.system_instructions"
 SESSION: Final = "session.id"
-"""By which viewers group the traces of one run: here, the job."""
+"""Attribute by which viewers group the traces of one run; its value is the job's name."""
 ERROR_TYPE: Final = "error.type"
 SERVER_ADDRESS: Final = "server.address"
 SERVER_PORT: Final = "server.port"
@@ -64,7 +65,7 @@ VARYING: Final = frozenset(
     {ATTEMPT, CACHE_CREATION_TOKENS, CACHE_READ_TOKENS, GOAL_ID, INPUT_TOKENS, OUTPUT_TOKENS, REQUEST_MAX_TOKENS,
      ROW_KEY, SAMPLE, WAITED}
 )  # fmt: skip
-"""What one call has and the next has otherwise. It is said first, so that the rest is one piece."""
+"""Attributes that differ from call to call. They are encoded first, so that the constant rest is one piece of bytes."""
 
 INTERNAL, CLIENT = 1, 3
 """Kinds of spans, as OTLP numbers them."""
@@ -74,12 +75,12 @@ Attributes = list[tuple[str, Value]]
 
 
 class SpanText(NamedTuple):
-    """A span in the words of the conventions."""
+    """Span with the names and values of the conventions, before encoding."""
 
     trace_id: int
     span_id: int
     parent_id: int
-    """0: it is the first of its trace."""
+    """Id of the parent span; 0 for the root of a trace."""
     name: str
     kind: int
     begin_ns: int
@@ -88,33 +89,36 @@ class SpanText(NamedTuple):
     attributes: Attributes
     links: tuple[tuple[int, int], ...]
     remote: bool = False
-    """Whether its parent was written by another process."""
+    """Whether the parent span was written by another process."""
 
 
 class JobAttributes(NamedTuple):
-    """What all spans of a job have in common."""
+    """Ids and attributes that all spans of a job share."""
 
     ids: SpanIds
     common: Attributes
     launched_by: tuple[int, int] | None = None
-    """Of a child job: trace and span, in its parent's traces, below which it runs."""
+    """Of a child job: trace id and span id, in its parent's traces, below which it runs."""
 
     def trace_id(self, trace: int) -> int:
-        """Of one of its traces; what tells of a child job itself is a part of its parent's."""
+        """Return the trace id of one of the job's traces. Spans about a child job as a whole belong to its parent's
+        trace."""
         if self.launched_by is not None and not goal_of(trace):
             return self.launched_by[0]
         return self.ids.trace_id(trace)
 
 
 def job_of(name: str, ids: SpanIds, labels: tuple[tuple[str, str], ...] = (), traceparent: str = "") -> JobAttributes:
-    """A job as its spans tell of it. ``labels``: its user's, by name."""
+    """Return the attributes of a job's spans. ``labels``: the user's labels, by name. ``traceparent``: W3C header of
+    the parent span, for a child job."""
     common: Attributes = [(JOB, name), (SESSION, name.partition("~")[0])]
     common += [(f"cortex.label.{key}", value) for key, value in labels]
     return JobAttributes(ids, common, parsed_traceparent(traceparent))
 
 
 def parsed_traceparent(header: str) -> tuple[int, int] | None:
-    """Trace and span that a W3C header names; None where it names none, or one that is not told of."""
+    """Return trace id and span id of a W3C ``traceparent`` header; None if the header names none, or names a trace
+    that is not sampled."""
     parts = header.split("-")
     if len(parts) < 4 or parts[3][-1:] not in ("1", "3", "5", "7", "9", "b", "d", "f"):
         return None
@@ -129,7 +133,7 @@ def provider_of(endpoint: str) -> str:
 
 @lru_cache(64)
 def server_of(endpoint: str) -> Sequence[tuple[str, Value]]:
-    """Where calls go: host, and port where it is not the usual one."""
+    """Return the server attributes of an endpoint: host, and port if the URL gives one."""
     parts = urlsplit(address_in(endpoint))
     if not parts.hostname:
         return []
@@ -140,7 +144,7 @@ def server_of(endpoint: str) -> Sequence[tuple[str, Value]]:
 
 
 def describe_span(span: Span, job: JobAttributes) -> SpanText:
-    """A span in the convention's words."""
+    """Return a span with the names of the conventions."""
     ids, facts = job.ids, span.facts
     name, kind, attributes = _DESCRIBE[span.what](span, facts)
     if span.failed:
@@ -168,7 +172,7 @@ def _goal(span: Span, facts: dict[str, Any]) -> Said:
         parts.append(("cortex.goal.status", facts["status"]))
     if "part" in facts:
         parts.append(("cortex.goal.part", facts["part"]))
-    if facts.get("tools"):  # calls and tools in turn, until the goal is met
+    if facts.get("tools"):  # a tool loop: calls and tools in turn, until the goal is met
         return f"{INVOKE_AGENT} {span.name}", INTERNAL, [*parts, (OPERATION, INVOKE_AGENT), (AGENT_NAME, span.name)]
     return f"goal {span.name}", INTERNAL, parts
 
@@ -221,12 +225,13 @@ def _attempt(span: Span, facts: dict[str, Any]) -> Said:
 
 
 def waited_s(seconds: float) -> float:
-    """To the microsecond: ``round`` says the same, but goes by way of decimal digits."""
+    """Return seconds rounded to the microsecond. Equal to ``round(seconds, 6)``, without its detour over decimal
+    digits."""
     return int(seconds * 1e6 + 0.5) / 1e6
 
 
 def _absorb(span: Span, facts: dict[str, Any]) -> Said:
-    if "goals" in facts:  # the reply was a plan: more goals
+    if "goals" in facts:  # the reply was a plan, which created goals
         parts: Attributes = [(OPERATION, PLAN), (AGENT_NAME, span.name), ("cortex.goals", facts["goals"])]
         return f"{PLAN} {span.name}", INTERNAL, parts
     return "absorb", INTERNAL, []
@@ -269,7 +274,7 @@ def _job(span: Span, facts: dict[str, Any]) -> Said:
 
 
 def short(program: str) -> str:
-    """A program's name without its module."""
+    """Return a program's name without its module."""
     return program.rpartition(":")[2].rpartition(".")[2] or program
 
 
@@ -282,11 +287,11 @@ _DESCRIBE: dict[SpanKind, Callable[[Span, dict[str, Any]], Said]] = {
 }  # fmt: skip
 
 
-# -- what was asked and answered, where that may be told --------------------------------------------------------------
+# -- content of requests and replies, where capturing is allowed -------------------------------------------------------
 
 
 def asked(body: bytes) -> Attributes:
-    """A request in the convention's form of messages."""
+    """Return a request as the convention's message attributes; empty if the body cannot be read."""
     try:
         fields = msgspec.json.decode(body)
         messages = [{"role": one["role"], "parts": _parts(one["content"])} for one in fields["messages"]]
@@ -299,7 +304,7 @@ def asked(body: bytes) -> Attributes:
 
 
 def answered(body: bytes) -> Attributes:
-    """A reply in the same form."""
+    """Return a reply as the convention's message attribute; empty if the body cannot be read."""
     try:
         fields = msgspec.json.decode(body)
         facts = {"role": "assistant", "parts": _parts(fields["content"]), "finish_reason": fields["stop_reason"]}

@@ -1,4 +1,5 @@
-"""The SDK's exporters complain again and again of a collector that is down. We say it once, in our own words."""
+"""Log filter for the SDK's exporters, which log every failed export. This package reports an unreachable collector
+once."""
 
 from __future__ import annotations
 
@@ -6,11 +7,11 @@ import logging
 from typing import Final
 
 THREAD: Final = "cortex-telemetry"
-"""How the names of our own exporting threads begin."""
+"""Prefix of the names of this package's exporting threads."""
 
 
 class _ForeignRecords(logging.Filter):
-    """What others do with the same exporters is none of our business."""
+    """Filter that drops records of this package's threads. Other users of the same exporters are not affected."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not (record.threadName or "").startswith(THREAD)
@@ -20,6 +21,6 @@ _filter = _ForeignRecords()
 
 
 def silence_exporters(*names: str) -> None:
-    """Nothing more from these loggers, where one of our threads is the cause."""
+    """Drop records of these loggers that originate in one of this package's threads."""
     for name in names:
-        logging.getLogger(name).addFilter(_filter)  # one and the same is added once
+        logging.getLogger(name).addFilter(_filter)  # idempotent: a logger adds the same filter once

@@ -1,8 +1,8 @@
-"""How this process tells of itself, read once from the standard `OTEL_*` variables.
+"""Telemetry settings of this process, read once from the standard `OTEL_*` variables.
 
 See https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/ and, for OTLP,
-https://opentelemetry.io/docs/specs/otel/protocol/exporter/. Where nothing is said, spans are kept in the state folder.
-Headers may hold a key: they are handed on in a call, never in an environment, and nothing prints them.
+https://opentelemetry.io/docs/specs/otel/protocol/exporter/. By default spans are kept in the state folder. Headers may
+hold a key: they are passed on in a call, never in an environment, and are never printed.
 """
 
 from __future__ import annotations
@@ -18,23 +18,27 @@ import msgspec
 from actors.providers.credentials.credential import without_password
 
 FILE: Final = "file"
-"""Our own name of an exporter, beside the standard `otlp`, `console` and `none`: lines of OTLP JSON, in the state
+"""Cortex's own exporter name, beside the standard `otlp`, `console` and `none`: lines of OTLP JSON, in the state
 folder."""
 GRPC: Final = "grpc"
 HTTP: Final = "http/protobuf"
 SIGNALS: Final = ("traces", "metrics", "logs")
 HEADERS: Final = ("OTEL_EXPORTER_OTLP_HEADERS", *(f"OTEL_EXPORTER_OTLP_{name.upper()}_HEADERS" for name in SIGNALS))
-"""Variables that may hold a key."""
+"""Variables with headers, whose values may hold a key."""
 SAMPLERS: Final = frozenset(
     {"always_on", "always_off", "traceidratio", "parentbased_always_on", "parentbased_always_off",
      "parentbased_traceidratio"}
 )  # fmt: skip
 TIMEOUT_S: Final = 10.0
+"""Default timeout of an export, in seconds, as in the standard."""
 BATCH_SPANS: Final = 4_096
-"""The standard says 512; a request costs as much as the encoding of some hundred spans."""
+"""Default spans per export. The standard's default is 512; a request costs as much as the encoding of some hundred
+spans."""
 QUEUE_SPANS: Final = 32_768
-"""The standard says 2,048, for a program whose spans end one by one. Here those of a whole turn come at once."""
+"""Default capacity of the export queue, in spans. The standard's default is 2,048, for a program whose spans end one
+by one; here the spans of a whole turn are queued at once."""
 DELAY_S: Final = 1.0
+"""Default seconds between two exports of spans. The standard's default is 5."""
 
 _PORTS: Final = {GRPC: 4317, HTTP: 4318}
 _EXPORTERS: Final = frozenset({"otlp", "console", "none", FILE, "prometheus"})
@@ -46,23 +50,23 @@ _CAPTURED: Final = {
 
 
 def before_grpc() -> None:
-    """Said before gRPC is imported, unless the user has said otherwise: its handlers of forks are not wanted here.
+    """Disable gRPC's fork handlers, unless the user has set ``GRPC_ENABLE_FORK_SUPPORT``. Call before gRPC is imported.
 
-    With them a process that is forked from one with a channel open now and then dies before it has begun
-    (grpc/grpc#43055), and so begins what Ray starts, by ``preexec_fn``. Nothing of ours uses gRPC after a fork.
+    With the handlers, a child that is forked while a channel is open sometimes dies before it has started
+    (grpc/grpc#43055). Ray starts processes in this way, by ``preexec_fn``. No code of Cortex uses gRPC after a fork.
     """
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
 class SignalSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one kind of telemetry goes."""
+    """Export settings of one signal: traces, metrics or logs."""
 
     exporters: tuple[str, ...] = ()
     endpoint: str = ""
-    """Whole: for HTTP with its path."""
+    """Complete URL; for HTTP with its path."""
     protocol: str = HTTP
     headers: tuple[tuple[str, str], ...] = ()
-    """Sent along with each export. May hold a key."""
+    """Headers of each export. May hold a key."""
     timeout_s: float = TIMEOUT_S
 
     def __repr__(self) -> str:
@@ -70,36 +74,37 @@ class SignalSettings(msgspec.Struct, frozen=True, kw_only=True):
         return f"Signal({','.join(self.exporters) or 'none'}, {where}, {len(self.headers)} headers)"
 
     def __rich_repr__(self) -> list[tuple[str, str]]:
-        return [("told", repr(self))]
+        return [("settings", repr(self))]
 
 
 class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the environment says of telemetry. Encodes with msgspec, for a call to another process."""
+    """Telemetry settings of a process. Encodes with msgspec, for a call to another process."""
 
     traces: SignalSettings = SignalSettings()
     metrics: SignalSettings = SignalSettings()
     logs: SignalSettings = SignalSettings()
     service: str = "cortex"
     resource: tuple[tuple[str, str], ...] = ()
-    """Attributes of whatever this process tells, besides its service's name; they serve as a job's labels too."""
+    """Resource attributes of this process, besides the service's name. They serve as a job's labels too."""
     sampler: str = ""
-    """One of ``SAMPLERS``; empty: nobody said, and ours decides."""
+    """One of ``SAMPLERS``; empty (default): Cortex's own sampler."""
     ratio: float = 1.0
-    """Share of traces that the ratio samplers keep."""
+    """Share of traces that the ratio samplers keep, 0 to 1."""
     propagators: tuple[str, ...] = ()
-    """What is sent to the provider with each attempt; nothing unless it was asked for."""
+    """Formats of the trace headers sent to the provider with each attempt. Default: none."""
     captures: bool = False
-    """Whether prompts and replies may be told."""
+    """Whether prompts and replies may be recorded in spans."""
     batch_spans: int = BATCH_SPANS
     queue_spans: int = QUEUE_SPANS
     delay_s: float = DELAY_S
-    """Between two exports, at the latest."""
+    """Most seconds between two exports of spans."""
     problems: tuple[str, ...] = ()
-    """What was not understood, a line each; it was taken as if it had not been said."""
+    """Variables with invalid values, one line each. An invalid variable is treated as unset."""
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> TelemetrySettings:
-        """What these variables say. Never raises: as the standard has it, what is not understood is complained of."""
+        """Return the settings in these variables. Never raises: as the standard demands, an invalid value is
+        reported (``problems``) and ignored."""
         read = _VariableReader(environ)
         disabled = read.flag("OTEL_SDK_DISABLED")
         sampler = read.one_of("OTEL_TRACES_SAMPLER", SAMPLERS)
@@ -122,12 +127,12 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def with_headers(self, headers: Mapping[str, tuple[tuple[str, str], ...]]) -> TelemetrySettings:
-        """The same, with headers by signal that came in a call."""
+        """Return a copy with these headers, by signal, which came in a call."""
         changed = {name: msgspec.structs.replace(getattr(self, name), headers=headers[name]) for name in headers}
         return msgspec.structs.replace(self, **changed)
 
     def headers(self) -> dict[str, tuple[tuple[str, str], ...]]:
-        """What may be secret, by signal, to be handed on in a call; empty where there is nothing."""
+        """Return the headers by signal, to be passed on in a call; signals without headers are left out."""
         return {name: found for name in SIGNALS if (found := getattr(self, name).headers)}
 
 
@@ -169,7 +174,7 @@ def _captures(read: _VariableReader) -> bool:
 
 
 class _VariableReader:
-    """Reads variables; complains of a bad one by name, and never shows what a header holds."""
+    """Reader of environment variables. Reports an invalid variable by name, and never shows what a header holds."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -219,5 +224,5 @@ class _VariableReader:
             if equals and key:
                 found[key] = unquote(value).strip()
             elif part.strip():
-                self.add_problem(f"{name}: a part of it is no KEY=VALUE")
+                self.add_problem(f"{name}: a part is not KEY=VALUE: give KEY=VALUE,KEY=VALUE")
         return tuple(found.items())

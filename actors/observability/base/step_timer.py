@@ -1,7 +1,7 @@
-"""How long the parts of a turn take, seen from outside: the core reads no clock.
+"""Durations of the parts of a turn, measured from outside: the core reads no clock.
 
-What comes is absorbed before a program is first asked whether it is satisfied, and it is asked what it wants next after
-that; so two looks at a clock, in the middle of a step, tell its parts apart.
+A step absorbs its events, then asks the program whether it is satisfied, and then asks for the next calls. Two readings
+of the clock, at these two requests, therefore separate the parts of a step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FOLDED = (events.Answered, events.ReplyRecalled, events.Observed, events.ChildJ
 
 
 class StepTimer:
-    """Of one channel. ``clock``: seconds that never go back."""
+    """Timer of one channel's turns. ``clock``: monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -30,12 +30,12 @@ class StepTimer:
         self._waiting = False
 
     def arrived(self) -> None:
-        """Something is there for the next turn."""
+        """Record that an event waits for the next turn."""
         if not self._waiting:
             self._waiting, self._since_s = True, self._clock()
 
     def step(self, k: State, program: Program, turn: events.Turn, left: bool) -> commands.StepCommands:
-        """Take the turn; ``left``: not all that was there is taken."""
+        """Take the turn, timed. ``left``: whether events remain that this turn does not take."""
         if program is not self._program:
             self._program, self._timed = program, cast(Program, _TimedProgram(program, self, self._clock))
         self._began_s = now_s = self._clock()
@@ -48,7 +48,7 @@ class StepTimer:
         return out
 
     def over(self, turn: events.Turn) -> TurnTimings:
-        """It is on disk."""
+        """Return the durations of the turn; called when the turn is on disk."""
         now_s, took = self._clock(), TurnTimings()
         took.at_s = turn.at_s
         took.step_s, took.commit_s = self._stepped_s - self._began_s, now_s - self._stepped_s
@@ -63,11 +63,11 @@ class StepTimer:
 
 
 class _TimedProgram:
-    """A program that notes when it is first asked. All else is as the program has it."""
+    """Proxy of a program that notes the time of its first ``satisfied`` and ``select`` in a step."""
 
     def __init__(self, program: Program, watch: StepTimer, clock: Callable[[], float]) -> None:
         self._program, self._watch, self._clock = program, watch, clock
-        for name in vars(Program):  # found without a detour, since they are asked for all the time
+        for name in vars(Program):  # bound once, since these are looked up in every turn
             if not name.startswith("_") and name not in ("select", "satisfied"):
                 setattr(self, name, getattr(program, name))
         self._select, self._satisfied = program.select, program.satisfied
@@ -76,13 +76,13 @@ class _TimedProgram:
         return getattr(self._program, name)
 
     def satisfied(self, k: State) -> bool:
-        """What came is absorbed by now."""
+        """Note the time (the events are absorbed by now) and ask the program."""
         if not self._watch.asked_s:
             self._watch.asked_s = self._clock()
         return self._satisfied(k)
 
     def select(self, k: State) -> Any:
-        """The next calls are chosen from now on."""
+        """Note the time (the next calls are selected from now on) and ask the program."""
         if not self._watch.selected_s:
             self._watch.selected_s = self._clock()
         return self._select(k)

@@ -1,8 +1,8 @@
-"""Logs: what deserves a line, as a line of text on a terminal and one JSON object a line elsewhere.
+"""Log records as lines: text for a terminal, one JSON object a line elsewhere.
 
-A record says what happened in fixed words, and names what it is about in fields: job, goal, call, kind, node, epoch.
-It holds no prompt, no reply and no key: what a provider, a program or an exception said is never logged, at no level;
-of an exception its type and where it was raised. Loggers of others are heard from ``warning`` on alone.
+A record has a fixed message and fields: job, goal, call, kind, node, epoch. Records hold no prompt, no reply and no
+key: the text of a provider, a program or an exception is never logged, at any level; of an exception its type and its
+place in the code are. Other loggers than ``cortex`` are written from ``warning`` on.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ OURS: Final = "cortex"
 LEVELS: Final = ("debug", "info", "warning", "error")
 FORMS: Final = ("text", "json")
 FIELDS: Final = "fields"
-"""The attribute of a record that holds its fields."""
+"""Attribute of a log record that holds its fields."""
 _MARK: Final = "cortex_handler"
 
 
 class LogSettingsError(UserError):
-    """No such format, no such level."""
+    """Unknown log format or log level."""
 
 
 class SecretRedaction:
-    """Takes keys out of a line: those that it knows, and all that look like one."""
+    """Redactor of lines: replaces the known credentials, and every text that looks like a key."""
 
     def __init__(self) -> None:
         self._each: list[Callable[[str], str]] = [Credential().redactor()]
 
     def know(self, credential: Credential) -> None:
-        """This one, too."""
+        """Redact this credential, too."""
         self._each.append(credential.redactor())
 
     def __call__(self, line: str) -> str:
@@ -48,24 +48,26 @@ class SecretRedaction:
 
 
 redaction = SecretRedaction()
-"""Of this process."""
-logging.getLogger(OURS).addHandler(logging.NullHandler())  # a program that uses us as a library says what it wants
+"""Redactor of this process."""
+logging.getLogger(OURS).addHandler(logging.NullHandler())  # used as a library, Cortex leaves logging to the program
 
 
 def log_arguments(message: str, **fields: Any) -> dict[str, Any]:
-    """The arguments of a logging call: ``_log.info(**said("the job ended", job=job))``."""
+    """Return the arguments of a logging call: ``_log.info(**log_arguments("the job ended", job=job))``. Fields that
+    are empty or None are left out."""
     return {"msg": message, "extra": {FIELDS: {name: each for name, each in fields.items() if each not in ("", None)}}}
 
 
 class LogFormatter(logging.Formatter):
-    """Writes records. ``always``: fields of every record of this process: actor, node."""
+    """Formatter of records in ``form``, ``text`` or ``json``. ``always``: fields of every record of this process:
+    actor, node."""
 
     def __init__(self, form: str, always: Mapping[str, str] | None = None) -> None:
         super().__init__()
         self.form, self._always = form, dict(always or {})
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Return the record as one redacted line."""
         found = facts(record, self._always)
         if self.form == "json":
             return redaction(msgspec.json.encode(found, enc_hook=str).decode())
@@ -73,7 +75,7 @@ class LogFormatter(logging.Formatter):
 
 
 def text_of(found: Mapping[str, Any]) -> str:
-    """The fields of a record as a line for people."""
+    """Return the fields of a record as one line of text."""
     head = [str(found[name]) for name in ("time", "level", "message") if name in found]
     named = " ".join(
         f"{name}={value}" for name, value in found.items() if name not in ("time", "level", "logger", "message")
@@ -82,13 +84,13 @@ def text_of(found: Mapping[str, Any]) -> str:
 
 
 def line_of(message: str, logger: str, level: int = logging.INFO) -> str:
-    """One JSON object."""
+    """Return a message as one JSON log line."""
     record = logging.LogRecord(logger, level, "", 0, "%s", (message,), None)
     return LogFormatter("json").format(record)
 
 
 def facts(record: logging.LogRecord, always: Mapping[str, str]) -> dict[str, Any]:
-    """A record as fields. Of an exception: its type, and the places that it came through."""
+    """Return a record as fields. An exception is given by its type and its innermost frames, at most 8."""
     at = datetime.fromtimestamp(record.created, UTC)
     found: dict[str, Any] = {
         "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"), "level": record.levelname.lower(),
@@ -102,8 +104,9 @@ def facts(record: logging.LogRecord, always: Mapping[str, str]) -> dict[str, Any
 
 
 def checked(form: str, level: str, terminal: bool) -> tuple[str, int]:
-    """The format and the level that are meant; where nothing was said, what fits where the lines go.
+    """Return the log format and the number of the log level.
 
+    Defaults: format ``text`` on a terminal, else ``json``; level ``info`` for ``json``, ``warning`` for ``text``.
     Raises ``LogSettingsError``.
     """
     if form and form not in FORMS:
@@ -115,7 +118,8 @@ def checked(form: str, level: str, terminal: bool) -> tuple[str, int]:
 
 
 class _StderrHandler(logging.StreamHandler[TextIO]):
-    """Standard error as it is when a line is written: a live bar takes its place, and shows lines above itself."""
+    """Handler that writes to the current ``sys.stderr``: a live progress bar replaces it, and shows lines above
+    itself."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -126,8 +130,8 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
 
 
 def begin(form: str, level: str, always: Mapping[str, str] | None = None, stream: TextIO | None = None) -> None:
-    """Have this process write its logs. Called by the command line and by actors' processes alone: in a program that
-    uses us as a library the logs are its own affair. Raises ``LogSettingsError``."""
+    """Set up logging of this process. Called by the command line and by actors' processes alone: a program that uses
+    Cortex as a library sets up its own logging. Raises ``LogSettingsError``."""
     form, number = checked(form, level, (stream or sys.stderr).isatty())
     handler = logging.StreamHandler(stream) if stream is not None else _StderrHandler()
     handler.setFormatter(LogFormatter(form, always))
@@ -145,7 +149,7 @@ def begin(form: str, level: str, always: Mapping[str, str] | None = None, stream
 
 
 def form_here() -> str:
-    """In which form this process writes its logs; empty where it does not."""
+    """Return the format in which this process writes its logs; empty if ``begin`` was not called."""
     for handler in logging.getLogger(OURS).handlers:
         if hasattr(handler, _MARK) and isinstance(handler.formatter, LogFormatter):
             return handler.formatter.form
@@ -153,7 +157,8 @@ def form_here() -> str:
 
 
 def begin_of_actor(name: str, node: str, environ: Mapping[str, str]) -> None:
-    """The same in an actor's process: JSON, from ``info`` on, unless the variables say otherwise."""
+    """Set up logging of an actor's process: JSON, from ``info`` on, unless ``CORTEX_LOG_FORMAT`` and
+    ``CORTEX_LOG_LEVEL`` give valid values."""
     try:
         begin(environ.get("CORTEX_LOG_FORMAT") or "json", environ.get("CORTEX_LOG_LEVEL") or "info",
               {"actor": name, "node": node})  # fmt: skip

@@ -1,4 +1,4 @@
-"""What of a job, and of the cluster, deserves a line in the log."""
+"""Log records about the life of a job, and about the cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cortex.state.state import State
 from policies.failures.failure import FailureKind
 
 FAILURES_S: Final = 10.0
-"""Failures are told together, so often at most."""
+"""Least seconds between two records of failed attempts; failures in between are counted together."""
 
 _log = logging.getLogger("cortex.job")
 _cluster = logging.getLogger("cortex.cluster")
@@ -41,7 +41,8 @@ _RARE: Final = frozenset(
 
 
 class JobLog:
-    """A watch of one job. ``monotonic_s``: seconds that never go back. ``sampled``: where an attempt is traced."""
+    """Job observer that writes the job's log. ``monotonic_s``: monotonic seconds. ``sampled``: returns the trace of
+    an attempt, if the trace is kept."""
 
     def __init__(self, job: str, monotonic_s: Callable[[], float] = time.monotonic, sampled: Sampled = nobody) -> None:
         self._job, self._monotonic_s, self._sampled = job, monotonic_s, sampled
@@ -51,10 +52,10 @@ class JobLog:
         self._paused: object = None
         self._outcome = self._halted = ""
         self._still: dict[int, float] = {}
-        """Routes that were told to stand still, by their place, and since when."""
+        """Routes that were reported as without replies, by index, and since when."""
 
     def turn(self, seq: int, turn: events.Turn, out: list[commands.Command], k: State) -> None:
-        """Look at what is rare; count what is not."""
+        """Log the rare events of a turn; count failures."""
         if self._k is None:
             self._failures = dict(k.tally.failures)
         self._k = k
@@ -70,7 +71,7 @@ class JobLog:
         if k.halted != self._halted:
             self._halted = k.halted
             if k.halted:
-                self._write("too much failed: nothing new is begun", why=_first(k.halted))
+                self._write("the failure limit is reached: no new goals are started", why=_first(k.halted))
         if k.tally.failures != self._failures and (k.outcome or self._monotonic_s() >= self._next_s):
             self._fail(k)
         if k.outcome != self._outcome:
@@ -79,11 +80,11 @@ class JobLog:
             self._each(turn)
 
     def close(self) -> None:
-        """The channel ends."""
+        """Log that the channel ends, if the job has not ended."""
         if self._k is not None and not self._k.outcome:
             self._write("the channel ends, and the job goes on elsewhere or later")
 
-    # -- what there is to say --------------------------------------------------------------------------------------
+    # -- records --------------------------------------------------------------------------------------------------
 
     def _write(self, message: str, level: int = logging.INFO, **fields: Any) -> None:
         epoch = self._k.epoch if self._k is not None else None
@@ -115,7 +116,7 @@ class JobLog:
             approval = event.name.startswith("approve:")
             self._write("an answer was given", event="job.approved" if approval else "job.answered", who=event.who)
         elif isinstance(event, events.SubmissionUncertain):
-            self._write("what came of a message batch nobody heard", logging.WARNING, submission=event.number)
+            self._write("the outcome of a message batch is unknown", logging.WARNING, submission=event.number)
 
     def _pause(self, k: State) -> None:
         failure, self._paused = k.paused, k.paused
@@ -128,8 +129,8 @@ class JobLog:
         )  # fmt: skip
 
     def _look_on(self, place: int, share: RouteShare) -> None:
-        """A route from which nothing comes back, and its first reply after that. What a provider says may quote a
-        prompt; what was never sent cannot."""
+        """Log a route that gives no replies, and its first reply after that. The error text is logged only for a
+        request that was never sent: a provider's text may quote a prompt."""
         k, failure = self._k, share.failing
         assert k is not None
         if failure is None:
@@ -149,7 +150,7 @@ class JobLog:
         if not k.outcome:
             return
         tally, ledger = k.tally, k.ledger
-        self._write(  # no warning, however it ended: whoever runs it is told by name
+        self._write(  # info for every outcome: the command that runs the job reports the outcome itself
             "the job has ended", event="job.ended", outcome=k.outcome, why=_first(k.why),
             rows_succeeded=tally.succeeded, rows_failed=tally.failed, calls=tally.calls, attempts=ledger.attempts,
             cost_usd=ledger.known_nusd / 1e9 if k.terms.route.price is not None else None,
@@ -179,7 +180,8 @@ class JobLog:
 
 
 def _first(why: str) -> str:
-    """Of why a job stopped its first word, if that is one of ours; what follows may quote a row, or a reply."""
+    """Return the first word of the reason a job stopped, if the word is one of Cortex's own; the rest may quote a
+    row or a reply."""
     word = why.partition(":")[0].partition(" ")[0]
     return word if word in _WORDS else "said by the program" if why else ""
 
@@ -188,14 +190,14 @@ _WORDS: Final = {*FailureKind, "deadline", "cancel", "drain", "condemned", "max_
 
 
 class ClusterLog:
-    """Looks on at the cortex."""
+    """Cluster observer that writes the scheduler's log."""
 
     def __init__(self, state: SchedulerState) -> None:
         self._state = state
         self._limits: dict[str, int] = {}
 
     def step(self, event: protocol.Event, out: list[protocol.Command]) -> None:
-        """Look at what was decided."""
+        """Log the decisions of one step of the scheduler."""
         for order in out:
             if isinstance(order, protocol.BreakerMoved):
                 self._moved(order)
@@ -216,7 +218,7 @@ class ClusterLog:
         if isinstance(event, protocol.MemberDied):
             known = event.subject in self._state.members or event.subject.startswith("channel:")
             if known:
-                message = "an actor is gone" if event.gone else "an actor is not heard of"
+                message = "an actor is gone" if event.gone else "an actor does not report"
                 _cluster.warning(**log_arguments(message, event="actor.lost", subject=event.subject, node=event.node))
         elif isinstance(event, protocol.PoolCapped):
             _cluster.info(**log_arguments("a pool was bounded by hand", event="pool.limited", who=event.who,
@@ -229,7 +231,7 @@ class ClusterLog:
             self._cut()
 
     def _moved(self, order: protocol.BreakerMoved) -> None:
-        again = order.old == "half-open"  # a probe has failed: nothing that was not told
+        again = order.old == "half-open"  # a failed probe: already logged when the breaker first opened
         level = logging.WARNING if order.new == "open" and not again else logging.INFO
         words = {"open": "a breaker opened", "closed": "a breaker closed"}.get(order.new, "a breaker is half open")
         _cluster.log(level, **log_arguments(words, event="breaker.moved", subject=order.subject, was=order.old))
@@ -243,21 +245,21 @@ class ClusterLog:
 
 
 class LogTelemetry:
-    """The part of a process's telemetry that writes its logs."""
+    """Part of a process's telemetry that writes logs."""
 
     def __init__(self, sampled: Sampled = nobody) -> None:
         self._sampled = sampled
 
     def watch(self, job: str, folder: str) -> JobLog:
-        """Somebody to write of this job."""
+        """Return an observer that logs this job."""
         return JobLog(job, sampled=self._sampled)
 
     def observe_cluster(self, state: SchedulerState) -> ClusterLog:
-        """Somebody to write of the cluster."""
+        """Return an observer that logs the cluster."""
         return ClusterLog(state)
 
     def take(self, settings: TelemetrySettings) -> None:
-        """Nothing is sent from here."""
+        """Do nothing: this part sends nothing."""
 
     def close(self) -> None:
-        """Nothing waits."""
+        """Do nothing: this part queues nothing."""

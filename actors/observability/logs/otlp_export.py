@@ -1,7 +1,7 @@
-"""Log records sent to a collector, where one is named: ``OTEL_LOGS_EXPORTER=otlp``.
+"""Export of log records to a collector: ``OTEL_LOGS_EXPORTER=otlp``.
 
-The same records as on standard error, with the same fields as attributes; what operators do has an event's name. Kept
-in a queue of the SDK's, bounded, which lets go of the oldest while the collector is down.
+Exports the records that go to standard error, with their fields as attributes; records of operators' actions have an
+event name. The records wait in a bounded queue of the SDK's, which drops the oldest while the collector is down.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ _SEVERITY: Final = {
     logging.ERROR: SeverityNumber.ERROR, logging.CRITICAL: SeverityNumber.FATAL,
 }  # fmt: skip
 CLOSE_MS: Final = 3_000
+"""Most milliseconds that closing waits for queued records to be sent."""
 _log = logging.getLogger("cortex.observing.logs")
 _SILENT: Final = "cortex.observing"
-"""What we say of telemetry itself is not sent by it."""
+"""Logger prefix of records about telemetry itself, which are not exported."""
 
 
 def exporter_of(signal: SignalSettings) -> LogRecordExporter:
-    """The SDK's own exporter."""
+    """Return the SDK's exporter for the signal's protocol."""
     given: dict[str, Any] = {"endpoint": signal.endpoint, "headers": dict(signal.headers), "timeout": signal.timeout_s}
     if signal.protocol == GRPC:
         before_grpc()
@@ -45,7 +46,7 @@ def exporter_of(signal: SignalSettings) -> LogRecordExporter:
 
 
 class _OutageExporter(LogRecordExporter):
-    """Says once that the collector does not answer, in place of the exporter's own lines with every try."""
+    """Exporter that reports an unreachable collector once, in place of the SDK exporter's own line for every try."""
 
     def __init__(self, make: Callable[[], LogRecordExporter], where: str) -> None:
         self._make, self._where = make, where
@@ -59,7 +60,7 @@ class _OutageExporter(LogRecordExporter):
         return record.thread != self._thread
 
     def export(self, batch: Any) -> LogRecordExportResult:
-        """Send them."""
+        """Send the records. Never raises; returns FAILURE instead."""
         self._thread = threading.get_ident()
         try:
             self._exporter = self._exporter or self._make()
@@ -68,22 +69,22 @@ class _OutageExporter(LogRecordExporter):
             found = LogRecordExportResult.FAILURE
         well = found is LogRecordExportResult.SUCCESS
         if not well and not self._down:
-            _log.warning("log records do not reach %s: they are let go of", self._where)
+            _log.warning("log records do not reach %s: they are dropped", self._where)
         self._down = not well
         return found
 
     def force_flush(self, timeout_millis: int = 10_000) -> bool:
-        """Nothing is held here."""
+        """Return True: this exporter holds nothing."""
         return True
 
     def shutdown(self) -> None:
-        """No more will come."""
+        """Shut down the SDK's exporter, if it was created."""
         if self._exporter is not None:
             self._exporter.shutdown()  # type: ignore[no-untyped-call]
 
 
 class OtlpLogHandler(logging.Handler):
-    """Turns records into OpenTelemetry's. ``always``: fields of every record of this process."""
+    """Handler that emits records to OpenTelemetry. ``always``: fields of every record of this process."""
 
     def __init__(
         self, settings: TelemetrySettings, make: Callable[[], LogRecordExporter], always: dict[str, str]
@@ -97,7 +98,7 @@ class OtlpLogHandler(logging.Handler):
         self._always = always
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Into the queue."""
+        """Queue the record for export."""
         if record.name.startswith(_SILENT):
             return
         try:
@@ -115,11 +116,11 @@ class OtlpLogHandler(logging.Handler):
                     event_name=f"cortex.{event}" if event else None,
                 )
             )  # fmt: skip
-        except Exception:  # a log line is not worth more than the job
+        except Exception:  # a failure to log must not fail the job
             self.handleError(record)
 
     def close(self) -> None:
-        """Send what waits, in a bounded time."""
+        """Send the queued records, in at most ``CLOSE_MS``."""
         closing = threading.Thread(target=self._provider.shutdown, daemon=True)
         closing.start()
         closing.join(CLOSE_MS / 1000)
@@ -131,7 +132,7 @@ def _named(name: str) -> str:
 
 
 class LogExports:
-    """The part of a process's telemetry that sends its logs."""
+    """Part of a process's telemetry that exports logs."""
 
     def __init__(self, settings: TelemetrySettings, always: dict[str, str]) -> None:
         self._settings = settings
@@ -141,18 +142,18 @@ class LogExports:
         ours.setLevel(min(ours.level or logging.WARNING, logging.INFO))
 
     def watch(self, job: str, folder: str) -> None:
-        """What is written of a job is sent, whoever writes it."""
+        """Return None: the log handler exports the records of every job."""
         return
 
     def observe_cluster(self, state: object) -> None:
-        """So for the cluster."""
+        """Return None: the log handler exports the records about the cluster."""
         return
 
     def take(self, settings: TelemetrySettings) -> None:
-        """The same settings, with headers."""
+        """Replace the settings; the copy has headers."""
         self._settings = settings
 
     def close(self) -> None:
-        """Let out what waits."""
+        """Remove the handler and send the queued records."""
         logging.getLogger(OURS).removeHandler(self._handler)
         self._handler.close()

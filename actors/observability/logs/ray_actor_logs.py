@@ -1,4 +1,5 @@
-"""What actors of a private Ray warn of, shown by the driver that they belong to: they write into files of that Ray."""
+"""Warnings of the actors of a private Ray, printed by the driver that owns it. The actors write into log files of
+that Ray."""
 
 from __future__ import annotations
 
@@ -13,20 +14,21 @@ import msgspec
 from actors.observability.logs.formatting import form_here, redaction, text_of
 
 LOOK_S = 1.0
+"""Seconds between two readings of the log files."""
 LINES_MAX = 20
-"""Shown at one look; of more than these only how many there were."""
+"""Most lines printed after one reading; of the rest only the number is printed."""
 _LOUD = frozenset({"warning", "error", "critical"})
 
 
 class ActorLogReader:
-    """Reads on in the files of a folder. ``form``: ``json``, else lines for people."""
+    """Reader of the new lines in the log files of a Ray folder. ``form``: ``json`` or ``text``."""
 
     def __init__(self, folder: str, form: str) -> None:
         self._folder, self._form = Path(folder), form
         self._read: dict[Path, int] = {}
 
     async def run(self) -> None:
-        """Show what is loud, until cancelled."""
+        """Print new warnings and errors until cancelled."""
         with contextlib.suppress(asyncio.CancelledError):
             while True:
                 await asyncio.sleep(LOOK_S)
@@ -34,7 +36,7 @@ class ActorLogReader:
         self.show()
 
     def show(self) -> None:
-        """Show what is new."""
+        """Print the warnings and errors that are new since the last call."""
         found = [line for path in self._folder.glob("r/session_latest/logs/worker-*.err") for line in self._new(path)]
         for line in found[:LINES_MAX]:
             print(line, file=sys.stderr, flush=True)
@@ -64,7 +66,8 @@ class ActorLogReader:
 
 @contextlib.asynccontextmanager
 async def shown(folder: str) -> AsyncIterator[None]:
-    """While the block lasts; an empty name is no folder. Nowhere where logs are another's affair."""
+    """Print actors' warnings while the block lasts. Does nothing if ``folder`` is empty, or if this process does not
+    write logs."""
     if not folder or not form_here():
         yield
         return

@@ -1,8 +1,8 @@
-"""A bound on series: what is above it is told together, as one series an instrument.
+"""Limit on the number of series. Series above the limit are merged into one series an instrument.
 
-A series that was shown once is shown as long as it lives, and one that was not is not shown later, so that no line of a
-dashboard comes and goes. Counts of those that are told together are kept when one of them vanishes: their sum, too,
-never decreases. The attribute of such a series is OpenTelemetry's own for this.
+A series that was shown once stays shown as long as it exists, and a series that was merged is not shown later, so that
+no line of a dashboard appears and disappears. Counts of merged series are kept when one of them vanishes, so that their
+sum never decreases either. The attribute of a merged series is OpenTelemetry's own (``otel.metric.overflow``).
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from actors.observability.metrics.instruments import INSTRUMENTS, JOB, OVERFLOW
 from actors.observability.metrics.samples import HistogramSample, Labels, MetricSamples, NumberSample, spread
 
 SERIES_MAX = 1_000
-"""Of one process, as Prometheus counts them: a histogram is one for each bucket, and two more."""
+"""Most series of one process, as Prometheus counts them: a histogram is one for each bucket, and two more."""
 
 _TOGETHER: Labels = ((OVERFLOW, "true"),)
 _Key = tuple[str, Labels]
 
 
 class CardinalityLimit:
-    """Holds readings of one process below a bound. Not thread safe."""
+    """Filter that keeps the samples of one process below ``series_max`` series. Not thread safe."""
 
     def __init__(self, series_max: int = SERIES_MAX) -> None:
         self._series_max = series_max - sum(_weight(name) for name in INSTRUMENTS if _adds_up(name))
         self._shown: dict[_Key, int] = {}
-        """With their weight."""
+        """Shown series, with the number of Prometheus series each stands for."""
         self._used = {False: 0, True: 0}
-        """By the jobs' own, and by the cluster's."""
+        """Series in use: by jobs (False) and by the cluster (True)."""
         self._past: dict[str, float] = {}
         self._past_spreads: dict[str, HistogramSample] = {}
         self._hidden: dict[_Key, NumberSample | HistogramSample] = {}
-        """What is told together, as it was last."""
+        """Merged series, with their last samples."""
 
     def under(self, readings: MetricSamples) -> MetricSamples:
-        """The same, with no more series than the bound. Histograms come last: a job too many loses these first. What
-        is told of the cluster takes no more than half."""
+        """Return the samples, with no more series than the limit. Histograms are admitted last, so a job too many
+        loses its histograms first. Series of the cluster take at most half of the limit."""
         every: list[NumberSample | HistogramSample] = [*readings.points, *readings.spreads]
         now = {(each.name, each.labels): each for each in every}
         for key in [key for key in self._shown if key not in now]:

@@ -1,4 +1,4 @@
-"""A cluster in numbers: readings of the scheduler's state, content free as that is."""
+"""Metric samples of the scheduler's state, which holds no content of prompts or replies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _LEVEL: Final = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState
 
 
 def of_cluster(state: SchedulerState) -> Iterator[NumberSample]:
-    """Its counters and gauges: as many as it has pools, routes, tools and nodes."""
+    """Yield the cluster's counters and gauges: a number of series in proportion to its pools, routes, tools and
+    nodes."""
     yield NumberSample("cortex.jobs", (), len(state.jobs))
     yield NumberSample("cortex.channels.orphaned", (), sum(job.expired or job.dead for job in state.jobs.values()))
     for name, pool in state.pools.items():

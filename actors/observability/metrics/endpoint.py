@@ -1,4 +1,5 @@
-"""Where metrics of a run can be read, if anybody asked for that; nothing is imported for who did not."""
+"""Prometheus endpoint of a run, opened on request. The server's modules are imported only if the endpoint is
+requested."""
 
 from __future__ import annotations
 
@@ -12,22 +13,23 @@ if TYPE_CHECKING:
 
 
 class MetricsEndpoint:
-    """As long as its block lasts. ``said``: HOST:PORT; empty: as the standard variables say, mostly nowhere."""
+    """Context manager of the scrape server. ``address``: HOST:PORT; empty: as the standard variables say, by default
+    none."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.address = ""
         self.where = ""
-        """Its address, once it is open."""
+        """URL of the metrics page, once the server listens."""
         self._environ = environ
         self._scraped: ScrapeServer | None = None
 
     @property
     def is_open(self) -> bool:
-        """Whether anybody may read."""
+        """Whether the server listens."""
         return self._scraped is not None
 
     async def __aenter__(self) -> MetricsEndpoint:
-        """Raises ``ListenError``."""
+        """Start the server, if an address is configured. Raises ``ListenError``."""
         text = self.address or _standard(self._environ)
         if text:
             from actors.observability.base.settings import TelemetrySettings
@@ -45,7 +47,7 @@ class MetricsEndpoint:
             await scraped.close()
 
     def serve(self, runtime: Runtime, job: str) -> None:
-        """The job runs there."""
+        """Serve the metrics of this job, which runs on ``runtime``."""
         if self._scraped is not None:
             from actors.observability.metrics.scrape_server import asking
 
@@ -53,7 +55,8 @@ class MetricsEndpoint:
 
 
 def _standard(environ: Mapping[str, str]) -> str:
-    """``OTEL_METRICS_EXPORTER=prometheus``, with the standard's own host and port."""
+    """Return the address in the standard variables: ``OTEL_METRICS_EXPORTER=prometheus``, by default localhost:9464;
+    else empty."""
     if "prometheus" not in environ.get("OTEL_METRICS_EXPORTER", "").lower().split(","):
         return ""
     host = environ.get("OTEL_EXPORTER_PROMETHEUS_HOST") or "localhost"

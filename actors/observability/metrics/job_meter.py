@@ -1,6 +1,6 @@
-"""One job, as it is measured: what K does not keep, counted turn by turn; and K itself, read when somebody asks.
+"""Measurements of one job: histograms counted turn by turn, and K's own counters, read on request.
 
-Histograms are folded from the events of each turn; nothing else is done for a call. Values are gathered and counted
+Histograms are folded from the events of each turn; there is no other work for a call. Values are gathered and counted
 many at a time, which costs a third of counting them one by one.
 """
 
@@ -34,24 +34,24 @@ from cortex.values.limits import JobTerms
 
 TURN = "cortex.turn.duration"
 LAG_S = 60.0
-"""So long the longest wait is told."""
+"""Seconds over which the longest wait for the journal is reported."""
 EXEMPLAR_S = 1.0
-"""A bucket's exemplar is changed no more often."""
+"""Least seconds between two changes of a bucket's exemplar."""
 GATHERED_MAX = 4_096
-"""Values that wait to be counted."""
+"""Most values that wait to be counted."""
 
 Ended = events.Answered | events.AttemptFailed
 Sampled = Callable[[State, Ended], tuple[str, str] | None]
-"""Trace and span id of an attempt, where its trace is kept."""
+"""Returns trace id and span id of an attempt, or None if its trace is not kept."""
 
 
 def nobody(k: State, event: Ended) -> None:
-    """No trace is kept."""
+    """Return None: no traces are kept."""
     return
 
 
 class _AttemptOutcomes:
-    """Attempts that ended alike: at one route, answered or failed in one way."""
+    """Histograms of attempts at one route with one outcome: answered, or one kind of failure."""
 
     __slots__ = ("duration", "inputs", "outputs", "seconds", "tokens_in", "tokens_out")
 
@@ -64,7 +64,7 @@ class _AttemptOutcomes:
         self.outputs: list[float] = []
 
     def answered(self, some: list[events.Answered]) -> None:
-        """Take these in."""
+        """Gather the values of these answers."""
         self.seconds += [event.elapsed_s for event in some if event.elapsed_s]
         usages = [event.reply.usage for event in some]
         self.inputs += [each.input_tokens + each.cache_read_tokens + each.cache_creation_tokens for each in usages]
@@ -73,7 +73,7 @@ class _AttemptOutcomes:
             self.spreads()
 
     def spreads(self) -> list[HistogramSample]:
-        """Its histograms, all counted."""
+        """Count the gathered values and return the histograms that are not empty."""
         for values, into in (
             (self.seconds, self.duration), (self.inputs, self.tokens_in), (self.outputs, self.tokens_out)
         ):  # fmt: skip
@@ -84,7 +84,7 @@ class _AttemptOutcomes:
 
 
 class JobMeter:
-    """A watch of one job. ``now_s``: seconds since 1970. ``gone``: told when it ends."""
+    """Job observer that measures one job. ``now_s``: Unix time. ``gone``: called when the channel ends."""
 
     def __init__(
         self, job: str, folder: str, now_s: Callable[[], float], gone: Callable[[JobMeter], None],
@@ -98,16 +98,16 @@ class JobMeter:
         self._terms: JobTerms | None = None
         self._routes: list[Labels] = []
         self._places: dict[int, int] | None = None
-        """By attempt: the route that it went to, in a job that has several."""
+        """Index of the route, by attempt in flight; None in a job with one route."""
         self._ends: dict[tuple[int, str], _AttemptOutcomes] = {}
         self._phases: dict[str, HistogramSample] = {}
         self._lags: deque[tuple[float, float]] = deque()
         self._progressed_s = 0.0
 
-    # -- what it sees ----------------------------------------------------------------------------------------------
+    # -- observation -----------------------------------------------------------------------------------------------
 
     def turn(self, seq: int, turn: events.Turn, out: list[commands.Command], k: State) -> None:
-        """Count what came."""
+        """Count the events of a turn."""
         if k.terms is not self._terms:
             self._met(k)
         self._k = k
@@ -131,7 +131,7 @@ class JobMeter:
                     self._places[flight_key(command.goal, command.attempt)] = command.route
 
     def turn_timed(self, took: TurnTimings) -> None:
-        """How long the parts of a turn took."""
+        """Count the durations of a turn's parts."""
         for phase, seconds in (
             ("step", took.step_s), ("commit", took.commit_s), ("absorb", took.absorb_s), ("select", took.select_s),
         ):  # fmt: skip
@@ -141,25 +141,25 @@ class JobMeter:
                     found = self._phases[phase] = spread(TURN, (*self._own, (PHASE, phase)))
                 found.add(seconds)
         lags = self._lags
-        while lags and lags[-1][1] <= took.waited_s:  # only what is longer than all that came after can be told yet
+        while lags and lags[-1][1] <= took.waited_s:  # drop waits that a later, longer wait outlasts
             lags.pop()
         lags.append((took.at_s, took.waited_s))
         if lags[0][0] < took.at_s - LAG_S:
             lags.popleft()
 
     def close(self) -> None:
-        """Its series vanish."""
+        """Remove the job's series."""
         self._gone(self)
 
-    # -- what it tells ---------------------------------------------------------------------------------------------
+    # -- samples ---------------------------------------------------------------------------------------------------
 
     @property
     def began_s(self) -> float:
-        """Since when its counters count."""
+        """Start of the job's counters, Unix time; 0 before the first turn."""
         return self._k.began_at_s if self._k is not None else 0.0
 
     def points(self) -> Iterator[NumberSample]:
-        """Its counters and gauges."""
+        """Yield the job's counters and gauges."""
         if self._k is None:
             return
         yield from of_job(self._k)
@@ -171,13 +171,13 @@ class JobMeter:
         try:
             yield NumberSample("cortex.journal.size", self._own, self._folder.size_bytes(self.job))
             free = self._folder.free_bytes()
-        except StoreError:  # it is away, or stands in no file
+        except StoreError:  # the journal is gone, or is not kept in a file
             return
         if free is not None:
             yield NumberSample("cortex.disk.free", self._own, free)
 
     def spreads(self) -> Iterator[HistogramSample]:
-        """Its histograms."""
+        """Yield the job's histograms."""
         for ends in self._ends.values():
             yield from ends.spreads()
         yield from self._phases.values()
@@ -185,7 +185,7 @@ class JobMeter:
     # -- parts -----------------------------------------------------------------------------------------------------
 
     def _met(self, k: State) -> None:
-        """Another journal, or other routes."""
+        """Take up the terms of the job: a new journal, or changed routes."""
         self._terms = k.terms
         self._routes = [labels_of(k.terms, place) for place in range(len(k.terms.routes))]
         if len(self._routes) == 1:
@@ -229,7 +229,8 @@ class JobMeter:
         return place if place < len(self._routes) else 0
 
     def _show(self, into: HistogramSample, event: Ended, at_s: float) -> None:
-        """Have this attempt stand for its bucket, if its trace is kept and no other was shown a moment ago."""
+        """Make this attempt the exemplar of its bucket, if its trace is kept and the last exemplar is ``EXEMPLAR_S``
+        old."""
         if self._sampled is nobody or not event.elapsed_s:
             return
         bucket = into.bucket(event.elapsed_s)
@@ -249,7 +250,7 @@ def _elapsed_s(event: events.Answered) -> float:
 
 
 def labels_of(terms: JobTerms, place: int) -> Labels:
-    """A route in the words of the GenAI conventions."""
+    """Return the labels of a route, with the names of the GenAI conventions."""
     route = terms.routes[place]
     found = [(OPERATION, CHAT), (PROVIDER, provider_of(route.endpoint)), (REQUEST_MODEL, route.model)]
     where = urlsplit(address_in(route.endpoint))

@@ -1,4 +1,4 @@
-"""A job in numbers: readings of its K, which keeps all that is counted, so that no restart loses any of it."""
+"""Metric samples of a job, read from its K. K keeps all counters, so that no restart loses them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from policies.estimates.price import usd
 
 
 def of_job(k: State) -> Iterator[NumberSample]:
-    """Its counters and gauges. Cheap: nothing here grows with the job."""
+    """Yield the job's counters and gauges. Cheap: the cost does not grow with the job."""
     own = ((JOB, k.terms.job),)
     tally, ledger, limits = k.tally, k.ledger, k.terms.limits
 
@@ -49,12 +49,13 @@ def of_job(k: State) -> Iterator[NumberSample]:
     for name, value in plain.items():
         if value is not None:
             yield NumberSample(name, own, value)
-    for label, text in k.terms.labels.items():  # a series each, to be joined by the job: not as often as all the others
+    for label, text in k.terms.labels.items():  # separate series, to be joined by job
         yield NumberSample("cortex.job.label", (*own, (LABEL, label), (LABEL_VALUE, text)), 1)
 
 
 def rows_expected(k: State) -> int:
-    """Rows of the whole input where they were counted before the job began, else as many as were read or made."""
+    """Return the rows of the whole input if they were counted before the job began, else the rows read or made so
+    far."""
     counted = k.terms.places.get("rows", "")
     known = k.tally.rows_read if k.terms.streams else k.tally.succeeded + k.tally.failed
     return max(known, int(counted) if counted.isdecimal() else 0)

@@ -1,8 +1,8 @@
-"""Readings sent to a collector now and then, by the SDK's own exporters.
+"""Periodic export of metric samples to a collector, by the SDK's own exporters.
 
-The SDK's instruments are left out: one call of theirs for each LLM call would cost more than all else that is done for
-it. What is sent is made of the readings, on the SDK's schedule and by its variables; its data model and its exporters
-do the rest. Nothing is kept while the collector is down, since the next readings say it all.
+The SDK's instruments are not used: one call of theirs for each LLM call would cost more than all other work for it.
+Exports are made from the samples, on the SDK's schedule and by its variables, with its data model and its exporters.
+Nothing is queued while the collector is down, since the next samples are cumulative.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ from actors.providers.credentials.credential import without_password
 from cortex import __version__
 
 INTERVAL_MS: Final = 60_000.0
+"""Default milliseconds between two exports, as in the standard."""
 CLOSE_S: Final = 3.0
-"""How long the end of a process waits for the last readings to be sent."""
+"""Most seconds that the end of a process waits for the last samples to be sent."""
 
 _log = logging.getLogger("cortex.observing.metrics")
 _EXPORTER_LOGS = (
@@ -50,7 +51,7 @@ _EXPORTER_LOGS = (
 
 
 def exporter_of(signal: SignalSettings, name: str) -> MetricExporter:
-    """The exporter of this name, ``otlp`` or ``console``."""
+    """Return the exporter of this name, ``otlp`` or ``console``."""
     if name == "console":
         from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
 
@@ -68,10 +69,10 @@ def exporter_of(signal: SignalSettings, name: str) -> MetricExporter:
 
 
 class MetricExports:
-    """Sends readings every so often, from a thread of its own: whoever is slow there holds up nobody here.
+    """Periodic exporter with a thread of its own, so that a slow collector delays no other work.
 
-    ``make`` gives the exporter when there is something to send; ``read`` gives None where nothing can be read at the
-    moment. ``where`` names the collector, for the one warning.
+    ``make`` creates the exporter when there is something to send. ``read`` returns None if no samples can be read at
+    the moment. ``where`` names the collector, for the warning.
     """
 
     def __init__(
@@ -89,10 +90,10 @@ class MetricExports:
         self._thread.start()
 
     def close(self) -> None:
-        """Send once more what is to be read, in a bounded time."""
+        """Send the current samples once more, in at most ``CLOSE_S``."""
         self._stop.set()
         self._thread.join(CLOSE_S)
-        if self._thread.is_alive():  # it is a daemon: it ends with the process, whatever it waits for
+        if self._thread.is_alive():  # a daemon thread: it ends with the process
             self._log_down()
 
     def _run(self) -> None:
@@ -125,14 +126,15 @@ class MetricExports:
         if not self._down:
             self._down = True
             _log.warning(
-                "metrics do not reach %s: jobs go on, and it is tried again every %g s", self._where, self._interval_s
+                "metrics do not reach %s: jobs go on; the export is retried every %g s", self._where, self._interval_s
             )
 
 
 def exports_of(
     now: Callable[[], TelemetrySettings], read: Callable[[], MetricSamples | None], environ: Mapping[str, str]
 ) -> list[MetricExports]:  # fmt: skip
-    """One for each exporter that the settings name, made when it is first used: headers may come until then."""
+    """Return one exporter for each name in the settings. Each is created when first used, since headers may arrive
+    until then."""
     made, settings = [], now()
     for name in settings.metrics.exporters:
         if name in ("otlp", "console"):
@@ -150,14 +152,14 @@ def _exporter_of_now(now: Callable[[], TelemetrySettings], name: str) -> MetricE
 
 
 class _Delta:
-    """Cumulative readings as what has come since the last ones."""
+    """Converter of cumulative samples to the increase since the last ones."""
 
     def __init__(self) -> None:
         self._before: dict[tuple[str, Labels], NumberSample | HistogramSample] = {}
         self._at_s = 0.0
 
     def since(self, now: MetricSamples) -> MetricSamples:
-        """Counters and histograms since then; all else as it is."""
+        """Return counters and histograms as increases; all other samples unchanged."""
         points = [self._point(each) if INSTRUMENTS[each.name].kind == "counter" else each for each in now.points]
         spreads = [self._spread(each) for each in now.spreads]
         every: list[NumberSample | HistogramSample] = [*now.points, *_copied(now.spreads)]
@@ -186,7 +188,7 @@ def _copied(spreads: list[HistogramSample]) -> list[HistogramSample]:
 
 
 def otlp(readings: MetricSamples, resource: Resource, at_s: float, delta: bool = False) -> MetricsData:
-    """The readings in the SDK's data model."""
+    """Return the samples in the SDK's data model."""
     points: dict[str, list[NumberSample]] = {}
     for point in readings.points:
         points.setdefault(point.name, []).append(point)
@@ -205,7 +207,7 @@ class _MetricBuilder:
         self._readings, self._at_ns, self._temporality = readings, _ns(at_s), temporality
 
     def numbers(self, instrument: Instrument, points: list[NumberSample]) -> Metric:
-        """A counter or a gauge."""
+        """Return a counter or a gauge."""
         some = [
             NumberDataPoint(dict(each.labels), self._since(each.labels), self._at_ns, each.value) for each in points
         ]
@@ -219,7 +221,7 @@ class _MetricBuilder:
         return Metric(instrument.name, instrument.description, instrument.unit, found)
 
     def histogram(self, instrument: Instrument, spreads: list[HistogramSample]) -> Metric:
-        """A histogram. The least and the greatest are not known."""
+        """Return a histogram. Minimum and maximum are not known."""
         began_ns = _ns(self._readings.began_s)
         some = [
             HistogramDataPoint(
@@ -231,7 +233,8 @@ class _MetricBuilder:
         return Metric(instrument.name, instrument.description, instrument.unit, Histogram(some, self._temporality))
 
     def _since(self, labels: Labels) -> int:
-        """A job's counters are kept by its journal: they began with it, and not with this process."""
+        """Return the start of a series in nanoseconds: a job's counters are kept by its journal and start with the
+        job, not with this process."""
         if self._temporality is AggregationTemporality.DELTA:
             return _ns(self._readings.began_s)
         job = dict(labels).get(JOB, "")

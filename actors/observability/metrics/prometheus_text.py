@@ -1,4 +1,4 @@
-"""Readings as Prometheus reads them: its text format, or OpenMetrics with exemplars, as it asks for."""
+"""Metric samples in Prometheus's text format, or in OpenMetrics with exemplars, as the scraper asks for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from actors.observability.metrics.samples import HistogramSample, Labels, Metric
 
 
 def page(readings: MetricSamples, resource: Mapping[str, str], accept: str) -> tuple[bytes, str]:
-    """The answer to a scrape, and its content type."""
+    """Return the body of the reply to a scrape, and its content type."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_SamplesCollector(readings, resource))
     encode, content_type = choose_encoder(accept)
@@ -34,7 +34,7 @@ class _SamplesCollector(Collector):
 
 
 def families(readings: MetricSamples, resource: Mapping[str, str]) -> Iterator[Metric]:
-    """The readings, instrument by instrument, each under the name that OpenTelemetry's own exporter gives it."""
+    """Yield the samples, instrument by instrument, under the names that OpenTelemetry's own exporter gives them."""
     if resource:
         labels = {prometheus_name(name): value for name, value in resource.items()}
         yield InfoMetricFamily("target", "Target metadata", value=labels)

@@ -1,9 +1,9 @@
-"""Readings on Ray's own metrics port, so that monitors that know of Ray find them; Ray puts ``ray_`` before the names.
+"""Metric samples on Ray's own metrics port, for monitors that read Ray's metrics. Ray puts ``ray_`` before the names.
 
-All of them are gauges there, counters and the buckets of histograms too, under the names that they have elsewhere: Ray
-forgets a gauge some twenty seconds after it was last set, and a counter never, so that the jobs of months would stay;
-it cannot be told a counter's value, which a journal kept, but only what to add; and it sums histograms up from the
-middles of their buckets. To Prometheus a series is a series: ``rate`` and ``histogram_quantile`` mind its name alone.
+All series are gauges there, counters and the buckets of histograms too, under their usual names. Ray forgets a gauge
+about 20 s after it was last set but a counter never, so that the series of months of jobs would stay; a Ray counter
+cannot be set to a value, which a journal kept, but only increased; and Ray sums histograms up from the middles of their
+buckets. Prometheus ignores the type of a series: ``rate`` and ``histogram_quantile`` work by name alone.
 """
 
 from __future__ import annotations
@@ -19,29 +19,30 @@ from actors.observability.metrics.registry import decoded
 from actors.observability.metrics.samples import Labels, MetricSamples
 
 SET_S = 4.0
-"""Ray reports what was set in the last ten seconds, and no more."""
+"""Seconds between two updates. Ray reports the gauges set in the last 10 s, and no others."""
 
 _log = logging.getLogger("cortex.observing.metrics")
 
 
 class RayGauges:
-    """``make``: Ray's class of gauges. ``read``: readings as bytes; empty where nobody counts."""
+    """Gauges on Ray's metrics port. ``make``: Ray's class of gauges. ``read``: returns encoded samples; empty if
+    nothing is counted."""
 
     def __init__(self, make: Callable[..., Any], read: Callable[[], bytes]) -> None:
         self._make, self._read = make, read
         self._gauges: dict[tuple[str, tuple[str, ...]], Any] = {}
 
     async def run(self) -> None:
-        """Set them now and then, for as long as the process lives."""
+        """Set the gauges every ``SET_S`` until cancelled."""
         while True:
             await asyncio.sleep(SET_S)
             try:
                 self.set()
-            except Exception as error:  # Ray's affair: the actor goes on, and it is tried again
-                _log.debug("Ray takes no metrics: %s", type(error).__name__)
+            except Exception as error:  # a failure of Ray's metrics must not end the actor
+                _log.debug("Ray does not accept metrics: %s", type(error).__name__)
 
     def set(self) -> None:
-        """Set all of them."""
+        """Set all gauges to the current samples."""
         found = decoded(self._read())
         for name, text, labels, value in numbers(found) if found is not None else ():
             tags = {prometheus_name(label): text for label, text in labels}
@@ -53,7 +54,7 @@ class RayGauges:
 
 
 def numbers(readings: MetricSamples) -> Iterator[tuple[str, str, Labels, float]]:
-    """Name, meaning, labels and value of each series that Prometheus would have of them."""
+    """Yield name, description, labels and value of each Prometheus series of these samples."""
     for point in readings.points:
         instrument = INSTRUMENTS[point.name]
         suffix = "_total" if instrument.kind == "counter" else ""

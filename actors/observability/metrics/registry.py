@@ -1,4 +1,4 @@
-"""The metrics of a process: who is measured in it, read together when somebody asks."""
+"""Metrics registry of a process: the observed jobs and the scheduler, sampled together on request."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from actors.ports.telemetry import ClusterObserver
 from cortex.scheduler.state import SchedulerState
 
 READ_S = 5.0
-"""How long another thread waits for readings: the event loop may be busy."""
+"""Most seconds that another thread waits for samples: the event loop may be busy."""
 LAST_KEPT = 100
-"""Jobs that have ended and were not read since, of which the last readings are kept."""
+"""Most ended jobs whose last samples are kept until the next export."""
 
 
 class MetricExporter(Protocol):
-    """Somebody who reads now and then, from a thread of its own."""
+    """Periodic reader of samples, with a thread of its own."""
 
     def close(self) -> None:
-        """Read once more, and end."""
+        """Export once more, and end."""
 
 
 _USUAL = TelemetrySettings()
 
 MakeExports = Callable[[Callable[[], MetricSamples | None], Callable[[], TelemetrySettings]], list[MetricExporter]]
-"""Begins exports: given how to read, and what the settings are by then."""
+"""Starts exporters, given functions that return the samples and the current settings."""
 
 
 class Metrics:
-    """A part of a process's telemetry. Read on the event loop that its jobs live on; ``now_s``: since 1970."""
+    """Part of a process's telemetry that samples metrics. Read on the event loop of its jobs. ``now_s``: Unix time."""
 
     def __init__(
         self, settings: TelemetrySettings = _USUAL, now_s: Callable[[], float] = time.time,
@@ -56,34 +56,35 @@ class Metrics:
         self._exported = CardinalityLimit(series_max)
         self._meters: dict[str, JobMeter] = {}
         self._last: dict[str, MetricSamples] = {}
-        """What ended jobs came to, until that was exported once more."""
+        """Last samples of ended jobs, until they are exported once more."""
         self._cluster: SchedulerState | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def watch(self, job: str, folder: str) -> JobMeter:
-        """Somebody to measure this job."""
+        """Return an observer that measures this job."""
         self._found_loop()
         meter = self._meters[job] = JobMeter(job, folder, self._now_s, self._gone, self._sampled)
         self._last.pop(job, None)
         return meter
 
     def observe_cluster(self, state: SchedulerState) -> ClusterObserver | None:
-        """The cortex is here: its state is read with the rest."""
+        """Sample the scheduler's state with the rest. Returns None: no observer is needed."""
         self._found_loop()
         self._cluster = state
         return None
 
     def take(self, settings: TelemetrySettings) -> None:
-        """The same settings, with headers: nothing is exported before its first interval is over."""
+        """Replace the settings; the copy has headers. Nothing is exported before the first interval is over."""
         self._settings = settings
 
     def close(self) -> None:
-        """Have what is known exported once more."""
+        """Export the current samples once more."""
         for each in self._exports or ():
             each.close()
 
     def read(self, for_good: bool = False) -> MetricSamples:
-        """Everything, as it is now, within the bound on series."""
+        """Return all current samples, within the limit on series. ``for_good``: for an exporter; includes the last
+        samples of ended jobs and forgets these."""
         found = MetricSamples(self._began_s)
         if self._cluster is not None:
             found.points += of_cluster(self._cluster)
@@ -100,27 +101,28 @@ class Metrics:
         return (self._exported if for_good else self._ceiling).under(found)
 
     def read_elsewhere(self) -> MetricSamples | None:
-        """The same, for good and from another thread; None where the event loop does not answer."""
+        """Return ``read(for_good=True)``, called from another thread; None if the event loop does not answer within
+        ``READ_S``."""
         loop = self._loop
         if loop is None:
             return self.read(for_good=True)
         future: Future[MetricSamples] = Future()
         try:
-            loop.call_soon_threadsafe(self._read_for, future)  # a coroutine would never be awaited where the loop ends
-        except RuntimeError:  # it is closed: nothing changes any more
+            loop.call_soon_threadsafe(self._read_for, future)  # a coroutine might never be awaited
+        except RuntimeError:  # the loop is closed: no state changes any more
             return self.read(for_good=True)
         with contextlib.suppress(TimeoutError):
             return future.result(READ_S)
         if not future.cancel():
-            return future.result()  # it is being read just now, and would be read for nobody
+            return future.result()  # the reading has begun: wait, or its samples would be lost
         return self.read(for_good=True) if loop.is_closed() else None
 
     def readings(self) -> bytes:
-        """What ``read`` gives, for a message."""
+        """Return the samples of ``read``, encoded for a message."""
         return msgspec.msgpack.encode(self.read())
 
     def _read_for(self, future: Future[MetricSamples]) -> None:
-        """On the event loop; what is told once is told for good, so nothing is read for somebody who has gone."""
+        """Read on the event loop. Samples read for good are forgotten, so a cancelled request reads nothing."""
         if future.set_running_or_notify_cancel():
             try:
                 future.set_result(self.read(for_good=True))
@@ -142,7 +144,7 @@ class Metrics:
 
 
 def decoded(blob: bytes) -> MetricSamples | None:
-    """Readings that came in a message; None where nobody counts there."""
+    """Return the samples that came in a message; None if empty, since the sender does not count."""
     return _decoder.decode(blob) if blob else None
 
 

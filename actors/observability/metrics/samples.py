@@ -1,4 +1,4 @@
-"""What a process knows in numbers at one moment: plain records that travel between actors, and take every road out."""
+"""Metric samples of a process at one moment: plain records that are sent between actors and exported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class NumberSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One number."""
+    """Value of a counter or a gauge."""
 
     name: str
     labels: Labels
@@ -22,7 +22,7 @@ class NumberSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Exemplar(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A call that was counted in a bucket, and whose trace is kept."""
+    """Call that was counted in a bucket, and whose trace is kept."""
 
     value: float
     at_s: float
@@ -31,37 +31,37 @@ class Exemplar(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class HistogramSample(msgspec.Struct, array_like=True):
-    """One histogram: counts by bucket, the last of them unbounded."""
+    """Histogram: counts by bucket; the last bucket is unbounded."""
 
     name: str
     labels: Labels
     counts: list[int]
     total: float = 0.0
-    """The sum of all that was counted."""
+    """Sum of all counted values."""
     exemplars: dict[int, Exemplar] = msgspec.field(default_factory=dict)
-    """By bucket, the last one."""
+    """Latest exemplar, by index of the bucket."""
 
     @property
     def count(self) -> int:
-        """How many were counted."""
+        """Number of counted values."""
         return sum(self.counts)
 
     @property
     def bounds(self) -> tuple[float, ...]:
-        """Upper bounds of its buckets, each inclusive."""
+        """Upper bounds of the buckets, each inclusive."""
         return INSTRUMENTS[self.name].bounds
 
     def bucket(self, value: float) -> int:
-        """The number of a value's bucket."""
+        """Return the index of a value's bucket."""
         return bisect_left(self.bounds, value)
 
     def add(self, value: float) -> None:
-        """Count one."""
+        """Count a value."""
         self.counts[self.bucket(value)] += 1
         self.total += value
 
     def add_all(self, values: list[float]) -> None:
-        """Count many, which are put in order: for so many that is several times quicker than one by one."""
+        """Count many values, and sort the list. For many values several times as fast as ``add`` for each."""
         values.sort()
         self.total += sum(values)
         before = 0
@@ -73,23 +73,23 @@ class HistogramSample(msgspec.Struct, array_like=True):
 
 
 def spread(name: str, labels: Labels) -> HistogramSample:
-    """An empty one."""
+    """Return an empty histogram."""
     return HistogramSample(name, labels, [0] * (len(INSTRUMENTS[name].bounds) + 1))
 
 
 class MetricSamples(msgspec.Struct, array_like=True):
-    """All of them."""
+    """All samples of a process, or of several."""
 
     began_s: float
-    """Since when it is counted here, Unix time."""
+    """Start of this process's counters, Unix time."""
     points: list[NumberSample] = msgspec.field(default_factory=list)
     spreads: list[HistogramSample] = msgspec.field(default_factory=list)
     since_s: dict[str, float] = msgspec.field(default_factory=dict)
-    """By job: since when its own counters count, which outlive its channel."""
+    """Start of a job's counters, by job, Unix time. These counters outlive the job's channel."""
 
 
 def together(all_of: Iterable[MetricSamples]) -> MetricSamples:
-    """Those of several processes as one; of two of the same name and labels the first counts."""
+    """Return the samples of several processes as one; of samples with equal name and labels the first is kept."""
     found = list(all_of)
     points: dict[tuple[str, Labels], NumberSample] = {}
     spreads: dict[tuple[str, Labels], HistogramSample] = {}

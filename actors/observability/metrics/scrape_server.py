@@ -1,4 +1,4 @@
-"""``--metrics-listen``: where Prometheus reads what all actors of a run know, in one page."""
+"""``--metrics-listen``: HTTP server of one page with the metrics of all actors of a run, for Prometheus."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from actors.observability.metrics.samples import MetricSamples, together
 from actors.ports.runtime import Runtime
 
 ANSWER_S = 5.0
-"""How long a scrape waits for an actor; who does not answer by then is left out. Prometheus waits for 10 s."""
+"""Most seconds that a scrape waits for an actor; an actor that has not answered is left out. Prometheus's timeout is
+10 s."""
 
 _log = logging.getLogger("cortex.observing.metrics")
 Ask = Callable[[], Awaitable[list[MetricSamples]]]
 
 
 class ListenError(UserError):
-    """Nobody can listen there."""
+    """The address of ``--metrics-listen`` is invalid, or cannot be listened on."""
 
 
 def place_of(text: str) -> tuple[str, int]:
-    """``HOST:PORT``, ``:PORT`` (every address) or ``PORT`` (this machine alone). Raises ``ListenError``."""
+    """Return host and port of ``HOST:PORT``, ``:PORT`` (every address) or ``PORT`` (127.0.0.1). Raises
+    ``ListenError``."""
     host, colon, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 65_535:
         raise ListenError(f"--metrics-listen {text}: give HOST:PORT")
@@ -35,7 +37,7 @@ def place_of(text: str) -> tuple[str, int]:
 
 
 class ScrapeServer:
-    """One page, at ``/metrics``, as long as a run goes on."""
+    """HTTP server of ``/metrics``, for as long as a run goes on."""
 
     def __init__(self, text: str, resource: Mapping[str, str]) -> None:
         self._address, self._resource = text, resource
@@ -45,7 +47,7 @@ class ScrapeServer:
         self._runner: web.AppRunner | None = None
 
     async def open(self) -> str:
-        """Listen; where. Raises ``ListenError``."""
+        """Listen, and return the URL of the page. Raises ``ListenError``."""
         app = web.Application()
         app.router.add_get("/metrics", self._answer)
         app.router.add_get("/", self._way)
@@ -62,11 +64,11 @@ class ScrapeServer:
         return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 
     def serve(self, ask: Ask) -> None:
-        """From now on whoever reads is told what these say."""
+        """Answer scrapes with the samples that ``ask`` returns."""
         self._ask = ask
 
     async def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
@@ -82,14 +84,14 @@ class ScrapeServer:
 
 
 def asking(runtime: Runtime, job: str) -> Ask:
-    """What all who work for a job know: here, or each in its own process."""
+    """Return a function that collects the samples of all actors of a job: in this process, or each from its own."""
 
     async def of(name: str) -> MetricSamples | None:
         try:
             async with asyncio.timeout(ANSWER_S):
                 return decoded(await runtime.peer(name).ask("metrics"))
-        except Exception as error:  # away, gone, or of another release
-            _log.debug("%s tells nothing: %s", name, type(error).__name__)
+        except Exception as error:  # unreachable, ended, or of another release
+            _log.debug("no metrics from %s: %s", name, type(error).__name__)
             return None
 
     async def ask() -> list[MetricSamples]:

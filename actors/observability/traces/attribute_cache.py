@@ -1,17 +1,17 @@
-"""Pieces of spans, encoded: what is said again and again is encoded once."""
+"""Caches of encoded pieces of spans: recurring attributes and lengths are encoded once."""
 
 from __future__ import annotations
 
 from actors.observability.traces.otlp_encoding import attribute, field, varint
 
 FORMS_MAX = 1_000
-"""Forms that are kept: a form is a model, a branch, and the like."""
+"""Most forms kept. A form is a combination of the values that recur in spans: model, branch, and the like."""
 NUMBERS_MAX = 4_096
-"""So many numbers are kept encoded."""
+"""Most encoded numbers kept in one cache."""
 
 
 class _Length(dict[int, bytes]):
-    """What stands before a span of so many bytes."""
+    """Cache of a span's field tag and length, by length in bytes."""
 
     def __missing__(self, length: int) -> bytes:
         if len(self) >= NUMBERS_MAX:
@@ -21,7 +21,7 @@ class _Length(dict[int, bytes]):
 
 
 class NumberAttribute(dict[int, bytes]):
-    """An attribute that is a number, of this name. ``optional``: 0 says nothing."""
+    """Cache of an encoded integer attribute of this name. ``optional``: 0 is encoded as nothing."""
 
     def __init__(self, name: str, optional: bool = False) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class NumberAttribute(dict[int, bytes]):
 
 
 class TextAttribute:
-    """An attribute that is a text, of this name."""
+    """Encoder of a text attribute of this name."""
 
     def __init__(self, name: str) -> None:
         self._name = name

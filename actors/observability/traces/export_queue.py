@@ -1,9 +1,10 @@
-"""Spans on their way out: a bounded queue and one thread a process, which sleeps while there is nothing to do.
+"""Export queue of spans: bounded, with one thread a process, which sleeps while the queue is empty.
 
-The thread does nothing but write and send. Were it to encode, too, the event loop would wait for it at each of its own
-system calls, until the interpreter switches back: 5 ms, where encoding a span takes 5 us.
+The thread only writes and sends. If the thread encoded spans, the event loop would wait for the thread after each of
+its own system calls, until the interpreter switches back: 5 ms, whereas encoding a span takes 5 us.
 
-Nobody waits for it. Where a collector is down the queue fills and then what is new is let go; that is said once.
+The event loop never waits for the queue. While a collector is down the queue fills up, and new spans are dropped; this
+is logged once.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from typing import NamedTuple
 from actors.observability.traces.exporters import ExporterError, SpanBatch, SpanExporter
 
 CLOSE_S = 3.0
-"""How long the end of a process waits for what is queued."""
+"""Most seconds that the end of a process waits for queued spans."""
 SPAN_BYTES = 600
-"""Of a span that waits, about: a queue of so many spans is one of so many bytes."""
+"""Approximate size of a queued span. Limits in spans are applied as limits in bytes with this factor."""
 
 _log = logging.getLogger("cortex.traces")
 
 
 class EncodedSpans(NamedTuple):
-    """Spans that left the fold together, encoded."""
+    """Encoded spans of one turn of a job."""
 
     job: str
     folder: str
@@ -35,11 +36,12 @@ class EncodedSpans(NamedTuple):
     lines: list[bytes]
     size_bytes: int
     done: Callable[[], None]
-    """Told when they are out, or were let go: nobody need tell them again."""
+    """Called when the spans are exported or dropped, and need not be exported again."""
 
 
 class ExportQueue:
-    """``make`` makes the exporters, in the thread, once there is something to export."""
+    """Queue and its exporting thread. ``make`` creates the exporters, in the thread, once there is something to
+    export."""
 
     def __init__(
         self, make: Callable[[], list[SpanExporter]], *, batch_spans: int, queue_spans: int, delay_s: float
@@ -56,19 +58,19 @@ class ExportQueue:
         self._exporters: list[SpanExporter] | None = None
         self._down: dict[str, bool] = {}
         self.let_go = 0
-        """Spans that were dropped, for want of room or since nobody took them."""
+        """Number of dropped spans: the queue was full, or an exporter did not accept them."""
 
     @property
     def full(self) -> bool:
-        """Whether there is no room: it is not worth while to encode anything."""
+        """Whether the queue has no room, so that encoding is a waste."""
         return self._size >= self._size_max
 
     def lose(self, count: int) -> None:
-        """So many spans are let go."""
+        """Count spans as dropped."""
         self.let_go += count
 
     def put(self, payload: EncodedSpans) -> bool:
-        """Have these go out before long. Returns at once; false where there is no room for them."""
+        """Queue these spans. Returns at once; False if there is no room."""
         with self._change:
             if self._closing or self._size + payload.size_bytes > self._size_max:
                 self.let_go += payload.spans
@@ -84,11 +86,12 @@ class ExportQueue:
             return True
 
     def flush(self, within_s: float = CLOSE_S) -> bool:
-        """Let out what waits. Whether all of it is out; after so long it goes on by itself."""
+        """Export the queued spans, within ``within_s`` seconds. Returns whether all are exported; afterwards the
+        thread goes on."""
         until_s = time.monotonic() + within_s
         with self._change:
             if any(self._down.values()):
-                return False  # whoever did not answer before does not now
+                return False  # an exporter is down: waiting would not help
             self._hurry = True
             self._change.notify_all()
             while self._queue or self._busy:
@@ -98,7 +101,7 @@ class ExportQueue:
             return True
 
     def close(self) -> None:
-        """The process ends."""
+        """Flush, drop the rest, and end the thread. Called when the process ends."""
         self.flush()
         with self._change:
             self._closing = True
@@ -110,7 +113,7 @@ class ExportQueue:
         if thread is not None:
             thread.join(0.5)
         if self.let_go:
-            _log.warning("%d spans were let go", self.let_go)
+            _log.warning("%d spans were dropped", self.let_go)
 
     # -- the thread ------------------------------------------------------------------------------------------------
 
@@ -132,8 +135,8 @@ class ExportQueue:
                 self._busy = True
             try:
                 self._export(taken)
-            except Exception:  # nothing of the job hangs on it
-                _log.exception("spans could not be told")
+            except Exception:  # an error of an exporter must not end the thread
+                _log.exception("spans could not be exported")
             with self._change:
                 self._busy = False
                 self._change.notify_all()
@@ -157,7 +160,7 @@ class ExportQueue:
                 self._exporters = self._make()
             except ExporterError as error:
                 self._exporters = []
-                _log.warning("traces go nowhere: %s", error)
+                _log.warning("traces are not exported: %s", error)
         if self._exporters:
             batches, count = _joined(taken), sum(payload.spans for payload in taken)
             for exporter in self._exporters:
@@ -171,17 +174,17 @@ class ExportQueue:
         self._down[exporter.name] = bool(text)
         if not text:
             if was_down:
-                _log.warning("traces: %s takes spans again; %d were let go meanwhile", exporter.name, self.let_go)
+                _log.warning("traces: %s accepts spans again; %d were dropped meanwhile", exporter.name, self.let_go)
             return
         self.let_go += count
         if not was_down:
             _log.warning(
-                "traces: %s takes no spans (%s); the job goes on, and what cannot wait is let go", exporter.name, text
+                "traces: %s accepts no spans (%s); the job goes on; excess spans are dropped", exporter.name, text
             )
 
 
 def _joined(taken: list[EncodedSpans]) -> list[SpanBatch]:
-    """Neighbours of one job as one: they make one line of a file."""
+    """Return the batches with neighbours of one job merged: a batch is one line of a file."""
     joined: list[SpanBatch] = []
     for payload in taken:
         last = joined[-1] if joined else None

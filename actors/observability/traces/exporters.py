@@ -1,4 +1,4 @@
-"""Where spans go: a collector, by OTLP over HTTP or gRPC; lines of JSON, in the state folder or on standard error."""
+"""Span exporters: OTLP over HTTP or gRPC to a collector; lines of JSON in the state folder or on standard error."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from actors.observability.traces.otlp_encoding import OtlpEncoder
 from actors.providers.credentials.credential import without_password
 
 FILE_BYTES_MAX = 32_000_000
-"""Of one job's spans in the state folder; as many again in the file before it."""
+"""Most bytes of one job's spans in the current file; the file before it holds as many again."""
 REQUEST_BYTES_MAX = 3_500_000
-"""Collectors take 4 MB in one gRPC message, unless told otherwise."""
+"""Most bytes in one request. Collectors accept 4 MB in one gRPC message by default."""
 OLDER = ".1.jsonl"
-"""What the file before it ends in."""
+"""Suffix of the previous file."""
 EXTRA = "pip install 'cortex-bounded-calls[otlp-grpc]'"
 
 
 class ExporterError(UserError):
-    """Spans cannot go where they were to go. The message is one clear line."""
+    """Exporter that cannot be created, for want of a package. The message is one line."""
 
 
 class SpanBatch(NamedTuple):
-    """Spans of one job, encoded already: for the wire, and for a file, as far as there is need of either."""
+    """Encoded spans of one job: for the wire and for a file, as far as each is needed."""
 
     job: str
     folder: str
@@ -40,19 +40,20 @@ class SpanBatch(NamedTuple):
 
 
 class SpanExporter(Protocol):
-    """One place that spans go to. Called by one thread."""
+    """Destination of spans. Called by one thread."""
 
     name: str
 
     def export(self, batches: Sequence[SpanBatch]) -> str:
-        """Deliver them. Empty where that went well, else why not, in a line. May take as long as its timeout."""
+        """Deliver the batches. Returns an empty text, or the reason of a failure in one line. May take as long as
+        its timeout."""
 
     def close(self) -> None:
-        """No more will come."""
+        """Release connections. No export follows."""
 
 
 def exporters(signal: SignalSettings, encoder: OtlpEncoder) -> list[SpanExporter]:
-    """Those that the settings name. Raises ``ExporterError`` where one lacks its package."""
+    """Return the exporters named in the settings. Raises ``ExporterError`` if a package is missing."""
     made: list[SpanExporter] = []
     for name in signal.exporters:
         if name == FILE:
@@ -65,15 +66,15 @@ def exporters(signal: SignalSettings, encoder: OtlpEncoder) -> list[SpanExporter
 
 
 def prepare(signal: SignalSettings) -> None:
-    """Import what sends, before there is anything to send: it takes a tenth of a second, and calls that are under way
-    would have to wait for it."""
+    """Import the SDK's exporter before there is anything to send: the import takes 0.1 s, and calls in flight would
+    wait for it."""
     if "otlp" in signal.exporters:
-        with contextlib.suppress(ImportError):  # it is told of when there is something to send
+        with contextlib.suppress(ImportError):  # reported by the first export
             import_module(f"opentelemetry.exporter.otlp.proto.{signal.protocol.partition('/')[0]}.trace_exporter")
 
 
 class ConsoleExporter:
-    """Lines on standard error: standard output is for results."""
+    """Exporter of lines of JSON to standard error: standard output is for results."""
 
     name = "console"
 
@@ -81,28 +82,29 @@ class ConsoleExporter:
         self._encoder = encoder
 
     def export(self, batches: Sequence[SpanBatch]) -> str:
-        """Print them."""
+        """Print the batches. Never fails."""
         for batch in batches:
             sys.stderr.write(self._encoder.line(batch.lines).decode())
         return ""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the exporter holds nothing."""
 
 
 def traces_path(folder: str | Path, job: str) -> Path:
-    """Where the spans of a job are kept."""
+    """Return the path of a job's spans."""
     return Path(folder) / "traces" / f"{job}.jsonl"
 
 
 def traces_of(folder: str | Path, job: str) -> list[Path]:
-    """All files that the spans of a job may be in."""
+    """Return the paths of all files that a job's spans may be in."""
     path = traces_path(folder, job)
     return [path, path.with_suffix(OLDER)]
 
 
 class FileExporter:
-    """A file a job, below the state folder, for its user alone. When it is full it makes room for another."""
+    """Exporter to one file a job, below the state folder, readable by its user alone. A full file is renamed, and a
+    new one begun."""
 
     name = FILE
 
@@ -110,7 +112,7 @@ class FileExporter:
         self._encoder = encoder
 
     def export(self, batches: Sequence[SpanBatch]) -> str:
-        """Append them, a line a batch."""
+        """Append a line for each batch. Returns the reason of a failure."""
         try:
             for batch in batches:
                 self._append(traces_path(batch.folder, batch.job), self._encoder.line(batch.lines))
@@ -124,7 +126,7 @@ class FileExporter:
         try:
             size = os.fstat(handle).st_size
             if size and os.pread(handle, 1, size - 1) != b"\n":
-                line = b"\n" + line  # whoever wrote before was killed within a line
+                line = b"\n" + line  # the previous writer was killed within a line
             os.write(handle, line)
         finally:
             os.close(handle)
@@ -132,11 +134,11 @@ class FileExporter:
             path.replace(path.with_suffix(OLDER))
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: the file is closed after each export."""
 
 
 class CollectorExporter:
-    """OTLP, by the exporters of OpenTelemetry: their retries, their TLS; the bytes are ours."""
+    """OTLP exporter with OpenTelemetry's transports, their retries and TLS; the bytes are encoded by Cortex."""
 
     def __init__(self, signal: SignalSettings, encoder: OtlpEncoder) -> None:
         self.name = without_password(signal.endpoint)
@@ -147,7 +149,7 @@ class CollectorExporter:
         self._log_filter.listen()
 
     def export(self, batches: Sequence[SpanBatch]) -> str:
-        """One request, or several where it would be too large."""
+        """Send the batches in one request, or in several if it would exceed ``REQUEST_BYTES_MAX``."""
         blobs: list[bytes] = []
         size, text = 0, ""
         for batch in batches:
@@ -163,23 +165,24 @@ class CollectorExporter:
         self._log_filter.thread, self._log_filter.last = threading.get_ident(), ""
         try:
             went = self._send(self._encoder.request(blobs))
-        except Exception as error:  # whatever a transport raises
+        except Exception as error:  # any error that a transport raises
             went, self._log_filter.last = False, f"{type(error).__name__}: {error}"
         if went:
             return ""
-        text = self._log_filter.last or "it was refused"
+        text = self._log_filter.last or "the collector refused the request"
         for value in self._headers:
             text = text.replace(value, "[redacted]") if value else text
         return " ".join(text.split())[:300]
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         self._close()
         self._log_filter.forget()
 
 
 class _ExporterLogFilter(logging.Filter):
-    """What OpenTelemetry's exporters log in our thread: it is said once, by us, and not with every export."""
+    """Log filter that captures what OpenTelemetry's exporters log in the exporting thread. The export queue reports
+    a failure once, not at every export."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -234,7 +237,7 @@ def _over_grpc(signal: SignalSettings) -> tuple[Send, Callable[[], None]]:
     from opentelemetry.sdk.trace.export import SpanExportResult
 
     class Exporter(OTLPSpanExporter):
-        """Takes a request that is encoded already."""
+        """OTLP exporter whose requests are encoded already."""
 
         def _translate_data(self, data: Any) -> Any:
             return ExportTraceServiceRequest.FromString(data)

@@ -1,8 +1,9 @@
-"""Spans as OTLP has them: protobuf for the wire, JSON for a file; https://github.com/open-telemetry/opentelemetry-proto.
+"""OTLP encoding of spans: protobuf for the wire, JSON for a file;
+https://github.com/open-telemetry/opentelemetry-proto.
 
-Written by hand, since most of a span is what the one before it said, too: an attribute that was seen is not encoded
-again. So a span takes about 5 us; by way of the SDK's span objects and their encoder it takes ten times as long. Tests
-read what is written here with the classes that are generated from OTLP's own definition.
+Written by hand, since most of a span repeats the span before it: an attribute that was encoded once is taken from a
+cache. A span takes about 5 us; with the SDK's span objects and their encoder it takes ten times as long. Tests read
+these encodings with the classes generated from OTLP's own definition.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from cortex import __version__
 
 SCOPE = "cortex"
 SAMPLED = 0x101
-"""W3C flags of a span: it is recorded, and whether its parent is another process's is known."""
+"""W3C flags of a span: the span is recorded, and whether its parent belongs to another process is known."""
 REMOTE = 0x200
+"""Flag of a span whose parent belongs to another process."""
 ERROR = 2
 KNOWN_MAX = 4_096
-"""Attributes that are kept encoded."""
+"""Most encoded attributes kept."""
 
 _times = Struct("<BQBQ").pack
 _fixed32 = Struct("<BBI").pack
@@ -30,10 +32,10 @@ _double = Struct("<Bd").pack
 
 
 def varint(number: int) -> bytes:
-    """A number as protobuf has it: seven bits a byte, the lowest first."""
+    """Return a number as a protobuf varint: seven bits a byte, the lowest first."""
     if number < 0x80:
         return bytes((number,))
-    if number < 0x4000:  # most are small
+    if number < 0x4000:  # most numbers are small
         return bytes((number & 0x7F | 0x80, number >> 7))
     if number < 0x200000:
         return bytes((number & 0x7F | 0x80, number >> 7 & 0x7F | 0x80, number >> 14))
@@ -47,7 +49,7 @@ def varint(number: int) -> bytes:
 
 
 def field(tag: bytes, content: bytes) -> bytes:
-    """A field of a length: text, bytes, or a message inside. ``tag``: its number and type, encoded."""
+    """Return a length-delimited field: text, bytes or an embedded message. ``tag``: encoded number and wire type."""
     length = len(content)
     return tag + (bytes((length,)) if length < 0x80 else varint(length)) + content
 
@@ -65,19 +67,19 @@ def _any(value: Value) -> bytes:
 
 
 def attribute(key: str, value: Value) -> bytes:
-    """A ``KeyValue``."""
+    """Return a ``KeyValue`` message."""
     return field(b"\x0a", key.encode()) + field(b"\x12", _any(value))
 
 
 def link(trace_id: int, span_id: int) -> bytes:
-    """A link of a span."""
+    """Return the field of a span's link."""
     return field(
         b"\x6a", b"\x0a\x10" + trace_id.to_bytes(16, "big") + b"\x12\x08" + span_id.to_bytes(8, "big") + _link_flags
     )
 
 
 class OtlpEncoder:
-    """Requests to a collector, and lines of a file. ``resource``: attributes of the process that tells."""
+    """Encoder of requests to a collector and of lines of a file. ``resource``: attributes of this process."""
 
     def __init__(self, resource: Attributes) -> None:
         self._known: dict[tuple[str, Value], bytes] = {}
@@ -95,7 +97,7 @@ class OtlpEncoder:
         )
 
     def span(self, entries: SpanText) -> bytes:
-        """A span, as a field of its ``ScopeSpans``."""
+        """Return a span, as a field of its ``ScopeSpans``."""
         trace_id, span_id, parent_id, _, _, begin_ns, end_ns, *_ = entries
         parts = [
             b"\x0a\x10", trace_id.to_bytes(16, "big"), b"\x12\x08", span_id.to_bytes(8, "big"),
@@ -106,7 +108,7 @@ class OtlpEncoder:
         return field(b"\x12", b"".join(parts))
 
     def common(self, entries: SpanText) -> bytes:
-        """What others may say, too: of a span all but ids, times and links."""
+        """Return the part of a span that may recur in others: all but ids, times and links."""
         known, name = self._known, entries.name
         parts = [
             known.get((name, "")) or _kept(known, (name, ""), field(b"\x2a", name.encode(errors="replace"))),
@@ -120,15 +122,15 @@ class OtlpEncoder:
         return b"".join(parts)
 
     def request(self, spans: Sequence[bytes]) -> bytes:
-        """An ``ExportTraceServiceRequest``."""
+        """Return an ``ExportTraceServiceRequest``."""
         inside = sum(map(len, spans)) + len(self._scope)
         before = b"\x12" + varint(inside)
         whole = len(self._resource) + len(before) + inside
-        # put together at once: each copy of a megabyte would keep the interpreter for a millisecond
+        # joined in one go: each copy of a megabyte would block the interpreter for 1 ms
         return b"".join((b"\x0a", varint(whole), self._resource, before, self._scope, *spans))
 
     def json(self, entries: SpanText) -> bytes:
-        """A span as OTLP's JSON has it: ids in hex, times as text."""
+        """Return a span in OTLP's JSON: ids in hex, times as text."""
         known = self._known_json
         trace_id, span_id, parent_id, name, kind, begin_ns, end_ns, failed, attributes, links, remote = entries
         shown = known.get((name, "")) or _kept(known, (name, ""), _json(name))
@@ -147,12 +149,13 @@ class OtlpEncoder:
         )  # fmt: skip
 
     def line(self, spans: Iterable[bytes]) -> bytes:
-        """A request as a line of JSON."""
+        """Return a request as a line of JSON."""
         return self._line + b",".join(spans) + b"]}]}]}\n"
 
 
 def _kept(known: dict[tuple[str, Value], bytes], pair: tuple[str, Value], blob: bytes) -> bytes:
-    """What is likely to be said again is kept; nothing is that differs from one call to the next."""
+    """Return ``blob``, and cache it if it is likely to recur. Long texts, floats and large integers are not cached:
+    they differ from call to call."""
     if len(blob) < 200 and type(pair[1]) is not float and not (type(pair[1]) is int and pair[1] > 255):
         if len(known) >= KNOWN_MAX:
             known.clear()

@@ -1,8 +1,8 @@
-"""Goals that came to one call whose first attempt ended them, on their way to the wire: five spans in one piece.
+"""Fast encoder of goals with one call whose first attempt answered it: five spans in one piece of bytes.
 
-Nearly all that is sent is that. Of each form all that does not differ is encoded once, from what
-``actors.observability.base.conventions`` says of the first one seen; the rest are ids, times and a few numbers. Tests
-compare both roads.
+Nearly all exported spans are of this kind. The constant parts of each form are encoded once, from the attributes that
+``actors.observability.base.conventions`` gives the first goal of the form; the rest are ids, times and a few numbers.
+Tests compare the bytes with those of the general encoder (``otlp_encoding``).
 """
 
 from __future__ import annotations
@@ -35,45 +35,47 @@ _64_BITS = (1 << 64) - 1
 _ABOVE, _SPAN = 0x2208, 0x1208
 _BEGIN, _END = 0x39, 0x41
 _place = Struct(">QHQH").pack
-"""The lower half of a trace's id, what a span is part of, and what its own id begins with."""
+"""Packs the lower half of a trace's id, the parent's id, and the tags between them and the span's own id."""
 _times = Struct("<BQBQ").pack
 _moment = Struct("<BQ").pack
 _root = Struct(">10sQHQ18s").pack
 _PLACE_BYTES, _ROOT_BYTES, _TIMES_BYTES = 20, 46, 18
 _HEAD_BYTES = 10 + _PLACE_BYTES + 8 + _TIMES_BYTES
-"""Of a span's field of a trace, of its place, its id and its times."""
+"""Size of a span's fields of trace id, parent id, span id and times."""
 _LENGTH_BYTES = 3
-"""Of what stands before a span of 128 to 16,383 bytes."""
+"""Size of the tag and length of a span of 128 to 16,383 bytes."""
 _GOAL_STEP = ODD << 24 & _64_BITS
-"""How far the ids of two goals' spans are from each other."""
+"""Difference between the span ids of two consecutive goals."""
 _SELECT, _ABSORB, _ATTEMPT, _CALL = (
     ODD * (1 << 4 | int(what)) & _64_BITS
     for what in (SpanKind.SELECT, SpanKind.ABSORB, SpanKind.ATTEMPT, SpanKind.CALL)
 )
-"""How far the ids of a goal's spans are from its own, where they are of its first attempt."""
+"""Differences between the span ids of a goal's first attempt and the goal's own span id."""
 _LOW = [bytes((low | 0x80,)) for low in range(0x80)]
-"""First digits of larger numbers."""
+"""Lowest seven bits of a varint of two bytes or more, encoded."""
 
 
 class _Form(NamedTuple):
-    """What the goals of one form share, encoded."""
+    """Encoded parts that the goals of one form share."""
 
     pack: Callable[..., bytes]
-    """Puts all that comes before the attributes of the call together."""
+    """Packs everything before the attributes of the call's span."""
     select: bytes
-    """What comes before the choice's place in its trace; and so with the others."""
+    """Bytes before the parent id of the select span; likewise ``absorb``, ``attempt`` and ``call``."""
     absorb: bytes
     attempt: bytes
     call: bytes
     most: bytes
-    """Of the call's own span, as much as the reply may be long; and its end."""
+    """Attribute of the call's span: most output tokens."""
     end: bytes
+    """End of the call's span."""
     goal: bytes
-    """Of the goal's."""
+    """Constant attributes of the goal's span."""
 
 
 class _Goals(dict[int, tuple[bytes, bytes]]):
-    """What stands before the last digit of a goal's number, of 128 or more, and behind it: of the next 128 the same."""
+    """Cache of the encoded goal id attribute: the bytes before and after the lowest seven bits, by the number's
+    higher bits. For goals of 128 or more; shared by 128 consecutive goals."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +91,7 @@ class _Goals(dict[int, tuple[bytes, bytes]]):
 
 
 class SingleCallEncoder:
-    """Encodes those of one job."""
+    """Encoder of the single-call goals of one job."""
 
     def __init__(self, encoder: OtlpEncoder, job: JobAttributes) -> None:
         self._encoder, self._job = encoder, job
@@ -111,7 +113,7 @@ class SingleCallEncoder:
         self._links: tuple[tuple[SpanLink, ...], bytes] = ((), b"")
 
     def encode(self, single: SingleCall) -> bytes:
-        """Five fields of a ``ScopeSpans``; empty where its form has no room for all that is to be said."""
+        """Return five fields of a ``ScopeSpans``; empty if the goal's attributes do not fit its form."""
         goal, asked, event = single.goal, single.asked, single.event
         reply, by = event.reply, event.by
         usage, goal_id = reply.usage, goal.id
@@ -147,7 +149,7 @@ class SingleCallEncoder:
         place = _place(low, _ABOVE, own_id, _SPAN)
         sent = self._attempt(
             _BEGIN, int(single.begin_s * 1e9), _END, int(end_s * 1e9), self._before_waited,
-            int(event.waited_s * 1e6 + 0.5) / 1e6,  # as ``waited_s`` has it
+            int(event.waited_s * 1e6 + 0.5) / 1e6,  # equal to ``waited_s``, inlined
         )  # fmt: skip
         return b"".join((
             pack(
@@ -162,10 +164,10 @@ class SingleCallEncoder:
     def _caches(self, cached: int, made: int) -> bytes:
         return self._cache_read[cached] + self._cache_creation[made]
 
-    # -- what many share -------------------------------------------------------------------------------------------
+    # -- shared parts ----------------------------------------------------------------------------------------------
 
     def _new_moments(self, asked: PendingSingleCall, at_s: float) -> None:
-        """Those that were asked in one turn, and came in one, share these."""
+        """Encode the times that goals share which were asked in one turn and answered in one turn."""
         self._moments = (asked.begin_s, asked.asked_s, at_s)
         begin_ns, asked_ns, at_ns = int(asked.begin_s * 1e9), int(asked.asked_s * 1e9), int(at_s * 1e9)
         self._encoded_moments = (
@@ -199,7 +201,7 @@ class SingleCallEncoder:
         return form
 
     def _same(self, span: Span) -> bytes:
-        """What all spans of this form say."""
+        """Return the encoded attributes that all spans of this form share."""
         one = describe_span(span, self._job)
         parts = [pair for pair in one.attributes if pair[0] not in VARYING]
         return self._encoder.common(one._replace(attributes=parts))

@@ -1,10 +1,10 @@
-"""Spans of one job on their way to the wire; those first that nearly all are: of a call that its first attempt
-answered, and of the goal that it was made for.
+"""Encoder of one job's spans, with a fast path for a call that its first attempt answered, and for its goal: nearly all
+spans.
 
-Two such calls differ in ids, times, tokens and names of rows; what else is said of them is said again and again. So of
-each form of call the rest is encoded once, from what ``actors.observability.base.conventions`` says of the first one
-seen, and all others are put together around it: five spans in the time that two take by themselves. Tests compare both
-roads.
+Two such calls differ in ids, times, tokens and names of rows; their other attributes recur. For each form of call the
+constant rest is encoded once, from the attributes that ``actors.observability.base.conventions`` gives the first call
+of the form, and the spans of all others are put together around it: five spans in the time that two take with the
+general encoder. Tests compare the bytes of both encoders.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _64_BITS = (1 << 64) - 1
 _SPAN, _ABOVE = b"\x12\x08", b"\x22\x08"
 _BEGIN, _END = 0x39, 0x41
 _HEAD = "30s8sBQBQ"
-"""Where a span stands, its id and its times."""
+"""Layout of a span's trace and parent, its id and its times."""
 _head = Struct(f"<{_HEAD}").pack
 _HEAD_BYTES = Struct(f"<{_HEAD}").size
 _root = Struct("<18s2s8sBQBQ").pack
@@ -48,33 +48,33 @@ _ROOT_BYTES = Struct("<18s2s8sBQBQ").size
 _SELECT, _ATTEMPT, _ABSORB = (
     ODD * (int(what) - int(SpanKind.CALL)) for what in (SpanKind.SELECT, SpanKind.ATTEMPT, SpanKind.ABSORB)
 )
-"""How far the ids of a call's spans are from its own."""
+"""Differences between the ids of a call's spans and the id of the call's own span."""
 _GOAL = SpanKind.GOAL
 _LENGTH_BYTES = 3
-"""Of what stands before a span of 128 to 16,383 bytes."""
+"""Size of the tag and length of a span of 128 to 16,383 bytes."""
 _ONE_BYTE = 0x80
-"""Smaller numbers take no more."""
+"""Least number whose varint takes more than one byte."""
 _UNPREFIXED = frozenset({"goal", "status", "row"})
-"""What is known of a goal about which there is nothing special."""
+"""Attributes of a goal that the fast path of goals can encode."""
 
 
 class _Form(NamedTuple):
-    """What the calls of one form share, encoded."""
+    """Encoded parts that the calls of one form share."""
 
     pack: Callable[..., bytes]
-    """Puts all but the end of the call's own span together: nothing but ids, times and two numbers differs in it."""
+    """Packs all spans but the end of the call's span, in which only ids, times and two numbers differ."""
     select: bytes
-    """What comes before the choice's place in its trace; and so with the others."""
+    """Bytes before the trace id of the select span; likewise ``absorb`` and ``attempt``."""
     absorb: bytes
     attempt: bytes
     waited: bytes
     call: bytes
     end: bytes
-    """Of the call's own span."""
+    """Bytes at the end of the call's span."""
 
 
 class SpanEncoder:
-    """Encodes what the fold lets out of one job."""
+    """Encoder of the records that the tracer lets out for one job."""
 
     def __init__(self, encoder: OtlpEncoder, job: JobAttributes) -> None:
         self._encoder = encoder
@@ -99,7 +99,7 @@ class SpanEncoder:
         self._singles = SingleCallEncoder(encoder, job)
 
     def spans(self, records: Iterable[Whole]) -> list[bytes]:
-        """Each as a field of a ``ScopeSpans``, or as several."""
+        """Return each record as one or several fields of a ``ScopeSpans``."""
         parts: list[bytes] = []
         single = self._singles.encode
         for each in records:
@@ -114,7 +114,7 @@ class SpanEncoder:
         return parts
 
     def _apart(self, single: SingleCall) -> bytes:
-        """One of which its form has no room for all that is to be said."""
+        """Return a single-call goal that does not fit its form, encoded as an exchange and a goal."""
         exchange, goal = single.apart()
         return self._exchange(exchange) + self._encode_general(goal)
 
@@ -148,11 +148,11 @@ class SpanEncoder:
         ) + data  # fmt: skip
 
     def _spread(self, exchange: ExchangeRecord) -> bytes:
-        """One of which more is said, or less, than its form has room for."""
+        """Return an exchange that does not fit its form, span by span."""
         return b"".join([self._encoder.span(describe_span(span, self.job)) for span in spread((exchange,))])
 
     def _of_call(self, call: CallRecord, usage: Usage, end: bytes) -> bytes:
-        """What comes after the times of a call's own span."""
+        """Return the bytes after the times of the call's span."""
         cached, made = usage.cache_read_tokens, usage.cache_creation_tokens
         return b"".join((
             self._goal[call.key >> 24], self._sample(call.sample), self._max_tokens[call.output_tokens_max],
@@ -177,7 +177,7 @@ class SpanEncoder:
         return begun[_ROOT_BYTES + len(rest)] + _root(trace, _SPAN, own, _BEGIN, begin_ns, _END, end_ns) + rest
 
     def _trace(self, trace: int) -> bytes:
-        if trace == self._last[0]:  # a goal is told of after its calls
+        if trace == self._last[0]:  # a goal's span follows the spans of its calls
             return self._last[1]
         data = self._before_trace + (self._low + trace * ODD & _64_BITS).to_bytes(8, "big")
         self._last = (trace, data)
@@ -185,11 +185,11 @@ class SpanEncoder:
 
     def _linked(self, trace: int, span: int) -> bytes:
         data = link(self.job.trace_id(trace), self.job.ids.span_id(span))
-        if not goal_of(trace):  # every first goal is linked to its job
+        if not goal_of(trace):  # links to the job recur: keep the latest alone
             self._links = {(trace, span): data}
         return data
 
-    # -- what is encoded once --------------------------------------------------------------------------------------
+    # -- parts encoded once ----------------------------------------------------------------------------------------
 
     def _formed(self, key: tuple[object, ...], exchange: ExchangeRecord) -> _Form:
         select, absorb, attempt, call = (self._same(span) for span in spread((exchange,)))
@@ -214,7 +214,7 @@ class SpanEncoder:
         return data
 
     def _same(self, span: Span) -> bytes:
-        """What all spans of this form say."""
+        """Return the encoded attributes that all spans of this form share."""
         one = describe_span(span, self.job)
         return self._encoder.common(
             one._replace(attributes=[pair for pair in one.attributes if pair[0] not in VARYING])

@@ -1,4 +1,5 @@
-"""Traces of the jobs whose channels live in this process: the fold, what outlives a kill, and the way out."""
+"""Traces of the jobs whose channels live in this process: the fold of turns into spans, its state beside the
+journal, and the export."""
 
 from __future__ import annotations
 
@@ -29,20 +30,23 @@ from cortex.tracing.tracer import Tracer
 from policies.decisions.trace_sampling import TraceSampling, share
 
 STATES = ("traced.0", "traced.1")
-"""Facts beside a journal that hold the fold as it was at a snapshot: in turn, so that the one before is whole."""
+"""Keys of the journal's metadata with the tracer's state as of a snapshot. Written alternately, so that the previous
+state stays whole."""
 SENT_META = "traces_told"
-"""Fact beside a journal: the turn up to which all spans are out."""
+"""Key of the journal's metadata: turn up to which all spans are exported."""
 RULES = "traces_rules"
-"""Fact beside a journal: after which turn which sampler decided. Not written while nobody has chosen one."""
+"""Key of the journal's metadata: samplers, each with the turn after which it applied. Not written while only the
+default sampler was used."""
 NOTED_S = 5.0
-"""How often that is written down, at most: it costs a commit."""
+"""Least seconds between two writes of ``SENT_META``: each costs a commit."""
 
 _state_decoder = msgspec.msgpack.Decoder(tuple[int, TraceState])
 _rules_decoder = msgspec.msgpack.Decoder(list[tuple[int, TraceSampling]])
 
 
 def sampling(settings: TelemetrySettings) -> TraceSampling | None:
-    """What is kept; None where nothing is. Where nobody chose a sampler, a share and what is worth seeing."""
+    """Return the sampler in the settings; None if no trace is kept. Default: a share of all traces and those worth
+    seeing (``TraceSampling``)."""
     kind = settings.sampler.removeprefix("parentbased_")
     if not kind:
         return TraceSampling()
@@ -52,7 +56,8 @@ def sampling(settings: TelemetrySettings) -> TraceSampling | None:
 
 
 def resource(settings: TelemetrySettings, node: str = "") -> Attributes:
-    """Who tells: this process, and what its user says of it. ``node``: where it is, as its logs say too."""
+    """Return the resource attributes: this process, and the user's own attributes. ``node``: name of the cluster
+    node, as in the logs."""
     parts: Attributes = [
         ("service.name", settings.service), ("service.version", __version__), ("telemetry.sdk.name", "opentelemetry"),
         ("telemetry.sdk.language", "python"), ("telemetry.sdk.version", _sdk_version()),
@@ -70,7 +75,7 @@ def _sdk_version() -> str:
 
 
 class TraceTelemetry:
-    """The part of a process's telemetry that tells of traces."""
+    """Part of a process's telemetry that records traces."""
 
     def __init__(self, settings: TelemetrySettings, node: str = "") -> None:
         self._settings = settings
@@ -86,11 +91,11 @@ class TraceTelemetry:
         return exporters(self._settings.traces, self._encoder)
 
     def take(self, settings: TelemetrySettings) -> None:
-        """The same settings, with headers."""
+        """Replace the settings; the copy has headers."""
         self._settings = settings
 
     def watch(self, job: str, folder: str) -> TraceObserver | None:
-        """Looks on at a job; None where nothing is kept."""
+        """Return an observer that traces this job; None if no trace is kept or exported."""
         if self._rule is None or not self._settings.traces.exporters:
             return None
         prepare(self._settings.traces)
@@ -101,20 +106,21 @@ class TraceTelemetry:
         return watch
 
     def sampled(self, k: State, event: events.Answered | events.AttemptFailed) -> tuple[str, str] | None:
-        """Trace and span id of an attempt that has ended, where it will be told; asked before its turn is seen here."""
+        """Return trace id and span id of an attempt that has ended, if its trace will be exported. Call before the
+        tracer sees the attempt's turn."""
         watch = self._watches.get(k.terms.job)
         return watch.sampled(event.goal, event.attempt) if watch is not None else None
 
     def observe_cluster(self, state: SchedulerState) -> None:
-        """The cortex sees no call: it has no spans."""
+        """Return None: the scheduler sees no calls and has no spans."""
 
     def close(self) -> None:
-        """Let out what waits."""
+        """Export the queued spans, in a bounded time."""
         self._outbox.close()
 
 
 class TraceObserver:
-    """Looks on at one job, and remembers beside its journal what it must know to go on after a kill."""
+    """Job observer that traces one job. Its state is kept beside the journal, so that a restarted channel goes on."""
 
     def __init__(
         self, job: str, folder: str, rule: TraceSampling, settings: TelemetrySettings, outbox: ExportQueue,
@@ -123,7 +129,8 @@ class TraceObserver:
         self._job, self._folder = job, folder
         self._rule, self._captures = rule, settings.captures
         self._rules = [(0, rule)]
-        """After which turn which rule decided: what is told again is told by the one that it was told by."""
+        """Samplers, each with the turn after which it applied. A replayed turn is sampled by the sampler that was
+        used before."""
         self._outbox, self._encoder = outbox, encoder
         self.names_calls = "tracecontext" in settings.propagators
         self._sends = "otlp" in settings.traces.exporters
@@ -132,21 +139,21 @@ class TraceObserver:
         self._tracer: Tracer | None = None
         self._wire: SpanEncoder
         self._sent = 0
-        """Up to this turn all spans were out when the job was taken up."""
+        """Turn up to which all spans were exported when the observer began."""
         self._seq = 0
         self._put_last = self._out_last = 0
-        """Turns whose spans were put into the outbox last, and came out of it last: they come out in order."""
+        """Turns whose spans were last put into the queue, and last exported. Spans are exported in order."""
         self._noted = (0, 0.0)
         self._kept = 0
 
-    # -- the channel tells -----------------------------------------------------------------------------------------
+    # -- calls by the channel ----------------------------------------------------------------------------------------
 
     def begin(self, journal: Journal) -> None:
-        """The channel comes to life, and replays first what came after the last snapshot."""
+        """Load the state of the tracer; the channel then replays the turns after the last snapshot."""
         self._journal = journal
         after = journal.replay_from()
         noted = journal.meta(SENT_META)
-        if noted is None:  # nobody told of this job before: what it did until now is not told in hindsight
+        if noted is None:  # the job was not traced before: its past turns are not exported in hindsight
             noted = b"%d" % journal.seq
             journal.set_meta(SENT_META, noted)
         self._sent = int(noted)
@@ -166,15 +173,15 @@ class TraceObserver:
                 try:
                     found.append(_state_decoder.decode(blob))
                 except msgspec.DecodeError:
-                    continue  # of another release: what began before is not told of
+                    continue  # written by another release: spans that began earlier are lost
         return found
 
     def _follow(self, journal: Journal, after: int) -> None:
-        """Take up the rules of what is replayed, which comes after this turn, and go on by one's own."""
+        """Load the samplers that apply after turn ``after``, and add the current one if it differs."""
         blob = journal.meta(RULES)
         try:
             rules = _rules_decoder.decode(blob) if blob else [(0, TraceSampling())]
-        except msgspec.DecodeError:  # of another release
+        except msgspec.DecodeError:  # written by another release
             rules = [(0, TraceSampling())]
         if rules[-1][1] != self._rule:
             ends = [begin for begin, _ in rules[1:]] + [journal.seq]
@@ -188,31 +195,31 @@ class TraceObserver:
         return self._tracer
 
     def again(self, seq: int, turn: events.Turn, out: commands.StepCommands, k: State) -> None:
-        """A turn is replayed. What it ended is told again, unless it is known to be out."""
+        """Trace a replayed turn. Its spans are exported again, unless they are known to be out."""
         rule = next((rule for after, rule in reversed(self._rules) if seq > after), self._rules[0][1])
         self._look(seq, turn, out, k, rule, tell=seq > self._sent)
 
     def turn(self, seq: int, turn: events.Turn, out: commands.StepCommands, k: State) -> None:
-        """A turn was committed."""
+        """Trace a committed turn."""
         self._look(seq, turn, out, k, self._rule, tell=True)
         if time.monotonic() - self._noted[1] >= NOTED_S:
             self._note()
 
     def kept(self, seq: int) -> None:
-        """A snapshot of K is about to be written: the fold is kept with it."""
+        """Write the tracer's state. Called when a snapshot of K is about to be written."""
         if self._tracer is not None and self._journal is not None:
             self._kept += 1
             self._journal.set_meta(STATES[self._kept % 2], msgspec.msgpack.encode((seq, self._tracer.whole())))
 
     def child_of(self, goal: int, attempt: int) -> str:
-        """The header for a child job; empty where its parent is not told of."""
+        """Return the ``traceparent`` header for a child job; empty if the parent's trace is not kept."""
         if self._tracer is None:
             return ""
         trace, key, kept = self._tracer.context(goal, attempt, child=True)
         return self._tracer.ids.traceparent(trace, key, kept) if kept else ""
 
     def marked(self, calls: list[commands.Call]) -> list[commands.Call]:
-        """Each with its ``traceparent``, where the settings have it go out."""
+        """Return the calls, with their ``traceparent`` if the settings ask for propagation."""
         tracer = self._tracer
         if not self.names_calls or tracer is None:
             return calls
@@ -220,7 +227,7 @@ class TraceObserver:
         return [replace(call, trace=ids.traceparent(*context(call.goal, call.attempt))) for call in calls]
 
     def sampled(self, goal: int, attempt: int) -> tuple[str, str] | None:
-        """Trace and span id of an attempt that is not told of yet, where it will be."""
+        """Return trace id and span id of an attempt whose turn is not traced yet, if its trace is kept."""
         if self._tracer is None:
             return None
         trace, span, kept = self._tracer.context(goal, attempt)
@@ -228,11 +235,11 @@ class TraceObserver:
         return (f"{ids.trace_id(trace):032x}", f"{ids.span_id(span):016x}") if kept else None
 
     def close(self) -> None:
-        """The channel ends: let out what is whole, and say how far that went."""
+        """Flush the queue and note how far the export went. Called when the channel ends."""
         self._outbox.flush()
         self._note()
 
-    # -- the way out -----------------------------------------------------------------------------------------------
+    # -- export ----------------------------------------------------------------------------------------------------
 
     def _look(
         self, seq: int, turn: events.Turn, out: commands.StepCommands, k: State, rule: TraceSampling, tell: bool
@@ -271,7 +278,7 @@ class TraceObserver:
         self._out_last = seq
 
     def _note(self) -> None:
-        """Write down how far all is out: a later incarnation need not tell that again."""
+        """Write the turn up to which all spans are out, so that a restarted channel need not export them again."""
         number = self._seq if self._put_last == self._out_last else self._out_last - 1
         if self._journal is not None and number > self._noted[0]:
             self._journal.set_meta(SENT_META, b"%d" % number)

@@ -248,10 +248,10 @@ async def test_a_collector_that_is_down_holds_nobody_up_and_is_said_once(tmp_pat
     assert run.facts["outcome"] == "complete" and run.facts["rows_succeeded"] == 200
     assert took_s < 8
     warnings = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING and r.name == "cortex.traces"]
-    down = [line for line in warnings if "takes no spans" in line]
+    down = [line for line in warnings if "accepts no spans" in line]
     assert len(down) == 1, warnings
     assert "http://127.0.0.1:9/v1/traces" in down[0]
-    assert len(warnings) == 2 and "spans were let go" in warnings[1], warnings
+    assert len(warnings) == 2 and "spans were dropped" in warnings[1], warnings
     assert "top-secret" not in caplog.text
 
 
@@ -269,7 +269,7 @@ async def test_a_collector_that_comes_back_is_told_again(tmp_path, caplog):
         model._answer = answer
         await sent(tmp_path, environ, model, count=8, limits=limits)
         lines = [r.getMessage() for r in caplog.records if "collector" in r.getMessage() or "spans" in r.getMessage()]
-        assert any("takes spans again" in line for line in lines), lines
+        assert any("accepts spans again" in line for line in lines), lines
         assert collector.named("goal row")
 
 
