@@ -145,7 +145,7 @@ def shown(sent: str) -> list[str]:
 
 
 def drawn(lines: list[str]) -> str:
-    """The SVG of these lines, wrapped as the terminal wraps them."""
+    """Return the SVG of these lines, wrapped as the terminal wraps them."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     for line in map(Text.from_ansi, lines):
         for part in line.divide(range(COLUMNS, len(line), COLUMNS)):

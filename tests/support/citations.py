@@ -26,7 +26,7 @@ _TARGET = re.compile(r"make ([\w-]+)\b.*")
 
 
 def errors(page: str, text: str) -> list[str]:
-    """One line for each name in a page that does not exist."""
+    """Return one line for each name in a page that does not exist."""
     prose = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.DOTALL | re.MULTILINE)
     found = dict.fromkeys(" ".join(span.split()) for span in _SPAN.findall(prose))
     return [f"{page}: `{name}`: {problem}" for name in found if (problem := _problem(name))]
@@ -50,7 +50,7 @@ def _problem(name: str) -> str:
 
 
 def exists(name: str) -> bool:
-    """Whether a dotted name is a module, or something that a module or one of its classes defines or imports."""
+    """Return True if a dotted name is a module, or something that a module or one of its classes defines or imports."""
     parts = name.split(".")
     for count in range(len(parts), 0, -1):
         if (path := _module(parts[:count])) is not None:

@@ -1,4 +1,4 @@
-"""The pages for maintainers name what exists, and the map of the packages is the import contract's."""
+"""Tests of the pages for maintainers: names that they cite exist, and the map of packages is the import contract."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def layers_of_page(package: str, text: str) -> list[set[str]]:
 
 
 def layers_of_contract(package: str) -> list[set[str]]:
-    """The same, as the import contract has them."""
+    """Packages below one root by layer, as the import contract lists them."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (layers,) = (each["layers"] for each in contracts if each.get("containers") == [package])
     return [set(map(str.strip, re.split(r"[|:]", line))) for line in layers]
