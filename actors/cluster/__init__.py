@@ -1,1 +1,1 @@
-"""What the actors need to live in a Ray cluster; ``actors.runtime.ray_runtime`` alone speaks to Ray."""
+"""Support for actors in a Ray cluster. Only ``actors.runtime.ray_runtime`` imports Ray."""

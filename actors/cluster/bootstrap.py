@@ -1,4 +1,4 @@
-"""What is to be known and done before Ray is spoken to: its address, its environment, a folder of its own."""
+"""Preparation for a connection to Ray: check of the address, environment variables, folder of a private Ray."""
 
 from __future__ import annotations
 
@@ -26,21 +26,23 @@ from actors.providers.credentials.credential import Credential
 from actors.providers.credentials.environment import keys_in, scrub
 
 PROBE_S = 3.0
-"""How long an address may take to answer."""
+"""Seconds that an address may take to answer."""
 PORTS = {"": 6379, "ray://": 10001}
 OBJECT_STORE_BYTES = 80_000_000
-"""About the least that Ray takes; nothing of ours goes through its object store."""
+"""About the smallest object store that Ray accepts. The actors of this project do not use the object store."""
 _SOCKET_PATH_MAX = 103
 """Bytes in the path of a Unix socket: 104 with its end on macOS and BSD, 108 on Linux (sys/un.h)."""
 _SOCKET_BELOW = "/cortex-12345678/r/session_2026-01-01_00-00-00_123456_4194304/cortex/0123456789ab.4194304"
-"""The longest of all: one of ours (``sockets``). Ray's own are shorter by seven bytes, and a folder too long for ours
-alone is left for ``/tmp`` all the same: without them everything is slower."""
+"""Longest path below the temporary folder: a socket of ``actors.cluster.sockets``.
+
+Ray's own socket paths are seven bytes shorter. A temporary folder that is too long only for the sockets of this project
+is still replaced by ``/tmp``, since all messages are slower without these sockets."""
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-"""An HTTP/2 client's first words and an empty SETTINGS frame: RFC 9113, 3.4 and 6.5."""
+"""Connection preface of an HTTP/2 client and an empty SETTINGS frame: RFC 9113, 3.4 and 6.5."""
 _SETTINGS_FRAME = 4
 
 NOT_NEEDED = ("start_monitor", "start_log_monitor", "start_api_server")
-"""Methods of Ray's ``GoalNode`` that a private Ray goes without (``lean``)."""
+"""Methods of Ray's class of a node that are skipped for a private Ray (``lean``)."""
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -48,24 +50,28 @@ QUIET = {
     "RAY_task_events_report_interval_ms": "0",
     "RAY_enable_metrics_collection": "0",
 }
-"""How a private Ray is set up: it tells nobody anything, and its agents notice when it dies."""
+"""Environment of a private Ray: no usage reports, and agents that end when their parent dies."""
 NICENESS = "RAY_worker_niceness"
-"""By how much Ray lowers its workers' priority. Its usual 15 leaves our actors a thirtieth of a processor that the
+"""Variable for the niceness of Ray's workers. Ray's default of 15 leaves an actor a thirtieth of a processor that the
 driver or Ray itself wants too (sched(7): each step is a factor of 1.25); with 0 `http` makes 1.09 times as many calls a
 second on two busy cores (docs/decisions/0007)."""
 
 PYTHONS_THAT_FIT = {"RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL": "minor"}
-"""What Ray is told about Pythons: a driver's may be 3.11.7 where a node's is 3.11.9, as with Ray Client."""
+"""Environment that makes Ray compare only minor versions of Python: a driver with 3.11.7 may use nodes with 3.11.9, as
+with Ray Client."""
 
 
 CLIENT_TRIES = 3
-"""How often a client asks Ray's client server for a process of its own. That one is forked among threads of gRPC, and
-now and then dies of it (grpc/grpc#43055); nothing of ours has begun then."""
+"""Attempts to get a server process for a Ray client. Ray's client server forks the process among threads of gRPC, and
+the fork sometimes dies of it (grpc/grpc#43055). Nothing of a job has begun at that moment."""
 _CLIENT_DIED = "Starting Ray client server failed"
 
 
 def asked_again(begin: Callable[[], Any]) -> None:
-    """``begin``, again where the process that Ray made for this client died at once. Raises what ``begin`` raises."""
+    """Call ``begin``, and again, up to ``CLIENT_TRIES`` times, if the server process for this client died at once.
+
+    Raises what ``begin`` raises.
+    """
     for left in reversed(range(CLIENT_TRIES)):
         try:
             begin()
@@ -76,7 +82,8 @@ def asked_again(begin: Callable[[], Any]) -> None:
 
 
 def checked_address(cluster: str) -> str:
-    """The address as Ray takes it, with its port. Raises ``ClusterError`` where it is none, or nobody answers."""
+    """Return the address in Ray's form, with its port. Raises ``ClusterError`` if it is malformed or does not answer.
+    """
     if re.match(r"https?://", cluster):
         raise ClusterError(
             f"--cluster {cluster}: over HTTP go `cortex batch`, `run`, `resume` and `attach` alone: give the head's "
@@ -91,16 +98,19 @@ def checked_address(cluster: str) -> str:
 
 
 def see_same(cluster: str, address: str) -> None:
-    """The program that we are part of has connected itself already. Raises ``ClusterError`` where that is elsewhere."""
+    """Check that an existing connection of this process leads to the requested cluster. Raises ``ClusterError`` if not.
+    """
     if cluster.removeprefix("ray://").split(":")[0] not in (address.split(":")[0], "auto"):
         raise ClusterError(f"this process is connected to the Ray at {address}: give --cluster {address}")
 
 
 def token_environ(address: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """The setting with which a Ray on this machine is given this user's token, where there is one.
+    """Return the environment variables that make Ray use this user's token for a Ray on this machine; empty without a
+    token.
 
-    A Ray that was started where a token is found asks for it, and Ray gives it to none whose address was named. To
-    one elsewhere it is given only if ``RAY_AUTH_MODE=token`` says so: it is a secret.
+    A Ray started where a token exists demands the token, but Ray does not send a token to an address that was given
+    explicitly. The token is a secret, so a Ray on another machine gets it only if the user sets
+    ``RAY_AUTH_MODE=token``.
     """
     if "RAY_AUTH_MODE" in environ or not _is_here(address.removeprefix("ray://").rpartition(":")[0].strip("[]")):
         return {}
@@ -109,7 +119,7 @@ def token_environ(address: str, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_here(host: str) -> bool:
-    """Whether a host is this machine: whether its address can be bound to."""
+    """Return whether a host is this machine, which is so if its address can be bound."""
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(found[0], socket.SOCK_STREAM) as tried:
@@ -120,7 +130,10 @@ def _is_here(host: str) -> bool:
 
 
 def _probe(cluster: str, host: str, port: int) -> None:
-    """Ray waits for minutes where nobody is; here is known at once whether somebody speaks HTTP/2, as its head does."""
+    """Check at once that an HTTP/2 server, as Ray's head is, listens at an address; Ray itself would wait for minutes.
+
+    Raises ``ClusterError``.
+    """
     try:
         with socket.create_connection((host, port), PROBE_S) as line:
             line.settimeout(PROBE_S)
@@ -133,7 +146,7 @@ def _probe(cluster: str, host: str, port: int) -> None:
 
 
 def speaks_http2(line: socket.socket) -> bool:
-    """Whether whoever is at the other end greets as an HTTP/2 server does, and gRPC with it. Raises ``OSError``."""
+    """Return whether the peer greets as an HTTP/2 server does, and so every gRPC server. Raises ``OSError``."""
     line.sendall(_GREETING)
     answer = line.recv(9)
     return len(answer) >= 4 and answer[3] == _SETTINGS_FRAME
@@ -141,9 +154,11 @@ def speaks_http2(line: socket.socket) -> bool:
 
 @contextlib.contextmanager
 def environment(environ: Mapping[str, str], extra: Mapping[str, str]) -> Iterator[None]:
-    """While Ray starts: no secret in the environment, which its processes inherit, and ``extra`` in it.
+    """Set the environment for the start of Ray: remove all secrets, which Ray's processes would inherit, and add
+    ``extra``.
 
-    ``environ`` is where the user's key stands, so that it is found under other names as well.
+    ``environ`` holds the user's key, so that copies of the key under other variable names are found and removed too.
+    The previous environment is restored at the end.
     """
     before = dict(os.environ)
     try:
@@ -157,8 +172,11 @@ def environment(environ: Mapping[str, str], extra: Mapping[str, str]) -> Iterato
 
 @contextlib.contextmanager
 def hidden(credentials: Iterable[Credential]) -> Iterator[None]:
-    """While Ray starts: no variable that holds what opens a job's routes, whatever its name. Keys of AWS stay in the
-    driver's own environment, since they open object stores for its input and output, too."""
+    """Remove the variables that hold credentials of a job's routes, under any name, during the start of Ray.
+
+    Keys of AWS stay in the driver's own environment, since they also open object stores for its input and output. The
+    previous environment is restored at the end.
+    """
     before = dict(os.environ)
     try:
         for each in credentials:
@@ -170,31 +188,33 @@ def hidden(credentials: Iterable[Credential]) -> Iterator[None]:
 
 
 class PrivateRay(msgspec.Struct, frozen=True):
-    """The Ray that one process started for itself."""
+    """A Ray that one process started for itself."""
 
     folder: str
     mark: str
-    """Stands in the environment of all its processes, and in no other's."""
+    """Random mark in the environment of all processes of this Ray, and of no other process."""
 
     @classmethod
     def prepare(cls) -> PrivateRay:
-        """A folder of its own, with a path short enough for the sockets in it, and a mark."""
+        """Make a private folder, with a path short enough for the sockets in it, and a mark."""
         places = [tempfile.gettempdir(), *(["/tmp"] if sys.platform != "win32" else [])]
         base = next((p for p in places if len((p + _SOCKET_BELOW).encode()) <= _SOCKET_PATH_MAX), places[-1])
         return cls(tempfile.mkdtemp(prefix="cortex-", dir=base), secrets.token_hex(8))
 
     @property
     def rays(self) -> str:
-        """The part of the folder that is Ray's. It opens that to everybody, and nobody can reach it."""
+        """Ray's part of the folder. Ray makes it accessible to everybody, but the folder above is accessible to this
+        user only.
+        """
         return self.folder + "/r"
 
     def environ(self) -> dict[str, str]:
-        """What stands in the environment while it starts. Only who knows its token may speak to it."""
+        """Return the environment variables for the start, with a new token: only holders of the token may connect."""
         token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         return {**QUIET, NICENESS: os.environ.get(NICENESS, "0"), MARK: self.mark, **token}
 
     def processes(self) -> tuple[tuple[int, str], ...]:
-        """Ids and start times of the processes that it has now."""
+        """Return ids and start times of its present processes."""
         roots = marked(self.mark)
         found = {(pid, process_started(pid)) for pid in roots}.union(*map(below, roots))
         return tuple(sorted((pid, started) for pid, started in found if started))
@@ -205,14 +225,17 @@ class PrivateRay(msgspec.Struct, frozen=True):
 
 
 def code_paths() -> tuple[str, ...]:
-    """Where this process finds code, so that actors find the same: ours, and the program's modules."""
+    """Return the folders from which this process imports code: the project's own, and those of the program's modules.
+
+    Actors get the same list.
+    """
     own = str(Path(__file__).resolve().parent.parent)
     paths = [str(Path(path or ".").resolve()) for path in sys.path if not path.endswith(".zip")]
     return tuple(dict.fromkeys(path for path in (*paths, own) if Path(path).is_dir()))
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """Return the message of an error in one line, at most 300 characters."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
@@ -224,10 +247,11 @@ def first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def lean(node_class: type[Any]) -> Iterator[None]:
-    """Have Ray's ``GoalNode`` start without what one process has no use for: autoscaler, log forwarding, dashboard.
+    """Make Ray's class of a node skip the autoscaler, log forwarding and the dashboard, which a single process does not
+    need.
 
-    It has no option for these; each is a Python process, and together they double the time of the start. Where a
-    release of Ray has them no more under these names, they are started after all.
+    Ray has no option for these. Each is a Python process, and together they double the time of the start. In a release
+    of Ray without methods of these names, they are started.
     """
 
     def nothing(node: Any, **options: Any) -> None:
@@ -244,7 +268,9 @@ def lean(node_class: type[Any]) -> Iterator[None]:
 
 
 def take_signals_back() -> None:
-    """Ray puts a handler of its own before ours, which tells the user of a SIGTERM with a stack trace."""
+    """Restore the signal handlers of this process: Ray's handler, set in front of them, prints a stack trace on
+    SIGTERM.
+    """
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             handler = signal.getsignal(number)
@@ -253,9 +279,9 @@ def take_signals_back() -> None:
 
 
 def end_gently(ray_worker: Any, loop: asyncio.AbstractEventLoop, reported: Callable[[], None]) -> None:
-    """Have an actor's process finish its work when it is asked to end.
+    """Make an actor's process finish its work on SIGTERM: ``reported`` is called in ``loop`` instead of an exit.
 
-    Ray's answer to SIGTERM is to exit at once, by a function of this name, in a main thread that is not ours.
+    Ray's reaction to SIGTERM is an immediate exit, by a function of this name, in Ray's main thread.
     """
     exit_now = ray_worker.raise_sys_exit_with_custom_error_message
 

@@ -1,4 +1,6 @@
-"""Whether the nodes of a Ray have what a driver's jobs need there: asked of each node once, and noted there."""
+"""Check that the nodes of a Ray have the software that a driver's jobs need. Each node is asked once; answers are
+stored.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +22,24 @@ from cortex import __version__
 from policies.decisions.releases import InstalledRelease, differences
 
 NODES_S = 20.0
-"""How long nodes that nobody asked before may take: each starts a Python process for it."""
+"""Seconds that nodes may take to answer the first question: each starts a Python process for it."""
 _SHOWN = 2
 
 
 class NoteReader(Protocol):
-    """What is noted in a cluster."""
+    """Interface of the notes of a cluster."""
 
     def put(self, name: str, value: bytes) -> None:
-        """Have this stand under the name."""
+        """Store a value under a name."""
 
     def found(self, prefix: str) -> dict[str, bytes]:
-        """What stands under names that begin so."""
+        """Return the values whose names begin with the prefix, by name."""
 
 
 def needs_of(providers: Collection[str], *places: str) -> tuple[str, ...]:
-    """Distributions that nodes must have for jobs of these providers, whose journal and limits are at these places."""
+    """Return the distributions that nodes must have for jobs of these providers, with journal and limits at these
+    places.
+    """
     rows = [PROVIDERS[each] for each in sorted(providers) if each in PROVIDERS]
     asked = dict.fromkeys(name for row in rows for name in row.on_nodes)
     stores = dict.fromkeys(store_of(place).distribution for place in places)
@@ -43,7 +47,7 @@ def needs_of(providers: Collection[str], *places: str) -> tuple[str, ...]:
 
 
 def versions(names: Collection[str]) -> dict[str, str]:
-    """Versions of distributions here; of one that is not there, an empty text."""
+    """Return the versions of distributions on this machine; an empty text for a distribution that is not installed."""
     found = dict.fromkeys(names, "")
     for name in names:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -52,18 +56,18 @@ def versions(names: Collection[str]) -> dict[str, str]:
 
 
 def installed_here() -> InstalledRelease:
-    """What this machine has."""
+    """Return the versions of Ray, Python, cortex and packages on this machine."""
     ray, python = metadata.version("ray"), platform.python_version()
     return InstalledRelease(ray=ray, python=python, cortex=__version__, packages=versions(packages()))
 
 
 def installed_there(report: NodeReport) -> InstalledRelease:
-    """What a node has, as it told."""
+    """Return the versions on a node, as the node reported them."""
     return InstalledRelease(ray=report.ray, python=report.python, cortex=report.cortex, packages=report.packages)
 
 
 def mismatch_line(text: str) -> str:
-    """Ray's own words for a head of another release, of five lines, in one; empty for other words."""
+    """Condense Ray's five-line message about a head of another release to one line; empty for any other message."""
     rays, pythons = (re.findall(rf"^\s*{name}: (\S+)", text, re.MULTILINE) for name in ("Ray", "Python"))
     if "Version mismatch" not in text or (len(rays), len(pythons)) != (2, 2):
         return ""
@@ -76,10 +80,11 @@ def see_fitting(
     notes: NoteReader,
     ask: Callable[[Collection[str]], list[NodeReport]],
 ) -> None:  # fmt: skip
-    """Raises ``ClusterError``, one line, where a node that lives cannot run what this driver begins.
+    """Check that every live node can run the jobs of this driver. Raises ``ClusterError``, one line, if one cannot.
 
-    ``ask`` asks all nodes but those named. What they told stays noted: a node is asked again only when what it told
-    would keep us away, since somebody may have mended it. ``paths``: what of this machine's a node may find, too.
+    ``ask`` asks all nodes except the named ones. Answers are stored in ``notes``: a node is asked again only if its
+    stored answer would refuse this driver, since the node may have been repaired. ``paths``: folders of this machine
+    that a node may have too.
     """
     prefix = f"installed/{zlib.crc32(chr(0).join(paths).encode()):08x}/"
     kept = {name.removeprefix(prefix): _opened(value) for name, value in notes.found(prefix).items()}
@@ -89,7 +94,7 @@ def see_fitting(
     wrong = {}
     for report in ask(fit):
         if not report.python:
-            continue  # it is busy, or on its way out: whoever is to live there says what is wrong
+            continue  # the node is busy or leaving: an actor started there reports what is missing
         notes.put(prefix + report.node, msgspec.msgpack.encode(report))
         if found := _wrong(here, needs, report):
             wrong[report.node] = f"node {report.address or report.node[:8]} has {found}"

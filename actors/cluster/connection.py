@@ -1,4 +1,4 @@
-"""What one process has of a Ray: the connection that all runs in it share."""
+"""Connection of one process to a Ray, shared by all runs in the process."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _log = logging.getLogger("cortex.ray")
 
 
 def to_log(reported: Any, ignore_prefix: bool = False) -> None:
-    """Log what Ray would print."""
+    """Log lines that Ray would print."""
     _log.debug("%s", reported.get("lines"))
 
 
 class RayConnection:
-    """This process's connection to a Ray, shared by all runs in it; the last to go closes it.
+    """Connection of this process to a Ray, shared by all its runs; the last user closes it.
 
-    ``shut`` closes it where it was made here, and not by the program that we are part of.
+    ``shut`` disconnects. It is None if the connection was made by the surrounding program.
     """
 
     def __init__(self, cluster: str, private: PrivateRay | None, shut: Callable[[], None] | None) -> None:
@@ -30,7 +30,7 @@ class RayConnection:
         self._shut = shut
 
     def close(self) -> None:
-        """Disconnect; end a private Ray, and wait until no process of it is left."""
+        """Disconnect. End a private Ray, and wait until all its processes have ended."""
         processes = self.private.processes() if self.private is not None else ()
         if self._shut is not None:
             self._shut()

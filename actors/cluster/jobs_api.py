@@ -1,5 +1,7 @@
-"""Ray's Jobs API, as far as a command is run through it: https://docs.ray.io/en/latest/cluster/running-applications/
-job-submission/rest.html. A job there is a command of the head's shell; ours are called submissions."""
+"""Client of Ray's Jobs API, as far as needed to run a command:
+https://docs.ray.io/en/latest/cluster/running-applications/ job-submission/rest.html. A job of that API is a shell
+command on the head; here it is called a submission.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +25,19 @@ FIRST_ANSWER_S = 5.0
 PACKAGE_BYTES_MAX = 100_000_000
 """The most that Ray's dashboard takes in one package (``DASHBOARD_CLIENT_MAX_SIZE``)."""
 STARTING_S = 60.0
-"""How long a head that is starting is waited for."""
+"""Seconds to wait for a head that is starting."""
 _LATER = "try again later"
-_BY_A_PROXY = frozenset({502, 503, 504})  # what stands before the head did not reach it
+_BY_A_PROXY = frozenset({502, 503, 504})  # from a proxy that could not reach the head
 OVER = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 _EXIT_CODE = re.compile(r"exit code (\d+)")
 
 
 class NoResponse(ClusterError):
-    """Nobody answered, or no Ray did: it may have heard all the same."""
+    """No answer from a Ray: the request may have been carried out all the same."""
 
 
 class JobSubmission(msgspec.Struct, frozen=True):
-    """How a command there stands. ``code``: its exit code, once it is over."""
+    """State of a submission. ``code``: exit code of the command, once it has ended."""
 
     status: str
     message: str = ""
@@ -44,14 +46,15 @@ class JobSubmission(msgspec.Struct, frozen=True):
 
     @property
     def over(self) -> bool:
-        """Whether it has ended."""
+        """True if the command has ended."""
         return self.status in OVER
 
 
 def token_of(environ: Mapping[str, str]) -> str:
-    """The token that Ray asks for, where Ray itself looks for it; empty where there is none, or none is to be given.
+    """Return the token for Ray, read where Ray itself looks; empty unless ``RAY_AUTH_MODE=token`` is set.
 
-    It is a secret, so it is given only if ``RAY_AUTH_MODE=token`` says so. Raises ``ClusterError``.
+    The token is a secret, so it is sent only if that variable says so. Raises ``ClusterError`` if no token is found
+    then.
     """
     if environ.get("RAY_AUTH_MODE", "").lower() != "token":
         return ""
@@ -66,7 +69,7 @@ def token_of(environ: Mapping[str, str]) -> str:
 
 
 class JobsApi:
-    """The Jobs API at an address. Every method raises ``ClusterError``, one line, where it does not answer."""
+    """Jobs API at an address. Every method raises ``ClusterError``, one line, if the API does not answer."""
 
     def __init__(self, address: str, environ: Mapping[str, str]) -> None:
         parts = urllib.parse.urlsplit(address)
@@ -76,7 +79,7 @@ class JobsApi:
         self._token = token_of(environ)
 
     def see(self) -> str:
-        """The release of the Ray there."""
+        """Return the release of the Ray at the address."""
         data = self._asked("GET", "/api/version", timeout_s=FIRST_ANSWER_S)
         try:
             return str(json.loads(data)["ray_version"])
@@ -84,7 +87,7 @@ class JobsApi:
             raise ClusterError(_other(self.address)) from None
 
     def submission(self, name: str) -> JobSubmission | None:
-        """How a submission stands; None where there is none of this name."""
+        """Return the state of a submission; None if no submission has this name."""
         try:
             reported = json.loads(self._asked("GET", f"/api/jobs/{_quoted(name)}"))
             status = str(reported["status"])
@@ -100,7 +103,7 @@ class JobsApi:
         return JobSubmission(status, message, code, reported.get("metadata") or {})
 
     def submit(self, name: str, entrypoint: str, package: str = "", metadata: Mapping[str, str] | None = None) -> None:
-        """Have the head run a command, in a folder of its own with what the package holds."""
+        """Run a command on the head, in a new folder with the content of the package."""
         body: dict[str, Any] = {"entrypoint": entrypoint, "submission_id": name, "metadata": dict(metadata or {})}
         if package:
             body["runtime_env"] = {"working_dir": f"gcs://{package}"}
@@ -115,21 +118,21 @@ class JobsApi:
             time.sleep(1.0)
 
     def upload(self, package: str, content: bytes) -> None:
-        """Give the cluster a package, unless it has it."""
+        """Upload a package to the cluster, unless the cluster has it."""
         try:
             self._asked("GET", f"/api/packages/gcs/{package}")
         except _NotFound:
             self._asked("PUT", f"/api/packages/gcs/{package}", content, "application/octet-stream")
 
     def logs(self, name: str) -> str:
-        """All that a submission has said so far."""
+        """Return all output of a submission so far; empty if there is none."""
         try:
             return str(json.loads(self._asked("GET", f"/api/jobs/{_quoted(name)}/logs"))["logs"])
         except (_NotFound, ValueError, KeyError):
             return ""
 
     def forget(self, name: str) -> None:
-        """Take an ended submission off the list."""
+        """Delete an ended submission from the list."""
         self._asked("DELETE", f"/api/jobs/{_quoted(name)}")
 
     def _asked(
@@ -155,11 +158,11 @@ class JobsApi:
 
 
 class _NotFound(ClusterError):
-    """404."""
+    """HTTP status 404."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A token is given to the address that the user named, and to no other."""
+    """Handler that follows no redirect: a token is sent only to the address that the user named."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -189,7 +192,9 @@ def _quoted(name: str) -> str:
 
 
 def wait_for(look: Callable[[], JobSubmission | None], pause: Callable[[], None]) -> JobSubmission | None:
-    """Look until a submission is over, or is no more."""
+    """Poll with ``look`` until a submission has ended or is unknown; return its last state, or None. ``pause`` waits
+    between.
+    """
     while (found := look()) is not None and not found.over:
         pause()
     return found

@@ -1,5 +1,6 @@
-"""What is installed on each node of a Ray: asked of the nodes themselves. Ray is an argument
-(``actors.runtime.ray_runtime``)."""
+"""Inventory of the software on each node of a Ray, from a task that runs on each node. Ray is an argument
+(``actors.runtime.ray_runtime``).
+"""
 
 from __future__ import annotations
 
@@ -14,36 +15,39 @@ from actors.providers.registry import PROVIDERS
 
 
 def agreeing() -> tuple[str, ...]:
-    """Distributions whose versions must agree on the driver and on every node: they take part in messages between
-    processes, or in replies."""
+    """Return the distributions whose versions must agree on the driver and on every node.
+
+    They take part in messages between processes, or in replies.
+    """
     return (*dict.fromkeys(name for row in PROVIDERS.values() for name in row.agreeing), "msgspec")
 
 
 def packages() -> tuple[str, ...]:
-    """Distributions that a node is asked for: those that must agree, and those that some jobs need where their actors
-    live."""
+    """Return the distributions that a node is asked about: those that must agree, and those that some jobs need on
+    nodes.
+    """
     of_providers = dict.fromkeys(name for row in PROVIDERS.values() for name in row.on_nodes)
     return (*agreeing(), *of_providers, *(store.distribution for store in STORES if store.distribution))
 
 
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One node. Empty: it was not told; ``trouble`` says why."""
+    """Versions found on one node. An empty field was not reported; ``trouble`` gives the reason."""
 
     node: str
-    """Ray's own name for it."""
+    """Ray's id of the node."""
     address: str
     python: str = ""
     ray: str = ""
     cortex: str = ""
     packages: dict[str, str] = msgspec.field(default_factory=dict)
-    """As ``policies.decisions.releases.InstalledRelease`` has them; empty from a node that did not get so far."""
+    """Versions as in ``policies.decisions.releases.InstalledRelease``; empty if the node could not import cortex."""
     trouble: str = ""
 
 
 def of(
     ray: Any, affinity: Any, join: Callable[[], Any], leave: Callable[[Any], None], timeout_s: float
 ) -> list[NodeReport]:  # fmt: skip
-    """Join a Ray, ask its nodes, and leave it again. Raises what ``join`` raises."""
+    """Connect to a Ray, ask its nodes, and disconnect. Raises what ``join`` raises."""
     connection = join()
     try:
         return taken(ray, affinity, code_paths(), timeout_s)
@@ -54,7 +58,9 @@ def of(
 def taken(
     ray: Any, affinity: Any, paths: Sequence[str], timeout_s: float, known: Collection[str] = ()
 ) -> list[NodeReport]:  # fmt: skip
-    """Ask each node that lives but the known ones, all at once; one that does not answer in time is in trouble."""
+    """Ask all live nodes except the known ones, in parallel. The report of a node that does not answer in time has a
+    trouble.
+    """
     living = [(row["NodeID"], row.get("NodeManagerAddress", "")) for row in ray.nodes() if row["Alive"]]
     living = [each for each in living if each[0] not in known]
     ask = ray.remote(_make_probe(packages()))
@@ -76,7 +82,8 @@ def taken(
 
 
 def finds(ray: Any, there: Any, path: str) -> bool:
-    """Whether a file of this user is found where ``there`` says, by processes of the same user."""
+    """Return whether the node of the scheduling strategy ``there`` has this path, owned by the user of its processes.
+    """
 
     def found(path: str) -> bool:
         import os
@@ -88,7 +95,10 @@ def finds(ray: Any, there: Any, path: str) -> bool:
 
 
 def _make_probe(packages: tuple[str, ...]) -> Callable[[tuple[str, ...]], dict[str, Any]]:
-    """What a node runs. Made inside a function, it travels by value: the node need not have this release to run it."""
+    """Return the function that a node runs.
+
+    As a nested function it is pickled by value, so the node does not need this release to run it.
+    """
 
     def told(paths: tuple[str, ...]) -> dict[str, Any]:
         import os

@@ -1,4 +1,6 @@
-"""A driver hangs on one node of a Ray. When that dies, Ray tells it nothing more, not even this."""
+"""Detection of a dead local node or head. A driver depends on one node of a Ray; when that node dies, Ray reports
+nothing more to the driver, not even the death.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,19 @@ from typing import Any
 from actors.ports.runtime import ClusterLost
 
 LOOK_S = 3.0
-"""How long an answer may take before we look, and look again, whether our own node lives; and how long a look may."""
+"""Seconds that an answer may take before the local node is checked, seconds between checks, and limit of a check."""
 SILENT_S = 45.0
-"""How long the head, which knows, may be silent. Ray ends this process after 60 s of it
+"""Seconds for which the head, which knows the live nodes, may be silent. Ray ends this process after 60 s of silence
 (``gcs_rpc_server_reconnect_timeout_s``)."""
 _ANOTHER = "WrongClusterID"
-"""What a head says that knows nothing of those who were there before it."""
+"""Part of the error of a head that was restarted without its earlier state."""
 
 
 class NodeWatchdog:
-    """``nodes`` tells which nodes live, and ``node`` is ours. It serves every event loop of the process."""
+    """Watchdog of the local node, for all event loops of the process.
+
+    ``nodes`` returns the ids of the live nodes; ``node`` is the id of the local node.
+    """
 
     def __init__(
         self, node: str, nodes: Callable[[], Awaitable[tuple[str, ...]]], clock: Callable[[], float] = time.monotonic
@@ -29,10 +34,12 @@ class NodeWatchdog:
         self._clock = clock
         self._silent_from_s: float | None = None
         self._looked_s = 0.0
-        """When the last look ended that found no answer."""
+        """Time at which the last unanswered check ended."""
 
     async def hold(self, question: Awaitable[Any]) -> Any:
-        """The answer, or what it raises. Raises ``ClusterLost`` where none can come any more."""
+        """Await a question: return its answer, or raise its error. Raises ``ClusterLost`` if no answer can come any
+        more.
+        """
         answer = asyncio.ensure_future(question)
         try:
             while not (await asyncio.wait({answer}, timeout=LOOK_S))[0]:
@@ -42,7 +49,10 @@ class NodeWatchdog:
             answer.cancel()
 
     async def look(self) -> None:
-        """Raises ``ClusterLost`` where our node is dead, or the head has been silent for too long."""
+        """Check the local node and the head once.
+
+        Raises ``ClusterLost`` if the node is dead, or the head has been silent for ``SILENT_S``.
+        """
         began_s = self._clock()
         try:
             async with asyncio.timeout(LOOK_S):
@@ -50,7 +60,7 @@ class NodeWatchdog:
         except Exception as error:  # whatever Ray says while its head is away
             if _ANOTHER in str(error):
                 raise ClusterLost("the head of the Ray that this run was attached to has begun anew") from None
-            answered = began_s > self._looked_s + 2 * LOOK_S  # nobody had reason to look meanwhile
+            answered = began_s > self._looked_s + 2 * LOOK_S  # no check in between: the silence is counted from now
             if self._silent_from_s is None or answered:
                 self._silent_from_s = began_s
             self._looked_s = self._clock()

@@ -1,7 +1,7 @@
-"""What a killed run with a Ray of its own left behind: found by what stands in the journal, and ended.
+"""Removal of the processes and the folder of a private Ray whose run was killed, by the record in the journal.
 
-A process is ended only if it is provably that run's: its environment holds the mark that was made for that one Ray, or
-its id and its start time stand in the record.
+A process is ended only if it provably belongs to that run: its environment holds the mark of that one Ray, or its id
+and its start time are in the record.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _PATIENCE_S = 10.0
 
 
 def end_leftovers(owner: Owner) -> list[int]:
-    """End what the killed owner of a job left running here, and remove its folder; the ids of what was ended.
+    """End the processes that the killed owner of a job left on this host, and remove its folder. Return the ended ids.
 
-    Nothing happens where the owner lives, was on another host, or had no Ray of its own.
+    Does nothing if the owner is alive, was on another host, or had no private Ray.
     """
     if owner.cluster != "local" or not owner.ray_mark or owner.host != socket.gethostname() or alive(owner):
         return []
@@ -37,7 +37,7 @@ def end_leftovers(owner: Owner) -> list[int]:
 
 
 def end_processes(known: tuple[tuple[int, str], ...], mark: str, grace_s: float = 3.0) -> list[int]:
-    """See that processes end, by themselves within the grace, else by force; the ids of those that had to be ended."""
+    """Wait up to ``grace_s`` seconds for processes to end, then kill them. Return the ids of the killed ones."""
     ended: list[int] = []
     began_s = time.monotonic()
     while (waited_s := time.monotonic() - began_s) < grace_s + _PATIENCE_S:
@@ -54,7 +54,7 @@ def end_processes(known: tuple[tuple[int, str], ...], mark: str, grace_s: float 
 
 
 def marked(mark: str) -> set[int]:
-    """Living processes of this user whose environment holds the mark, but for this one."""
+    """Return the ids of this user's processes whose environment holds the mark, without this process."""
     return {pid for pid, text in _environments() if f"{MARK}={mark}" in text} - {os.getpid()}
 
 
@@ -66,13 +66,14 @@ def _environments() -> list[tuple[int, str]]:
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
-            with contextlib.suppress(OSError):  # another user's, or gone meanwhile; a dead one has no environment
+            # owned by another user, or ended meanwhile; a dead process has no environment
+            with contextlib.suppress(OSError):
                 found.append((int(folder.name), (folder / "environ").read_bytes().decode(errors="replace")))
     return found
 
 
 def below(root: int) -> tuple[tuple[int, str], ...]:
-    """(id, start time) of the living descendants of a process; nothing where the system does not tell."""
+    """Return (id, start time) of the live descendants of a process; empty on a system without ``/proc``."""
     parents: dict[int, int] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, IndexError, ValueError):

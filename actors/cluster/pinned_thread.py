@@ -1,7 +1,7 @@
-"""A thread that stays.
+"""A thread that lives as long as its process.
 
-Linux ends the processes of a private Ray when the *thread* that started them ends (``PR_SET_PDEATHSIG`` in prctl(2)),
-and the thread of a job ends with the job, while another job of the same process may still use that Ray.
+Linux ends the processes of a private Ray when the *thread* that started them ends (``PR_SET_PDEATHSIG`` in prctl(2)).
+The thread of a job ends with the job, while another job of the same process may still use that Ray.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class PinnedThread:
-    """Runs functions one after the other in one thread, which ends with the process."""
+    """Executor that runs functions one after the other in one thread, which ends with the process."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -26,7 +26,7 @@ class PinnedThread:
         self._thread: threading.Thread | None = None
 
     async def run(self, function: Callable[[], T]) -> T:
-        """Run a function there, and wait for what it returns or raises."""
+        """Run a function in the thread. Return what it returns, or raise what it raises."""
         return await asyncio.wrap_future(self._begin(function))
 
     def _begin(self, function: Callable[[], T]) -> Future[T]:

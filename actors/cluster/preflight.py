@@ -1,7 +1,7 @@
-"""Whether a Ray lets this process in, and has a node on this machine.
+"""Checks before a connection to Ray: does the Ray accept this process, and does it have a node on this machine.
 
-Asked before Ray itself is: that tries for a minute, writes a line a second, and says at the end neither which token nor
-which node it missed. Where a token is announced and there is none, it even ends the process.
+Ray's own attempt takes a minute, prints a line a second, and names neither the token nor the node that was missing. If
+``RAY_AUTH_MODE=token`` is set without a token, Ray even ends the process.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ from actors.ports.runtime import ClusterError
 
 ASK_S = 3.0
 NODE_S = 5.0
-"""How long a node of Ray's on this machine is waited for: it may be starting beside us."""
+"""Seconds to wait for a node of the Ray on this machine, which may be starting at the same time."""
 _LOOK_S = 0.25
 _NOBODY = "01" * 28
-"""The id of no Ray: one that lets us in says that we have the wrong one, and one that does not says so first."""
+"""Cluster id that no Ray has. A Ray that accepts this process answers that the id is wrong; any other refuses first."""
 _REFUSED = "InvalidAuthToken"
 _WHERE = "RAY_AUTH_TOKEN, a file named by RAY_AUTH_TOKEN_PATH, or ~/.ray/auth_token"
 
 
 def refusal(address: str, environ: Mapping[str, str], has_token: bool, text: str) -> str:
-    """Why we are not let in, in one line; empty where we are. ``text``: the answer to an empty question."""
+    """Return the reason why Ray refuses this process, in one line; empty if it does not. ``text``: answer to an empty
+    request.
+    """
     announced = environ.get("RAY_AUTH_MODE", "").lower() == "token"
     if announced and not has_token:
         return f"RAY_AUTH_MODE=token, but there is no token: give {_WHERE}"
@@ -37,9 +39,9 @@ def refusal(address: str, environ: Mapping[str, str], has_token: bool, text: str
 
 
 def see_usable(address: str, sockets: Collection[str]) -> None:
-    """Raises ``ClusterError`` where all nodes of Ray on this machine are another user's: there Ray ends the process.
+    """Check that some node of Ray on this machine belongs to this user; else Ray would end the process.
 
-    ``sockets``: paths of those through which the nodes' drivers speak to them.
+    ``sockets``: paths of the sockets on which the nodes serve their drivers. Raises ``ClusterError``.
     """
     if address.startswith("ray://") or not sockets or any(os.access(path, os.R_OK | os.W_OK) for path in sockets):
         return
@@ -53,17 +55,18 @@ def see_admitted(
     address: str, environ: Mapping[str, str], has_token: bool, gcs_client: Callable[..., Any],
     nodes_here: Callable[[], Any],
 ) -> None:  # fmt: skip
-    """Raises ``ClusterError`` where the Ray at an address does not let us in, or has no node on this machine.
+    """Check that the Ray at an address accepts this process and has a node on this machine. Raises ``ClusterError`` if
+    not.
 
-    ``gcs_client`` makes Ray's client of its head, ``nodes_here`` finds the nodes among this machine's processes.
+    ``gcs_client`` makes Ray's client of its head; ``nodes_here`` finds the nodes among this machine's processes.
     """
     if address.startswith("ray://"):
-        return  # a server over there is the driver, and says itself what it misses
+        return  # the driver is a server on the cluster, and reports by itself what is missing
     why = refusal(address, environ, has_token, "")
     if not why:
         try:
             gcs_client(address=address, cluster_id=_NOBODY).internal_kv_keys(b"", None, timeout=ASK_S)
-        except Exception as error:  # whatever Ray says
+        except Exception as error:  # any error of Ray
             why = refusal(address, environ, has_token, first_line(error))
     if why:
         raise ClusterError(why)

@@ -1,4 +1,4 @@
-"""An actor of Ray's, as others speak with it: what Ray raises becomes away, gone or cut off.
+"""Client of one Ray actor. Ray's exceptions are translated to ``PeerUnavailable``, ``PeerGone`` and ``ClusterLost``.
 
 Ray's exceptions are an argument (``actors.runtime.ray_runtime``).
 """
@@ -17,26 +17,26 @@ from actors.ports.runtime import PeerGone, PeerUnavailable
 
 
 class ActorFinder(Protocol):
-    """What a peer needs of its runtime."""
+    """Interface of the runtime that a peer uses."""
 
     watchdog: NodeWatchdog | None
     lines: SocketConnections
 
     def known(self, name: str) -> Any:
-        """The handle of an actor, if it was found before."""
+        """Return the handle of an actor, if it was looked up before; else None."""
 
     async def handle(self, name: str) -> Any:
-        """The handle of an actor. Raises ``PeerGone``."""
+        """Look up the handle of an actor. Raises ``PeerGone``."""
 
     def forget(self, name: str) -> None:
-        """An actor is gone: whoever has its name next is another."""
+        """Drop the handle of a dead actor: the next actor of this name is a different one."""
 
     def background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a call that nobody waits for."""
+        """Run a call without waiting for its result."""
 
 
 class RayPeer:
-    """Messages to an actor: over its socket where it lives on this node, else as calls of Ray's."""
+    """Messages to an actor: over its socket if the actor is on this node, else by Ray's calls."""
 
     __slots__ = ("_ray", "_runtime", "name")
 
@@ -53,7 +53,7 @@ class RayPeer:
         try:
             return await lifeline.hold(self._asked(method, args))
         except (PeerUnavailable, PeerGone):
-            await lifeline.look()  # is it we who are away?
+            await lifeline.look()  # this process itself may be cut off: raises ``ClusterLost`` then
             raise
 
     async def _asked(self, method: str, args: tuple[Any, ...]) -> Any:
@@ -68,14 +68,15 @@ class RayPeer:
         except self._ray.ActorUnavailableError:
             raise PeerUnavailable(self.name) from None
         except (self._ray.RayActorError, self._ray.ActorUnschedulableError) as error:
-            self._runtime.forget(self.name)  # another may have its name: a channel whose node died, resumed elsewhere
+            # the name may belong to a new actor: a channel whose node died, resumed elsewhere
+            self._runtime.forget(self.name)
             raise PeerGone(self.name) from RuntimeError(first_line(error))
-        except self._ray.RayError as error:  # the object store, a node on its way out, a head that is away
+        except self._ray.RayError as error:  # the object store, a node that is leaving, an unavailable head
             self._runtime.forget(self.name)
             raise PeerUnavailable(f"{self.name}: {first_line(error)}") from None
 
     def tell(self, method: str, *args: Any) -> None:
-        """Call and go on; what goes wrong nobody hears."""
+        """Call without waiting. Errors are dropped."""
         self._runtime.background(self._call(method, args))
 
     async def _call(self, method: str, args: tuple[Any, ...]) -> None:

@@ -1,9 +1,9 @@
-"""The files of a program, on their way to machines that do not have them.
+"""Files of a program, sent to machines that do not have them.
 
-Those go along that the author wrote: the program's module, what of its folder is imported, and whole packages there;
-what is installed does not, nor what is too large, and a machine that lacks that says so. Over there they stand in a
-folder of their own, named by what is in it, so that a program that has changed is another; a machine that has the same
-files under the same paths takes its own.
+The files that the author wrote are sent: the program's module, the imported modules of its folder, and whole packages
+there. Installed packages are not sent, nor are files that are too large; a machine that lacks these raises an error. On
+the receiving machine the files are written to a folder named by their digest, so that a changed program gets a new
+folder. A machine that has the same files under the same paths uses its own.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from actors.ports.runtime import ClusterError
 from cortex.state.program import Program
 
 BYTES_MAX = 8_000_000
-"""Of all files of one program: they stand in the memory of the cluster's head."""
+"""Bytes of all files of one program, at most: they are kept in the memory of the cluster's head."""
 FILE_BYTES_MAX = 1_000_000
-"""Of one of them."""
+"""Bytes of one file, at most."""
 TEXTS = (".py", ".pyi", ".txt", ".md", ".json", ".toml", ".yaml", ".yml", ".jinja", ".j2", ".csv", ".prompt")
 
 
 class ProgramBundle(msgspec.Struct, array_like=True, frozen=True):
-    """Files as they travel."""
+    """Files in transit."""
 
     root: str = ""
-    """The folder that they stand in."""
+    """Folder of the files."""
     files: dict[str, bytes] = msgspec.field(default_factory=dict)
-    """By their paths in it."""
+    """Content of the files by their paths in the folder."""
     modules: tuple[str, ...] = ()
-    """Names under which modules of them may have been imported."""
+    """Names under which modules of the files may have been imported."""
     left: dict[str, tuple[int, bytes]] = msgspec.field(default_factory=dict)
-    """Files that are too large to travel, by their paths: bytes, and their digest."""
+    """Files that are too large to send, by path: size in bytes, and digest."""
 
     def too_large(self) -> str:
-        """What is too large, and by what measure."""
+        """Return a description of the file or files that are too large, with the limit that they exceed."""
         name, (size, _) = max(self.left.items(), key=lambda each: each[1][0])
         if size > FILE_BYTES_MAX:
             return f"{Path(self.root) / name} has {size:,} bytes, and at most {FILE_BYTES_MAX:,} travel of one file"
@@ -55,7 +55,8 @@ class ProgramBundle(msgspec.Struct, array_like=True, frozen=True):
 
 
 def packed(type_: type[Program]) -> ProgramBundle:
-    """The files that hold a program, or that a notebook's imports. Of more than can travel, none does."""
+    """Return the files that hold a program, or that a notebook imports. If they exceed ``BYTES_MAX``, none is included.
+    """
     own = sys.modules.get(type_.__module__)
     main = _file_of(own)
     if own is None or (main is None and own.__name__ != "__main__") or (main is not None and not _is_authors(main)):
@@ -76,9 +77,10 @@ def packed(type_: type[Program]) -> ProgramBundle:
 
 
 def unpacked(bundle: ProgramBundle) -> dict[str, str]:
-    """Where each file stands here, by where it stood; empty where this machine has the same under the same paths.
+    """Write the files of a bundle to this machine; return the local path of each file by its original path.
 
-    Raises ``ClusterError`` where this machine lacks what was too large to travel.
+    Empty if this machine has the same files under the same paths. Raises ``ClusterError`` if this machine lacks a file
+    that was too large to send.
     """
     root = Path(bundle.root)
     files = dict(bundle.files)
@@ -115,7 +117,7 @@ def _digest(content: bytes) -> tuple[int, bytes]:
 
 
 def _found(name: str, entries: tuple[int, bytes], root: Path) -> bytes | None:
-    """The same file, as this machine has it: under its own path, or where modules are found."""
+    """Find the same file on this machine: under its own path, or on the module search path. None if it is not found."""
     for path in (Path(each or ".") / name for each in (str(root), *sys.path)):
         with contextlib.suppress(OSError):
             if path.stat().st_size == entries[0] and _digest(content := path.read_bytes()) == entries:
@@ -124,7 +126,7 @@ def _found(name: str, entries: tuple[int, bytes], root: Path) -> bytes | None:
 
 
 def _private() -> Path:
-    """A folder for code that nobody else may write to. Raises ``ClusterError``."""
+    """Return a folder for code to which only this user can write. Raises ``ClusterError``."""
     folder = Path(tempfile.gettempdir()) / f"cortex-code-{getpass.getuser() if os.name == 'nt' else os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     stat = folder.stat()
@@ -134,7 +136,7 @@ def _private() -> Path:
 
 
 def _wanted(root: Path, main: Path | None) -> Iterator[Path]:
-    """The program's file, what of its folder is imported, and the whole of packages in it."""
+    """Yield the program's file, the imported modules of its folder, and all files of packages in the folder."""
     packages: set[Path] = set()
     if main is not None:
         yield main
@@ -144,7 +146,7 @@ def _wanted(root: Path, main: Path | None) -> Iterator[Path]:
             continue
         inside = path.relative_to(root)
         if _module(inside.as_posix()) != name:
-            continue  # it is found from elsewhere
+            continue  # imported from another folder
         if (root / inside.parts[0] / "__init__.py").is_file():
             packages.add(root / inside.parts[0])
         else:
@@ -156,7 +158,7 @@ def _wanted(root: Path, main: Path | None) -> Iterator[Path]:
 
 
 def _all_of(folder: Path) -> Iterator[Path]:
-    """A package: its sources, and texts beside them, a prompt say."""
+    """Yield the sources of a package, and text files beside them, such as prompts."""
     for path in sorted(folder.rglob("*")):
         hidden = any(part.startswith((".", "__pycache__")) for part in path.relative_to(folder).parts)
         if path.suffix in TEXTS and path.is_file() and not hidden:
@@ -180,7 +182,7 @@ def _file_of(module: ModuleType | None) -> Path | None:
 
 
 def _is_authors(path: Path) -> bool:
-    """Whether a file is nobody's installation: neither of a library, nor of Python, nor ours."""
+    """Return whether a file is the author's: it belongs to no library, and neither to Python nor to this project."""
     ours = Path(__file__).resolve().parents[3]
     installed = [sysconfig.get_paths()[each] for each in ("stdlib", "purelib", "platlib")]
     with contextlib.suppress(AttributeError):  # a virtualenv of old has none

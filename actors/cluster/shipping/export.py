@@ -1,9 +1,9 @@
-"""A program on its way to other processes: where its code is found there, and the code itself for who does not find it.
+"""Export of a program to other processes: its place in the code, and the code itself for processes that do not have it.
 
-What stands in files travels as these files: a machine that has the same under the same paths takes its own.
+Code in files is sent as these files: a machine that has the same files under the same paths uses its own.
 
-Pickling a class by value knows nothing of msgspec's structs, which are made, not filled in: they are taken apart here
-into their fields, options and methods, and made again over there.
+Pickling a class by value does not support msgspec's structs, which cannot be filled in after they are made. So each
+struct is taken apart into its fields, options and methods here, and made again by the receiver.
 """
 
 from __future__ import annotations
@@ -30,23 +30,25 @@ _OPTIONS = (
 
 
 class ExportedProgram(msgspec.Struct, array_like=True):
-    """A program as it travels."""
+    """A program in transit."""
 
     paths: tuple[str, ...]
-    """Where modules are found, on a machine that has them."""
+    """Folders of modules, for a machine that has them."""
     version: str
     place: str
-    """Where it is found in a process that has not heard of it."""
+    """Place of the class in a process that has not received it."""
     code: bytes = b""
-    """The class itself, pickled by value, where it was defined at a prompt or inside a function."""
+    """Class pickled by value, if it was defined at a prompt or inside a function."""
     sources: dict[str, str] = msgspec.field(default_factory=dict)
-    """Source texts of the classes in it, by qualified name: what tells whether a program has changed."""
+    """Source texts of the classes in ``code``, by qualified name, for the fingerprint of the program."""
     bundle: ProgramBundle = ProgramBundle()
-    """The files that hold it, where files do."""
+    """Files that hold the program, if it is in files."""
 
 
 def pack(where: str, paths: tuple[str, ...], pickler: type[Any]) -> bytes:
-    """A program for others. ``pickler``: cloudpickle's. Raises ``ClusterError`` for one that cannot travel."""
+    """Return a program for other processes. ``pickler``: cloudpickle's. Raises ``ClusterError`` if it cannot be
+    pickled.
+    """
     type_ = loader.find(where)
     payload = ExportedProgram(paths, loader.fingerprint(where, b""), loader.place_of(type_))
     if _by_value(type_):
@@ -63,7 +65,7 @@ def pack(where: str, paths: tuple[str, ...], pickler: type[Any]) -> bytes:
 
 
 def unpack(where: str, packed: bytes) -> None:
-    """Make a program findable here under its place, in place of what was there before."""
+    """Make a program loadable in this process under its place; an earlier one there is replaced."""
     payload = msgspec.msgpack.decode(packed, type=ExportedProgram)
     sys.path.extend(path for path in payload.paths if path not in sys.path)
     loader.forget(where)
@@ -83,7 +85,9 @@ def _by_value(type_: type) -> bool:
 
 
 def _pickled(type_: type, pickler: type[Any]) -> tuple[bytes, list[type]]:
-    """A class by value, and all structs that went along: its bases, and whatever its methods speak of."""
+    """Pickle a class by value; return the pickle, and all structs in it: its bases, and those that its methods refer
+    to.
+    """
     inside: list[type] = []
 
     class Pickler(pickler):  # type: ignore[misc]
@@ -115,7 +119,7 @@ def _taken_apart(type_: Any) -> tuple[Any, ...]:
 
 
 def _field(field: Any) -> tuple[Any, ...]:
-    """(name, type, encoded name, has a default, default, default factory)."""
+    """Return (name, type, encoded name, has a default, default, default factory)."""
     no = msgspec.NODEFAULT
     has = field.default is not no
     factory = None if field.default_factory is no else field.default_factory
@@ -123,7 +127,7 @@ def _field(field: Any) -> tuple[Any, ...]:
 
 
 def _attributes(type_: type, born_with: dict[str, Any]) -> dict[str, Any]:
-    """Methods and class attributes, without what every struct has of itself."""
+    """Return methods and class attributes, without those that every struct has."""
     plain = vars(msgspec.defstruct("Plain", []))
     return {
         name: value

@@ -1,12 +1,12 @@
-"""Actors of one node speak over Unix sockets: where those stand, who may be at the other end, and how letters follow
-each other.
+"""Unix sockets between actors of one node: paths, check of the peer's user, and framing of messages.
 
-Ray starts actors, finds them by name, watches and ends them, and carries what is said between nodes. Within a node it
-takes about a millisecond of CPU on either side for each message; by sockets a chain of calls is three to four times as
+Ray starts actors, finds them by name, watches and ends them, and carries messages between nodes. Within a node a
+message by Ray takes about a millisecond of CPU on either side; by sockets a chain of calls is three to four times as
 fast (docs/decisions/0005).
-Letters are unpickled, so both ends look whether the other one is this very user, who could as well write into the
-process's memory: that is why there are none where the system, unlike Linux, does not say who it is. The folder is this
-user's alone besides, but it may stand in one that others can write to.
+
+Messages are unpickled, so both ends check that the other process belongs to the same user, who could write into the
+process's memory anyway. For that reason there are no such sockets on a system that, unlike Linux, does not tell the
+peer's user. The folder is also private to this user, but its parent folder may be writable by others.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from typing import Any
 from cortex import __version__
 
 _HEAD = struct.Struct(">IQ")
-"""Before each letter: how many bytes it has, and the number of the question that it is, or answers."""
+"""Header of each message: its size in bytes, and the number of the request that it is, or answers."""
 SO_PEERCRED = getattr(socket, "SO_PEERCRED", 0)
 _CREDENTIALS = struct.Struct("iII")
-"""Process, user and group of the other end: ``struct ucred`` of unix(7)."""
+"""Process, user and group of the peer: ``struct ucred`` of unix(7)."""
 
 
 class SocketAddresses:
-    """The sockets of one node's actors, in the folder of Ray's session there; ``node`` is Ray's name for it."""
+    """Sockets of one node's actors, in the folder of Ray's session; ``node`` is Ray's name of the node."""
 
     def __init__(self, session: str, node: str) -> None:
         self._folder = os.path.join(session, "cortex")
         self._node = node
 
     def path(self, name: str) -> str:
-        """Where the actor of this name has its socket. On another node of the same machine, or in another release,
-        it is another path."""
+        """Return the path of an actor's socket. Another node of the same machine and another release have other paths.
+        """
         known = "\n".join((self._node, __version__, name)).encode()
         return os.path.join(self._folder, hashlib.blake2b(known, digest_size=6).hexdigest())
 
     def are_safe(self) -> bool:
-        """Whether the folder is there, and nobody but this user can have put anything into it."""
+        """Return whether the folder exists, and only this user can have put files into it."""
         try:
             found = os.lstat(self._folder)
         except OSError:
@@ -52,7 +52,7 @@ class SocketAddresses:
         return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
 
     def bound(self, path: str) -> socket.socket:
-        """A new socket at a path in the folder, which is made if need be. Raises ``OSError``."""
+        """Return a new socket bound to a path in the folder. Makes the folder if needed. Raises ``OSError``."""
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._folder, 0o700)
         if not self.are_safe():
@@ -67,12 +67,14 @@ class SocketAddresses:
 
 
 def sockets_of(node: Any, name: str) -> SocketAddresses | None:
-    """Those of the node that this process lives on, by what Ray has of it here; None where there can be none."""
+    """Return the socket addresses of this process's node, from Ray's object of the node; None if there can be no
+    sockets.
+    """
     return SocketAddresses(node.get_session_dir_path(), name) if node is not None and sys.platform == "linux" else None
 
 
 def is_ours(transport: asyncio.Transport) -> bool:
-    """Whether the other end is a process of this user."""
+    """Return whether the peer is a process of this user."""
     reported = transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, SO_PEERCRED, _CREDENTIALS.size)
     return bool(_CREDENTIALS.unpack(reported)[1] == os.geteuid())
 
@@ -82,18 +84,23 @@ _open: set[int] = set()
 
 
 def keep_from_children(descriptor: int) -> None:
-    """A process that is forked off here, by a tool or a program, shall not have this socket: whoever is at the other
-    end would not hear of our death while that one lives."""
+    """Register a socket to be closed in forked children, such as a tool's or a program's.
+
+    The peer would not notice the death of this process while a child has the socket open.
+    """
     _open.add(descriptor)
 
 
 def forget(descriptor: int) -> None:
-    """It is closed now, and its number may be another file's."""
+    """Unregister a closed socket: its number may be reused for another file."""
     _open.discard(descriptor)
 
 
 def _without_sockets() -> None:
-    """In such a process. The numbers stay taken, since objects that were copied with it may still close them."""
+    """Close the registered sockets in a forked child.
+
+    The numbers stay in use, since objects that were copied by the fork may still close them.
+    """
     if _open:
         nothing = os.open(os.devnull, os.O_RDWR)
         for descriptor in _open:
@@ -107,7 +114,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 class FramedSocket(asyncio.Protocol):
-    """Letters one after the other, both ways, each with its length and a number before it."""
+    """Protocol of messages in both directions, each with its size and a number in a header."""
 
     transport: Any
 
@@ -117,7 +124,7 @@ class FramedSocket(asyncio.Protocol):
         self._needed = _HEAD.size
 
     def connection_made(self, transport: Any) -> None:
-        """By asyncio."""
+        """Called by asyncio."""
         self.transport = transport
         self._descriptor = transport.get_extra_info("socket").fileno()
         keep_from_children(self._descriptor)
@@ -125,11 +132,11 @@ class FramedSocket(asyncio.Protocol):
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """By asyncio, before the socket is closed."""
+        """Called by asyncio before the socket is closed."""
         forget(self._descriptor)
 
     def data_received(self, data: bytes) -> None:
-        """By asyncio."""
+        """Called by asyncio."""
         came = self._received
         came += data
         while len(came) >= self._needed:
@@ -145,10 +152,10 @@ class FramedSocket(asyncio.Protocol):
             self.on_frame(number, letter)
 
     def send(self, number: int, letter: bytes) -> None:
-        """Send a letter, if anybody is there."""
+        """Send a message, unless the connection is closing."""
         if not self.transport.is_closing():
             self.transport.write(_HEAD.pack(len(letter), number) + letter)
 
     def on_frame(self, number: int, letter: bytes) -> None:
-        """A letter has come."""
+        """Handle a received message."""
         raise NotImplementedError

@@ -1,7 +1,7 @@
-"""Lines to the sockets of other actors on the same node.
+"""Connections to the sockets of other actors on the same node.
 
-A line that breaks off is an actor that is ``PeerUnavailable``: it may have heard what was asked, or not, as with Ray.
-Whoever asks it next asks by Ray, which knows what became of it, until it is found at its socket again.
+If a connection breaks off, its actor is ``PeerUnavailable``: the request may have been received or not, as with Ray.
+The next request goes by Ray, which knows the state of the actor, until the actor is found at its socket again.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from actors.cluster.sockets.server import RAISED
 from actors.ports.runtime import PeerUnavailable
 
 AGAIN_S = 1.0
-"""How long after one look for an actor's socket the next one is worth it."""
+"""Seconds between two searches for the same actor's socket."""
 LINES_MAX = 200
-"""A process may have 1,024 files open, by default, and there are those who have a line to it. One that has no file left
-greets nobody."""
+"""Connections of one process at most. A process may have 1,024 files open by default, and other actors connect to it
+too. A process at that limit accepts no connection."""
 LOOKED_MAX = 1_000
-"""So many names are kept with the time at which they were looked for: a cortex meets a channel for each job."""
+"""Names kept with the time of the last search, at most: a cortex meets a channel for each job."""
 
 Background = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class SocketConnection(FramedSocket):
-    """To one actor, in one event loop. ``lost`` hears of its end."""
+    """Connection to one actor, in one event loop. ``lost`` is called when it ends."""
 
     def __init__(self, name: str, lost: Callable[[SocketConnection], None]) -> None:
         super().__init__()
@@ -43,16 +43,20 @@ class SocketConnection(FramedSocket):
 
     @property
     def serves(self) -> bool:
-        """Whether it can be asked through, by whoever runs now: the system connects us to a process that hangs, too."""
+        """True if a request can be sent from the running event loop.
+
+        A greeting is required first, since the system also connects to a process that hangs.
+        """
         return self._greeted and not self._broken and self.loop is asyncio.get_running_loop()
 
     @property
     def over(self) -> bool:
-        """Whether it will never serve again."""
+        """True if the connection is closed for good."""
         return self._broken or self.loop.is_closed()
 
     async def ask(self, method: str, args: tuple[Any, ...]) -> Any:
-        """Call and wait. Raises ``PeerUnavailable`` where the line breaks off, or what the method raised."""
+        """Call a method and wait. Raises ``PeerUnavailable`` if the connection breaks off, or what the method raised.
+        """
         letter = sealed((method, args))
         number = self._number = self._number + 1
         asked = self._asked[number] = self.loop.create_future()
@@ -67,19 +71,19 @@ class SocketConnection(FramedSocket):
         return content
 
     def on_frame(self, number: int, letter: bytes) -> None:
-        """A greeting; or an answer, which may come when nobody waits any more."""
+        """Handle a greeting or an answer. An answer may arrive after its request was cancelled."""
         self._greeted = True
         asked = self._asked.get(number)
         if asked is not None and not asked.done():
             asked.set_result(letter)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """By asyncio."""
+        """Called by asyncio."""
         super().connection_lost(exc)
         self.close()
 
     def close(self) -> None:
-        """Let go of it: whoever waits hears that the actor is away."""
+        """Close the connection. Open requests raise ``PeerUnavailable``."""
         self._broken = True
         self.transport.close()
         for asked in self._asked.values():
@@ -89,7 +93,7 @@ class SocketConnection(FramedSocket):
 
 
 class SocketConnections:
-    """Those that one process has. ``sockets`` is None where it is on no node: then there are none."""
+    """Connections of one process. ``sockets`` is None if the process is on no node: then there are none."""
 
     def __init__(self, sockets: SocketAddresses | None, background: Background) -> None:
         self.sockets = sockets
@@ -98,9 +102,11 @@ class SocketConnections:
         self._looked_s: dict[str, float] = {}
 
     def to(self, name: str) -> SocketConnection | None:
-        """The line to this actor, if there is one. Else it is looked for meanwhile, now and then."""
+        """Return the connection to an actor, if there is one; else search for its socket in the background, at
+        intervals.
+        """
         line = self._lines.get(name)
-        if line is not None and line.over:  # its loop has ended, and could not tell
+        if line is not None and line.over:  # its event loop ended without a notice
             del self._lines[name]
             line = None
         if line is None and self.sockets is not None and len(self._lines) < LINES_MAX:
@@ -118,7 +124,7 @@ class SocketConnections:
                 self._background(self._connect(name, path))
 
     async def _connect(self, name: str, path: str) -> None:
-        with contextlib.suppress(OSError):  # whoever was there is dead
+        with contextlib.suppress(OSError):  # the process of the socket is dead
             loop = asyncio.get_running_loop()
             _, line = await loop.create_unix_connection(lambda: SocketConnection(name, self._lost), path)
             if line.over:
@@ -133,13 +139,13 @@ class SocketConnections:
             del self._lines[line.name]
 
     def forget(self, name: str) -> None:
-        """This actor was ended: who has its name next is another."""
+        """Close the connection to an actor that was ended: the next actor of this name is a different one."""
         line = self._lines.get(name)
         if line is not None and not line.over:
             line.close()
 
     def close(self) -> None:
-        """Let go of all, for good."""
+        """Close all connections, for good."""
         self.sockets = None
         for name in list(self._lines):
             self.forget(name)

@@ -1,4 +1,4 @@
-"""An actor's own socket, at which others of its node ask it."""
+"""Socket of an actor, at which other actors of its node call its methods."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from actors.cluster.sockets.addresses import FramedSocket, SocketAddresses, forg
 from actors.cluster.sockets.serialization import opened, sealed
 
 ANSWERED, RAISED = b"\0", b"\1"
-"""How an answer begins, and what was raised in place of one."""
+"""First byte of a message: an answer, or an error raised by the method."""
 
 Heard = Callable[[str, tuple[Any, ...]], Awaitable[Any]]
-"""Has the actor do something, by the name of the method and its arguments."""
+"""Function that calls a method of the actor, by name and arguments."""
 
 _log = logging.getLogger("cortex.socket")
 
 
 class SocketServer:
-    """Of one actor. Where there can be none, it is asked by Ray."""
+    """Socket of one actor. If it cannot be opened, the actor is called by Ray."""
 
     def __init__(self, sockets: SocketAddresses, name: str, received: Heard) -> None:
         self._sockets = sockets
@@ -35,14 +35,16 @@ class SocketServer:
         self._descriptor = -1
 
     async def open(self) -> None:
-        """Be there, if it is not. It takes the place of an earlier process of the same actor, in one step."""
+        """Open the socket, if it is not open. It atomically replaces the socket of an earlier process of the same
+        actor.
+        """
         if self._begun:
             return
         self._begun = True
         bound_at = f"{self._path}.{os.getpid()}"
         try:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(bound_at)  # of an earlier process with this number, which died just then
+                os.unlink(bound_at)  # left by an earlier process with this id, which died at that moment
             listening = self._sockets.bound(bound_at)
             self._descriptor = listening.fileno()
             keep_from_children(self._descriptor)
@@ -59,12 +61,12 @@ class SocketServer:
                 os.unlink(bound_at)
 
     def close(self) -> None:
-        """Take in nobody more, and leave no file behind; whoever is here is answered."""
+        """Accept no more connections and remove the file. Connected peers still get their answers."""
         self._begun = False
         if self._server is not None:
             self._end()
             with contextlib.suppress(OSError):
-                if os.stat(self._path).st_ino == self._inode:  # else the next process of this actor is there
+                if os.stat(self._path).st_ino == self._inode:  # else the path belongs to the next process of this actor
                     os.unlink(self._path)
 
     def _end(self) -> None:
@@ -75,7 +77,7 @@ class SocketServer:
 
 
 class _ServerConnection(FramedSocket):
-    """Whoever has come, as the actor sees it."""
+    """Connection of a peer, on the actor's side."""
 
     def __init__(self, received: Heard, tasks: set[asyncio.Task[None]]) -> None:
         super().__init__()
@@ -83,12 +85,12 @@ class _ServerConnection(FramedSocket):
         self._tasks = tasks
 
     def connection_made(self, transport: Any) -> None:
-        """By asyncio: greet."""
+        """Called by asyncio: send the greeting."""
         super().connection_made(transport)
         self.send(0, b"")
 
     def on_frame(self, number: int, letter: bytes) -> None:
-        """A question."""
+        """Handle a request."""
         task = asyncio.get_running_loop().create_task(self._answer(number, letter))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -99,13 +101,15 @@ class _ServerConnection(FramedSocket):
             self.send(number, ANSWERED + sealed(await self._handle(method, args)))
         except Exception as error:
             self.send(number, RAISED + _error_pickle(error))
-        except BaseException as error:  # the actor ends, or a library panics: whoever asked shall not wait for ever
+        except BaseException as error:  # the actor ends, or a library panics: the caller must not wait for ever
             self.send(number, RAISED + _error_pickle(error))
             raise
 
 
 def _error_pickle(error: BaseException) -> bytes:
-    """What was raised, so that whoever asked can raise it: only a cancellation is more than an ``Exception`` there."""
+    """Serialize an error so that the caller can raise it. Of errors that are no ``Exception``, only a cancellation is
+    sent as it is.
+    """
     if isinstance(error, (Exception, asyncio.CancelledError)):
         with contextlib.suppress(Exception):
             letter = sealed(error)
