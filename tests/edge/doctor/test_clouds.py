@@ -38,12 +38,12 @@ def answers(request: Request) -> Answer:
 
 
 async def test_bedrock_is_asked_nothing_that_costs_unless_told_to():
-    facts = {
+    where = {
         "model": "eu.anthropic.claude-haiku-4-5-20251001-v1:0",
         "provider": {"provider": "bedrock", "region": "eu-west-1"},
     }
     async with scripted(answers) as server:
-        facts = await found(AWS, base_url=server.url, **facts)
+        facts = await found(AWS, base_url=server.url, **where)
         assert not server.asked
         assert {name: finding.state for name, finding in facts.items()} == {
             "provider": "ok", "key": "ok", "certificates": "ok", "proxy": "ok", "endpoint": "ok", "model": "warning",
@@ -52,8 +52,8 @@ async def test_bedrock_is_asked_nothing_that_costs_unless_told_to():
         assert "AWS_ACCESS_KEY_ID" in facts["key"].message and "Amazon Bedrock" in facts["provider"].message
         assert "--paid" in facts["model"].do
         assert "1.1 in, 5.5 out" in facts["price"].message
-        facts = await found(AWS, base_url=server.url, paid=True, **facts)
-        assert [asked.target for asked in server.asked] == [f"/model/{facts['model']}/invoke"]
+        facts = await found(AWS, base_url=server.url, paid=True, **where)
+        assert [asked.target for asked in server.asked] == [f"/model/{where['model']}/invoke"]
     assert facts["credit"].state == "ok"
 
 
