@@ -1,5 +1,5 @@
-"""Where the dashboards in ``k8s/grafana`` and the rules in ``k8s/prometheus`` are written: ``python -m k8s.boards``.
+"""Generator of the dashboards in ``k8s/grafana`` and the rules in ``k8s/prometheus``: ``python -m k8s.boards``.
 
-What people import are those files. They are generated so that every query says the same thing in the same way, and so
-that a test can hold the files, the runbook and what Prometheus really scrapes against each other.
+Users import the generated files. Generation keeps all queries uniform, and lets a test compare the files with the
+runbook and with the metrics that Prometheus really scrapes.
 """

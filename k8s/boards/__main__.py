@@ -1,4 +1,4 @@
-"""``python -m k8s.boards``: write what stands in ``k8s/grafana`` and ``k8s/prometheus`` anew."""
+"""``python -m k8s.boards``: write the files in ``k8s/grafana`` and ``k8s/prometheus`` again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recording and alert rules: what is worth waking somebody for, and the figures it is read from."""
+"""Recording rules and alert rules for Prometheus."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from k8s.boards.queries import JOB, THROTTLED, by, in_all, increase, level, matching, quantile, rate
 
-# Where the runbook is. Whoever has it at an address of their own replaces this text in the rules files.
+# Location of the runbook. Users who publish it at an address of their own replace this text in the rules files.
 RUNBOOK = "docs/runbook.md"
 
 OF = "{{ $labels.cortex_job_id }}"
@@ -21,7 +21,7 @@ NODES = matching("cortex_nodes")
 
 @dataclass(frozen=True)
 class Alert:
-    """One alert: when it fires, how long that must hold, how bad it is, and what it tells."""
+    """Alert rule: condition, time for which it must hold, severity, and texts."""
 
     name: str
     expr: str
@@ -32,7 +32,7 @@ class Alert:
 
     @property
     def anchor(self) -> str:
-        """Its place in the runbook."""
+        """Anchor of the alert in the runbook."""
         return self.name.lower()
 
 
@@ -56,7 +56,8 @@ RECORDED = {
 ALERTS = (
     Alert(
         "CortexNoProgress",
-        f"time() - {level('cortex_job_progressed_seconds')} > 600 and cortex_job:calls_waiting > 0",  # 15 minutes with the 5
+        # 15 minutes in total with `held`
+        f"time() - {level('cortex_job_progressed_seconds')} > 600 and cortex_job:calls_waiting > 0",
         "5m",
         "critical",
         f"Job {OF} has work and gets no reply",
@@ -177,7 +178,7 @@ ALERTS = (
         "Branches on them kept dying, or somebody drained them. The cluster is that much smaller.",
     ),
     Alert(
-        "CortexHeadLost",  # nothing of a head that is gone says anything: what was there a moment ago is what tells
+        "CortexHeadLost",  # a lost head exports nothing: the alert reads the last values before the loss
         f"{by('count', CLUSTER, 'last_over_time(cortex_job:rows_left[15m]) > 0')} "
         f"and on (namespace) {by('count', CLUSTER, f'last_over_time({NODES}[15m])')} "
         f"unless on (namespace) {by('count', CLUSTER, NODES)}",
@@ -204,13 +205,14 @@ def _rule(alert: Alert) -> dict[str, Any]:
 
 
 def groups() -> dict[str, Any]:
-    """The rules as Prometheus reads them. Within a group they are evaluated in order, so alerts see what was recorded."""
+    """Return the rules in Prometheus' format. A group is evaluated in order, so alerts see the values recorded before.
+    """
     recorded = [{"record": name, "expr": expr} for name, expr in RECORDED.items()]
     return {"groups": [{"name": "cortex", "interval": "30s", "rules": [*recorded, *map(_rule, ALERTS)]}]}
 
 
 def resource() -> dict[str, Any]:
-    """The same rules as a resource of the Prometheus operator."""
+    """Return the rules as a resource of the Prometheus operator."""
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",

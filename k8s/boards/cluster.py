@@ -1,4 +1,4 @@
-"""The dashboard "Cortex / Cluster": limits, breakers, members and nodes, over all jobs."""
+"""Dashboard "Cortex / Cluster": limits, breakers, members and nodes, over all jobs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from k8s.boards.queries import OF_CLUSTER, THROTTLED, increase, level, matching,
 
 UID = "cortex-cluster"
 
-# Each process that runs a cortex of its own (`--cluster inline`) is a cluster of its own: they are told apart by where
-# they were scraped. On Ray there is one cortex, on one node.
+# Each process with its own cortex (`--cluster inline`) is a cluster, identified by the address at which it was scraped.
+# On Ray there is one cortex, on one node.
 PLACE = ("namespace", "instance")
 SUBJECT = (*PLACE, "cortex_subject_kind", "cortex_subject")
 OF_POOLS = f'cortex_pool=~"$pool", {OF_CLUSTER}'
@@ -22,7 +22,7 @@ NOTED = ((None, GREEN), (1, YELLOW))
 
 
 def _standing(name: str, *matchers: str, labels: tuple[str, ...] = PLACE, by: tuple[str, ...] = ()) -> str:
-    """A gauge of the cluster, over all clusters that are shown."""
+    """Return the query of a cluster's gauge, over all clusters that are shown."""
     inner = level(name, OF_CLUSTER, *matchers, labels=(*labels, *by))
     return f"sum by ({', '.join(by)}) ({inner})" if by else f"sum({inner})"
 
@@ -112,7 +112,7 @@ def _work() -> list[Any]:
 
 
 def cluster() -> Any:
-    """The dashboard."""
+    """Return the dashboard."""
     return board(
         "Cortex / Cluster",
         UID,

@@ -1,4 +1,4 @@
-"""The files, as text."""
+"""Generated files, as text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def texts() -> dict[str, str]:
-    """What each generated file holds, by its path in the repository."""
+    """Return the text of each generated file, by its path in the repository."""
     return {
         "k8s/grafana/cortex-jobs.json": _json(jobs()),
         "k8s/grafana/cortex-cluster.json": _json(cluster()),

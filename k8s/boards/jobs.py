@@ -1,4 +1,4 @@
-"""The dashboard "Cortex / Jobs": how far a job is, what it costs, what is slow, what broke."""
+"""Dashboard "Cortex / Jobs": progress, cost, latency and failures of jobs."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _journal() -> list[Any]:
 
 
 def jobs() -> Any:
-    """The dashboard."""
+    """Return the dashboard."""
     known = matching("cortex_rows_expected", OF_CLUSTER)
     return board(
         "Cortex / Jobs",

@@ -1,4 +1,4 @@
-"""The kinds of panels that the dashboards are made of, with Grafana's own builders."""
+"""Kinds of panels of the dashboards, made with Grafana's builders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from grafana_foundation_sdk.models import prometheus as queries
 
 SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
-# Okabe and Ito's palette, which people who see colours differently can tell apart.
+# Okabe and Ito's palette, which people with colour vision deficiencies can tell apart.
 GREEN, YELLOW, RED, BLUE, GREY = "#009E73", "#E69F00", "#D55E00", "#0072B2", "#999999"
 
 Steps = Sequence[tuple[float | None, str]]
@@ -50,7 +50,7 @@ def _now(expr: str, ref: str = "A") -> prometheus.Dataquery:
 def number(
     title: str, description: str, expr: str, unit: str = "short", steps: Steps = PLAIN, none: str = "none", **more: Any
 ) -> stat.Panel:
-    """One figure as it is now, coloured by what it means."""
+    """Return a panel with one current figure, coloured by thresholds."""
     panel = stat.Panel().title(title).description(description).datasource(SOURCE).with_target(_now(expr))
     panel = panel.unit(unit).no_value(none).height(4).span(more.pop("span", 3)).thresholds(_thresholds(steps))
     if (decimals := more.pop("decimals", None)) is not None:
@@ -62,7 +62,10 @@ def number(
 def lines(
     title: str, description: str, exprs: Mapping[str, str], unit: str = "short", **more: Any
 ) -> timeseries.Panel:
-    """Curves over time: legend to query. ``stacked``, ``exemplar``, ``limit`` (a line drawn at this value), ``span``."""
+    """Return a panel with curves over time: legend -> query.
+
+    Options: ``stacked``, ``exemplar``, ``limit`` (a line at this value), ``span``.
+    """
     panel = timeseries.Panel().title(title).description(description).datasource(SOURCE).unit(unit)
     panel = panel.height(8).span(more.get("span", 8)).min(0).line_width(1).fill_opacity(20 if more.get("stacked") else 5)
     panel = panel.show_points(commons.VisibilityMode.NEVER).span_nulls(False)
@@ -82,7 +85,7 @@ def lines(
 
 
 def warmth(title: str, description: str, expr: str, unit: str = "s", span: int = 8) -> heatmap.Panel:
-    """A histogram over time: the buckets of ``expr``, one column a step."""
+    """Return a heat map of a histogram over time: the buckets of ``expr``, one column a step."""
     asked = _query(expr, "{{le}}").format(queries.PromQueryFormat.HEATMAP)
     panel = heatmap.Panel().title(title).description(description).datasource(SOURCE).with_target(asked)
     colors = heatmap.HeatmapColorOptions().mode(heatmaps.HeatmapColorMode.SCHEME).scheme("Viridis").steps(64)
@@ -93,7 +96,7 @@ def warmth(title: str, description: str, expr: str, unit: str = "s", span: int =
 def states(
     title: str, description: str, expr: str, legend: str, names: Mapping[int, tuple[str, str]], span: int = 12
 ) -> statetimeline.Panel:
-    """What state each subject was in, over time: value to name and colour."""
+    """Return a panel with the state of each subject over time. ``names``: value -> (name, colour)."""
     panel = statetimeline.Panel().title(title).description(description).datasource(SOURCE)
     panel = panel.with_target(_query(expr, legend)).height(8).span(span).merge_values(True)
     options = {
@@ -107,7 +110,9 @@ def states(
 def rows(
     title: str, description: str, columns: Mapping[str, tuple[str, str]], first: Mapping[str, str], span: int = 24
 ) -> table.Panel:
-    """A table: column to query and unit, a row for each value of the labels in ``first`` (label to heading)."""
+    """Return a table. ``columns``: heading -> (query, unit); one row for each value of the labels in ``first`` (label
+    -> heading).
+    """
     panel = table.Panel().title(title).description(description).datasource(SOURCE).height(8).span(span)
     renamed = dict(first)
     for ref, (name, (expr, unit)) in zip("ABCDEFGH", columns.items(), strict=False):
@@ -121,7 +126,7 @@ def rows(
 
 
 def chosen(name: str, label: str, query: str, description: str) -> dashboard.QueryVariable:
-    """A variable whose values are a label's; all of them at first, and what lacks the label with them."""
+    """Return a variable with the values of a label; all at first, including series without the label."""
     variable = dashboard.QueryVariable(name).label(label).description(description).datasource(SOURCE)
     variable = variable.query({"query": query, "refId": "PrometheusVariableQueryEditor-VariableQuery", "qryType": 5})
     variable = variable.refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED).sort(models.VariableSort.ALPHABETICAL_ASC)
@@ -130,7 +135,7 @@ def chosen(name: str, label: str, query: str, description: str) -> dashboard.Que
 
 
 def board(title: str, uid: str, description: str, variables: Sequence[Any], parts: Mapping[str, Sequence[Any]]) -> Any:
-    """A dashboard: rows of panels under their headings."""
+    """Return a dashboard: rows of panels under their headings."""
     made = dashboard.Dashboard(title).uid(uid).description(description).tags(["cortex"]).timezone("browser")
     made = made.editable().refresh("30s").time("now-1h", "now").tooltip(models.DashboardCursorSync.CROSSHAIR)
     made = made.with_variable(dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus"))

@@ -1,5 +1,5 @@
-"""The same actors that run inline, on an event loop with virtual time; one seed decides all.
+"""Simulation: the same actors that run inline, on an event loop with virtual time; one seed determines everything.
 
 Only transport, clock, disk and provider are simulated, never an actor. ``python -m tests.simulation SEED --transcript``
-replays a seed and tells what happened.
+replays a seed and prints what happens.
 """

@@ -1,4 +1,4 @@
-"""``python -m tests.simulation SEED [--transcript]``: replay a seed. ``--soak N``: as many, on ``--cores``."""
+"""``python -m tests.simulation SEED [--transcript]``: replay a seed. ``--soak N``: run N seeds on ``--cores``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.simulation.runner import live
 
 
 def main() -> int:
-    """The exit code is 1 where an invariant does not hold."""
+    """Run the command; return exit code 1 if an invariant does not hold."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
     parser.add_argument("seed", type=int, nargs="?")
     parser.add_argument("--transcript", action="store_true", help="tell all that happens")

@@ -1,7 +1,7 @@
-"""The provider's message batches: made, listed a while later, worked off, read. One account, whichever branch asks.
+"""Message batches of the simulated provider: made, listed a while later, processed, read. One account for all branches.
 
-Only what is kept here tells what became of a submission: a lost answer, a cut list and results that nobody can read any
-more are all that a channel may see of it.
+Only this module knows what became of a submission. A channel sees no more than lost answers, truncated lists and
+unreadable results.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.simulation.provider import REFUSED, Request, reply, said, spoken
 from tests.simulation.scenario import EPOCH_S
 
 VISIBLE_S = 5.0
-"""How long a batch may take to be seen in the list."""
+"""Seconds before a new batch appears in the list, at most."""
 _LOST = Failure(FailureKind.TRANSIENT, "the connection was lost")
 _NOT_FOUND = Failure(FailureKind.REJECTED, "results are not there any more", 404, "not_found_error")
 _FAILED = (
@@ -28,7 +28,7 @@ _FAILED = (
 
 
 class Batch:
-    """One message batch."""
+    """Message batch."""
 
     def __init__(self, name: str, requests: dict[str, Request], made_s: float, seen_s: float, unreadable: bool) -> None:
         self.name, self.requests, self.made_s, self.seen_s, self.unreadable = name, requests, made_s, seen_s, unreadable
@@ -37,12 +37,12 @@ class Batch:
 
     @property
     def ended(self) -> bool:
-        """Whether all of it was worked off."""
+        """True once all requests were processed."""
         return self.ended_s > 0
 
 
 class Account:
-    """All batches of one account. Each answer in them is billed when the batch has ended."""
+    """All batches of one account. Each answer in a batch is billed when the batch has ended."""
 
     def __init__(self, world: Any, provider: Any) -> None:
         self._world, self._provider, self._loop = world, provider, world.loop
@@ -51,24 +51,24 @@ class Account:
         self.all: dict[str, Batch] = {}
 
     def desk(self, endpoint: str, life: Life) -> SimBatches:
-        """The account as one branch has it."""
+        """Return the account as one branch accesses it."""
         return SimBatches(self, self._provider, endpoint, life, self._plan.trouble)
 
     def ids(self) -> dict[str, str]:
-        """Names of batches by the custom ids of their requests."""
+        """Return the names of batches by the custom ids of their requests."""
         return {custom_id: batch.name for batch in self.all.values() for custom_id in batch.requests}
 
     def trouble(self, share: float) -> bool:
-        """Whether something goes wrong now."""
+        """Draw whether a fault happens now."""
         return not self._world.calm and self.random() < share
 
     def full(self, requests: int) -> bool:
-        """Whether the queue takes no more of them."""
+        """Return whether the queue accepts no further requests."""
         waiting = sum(len(batch.requests) for batch in self.all.values() if not batch.ended)
         return bool(self._plan.queue) and waiting > 0 and waiting + requests > self._plan.queue
 
     def make(self, rows: Sequence[BatchRequest], endpoint: str, life: Life) -> Batch:
-        """A batch of these."""
+        """Make a batch of these requests."""
         now_s = self._loop.time()
         requests = {row.custom_id: Request(endpoint, spoken(row.body), life, now_s, 0.0, batched=True) for row in rows}
         unreadable = self.trouble(self._plan.unreadable)
@@ -97,14 +97,14 @@ class Account:
 
 
 class SimBatches:
-    """``actors.ports.message_batches.MessageBatches``, as one branch has it."""
+    """``actors.ports.message_batches.MessageBatches`` of one branch."""
 
     def __init__(self, account: Account, provider: Any, endpoint: str, life: Life, trouble: float) -> None:
         self._account, self._provider = account, provider
         self._endpoint, self._life, self._trouble = endpoint, life, trouble
 
     async def submit(self, rows: Sequence[BatchRequest], timeout_s: float) -> str | Failure:
-        """Make a batch of these. What goes wrong may go wrong before the provider has it, or after."""
+        """Make a batch of these requests. A fault may happen before the provider has the batch, or after."""
         account = self._account
         began_s = asyncio.get_running_loop().time()
         takes_s = min(timeout_s, 0.05 + 2.0 * account.random())
@@ -125,7 +125,7 @@ class SimBatches:
         return batch.name
 
     async def listed(self, since: str, not_before_s: float, batches_max: int) -> list[BatchStatus] | Failure:
-        """The newest first, as far as they are seen by now."""
+        """Return the visible batches, newest first."""
         if await self._fails():
             return _LOST
         now_s = asyncio.get_running_loop().time()
@@ -138,13 +138,13 @@ class SimBatches:
         return found
 
     async def look(self, name: str) -> BatchStatus | Failure:
-        """How a batch stands."""
+        """Return the status of a batch."""
         if await self._fails():
             return _LOST
         return self._standing(self._account.all[name])
 
     async def results(self, name: str) -> AsyncIterator[tuple[str, Reply | Failure]]:
-        """What became of each request; sometimes the reading ends too soon, and may or may not say so."""
+        """Yield the outcome of each request; sometimes reading ends too early, with or without a failure."""
         batch = self._account.all[name]
         cut = await self._fails()
         if batch.unreadable:
@@ -158,7 +158,7 @@ class SimBatches:
             yield custom_id, outcome
 
     async def cancel(self, name: str) -> Failure | None:
-        """Nobody stops here what was paid for."""
+        """Do nothing but perhaps fail: paid requests are not cancelled."""
         return _LOST if await self._fails() else None
 
     async def _fails(self) -> bool:

@@ -1,4 +1,4 @@
-"""The world that actors live in: nodes, names, lives and deaths. Everything in it is decided by the plan's seed."""
+"""Simulated cluster: nodes, names, starts and deaths of actors. The plan's seed determines everything."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from tests.simulation.transport import Transport
 
 
 class Node:
-    """A machine: its clock on the wall, and how slow it is."""
+    """Machine: offset of its wall clock, and its delay."""
 
     def __init__(self, name: str, world: World) -> None:
         self.name = name
         self.world = world
         self.wall_offset_s = 0.0
         self.lag_s = 0.0
-        """What each message to or from it takes longer."""
+        """Additional seconds of each message from or to the node."""
         self.up = True
 
 
 class World:
-    """One world. ``run`` lives it to its end, and raises what the watch or an actor has to say."""
+    """Simulated cluster. ``run`` runs it to its end, and raises errors of the watch or of an actor."""
 
     def __init__(self, plan: Plan, tell: Callable[[str], None] | None = None) -> None:
         self.plan = plan
@@ -53,27 +53,28 @@ class World:
         self.nodes = [Node(f"n{index}", self) for index in range(plan.nodes)]
         self.lives: dict[str, Life] = {}
         self.coming: dict[str, int] = {}
-        """Actors that are being started again, and how many will be."""
+        """Actors that are being restarted, with the number of restarts."""
         self._made: dict[str, tuple[str, tuple[Any, ...]]] = {}
         self._spread = 0
         self.lived: dict[str, Life] = {}
-        """Every incarnation that ever was, by its id."""
+        """Lives of all incarnations so far, by id."""
         self._incarnations = 0
         self.deaths = 0
         self.notes = LocalNotes()
         self.telemetry = NullObserver()
         self.cut: set[str] = set()
-        """Between these and the cortex nothing passes."""
+        """Names of actors that are cut off from the cortex."""
         self.calm = False
-        """No more faults."""
+        """True once faults have stopped."""
         self.clock_slack_s = 0.0
-        """How far clocks have been set back: what waits for a time of day waits so much longer."""
+        """Seconds by which clocks were set back: waits for a time of day become this much longer."""
         self.loop.thread_s = self._thread_s
 
-    # -- telling -------------------------------------------------------------------------------------------------------
+    # -- transcript
+    # ------------------------------------------------------------------------------------------------------
 
     def tell(self, text: str) -> None:
-        """A line of the transcript."""
+        """Add a line to the transcript."""
         if self._tell is not None:
             self._tell(f"{self.loop.time():10.3f}  {text}")
 
@@ -83,7 +84,7 @@ class World:
     # -- lives ---------------------------------------------------------------------------------------------------------
 
     def spawn(self, role: str, name: str, args: tuple[Any, ...], node: Node, again: bool = False) -> Life:
-        """An actor comes to life."""
+        """Start an actor."""
         life = Life(name, node)
         life.at_death = lambda: self.kill(life)
         runtime = SimRuntime(self, life)
@@ -95,7 +96,7 @@ class World:
         return life
 
     def kill(self, life: Life, back_s: float | None = None, gone: bool = False) -> None:
-        """kill -9: what it was doing never goes on. It is started again after a while, unless it is ``gone``."""
+        """kill -9: the life never continues. The actor is restarted after a while, unless it is ``gone``."""
         if life.dead:
             return
         life.dead = life.halted = True
@@ -125,7 +126,7 @@ class World:
         self.spawn(role, name, args, self._place(role), again=True)
 
     def replace(self, life: Life) -> None:
-        """It is thought dead and another is started, but it is only stopped for a while: two of one name."""
+        """Start another actor of the same name while this life, wrongly thought dead, is only suspended."""
         life.zombie = life.frozen = life.halted = True
         self.tell(f"{life.name} is thought dead")
         self.watch.died(life)
@@ -134,14 +135,14 @@ class World:
         self._come_back(life.name, 0.05)
 
     def end(self, name: str) -> None:
-        """An actor ends for good."""
+        """End an actor for good."""
         self.coming.pop(name, None)
         life = self.lives.get(name)
         if life is not None:
             self.kill(life, gone=True)
 
     def freeze(self, life: Life, for_s: float) -> None:
-        """Stop it, as SIGSTOP does, and let it go on later."""
+        """Suspend a life, like SIGSTOP, and resume it later."""
         self.tell(f"{life.name} stands still for {for_s:.1f} s")
         life.frozen = life.halted = True
         self.loop.call_later(for_s, self._thaw, life, context=NOBODY)
@@ -152,7 +153,7 @@ class World:
             self.loop.thaw(life)
 
     def _place(self, role: str, avoid: tuple[str, ...] = ()) -> Node:
-        """Which node: what needs the disk is on the first, the others are spread."""
+        """Choose a node: actors that need the disk are on the first, others are spread."""
         if role not in ("branch", "worker"):
             return self.nodes[0]
         up = [node for node in self.nodes if node.up]
@@ -161,31 +162,32 @@ class World:
         return up[self._spread % len(up)]
 
     def incarnation(self, name: str) -> str:
-        """A fresh id."""
+        """Return a fresh id."""
         self._incarnations += 1
         return f"{name}.{self._incarnations:x}"
 
     async def start(self, role: str, name: str, args: tuple[Any, ...], avoid: tuple[str, ...]) -> None:
-        """Have an actor of that name, and if there is another, not on the nodes to ``avoid``."""
+        """Start an actor of this name unless there is one; if possible not on the nodes to ``avoid``."""
         await asyncio.sleep(0.01 + 0.05 * self.chance.random())
         if name not in self.lives and name not in self.coming:
             self.spawn(role, name, args, self._place(role, avoid))
 
-    # -- the whole -----------------------------------------------------------------------------------------------------
+    # -- run
+    # -------------------------------------------------------------------------------------------------------------
 
     def run(self, done: Callable[[], bool], until_s: float) -> None:
-        """Live until ``done``, or for so long."""
+        """Run until ``done``, at most until ``until_s``."""
         self.loop.run(lambda: done() or bool(self.watch.broken), until_s)
         self.watch.look()
 
     def close(self) -> None:
-        """Nothing happens any more."""
+        """Stop everything."""
         self.loop.over = True
         self.disk.close()
 
 
 class SimRuntime:
-    """The world as one life sees it: what ``runtime.RayRuntime`` is on a cluster."""
+    """Runtime of one life, as ``actors.runtime.ray_runtime.RayRuntime`` is on a cluster."""
 
     cluster = "simulated"
 
@@ -227,7 +229,7 @@ class SimRuntime:
         return self._world.disk.store(self._life)
 
     def apart(self, journal: Any) -> bool:
-        """In some worlds commits are waited for in a thread."""
+        """Return whether commits are awaited in a thread, which is so in some plans."""
         return bool(self._world.plan.apart)
 
     def peer(self, name: str) -> Any:

@@ -1,4 +1,6 @@
-"""The disk: real journals over SQLite in memory, which outlive every life, and the moments at which a life may end."""
+"""Simulated disk: real journals over SQLite in memory, which outlive every life, and commits during which a life may
+end.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ _FOLDER = Path("/simulated")
 
 
 class _Connection:
-    """A life's own way to a database that all lives share. ``fatal`` commits end it, before or after they are made."""
+    """Connection of one life to a database shared by all lives. ``fatal`` commits kill the life, before or after the
+    commit.
+    """
 
     def __init__(self, db: sqlite3.Connection, life: Life, disk: Disk) -> None:
         self._db, self._life, self._disk = db, life, disk
@@ -39,7 +43,7 @@ class _Connection:
             done = self._db.execute(sql, *args)
         if when:
             self._life.at_death()
-            raise Killed(*(("committed",) if done is not None and done.rowcount else ()))  # 0: it was fenced
+            raise Killed(*(("committed",) if done is not None and done.rowcount else ()))  # 0 rows: fenced
         return done
 
     def executemany(self, sql: str, rows: Any) -> Any:
@@ -52,11 +56,11 @@ class _Connection:
         return self._db.cursor()
 
     def close(self) -> None:
-        """What is committed stays."""
+        """Do nothing: committed data stays."""
 
 
 class SimJournal(Journal):
-    """A journal that tells the watch of each append."""
+    """Journal that reports each append to the watch."""
 
     watch: Any = None
 
@@ -69,7 +73,7 @@ class SimJournal(Journal):
         try:
             seq = super().append(blobs)
         except Killed as killed:
-            if killed.args:  # it died having committed, and before it knew
+            if killed.args:  # killed after the commit, before the caller was told
                 self.watch.appended(self.job, self.epoch, self.seq + len(blobs), blobs)
             raise
         self.watch.appended(self.job, self.epoch, seq, blobs)
@@ -77,7 +81,7 @@ class SimJournal(Journal):
 
 
 class Disk:
-    """All databases of a world. ``fatal``: by an actor's name, how its next commit ends: before, after, full."""
+    """All databases of a world. ``fatal``: by an actor's name, the end of its next commit: before, after, full."""
 
     def __init__(self, watch: Any) -> None:
         self._dbs: dict[str, sqlite3.Connection] = {}
@@ -85,18 +89,18 @@ class Disk:
         self.fatal: dict[str, str] = {}
 
     def db(self, name: str) -> sqlite3.Connection:
-        """A database by its name, made if there is none."""
+        """Return a database by its name, created if there is none."""
         found = self._dbs.get(name)
         if found is None:
             found = self._dbs[name] = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         return found
 
     def store(self, life: Life) -> Store:
-        """The state folder as one life sees it."""
+        """Return the state folder for one life."""
         return Store(self, life)
 
     def journal(self, job: str, life: Life) -> SimJournal:
-        """A job's journal."""
+        """Return a job's journal."""
         made = SimJournal.__new__(SimJournal)
         made.watch = self._watch
         db: Any = _Connection(self.db(job), life, self)
@@ -104,17 +108,17 @@ class Disk:
         return made
 
     def jobs(self) -> list[str]:
-        """Names of the jobs that have a journal."""
+        """Return the names of jobs that have a journal."""
         return [name for name in self._dbs if name != "replies"]
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Free the databases."""
         for db in self._dbs.values():
             db.close()
 
 
 class Store:
-    """The state folder of a world."""
+    """State folder of a world."""
 
     def __init__(self, disk: Disk, life: Life) -> None:
         self._disk, self._life = disk, life

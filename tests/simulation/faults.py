@@ -1,4 +1,4 @@
-"""What goes wrong, when its time has come."""
+"""Faults of a plan, carried out at their times."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.simulation.scenario import Trouble
 
 
 class Faults:
-    """Carries out the troubles of a plan. ``drivers`` kills and revives drivers, which are no actors of the runtime."""
+    """Executor of a plan's faults. ``drivers`` kills and restarts drivers, which are not actors of the runtime."""
 
     def __init__(self, world: Any) -> None:
         self._world = world
@@ -27,7 +27,7 @@ class Faults:
         return self._world.lives[found[int(trouble.amount * len(found))]] if found else None
 
     def calm(self) -> None:
-        """From now on nothing goes wrong."""
+        """Stop all faults."""
         world = self._world
         world.tell("the faults stop")
         world.calm = True
@@ -41,33 +41,33 @@ class Faults:
     # -- lives ---------------------------------------------------------------------------------------------------------
 
     def crash(self, trouble: Trouble) -> None:
-        """kill -9, some callbacks from now: at any await."""
+        """kill -9 after some callbacks: at any await."""
         life = self._victim(trouble)
         if life is not None and not life.halted:
             life.fuse = 1 + int(self._chance.random() ** 2 * 40)
             life.halted = True
 
     def crash_in_commit(self, trouble: Trouble) -> None:
-        """kill -9 inside the next commit: it is made, or it is not. Or the disk is full."""
+        """kill -9 inside the next commit, which is made or not; or a full disk."""
         life = self._victim(trouble)
         if life is not None:
             self._world.disk.fatal[life.name] = self._chance.choice(("before", "after", "after", "full"))
 
     def stand_still(self, trouble: Trouble) -> None:
-        """Stopped, and later continued, as if nothing had been."""
+        """Suspend a life and resume it later."""
         life = self._victim(trouble)
         if life is not None and not life.halted:
             self._world.freeze(life, trouble.for_s)
 
     def hung(self, trouble: Trouble) -> None:
-        """Stopped for good: nothing but its death helps those who wait for it."""
+        """Suspend a life for good: it must be killed."""
         life = self._victim(trouble)
         if life is not None and not life.halted:
             self._world.tell(f"{life.name} hangs")
             life.frozen = life.halted = True
 
     def keeps_dying(self, trouble: Trouble) -> None:
-        """Whoever has this name dies soon after it has come to life, again and again."""
+        """Kill every actor of this name soon after its start, repeatedly."""
         life = self._victim(trouble)
         if life is not None:
             self._die_again(life.name, self._loop.time() + trouble.for_s)
@@ -81,7 +81,7 @@ class Faults:
             self._later(self._loop.time() + 0.3, self._die_again, name, until_s)
 
     def crash_while_open(self, trouble: Trouble) -> None:
-        """The cortex dies as soon as a breaker is open, if that comes about within a while."""
+        """Kill the cortex as soon as a breaker is open, if one opens within a while."""
         self._look_for_open(self._loop.time() + trouble.for_s)
 
     def _look_for_open(self, until_s: float) -> None:
@@ -93,7 +93,7 @@ class Faults:
             self._later(self._loop.time() + 0.2, self._look_for_open, until_s)
 
     def cut_off(self, trouble: Trouble) -> None:
-        """Nothing passes between it and the cortex."""
+        """Block all messages between a life and the cortex."""
         life = self._victim(trouble)
         if life is not None and trouble.target != "cortex":
             self._world.tell(f"{life.name} is cut off from the cortex for {trouble.for_s} s")
@@ -101,7 +101,7 @@ class Faults:
             self._later(self._loop.time() + trouble.for_s, self._world.cut.discard, life.name)
 
     def thought_dead(self, trouble: Trouble) -> None:
-        """Another takes its name while it is only stopped; then both are there for a while."""
+        """Start another actor of the same name while the life is only suspended; then both exist for a while."""
         life = self._victim(trouble)
         if life is None or life.halted or trouble.target == "driver":
             return
@@ -110,13 +110,13 @@ class Faults:
         self._later(self._loop.time() + 0.2 + 3 * trouble.for_s, self._world.kill, life)
 
     def gone(self, trouble: Trouble) -> None:
-        """A branch or worker ends and nobody starts it again by himself."""
+        """End a branch or worker, without an automatic restart."""
         life = self._victim(trouble)
         if life is not None and trouble.target in ("branch", "worker"):
             self._world.kill(life, gone=True)
 
     def node_dies(self, trouble: Trouble) -> None:
-        """All actors of a node die at once; not the one with the disk."""
+        """Kill all actors of a node at once, except for the node with the disk."""
         world = self._world
         if len(world.nodes) < 2:
             return
@@ -131,7 +131,7 @@ class Faults:
         node.up = True
 
     def node_slow(self, trouble: Trouble) -> None:
-        """Messages to and from a node take long."""
+        """Delay messages from and to a node."""
         node = self._chance.choice(self._world.nodes)
         node.lag_s = 0.05 + 1.5 * trouble.amount
         self._world.tell(f"node {node.name} is slow by {node.lag_s:.2f} s")
@@ -141,7 +141,7 @@ class Faults:
         node.lag_s = 0.0
 
     def clock_jumps(self, trouble: Trouble) -> None:
-        """The clock on a wall is set, forwards or backwards."""
+        """Set the wall clock of a node forwards or backwards."""
         node = self._chance.choice(self._world.nodes)
         by_s = (trouble.amount - 0.5) * self._chance.choice((2.0, 60.0))
         node.wall_offset_s += by_s
@@ -152,11 +152,11 @@ class Faults:
     # -- the provider --------------------------------------------------------------------------------------------------
 
     def overloaded(self, trouble: Trouble) -> None:
-        """A share of all requests fails for a while."""
+        """Fail a share of all requests for a while."""
         self._trouble("overloaded", 0.3 + 0.7 * trouble.amount, trouble.for_s)
 
     def hangs(self, trouble: Trouble) -> None:
-        """A share of all requests is never answered."""
+        """Leave a share of all requests unanswered."""
         self._trouble("hangs", 0.2 + 0.5 * trouble.amount, trouble.for_s)
 
     def _trouble(self, kind: str, share: float, for_s: float) -> None:
@@ -167,7 +167,7 @@ class Faults:
         self._later(self._loop.time() + for_s, provider.trouble.pop, endpoint, None)
 
     def blocked(self, trouble: Trouble) -> None:
-        """The account is blocked, and recovers."""
+        """Block the account, and unblock it later."""
         self._world.tell(f"the account is blocked for {trouble.for_s} s")
         self._world.provider.blocked = True
         self._later(self._loop.time() + trouble.for_s, self._unblocked)
@@ -176,6 +176,6 @@ class Faults:
         self._world.provider.blocked = False
 
     def throttles(self, trouble: Trouble) -> None:
-        """The provider lets less in, or more."""
+        """Change the provider's rate limits."""
         for pool in self._world.provider.pools.values():
             pool.requests_per_s = (1.0 + 10.0 * trouble.amount) if pool.requests_per_s else 0.0

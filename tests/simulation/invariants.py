@@ -1,7 +1,7 @@
-"""The watch: what must never happen, looked for after every event. Each look costs the same however long a world lives.
+"""Watch: checks after every event that no invariant is violated, at a cost independent of the length of a run.
 
-It keeps a K of its own for every job, folded from what was committed and from nothing else: so it knows what a channel
-may do, and sees it when a channel does more.
+The watch keeps its own K of every job, folded only from committed turns. So it knows what a channel may do, and detects
+a channel that does more.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from tests.simulation import invariants_shards, transcript
 from tests.simulation.loop import Life
 
 SLACK_S = 2.5
-"""How much later than its time a thing may happen: messages, sweeps and turns take theirs."""
+"""Seconds by which an event may be late: messages, sweeps and turns take time."""
 STANDING_S = 1.0
-"""How often the watch looks at what should have happened by itself."""
+"""Seconds between two checks for events that should have happened by themselves."""
 CHECK_EVERY = 37
-"""Turns between two looks at the whole of K, and as many more as K has goals: so a look costs the same a turn."""
+"""Turns between two checks of the whole K; with more goals in K, as many turns as goals, so the cost of a turn is
+constant."""
 FOR_GOOD = ("over_budget", "max_failed", "deadline")
-"""Why a job may end partial that nobody resumes."""
+"""Reasons for which a job may end partial without being resumed."""
 MISSING = object()
-"""Stands for the result of a row that is asked again, where results are in the order of the input."""
+"""Placeholder of the result of a row that is asked again, with results in input order."""
 
 _calls = msgspec.msgpack.Decoder(tuple[commands.Call, ...])
 
@@ -41,7 +42,7 @@ class Broken(AssertionError):
 
 
 class JobWatch:
-    """What was committed of one job, and what follows from it."""
+    """Committed history of one job, and what follows from it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -57,23 +58,23 @@ class JobWatch:
         self.fed: set[str] = set()
         self.cap_nusd: int | None = None
         self.due_s: float | None = None
-        """When time alone will change something, by the loop's clock."""
+        """Time at which K will change by time alone, by the loop's clock."""
 
 
 class Observer:
-    """A further watch. It says what it is told of by having a method of that name."""
+    """Further watch. It observes the events for which it overrides a method."""
 
     def turned(self, record: JobWatch, turn: events.Turn, out: list[commands.Command]) -> None:
         """A turn is on disk."""
 
     def took(self, job: str, epoch: int) -> None:
-        """A channel became a job's only writer."""
+        """A channel has become a job's only writer."""
 
     def sent(self, life: Life, name: str, method: str, args: Any) -> None:
         """A message leaves a life."""
 
     def answered(self, message: Any, value: Any) -> None:
-        """The answer to a claim has reached who asked."""
+        """The answer to a claim has reached its sender."""
 
     def stepped(self, state: SchedulerState, event: Any, out: list[Any]) -> None:
         """A cortex has taken a step."""
@@ -91,17 +92,17 @@ class Observer:
         """A request reaches the provider."""
 
     def billed(self, request: Any) -> None:
-        """The provider has answered completely, whoever still listens."""
+        """The provider has answered completely, whether or not the caller still waits."""
 
     def standing(self) -> None:
-        """Now and then: has something that was due not happened?"""
+        """Periodic check for due events that have not happened."""
 
 
 _TOLD = tuple(name for name in vars(Observer) if not name.startswith("_"))
 
 
 class Watch:
-    """``world`` is looked at and never changed."""
+    """Watch of a world, which it only reads."""
 
     def __init__(self, world: Any) -> None:
         self._world = world
@@ -113,34 +114,34 @@ class Watch:
         self.reopened = 0
         self.calls = 0
         self._told: dict[str, list[Any]] = {name: [] for name in _TOLD}
-        """By what happens: methods of further watches that are told of it."""
+        """Methods of further watches, by the event."""
 
     def attend(self, observer: Observer) -> None:
-        """A further watch is told of all that it has a method for."""
+        """Add a further watch for all events for which it has a method."""
         for name, entries in self._told.items():
             if getattr(type(observer), name) is not getattr(Observer, name):
                 entries.append(getattr(observer, name))
 
     def alone(self) -> None:
-        """No further watch is told of anything."""
+        """Remove all further watches."""
         for entries in self._told.values():
             entries.clear()
 
     def say(self, text: str, error: BaseException | None = None) -> None:
-        """Something that must not happen has happened."""
+        """Record a violation."""
         self.broken.append(f"at {self._loop.time():.3f} s: {text}")
         if error is not None:
             self.errors.append(error)
         self._world.tell(f"!!! {text}")
 
     def look(self) -> None:
-        """Raises ``Broken`` with all that was seen."""
+        """Raise ``Broken`` with all violations, if any."""
         found = self.broken + [f"nobody looked at: {answer}" for answer in self._loop.complaints]
         if found:
             raise Broken("\n".join(found[:20])) from (self.errors[0] if self.errors else None)
 
     def job(self, name: str) -> JobWatch:
-        """The record of a job."""
+        """Return the record of a job."""
         found = self.jobs.get(name)
         if found is None:
             found = self.jobs[name] = JobWatch(name)
@@ -154,14 +155,14 @@ class Watch:
             tell(life, role)
 
     def died(self, life: Life) -> None:
-        """A life ends, or is thought to have."""
+        """A life ends, or is thought to have ended."""
         for tell in self._told["died"]:
             tell(life)
 
     # -- the journal ---------------------------------------------------------------------------------------------------
 
     def took(self, job: str, epoch: int) -> None:
-        """A channel became a job's only writer."""
+        """A channel has become a job's only writer."""
         record = self.job(job)
         if epoch <= record.epoch:
             self.say(f"{job}: epoch {epoch} was taken after epoch {record.epoch}")
@@ -178,14 +179,14 @@ class Watch:
             record.seq += 1
             try:
                 self._turn(record, codec.decode_turn(blob))
-            except Exception as error:  # or it would end the channel, and be told when the world has ended
+            except Exception as error:  # otherwise the error would end the channel, and be reported only at the end
                 self.say(f"{job}: {type(error).__name__}: {error}", error)
         self._compare(record)
         if seq != record.seq:
             self.say(f"{job}: turn {seq} was written as number {record.seq}")
 
     def _compare(self, record: JobWatch) -> None:
-        """What the channel believes is what follows from its journal."""
+        """Check that the channel's K is what its journal implies."""
         life = self._world.lives.get(f"channel:{record.name}")
         k = getattr(life.seat._actor, "_k", None) if life is not None else None
         if k is not None and k.epoch == record.epoch and record.k is not None and record.turns > 1:
@@ -227,14 +228,14 @@ class Watch:
             tell(record, turn, out)
 
     def _filled(self, record: JobWatch, turn: events.Turn) -> events.Turn:
-        """Remembered replies are read from the journal, as replay does."""
+        """Read remembered replies from the journal, as a replay does."""
         if not any(type(event) is events.ReplyRecalled and event.reply is None for b in turn.batches for event in b):
             return turn
         reader = self._world.disk.journal(record.name, Life("watch", None))
         return reader._filled(turn)  # type: ignore[no-any-return]
 
     def _reopened(self, record: JobWatch, turn: events.Turn) -> None:
-        """These rows have no result any more."""
+        """Mark the results of reopened rows as missing."""
         event = next(e for batch in turn.batches for e in batch if isinstance(e, events.RowsReopened))
         gone = set(event.lines)
         for line in gone:
@@ -281,7 +282,7 @@ class Watch:
             tell(state, event, out)
 
     def answered(self, message: Any, value: Any) -> None:
-        """An answer to a claim has reached who asked."""
+        """The answer to a claim has reached its sender."""
         for tell in self._told["answered"]:
             tell(message, value)
 
@@ -307,14 +308,15 @@ class Watch:
             tell(request)
 
     def billed(self, request: Any) -> None:
-        """The provider has answered completely, whoever still listens."""
+        """The provider has answered completely, whether or not the caller still waits."""
         for tell in self._told["billed"]:
             tell(request)
 
-    # -- what should happen by itself ----------------------------------------------------------------------------------
+    # -- events that are due
+    # -------------------------------------------------------------------------------------------------
 
     def standing(self) -> None:
-        """Now and then: has something that was due not happened?"""
+        """Periodic check for due events that have not happened."""
         now_s = self._loop.time()
         for record in self.jobs.values():
             life = self._world.lives.get(f"channel:{record.name}")
@@ -331,7 +333,7 @@ class Watch:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def finished(self, name: str, sink: Any, rows: int, ordered: bool = False) -> None:
-        """A job has ended, and faults have stopped: is everything there, once?"""
+        """Check after the end of a job and of faults that every result is present once."""
         record = self.job(name)
         k = record.k
         if k is None or not k.outcome:
@@ -354,7 +356,7 @@ class Watch:
 
 
 def same(k: State, shadow: State) -> str:
-    """Where two Ks differ, as far as a short look tells; empty where they do not."""
+    """Return a difference between two Ks, by a quick comparison; empty if there is none."""
     for what in ("at_s", "next_goal", "emitted", "live", "outcome", "epoch"):
         if getattr(k, what) != getattr(shadow, what):
             return f"{what}: {getattr(k, what)} and {getattr(shadow, what)}"
@@ -364,14 +366,17 @@ def same(k: State, shadow: State) -> str:
 
 
 def awake(life: Life) -> bool:
-    """Whether a channel has begun and takes turns."""
+    """Return whether a channel has begun and takes turns."""
     actor = getattr(life.seat, "_actor", None)
     return bool(getattr(life.seat, "_ready", False)) and not getattr(actor, "broken", "")
 
 
 def listed(values: list[Any], outcome: str) -> list[Any]:
-    """The results as their sink has them. Where rows in the order of the input are asked again, and their job rests
-    before they are answered, the list ends before the first of them: it is resumed, and goes on there."""
+    """Return the results as their sink has them.
+
+    If rows with results in input order are asked again, and their job rests before they are answered, the list ends
+    before the first of them: the job is resumed, and continues there.
+    """
     return values[: values.index(MISSING)] if outcome == "partial" and MISSING in values else values
 
 

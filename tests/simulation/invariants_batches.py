@@ -1,6 +1,6 @@
-"""The watch over message batches: none without its intent, none twice, no row asked while nobody knows where it is.
+"""Watch over message batches: none without its intent, none twice, no row asked while its whereabouts are unknown.
 
-What became of a batch is the provider's own truth; what a channel may know of it are the events that it committed.
+The outcome of a batch is the provider's own record; a channel may only know of it from the events that it committed.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from tests.simulation.invariants import JobWatch, Observer, Watch, awake
 from tests.simulation.loop import Life
 
 READ_S = 240.0
-"""How long after its end, with nothing going wrong, a batch's results may take to be in K."""
+"""Seconds after a batch's end, without faults, in which its results must be in K."""
 
 
 class _Roads:
-    """What was seen of one job."""
+    """Records of one job."""
 
     def __init__(self) -> None:
         self.ids: dict[int, frozenset[str]] = {}
         """Custom ids of submissions, by number."""
         self.leave: Counter[int] = Counter()
-        """How often a committed turn had each handed over, and it was not made yet."""
+        """Submissions ordered by committed turns and not made yet, counted by number."""
         self.there: dict[int, tuple[int, int]] = {}
-        """Goals whose row is with the provider, or may be: number of the submission, and attempt."""
+        """Goals whose row is, or may be, at the provider: (number of the submission, attempt)."""
         self.names: dict[int, str] = {}
 
 
 class BatchesWatch(Observer):
-    """Told of turns, of batches as they are made, and of what is billed in them."""
+    """Observer of turns, of new batches, and of billed rows."""
 
     def __init__(self, watch: Watch, world: Any) -> None:
         self._watch, self._world, self._loop = watch, world, world.loop
@@ -43,7 +43,7 @@ class BatchesWatch(Observer):
         """Names of batches by custom id."""
         self._billed: Counter[str] = Counter()
         self._lost: set[str] = set()
-        """Rows whose results nobody can read: whether they were paid for nobody can know."""
+        """Rows with unreadable results: whether they were paid for is unknown."""
         self._calm_s = 0.0
 
     # -- turns ---------------------------------------------------------------------------------------------------------
@@ -113,10 +113,11 @@ class BatchesWatch(Observer):
             if self._billed[request.text] > 1 and request.text not in self._lost:
                 self._watch.say(f"{request.text!r} is paid {self._billed[request.text]} times in batches")
 
-    # -- what should happen by itself ----------------------------------------------------------------------------------
+    # -- events that are due
+    # -------------------------------------------------------------------------------------------------
 
     def standing(self) -> None:
-        """Has the end of a batch not been seen?"""
+        """Check that the end of each batch is seen in time."""
         now_s = self._loop.time()
         if not self._world.calm:
             self._calm_s = now_s
@@ -134,8 +135,10 @@ class BatchesWatch(Observer):
 
 
 def asking(world: Any, job: str) -> tuple[tuple[int, str], ...]:
-    """What a user finds who looks at the provider's batches, for each submission that cannot be decided: the name of
-    its batch, or nothing where there is none, or where it is known and its results cannot be read."""
+    """Return the user's decision about each undecidable submission: (number, name of its batch).
+
+    The name is empty if there is no batch, or if its results cannot be read.
+    """
     record = world.watch.jobs.get(job)
     k = record.k if record is not None else None
     if k is None:

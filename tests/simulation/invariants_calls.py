@@ -1,6 +1,6 @@
-"""The watch over calls, money and retries: what each job asked for, what came of it, and what the provider saw of it.
+"""Watch over calls, money and retries: calls of each job, their outcomes, and the provider's view of them.
 
-Counted from the committed events and commands and from the provider's own books, never from the counts of K.
+Counted from committed events and commands and from the provider's own records, never from the counts of K.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ _BUDGETED = frozenset({FailureKind.OVERLOADED, FailureKind.TRANSIENT, FailureKin
 
 
 class _Books:
-    """What was seen of one job."""
+    """Records of one job."""
 
     def __init__(self) -> None:
         self.out: dict[tuple[int, int], commands.Call] = {}
-        """Calls asked for that have not come back."""
+        """Calls under way."""
         self.routes: Counter[int] = Counter()
-        """So many of them on each route."""
+        """Number of calls under way on each route."""
         self.hold_until_s: dict[int, float] = {}
         self.blocked: dict[int, set[tuple[int, int]]] = {}
-        """Routes whose account is blocked, and the calls that were sent there since and are not back."""
+        """Routes with a blocked account, and the calls sent there since that are under way."""
         self.failed: dict[int, tuple[float, FailureKind, int]] = {}
-        """When, how and on which route the last attempt of a goal failed."""
+        """Time, kind and route of the last failed attempt of a goal."""
         self.failures: Counter[tuple[int, str]] = Counter()
-        """Failed attempts of a goal's sample, those throttled left out."""
+        """Failed attempts of a goal's sample, without throttled ones."""
         self.next_s = 0.0
-        """When the next call is due by the rate of its user."""
+        """Time at which the next call is due by the user's rate."""
         self.answers = 0
         self.retries = 0
         self.billed_nusd = 0
         self.known_nusd = 0
         self.reserved_nusd = 0
-        """What calls that are out can cost at the most."""
+        """Highest possible cost of the calls under way."""
         self.assumed: dict[tuple[int, int], commands.Call] = {}
-        """Calls that ended, and nobody knows what they cost."""
+        """Calls that ended with unknown cost."""
         self.assumed_nusd = 0
 
 
 class CallsWatch(Observer):
-    """Told by ``watch`` of turns, requests and bills."""
+    """Observer of turns, requests and bills."""
 
     def __init__(self, watch: Watch, price: Price, batch_price: Price) -> None:
         self._watch = watch
@@ -80,7 +80,7 @@ class CallsWatch(Observer):
                     for key in [key for key in books.out if key[0] == event.goal]:
                         self._back(record, books, *key)
                 elif type(event) is events.Rejoined:
-                    held = set(event.held)  # by branches; what is in a message batch outlives them all
+                    held = set(event.held)  # held by branches; requests in message batches outlive them
                     routes = record.k.terms.routes
                     for key in [
                         key for key, call in books.out.items() if key not in held and not routes[call.route].batched
@@ -105,13 +105,13 @@ class CallsWatch(Observer):
             self._cap(record, books)
 
     def _taken_back(self, record: JobWatch, books: _Books) -> None:
-        """Calls for message batches that never left are asked anew, without a word on each."""
+        """Remove calls for message batches that were never sent: they are asked anew, without an event for each."""
         assert record.k is not None
         for key in [key for key in books.out if flight_key(*key) not in record.k.flights]:
             self._back(record, books, *key)
 
     def _cap(self, record: JobWatch, books: _Books) -> None:
-        """Money: by these books, whatever the ledger says."""
+        """Check the cap on money by these records, independent of the ledger."""
         assert record.k is not None
         cap = record.k.terms.limits.max_cost_nusd
         spent = books.known_nusd + books.assumed_nusd + books.reserved_nusd
@@ -122,7 +122,7 @@ class CallsWatch(Observer):
             )
 
     def _paid(self, record: JobWatch, books: _Books, call: commands.Call | None, event: events.Answered) -> None:
-        """A reply tells what an attempt has cost."""
+        """Charge the cost that a reply reports."""
         if call is None:
             call = books.assumed.pop((event.goal, event.attempt), None)
             if call is None:
@@ -204,7 +204,7 @@ class CallsWatch(Observer):
         if books.failures[call.goal, call.sample] >= policy.attempts_max:
             say(f"{name}: goal {call.goal} is asked again after {policy.attempts_max} failed attempts")
         failed_s, kind, route = books.failed.pop(call.goal, (0.0, FailureKind.LOST, 0))
-        probe = record.k.shares[call.route].starts >= 0  # probes are bounded by the breaker, whoever makes them
+        probe = record.k.shares[call.route].starts >= 0  # the breaker bounds probes
         if kind in _BUDGETED and at_s - failed_s < policy.cap_s and call.route == route and not probe:
             books.retries += 1
             budget = policy.budget_floor + int(policy.budget_share * books.answers)
@@ -221,7 +221,7 @@ class CallsWatch(Observer):
             self._watch.say(f"{text!r} is asked {self._begun[text]} times, a turn asked for {self._committed[text]}")
 
     def billed(self, request: Any) -> None:
-        """The provider charges for an answer: the ledger knows of it, assumes it, or has it reserved."""
+        """Check that the ledger knows, assumes or has reserved what the provider charges."""
         name, _, rest = request.text.partition(" ")
         record = self._watch.jobs.get(name)
         if not rest.startswith("row") or record is None or record.k is None:
@@ -229,7 +229,7 @@ class CallsWatch(Observer):
         books = self._books[name]
         books.billed_nusd += self._bill_nusd[request.batched]
         committed = record.k.ledger.committed_nusd
-        if record.k.shards:  # it hears of that a moment later
+        if record.k.shards:  # the parent learns the shards' costs a moment later
             parts = [each.k for part, each in self._watch.jobs.items() if part.startswith(f"{name}~")]
             committed = sum(part.ledger.committed_nusd for part in parts if part is not None)
         if books.billed_nusd > committed:
@@ -244,6 +244,6 @@ def _price(record: JobWatch, call: commands.Call) -> Price:
 
 
 def _worst_nusd(record: JobWatch, call: commands.Call) -> int:
-    """What one attempt can cost at the most: no prompt has more tokens than bytes, nor more than are let through."""
+    """Return the highest possible cost of one attempt: a prompt has no more tokens than bytes, and than its bound."""
     tokens = min(body_tokens_bound(call.body), call.prompt_tokens_max)
     return cost_nusd(_price(record, call), Usage(tokens, call.output_tokens_max))

@@ -1,6 +1,6 @@
-"""The watch over goals: joins that open when enough children are resolved, and jobs that end when too many rows failed.
+"""Watch over goals: joins end when enough children are resolved, and jobs end when too many rows have failed.
 
-What a join needs and what a rule forbids is reckoned here, from the children and the results themselves.
+Requirements of joins and failure rules are computed here, from the children and the results themselves.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.simulation.invariants import JobWatch, Observer, Watch
 from tests.simulation.provider import ELECT, elected
 
 SHARE_MIN = 20
-"""Finished rows below which a share of them says nothing."""
+"""Finished rows below which a share of them is not judged."""
 _ENDED = (Status.RESOLVED, Status.FAILED)
 
 
@@ -26,18 +26,18 @@ class _Rows:
         self.finished = 0
         self.failed = 0
         self.over = False
-        """At some moment more had failed than may."""
+        """True once more rows had failed than permitted."""
 
 
 class GoalsWatch(Observer):
-    """Told by ``watch`` of turns."""
+    """Observer of turns."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._waiting: dict[str, dict[int, tuple[Join, float]]] = defaultdict(dict)
-        """By job and goal: the join it waits for, and when its time is over; 0: never."""
+        """By job and goal: the join it waits for, and its deadline; 0: none."""
         self._links: dict[str, dict[tuple[str, int], str]] = defaultdict(dict)
-        """By job: who won which link of which chain."""
+        """By job: winner of each link of each chain."""
         self._rows: dict[str, _Rows] = defaultdict(_Rows)
 
     def turned(self, record: JobWatch, turn: events.Turn, out: list[commands.Command]) -> None:
@@ -57,7 +57,7 @@ class GoalsWatch(Observer):
         waiting = self._waiting[job]
         for goal in k.goals.values():
             if goal.status == Status.WAITING and goal.join is not None and goal.children:
-                due_at_s = waiting.get(goal.id, (goal.join, goal.due_at_s))[1]  # as it was told when the wait began
+                due_at_s = waiting.get(goal.id, (goal.join, goal.due_at_s))[1]  # as recorded at the begin of the wait
                 waiting[goal.id] = goal.join, due_at_s
                 if _met(k, goal, goal.join):
                     self._watch.say(f"{job}: goal {goal.id} waits on, its join is met")
@@ -76,7 +76,9 @@ class GoalsWatch(Observer):
     # -- elections -----------------------------------------------------------------------------------------------------
 
     def _winners(self, job: str, out: list[commands.Command]) -> None:
-        """Whatever was lost, throttled, discarded or came late: who has won is what all replies but one said."""
+        """Check that votes are won by the answer of all replies but one, whatever was lost, throttled, discarded or
+        late.
+        """
         for command in out:
             if type(command) is commands.EmitResult and isinstance(command.value, list):
                 chain, place, winner = command.value
@@ -105,14 +107,14 @@ class GoalsWatch(Observer):
         ordered = b'"ordered":true' in k.terms.params_json
         if rule >= 1:
             rows.over |= rows.failed >= rule
-        elif not ordered:  # else results are held back, the last of them for ever, and tell too little
+        elif not ordered:  # ordered results are held back, the last of them for ever, so they prove too little
             rows.over |= rows.finished >= SHARE_MIN and rows.failed >= rule * rows.finished
         if k.outcome and k.why.startswith("max_failed") and not rows.over and not ordered:
             self._watch.say(f"{job} ended {k.why}, though {rows.failed} of {rows.finished} rows failed")
 
 
 def _met(k: State, goal: Goal, join: Join) -> bool:
-    """Enough children are resolved, or all have ended."""
+    """Return whether enough children are resolved, or all have ended."""
     return _enough(k, goal, join) or all(k.goals[child].status in _ENDED for child in goal.children)
 
 

@@ -1,7 +1,7 @@
-"""The watch over leases, limits, breakers and probes: what was granted by any cortex, and what was begun under it.
+"""Watch over leases, limits, breakers and probes: permits granted by any cortex, and calls begun under them.
 
-It keeps books of its own over all grants, across the deaths of the cortex, and never reads what the scheduler counts;
-only limits and the states of breakers are the scheduler's, for they are what it decides.
+The watch keeps its own records of all grants, across restarts of the cortex, and never reads the scheduler's counts.
+Only limits and states of breakers are taken from the scheduler, which decides them.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from tests.simulation.invariants import JobWatch, Observer, Watch
 from tests.simulation.lease_books import Held, Out
 
 GRACE_S = 10.0
-"""How much longer than its timeout a call may be out: a branch's grace, and the way home."""
+"""Seconds beyond its timeout that a call may be under way: the branch's grace period, and delivery."""
 
 
 def named(route: Route) -> str:
-    """A route as the cortex names it."""
+    """Return the scheduler's name of a route."""
     return route_name(route.endpoint, route.credential, route.model)
 
 
 def left_as(claims: Claims, claim: Claim) -> tuple[str, int, str, int, bytes]:
-    """What a claim is recognised by. Whoever was told of a breaker since keeps another memo."""
+    """Return the identity of a claim. A job that has learnt of a breaker since has another memo."""
     return claims.job, claims.epoch, claims.cortex, claim.acknowledged, claim.memo
 
 
 def claimed_by(k: State, place: int) -> str:
-    """The name by which a route in this place is claimed."""
+    """Return the name under which the route at this place is claimed."""
     lane = k.terms.lane_at(place)
     roles = [role for role, its in k.terms.roles.items() if lane and its == lane]
     return member_of(k.terms.job, roles[0]) if roles else k.terms.job
@@ -51,31 +51,31 @@ _grants = msgspec.msgpack.Decoder(tuple[Grant, ...])
 
 
 class LeasesWatch(Observer):
-    """Told of the steps of every cortex, of turns and of messages."""
+    """Observer of the steps of every cortex, of turns and of messages."""
 
     def __init__(self, watch: Watch, world: Any) -> None:
         self._watch, self._world, self._loop = watch, world, world.loop
         self._held: dict[tuple[str, str], Held] = {}
         self._until_s: dict[str, float] = {}
-        """By job: when its lease has run out at the latest, as the cortex counts it."""
+        """By job: latest end of its lease, as the cortex counts it."""
         self._lease_s: dict[str, float] = {}
-        """By job: until when it may begin calls, as it counts that itself."""
+        """By job: time until which it may begin calls, as the job counts it."""
         self._granter: dict[str, str] = {}
-        """By job: the cortex that answered its channel last. Grants of those before it are not taken in any more."""
+        """By job: the cortex that answered its channel last. Grants of earlier ones are not accepted any more."""
         self._arrived: dict[tuple[str, int, str, str], int] = {}
         self._epochs: dict[str, int] = {}
         self._heard: dict[tuple[str, int, str, str], int] = {}
-        """By job, epoch, cortex and route: the last serial that was told as heard."""
+        """By job, epoch, cortex and route: the last serial that was acknowledged."""
         self._routes: dict[str, Out] = {}
         self._limits: dict[str, deque[tuple[float, int]]] = {}
-        """By pool: (when, limit), greatest first: the greatest limit of the last while stands first."""
+        """By pool: (time, limit), greatest limit first."""
         self._caps: dict[str, int] = {}
-        """By pool: calls at once that somebody capped it at by hand."""
+        """By pool: concurrency cap set by an operator."""
         self._cap_heard: dict[str, set[str]] = {}
-        """By pool: jobs that were told of its cap, and can tell a cortex that was started again."""
+        """By pool: jobs that know its cap, and can report it to a restarted cortex."""
         self._state: SchedulerState | None = None
         self._began_s = 0.0
-        """When the present cortex did. For a lease time it believes what is told of the one before."""
+        """Start of the present cortex. For a lease time it accepts reports about its predecessor."""
         self.limit_max: dict[str, int] = {}
 
     # -- the cortex ----------------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ class LeasesWatch(Observer):
                 self._granted(state, grant, now_s)
 
     def _outlived(self, state: SchedulerState, out: list[Any], now_s: float) -> None:
-        """Another has its name by now. What it grants counts for those who have not heard of that one yet."""
+        """Check grants of a cortex that was replaced: they count for jobs that have not heard of its successor yet."""
         for grant in out:
             if not isinstance(grant, Grant) or self._granter.get(grant.job) != grant.cortex:
                 continue
@@ -126,7 +126,7 @@ class LeasesWatch(Observer):
                 )
 
     def _late(self, state: SchedulerState, event: MemberReported) -> None:
-        """What was begun under an earlier state of a breaker moves it no more."""
+        """Check that results from an earlier state of a breaker do not move it."""
         facts: dict[str, set[int]] = {}
         for signals in event.report.routes:
             if signals.answered or signals.failed:
@@ -141,13 +141,13 @@ class LeasesWatch(Observer):
     def _joined(self, state: SchedulerState, event: ChannelJoined, now_s: float) -> None:
         claims = event.claims
         if claims.job not in state.jobs:
-            return  # it has left: this was on its way since before
+            return  # the job has left; this claim is older
         if claims.epoch < self._epochs.get(claims.job, 0):
-            return  # it comes late: of a channel whose place another has taken
+            return  # a late claim of an earlier incarnation of the channel
         if claims.epoch > self._epochs.get(claims.job, 0):
             self._epochs[claims.job] = claims.epoch
             for held in (held for (job, _), held in self._held.items() if job == claims.job):
-                held.granted = []  # what the incarnation before was told, this one does not take in
+                held.granted = []  # grants to the earlier incarnation are not accepted by this one
         self._until_s[claims.job] = now_s + LEASE_S
         for claim in claims.claims:
             held = self._held.setdefault((claims.job, claim.route), Held(claim.pool))
@@ -157,16 +157,16 @@ class LeasesWatch(Observer):
             key = (claims.job, claims.epoch, state.cortex, claim.route)
             number = claim.acknowledged if claims.cortex == state.cortex else 0
             if number < self._arrived.get(key, 0):
-                continue  # a later claim has come before it
+                continue  # a later claim has overtaken it
             self._arrived[key] = number
             held.held = claim.held
             if claims.cortex == state.cortex:
                 held.granted = [one for one in held.granted if one[1] > claim.acknowledged]
             else:
-                held.granted = []  # of a cortex of the past: see `_taken`
+                held.granted = []  # of an earlier cortex: see `_taken`
 
     def _total(self, pool: str, now_s: float) -> int:
-        """The most that all jobs together may be using of a pool."""
+        """Return the most permits of a pool that all jobs together may be using."""
         total = 0
         for (job, route), held in self._held.items():
             if held.pool != pool:
@@ -184,7 +184,8 @@ class LeasesWatch(Observer):
         held = self._held.setdefault(key, Held(route.pool))
         before = self._total(route.pool, now_s)
         if grant.serial > self._arrived.get((grant.job, self._epochs.get(grant.job, 0), grant.cortex, grant.route), 0):
-            held.granted.append((grant.cortex, grant.serial, grant.permits))  # else a renewal, of what it has heard
+            # otherwise the grant renews one that was acknowledged
+            held.granted.append((grant.cortex, grant.serial, grant.permits))
         after = self._total(route.pool, now_s)
         limit = state.pools[route.pool].allowed.concurrency
         if after > before and after > limit:
@@ -209,7 +210,7 @@ class LeasesWatch(Observer):
         self.limit_max[pool] = max(limit, self.limit_max.get(pool, 0))
 
     def _most(self, pool: str, since_s: float) -> int:
-        """The greatest limit that was in force at some moment since then."""
+        """Return the greatest limit that was in force at any moment since ``since_s``."""
         row = self._limits.get(pool)
         if not row:
             return 0
@@ -218,7 +219,9 @@ class LeasesWatch(Observer):
         return row[0][1]
 
     def _breaker(self, name: str, pool: str, breaker: Any, now_s: float, adopted: bool) -> None:
-        """``adopted``: by what a claim told of an earlier cortex, which may be old news or longer than it was."""
+        """Follow a breaker. ``adopted``: the state is from a claim about an earlier cortex, so it may be old or
+        prolonged.
+        """
         out = self._routes.setdefault(name, Out(pool))
         if (breaker.state, breaker.generation) == (out.state, out.generation):
             return
@@ -235,13 +238,13 @@ class LeasesWatch(Observer):
             out.open_until_s, out.stay, out.binds, out.told = breaker.until_s, breaker.generation, True, set()
             out.telling = set()
         if breaker.state == BreakerState.CLOSED and out.state == BreakerState.HALF_OPEN and not adopted:
-            out.open_until_s = 0.0  # its probes were good: it need not stay open any longer
+            out.open_until_s = 0.0  # its probes succeeded: it need not stay open any longer
         out.state, out.generation = breaker.state, breaker.generation
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
     def turned(self, record: JobWatch, turn: events.Turn, out: list[commands.Command]) -> None:
-        """A turn is on disk: calls came home, and new ones go out."""
+        """A turn is on disk: calls have ended, and new ones are sent."""
         k = record.k
         assert k is not None
         now_s = self._loop.time()
@@ -263,10 +266,10 @@ class LeasesWatch(Observer):
                 self._keep(names, set())
                 for job in {job for job, _ in names}:
                     self._over(job)
-                    self._until_s[job] = 0.0  # it will use nothing any more, whether or not a cortex hears of that
+                    self._until_s[job] = 0.0  # the job will use nothing any more, whether or not a cortex knows
 
     def _taken(self, job: str, route: str, permits: int, generation: int) -> None:
-        """``permits`` that may be used: none of a job that is over, whose last claim was answered after it had left."""
+        """Check accepted permits. An ended job has none, even if its last claim was answered after it had left."""
         out, held = self._routes.get(route), self._held.get((job, route))
         if out is not None and generation >= out.stay > 0:
             out.told.add(job)
@@ -342,7 +345,7 @@ class LeasesWatch(Observer):
     # -- messages and requests -----------------------------------------------------------------------------------------
 
     def sent(self, life: Any, name: str, method: str, args: Any) -> None:
-        """A message leaves: no claim takes back what an earlier one has heard."""
+        """A message is sent: no claim withdraws what an earlier one has acknowledged."""
         if method != "join":
             return
         own = _claims.decode(args[0])
@@ -357,7 +360,7 @@ class LeasesWatch(Observer):
                     out.telling.add(left_as(claims, claim))
 
     def answered(self, message: Any, value: Any) -> None:
-        """The answer to a claim has reached the channel: its lease is counted from when it asked."""
+        """The answer to a claim has reached the channel: its lease counts from the time of the claim."""
         grants = _grants.decode(value)
         for grant in {grant.job: grant for grant in grants}.values():
             life = self._world.lives.get(f"channel:{spoken_for(grant.job)}")
@@ -389,12 +392,12 @@ class LeasesWatch(Observer):
         undisturbed = not (world.cut or world.plan.trouble or any(node.lag_s for node in world.nodes))
         halted = any(life.halted for life in world.lives.values())
         if not undisturbed or halted or self._loop.time() < out.opened_s + 0.05 + 2 * world.plan.hop_s:
-            return  # who cannot hear of it uses what it holds, until its lease runs out
+            return  # a job that cannot learn of it uses its permits until its lease ends
         out.leave -= 1
         if out.leave < 0:
             self._watch.say(f"more is asked of {name} than there were permits out when its breaker opened")
 
 
 def pool_of(endpoint: str) -> str:
-    """The pool of an endpoint of the simulation."""
+    """Return the pool of an endpoint of the simulation."""
     return pool_name(endpoint, "", "m")

@@ -1,6 +1,6 @@
-"""The watch over restarts: what dies is started again so and so often before anybody gives up, and no sooner.
+"""Watch over restarts: a member is given up only after the specified number of deaths.
 
-It counts lives that ended, by name and by node, and epochs that began; never what the scheduler remembers.
+The watch counts lives that ended, by name and by node, and epochs that began; never what the scheduler remembers.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from tests.simulation.invariants import Observer, Watch
 from tests.simulation.loop import Life
 
 LATE_S = 30.0
-"""So much later than a life ended a cortex may learn of it."""
+"""Seconds after the end of a life in which a cortex must learn of it."""
 
 
 class StaffWatch(Observer):
-    """Told of lives, of epochs, and of the steps of every cortex."""
+    """Observer of lives, of epochs, and of the steps of every cortex."""
 
     def __init__(self, watch: Watch, world: Any) -> None:
         self._watch, self._world, self._loop = watch, world, world.loop
         self._ended: dict[str, list[float]] = defaultdict(list)
-        """By node: when branches and workers ended there."""
+        """By node: times at which branches and workers ended."""
         self._epochs: dict[str, list[float]] = defaultdict(list)
-        """By job: when its epochs began."""
+        """By job: times at which its epochs began."""
 
     def died(self, life: Life) -> None:
-        """A life has ended, or is thought to have."""
+        """A life has ended, or is thought to have ended."""
         if life.name.startswith(("branch:", "worker:")):
             self._ended[life.node.name].append(self._loop.time())
 
     def took(self, job: str, epoch: int) -> None:
-        """Each epoch but the first follows a death, or a driver that came back."""
+        """An epoch begins. Each but the first follows a death, or a returning driver."""
         self._epochs[job].append(self._loop.time())
 
     def stepped(self, state: SchedulerState, event: Any, out: list[Any]) -> None:
-        """Somebody is given up."""
+        """Check decisions to give up a job or node."""
         for order in out:
             if isinstance(order, StopJob):
                 policy = state.settings.channel

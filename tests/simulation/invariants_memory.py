@@ -1,6 +1,6 @@
-"""The watch over what outlives a message, and a cortex: grants in their order, limits and breakers told on by memos.
+"""Watch over facts that outlive a message or a cortex: the order of grants, and limits and breakers in memos.
 
-What a job knows is what it has committed: the memos of the grants that it took in.
+A job knows what it has committed: the memos of the grants that it accepted.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _memo = msgspec.msgpack.Decoder(PoolMemo).decode
 
 
 class MemoryWatch(Observer):
-    """Told of turns, of claims as they leave, and of the steps of every cortex."""
+    """Observer of turns, of claims when they are sent, and of the steps of every cortex."""
 
     def __init__(self, watch: Watch, world: Any) -> None:
         self._watch, self._world = watch, world
         self._taken: dict[tuple[str, int, int], tuple[str, int]] = {}
-        """By job, epoch and route: cortex and serial of the last grant that was taken in."""
+        """By job, epoch and route: cortex and serial of the last accepted grant."""
         self._past: dict[tuple[str, int, int], set[str]] = {}
-        """And those that a later cortex has followed there."""
+        """By job, epoch and route: earlier cortices that a later one has replaced."""
         self._told: dict[str, tuple[int, int]] = {}
-        """By pool or route: the newest memo that the present cortex was told of."""
+        """By pool or route: the newest memo that the present cortex has received."""
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
     def turned(self, record: JobWatch, turn: events.Turn, out: list[commands.Command]) -> None:
-        """Grants are taken in, in the order in which they were given; calls go out under the newest."""
+        """Check that grants are accepted in their order, and that calls are sent under the newest."""
         k = record.k
         assert k is not None
         for batch in turn.batches:
@@ -62,7 +62,7 @@ class MemoryWatch(Observer):
         self._taken[key] = memo.cortex, memo.stamp[1]
 
     def sent(self, life: Any, name: str, method: str, args: Any) -> None:
-        """A claim leaves: with it goes what the job was given to keep."""
+        """Check that a claim contains the memos that the job was given."""
         if method != "join" or self._world.lives.get(life.name) is not life:
             return
         claims = _claims(args[0])
@@ -99,7 +99,7 @@ class MemoryWatch(Observer):
                 )
 
     def _joined(self, state: SchedulerState, claims: Claims) -> None:
-        """After a restart: a limit, a cap and an open breaker are as the newest memo told them."""
+        """Check that a restarted cortex has the limit, cap and open breaker of the newest memo."""
         job = state.jobs.get(claims.job)
         if state.at_s >= state.adopting_until_s or job is None or job.epoch != claims.epoch:
             return
@@ -140,12 +140,12 @@ class MemoryWatch(Observer):
 
 
 def _unwritten(life: Any, memo: bytes, kept: bytes) -> bool:
-    """A later one, that its channel was given when its disk was full: that channel goes on no more, and tells it."""
+    """Return whether the memo is a newer one that a channel with a full disk could not commit, and reports."""
     if not life.seat._actor.broken or not memo:
         return False
     return not kept or _memo(memo).stamp > _memo(kept).stamp
 
 
 def _copy(one: limit.PoolLimit) -> limit.PoolLimit:
-    """Reading what a limit allows may judge an episode: not here."""
+    """Return a copy, since reading a limit's allowance may change it."""
     return msgspec.msgpack.decode(msgspec.msgpack.encode(one), type=limit.PoolLimit)

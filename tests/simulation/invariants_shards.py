@@ -1,4 +1,4 @@
-"""The watch over shards: each result once, in one order, one cap, and counts that add up."""
+"""Watch over shards: each result once, in one order, one cap, and counts that add up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 def together(watch: Any, name: str, sink: Any, rows: int, ordered: bool) -> None:
-    """The sink of a job with shards holds each result of each of them once."""
+    """Check that the sink of a job with shards holds each result of each shard once."""
     parts = [watch.jobs[each] for each in sorted(watch.jobs) if each.startswith(f"{name}~")]
     emitted = [value for part in parts for value in part.emitted]
     keys = [msgspec.json.decode(value)["custom_id"] for value in sink.values]
@@ -30,7 +30,7 @@ def together(watch: Any, name: str, sink: Any, rows: int, ordered: bool) -> None
 
 
 def money(watch: Any, record: Any) -> None:
-    """A shard has committed more: together they never pass the cap of the whole."""
+    """Check that shards together never exceed the cap of the whole job."""
     name = record.name.rpartition("~")[0]
     root = watch.jobs.get(name)
     cap = root.k.terms.limits.max_cost_nusd if root is not None and root.k is not None else None

@@ -1,7 +1,7 @@
-"""The watch over what time decides in a job: its deadline, the timeouts of its rows, and hedges.
+"""Watch over time limits of a job: its deadline, the timeouts of its rows, and hedges.
 
-It reckons with the times of turns, which a channel takes from the clock on its wall; and where no turn is taken though
-one is due, with the clock of the world.
+Times are those of turns, from the wall clock of the channel; if no turn is taken though one is due, the world's clock
+applies.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from tests.simulation.invariants import JobWatch, Observer, Watch, awake
 from tests.simulation.provider import spoken
 
 IN_TIME_S = 8.0
-"""How long something may be due before a channel that lives all the while must have seen to it."""
+"""Seconds after which a channel that lives throughout must have handled a due event."""
 HOME_S = 15.0
-"""How much longer than its timeout a call may take to come home: grace, sweeps, branches that die."""
+"""Seconds beyond its timeout that a call may take to return: grace, sweeps, deaths of branches."""
 _TIMED_OUT = b"deadline passed before it was met"
 
 
 class _Times:
-    """What was seen of one job."""
+    """Records of one job."""
 
     def __init__(self) -> None:
         self.out: dict[tuple[int, int], float] = {}
-        """When calls that are out were begun."""
+        """Begin of each call under way."""
         self.abandoned: set[tuple[int, int]] = set()
         self.launched: set[int] = set()
-        """Goals whose child job was begun: a channel that comes back joins it again, to hear how it ends."""
+        """Goals whose child job was begun: a restarted channel joins the child again."""
         self.longest_s = 0.0
         self.first_s: dict[str, float] = {}
-        """By row: when it was asked for the first time."""
+        """By row: time of its first attempt."""
         self.began_s: dict[int, float] = {}
-        """By goal: when its clock began, as far as no pause has stopped it."""
+        """By goal: begin of its timeout, as far as no pause has stopped it."""
         self.due: list[tuple[float, int]] = []
         self.alive_s = 0.0
-        """Since when its channel lives without a break, by the clock of the world."""
+        """Time since which its channel has lived without a break, by the world's clock."""
 
 
 class TimeWatch(Observer):
-    """Told of turns, and now and then of nothing."""
+    """Observer of turns, with a periodic check."""
 
     def __init__(self, watch: Watch, world: Any, epoch_s: float) -> None:
         self._watch, self._world, self._loop, self._epoch_s = watch, world, world.loop, epoch_s
@@ -102,7 +102,7 @@ class TimeWatch(Observer):
     # -- rows and hedges -----------------------------------------------------------------------------------------------
 
     def _home(self, record: JobWatch, times: _Times, turn: events.Turn, out: list[commands.Command]) -> None:
-        """What came back; of a question that was asked twice, the other one is told to stop."""
+        """Note the calls that ended, and check that the other attempt of an answered question is abandoned."""
         entries = {(one.goal, one.attempt) for one in out if type(one) is commands.AbandonAttempt}
         assert record.k is not None
         for batch in turn.batches:
@@ -168,12 +168,12 @@ class TimeWatch(Observer):
         k = record.k
         assert k is not None
         if k.paused is not None:
-            times.began_s.clear()  # the clocks stand still
+            times.began_s.clear()  # a pause stops the clocks
         for goal, at_s in self._overdue(record, times, turn.at_s):
             self._watch.say(f"{record.name}: goal {goal} lives on {turn.at_s - at_s:.3f} s after its clock began")
 
     def _overdue(self, record: JobWatch, times: _Times, at_s: float) -> list[tuple[int, float]]:
-        """Goals that live at this moment though their time is over, and when their clocks began."""
+        """Return goals that live though their time is over, and the begin of their clocks."""
         k = record.k
         assert k is not None
         timeout_s = k.terms.limits.goal_timeout_s
@@ -189,17 +189,18 @@ class TimeWatch(Observer):
                 found.append((goal, began_s))
         return found
 
-    # -- what should happen by itself ----------------------------------------------------------------------------------
+    # -- events that are due
+    # -------------------------------------------------------------------------------------------------
 
     def standing(self) -> None:
-        """Has a channel let a moment pass?"""
+        """Check that no channel misses a due event."""
         now_s = self._loop.time()
         for name, record in self._watch.jobs.items():
             k, times = record.k, self._times[name]
             life = self._world.lives.get(f"channel:{name}")
             hung = k is not None and bool(k.flights) and any(each.frozen for each in self._world.lives.values())
             if k is None or k.outcome or life is None or life.halted or hung or not awake(life):
-                times.alive_s = now_s  # what a hung branch holds comes home when that one has been found and ended
+                times.alive_s = now_s  # calls of a hung branch return once it has been found and ended
                 continue
             limits, wall_s = k.terms.limits, self._epoch_s + now_s + life.node.wall_offset_s
             if now_s - times.alive_s < IN_TIME_S:
@@ -209,7 +210,7 @@ class TimeWatch(Observer):
             late_s += times.longest_s + HOME_S if k.flights or k.errands else 0.0
             late_s += (
                 limits.batching.submit_timeout_s if k.submissions else 0.0
-            )  # what is being handed over is seen there
+            )  # calls being handed over are checked in the other watch
             if deadline_s is not None and wall_s > deadline_s + late_s:
                 self._watch.say(f"{name} has not ended {wall_s - deadline_s:.0f} s after its deadline")
             if limits.goal_timeout_s is not None and k.paused is None:
@@ -218,6 +219,6 @@ class TimeWatch(Observer):
 
 
 def _row(call: commands.Call) -> str:
-    """The row of a batch that a call asks."""
+    """Return the row of a batch that a call asks."""
     words = spoken(call.body).split()
     return f"r{words[2]}" if len(words) > 2 else ""

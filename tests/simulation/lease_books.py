@@ -1,4 +1,4 @@
-"""What the watch over leases keeps of each job and each route."""
+"""Records of the watch over leases, for each job and each route."""
 
 from __future__ import annotations
 
@@ -6,46 +6,46 @@ from policies.failures.breaker import BreakerState
 
 
 class Held:
-    """What one job may be using of one route."""
+    """Permits of one route that one job may be using."""
 
     __slots__ = ("granted", "held", "pool")
 
     def __init__(self, pool: str) -> None:
         self.pool = pool
         self.held = 0
-        """As it told last."""
+        """Permits that the job last reported."""
         self.granted: list[tuple[str, int, int]] = []
-        """(cortex, serial, permits) of grants that it may take in yet."""
+        """(cortex, serial, permits) of grants that the job may still accept."""
 
     def most(self) -> int:
-        """The most that it may be using."""
+        """Return the most permits that the job may be using."""
         return max(self.held, max((permits for _, _, permits in self.granted), default=0))
 
 
 class Out:
-    """Calls of one route that are out, over all jobs."""
+    """Calls under way on one route, over all jobs."""
 
     def __init__(self, pool: str) -> None:
         self.pool = pool
         self.calls: dict[tuple[str, int, int], float] = {}
-        """(job, goal, attempt) and when it is over at the latest."""
+        """(job, goal, attempt) -> latest end."""
         self.probes: dict[tuple[str, int, int], float] = {}
         self.state = BreakerState.CLOSED
         self.generation = 0
         self.open_until_s = 0.0
-        """Decided when it opened, and not by whoever adopted it; 0 once good probes have closed it."""
+        """End of the open state as decided at its opening, not at an adoption; 0 once good probes have closed it."""
         self.stay = 0
-        """The breaker's generation in that stay."""
+        """Generation of the breaker in that open state."""
         self.told: set[str] = set()
-        """Jobs that have heard of it, and can tell a cortex that was started again."""
+        """Jobs that know of it, and can report it to a restarted cortex."""
         self.telling: set[tuple[str, int, str, int, bytes]] = set()
-        """Claims that left after that: one that had left before, and comes late, cannot tell of it."""
+        """Claims sent after that: a late claim that was sent before cannot report it."""
         self.binds = False
-        """The present cortex opened it, or somebody told it in time."""
+        """True if the present cortex opened it, or learnt of it in time."""
         self.opened_s = 0.0
         self.leave = 0
-        """Requests that may still be begun since the breaker opened: the permits out at that moment."""
+        """Requests that may still begin: the permits granted when the breaker opened, less those used."""
 
     def bound(self, now_s: float) -> bool:
-        """Whether nothing may be granted without bound: it is open, or was to stay so."""
+        """Return whether no unbounded grant may be given: the breaker is open, or must stay open."""
         return self.binds and now_s < self.open_until_s

@@ -1,7 +1,7 @@
-"""An event loop whose time jumps to the next timer. Nothing waits, and the same start gives the same run.
+"""Event loop whose time jumps to the next timer. Nothing waits, and equal starts give equal runs.
 
-What runs in it belongs to a *life*, one incarnation of an actor: a life that was killed runs no line more, not even a
-``finally``; one that is frozen runs on when it thaws, later than the timers said.
+Code in the loop belongs to a *life*, one incarnation of an actor. A killed life executes no further line, not even a
+``finally``; a frozen life continues when it thaws, later than its timers said.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 
 
 class Killed(BaseException):
-    """The life that runs now is dead: nothing of ours catches this."""
+    """The current life is dead; no code of this project catches this exception."""
 
 
 class Life:
-    """One incarnation of an actor, as the loop sees it."""
+    """Incarnation of an actor, as the loop sees it."""
 
     __slots__ = ("at_death", "context", "dead", "frozen", "fuse", "halted", "name", "node", "parked", "seat", "serving",
                  "zombie")  # fmt: skip
@@ -31,21 +31,21 @@ class Life:
         self.context.run(LIFE.set, self)
         self.halted = self.dead = self.frozen = self.zombie = False
         self.fuse = 0
-        """Callbacks until it is killed; 0 where nobody has lit it."""
+        """Callbacks until the life is killed; 0: not set."""
         self.at_death: Callable[[], None] = lambda: None
         self.parked: list[Handle] = []
         self.seat: Any = None
         self.serving: dict[Any, None] = {}
-        """Messages that it is answering."""
+        """Messages that the life is answering."""
 
 
 LIFE: contextvars.ContextVar[Life] = contextvars.ContextVar("life")
 NOBODY = contextvars.Context()
-"""The context of what belongs to the world and not to an actor."""
+"""Context of callbacks of the simulation itself, not of an actor."""
 
 
 class Handle:
-    """A callback that will run."""
+    """Scheduled callback."""
 
     __slots__ = ("args", "callback", "context", "gone", "when_s")
 
@@ -54,21 +54,21 @@ class Handle:
         self.gone = False
 
     def cancel(self) -> None:
-        """Do not run it."""
+        """Cancel the callback."""
         self.gone = True
         self.callback = self.args = None
 
     def cancelled(self) -> bool:
-        """Whether it was called off."""
+        """Return whether the callback was cancelled."""
         return self.gone
 
     def when(self) -> float:
-        """When it is due."""
+        """Return the due time."""
         return self.when_s
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
-    """A heap of timers, no selector. ``run`` goes on until ``done``, or until nothing will ever happen again."""
+    """Event loop with a heap of timers and no selector. ``run`` ends with ``done``, or when no timer is left."""
 
     def __init__(self) -> None:
         self._now_s = 0.0
@@ -76,18 +76,18 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._timers: list[tuple[float, int, Handle]] = []
         self._count = 0
         self.ran = 0
-        """Callbacks that ran."""
+        """Number of callbacks that ran."""
         self.jumps = 0
         self.over = False
         self.complaints: list[str] = []
-        """What the loop was told of: exceptions that nobody looked at."""
+        """Exceptions that were never retrieved, as reported to the loop."""
         self.kept: list[Any] = []
-        """What the dead left: kept, so that none of it is tidied up."""
+        """Callbacks of dead lives, kept so that none of their objects is finalized."""
         self.thread_s: Callable[[], float] = lambda: 0.0
-        """How long a thread works on what it is given."""
+        """Return the seconds of work in a thread."""
 
     def run(self, done: Callable[[], bool], until_s: float = float("inf")) -> None:
-        """Run callbacks in the order of their time. Raises what a callback of the world's own raises."""
+        """Run callbacks in the order of their times. Raises errors of the simulation's own callbacks."""
         asyncio._set_running_loop(self)
         try:
             while not done():
@@ -121,7 +121,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             context.run(handle.callback, *handle.args)
 
     def _jump(self, until_s: float) -> bool:
-        """Go to the time of the next timer; False where there is none."""
+        """Advance to the time of the next timer; return False if there is none."""
         timers = self._timers
         while timers and timers[0][2].gone:
             heapq.heappop(timers)
@@ -138,13 +138,14 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return True
 
     def thaw(self, life: Life) -> None:
-        """Let a frozen life run on."""
+        """Resume a frozen life."""
         life.frozen = False
         life.halted = life.dead or life.fuse > 0
         self._ready.extend(life.parked)
         life.parked = []
 
-    # -- what asyncio asks of a loop -----------------------------------------------------------------------------------
+    # -- interface of asyncio
+    # --------------------------------------------------------------------------------------------
 
     def time(self) -> float:
         return self._now_s
@@ -185,7 +186,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return task
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
-        """Run it at once; its result is known after a while."""
+        """Run the function at once; its result arrives after a while."""
         future = self.create_future()
         try:
             settle, value = _result, func(*args)

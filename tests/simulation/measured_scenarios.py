@@ -1,4 +1,4 @@
-"""Scenarios on the simulation, and the figures that they come to. Nothing else goes wrong in them."""
+"""Scenarios without other faults, and their measurements."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ ROUTE = route_name("sim", "", "m")
 
 
 class Paced(msgspec.Struct):
-    """A provider that limits the rate, and four branches."""
+    """Measurements of a provider with a rate limit, and four branches."""
 
     share: float
-    """Of the limit that was reached, after convergence."""
+    """Share of the limit that was reached, after convergence."""
     throttled: float
     """Share of requests that were throttled, after convergence."""
     converged_s: float
-    """From the first request until ten seconds in a row reached the share."""
+    """Seconds from the first request until ten seconds in a row reached the share."""
 
 
 def paced(provider: ProviderPlan, from_s: int, to_s: int, seed: int = 1) -> Paced:
-    """Four branches work against a token bucket; measured between two moments."""
+    """Measure four branches against a token bucket between two moments."""
     rows = int(provider.requests_per_s * (to_s + 20) * 1.2) + 200
     made = _plan(seed, 4, [JobPlan("j0", rows=rows, concurrency=400, window_rows=1_000)], provider)
     with quiet():
@@ -46,7 +46,7 @@ def paced(provider: ProviderPlan, from_s: int, to_s: int, seed: int = 1) -> Pace
 
 
 def _converged_s(simulation: Simulation, limit: float, to_s: int) -> float:
-    """When the rate came to stay: from then on ten seconds reach 95 % of the limit."""
+    """Return the time from which ten seconds reach 95 % of the limit."""
     counts = simulation.world.provider.count
     for second in range(to_s - 10):
         if counts("answered", second, second + 10) >= 9.5 * limit:
@@ -55,19 +55,21 @@ def _converged_s(simulation: Simulation, limit: float, to_s: int) -> float:
 
 
 class Outage(msgspec.Struct):
-    """A provider that fails a share of all requests for a while."""
+    """Measurements of a provider that fails a share of all requests for a while."""
 
     opened_after: int
-    """Answers, good or bad, to requests that were begun in the outage, until the breaker opened."""
+    """Answers, good or bad, to requests begun in the outage, until the breaker opened."""
     opened_s: float
     begun_while_out: int
     """Requests begun from then until the provider recovered."""
     recovered_s: float
-    """From the provider's recovery until the rate was as full as before."""
+    """Seconds from the provider's recovery until the rate was as high as before."""
 
 
 def outage(share: float, every: int = 0, seed: int = 1) -> Outage:
-    """``share`` of the requests fail from second 20 to second 60; ``every``: exactly all but every so many."""
+    """Measure an outage from second 20 to second 60: ``share`` of the requests fail; ``every``: exactly one in
+    ``every`` succeeds.
+    """
     provider = ProviderPlan(latency_s=0.5, jitter=0.0)
     rows = 60_000
     made = _plan(seed, 2, [JobPlan("j0", rows=rows, concurrency=40, window_rows=200)], provider, 1e6)
@@ -80,7 +82,7 @@ def outage(share: float, every: int = 0, seed: int = 1) -> Outage:
 
         def begin() -> None:
             world.provider.trouble[""] = (share, "overloaded")
-            before.append(pool.answered + pool.failed + pool.answering)  # what was begun before says nothing
+            before.append(pool.answered + pool.failed + pool.answering)  # requests begun before are not counted
             if every:
                 turn = iter(range(1 << 60))
                 world.provider.random = lambda: 0.999 if next(turn) % every == 0 else 0.0
@@ -112,11 +114,11 @@ def outage(share: float, every: int = 0, seed: int = 1) -> Outage:
 
 
 class Credit(msgspec.Struct):
-    """The account runs out of credit, and is topped up later."""
+    """Measurements of an account that runs out of credit, and is topped up later."""
 
     refused: int
     in_flight: int
-    """Calls under way when it ran out."""
+    """Calls under way when the credit ran out."""
     rows: int
     """Rows with a result."""
     answered: int
@@ -125,7 +127,7 @@ class Credit(msgspec.Struct):
 
 
 def credit(rows: int, at_share: float = 0.6, seed: int = 1) -> Credit:
-    """Credit for a share of all rows; ten minutes later there is more."""
+    """Measure credit for a share of all rows, topped up ten minutes later."""
     provider = ProviderPlan(latency_s=0.5, jitter=0.0)
     made = _plan(seed, 2, [JobPlan("j0", rows=rows, concurrency=200, window_rows=2_000)], provider)
     made.ends_s = 40_000.0
@@ -138,7 +140,7 @@ def credit(rows: int, at_share: float = 0.6, seed: int = 1) -> Credit:
         def resume(facts: dict[str, Any]) -> bool:
             if not resumes(facts):
                 return False
-            if world.provider.credit <= 0:  # somebody tops it up, then resumes
+            if world.provider.credit <= 0:  # the user tops it up, then resumes
                 seen["refused"] = world.provider.pool("sim").refused
                 world.provider.credit = math.inf
             return True
@@ -155,7 +157,7 @@ def credit(rows: int, at_share: float = 0.6, seed: int = 1) -> Credit:
 
 
 class Idle(msgspec.Struct):
-    """Ten minutes in which there is nothing to do."""
+    """Measurements of ten minutes without work."""
 
     calls: int
     turns: int
@@ -166,13 +168,13 @@ class Idle(msgspec.Struct):
 
 
 def idle(seed: int = 1, minutes: float = 10.0) -> Idle:
-    """A job runs and ends; then nothing is wanted."""
+    """Run a job to its end, then measure idle time."""
     made = _plan(seed, 3, [JobPlan("j0", rows=200, concurrency=30)], ProviderPlan())
     with quiet():
         simulation = Simulation(made)
         world, loop = simulation.world, simulation.world.loop
         simulation.run()
-        world.run(lambda: False, loop.time() + 180.0)  # branches are kept for a while, should more come
+        world.run(lambda: False, loop.time() + 180.0)  # branches are kept for a while, in case of more work
         before = (world.watch.calls, world.watch.events, world.transport.sent, loop.ran)
         tasks = len(asyncio.all_tasks(loop))
         world.run(lambda: False, loop.time() + 60.0 * minutes)

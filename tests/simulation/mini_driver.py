@@ -1,6 +1,6 @@
-"""A tiny driver: it arms the branches, opens the job, feeds rows and reads results, however often it is killed.
+"""Small driver: arms the branches, opens the job, feeds rows and reads results, despite repeated kills.
 
-What it has written stands in the world, as a file would.
+Its output is kept by the simulated world, like a file.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from policies.limits.limit import PoolCaps
 
 LOOK_S = 0.5
 PATIENCE = 100
-"""So often is asked who does not answer; then it is begun anew."""
+"""Requests to a peer without an answer before the driver begins anew."""
 FOLDER = "/simulated"
 
 
 class Sink:
-    """A results file: what is in it outlives the driver."""
+    """Results file that outlives the driver."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
@@ -40,8 +40,9 @@ class Sink:
 
 
 class SimDriver:
-    """One job's driver. ``resumes`` says whether to go on with a job that ended in part, for a reason; ``decides`` what
-    its user says of message batches in doubt."""
+    """Driver of one job. ``resumes`` decides whether to resume a job that ended partial; ``decides`` returns the user's
+    decisions about message batches in doubt.
+    """
 
     count, ordered = 1, False
 
@@ -64,7 +65,7 @@ class SimDriver:
         self._channel = runtime.peer(f"channel:{terms.job}")
 
     async def run(self) -> None:
-        """Until the job has ended for good."""
+        """Drive the job until it has ended for good."""
         while True:
             try:
                 await self._begin()
@@ -76,7 +77,7 @@ class SimDriver:
         await self._runtime.end_actor(f"channel:{self._terms.job}")
 
     async def _again(self) -> bool:
-        """Ask again what has failed, as often as the user wants it. False where nothing is left."""
+        """Reopen failed rows, as often as the user wants. Return False if none is left."""
         sink = self._sink
         if sink.outcome not in ("complete", "partial") or sink.retried >= self._retries or self._journal is None:
             return False
@@ -94,7 +95,7 @@ class SimDriver:
         return True
 
     def _rows_now(self) -> list[Row]:
-        """All rows of the source, and after them those that are asked again."""
+        """Return all rows of the source, followed by the reopened ones."""
         rows, places = list(self._rows), {row.key: place for place, row in enumerate(self._rows)}
         for _, event in self._journal().reopenings() if self._journal is not None else ():
             for key in sorted(event.keys, key=places.__getitem__):
@@ -128,13 +129,13 @@ class SimDriver:
             async with asyncio.timeout(ARM_S):
                 await self._runtime.peer(name).ask("set_credential", self._terms.job, self._connection)
         except (PeerUnavailable, PeerGone, TimeoutError):
-            pass  # the status names it, or its peers hand over
+            pass  # the status names it, or its peers have the credential
 
     async def _follow(self) -> bool:
-        """Feed and read until the job has ended. False where it is to be resumed."""
+        """Feed and read until the job has ended. Return False if it is to be resumed."""
         sink = self._sink
         rows = self._rows_now() if self._retries else self._rows
-        if self._retries:  # a file is cut back to what the journal knows of it
+        if self._retries:  # like a file, the sink is truncated to what the journal records
             facts = msgspec.json.decode(await self._ask(self._channel, "status"))
             del sink.values[facts["results_written"] :]
         while True:

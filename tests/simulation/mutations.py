@@ -1,7 +1,7 @@
-"""Faults planted in our own code, to see that the simulation finds them: one for each rule, and for each policy.
+"""Faults planted in the code, to prove that the simulation finds them: at least one for each rule and each policy.
 
-Each replaces a named function or method by one that breaks a rule. ``seeds`` are worlds that found it once: they are
-tried first, then all the others.
+Each fault replaces a function or method by one that breaks a rule. ``seeds`` are worlds that have found the fault; they
+are tried first, then all others.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ Likely = Callable[[Plan], bool]
 
 
 def troubled(*kinds: str) -> Likely:
-    """Worlds in which one of these goes wrong, told as ``kind`` or ``kind target``."""
+    """Select worlds with one of these faults, given as ``kind`` or ``kind target``."""
     return lambda plan: any(one.kind in kinds or f"{one.kind} {one.target}" in kinds for one in plan.troubles_at)
 
 
 class Fault:
-    """``plant`` breaks ``rule``."""
+    """Fault whose ``plant`` breaks ``rule``."""
 
     def __init__(self, rule: str, plant: Callable[[Patch], None], seeds: tuple[int, ...], likely: Likely) -> None:
         self.rule, self.plant, self.seeds, self.likely = rule, plant, seeds, likely
@@ -54,7 +54,7 @@ FAULTS: dict[str, Fault] = {}
 def planted(
     rule: str, *seeds: int, likely: Likely = lambda plan: False
 ) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
-    """Note a fault and the rule that it breaks."""
+    """Register a fault and the rule that it breaks."""
 
     def noted(plant: Callable[[Patch], None]) -> Callable[[Patch], None]:
         FAULTS[plant.__name__] = Fault(rule, plant, seeds, likely)
@@ -64,7 +64,9 @@ def planted(
 
 
 def catch(name: str, seeds_max: int) -> tuple[str, int, str]:
-    """Plant a fault and live seeds until one finds it, the likely ones first: its name, the seed (-1: none), what it said."""
+    """Plant a fault and run seeds until one finds it, likely ones first. Return (name, seed or -1, the watch's
+    message).
+    """
     fault = FAULTS[name]
     small = [seed for seed in range(seeds_max) if seed % LARGE_EVERY != LARGE_EVERY - 1]
     likely = [seed for seed in small if fault.likely(plan(seed))]

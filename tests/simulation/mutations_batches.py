@@ -1,4 +1,4 @@
-"""Faults planted in the road of message batches: before the intent, in doubt, at the reading, and in its money."""
+"""Faults planted in message batches: before the intent, in doubt, in reading, and in accounting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults planted in how roles are asked, held up, and claimed for."""
+"""Faults planted in roles: their calls, queues and claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults planted in what time decides, and in hedges: the job's deadline, rows' timeouts, the times of joins."""
+"""Faults planted in time limits and hedges: the job's deadline, timeouts of rows, deadlines of joins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The provider: one shared state behind the models of all branches. It bills, throttles, fails, hangs and blocks."""
+"""Simulated provider: one shared state behind the models of all branches. It bills, throttles, fails, hangs and blocks.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +19,15 @@ from tests.simulation.loop import NOBODY, Life
 
 USAGE = Usage(40, 2)
 REFUSED = " refused"
-"""How rows end that the provider finds fault with."""
+"""Suffix of rows that the provider rejects."""
 ELECT = "elect "
-"""How questions begin that are voted on."""
+"""Prefix of questions that are voted on."""
 SOON_S = 0.02
-"""How long a refusal takes."""
+"""Seconds that a refusal takes."""
 
 
 class Request:
-    """One request as the provider sees it."""
+    """Request as the provider sees it."""
 
     __slots__ = ("batched", "began_s", "endpoint", "life", "text", "timeout_s")
 
@@ -38,7 +39,7 @@ class Request:
 
 
 class Pool:
-    """What the provider limits together: a token bucket, and requests at once."""
+    """Unit of rate limiting: a token bucket, and a bound of concurrent requests."""
 
     def __init__(self, requests_per_s: float, burst_s: float, concurrency: int) -> None:
         self.requests_per_s = requests_per_s
@@ -50,7 +51,7 @@ class Pool:
         self.begun = self.throttled = self.answered = self.failed = self.refused = 0
 
     def admits(self, now_s: float) -> float:
-        """0 where a request is let in, else how long until one would be."""
+        """Return 0 if a request is admitted, otherwise the seconds until one would be."""
         if self.concurrency and self.answering >= self.concurrency:
             return 1.0
         if not self.requests_per_s:
@@ -64,7 +65,7 @@ class Pool:
 
 
 class Provider:
-    """Endpoints by name; each is a pool of its own."""
+    """Endpoints by name; each has its own pool."""
 
     def __init__(self, world: Any) -> None:
         self._world = world
@@ -73,20 +74,20 @@ class Provider:
         self.random = world.plan.chance("provider").random
         self.pools: dict[str, Pool] = {}
         self.under_way: dict[Request, None] = {}
-        """What is being answered, the oldest first."""
+        """Requests being answered, oldest first."""
         self.trouble: dict[str, tuple[float, str]] = {}
-        """By endpoint: which share of its requests fares how. An empty kind: every kind of failure."""
+        """By endpoint: share of its requests that fail, and the kind of failure; empty: any kind."""
         self.seconds: Counter[tuple[str, int]] = Counter()
-        """(what, second) -> requests that were begun, throttled, answered, failed or refused in it."""
+        """(event, second) -> requests begun, throttled, answered, failed or refused in that second."""
         self._votes: Counter[str] = Counter()
-        """Replies given to each question that is voted on."""
+        """Number of replies to each question that is voted on."""
         self.blocked = False
         self.credit = math.inf
         """Answers until the account is blocked."""
         self.in_flight_when_dry = 0
 
     def pool(self, endpoint: str) -> Pool:
-        """The pool of an endpoint."""
+        """Return the pool of an endpoint."""
         found = self.pools.get(endpoint)
         if found is None:
             plan = self._plan
@@ -94,17 +95,17 @@ class Provider:
         return found
 
     def model(self, blob: bytes, life: Life) -> SimModel:
-        """The model that an arming describes."""
+        """Return the model that an encoded connection describes."""
         endpoint = msgspec.msgpack.decode(blob, type=ConnectionSpec).endpoint
         return SimModel(self, endpoint, life, self._world.account.desk(endpoint, life))
 
     def latency_s(self) -> float:
-        """How long the next answer takes."""
+        """Draw the seconds that the next answer takes."""
         plan = self._plan
         return float(plan.latency_s * (1.0 + plan.jitter * (2.0 * self.random() - 1.0)))
 
     async def answer(self, request: Request) -> Reply | Failure:
-        """What comes back."""
+        """Return the outcome of a request."""
         loop, pool = self._loop, self.pool(request.endpoint)
         pool.begun += 1
         self._note("begun")
@@ -124,7 +125,7 @@ class Provider:
         trouble = self._trouble(request.endpoint)
         if trouble == "hangs":
             await asyncio.Event().wait()
-        if trouble == "given up":  # by a gateway; whoever works on it goes on, and bills it
+        if trouble == "given up":  # a gateway gives up; the provider goes on, and bills the answer
             await self._complete(request, pool)
             return _FAILURES[trouble]
         if trouble:
@@ -138,7 +139,7 @@ class Provider:
         return await self._complete(request, pool)
 
     async def _complete(self, request: Request, pool: Pool) -> Reply:
-        """Answered and billed, whether or not anybody still waits."""
+        """Answer and bill a request, whether or not the caller still waits."""
         self.credit -= 1
         if self.credit == 0:
             self.in_flight_when_dry = len(self.under_way) + 1
@@ -150,7 +151,7 @@ class Provider:
         return reply(self._voted(request.text) if request.text.startswith(ELECT) else said(request.text))
 
     def _voted(self, text: str) -> str:
-        """One vote. Of each question one reply is wrong and another a red flag; whoever gets these cannot win."""
+        """Return a vote. One reply to each question is wrong and another a red flag; neither can win."""
         time, self._votes[text] = self._votes[text], self._votes[text] + 1
         draw = blake2b(text.encode(), digest_size=3).digest()
         if time == draw[1] % 4:
@@ -168,7 +169,7 @@ class Provider:
         self.seconds[what, int(self._loop.time())] += 1
 
     def count(self, what: str, from_s: int, to_s: int) -> int:
-        """How many requests fared so between two moments."""
+        """Return the number of requests with this event between two moments."""
         return sum(self.seconds[what, second] for second in range(from_s, to_s))
 
     def _trouble(self, endpoint: str) -> str:
@@ -185,7 +186,7 @@ class Provider:
         return "hangs" if draw < plan.failing + plan.hanging else ""
 
     def rate(self, endpoint: str) -> RateLimits | None:
-        """What the headers of an answer tell."""
+        """Return the rate limits in an answer's headers."""
         pool = self.pool(endpoint)
         if not self._plan.headers or not pool.requests_per_s:
             return None
@@ -196,7 +197,7 @@ class Provider:
 
 
 class SimModel:
-    """One branch's way to the provider."""
+    """Model of one branch."""
 
     def __init__(self, provider: Provider, endpoint: str, life: Life, batches: Any) -> None:
         self.endpoint, self.batches = endpoint, batches
@@ -237,12 +238,12 @@ _decoder = msgspec.json.Decoder(_Body)
 
 
 def spoken(body: bytes) -> str:
-    """The text that is asked."""
+    """Return the text of the question."""
     return _decoder.decode(body).messages[0].content
 
 
 def said(text: str) -> str:
-    """The answer to a text: always the same."""
+    """Return the answer to a text, always the same."""
     draw = blake2b(text.encode(), digest_size=2).digest()[0]
     if text.startswith("plan") and draw % 3 == 0:
         return f"split:{1 + draw % 4}"
@@ -252,7 +253,7 @@ def said(text: str) -> str:
 
 
 def elected(text: str) -> str:
-    """What all votes on a question but one are for."""
+    """Return the vote of all replies to a question but one."""
     return "ab"[blake2b(text.encode(), digest_size=1).digest()[0] % 2]
 
 
@@ -260,7 +261,7 @@ _replies: dict[str, Reply] = {}
 
 
 def reply(text: str) -> Reply:
-    """A message of one text block."""
+    """Return a message of one text block."""
     found = _replies.get(text)
     if found is None:
         body = msgspec.json.encode({"content": [{"type": "text", "text": text}]})

@@ -1,4 +1,4 @@
-"""One seed, from its plan to its verdict."""
+"""Run of one seed, from its plan to its verdict."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ TIMEOUT = TimeoutPolicy(connect_s=1.0, first_byte_s=3.0, between_bytes_s=3.0, fl
 BATCHING = BatchingPolicy(
     gather_s=0.2, gather_max_s=2.0, settle_s=120.0, submit_timeout_s=70.0, poll_s=0.5, poll_max_s=5.0
 )
-"""Clocks may differ by a minute or two here, and a list may lag: what is settled later than that is settled."""
+"""Policy for message batches. Clocks may differ by a minute or two, and lists may lag; ``settle_s`` exceeds both."""
 PROGRAMS = {
     "planner": ("tests.support.sample_programs:Planner", {"roots": ["r", "s"], "deep": 3}),
     "voter": ("tests.support.sample_programs:Voter", {"questions": ["q0", "q1", "q2"], "votes": 5, "kind": "majority"}),
@@ -67,7 +67,7 @@ SHARDS = "cortex.programs.shards:Shards"
 
 
 class Verdict(msgspec.Struct):
-    """What became of a seed."""
+    """Result of a seed."""
 
     seed: int
     broken: str = ""
@@ -79,14 +79,14 @@ class Verdict(msgspec.Struct):
 
 
 class Driven:
-    """The life of a driver: it answers nobody."""
+    """Life of a driver, which answers no messages."""
 
     async def call(self, method: str, args: Any) -> Any:
         raise PeerUnavailable("a driver")
 
 
 def terms(job: JobPlan, made: Plan) -> JobTerms:
-    """What a job of the plan runs under."""
+    """Return the terms of a job of the plan."""
     rows = job.rows if job.program == "batch" else 8 if job.judge else 40
     cap = None
     if job.cap_share:
@@ -114,7 +114,7 @@ def terms(job: JobPlan, made: Plan) -> JobTerms:
 
 
 def cortex_args(made: Plan) -> tuple[Any, ...]:
-    """How many branches and workers there may be."""
+    """Return the settings of the scheduler, with the numbers of branches and workers."""
     settings = SchedulerSettings(
         branches_min=1, branches_max=made.branches, workers_max=made.workers,
         limit=LimitPolicy(start=made.limit_start), breaker=BreakerPolicy(volume_min=made.breaker_volume),
@@ -124,7 +124,7 @@ def cortex_args(made: Plan) -> tuple[Any, ...]:
 
 
 def arming(of: JobTerms) -> ConnectionSpec:
-    """What opens the routes of a job."""
+    """Return the connections of a job's routes."""
     own, *others = (
         ConnectionSpec(
             endpoint=route.endpoint, route_name=route_name(route.endpoint, route.credential, route.model),
@@ -135,7 +135,7 @@ def arming(of: JobTerms) -> ConnectionSpec:
 
 
 def rows_of(job: JobPlan) -> list[Row]:
-    """The rows of a batch."""
+    """Return the rows of a batch."""
     if job.program != "batch":
         return []
     encode = msgspec.json.encode
@@ -149,7 +149,7 @@ def rows_of(job: JobPlan) -> list[Row]:
 
 
 class Simulation:
-    """A world with its jobs, their drivers and their faults."""
+    """World with its jobs, their drivers and their faults."""
 
     def __init__(self, made: Plan, tell: Callable[[str], None] | None = None) -> None:
         self.plan = made
@@ -166,7 +166,7 @@ class Simulation:
         self.resumes: Callable[[dict[str, Any]], bool] = resumes
 
     def set_up(self) -> None:
-        """The cortex, the drivers, the faults."""
+        """Start the cortex, the drivers and the faults."""
         world = self.world
         world.spawn("cortex", "cortex", cortex_args(self.plan), world.nodes[0])
         for job in self.plan.jobs:
@@ -180,7 +180,7 @@ class Simulation:
             self.world.loop.call_later(STANDING_S, self._stand, context=NOBODY)
 
     def _drive(self, job: JobPlan) -> None:
-        """A driver begins, or one takes up what another left."""
+        """Start a driver, or one that takes over from another."""
         world, sink = self.world, self.sinks[job.name]
         if sink.outcome:
             return
@@ -206,11 +206,11 @@ class Simulation:
         self.world.loop.call_later(0.5, self._drive, job, context=NOBODY)
 
     def over(self) -> bool:
-        """Whether all jobs have ended."""
+        """Return whether all jobs have ended."""
         return all(sink.outcome for sink in self.sinks.values())
 
     def run(self) -> None:
-        """To the verdict. Raises ``watch.Broken`` or what went wrong."""
+        """Run to the verdict. Raises ``invariants.Broken``, or any other error."""
         world = self.world
         world.loop.call_soon(self.set_up, context=NOBODY)
         world.run(lambda: self.over() and world.calm, self.plan.ends_s)
@@ -220,12 +220,13 @@ class Simulation:
 
 
 def resumes(facts: dict[str, Any]) -> bool:
-    """Go on with what ended in part, unless it has no money or time left, or too many of its rows failed."""
+    """Return whether to resume a partial job: not if it has no money or time left, or too many of its rows have failed.
+    """
     return facts["outcome"] == "partial" and not facts["why"].startswith(FOR_GOOD)
 
 
 def stepped(step: Any, state: Any, event: Any) -> Any:
-    """A step of the cortex, shown to the watch of its world."""
+    """Take a step of the cortex, and show it to the watch of its world."""
     out = step(state, event)
     life = LIFE.get(None)
     if life is not None and not life.dead:
@@ -235,10 +236,10 @@ def stepped(step: Any, state: Any, event: Any) -> Any:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """No garbage is collected while a world lives, and what the dead say afterwards is nobody's affair."""
+    """Context without garbage collection, and without messages of objects of dead lives."""
     if not gc.get_freeze_count():
         gc.collect()
-        gc.freeze()  # what was imported is not looked at again after each world
+        gc.freeze()  # imported objects are not examined again after each world
     hook, was, step = sys.unraisablehook, ray_actor.settle, scheduler.step
     gc.disable()
     ray_actor.settle = lambda: None
@@ -256,7 +257,7 @@ def quiet() -> Iterator[None]:
 
 
 def live(seed: int, tell: Callable[[str], None] | None = None, made: Plan | None = None) -> Verdict:
-    """Run one seed. Never raises: what is wrong stands in the verdict."""
+    """Run one seed. Never raises: errors are in the verdict."""
     with quiet():
         verdict = Verdict(seed)
         simulation = Simulation(made or plan(seed), tell)

@@ -1,4 +1,4 @@
-"""What a seed decides: how large the world is, what its jobs want, how its provider behaves, what goes wrong and when."""
+"""Plan of a seed: size of the world, its jobs, its provider, and its faults with their times."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import random
 from dataclasses import dataclass, field, replace
 
 EPOCH_S = 1_700_000_000.0
-"""What the clocks on the wall say when a world begins."""
+"""Time of the wall clocks at the start of a world."""
 LARGE_EVERY = 50
-"""One seed in so many has a thousand branches."""
+"""One seed in this number has a thousand branches."""
 
 
 @dataclass
 class JobPlan:
-    """One job."""
+    """Plan of one job."""
 
     name: str
     program: str = "batch"
@@ -22,49 +22,49 @@ class JobPlan:
     window_rows: int = 64
     snapshot_events: int = 1_000
     cap_share: float = 0.0
-    """Its cap in money, as a share of what all its rows cost at the most; 0: none."""
+    """Cap on money, as a share of the highest possible cost of all rows; 0: none."""
     priority: float = 1.0
     begins_s: float = 0.0
     ordered: bool = False
     fallback: bool = False
     requests_per_min: float | None = None
-    """Of its user's own."""
+    """Rate set by its user."""
     refused: float = 0.0
-    """Share of its rows that the provider finds fault with."""
+    """Share of its rows that the provider rejects."""
     max_failed: float | None = None
     hedge_after_s: float | None = None
     goal_timeout_s: float | None = None
     deadline_s: float | None = None
-    """Its own, from when it begins."""
+    """Deadline in seconds from its begin."""
     batches: bool = False
-    """It goes by the provider's message batches."""
+    """True if it uses the provider's message batches."""
     retries: int = 0
-    """How often its user asks again what has failed, once it is over."""
+    """Number of times that its user reopens failed rows after its end."""
     judge: bool = False
-    """A role of it has a model of its own."""
+    """True if one of its roles has its own model."""
     shards: int = 1
 
 
 @dataclass
 class BatchingPlan:
-    """How the provider's message batches fare."""
+    """Plan of the provider's message batches."""
 
     takes_s: float = 5.0
     requests_max: int = 1_000
-    """Rows that a job puts into one."""
+    """Rows in one batch of a job at most."""
     queue: int = 0
     """Rows that the account may have in batches at once; 0: any number."""
     trouble: float = 0.0
-    """Share of all that is asked about batches, submissions included, that goes wrong."""
+    """Share of all requests about batches, submissions included, that fail."""
     failing: float = 0.0
     """Share of rows that fail or expire."""
     unreadable: float = 0.0
-    """Share of batches whose results nobody can read."""
+    """Share of batches with unreadable results."""
 
 
 @dataclass
 class Trouble:
-    """Something goes wrong: ``kind`` names a method of ``faults.Faults``."""
+    """Fault: ``kind`` names a method of ``faults.Faults``."""
 
     at_s: float
     kind: str
@@ -75,25 +75,25 @@ class Trouble:
 
 @dataclass
 class ProviderPlan:
-    """How the provider behaves."""
+    """Plan of the provider."""
 
     latency_s: float = 0.5
     jitter: float = 0.5
     requests_per_s: float = 0.0
-    """Of its token bucket; 0: no limit."""
+    """Rate of its token bucket; 0: no limit."""
     burst_s: float = 1.0
     concurrency: int = 0
-    """Requests that it answers at once; 0: any number."""
+    """Requests answered at once; 0: any number."""
     headers: bool = False
     retry_after: bool = False
     failing: float = 0.0
-    """Share of requests that fail anyhow while there are faults."""
+    """Share of requests that fail while faults are active."""
     hanging: float = 0.0
 
 
 @dataclass
 class Plan:
-    """A world."""
+    """Plan of a world."""
 
     seed: int
     branches: int = 2
@@ -104,36 +104,36 @@ class Plan:
     batching: BatchingPlan = field(default_factory=BatchingPlan)
     troubles_at: list[Trouble] = field(default_factory=list)
     limit_start: int = 20
-    """Concurrency with which the cortex begins at a pool."""
+    """Initial concurrency of each pool."""
     apart: bool = False
-    """Whether channels wait for their commits in threads."""
+    """True if channels wait for their commits in threads."""
     pool_cap: int = 0
-    """Concurrency of the first endpoint's pool that somebody capped by hand; 0: nobody."""
+    """Concurrency cap set by an operator for the first endpoint's pool; 0: none."""
     breaker_volume: int = 20
     """Results below which no breaker opens."""
     quiet_s: float = 30.0
-    """When the faults stop."""
+    """Time at which the faults stop."""
     ends_s: float = 1_800.0
-    """By then all jobs must have finished."""
+    """Time by which all jobs must have finished."""
     idle_s: float = 0.0
-    """How long to look at the idle world after that."""
+    """Seconds to observe the idle world afterwards."""
     hop_s: float = 0.001
     trouble: float = 0.02
-    """Share of messages that are in trouble."""
+    """Share of messages that are lost, late, unanswered or duplicated."""
     troubles: tuple[str, ...] = ("lost", "late", "unanswered", "twice")
     late_s: float = 2.0
     silence_s: float = 2.0
-    """How long it takes at the most to learn that a message is lost."""
+    """Seconds at most until the loss of a message is noticed."""
     restart_s: tuple[float, ...] = (0.05, 0.3, 1.0, 4.0)
     thread_s: tuple[float, ...] = (0.001, 0.01, 0.2)
 
     def chance(self, name: str) -> random.Random:
-        """A stream of chance of its own, so that more draws in one place change none elsewhere."""
+        """Return a separate random stream, so that more draws in one place change no others."""
         return random.Random(f"{self.seed}/{name}")
 
 
 def plan(seed: int) -> Plan:
-    """The world of a seed."""
+    """Return the plan of a seed."""
     chance = random.Random(f"{seed}/plan")
     made = _large(seed, chance) if seed % LARGE_EVERY == LARGE_EVERY - 1 else _small(seed, chance)
     made.provider = _provider(chance, made)
@@ -194,7 +194,7 @@ def _provider(chance: random.Random, made: Plan) -> ProviderPlan:
 
 
 def _retries(chance: random.Random, made: Plan) -> None:
-    """Users ask again what failed."""
+    """Let users reopen failed rows."""
     for job in made.jobs:
         if job.program == "batch" and chance.random() < 0.25:
             job.refused, job.max_failed = job.refused or chance.choice((0.05, 0.2)), None
@@ -202,7 +202,7 @@ def _retries(chance: random.Random, made: Plan) -> None:
 
 
 def _quick(chance: random.Random, made: Plan) -> None:
-    """Some providers answer at once: then what they say comes along with the answer of a branch."""
+    """Let some providers answer at once: replies are then sent with the answer of a branch."""
     if chance.random() < 0.2:
         made.provider.latency_s = chance.choice((0.0, 0.001, 0.004))
 
@@ -215,7 +215,7 @@ def _refusals(chance: random.Random, made: Plan) -> None:
 
 
 def _terms(chance: random.Random, made: Plan) -> None:
-    """What some users ask for besides."""
+    """Add options of some users."""
     for job in made.jobs:
         draw = chance.random()
         tight, hedge_s = chance.choice((0.06, 0.14, 0.22)), chance.choice((0.1, 0.5, 2.0))
@@ -233,14 +233,14 @@ def _terms(chance: random.Random, made: Plan) -> None:
 
 
 def _votes(chance: random.Random, made: Plan) -> None:
-    """Some of those who let the first to arrive decide have first-to-ahead-by-k decide."""
+    """Replace some voters, where the first replies decide, by first-to-ahead-by-k."""
     for job in made.jobs:
         if job.program == "voter" and chance.random() < 0.5:
             job.program = "elector"
 
 
 def _batches(chance: random.Random, made: Plan) -> None:
-    """Jobs that go by message batches, and what becomes of these."""
+    """Add jobs with message batches, and the plan of these."""
     made.batching = BatchingPlan(
         takes_s=chance.choice((1.0, 5.0, 40.0)), requests_max=chance.choice((4, 20, 1_000)),
         queue=chance.choice((0, 0, 25)), trouble=chance.choice((0.0, 0.1, 0.3)), failing=chance.choice((0.0, 0.1)),
@@ -253,7 +253,7 @@ def _batches(chance: random.Random, made: Plan) -> None:
 
 
 def _roles(chance: random.Random, made: Plan) -> None:
-    """Jobs with a model for their judge."""
+    """Add jobs with a separate model for their judge."""
     for job in made.jobs:
         if chance.random() < 0.25 and job.program in ("planner", "voter"):
             job.program, job.judge = "caster", True
@@ -277,7 +277,7 @@ def _troubles(chance: random.Random, made: Plan) -> list[Trouble]:
 
 
 def _aimed(chance: random.Random, made: Plan) -> list[Trouble]:
-    """Troubles that seldom come about by chance alone, in every third world."""
+    """Return faults that rarely happen by chance alone, in every third world."""
     at_s, kind = chance.uniform(0.0, 0.7 * made.quiet_s), chance.choice(("crash_while_open", "hung", "keeps_dying"))
     who = chance.choice(("branch", "worker", "channel"))
     amount = chance.random()
@@ -291,6 +291,6 @@ def _aimed(chance: random.Random, made: Plan) -> list[Trouble]:
 
 
 def without_faults(made: Plan) -> Plan:
-    """The same world where nothing goes wrong: for figures."""
+    """Return the same plan without faults, for measurements."""
     provider = replace(made.provider, failing=0.0, hanging=0.0)
     return replace(made, troubles_at=[], trouble=0.0, quiet_s=0.0, provider=provider)

@@ -1,4 +1,4 @@
-"""Jobs with shards: a driver that deals rows to them and brings their results together, however often it is killed."""
+"""Jobs with shards: a driver that deals rows to them and collects their results, despite repeated kills."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BACK = ("over_budget", "max_failed", "deadline")
 
 
 def sharded(seed: int) -> Plan:
-    """The world of a seed, with shards in each of its batches."""
+    """Return the plan of a seed, with shards in each of its batches."""
     chance = random.Random(f"{seed}/shards")
     made = plan(seed)
     jobs = [
@@ -35,7 +35,7 @@ def sharded(seed: int) -> Plan:
 
 
 class Rows:
-    """The rows of a job, as a file."""
+    """Rows of a job, like a file."""
 
     def __init__(self, rows: list[Row]) -> None:
         self._rows, self._at = rows, 0
@@ -50,7 +50,7 @@ class Rows:
 
 
 class ShardsDriver(SimDriver):
-    """The driver of a job with shards. The dealing is the real one."""
+    """Driver of a job with shards. The router is the real one."""
 
     count = 1
     ordered = False
@@ -75,7 +75,7 @@ class ShardsDriver(SimDriver):
         await dealing.begin()
         await told()
         written_rows = facts["results_written"]
-        del sink.values[written_rows:]  # a file is cut back to what the journal knows of it
+        del sink.values[written_rows:]  # like a file, the sink is truncated to what the journal records
         dealing.start_at(len(sink.values), written_rows, len(sink.values))
         work = [asyncio.create_task(dealing.drain(_File(sink.values), FLUSH_S, FLUSH_ROWS))]
         work += [asyncio.create_task(dealing.feed(Rows(self._rows))), asyncio.create_task(self._look(told))]

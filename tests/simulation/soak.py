@@ -1,4 +1,4 @@
-"""Many seeds, on many cores."""
+"""Runs of many seeds on several cores."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ LOOK_EVERY_S = 10.0
 
 
 def replay(seed: int) -> str:
-    """The command that lives a seed again."""
+    """Return the command that replays a seed."""
     return f"python -m tests.simulation {seed} --transcript"
 
 
 def across(one: Callable[[Any], Any], many: Iterable[Any], cores: int, chunk: int = 1) -> Iterator[Any]:
-    """Call ``one`` for each of ``many`` in processes of their own, each begun anew.
+    """Call ``one`` for each of ``many`` in separate, newly started processes.
 
-    A forked process would inherit the locks and signal handlers of whatever threads the tests before it left behind
-    (Ray's among them), and may then hang for ever; and a pool that loses a process says so here, at once.
+    A forked process would inherit locks and signal handlers of threads that earlier tests left behind (Ray's among
+    them), and might hang for ever. A pool that loses a process reports it at once.
     """
     with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("spawn")) as pool:
         yield from pool.map(one, many, chunksize=chunk)
 
 
 def verdicts(seeds: range, cores: int, one: Callable[[int], Verdict] = live, chunk: int = 4) -> Iterator[Verdict]:
-    """Run these seeds."""
+    """Run these seeds and yield their verdicts."""
     return across(one, seeds, cores, chunk)
 
 
 def soak(first: int, count: int, cores: int) -> int:
-    """Run ``count`` seeds and tell how many a second. The exit code is 1 where one failed."""
+    """Run ``count`` seeds and print the rate. Returns exit code 1 if one failed."""
     began_s = told_s = time.monotonic()
     done = failed = calls = deaths = 0
     virtual_s = 0.0

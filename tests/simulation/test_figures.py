@@ -1,4 +1,4 @@
-"""What the issue asks to be reached, measured on the simulation."""
+"""Required figures, measured on the simulation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Tell = Callable[[str], None]
 @pytest.mark.parametrize("burst_s", [1.0, pytest.param(10.0, marks=pytest.mark.long)])
 @pytest.mark.parametrize("retry_after", [False, True])
 def test_the_rate_reaches_the_limit_of_the_provider(burst_s: float, retry_after: bool, tell: Tell) -> None:
-    """Four branches; nothing is told of the limit but by 429."""
+    """Four branches; only 429 responses tell the limit."""
     provider = ProviderPlan(latency_s=0.5, jitter=0.3, requests_per_s=20.0, burst_s=burst_s, retry_after=retry_after)
     found = paced(provider, 30, 120)
     tell(str(found))
@@ -26,7 +26,7 @@ def test_the_rate_reaches_the_limit_of_the_provider(burst_s: float, retry_after:
 
 @pytest.mark.parametrize("burst_s", [1.0, 10.0])
 def test_the_rate_reaches_a_limit_that_headers_tell(burst_s: float, tell: Tell) -> None:
-    """They tell of a minute's worth, whatever may be had at once."""
+    """Headers tell the limit for a minute, whatever the burst is."""
     provider = ProviderPlan(
         latency_s=0.5, jitter=0.3, requests_per_s=20.0, burst_s=burst_s, retry_after=True, headers=True
     )
@@ -39,9 +39,11 @@ def test_the_rate_reaches_a_limit_that_headers_tell(burst_s: float, tell: Tell) 
 
 @pytest.mark.parametrize(("share", "every", "worlds"), [pytest.param(0.6, 0, 4, marks=pytest.mark.long), (0.9, 10, 1)])
 def test_a_breaker_opens_within_a_window_and_full_rate_is_back(share: float, every: int, worlds: int, tell: Tell) -> None:
-    """At 60 % failures, and at 90 % with every tenth call good. Where four of ten calls are good the probes of a breaker
-    may be so by luck, and each time some 80 calls are begun until it is open again: in the mean of 60 worlds 60. It
-    opens after 57 to 120 there, by the order in which calls fail."""
+    """Failure rates of 60 %, and of 90 % with every tenth call good.
+
+    If four of ten calls are good, a breaker's probes may succeed by luck, and each time some 80 calls are begun until
+    it is open again: 60 in the mean of 60 worlds. It opens after 57 to 120 calls, depending on the order of failures.
+    """
     found = [outage(share, every, seed) for seed in range(1, 1 + worlds)]
     for each in found:
         tell(str(each))
@@ -60,7 +62,7 @@ def test_credit_runs_out_at_sixty_per_cent(tell: Tell) -> None:
 
 
 def test_idle_for_ten_minutes(tell: Tell) -> None:
-    """No call, no turn, no growth; what ticks is the watch that each process keeps over itself."""
+    """No call, no turn, no growth; only each process's own watchdog ticks."""
     found = idle()
     tell(str(found))
     assert (found.calls, found.turns, found.messages, found.tasks_more) == (0, 0, 0, 0)

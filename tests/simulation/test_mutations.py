@@ -1,4 +1,6 @@
-"""The simulation can fail: every fault planted in our own code is found, where it was found once or within 500 worlds."""
+"""Proof that the simulation can fail: every planted fault is found in a world that found it before, or within 500
+worlds.
+"""
 
 from __future__ import annotations
 

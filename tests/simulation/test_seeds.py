@@ -1,4 +1,4 @@
-"""The worlds of many seeds: every invariant holds in each of them, and a seed replays to the letter."""
+"""Worlds of many seeds: every invariant holds in each of them, and a seed replays exactly."""
 
 from __future__ import annotations
 
@@ -35,9 +35,11 @@ def test_every_invariant_holds_in_every_world(seeds: range, tell: Callable[[str]
 
 @pytest.mark.parametrize("seeds", [range(60, 70), pytest.param(range(60), marks=pytest.mark.long)])
 def test_jobs_with_shards_hold_to_it_too(seeds: range) -> None:
-    """Whoever dies: each row once, one cap, and counts that are those of all shards. 8: a window smaller than what is
-    worth a commit was waited for. 66: a report came after a later one. 118: a shard that was done when the parent came
-    back was waited for."""
+    """Each row once, one cap, and counts over all shards, whichever actors die.
+
+    Earlier failures: 8: a window smaller than what is worth a commit was waited for. 66: a report arrived after a later
+    one. 118: a shard that had ended before the parent returned was waited for.
+    """
     for seed in (8, *seeds, 118):
         verdict = live(seed, made=sharded(seed))
         assert not verdict.broken, f"{seed}, with shards\n{verdict.broken}"
@@ -45,24 +47,26 @@ def test_jobs_with_shards_hold_to_it_too(seeds: range) -> None:
 
 @pytest.mark.parametrize("seed", FAILED_ONCE)
 def test_a_world_that_once_failed_does_no_more(seed: int) -> None:
-    """What was wrong in them.
+    """Seeds that failed once, and the reasons.
 
-    607: word of the workers was overtaken by older word. 862: a full disk left the index of replies locked. 1234: an
-    open breaker was closed by the memo of an earlier cortex. 6926: a cortex that had stood still renewed a grant that
-    its holder had put aside, and did not count it. 9329: leave for three probes sent three calls to a blocked
-    account. 889: the channel of a new run was closed by a word to the one before it, and those who asked it waited for
-    ever. 95: word that a job had ended came late, and ended it for the cortex though it had been resumed. In the others the watch was: it held a stay for as long as a memo lengthened it, though good probes had
-    ended it, believed a cortex or a channel of the past, and asked of a cortex that was started again what nobody had
-    told it in a lease time. 602, 715: it took a claim that had left before its job heard of a breaker for one that told
-    of it. 1089: a row in the order of the input was asked again after the deadline, and the watch missed those behind
-    it, which wait for it. 6616: a channel whose disk is full tells of a grant that is not on disk.
+    607: news of the workers was overtaken by older news. 862: a full disk left the index of replies locked. 1234: an
+    open breaker was closed by the memo of an earlier cortex. 6926: a cortex that had been suspended renewed a grant
+    that its holder had put aside, and did not count it. 9329: permission for three probes sent three calls to a blocked
+    account. 889: the channel of a new run was closed by a message to its predecessor, and its clients waited for ever.
+    95: a late message that a job had ended ended it for the cortex though it had been resumed.
+
+    In the others the watch was wrong: it expected a breaker to stay open for as long as a memo prolonged it, though
+    good probes had closed it; it believed an earlier cortex or channel; and it expected a restarted cortex to know what
+    no job had reported within a lease time. 602, 715: it took a claim that was sent before its job knew of a breaker
+    for a report of the breaker. 1089: a row in input order was asked again after the deadline, and the watch missed the
+    rows behind it, which wait for it. 6616: a channel with a full disk reports a grant that is not on disk.
     """
     verdict = live(seed)
     assert not verdict.broken, f"{replay(seed)}\n{verdict.broken}"
 
 
 def test_the_list_of_results_ends_before_a_row_that_is_asked_again_while_its_job_rests() -> None:
-    """None is a result like any other; and of a complete job none is missing."""
+    """None is a result like any other; a complete job misses none."""
     values = ["a", None, MISSING, "d"]
     assert listed(values, "partial") == ["a", None]
     assert listed(values, "complete") == values
@@ -71,7 +75,7 @@ def test_the_list_of_results_ends_before_a_row_that_is_asked_again_while_its_job
 
 @pytest.mark.parametrize("seed", [12, 33])
 def test_a_seed_replays_to_the_letter(seed: int) -> None:
-    """In processes that hash texts differently."""
+    """Replays in processes with different hash seeds are equal."""
     entries = [
         subprocess.run(
             [sys.executable, "-m", "tests.simulation", str(seed), "--transcript"], cwd=ROOT, check=True,

@@ -1,4 +1,4 @@
-"""A turn in words, for the transcript."""
+"""Turns as text, for the transcript."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cortex.state import events
 
 
 def told(turn: events.Turn) -> str:
-    """The events of a turn in a line."""
+    """Return the events of a turn in a line."""
     return ", ".join(_told(event) for batch in turn.batches for event in batch)
 
 

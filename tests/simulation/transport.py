@@ -1,4 +1,4 @@
-"""Messages between lives: they take their time, overtake each other, get lost, or come twice."""
+"""Simulated messages between lives: they take time, overtake each other, get lost, or are duplicated."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from actors.ports.runtime import PeerGone, PeerUnavailable
 from tests.simulation.loop import NOBODY, Killed, Life
 
 AT_MOST_ONCE = frozenset({"run", "start"})
-"""What is never brought twice: a run of a tool that may not be repeated, the beginning of a channel; and the handing
-over of a message batch. On a cluster nothing is, since no task is retried there."""
+"""Methods whose messages are never duplicated: a run of a tool that may not be repeated, the start of a channel, and
+the submission of a message batch. On a cluster no message is duplicated, since tasks are not retried."""
 
 
 class Message:
-    """One call of a method, and whoever waits for its answer."""
+    """Call of a method, and the future of its answer."""
 
     __slots__ = ("args", "future", "life", "lost_answer", "method", "name", "sent_s")
 
@@ -26,7 +26,7 @@ class Message:
 
 
 class Transport:
-    """``world`` gives the lives, the plan and the chance."""
+    """Transport of a ``world``, which provides lives, plan and randomness."""
 
     def __init__(self, world: Any) -> None:
         self._world = world
@@ -37,7 +37,7 @@ class Transport:
         self.sent = 0
 
     def ask(self, life: Life, name: str, method: str, args: Any) -> asyncio.Future[Any]:
-        """Send a message; the future is its answer."""
+        """Send a message; return the future of its answer."""
         future = self._loop.create_future()
         self.post(life, name, method, args, future)
         return future  # type: ignore[no-any-return]
@@ -74,7 +74,7 @@ class Transport:
         self._loop.call_later(delay_s, self._arrive, message, context=NOBODY)
 
     def hang_up(self, life: Life) -> None:
-        """It is dead: whoever waits for its answer hears so."""
+        """Fail the messages that a dead life was answering."""
         for message in life.serving:
             self._fail(message, PeerUnavailable(life.name), 0.01 + 0.5 * self._random())
         life.serving = {}

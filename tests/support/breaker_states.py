@@ -1,4 +1,4 @@
-"""Breakers in the states that tests begin with, under the policy used by default."""
+"""Breakers in the initial states of tests, under the default policy."""
 
 from policies.failures import breaker as b
 from policies.failures.breaker import Breaker, BreakerMove, BreakerPolicy, BreakerState
@@ -11,7 +11,7 @@ def told(
     breaker: Breaker, at_s: float, good: int = 0, bad: int = 0, slow: int = 0, *, retry_after_s: float = 0.0,
     draw: float = 0.0, void: int = 0, generation: int | None = None, policy: BreakerPolicy = P,
 ) -> BreakerMove | None:  # fmt: skip
-    """Observe; of this very stay unless another generation is named."""
+    """Observe results, of the breaker's current generation unless another is given."""
     own = breaker.generation if generation is None else generation
     return b.observe(policy, breaker, at_s, own, good, bad, slow, retry_after_s, draw, void)
 

@@ -1,9 +1,9 @@
-"""Names of the code in pages for maintainers, checked against the tree: text in, errors out.
+"""Check of names of the code in pages for maintainers: text in, errors out.
 
-A name is what stands between backquotes: a dotted name that begins with ``actors``, ``cortex``, ``policies``, ``tests``
-or ``benchmarks``; a path with a slash or of a file at the top; a field of K, ``k.goals``; a class, ``BatchReplay`` or
-``Journal.append``; a target of the Makefile, ``make lint``. Anything else between backquotes is not looked at, nor a
-path with ``NAME`` in it, which the reader replaces.
+A name stands between backquotes: a dotted name that begins with ``actors``, ``cortex``, ``policies``, ``tests`` or
+``benchmarks``; a path with a slash or of a file at the top; a field of K, ``k.goals``; a class, ``BatchReplay`` or
+``Journal.append``; a target of the Makefile, ``make lint``. Other text between backquotes is not checked, nor a path
+with ``NAME`` in it, which the reader replaces.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _problem(name: str) -> str:
 
 
 def exists(name: str) -> bool:
-    """Return True if a dotted name is a module, or something that a module or one of its classes defines or imports."""
+    """Return whether a dotted name is a module, or something that a module or one of its classes defines or imports."""
     parts = name.split(".")
     for count in range(len(parts), 0, -1):
         if (path := _module(parts[:count])) is not None:
@@ -81,7 +81,7 @@ def _tree(path: Path) -> ast.Module:
 
 
 def _names(body: list[ast.stmt]) -> Iterator[str]:
-    """Names that these statements bind."""
+    """Yield the names that these statements bind."""
     for node in body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield node.name
@@ -94,7 +94,7 @@ def _names(body: list[ast.stmt]) -> Iterator[str]:
 
 
 def _members(owner: ast.ClassDef) -> set[str]:
-    """Methods and fields of a class, those that its methods assign included."""
+    """Return methods and fields of a class, including fields that its methods assign."""
     assigned = {
         node.attr for node in ast.walk(owner)
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
@@ -104,7 +104,7 @@ def _members(owner: ast.ClassDef) -> set[str]:
 
 
 def _classes(name: str) -> list[set[str]]:
-    """Members of the classes of this name in the packages."""
+    """Return the members of the classes of this name in the packages."""
     files = [path for path, text in _texts().items() if f"class {name}" in text]
     classes = (node for path in files for node in _tree(path).body if isinstance(node, ast.ClassDef))
     return [_members(node) for node in classes if node.name == name]

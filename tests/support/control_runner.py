@@ -15,7 +15,7 @@ EACH = SubtaskTemplate("label {items}", tools=("read",), returns="counts")
 
 
 def run(*given: dict[str, Any], c: ControlState | None = None, **root: Any) -> ControlState:
-    """A run after these commands; none may be refused."""
+    """Return the state after these commands; none may be refused."""
     c = c or started(**root)
     for each in given:
         done = handle(c, each)
@@ -51,7 +51,7 @@ def said(c: ControlState, command: dict[str, Any]) -> str:
 
 
 def refused(c: ControlState, command: dict[str, Any]) -> str:
-    """Why a command is refused; it must have changed nothing."""
+    """Return the reason why a command is refused; assert that the state is unchanged."""
     done = handle(c, command)
     assert done.failed and not done.handed
     assert done.control is c

@@ -1,4 +1,4 @@
-"""Things that ``top`` may see, made up for tests of its view and its terminal."""
+"""Made-up snapshots for tests of ``top``: its view and its terminal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NODE = "ab" * 28
 def job(
     name: str = "j", outcome: str = "running", source: str = "live", age_s: float = 0.4, **facts: Any
 ) -> JobSnapshot:
-    """A job with these facts; the others are those of one that has just begun."""
+    """Return a job with these facts; the others are those of a job that has just begun."""
     terms = JobTerms(
         job=name, program="batch", params_json=b"{}", fingerprint="f", route=OWN, streams=True,
         limits=Limits(max_cost_nusd=5 * 10**9), places={"rows": "1000"},
@@ -34,7 +34,7 @@ def job(
 
 
 def reading(**more: Any) -> dict[str, Any]:
-    """What a cortex reads of a route."""
+    """Return a cortex's measurements of a route."""
     return {
         "begun_per_s": 5.0, "answered_per_s": 4.0, "failed_per_s": 1.0, "input_tokens_per_s": 100.0,
         "output_tokens_per_s": 10.0, "failure_share": 0.2, "latency_s": 1.5, "per_token_p50_s": 0.0213,
@@ -50,7 +50,7 @@ def cluster(
     where: str = "process 7 on here, inline", cortex: str = "cortex.1", age_s: float = 0.4, breaker: Any = None,
     caps: PoolCaps = NO_CAPS, drained_by: str = "", **status: Any,
 ) -> ClusterSnapshot:  # fmt: skip
-    """A cortex with one route, two branches and one node."""
+    """Return a cortex with one route, two branches and one node."""
     closed = {"state": "closed", "until_s": 0.0, "why": ""}
     facts = {
         "cortex": cortex, "jobs": {"j": 30}, "pools": {
@@ -72,5 +72,5 @@ def cluster(
 
 
 def seen(*jobs: JobSnapshot, clusters: tuple[ClusterSnapshot, ...] = (), trouble: str = "") -> TopSnapshot:
-    """All of it."""
+    """Return a whole snapshot."""
     return TopSnapshot(at_s=NOW_S, state="/state", jobs=jobs, clusters=clusters, trouble=trouble)

@@ -1,14 +1,13 @@
-"""The pages for people, as text: their fenced blocks, what of them is run, and where their links lead.
+"""Pages for users, as text: their fenced blocks, the blocks that are run, and the targets of links.
 
-A block says by its fence what it is:
-
+The fence of a block says how it is treated:
 - ``sh``: commands of a reader's shell. A page's blocks share one shell, in an empty folder, and it stops at the first
-  command that fails. ``|| echo "exit code $?"`` shows one that is meant to.
-- ``python``: a program of its own. One whose first line is ``# NAME.py`` is the file NAME.py; the commands run it.
+  command that fails. ``|| echo "exit code $?"`` marks a command that is meant to fail.
+- ``python``: a separate program. If its first line is ``# NAME.py`` it is written to NAME.py, for the commands to run.
 - ``toml``: the file that its first line names, if it names one.
-- ``text``: what the block before it writes. ``…`` stands for anything; ``text about``: figures are as an example.
-- any of them with ``not-run: REASON``: what a reader can do and a test cannot; ``slow: REASON``: `make e2e` does it.
-- without a language: a drawing, or a form with words to be put in.
+- ``text``: the output of the block before. ``…`` stands for anything; ``text about``: figures are examples.
+- any of them with ``not-run: REASON``: a reader can run the block, a test cannot; ``slow: REASON``: run by `make e2e`.
+- without a language: a drawing, or a form with words to be replaced.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 
 @dataclass
 class Block:
-    """A fenced block. ``shown``: what the page says that it writes, and how exactly."""
+    """Fenced block. ``shown``: the output that the page shows; ``about``: figures may differ."""
 
     page: str
     line: int
@@ -51,23 +50,23 @@ class Block:
 
     @property
     def left_out(self) -> str:
-        """Why it is never run, or nothing."""
+        """Reason why the block is never run; empty if it is."""
         return self.info.removeprefix(NOT_RUN) if self.info.startswith(NOT_RUN) else ""
 
     @property
     def slow(self) -> str:
-        """Why it is run by `make e2e` alone, or nothing."""
+        """Reason why only `make e2e` runs the block; empty if all runs do."""
         return self.info.removeprefix(SLOW) if self.info.startswith(SLOW) else ""
 
 
 def pages() -> dict[str, str]:
-    """Every page that a person reads first, by its path."""
+    """Return the text of every page for users, by path."""
     found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
     return {str(path.relative_to(ROOT)): path.read_text() for path in found}
 
 
 def blocks(page: str, text: str) -> list[Block]:
-    """A page's blocks, in order. Raises ``AssertionError`` for a fence that says nothing this module knows."""
+    """Return a page's blocks, in order. Raises ``AssertionError`` for an unknown fence."""
     found: list[Block] = []
     end = -1
     for each in _FENCE.finditer(text):
@@ -89,9 +88,9 @@ def blocks(page: str, text: str) -> list[Block]:
 
 
 def script(blocks: list[Block], folder: Path, alone: bool = False, slow: bool = False) -> str:
-    """What bash runs for them, in the folder that the reader stands in; what each writes is in ``folder``.
+    """Return the bash script of these blocks, run in the reader's folder; outputs are written into ``folder``.
 
-    ``alone``: what one block exports is not there for the next. ``slow``: those that take long, too.
+    ``alone``: exports of a block are not visible in the next. ``slow``: slow blocks are included.
     """
     begin, end = "()" if alone else "{}"
     lines = ["set -eo pipefail"]
@@ -118,7 +117,7 @@ def run(
     alone: bool = False,
     slow: bool = False,
 ) -> list[str]:
-    """Run the blocks in ``here``; what is wrong with the page, a text each."""
+    """Run the blocks in ``here``; return the page's errors, one text each."""
     (folder / "script").write_text(script(found, folder, alone, slow))
     command = ["bash", "--noprofile", "--norc", str(folder / "script")]
     with (folder / "said").open("wb") as said_by_bash:
@@ -132,7 +131,7 @@ def run(
             said_by_bash.write(f"it took more than {timeout_s} s\n".encode())
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(shell.pid, signal.SIGKILL)  # what a page left running, too
+                os.killpg(shell.pid, signal.SIGKILL)  # with all processes that the page has left running
             shell.wait()
     lines = [
         (folder / str(number)).read_text() if (folder / str(number)).exists() else "" for number in range(len(found))
@@ -150,7 +149,9 @@ def run(
 
 
 def like(shown: str, said: str, about: bool = False) -> bool:
-    """Is this what the page shows? ``…`` is anything, alone on a line any lines; figures may differ where it says so."""
+    """Return whether the output matches what the page shows. ``…`` is anything, alone on a line any lines; ``about``:
+    figures may differ.
+    """
     pattern = []
     for line in shown.rstrip("\n").split("\n"):
         if line.strip() == "…":
@@ -167,7 +168,7 @@ def _figures(text: str) -> str:
 
 
 def links(page: str, text: str) -> Iterator[tuple[str, str, str]]:
-    """Each link of a page into the repository: as it is written, the path that it means, and the anchor."""
+    """Yield each link of a page into the repository: as written, the path, and the anchor."""
     plain = _FENCE.sub("", text)
     for target in re.findall(r"\]\(([^)\s]+)\)", plain):
         if re.match(r"[a-z]+:", target):
@@ -178,6 +179,6 @@ def links(page: str, text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def anchors(text: str) -> set[str]:
-    """What a link may point to in a page: its headings, as sites that show Markdown name them."""
+    """Return the anchors of a page: its headings, as Markdown sites name them."""
     headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", text), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -1,7 +1,7 @@
-"""Jobs that hold leases of a cortex, as its own ``step`` sees them: channels and branches as tables, no actor.
+"""Jobs that hold leases of a cortex, as the scheduler's ``step`` sees them: channels and branches as tables, no actors.
 
-A channel here does what an actor does: it takes in a grant only if it is newer, uses what its lease allows, counts its
-lease from before it asked, and tells what it holds. What it may come to use at most is ``may_use``.
+A fake channel behaves like a real one: it accepts a grant only if it is newer, uses what its lease allows, counts its
+lease from the time of its request, and reports what it holds. ``may_use`` is the most that it may come to use.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ TIMEOUT_S = 20.0
 
 
 def settings(limit: int = 12, **knobs: object) -> SchedulerSettings:
-    """Of a cortex whose pools stay as large as they begin."""
+    """Return settings of a cortex whose pools keep their initial limit."""
     return SchedulerSettings(limit=LimitPolicy(start=limit, ceiling=limit), **knobs)  # type: ignore[arg-type]
 
 
 class Channel:
-    """One job: what it was granted of each route, and what it has in flight there."""
+    """Job with its grants and calls in flight on each route."""
 
     def __init__(self, job: str, routes: tuple[str, ...] = (ROUTE,), wanted: int = 100) -> None:
         self.job, self.routes, self.wanted = job, routes, wanted
@@ -46,7 +46,7 @@ class Channel:
         self.starts = dict.fromkeys(routes, -1)
         self.memos = dict.fromkeys(routes, b"")
         self.flights: dict[str, list[tuple[float, int]]] = {route: [] for route in routes}
-        """(begun, generation) of each call."""
+        """(begin, generation) of each call."""
 
     def claims(self, at_s: float) -> Claims:
         entries = tuple(
@@ -86,7 +86,7 @@ class Channel:
         return max(0, n if self.starts[route] < 0 else min(n, self.starts[route]))
 
     def take(self, grant: Grant, asked_s: float | None = None, lease_s: float = 15.0) -> None:
-        """``asked_s``: it answers a question that was asked then; else it is a push."""
+        """Accept a grant. ``asked_s``: time of the request that it answers; None: a push."""
         old = self.grants.get(grant.route)
         if asked_s is None:
             if grant.cortex != self.cortex or old is None or grant.serial <= old.serial:
@@ -109,7 +109,7 @@ class Channel:
 
 
 class Town:
-    """A cortex and its jobs; messages to jobs wait in ``post`` until they are delivered, lost or doubled."""
+    """Cortex and its jobs. Messages to jobs wait in ``post`` until they are delivered, lost or duplicated."""
 
     def __init__(self, own: SchedulerSettings | None = None) -> None:
         self.settings = own or settings()
@@ -118,7 +118,7 @@ class Town:
         self.commands: list[Command] = []
         self.jobs: dict[str, Channel] = {}
         self.epochs: dict[str, int] = {}
-        """Of jobs that left: one that comes again is another run."""
+        """Epochs of jobs that left: a job that returns is another run."""
         self.number = 0
         self.incarnation = 0
         self.awaited: set[str] = set()
@@ -134,7 +134,7 @@ class Town:
             self.tell(AllRejoined(self.at_s))
 
     def tell(self, event: Event) -> list[Command]:
-        """The commands; grants are put into the post, but those that answer a question."""
+        """Process an event; return the commands. Grants that answer no request are put into the post."""
         commands = step(self.state, event)
         self.commands += commands
         self.post += [grant for grant in commands if isinstance(grant, Grant) and not grant.for_s]
@@ -157,7 +157,7 @@ class Town:
                 job.take(grant, self.at_s)
             job.cortex, job.until_s = self.state.cortex, self.at_s + self.settings.lease_s
         else:
-            self.post += [msgspec.structs.replace(grant, for_s=0.0) for grant in answers]  # it may come late
+            self.post += [msgspec.structs.replace(grant, for_s=0.0) for grant in answers]  # the answer may come late
         if self.awaited:
             self.awaited.discard(name)
             if not self.awaited:
@@ -183,14 +183,14 @@ class Town:
             self.deliver()
 
     def settle(self, rounds: int = 4) -> None:
-        """All renew and hear everything, until nothing changes any more."""
+        """Let all jobs renew and receive all messages, until nothing changes."""
         for _ in range(rounds):
             for name in list(self.jobs):
                 self.join(name)
             self.deliver_all()
 
     def after(self, seconds: float) -> list[Command]:
-        """Time passes; the cortex is told when it wanted to be."""
+        """Let time pass; the cortex is woken when it asked to be."""
         until_s, entries = self.at_s + seconds, []
         while self.state.due_s <= until_s:
             self.at_s = max(self.at_s, self.state.due_s)
@@ -199,7 +199,7 @@ class Town:
         return entries
 
     def report(self, route: str = ROUTE, generation: int = 0, flights: int = 0, **counts: object) -> list[Command]:
-        """A branch tells what became of attempts."""
+        """Report outcomes of attempts, as a branch does."""
         self.number += 1
         signals = RouteSignals(route, route, generation, in_flight=flights, **counts)  # type: ignore[arg-type]
         phase = "calling" if flights else "idle"
@@ -209,7 +209,7 @@ class Town:
         return self.tell(MemberReported(self.at_s, report))
 
     def trip(self, route: str = ROUTE, n: int = 30) -> None:
-        """Attempts fail until the route's breaker opens."""
+        """Let attempts fail until the route's breaker opens."""
         self.report(route, self.state.routes[route].breaker.generation, begun=n, failed={"overloaded": n})
         assert self.breaker(route).state == "open"
 
@@ -220,7 +220,7 @@ class Town:
         return {name: job.permits(route, self.at_s) for name, job in self.jobs.items()}
 
     def may_use(self, job: Channel, route: str) -> int:
-        """The most that this job may come to use, by what it has and by what is on its way to it."""
+        """Return the most that this job may come to use, with grants that are on their way."""
         most = job.held(route, self.at_s)
         serial = job.grants[route].serial if route in job.grants else 0
         if self.at_s < job.until_s:
@@ -245,5 +245,5 @@ def told(t: Town, job: str, route: str = ROUTE) -> tuple[int, int]:
 
 
 def out(commands) -> dict[str, tuple[int, int]]:
-    """Probes that were let out: (permits, starts) by job."""
+    """Return the granted probes: (permits, starts) by job."""
     return {g.job: (g.permits, g.starts) for g in commands if isinstance(g, Grant) and g.starts > 0}

@@ -1,4 +1,4 @@
-"""Branches and workers of a cortex as tables: they start as ordered, and report while they have work."""
+"""Branches and workers of a cortex as tables: they start when ordered, and report while they have work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.support.fake_job_channels import ROUTE, Town, settings
 
 
 class House(Town):
-    """A town whose branches are started as ordered, and report while they have work, unless they are mute."""
+    """``Town`` whose branches are started when ordered, and report while they have work, unless they are mute."""
 
     def __init__(self, limit: int = 10, nodes: tuple[str, ...] = ("n0",), **knobs) -> None:
         self.done: dict[str, int] = {}
@@ -17,7 +17,7 @@ class House(Town):
         self.where: dict[str, str] = {}
         self.mute: set[str] = set()
         self.still: set[str] = set()
-        """Those that do not come to life."""
+        """Names of members that do not start."""
         self.overdue_s: dict[str, float] = {}
         self.nodes = nodes
         super().__init__(settings(limit, **knobs))
@@ -54,7 +54,7 @@ class House(Town):
         return self.tell(MemberReported(self.at_s, report))
 
     def live(self, seconds: float) -> list:
-        """Time passes: branches with work report each second, channels renew, unless they are mute."""
+        """Let time pass: branches with work report each second and channels renew, unless they are mute."""
         found: list = []
         for _ in range(int(seconds)):
             found += self.after(1.0)

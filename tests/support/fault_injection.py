@@ -1,7 +1,7 @@
-"""A world around the core that behaves as chance will have it: order, batching, faults, late and doubled replies.
+"""Environment of the core with random order, batching, faults, and late and duplicate replies.
 
-What a model says is a function of the question, so two runs differ only in what the world does to them. A question
-that was answered once is answered from memory, as a channel does it.
+A model's answer is a function of the question, so two runs differ only in the environment. A question that was answered
+once is answered from memory, as by a channel.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PAID = ("timed_out", "lost", "transient")
 
 
 def model(call: commands.Call) -> Reply:
-    """What the model says to this question: the same, always; its usage stays within what was reserved."""
+    """Return the model's reply to this question, always the same; its usage stays within the reservation."""
     content = msgspec.json.decode(call.body)["messages"][0]["content"]
     word = str(content).partition(" ")[0]
     chance = digest(content, call.sample)
@@ -45,7 +45,9 @@ def model(call: commands.Call) -> Reply:
 
 
 class World:
-    """One run. ``faults`` is the share of attempts that go wrong; ``late`` whether what was given up may come after all."""
+    """Environment of one run. ``faults``: share of attempts that fail; ``late``: abandoned attempts may still be
+    answered.
+    """
 
     def __init__(
         self, program: Program, seed: int, *, limits: Limits | None = None, permits: int = 4, faults: float = 0.0,
@@ -66,11 +68,11 @@ class World:
 
     @property
     def k(self) -> State:
-        """The job's state."""
+        """State of the job."""
         return self.stage.k
 
     def run(self) -> State:
-        """Until the job has ended and nothing is under way any more."""
+        """Run until the job has ended; return K."""
         for _ in range(TURNS_MAX):
             if self.k.outcome:
                 return self.k
@@ -78,7 +80,7 @@ class World:
         raise AssertionError(f"no end after {TURNS_MAX} turns: {self.stage.statuses()}")
 
     def turn(self) -> None:
-        """Some of what is under way comes back, in any order; or time passes to where it changes something."""
+        """Let some of what is under way end, in any order; or let time pass to the next due moment."""
         if self.unrest and (self.chance.random() < self.unrest or not (self.under_way or self.overdue)):
             happened = self._unrest()
         else:
@@ -92,7 +94,7 @@ class World:
         self.watch(self)
 
     def _ends(self) -> list[events.Event]:
-        """Some of what is under way comes home, or what was overdue."""
+        """Return ends of some attempts under way, or overdue ones."""
         happened: list[events.Event] = []
         for _ in range(self.chance.randint(1, self.together)):
             if self.under_way:
@@ -102,14 +104,15 @@ class World:
         return happened
 
     def _unrest(self) -> list[events.Event]:
-        """The channel dies and comes back, or the cortex shares the routes out anew."""
+        """Return events of a channel that was restarted, or of routes that were shared out anew."""
         routes = len(self.k.terms.routes)
         if self.chance.random() < 0.8:
             return [events.PermitsGranted(self.chance.choice([0, 1, self.permits]), self.chance.randrange(routes))]
         held = [one for one in self.under_way if isinstance(one, commands.Call) and self.chance.random() < 0.5]
         for call in self.under_way:
             if isinstance(call, commands.Call) and call not in held and self.chance.random() < 0.5:
-                self.overdue.append(self._answer(call, remembered=False))  # the provider had worked, and it comes late
+                # the provider has answered, and the reply comes late
+                self.overdue.append(self._answer(call, remembered=False))
         self.under_way = list(held)
         keys = tuple((call.goal, call.attempt) for call in held)
         return [events.Rejoined(self.k.epoch + 1, keys), events.PermitsGranted(self.permits)]
@@ -122,7 +125,7 @@ class World:
                 self._abandon(command)
 
     def _abandon(self, command: commands.AbandonAttempt) -> None:
-        """Told to stop, a call mostly does; one that was answered already is paid all the same."""
+        """Cancel a call. Most calls stop; one that was answered already is paid nevertheless."""
         for call in self.under_way:
             if isinstance(call, commands.Call) and (call.goal, call.attempt) == (command.goal, command.attempt):
                 self.under_way.remove(call)
@@ -132,7 +135,7 @@ class World:
                     self.overdue.append(self._broken(call, "cancelled", 0, self.chance.random() < 0.5))
                 return
 
-    # -- how things end ------------------------------------------------------------------------------------------------
+    # -- ends ----------------------------------------------------------------------------------------------------------
 
     def _end_of(self, command: commands.Command) -> list[events.Event]:
         if isinstance(command, commands.StartToolRun):
@@ -167,7 +170,7 @@ class World:
 
     def _broken(self, call: commands.Call, kind: str, status: int, sent: bool) -> events.Event:
         if sent:
-            self._pay(call, model(call).usage)  # the provider had worked, and nobody hears of it
+            self._pay(call, model(call).usage)  # the provider has answered, and the reply is lost
         return self.stage.broke(call, kind, status=status, sent=sent)
 
     def _pay(self, call: commands.Call, usage: Usage) -> None:
@@ -183,7 +186,9 @@ class World:
         return events.Observed(command.goal, command.attempt, value, self.k.at_s, bad)
 
     def _child_end(self, command: commands.LaunchChildJob) -> events.Event:
-        """A child of this name goes on from what it had spent before; its bill and its caps count all of it."""
+        """Return the end of a child job. A child with the same name continues from its earlier costs, which its caps
+        include.
+        """
         before_nusd, before_tokens = self.spent.get(command.goal, (0, 0))
         nusd = before_nusd + (5 if command.max_cost_nusd is None else max(0, command.max_cost_nusd - before_nusd) // 2)
         tokens = before_tokens + (
@@ -198,17 +203,18 @@ class World:
         return events.ChildJobEnded(command.goal, command.attempt, "child", nusd, 0, tokens, 0, bad)
 
 
-# -- what two runs have in common ---------------------------------------------------------------------------------------
+# -- comparison of two runs -----------------------------------------------------------------------------------------
 
 
 def meaning(k: State, emitted: list[Any]) -> dict[str, Any]:
-    """K, less the numbers that only say in which order things came about.
+    """Return the content of K that does not depend on the order of events.
 
-    A goal is known by its place below its parent, not by its id; what a goal's children are is compared as a set with
-    counts, and so are items and results. Left out are: ids; times; how often an attempt was made, shared or answered
-    from memory, since equal questions share an attempt only while it is under way; and what counts duplicates.
-    Kept are: every goal's kind, value, status, sample, framing, answer, label and failure; every item with its
-    sources and the goal that made it; money and tokens; and the tally.
+    A goal is identified by its place below its parent, not by its id. A goal's children are compared as a multiset, and
+    so are items and results. Left out: ids; times; how often an attempt was made, shared or answered from memory, since
+    equal questions share an attempt only while it is under way; and counts of duplicates.
+
+    Included: every goal's kind, value, status, sample, framing, answer, label and failure; every item with its sources
+    and the goal that made it; money and tokens; and the tally.
     """
     ledger, tally = k.ledger, k.tally
     return {

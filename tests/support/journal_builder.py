@@ -1,4 +1,4 @@
-"""Journals written by hand, turn by turn: K is led along, so that a test can say of a call what became of it."""
+"""Journals written by hand, turn by turn, with the K that follows from them."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ BEGUN_S = 1_790_000_000.0
 
 
 def reply(text: str = "ok", usage: Usage = USAGE, model: str = "m") -> Reply:
-    """A message of the provider's."""
+    """Return a message of the provider."""
     body = msgspec.json.encode({"content": [{"type": "text", "text": text}], "stop_reason": "end_turn"})
     return Reply(body, "end_turn", model, usage)
 
 
 def row(key: str, text: str = "what?", **params: Any) -> events.Row:
-    """A row of ``batch``."""
+    """Return a row of ``batch``."""
     body = {"model": "m", "max_tokens": 8, "messages": [{"role": "user", "content": text}], **params}
     return events.Row(key, msgspec.json.encode(body), 8)
 
 
 class Book:
-    """One job's journal being written."""
+    """Journal of one job that is being written."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Book:
         self.turn(events.Opened(terms, 1), after_s=0.0)
 
     def turn(self, *happened: events.Event, after_s: float = 1.0) -> list[commands.Command]:
-        """These events, so long after the ones before."""
+        """Append these events, ``after_s`` after the ones before."""
         self.at_s += after_s
         blob = codec.encode_batch(happened)
         before = codec.encode_account(self.k)
@@ -83,23 +83,23 @@ class Book:
         return out
 
     def answered(self, goal: int, attempt: int = 1, elapsed_s: float = 0.5, by: str = "branch:0", **of: Any) -> Any:
-        """This attempt was answered."""
+        """Return the event of an answered attempt."""
         call = self.asked[goal, attempt]
         return events.Answered(goal, call.sample, attempt, call.hash, reply(**of), elapsed_s, 0.01, by)
 
     def broke(self, goal: int, attempt: int = 1, kind: str = "overloaded", said: str = "Overloaded", **of: Any) -> Any:
-        """This attempt failed."""
+        """Return the event of a failed attempt."""
         elapsed_s, by = of.pop("elapsed_s", 0.2), of.pop("by", "branch:0")
         failure = Failure(FailureKind(kind), said, **{"status": 529, **of})
         return events.AttemptFailed(goal, self.asked[goal, attempt].sample, attempt, failure, elapsed_s, 0.0, by)
 
     def anew(self) -> None:
-        """The job begins anew, as where its program has changed: what it has cost goes with it."""
+        """Begin the job anew, as after a change of its program; its costs are carried over."""
         carried = msgspec.structs.replace(self.k.ledger)
         before, self.k = self.k, codec.open_job(self.k.terms)
         self._journal.set_meta("opened_at", str(self._journal.seq).encode())
         self.turn(events.Opened(before.terms, 2, before.next_goal, carried))
 
     def close(self) -> None:
-        """No more of it."""
+        """Close the journal."""
         self._journal.close()

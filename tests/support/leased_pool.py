@@ -1,4 +1,6 @@
-"""The pool of `tests.support.pool_simulation` under the cortex's own step: what is allowed is leased to four jobs, in grants and claims."""
+"""Pool of `tests.support.pool_simulation` under the scheduler's step: the allowance is leased to four jobs, in grants
+and claims.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ POOL = "http://provider|key|sonnet"
 ROUTE = "http://provider|key|claude-sonnet-4-5"
 STARTING_S = 0.1
 CONCURRENCY = 2_000
-"""The most that each job's user allows."""
+"""Concurrency limit of each job."""
 
 
 class LeasedPool(Pool):
-    """Each node is a job and a branch in one."""
+    """Pool in which each node is a job and a branch in one."""
 
     def __init__(self, provider: Provider, **options: Any) -> None:
         self.state = step.SchedulerState()
@@ -60,7 +62,7 @@ class LeasedPool(Pool):
 
     def _take_grant(self, place: int, grant: Grant) -> None:
         if grant.serial <= self._heard_serial.get(place, 0):
-            return  # overtaken by a newer one
+            return  # overtaken by a newer grant
         self._heard_serial[place] = grant.serial
         node = self.nodes[place]
         node.permits = grant.permits if grant.starts else 0
@@ -93,9 +95,9 @@ class LeasedPool(Pool):
         self._join(place)
 
     def _share(self) -> None:
-        """The cortex does."""
+        """Do nothing: the scheduler shares the limit."""
         self._shared = self._shared or PoolAllowance(0)
 
     def _free(self) -> bool:
-        """That nobody has what another still uses is the scheduler's part."""
+        """Return True: the scheduler ensures that no job gets permits that another still uses."""
         return True

@@ -1,4 +1,4 @@
-"""A collector of telemetry, in this process: what OTLP sends over HTTP or gRPC, read with OTLP's own classes."""
+"""Telemetry collector in this process: receives OTLP over HTTP or gRPC, decoded with OTLP's own classes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 
 class Received:
-    """Spans as they came, each with the attributes of its resource; requests as bytes."""
+    """Spans as received, each with the attributes of its resource, and requests as bytes."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
@@ -26,7 +26,7 @@ class Received:
         self.paths: list[str] = []
 
     def take(self, blob: bytes, headers: dict[str, str], path: str = "") -> None:
-        """What was sent; readings, whose path says what they are, are not taken apart."""
+        """Receive a request; metrics, identified by their path, are not decoded."""
         self.requests.append(blob)
         self.headers.append(headers)
         self.paths.append(path)
@@ -40,7 +40,7 @@ class Received:
                 self.spans += scope_spans.spans
 
     def read(self, path: Path) -> Received:
-        """The lines of a file of the state folder."""
+        """Read the lines of a file of the state folder."""
         for line in path.read_bytes().splitlines():
             request = trace_service_pb2.ExportTraceServiceRequest()
             json_format.Parse(_ids_as_base64(line), request)
@@ -49,7 +49,7 @@ class Received:
 
     @property
     def traces(self) -> dict[bytes, list[Span]]:
-        """By their id; a span that came twice counts once, and must be the same both times."""
+        """Spans by trace id. A span that came twice counts once, and must be equal both times."""
         found: dict[bytes, dict[bytes, Span]] = defaultdict(dict)
         for span in self.spans:
             before = found[span.trace_id].setdefault(span.span_id, span)
@@ -57,12 +57,12 @@ class Received:
         return {trace: list(spans.values()) for trace, spans in found.items()}
 
     def named(self, name: str) -> list[Span]:
-        """Spans whose name begins so."""
+        """Return spans whose name has this prefix."""
         return [span for spans in self.traces.values() for span in spans if span.name.startswith(name)]
 
 
 def _ids_as_base64(line: bytes) -> bytes:
-    """OTLP's JSON has ids in hex, where protobuf's own mapping has base64."""
+    """Convert the ids in OTLP's JSON from hex to the base64 of protobuf's mapping."""
     import base64
     import re
 
@@ -80,7 +80,7 @@ def value(any_value: Any) -> Any:
 
 
 def values(attributes: Any) -> dict[str, Any]:
-    """Attributes as a dict."""
+    """Return attributes as a dict."""
     return {one.key: value(one.value) for one in attributes}
 
 
@@ -89,7 +89,7 @@ def attributes(span: Span) -> dict[str, Any]:
 
 
 class HttpCollector(Received):
-    """OTLP over HTTP, on a port of its own. ``status``: what it answers."""
+    """Collector of OTLP over HTTP on its own port. ``status``: status of its responses."""
 
     def __init__(self, port: int = 0, status: int = 200) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class HttpCollector(Received):
 
 
 class GrpcCollector(Received):
-    """OTLP over gRPC."""
+    """Collector of OTLP over gRPC."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class GrpcCollector(Received):
 
 
 def well_formed(received: Received) -> None:
-    """What holds of all that anybody is ever sent: no orphan, one root a trace, within bounds, in time."""
+    """Assert what holds of all traces: no orphan, one root a trace, within bounds, in time."""
     for trace_id, spans in received.traces.items():
         assert len(trace_id) == 16 and any(trace_id)
         assert len(spans) <= 1_000, f"{len(spans)} spans in one trace"

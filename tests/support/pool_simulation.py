@@ -1,8 +1,8 @@
-"""A pool in a closed loop: a provider that limits, holders that share what is allowed, reports that come late.
+"""Simulation of a pool in a closed loop: a provider with limits, holders that share the allowance, delayed reports.
 
-Pure, in virtual time, decided by one seed. What the policy is told and when is as in the running system: each of the
-reporters tells its counts every quarter of a second, and at once (but at most each 20 ms) after a throttled answer;
-what is allowed reaches the holders a little after.
+Pure, in virtual time, determined by one seed. The policy gets the same information at the same times as in a running
+system: each reporter sends its counts every quarter of a second, and at once (but at most each 20 ms) after a throttled
+answer; the allowance reaches the holders a little later.
 """
 
 from __future__ import annotations
@@ -33,42 +33,45 @@ REPORT_S = 0.25
 SOON_S = 0.04
 REPORT_AT_ONCE_S = 0.02
 WAKE_S = 0.1
-"""A holder that its pace holds back begins what has become due together, so often."""
+"""Seconds between two wake-ups of a holder that its pace holds back: it begins all calls due by then."""
 MESSAGE_S = (0.002, 0.006)
 NETWORK_S = (0.002, 0.010)
 
 
 class Provider(msgspec.Struct, kw_only=True):
-    """What the provider allows, and how it says no. Token buckets as the provider's: they fill all the time; input
-    tokens count when a request is taken, output tokens when they are made."""
+    """Limits of the provider, and its throttling responses.
+
+    Token buckets as at the provider: they fill continuously; input tokens count when a request is accepted, output
+    tokens when they are generated.
+    """
 
     requests_per_s: float = 0.0
     input_tokens_per_s: float = 0.0
     output_tokens_per_s: float = 0.0
     capacity_s: float = 60.0
-    """What a bucket holds, in seconds of its rate."""
+    """Capacity of a bucket, in seconds of its rate."""
     concurrency: int = 0
     latency_s: float = 1.0
     jitter: float = 0.3
     """Sigma of the lognormal latency, whose mean is `latency_s`."""
     refusal_s: float = 0.0
-    """How long a refusal takes beyond the network."""
+    """Seconds that a refusal takes beyond the network."""
     retry_after: bool = True
-    """Whole seconds, rounded up, at least 1."""
+    """True if refusals have Retry-After: whole seconds, rounded up, at least 1."""
     headers: bool = False
     other_share: float = 0.0
-    """Of each rate, what other traffic takes."""
+    """Share of each rate that other traffic uses."""
     stray_share: float = 0.0
-    """Of requests, those that are refused whatever the limits."""
+    """Share of requests that are refused whatever the limits."""
     unwell_share: float = 0.0
-    """Of accepted requests, those that fail."""
+    """Share of accepted requests that fail."""
     input_tokens: tuple[float, float] = (1_000.0, 1.0)
     """Mean and sigma of the lognormal sizes."""
     output_tokens: tuple[float, float] = (200.0, 1.0)
 
 
 class Call(msgspec.Struct):
-    """One attempt."""
+    """Attempt."""
 
     node: int
     input_tokens: int
@@ -76,7 +79,7 @@ class Call(msgspec.Struct):
 
 
 class Node(msgspec.Struct):
-    """A branch and a holder in one: its share, its pace, and what it has not reported yet."""
+    """Branch and holder in one: its share, its pace, and its unreported counts."""
 
     pace: Pace
     permits: int = 0
@@ -96,7 +99,7 @@ class Node(msgspec.Struct):
 
 
 class Second(msgspec.Struct):
-    """What the provider saw in one second."""
+    """Measurements at the provider in one second."""
 
     accepted: int = 0
     throttled: int = 0
@@ -108,7 +111,7 @@ class Second(msgspec.Struct):
 
 
 class Pool:
-    """The whole loop. `demand(at_s)` is how many calls the jobs could have in flight."""
+    """Whole loop. `demand(at_s)` is the number of calls that the jobs could have in flight."""
 
     def __init__(
         self,
@@ -143,7 +146,7 @@ class Pool:
     # ------------------------------------------------------------------------------------------- running
 
     def run(self, until_s: float) -> Pool:
-        """Go on until `until_s` after the beginning."""
+        """Continue until `until_s` after the beginning."""
         end_s = self.zero_s + until_s
         while self._events and self._events[0][0] <= end_s:
             at_s, _, act, entries = heapq.heappop(self._events)
@@ -191,7 +194,7 @@ class Pool:
             self._at(self._draw(NETWORK_S), self._arrive, call)
 
     def _free(self) -> bool:
-        """What one holder has in flight above its new share is not given to another yet."""
+        """Return whether a permit is free: calls above a holder's new share still use the permits of others."""
         assert self._shared is not None
         return self.out < self._shared.concurrency
 
@@ -204,7 +207,7 @@ class Pool:
         node.in_flight -= 1
         self.out -= 1
         if node.permits <= node.in_flight:
-            for place in range(len(self.nodes)):  # its excess is free for the others
+            for place in range(len(self.nodes)):  # its excess permits are free for the others
                 self._begin(place)
         if good:
             node.answered += 1
@@ -293,7 +296,7 @@ class Pool:
         self._at(REPORT_S, self._report_due, place)
         anything = (node.begun, node.answered, node.throttled, node.unwell, node.in_flight, node.told_in_flight)
         if not any(anything):
-            self._begin(place)  # there may be work again
+            self._begin(place)  # demand may have risen
             return
         counts = UsageSample(
             begun=node.begun,
@@ -318,7 +321,7 @@ class Pool:
         sample = msgspec.structs.replace(counts, in_flight=known, binding=binding)
         if observe(self.policy, self.limit, self.now_s, sample):
             self._grew_s = self.now_s
-        if self.now_s - self._grew_s < REPORT_S:  # as ``cortex.scheduler.step.report_after_s`` has it
+        if self.now_s - self._grew_s < REPORT_S:  # see ``cortex.scheduler.step.report_after_s``
             self.nodes[place].report_at_s = self.now_s + SOON_S
             self._at(SOON_S, self._report_due, place)
         self._share()
@@ -335,7 +338,7 @@ class Pool:
     def _granted(self, place: int, shared: PoolAllowance) -> None:
         node, n = self.nodes[place], len(self.nodes)
         if shared is not self._shared:
-            return  # overtaken
+            return  # overtaken by a newer grant
         node.permits = shared.concurrency // n + (place < shared.concurrency % n)
         if shared.held_until_s > self.now_s:
             node.permits = 0
@@ -352,8 +355,7 @@ class Pool:
     # ------------------------------------------------------------------------------------------ readings
 
     def used(self, from_s: float, until_s: float) -> float:
-        """Share of what the provider allowed that was used: of the resource that was used most, or of its
-        concurrency."""
+        """Return the share of the provider's limits that was used: of the most used resource, or of the concurrency."""
         some = self.seconds[int(from_s) : int(until_s)]
         elapsed_s = int(until_s) - int(from_s)
         free = 1 - self.provider.other_share
@@ -367,7 +369,7 @@ class Pool:
         return max(total / (bound * elapsed_s) for total, bound in zip(sums, bounds, strict=True) if bound)
 
     def throttled(self, from_s: float, until_s: float) -> float:
-        """Share of requests that were throttled."""
+        """Return the share of requests that were throttled."""
         some = self.seconds[int(from_s) : int(until_s)]
         bad = sum(s.throttled for s in some)
         return bad / max(1, bad + sum(s.accepted for s in some))

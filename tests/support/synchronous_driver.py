@@ -1,7 +1,7 @@
-"""Drives ``cortex.loop.step.step`` with a scripted model: a channel, a branch and a store in one small synchronous loop.
+"""Driver of ``cortex.loop.step.step`` with a scripted model: channel, branch and store in one small synchronous loop.
 
-The model is a function from a request's text to the reply's text (or to a whole ``Reply``, or a ``Failure``). The
-branch's bound is kept as in a run: a prompt whose bytes do not prove that it fits M is counted, and refused above it.
+The model is a function from a request's text to the reply's text (or to a ``Reply``, or a ``Failure``). The branch's
+bound applies as in a run: a prompt whose bytes do not prove that it fits M is counted, and refused above M.
 """
 
 from __future__ import annotations
@@ -29,35 +29,34 @@ TURNS_MAX = 20_000
 
 
 def spoken(body: bytes) -> str:
-    """All text of a request, as the model reads it."""
+    """Return all text of a request, as the model reads it."""
     request = msgspec.json.decode(body)
     text = "\n\n".join(message["content"] for message in request["messages"])
     return f"{request['system']}\n\n{text}" if "system" in request else text
 
 
 def by_fours(text: str) -> int:
-    """A tokenizer: four bytes a token, and a little for the frame."""
+    """Count four bytes a token, and some for the frame."""
     return len(text.encode()) // 4 + 8
 
 
 def by_bytes(text: str) -> int:
-    """A tokenizer of the worst kind: a token for every byte."""
+    """Count a token for every byte, the worst case."""
     return len(text.encode()) + 16
 
 
 def replied(text: str, stop_reason: str = "end_turn", input_tokens: int = 1, output_tokens: int = 1) -> Reply:
-    """A reply of one text block."""
+    """Return a reply of one text block."""
     body = msgspec.json.encode({"content": [{"type": "text", "text": text}]})
     return Reply(body, stop_reason, "scripted", Usage(input_tokens, output_tokens))
 
 
 class Driver:
-    """One job under a scripted model. ``k`` is its state; ``calls`` are all that it asked for, in order, and
-    ``answered`` those that reached the model.
+    """Driver of one job under a scripted model. ``k``: its state; ``calls``: all its calls, in order; ``answered``: the
+    calls that reached the model.
 
-    ``order`` shuffles the order in which replies arrive (a seed; None keeps the order in which they were asked), and
-    ``together`` is how many arrive in one turn. ``counter`` counts tokens as the provider would; ``countable`` is
-    whether the branch may ask it.
+    ``order``: seed of the order in which replies arrive (None: order of the calls); ``together``: replies that arrive
+    in one turn. ``counter`` counts tokens as the provider would; ``countable``: whether the branch may use it.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class Driver:
         self.turn(events.PermitsGranted(permits))
 
     def turn(self, *happened: events.Event, at_s: float | None = None) -> list[commands.Command]:
-        """One turn of the loop, kept for the journal."""
+        """Take one turn and keep it for the journal."""
         turn = events.Turn(len(self.turns) * 1.0 if at_s is None else at_s, (happened,))
         self.turns.append(turn)
         out = step(self.k, self.program, turn)
@@ -99,7 +98,7 @@ class Driver:
         return out
 
     def advance(self) -> None:
-        """One turn: some replies arrive; where none is under way, time passes to when something is due."""
+        """Take one turn in which some replies arrive; if none is under way, time passes to the next due moment."""
         if self._waiting:
             self.turn(*(self._answered(self._next()) for _ in range(min(self.together, len(self._waiting)))))
             return
@@ -108,7 +107,7 @@ class Driver:
         self.turn(events.Ticked(), at_s=due_at_s)
 
     def run(self) -> State:
-        """Answer calls until the job has ended. Raises ``AssertionError`` where it does not."""
+        """Answer calls until the job has ended. Raises ``AssertionError`` if it does not end."""
         for _ in range(TURNS_MAX):
             if self.k.outcome:
                 return self.k
@@ -116,11 +115,11 @@ class Driver:
         raise AssertionError(f"no end after {TURNS_MAX} turns")
 
     def replayed(self) -> State:
-        """K from the journal's bytes: every turn encoded, decoded and taken again."""
+        """Return K from the journal's bytes: every turn encoded, decoded and taken again."""
         blobs = [codec.encode_turn(t.at_s, [codec.encode_batch(batch) for batch in t.batches]) for t in self.turns]
         return codec.replay(None, map(codec.decode_turn, blobs), self.program)
 
-    # -- what tests look at ----------------------------------------------------------------------------------------
+    # -- access for tests ----------------------------------------------------------------------------------------
 
     @property
     def answer(self) -> Any:
@@ -128,15 +127,15 @@ class Driver:
         return self.program.answer(self.k)
 
     def goals(self, kind: str) -> Sequence[Goal]:
-        """All goals of a kind."""
+        """Return all goals of a kind."""
         return list(self.k.goals_of(kind))
 
     def constructors(self) -> list[str]:
-        """The constructor of every goal that made a call, in the order of the goals."""
+        """Return the constructor of every goal that made a call, in the order of the goals."""
         return [goal.constructor for goal in self.k.goals.values() if goal.constructor]
 
     def texts(self) -> list[str]:
-        """What each call said that reached the model."""
+        """Return the text of each call that reached the model."""
         return [spoken(call.body) for call in self.answered]
 
     def _next(self) -> commands.Call:

@@ -1,11 +1,11 @@
-"""Commands without the cost of their start: ``cortex`` and ``python`` on a PATH, each a fork of one warm process.
+"""Commands without start-up cost: ``cortex`` and ``python`` on a PATH, each a fork of one warm process.
 
-A page of the documentation is run by a real shell, with its pipes, redirections and exit codes, and starts some
-hundred commands. Each would spend half a second on imports. So the names on the PATH are small scripts that hand
-arguments, folder, environment and standard streams to a process that has the imports behind it; it forks, and the fork
-is the command: an exit code, a signal, a kill go the way they would go anyway.
+A page of the documentation is run by a real shell, with its pipes, redirections and exit codes, and starts some hundred
+commands. Each would spend half a second on imports. So the names on the PATH are small scripts that pass arguments,
+folder, environment and standard streams to a process that has done the imports. That process forks, and the fork runs
+the command; exit codes, signals and kills behave as usual.
 
-``python -m tests.support.warm_cli SOCKET`` is that process; it begins to serve when it writes a line.
+``python -m tests.support.warm_cli SOCKET`` is that process; it prints a line when it begins to serve.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WARM = (
     "actors.cli.app actors.cli.run.start actors.api.client actors.driver.driver actors.api.tables actors.runtime.inline actors.api.session "
     "actors.simulator.frontends.in_memory anthropic pandas pyarrow.parquet opentelemetry.sdk.trace"
 ).split()
-"""What most commands import."""
+"""Modules that most commands import."""
 
 CLIENT = """#!{python} -ISs
 import json, os, signal, socket, sys
@@ -53,7 +53,7 @@ os._exit(code[0] if code else 255)
 
 @contextlib.contextmanager
 def served(folder: Path) -> Iterator[Path]:
-    """A folder for the PATH with ``cortex`` and ``python`` in it, as long as the context lasts."""
+    """Return a folder for the PATH with ``cortex`` and ``python`` in it, until the context ends."""
     address = str(folder / "road")
     bin_ = folder / "bin"
     bin_.mkdir()
@@ -78,7 +78,7 @@ def _serve(address: str) -> None:
     _stay_near()
 
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
-        enter(["jobs", "--state", folder])  # what commands import when they are asked
+        enter(["jobs", "--state", folder])  # imports that commands do on demand
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     road = socket.socket(socket.AF_UNIX)
@@ -90,7 +90,7 @@ def _serve(address: str) -> None:
         visitor, _ = road.accept()
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
-                pass  # a command of before
+                pass  # an earlier command
         if not os.fork():
             road.close()
             _become(visitor)
@@ -98,7 +98,9 @@ def _serve(address: str) -> None:
 
 
 def _stay_near() -> None:
-    """No name is looked up but this machine's. uvloop asks the system itself, so pages run on asyncio's own loop."""
+    """Refuse lookups of names other than this machine's. uvloop asks the system itself, so pages run on asyncio's own
+    loop.
+    """
     sys.modules["uvloop"] = None  # type: ignore[assignment]
     lookup = socket.getaddrinfo
 
@@ -112,7 +114,7 @@ def _stay_near() -> None:
 
 
 def _become(visitor: socket.socket) -> None:
-    """Be the command that is asked for, beside its client: its signals are ours, and so is its end."""
+    """Run the requested command in place of its client, with the client's signals and exit code."""
     code = 1
     try:
         length, streams, _, _ = socket.recv_fds(visitor, 4, 3)
@@ -142,7 +144,7 @@ def _become(visitor: socket.socket) -> None:
 
 
 def _heed(visitor: socket.socket) -> None:
-    """Pass on what signals the client had. A client that was killed takes the command along."""
+    """Forward signals of the client. If the client is killed, kill the command."""
     while data := visitor.recv(1):
         os.kill(os.getpid(), data[0])
     os.kill(os.getpid(), signal.SIGKILL)
@@ -156,7 +158,7 @@ def _cortex(words: list[str]) -> int:
 
 
 def _python(words: list[str]) -> int:
-    """As the interpreter does with a file, ``-m MODULE``, ``-c TEXT`` or standard input."""
+    """Run a file, ``-m MODULE``, ``-c TEXT`` or standard input, as the interpreter does."""
     first = words[0] if words else "-"
     sys.argv = words[1:] if first in ("-m", "-c") else words or ["-"]
     sys.path[0] = os.getcwd() if first in ("-m", "-c", "-") else str(Path(first).resolve().parent)

@@ -1,4 +1,4 @@
-"""A folder to work on, for tests of ``ralph``: a file of sums, a check that names what is missing or wrong, a task."""
+"""Folder to work on, for tests of ``ralph``: a file of sums, a check that names missing and wrong lines, a task."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CHECK = f"{shlex.quote(sys.executable)} check.py"
 
 
 def workshop(folder: Path, items: int, more: str = "") -> Path:
-    """The folder with so many items; ``more``: what the check does besides, before it ends."""
+    """Create the folder with this many items; ``more``: further code of the check, before its end."""
     folder.mkdir()
     (folder / "items.txt").write_text("".join(f"{17 + 3 * item} * {5 + item}\n" for item in range(items)))
     (folder / "check.py").write_text(CHECK_PY % more)
@@ -36,5 +36,5 @@ def workshop(folder: Path, items: int, more: str = "") -> Path:
 
 
 def solved(items: int) -> str:
-    """What answers.txt must hold, whatever its order: sorted."""
+    """Return the sorted content that answers.txt must have, in any order."""
     return "".join(sorted(f"{17 + 3 * item} * {5 + item} = {(17 + 3 * item) * (5 + item)}\n" for item in range(items)))

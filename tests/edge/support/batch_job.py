@@ -1,4 +1,4 @@
-"""A whole job over message batches in one process, against a simulated provider: in process, or over real HTTP."""
+"""Whole job over message batches in one process, against a simulated provider: in process, or over real HTTP."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def limits(**batching: Any) -> Limits:
 
 
 class Job:
-    """One run of a job over one state folder; make another for the next run."""
+    """Run of a job over one state folder; make another ``Job`` for the next run."""
 
     def __init__(
         self, folder: Path, arming: ConnectionSpec, count: int = 40, *, limits: Limits = LIMITS, sink: ListSink | None = None,
@@ -102,12 +102,12 @@ class Job:
             await self.runtime.close()
 
     async def until(self, done: Callable[[Any], bool]) -> None:
-        """Run on until K is so."""
+        """Run until K meets this condition."""
         task = asyncio.create_task(self.driver.run())
         try:
             async with asyncio.timeout(20):
                 while not task.done():
-                    with contextlib.suppress(PeerGone, ChannelNotStarted):  # not begun yet
+                    with contextlib.suppress(PeerGone, ChannelNotStarted):  # the channel has not begun yet
                         if done(self.k):
                             return
                     await asyncio.sleep(0.001)
@@ -117,7 +117,8 @@ class Job:
                 other.cancel()
             await asyncio.gather(*everything, return_exceptions=True)
             for name in await self.runtime.names("branch"):
-                await self.runtime.find(name)._keys.close()  # as the system closes what a dead process had open
+                # as the operating system closes a dead process's connections
+                await self.runtime.find(name)._keys.close()
 
 
 def in_process(settings: SimulatorSettings = SIM) -> ConnectionSpec:
@@ -126,7 +127,7 @@ def in_process(settings: SimulatorSettings = SIM) -> ConnectionSpec:
 
 @asynccontextmanager
 async def over_http(settings: SimulatorSettings = SIM) -> AsyncIterator[tuple[SimulatorServer, ConnectionSpec]]:
-    """A provider on a thread and a loop of its own: what dies here does not die there."""
+    """Provider in its own thread and event loop, so that it survives simulated crashes."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -150,7 +151,7 @@ async def over_http(settings: SimulatorSettings = SIM) -> AsyncIterator[tuple[Si
 
 
 def whole(job: Job, outcome: str = "complete") -> None:
-    """Every row once, each paid once."""
+    """Assert that the job has every row once, each paid once."""
     assert (job.facts["outcome"], job.facts["why"] if outcome == "complete" else "") == (outcome, "")
     assert Counter(job.sink.keys()) == ROWS
     assert job.facts["rows_succeeded"] == job.facts["paid_calls"] == 40
@@ -158,7 +159,9 @@ def whole(job: Job, outcome: str = "complete") -> None:
 
 
 class Crash:
-    """Stops the branch at a submission: before the provider has it, or after. ``rows`` is what it was to submit."""
+    """Patch that stops the branch at a submission: before the provider has the batch, or after. ``rows``: rows to
+    submit.
+    """
 
     def __init__(self, monkeypatch: Any, after: bool) -> None:
         self.reached = False

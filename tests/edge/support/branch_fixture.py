@@ -1,4 +1,4 @@
-"""A branch between a cortex and a channel that only listen, on virtual time."""
+"""Branch between a fake cortex and a fake channel, on virtual time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from tests.edge.support.virtual_clock import VirtualRuntime, virtually
 
 
 class Model:
-    """Answers by a function of the body's text, after so many seconds; one that is stubborn does not stop when asked."""
+    """Model that answers by a function of the body's text, after ``pause_s``. With ``stubborn_s``, it ignores
+    cancellation for that long.
+    """
 
     endpoint = "test"
     rate: RateLimits | None = None
@@ -54,7 +56,7 @@ class Model:
 
 
 class Cortex:
-    """Hears reports; ``deaf`` times it does not."""
+    """Fake cortex that records reports. The next ``deaf`` reports fail."""
 
     def __init__(self) -> None:
         self.reports: list[tuple[float, ProgressReport]] = []
@@ -73,7 +75,7 @@ class Cortex:
 
 
 class Channel:
-    """Takes what comes."""
+    """Fake channel that records events."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[float, Any]] = []
@@ -89,7 +91,7 @@ class Channel:
 
 
 class Scene:
-    """A branch between a cortex and a channel, on virtual time."""
+    """Branch between a cortex and a channel, on virtual time."""
 
     def __init__(self, *models: Model) -> None:
         self.models = models or (Model(),)
@@ -117,7 +119,7 @@ class Scene:
     async def ask(
         self, *calls: commands.Call, on_disk: int = 0, waits: bool = True
     ) -> tuple[str, tuple[events.Event, ...]]:
-        """What the branch says, and what comes along."""
+        """Send calls to the branch; return its answer, and the events sent with it."""
         self.number += 1
         message = msgspec.msgpack.encode(calls)
         answer = await self.branch.work("j", 1, self.branch.incarnation, self.number, message, (), on_disk, waits)
@@ -135,7 +137,7 @@ def call(goal: int, text: str = "hi", *, timeout_s: float = 10.0, route: int = 0
 
 
 def on_stage(play: Callable[[Scene], Any], *models: Model) -> None:
-    """Act it out on virtual time; nothing may be left to wait for at the end."""
+    """Run a test on virtual time; assert that nothing waits at the end."""
 
     async def whole() -> None:
         scene = Scene(*models)

@@ -1,4 +1,4 @@
-"""Clouds that serve the model, played by a scripted server of this machine; and what opens them, made up."""
+"""Cloud providers of the model, played by a scripted local server, and made-up credentials for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOKEN = "ya29.made-up-token-of-google-0123456789"
 
 
 def bedrock(url: str = "", **more: Any) -> Credential:
-    """Keys of AWS, or what is said in their place."""
+    """Return keys of AWS, or the credential given in their place."""
     access, secret, session = KEYS
     signing: dict[str, Any] = {"identity": access, "secrets": (("secret_key", secret), ("session_token", session))}
     if more.get("api_key"):
@@ -32,14 +32,14 @@ def bedrock(url: str = "", **more: Any) -> Credential:
 
 
 def vertex(url: str = "") -> Credential:
-    """Google's credentials are looked for where the calls are made."""
+    """Return a credential without keys: Google's credentials are looked up at the branch."""
     return Credential(
         base_url=f"{url}/v1" if url else "", platform=CloudPlatform(name="vertex", region=REGION, project=PROJECT)
     )
 
 
 def foundry(url: str = "", **more: Any) -> Credential:
-    """A key of Foundry's."""
+    """Return a key of Foundry."""
     platform = CloudPlatform(name="foundry", resource="" if url else "a-resource")
     return Credential(
         base_url=f"{url}/anthropic" if url else "", platform=platform, **({"api_key": FOUNDRY_KEY} | more)
@@ -47,7 +47,7 @@ def foundry(url: str = "", **more: Any) -> Credential:
 
 
 def service_account(folder: Path, url: str) -> Path:
-    """A file of Google's credentials whose tokens come from this server."""
+    """Write a credentials file of Google whose tokens come from this server; return its path."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -67,14 +67,16 @@ def service_account(folder: Path, url: str) -> Path:
 
 
 def gives_token(asked: Asked) -> Answer | None:
-    """What whoever gives out Google's tokens says; None for another request."""
+    """Return the answer of Google's token server; None for another request."""
     if asked.target != "/token":
         return None
     return http({"access_token": TOKEN, "expires_in": 3600, "token_type": "Bearer"})
 
 
 def framed(events: Sequence[dict[str, Any]], error: tuple[str, str] | None = None) -> bytes:
-    """Events in AWS's frames (application/vnd.amazon.eventstream); ``error``: an exception at their end, and its words."""
+    """Return events in AWS's frames (application/vnd.amazon.eventstream); ``error``: type and text of an exception at
+    the end.
+    """
     import base64
 
     parts = [
@@ -91,7 +93,7 @@ def framed(events: Sequence[dict[str, Any]], error: tuple[str, str] | None = Non
 
 
 def _frame(headers: dict[str, str], payload: bytes) -> bytes:
-    """One frame: lengths, their checksum, headers, payload, checksum of all (the format is AWS's, of Smithy)."""
+    """Return one frame: lengths, their checksum, headers, payload, checksum of all (AWS's format, of Smithy)."""
     from binascii import crc32
 
     head = b"".join(
@@ -105,7 +107,7 @@ def _frame(headers: dict[str, str], payload: bytes) -> bytes:
 
 @contextlib.contextmanager
 def served(script: Script) -> Iterator[Scripted]:
-    """The scripted server in a thread of its own, for commands that have an event loop of theirs."""
+    """Run the scripted server in a separate thread, for commands with their own event loop."""
     loop = asyncio.new_event_loop()
     started: queue.SimpleQueue[tuple[Scripted, asyncio.Event]] = queue.SimpleQueue()
 

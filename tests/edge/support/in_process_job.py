@@ -1,4 +1,4 @@
-"""A whole job in one process, for tests: rows from a list, results into a list, a model that is a function."""
+"""Whole job in one process: rows from a list, results into a list, a model that is a function."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ LIMITS = Limits()
 
 
 def reply(text: str, usage: Usage = USAGE, stop_reason: str = "end_turn") -> Reply:
-    """A message of the provider with this text."""
+    """Return a message of the provider with this text."""
     body = msgspec.json.encode({"content": [{"type": "text", "text": text}], "stop_reason": stop_reason})
     return Reply(body, stop_reason, "m", usage)
 
 
 class FunctionModel:
-    """Answers by a function of the body; ``None`` hangs until cancelled. Counts what was asked."""
+    """Model that answers by a function of the body; ``None`` hangs until cancelled. Counts requests."""
 
     rate = None
 
@@ -79,7 +79,7 @@ class FunctionModel:
 
 
 class ListSource:
-    """Rows of a list; a position is an index."""
+    """Source of rows in a list; a position is an index."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = rows
@@ -104,7 +104,7 @@ class _Window(msgspec.Struct):
 
 
 class ListSink:
-    """Results in a list. ``lose`` forgets the last ones, as a file that was not yet on disk does."""
+    """Sink into a list. ``lose`` drops the last results, like a file that was not synced to disk."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
@@ -143,7 +143,7 @@ def body(text: str) -> bytes:
 
 
 def armed(terms: JobTerms, model: FunctionModel) -> ConnectionSpec:
-    """What opens the route of these terms."""
+    """Return the connection for the route of these terms."""
     route = terms.route
     names = (route.endpoint, route.credential, route.model)
     return ConnectionSpec(
@@ -152,7 +152,7 @@ def armed(terms: JobTerms, model: FunctionModel) -> ConnectionSpec:
 
 
 class Run:
-    """One run of a job over one state folder. ``begin`` it again for the next incarnation."""
+    """Run of a job over one state folder. Make another ``Run`` for the next incarnation."""
 
     def __init__(
         self, folder: Path, model: FunctionModel, *, program: Program | None = None, source: ListSource | None = None,
@@ -185,9 +185,9 @@ class Run:
             await self.runtime.close()
 
     async def crash_after(self, done: Callable[[], bool]) -> None:
-        """Die without a word as soon as ``done``: nothing is flushed, nobody is told."""
+        """Kill everything as soon as ``done``: nothing is flushed, and no actor is notified."""
         task = asyncio.create_task(self.driver.run())
-        while not done() and not task.done():  # noqa: ASYNC110 - the very next moment is wanted
+        while not done() and not task.done():  # noqa: ASYNC110 - must stop at the next moment
             await asyncio.sleep(0.001)
         everything = asyncio.all_tasks() - {asyncio.current_task()}
         for other in everything:

@@ -1,4 +1,4 @@
-"""Channels that hold a lease of a cortex, and a world that brings their messages; turns are taken at once."""
+"""Channels that hold a lease of a cortex, and a fake transport of their messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROUTE = "e|c|m"
 
 
 class Channel:
-    """A job that wants ``wish`` calls at once, and uses all that it is granted. Turns are taken at once."""
+    """Job that wants ``wish`` concurrent calls, and uses everything it is granted. Turns are taken at once."""
 
     def __init__(self, name: str, world: World, wish: int = 100) -> None:
         terms = JobTerms(
@@ -49,7 +49,7 @@ class Channel:
             self.turn()
 
     def turn(self) -> None:
-        """As a channel does it: what came, and last what takes everything back."""
+        """Take a turn as a real channel does: received events first, then expired leases."""
         taken, self.inbox = [*self.inbox, *self.lease.run_out()], []
         for event in taken:
             assert isinstance(event, events.PermitsGranted)
@@ -61,7 +61,7 @@ class Channel:
         self.lease.look()
 
     def ask(self) -> None:
-        """Begin all the calls that may be begun."""
+        """Begin all calls that may be begun."""
         self.turn()
         share = self.k.shares[0]
         while share.free(0.0) > 0:
@@ -71,7 +71,7 @@ class Channel:
             self.k.flights[self.calls] = InFlightAttempt(1, 1, "0", b"", 0.0, None, 0)  # type: ignore[arg-type]
 
     def finish(self, count: int) -> None:
-        """So many calls come home."""
+        """End this many calls."""
         for key in list(self.k.flights)[:count]:
             del self.k.flights[key]
             self.k.shares[0].in_flight -= 1
@@ -82,7 +82,7 @@ class Channel:
 
 
 class World:
-    """A cortex and channels. Messages may be lost or late as ``chance`` has it; the cortex may be away."""
+    """Cortex and channels. With ``chance`` messages may be lost or late; the cortex may be away."""
 
     def __init__(self, chance: random.Random | None = None) -> None:
         self.chance = chance
@@ -92,7 +92,7 @@ class World:
         self.slow = False
         self.born = self.room = 0
         self.living: tuple[str, ...] | None = ()
-        """Nodes; None: the cluster does not say."""
+        """Nodes; None: the cluster does not tell."""
         self.wanted_room: list[tuple[int, int]] = []
         self.notes = LocalNotes()
         self.telemetry = NullObserver()
@@ -190,7 +190,7 @@ def grant(serial: int, permits: int, cortex: str = "cortex.1", **more: Any) -> b
 
 
 class Answers:
-    """A cortex that answers what a test says."""
+    """Fake cortex with prepared answers."""
 
     def __init__(self, *blobs: bytes) -> None:
         self.blobs = list(blobs)

@@ -1,4 +1,4 @@
-"""A job that is counted, for tests of metrics: its telemetry, what is read of it, and a page as Prometheus reads it."""
+"""Job with metrics: its telemetry, readings of it, and a parsed Prometheus page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Found = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def counting(**environ: str) -> TelemetryParts:
-    """The telemetry of a process that counts."""
+    """Return the telemetry of a process with metrics."""
     made = of_environ(environ, counts=True)
     assert isinstance(made, TelemetryParts)
     return made
@@ -33,7 +33,7 @@ def run_of(folder: Path, model: FunctionModel, count: int = 20, **more: Any) -> 
 
 
 def found_in(readings: MetricSamples, accept: str = "text/plain") -> Found:
-    """Name and labels, as Prometheus has them, of each series."""
+    """Return the value of each series by its name and labels in Prometheus' form."""
     body, _ = page(readings, {}, accept)
     return parsed(body.decode())
 
@@ -47,7 +47,7 @@ def parsed(text: str) -> Found:
 
 
 def of(found: Found, name: str, **labels: str) -> float:
-    """The sum over series of this name that have these labels."""
+    """Return the sum over series of this name that have these labels."""
     some = [value for (own, has), value in found.items() if own == name and set(labels.items()) <= has]
     assert some, f"no {name} with {labels} in {sorted({own for own, _ in found})}"
     return sum(some)

@@ -1,4 +1,4 @@
-"""A server that answers as a test says, to the byte, and remembers what it was asked; and a proxy in front of it."""
+"""HTTP server that answers byte by byte as a test says and records its requests; and a proxy in front of it."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ MESSAGE: dict[str, Any] = {
 
 
 class Step(enum.Enum):
-    """What a server can do instead of sending bytes."""
+    """Actions of a server besides sending bytes."""
 
-    HANG = enum.auto()  # keep the connection and say nothing until the client goes away
+    HANG = enum.auto()  # keep the connection and send nothing until the client disconnects
     CUT = enum.auto()  # close it
-    RESET = enum.auto()  # close it with a reset
+    RESET = enum.auto()  # close the connection with a reset
 
 
 @dataclass
 class Asked:
-    """One request as it came."""
+    """Request as received."""
 
     method: str
     target: str
@@ -59,25 +59,25 @@ Script = Callable[[Asked], Answer | Awaitable[Answer]]
 
 @dataclass
 class Scripted:
-    """The running server."""
+    """Running server."""
 
     url: str
     script: Script
     asked: list[Asked] = field(default_factory=list)
     connections: int = 0
     left: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when a client went away while the server was hanging."""
+    """Set when a client has disconnected while the server was hanging."""
 
 
 def compact(value: Any) -> bytes:
-    """JSON as the provider writes it."""
+    """Return JSON in the provider's format."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def http(
     body: bytes | dict[str, Any], status: int = 200, content_type: str = "application/json", **headers: str
 ) -> list[bytes | Step]:
-    """A whole answer. Header names are written with underscores for dashes."""
+    """Return a whole response. Header names are written with underscores for dashes."""
     data = body if isinstance(body, bytes) else compact(body)
     fields = {"content-type": content_type, "content-length": str(len(data))}
     fields |= {name.replace("_", "-"): value for name, value in headers.items()}
@@ -86,14 +86,14 @@ def http(
 
 
 def streamed(events: Sequence[dict[str, Any]]) -> bytes:
-    """The text of a stream of events."""
+    """Return the text of a stream of events."""
     return b"".join(b"event: %s\ndata: %s\n\n" % (event["type"].encode(), compact(event)) for event in events)
 
 
 def chunked(
     body: bytes, content_type: str = "text/event-stream", size: int = 100, end: bool = True
 ) -> list[bytes | Step]:
-    """A chunked answer; without `end` its last chunk never comes."""
+    """Return a chunked response; without `end` the last chunk is missing."""
     parts = [body[at : at + size] for at in range(0, len(body), size)]
     data = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + (b"0\r\n\r\n" if end else b"")
     return [f"HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ntransfer-encoding: chunked\r\n\r\n".encode(), data]
@@ -101,7 +101,7 @@ def chunked(
 
 @contextlib.asynccontextmanager
 async def scripted(script: Script, context: ssl.SSLContext | None = None) -> AsyncIterator[Scripted]:
-    """The server on a free loopback port, for the length of the block."""
+    """Run the server on a free loopback port until the block ends."""
     served = Scripted("", script)
     tasks: set[asyncio.Task[None]] = set()
 
@@ -157,7 +157,7 @@ async def _answer_one(
 
 @dataclass
 class Tunnel:
-    """A running proxy for CONNECT, and what it was asked to connect to."""
+    """Running proxy for CONNECT, with the targets it was asked for."""
 
     url: str
     opened: list[str] = field(default_factory=list)
@@ -165,7 +165,7 @@ class Tunnel:
 
 @contextlib.asynccontextmanager
 async def tunnel(user_password: str = "") -> AsyncIterator[Tunnel]:
-    """A proxy on a free loopback port that knows CONNECT alone, and asks for a password where one is set."""
+    """Run a proxy on a free loopback port that only supports CONNECT, and requires a password if one is set."""
     running = Tunnel("")
     wanted = "Basic " + base64.b64encode(user_password.encode()).decode()
 

@@ -1,4 +1,4 @@
-"""Actors of one node, and whoever asks them over their sockets."""
+"""Actors of one node, and clients that call them over sockets."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ NAME = "channel:j"
 
 
 class Unreadable(Exception):
-    """One that cannot be made again from what it was made of."""
+    """Exception that cannot be unpickled from its arguments."""
 
     def __init__(self, first: str, second: str) -> None:
         super().__init__(f"{first} {second}")
 
 
 class Actor:
-    """Answers, raises, or waits, as it is asked. ``here`` tells two processes of one actor apart."""
+    """Actor that answers, raises, or waits, as asked. ``here`` distinguishes two processes of one actor."""
 
     def __init__(self, here: str = "first") -> None:
         self.here = here
@@ -40,7 +40,7 @@ class Actor:
 
 
 class Background:
-    """Runs what nobody waits for, until a test does."""
+    """Runner of background tasks that a test can wait for."""
 
     def __init__(self) -> None:
         self.tasks: list[asyncio.Task[None]] = []
@@ -54,7 +54,7 @@ class Background:
 
 
 class Node:
-    """A node: its sockets, and whom it has."""
+    """Node with its sockets and actors."""
 
     def __init__(self, folder: str) -> None:
         self.sockets = SocketAddresses(folder, "n")
@@ -69,7 +69,7 @@ class Node:
         return listener
 
     async def line(self, name: str = NAME) -> SocketConnection:
-        """The line to an actor, found."""
+        """Return the connection to an actor, once it is found."""
         async with asyncio.timeout(10):
             while (found := self.lines.to(name)) is None:
                 await self.background.done()
@@ -79,7 +79,7 @@ class Node:
 
 @asynccontextmanager
 async def a_node() -> AsyncIterator[Node]:
-    """One that lets go of everything at its end."""
+    """Return a node that is closed at the end of the block."""
     with tempfile.TemporaryDirectory(prefix="cx-", dir="/tmp") as folder:  # a socket's path must be short
         made = Node(folder)
         yield made
@@ -87,11 +87,11 @@ async def a_node() -> AsyncIterator[Node]:
         made.lines.close()
         for listener in made.listeners:
             listener.close()
-        for _ in range(5):  # both ends of each line hear of it
+        for _ in range(5):  # both ends of each connection notice it
             await asyncio.sleep(0)
 
 
 async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while not holds():  # noqa: ASYNC110 - what it waits for has no event
+        while not holds():  # noqa: ASYNC110 - the condition has no event
             await asyncio.sleep(0.001)

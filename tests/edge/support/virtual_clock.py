@@ -1,4 +1,4 @@
-"""An event loop whose clock jumps to the next timer: what takes minutes is tested in no time, and by no real clock."""
+"""Event loop whose clock jumps to the next timer: tests of minutes take no time, and use no real clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Never waits for a timer. ``jumps`` counts how often there was nothing to do but to wait for one."""
+    """Event loop that never waits for a timer. ``jumps`` counts the jumps of the clock to the next timer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.at_s
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
-        """At once: what a thread does takes no time."""
+        """Run the function at once: work in a thread takes no time."""
         future = self.create_future()
         try:
             future.set_result(func(*args))
@@ -41,13 +41,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def virtually(work: Coroutine[Any, Any, T]) -> T:
-    """Run it to its end on virtual time."""
+    """Run a coroutine to its end on virtual time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(work)
 
 
 class VirtualRuntime(InlineRuntime):
-    """The inline runtime on the clock of its loop."""
+    """Inline runtime on the clock of its loop."""
 
     def __init__(self, models: ModelMaker = make_model, branches: int = 1) -> None:
         loop = asyncio.get_running_loop()

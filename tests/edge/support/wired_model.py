@@ -1,4 +1,4 @@
-"""A model wired to a scripted server, and the few words that tests of single attempts share."""
+"""Model connected to a scripted server, and constants of tests of single attempts."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ CREDENTIAL = Credential(api_key=KEY)
 BODY = b'{"model":"claude-test",  "max_tokens":16,"messages":[{"role":"user","content":"\xc3\xa9?"}]}'
 
 ROADS = ("direct", "told", "session", "sdk")
-"""Prepared by the SDK and sent over connections of aiohttp; the same, where another model has asked the SDK; through
-aiohttp's session; through the SDK's client."""
+"""Ways to send a request: prepared by the SDK and sent over aiohttp connections; the same, prepared by another model;
+through aiohttp's session; through the SDK's client."""
 
 Connect = Callable[..., AbstractAsyncContextManager[tuple[Scripted, AnthropicModel]]]
 
 
 def connected(request: pytest.FixtureRequest) -> Connect:
-    """To be made a fixture over `ROADS`: a server with a script, and a model that speaks to it."""
+    """Fixture over `ROADS`: a server with a script, and a model that is connected to it."""
 
     @asynccontextmanager
     async def connect(
@@ -51,7 +51,7 @@ def connected(request: pytest.FixtureRequest) -> Connect:
 
 
 async def told(model: AnthropicModel) -> RequestAuth:
-    """What a model tells another of the same credential."""
+    """Return the authentication that a model shares with another of the same credential."""
     try:
         return await model.prepared()
     finally:
@@ -59,17 +59,17 @@ async def told(model: AnthropicModel) -> RequestAuth:
 
 
 def always(answer: Answer) -> Script:
-    """The same answer to everything."""
+    """Return a script with the same answer to every request."""
     return lambda _: answer
 
 
 def error(kind: str, message: str, **more: Any) -> dict[str, Any]:
-    """An error as the provider words it."""
+    """Return an error in the provider's form."""
     return {"type": "error", "error": {"type": kind, "message": message} | more, "request_id": "req_1"}
 
 
 async def failed(model: AnthropicModel, timeout_s: float = 5.0, output_tokens_max: int = 16) -> Failure:
-    """The failure of one call that must fail, and soon."""
+    """Return the failure of one call that must fail soon."""
     call = model.call(BODY, output_tokens_max=output_tokens_max, timeout_s=timeout_s)
     found = await asyncio.wait_for(call, 10)
     assert isinstance(found, Failure)

@@ -1,1 +1,3 @@
-"""A made-up provider, complete: one package and one row. Its wire form, header dialect and errors are like no other's."""
+"""Complete made-up provider: one package and one row. Wire form, header syntax and errors differ from all real
+providers.
+"""

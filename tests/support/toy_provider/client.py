@@ -1,4 +1,4 @@
-"""Client of the made-up provider: it translates the canonical form, and has the rest from the shared transport."""
+"""Client of the made-up provider: translates the canonical form; everything else is the shared transport's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ASK, COUNT = "/ask", "/count"
 
 
 class _Failures(FailureReader):
-    """Errors are ``{"fault": {"slug", "text"}}``, waits ``x-toy-wait: 250ms``."""
+    """Reader of errors ``{"fault": {"slug", "text"}}`` and waits ``x-toy-wait: 250ms``."""
 
     def read_error(self, headers: Mapping[str, str], body: bytes) -> tuple[str, str, str]:
         try:
@@ -39,7 +39,7 @@ class _Failures(FailureReader):
 
 
 class ToyModel:
-    """A ``Model`` (``actors.ports.model``)."""
+    """``Model`` (``actors.ports.model``) of the made-up provider."""
 
     def __init__(self, spec: ClientSpec, row: Provider, credential: Credential) -> None:
         self.endpoint = spec.endpoint
@@ -55,7 +55,7 @@ class ToyModel:
     async def call(
         self, body: bytes, *, output_tokens_max: int, timeout_s: float, progress: Callable[[int], None] | None = None
     ) -> Reply | Failure:
-        """One attempt, sent once more where the key was renewed meanwhile."""
+        """Make one attempt; repeat it if the key was renewed meanwhile."""
         begun_s, used, sent = time.monotonic(), self._keys.credential, wire.encoded(body)
         outcome = await self._sent(sent, timeout_s)
         if await self._keys.after(outcome, used):
@@ -63,7 +63,7 @@ class ToyModel:
         return outcome
 
     async def count_tokens(self, body: bytes) -> int | None:
-        """Tokens of a prompt, free of charge."""
+        """Return the tokens of a prompt; the request is free of charge."""
         try:
             async with (await self._open()).send(COUNT, wire.encoded(body), timeout_s=5, silence_s=None) as response:
                 return int(await response.read()) if response.status == 200 else None
@@ -115,6 +115,6 @@ class ToyModel:
 
 
 def model_of(spec: ClientSpec) -> ToyModel:
-    """The client of an account."""
+    """Return the client of an account."""
     assert spec.credential is not None, "an account there has a key"
     return ToyModel(spec, row_of(spec.provider), spec.credential)

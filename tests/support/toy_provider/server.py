@@ -1,4 +1,4 @@
-"""Server of the made-up provider on this machine, in a thread of its own."""
+"""Server of the made-up provider on this machine, in its own thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIMITS = "requests=600;left=590;back=1s, units=40000;left=39000;back=1m6s"
 
 
 def answer(asked: Asked, **headers: str) -> Answer:
-    """What the server says to a sound request."""
+    """Return the server's answer to a valid request."""
     if asked.headers.get("x-toy-key") != KEY:
         return fault(401, "bad-key", f"{asked.headers.get('x-toy-key')} is no key of ours")
     if asked.target == "/count":
@@ -28,10 +28,10 @@ def answer(asked: Asked, **headers: str) -> Answer:
 
 
 def fault(status: int, slug: str, text: str, **headers: str) -> Answer:
-    """A refusal in the provider's own form."""
+    """Return an error in the provider's form."""
     return http(json.dumps({"fault": {"slug": slug, "text": text}}).encode(), status, **headers)
 
 
 def serving(script: Callable[[Asked], Answer] = answer) -> AbstractContextManager[Scripted]:
-    """The server, for the length of the block."""
+    """Run the server until the block ends."""
     return served(script)

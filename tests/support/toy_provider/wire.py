@@ -36,7 +36,7 @@ class _Answer(msgspec.Struct):
 
 
 def encoded(body: bytes) -> bytes:
-    """A canonical request in the provider's form."""
+    """Return a canonical request in the provider's form."""
     request = msgspec.json.decode(body)
     turns = [{"who": "rules", "says": _text(request["system"])}] if request.get("system") else []
     turns += [{"who": each["role"], "says": _text(each["content"])} for each in request["messages"]]
@@ -44,7 +44,7 @@ def encoded(body: bytes) -> bytes:
 
 
 def decoded(body: bytes) -> Reply:
-    """The canonical reply in a response. Raises ``UnreadableResponse``."""
+    """Return the canonical reply in a response. Raises ``UnreadableResponse``."""
     try:
         answer = msgspec.json.decode(body, type=_Answer)
         reason = _REASONS[answer.why]
@@ -57,7 +57,7 @@ def decoded(body: bytes) -> Reply:
 
 
 def rate_limits(headers: Mapping[str, str]) -> RateLimits | None:
-    """The limits in the headers of a response; None where there are none."""
+    """Return the rate limits in the headers of a response; None if there are none."""
     found = {}
     for part in filter(None, headers.get(LIMITS, "").split(",")):
         pairs = dict(pair.strip().split("=", 1) for pair in part.split(";"))
@@ -68,7 +68,7 @@ def rate_limits(headers: Mapping[str, str]) -> RateLimits | None:
 
 
 def seconds(text: str) -> float:
-    """``1m6s`` or ``250ms``, in seconds."""
+    """Return the seconds of ``1m6s`` or ``250ms``."""
     return sum(float(number) * _UNITS_S[unit] for number, unit in re.findall(r"([\d.]+)(ms|s|m|h)", text))
 
 
