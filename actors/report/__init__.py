@@ -1,5 +1,5 @@
-"""The report of a job: what happened in it, for a person who was not there; and the same as a trace of events.
+"""Report of a job for a reader who did not watch it, and the same data as a trace of events.
 
-One pass over the journal makes bounded figures of it (``fold``), a second one the stories of the goals that stand out
-(``stories``); ``page`` writes both as one HTML page, ``perfetto`` writes every attempt for a trace viewer.
+One pass over the journal yields figures of bounded size (``fold``), a second one the details of outstanding goals
+(``stories``). ``page`` writes both as one HTML page; ``perfetto`` writes every attempt for a trace viewer.
 """

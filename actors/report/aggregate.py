@@ -1,4 +1,4 @@
-"""One pass over the turns of a job and its child jobs, for the figures of a report."""
+"""Fold of the turns of a job and its child jobs into the figures of a report, in one pass."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from cortex.values.limits import Route
 from policies.failures.failure import RULES
 
 _ENDED_KEPT = 1_000
-"""Goals that ended unnoticed, since another or the time ended them, before they are looked for."""
+"""Tracked goals beyond twice the live ones before ended goals are searched for. A goal may end without an event of
+its own: by another goal, or by time."""
 
 
 def fold(readings: list[JournalReader], unnamed: bool = False) -> ReportFigures:
-    """The figures of a job: of all its readings, the job's own first. ``unnamed``: no text of the user's is kept."""
+    """Return the figures of a job from all its readings, the job's own first. ``unnamed``: keep no text of the
+    user's."""
     begin_s, end_s = min(each.begin_s for each in readings), max(each.end_s for each in readings)
     figures = ReportFigures(begin_s, end_s, sum(each.turns for each in readings), unnamed)
     for reading in readings:
@@ -33,7 +35,7 @@ def fold(readings: list[JournalReader], unnamed: bool = False) -> ReportFigures:
 
 
 class _JournalFold:
-    """One journal being folded."""
+    """Fold of one journal."""
 
     def __init__(self, figures: ReportFigures, reading: JournalReader) -> None:
         self._figures, self._reading, self._job = figures, reading, reading.name
@@ -51,7 +53,7 @@ class _JournalFold:
         self._open: dict[int, BreakerPeriod] = {}
 
     def turn(self, each: AnnotatedTurn) -> None:
-        """One turn of it."""
+        """Count one turn."""
         figures, k, at_s = self._figures, self._reading.k, each.turn.at_s
         figures.in_flight.hold(self._last_s, at_s, self._flights)
         figures.permits.hold(self._last_s, at_s, self._permits)
@@ -89,18 +91,19 @@ class _JournalFold:
         figures.permits_most = max(figures.permits_most, self._permits)
 
     def _held_until(self, died_s: float) -> None:
-        """What the provider asked of a channel is over with it: while nobody ran the job, it did not wait for it."""
+        """End periods that a provider's Retry-After opened: while the channel was down, the job did not wait for
+        them."""
         for route in [route for route, period in self._open.items() if period.state == HELD]:
             self._open.pop(route).to_s = died_s
 
     def close(self) -> None:
-        """The journal is read to its end."""
+        """Close open periods and goals at the end of the journal."""
         k = self._reading.k
         for period in self._open.values():
             period.to_s = self._last_s
         if k is not None:
             for flight in k.flights.values():
-                self._sums(flight.route, k.goals.get(flight.goal), 0)  # under way: asked, and not yet charged
+                self._sums(flight.route, k.goals.get(flight.goal), 0)  # in flight: asked, and not yet charged
             self._sweep(k, self._last_s, True)
         else:
             for track in self._tracks.values():
@@ -157,9 +160,9 @@ class _JournalFold:
         route = terms.route if not place else terms.routes[place] if place < len(terms.routes) else None
         found = self._cells.get((id(route), kind))
         if found is None:
-            name = named(route) if route is not None else "a route that is gone"
+            name = named(route) if route is not None else "a removed route"
             found = self._cells[id(route), kind] = self._figures.cell(self._job, name, kind)
-            self._met.append(route)  # so that its place in memory stays its own
+            self._met.append(route)  # keep a reference, so that ``id`` stays unique
         return found
 
     def _sums(self, place: int, goal: Goal | None, assumed_nusd: int) -> None:
@@ -168,7 +171,7 @@ class _JournalFold:
         sums.attempts += 1
 
     def _count_alone(self, each: SettledAttempt, track: GoalTrack) -> None:
-        """What K would have counted."""
+        """Count an attempt as K would have, when the journal is read without its program."""
         figures = self._figures
         assert not isinstance(each.event, events.ReplyRecalled)
         figures.attempts += 1
@@ -189,7 +192,7 @@ class _JournalFold:
         series.add(at_s, count)
 
     def _counts(self, k: State, at_s: float) -> None:
-        """What K counts, as it grew in this turn: so the sums of a report are those of the job."""
+        """Add the growth of K's counters in this turn, so that the report's sums equal the job's."""
         figures = self._figures
         figures.calls += k.tally.calls - self._calls
         figures.attempts += k.ledger.attempts - self._attempts
@@ -242,7 +245,7 @@ class _JournalFold:
         self._ended = ended
 
     def _sweep(self, k: State, at_s: float, all_of_them: bool) -> None:
-        """Goals that ended because of others, or of the time."""
+        """End tracks of goals that ended without an event of their own: by another goal, or by time."""
         for track in [*self._tracks.values()]:
             goal = track.object
             if all_of_them or (isinstance(goal, Goal) and goal.status in ENDED):
@@ -266,7 +269,7 @@ class _JournalFold:
         self._outstanding(track)
 
     def _to_parent(self, track: GoalTrack, goal: Goal) -> None:
-        """Votes leave K; what they cost is their election's."""
+        """Add a vote to its election's goal: votes leave K."""
         known = self._figures.own.get((self._job, goal.parent)) or self._tracks.get(goal.parent)
         if known is None:
             known = self._tracks[goal.parent] = GoalTrack(self._job, goal.parent, first_s=track.first_s)
@@ -297,14 +300,14 @@ class _JournalFold:
                 figures.failed_goals.append(track)
 
     def _taken_back(self, event: events.RowsReopened) -> None:
-        """Rows that failed and are asked again have not failed for good."""
+        """Uncount rows that failed and are asked again."""
         figures, again = self._figures, set(event.keys)
         if self._reading.k is not None:
-            self._sweep(self._reading.k, self._last_s, False)  # one may not have been told of yet
+            self._sweep(self._reading.k, self._last_s, False)  # the failure of a row may not be counted yet
         figures.goals_failed -= len(again)
         figures.failed_goals = [each for each in figures.failed_goals if each.row not in again]
 
-    # -- leave to ask ----------------------------------------------------------------------------------------------
+    # -- permits ---------------------------------------------------------------------------------------------------
 
     def _granted(self, event: events.PermitsGranted, at_s: float) -> None:
         figures, routes = self._figures, self._reading.terms.routes
@@ -323,7 +326,7 @@ class _JournalFold:
                 figures.happened(at_s, f"the breaker of {before.route} closed")
         if not state or len(figures.periods) >= PERIODS_MAX:
             return
-        route = named(routes[event.route]) if event.route < len(routes) else "a route that is gone"
+        route = named(routes[event.route]) if event.route < len(routes) else "a removed route"
         period = self._open[event.route] = BreakerPeriod(route, state, at_s, at_s, event.why)
         figures.periods.append(period)
         if state == OPEN:
@@ -331,7 +334,8 @@ class _JournalFold:
 
 
 def _carried_attempts(reading: JournalReader) -> int:
-    """Attempts that the job had made before its program changed and it began anew: they are not in these turns."""
+    """Return the attempts made before the program changed and the job was opened again; the turns read do not
+    include these."""
     for batch in reading.opened.batches:
         for event in batch:
             if isinstance(event, events.Opened) and event.carried is not None:

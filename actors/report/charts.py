@@ -1,4 +1,4 @@
-"""The charts of a report, as figures and words: what is drawn, in which units, and the table that says the same."""
+"""Charts of a report: series with units, text, and a table with the same data."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from policies.estimates.price import usd
 
 Chart = dict[str, Any]
 WAITS_WORTH_S = 0.1
-"""Shorter waits before sending are no news."""
+"""Least longest wait, in seconds, for which the chart of waits is drawn."""
 _UNITS = ((2 * 86_400, 86_400.0, "days"), (2 * 3_600, 3_600.0, "hours"), (600, 60.0, "minutes"))
 
 
 def charts(figures: ReportFigures, concurrency: int, cap_nusd: int | None) -> list[Chart]:
-    """All charts that have something to show."""
+    """Return the charts that have data."""
     time, unit = _time(figures)
     found = [
         _calls(figures, time, unit), _flight(figures, time, unit, concurrency), _branches(figures, time, unit),
@@ -32,7 +32,7 @@ def charts(figures: ReportFigures, concurrency: int, cap_nusd: int | None) -> li
 
 
 def _time(figures: ReportFigures) -> tuple[list[float], str]:
-    """The middles of the bins since the beginning, and their unit."""
+    """Return the middles of the bins since the beginning, and their unit."""
     seconds = figures.axis.middles()
     whole = figures.axis.width_s * figures.axis.bins
     scale, unit = next(((scale, unit) for least, scale, unit in _UNITS if whole >= least), (1.0, "seconds"))
@@ -46,7 +46,7 @@ def _scale(unit: str) -> float:
 def _over_time(
     name: str, title: str, unit: str, y: str, traces: list[Chart], figures: ReportFigures, text: str
 ) -> Chart:
-    """A chart over time, with the times at which a route was not well behind it."""
+    """Return a chart over time, with bands where a route's breaker was not closed or its provider asked to wait."""
     return {
         "id": name, "title": title, "x": f"{unit} since the beginning", "y": y, "traces": traces,
         "bands": _bands(figures, _scale(unit)), "said": text,
@@ -54,8 +54,8 @@ def _over_time(
 
 
 def _bands(figures: ReportFigures, scale: float) -> list[Chart]:
-    """The times at which a route was not well, as they were; where they are very many, the bins that they fill by half
-    or more."""
+    """Return the periods in which a route was open, half open or held. More than ``_BANDS`` periods of a state are
+    given as the bins that they fill by half or more."""
     axis, marks = figures.axis, {OPEN: "open", HALF_OPEN: "half", HELD: "held"}
     bands: list[Chart] = []
     for state, mark in marks.items():
@@ -69,10 +69,11 @@ def _bands(figures: ReportFigures, scale: float) -> list[Chart]:
 
 
 _BANDS = 40
+"""Most bands of one state that are drawn exactly."""
 
 
 def _filled(axis: TimeAxis, periods: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Runs of bins, half of which or more lies within the periods."""
+    """Return runs of bins of which half or more lies within the periods."""
     held = BinnedSeries(axis)
     for from_s, to_s in periods:
         held.hold(from_s, to_s)
@@ -218,7 +219,7 @@ def _waits(figures: ReportFigures) -> Chart | None:
 
 
 def _distribution(name: str, title: str, digest: QuantileSketch, unit: str, whole: bool = False) -> Chart | None:
-    """A histogram whose bars grow with the values."""
+    """Return a histogram whose bars grow with the values; None without values."""
     if not digest.count or digest.most <= 0.001 * (not whole):
         return None
     bars = digest.bars(whole)

@@ -1,4 +1,4 @@
-"""What a fold gathers: sums by route, kind, branch and failure, in records that do not grow with the job."""
+"""Counters of a report by route, kind, branch and failure. Their size does not grow with the job."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from cortex.state import events
 from cortex.values.display import clipped
 
 MESSAGES_KEPT = 40
-"""Different messages counted of one kind of failure; the others are counted together."""
+"""Most distinct messages counted for one kind of failure; others are counted together."""
 MESSAGE_CHARACTERS = 300
+"""Most characters of a kept message."""
 
 
 class CallTotals(msgspec.Struct):
-    """Calls and what they cost, of one route, one kind of goal, one label."""
+    """Calls and their cost, of one route, one kind of goal or one label."""
 
     attempts: int = 0
     answered: int = 0
@@ -31,7 +32,7 @@ class CallTotals(msgspec.Struct):
     assumed_nusd: int = 0
 
     def take(self, each: SettledAttempt) -> None:
-        """One more attempt, or remembered reply."""
+        """Add an attempt, or a remembered reply."""
         event = each.event
         if not each.counts:
             return
@@ -52,7 +53,7 @@ class CallTotals(msgspec.Struct):
         self.cache_creation_tokens += usage.cache_creation_tokens
 
     def add(self, more: CallTotals) -> None:
-        """These sums and others together."""
+        """Add other totals to these."""
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + getattr(more, name))
 
@@ -64,19 +65,19 @@ class FailureCount(msgspec.Struct):
     first_s: float = 0.0
     last_s: float = 0.0
     messages: dict[str, int] = msgspec.field(default_factory=dict)
-    """How often each was met, as far as there are few."""
+    """Occurrences by message, for the first ``MESSAGES_KEPT`` messages."""
     goals: dict[str, str] = msgspec.field(default_factory=dict)
-    """An example of each: which goal."""
+    """Name of an example goal, by message."""
     others: int = 0
 
     def take(self, at_s: float, count: int = 1) -> None:
-        """So many more."""
+        """Add failures."""
         self.first_s = self.first_s or at_s
         self.last_s = at_s
         self.count += count
 
     def record(self, message: str, goal: str) -> None:
-        """What one of them said, and of whom."""
+        """Count a failure's message, with the name of its goal."""
         text = clipped(message, MESSAGE_CHARACTERS)
         if text in self.messages:
             self.messages[text] += 1
@@ -88,7 +89,7 @@ class FailureCount(msgspec.Struct):
 
 
 class BranchActivity:
-    """What one branch did, over time."""
+    """Attempts of one branch, over time."""
 
     def __init__(self, axis: TimeAxis) -> None:
         self.busy = BinnedSeries(axis)
@@ -97,7 +98,7 @@ class BranchActivity:
         self.elapsed = QuantileSketch()
 
     def take(self, each: SettledAttempt) -> None:
-        """One more attempt of it."""
+        """Add an attempt."""
         self.busy.hold(each.begun_s, each.at_s)
         if isinstance(each.event, events.AttemptFailed):
             self.failed += 1
@@ -108,23 +109,23 @@ class BranchActivity:
 
 
 class BreakerPeriod(msgspec.Struct):
-    """A time in which the breaker of a route was not closed."""
+    """Period in which a route's breaker was not closed, or its provider asked to wait."""
 
     route: str
     state: str
-    """``open``: nothing was asked there; ``half open``: probes alone."""
+    """``open``: no calls; ``half open``: probes alone; ``held``: the provider asked to wait."""
     from_s: float
     to_s: float
     why: str
 
 
 class GoalTrack(msgspec.Struct):
-    """One goal under way, or one that stands out."""
+    """Figures of a goal, while it is in progress or because it is outstanding."""
 
     job: str
     goal: int
     name: str = ""
-    """What its author or its row calls it."""
+    """Display name, of its author or its row."""
     kind: str = ""
     first_s: float = 0.0
     last_s: float = 0.0
@@ -134,22 +135,22 @@ class GoalTrack(msgspec.Struct):
     tokens: int = 0
     busy_s: float = 0.0
     failure: str = ""
-    """Kind of its last failure, and what that said; it may have been answered since."""
+    """Kind of the last failure; ``said`` is its message. The goal may have been answered since."""
     said: str = ""
     lost: bool = False
-    """It has failed for good."""
+    """Whether the goal failed for good."""
     row: str = ""
-    """Key of its row, where it was one."""
+    """Key of its row; empty without one."""
     object: Any = None
-    """The goal itself, while it is under way."""
+    """K's goal, while it is in progress."""
 
     @property
     def took_s(self) -> float:
-        """From its first call to its last answer, waits and retries included."""
+        """Seconds from the first call to the last answer, waits and retries included."""
         return max(0.0, self.last_s - self.first_s)
 
     def add(self, more: GoalTrack) -> None:
-        """What was done for another goal was done for this one."""
+        """Add the figures of another goal."""
         self.first_s = min(self.first_s, more.first_s)
         self.last_s = max(self.last_s, more.last_s)
         self.attempts += more.attempts

@@ -1,4 +1,4 @@
-"""The figures of a report: sums, series and distributions, of a size that does not grow with the job."""
+"""Figures of a report: sums, series and distributions. Their size does not grow with the job."""
 
 from __future__ import annotations
 
@@ -9,31 +9,37 @@ from actors.report.counters import BranchActivity, BreakerPeriod, CallTotals, Fa
 from actors.report.sketches import BinnedSeries, LargestValues, QuantileSketch, TimeAxis
 
 BINS_MAX = 200
+"""Most bins of time."""
 BINS_MIN = 24
+"""Fewest bins of time."""
 BRANCHES_MAX = 40
-"""Branches with a line of their own; the rest share one."""
+"""Most branches counted separately; all others share one entry."""
 OTHERS = "others"
 NO_BRANCH = "branch not known"
 SEGMENTS_MAX = 1_500
-"""Attempts that are drawn one by one; of more, only sums are drawn."""
+"""Most attempts drawn individually; above it, only sums are drawn."""
 OUTSTANDING = 25
+"""Goals kept by each measure: slowest, dearest, most retried."""
 PROMPTS = 12
+"""Largest prompts shown."""
 HAPPENINGS_MAX = 200
+"""Most events listed."""
 PERIODS_MAX = 400
+"""Most breaker periods kept."""
 
 
 class AttemptSegment(tuple[float, float, str, str, int, str]):
-    """One attempt: begun, ended (seconds since 1970), branch, outcome, goal, job."""
+    """Attempt as a tuple: start and end (Unix time), branch, outcome, goal, job."""
 
     __slots__ = ()
 
 
 class ReportFigures:
-    """Of a job and its child jobs; ``fold`` fills them."""
+    """Figures of a job and its child jobs, filled by ``fold``."""
 
     def __init__(self, begin_s: float, end_s: float, turns: int, unnamed: bool = False) -> None:
-        """``turns``: about how many there are, so that a short job is not cut into bins with nothing in them;
-        ``unnamed``: no text of the user's is kept."""
+        """Create empty figures. ``turns``: approximate number of turns, which determines the number of bins: a short
+        job gets fewer. ``unnamed``: keep no text of the user's."""
         axis = self.axis = TimeAxis(begin_s, end_s, min(BINS_MAX, max(BINS_MIN, 3 * math.isqrt(turns))))
         self.unnamed = unnamed
         self.answered, self.reused, self.spent = BinnedSeries(axis), BinnedSeries(axis), BinnedSeries(axis)
@@ -45,11 +51,11 @@ class ReportFigures:
         self.input_tokens, self.output_tokens = QuantileSketch(), QuantileSketch()
         self.calls = self.attempts = self.dropped = self.written = 0
         self._cells: dict[tuple[str, str, str], CallTotals] = {}
-        """By job, route and kind of goal."""
+        """Totals by job, route and kind of goal."""
         self.labelled: dict[str, list[str]] = {}
-        """The labels of each job."""
+        """Labels by job."""
         self.left_nusd = 0
-        """Charged for what was under way when the job ended."""
+        """Charge, in 1e-9 USD, for attempts in flight when the job ended."""
         self.failures: dict[str, FailureCount] = {}
         self.branches: dict[str, BranchActivity] = {}
         self.segments: list[AttemptSegment] | None = []
@@ -65,30 +71,30 @@ class ReportFigures:
         self.goals_failed = 0
         self.prompts = LargestValues(4 * PROMPTS)
         self.constructors: dict[str, tuple[int, int, int]] = {}
-        """Calls, bytes of all prompts, bytes of the largest, by constructor."""
+        """Calls, bytes of all prompts and bytes of the largest, by constructor."""
         self.own: dict[tuple[str, int], GoalTrack] = {}
-        """Goals that K keeps after their end, and what was done for each of them itself."""
+        """Goals that K keeps after their end, with their own figures (without those of subgoals)."""
 
     # -- sums ------------------------------------------------------------------------------------------------------
 
     @property
     def jobs(self) -> dict[str, CallTotals]:
-        """By the job itself and its child jobs."""
+        """Totals by job: the job itself and its child jobs."""
         return self._by(lambda cell: [cell[0]])
 
     @property
     def routes(self) -> dict[str, CallTotals]:
-        """By route, as people name it."""
+        """Totals by route, under its display name."""
         return self._by(lambda cell: [cell[1]])
 
     @property
     def kinds(self) -> dict[str, CallTotals]:
-        """By kind of goal."""
+        """Totals by kind of goal."""
         return self._by(lambda cell: [cell[2]])
 
     @property
     def labels(self) -> dict[str, CallTotals]:
-        """By label of the job, where it has some."""
+        """Totals by label of the job."""
         return self._by(lambda cell: self.labelled.get(cell[0], []))
 
     def _by(self, names: Callable[[tuple[str, str, str]], list[str]]) -> dict[str, CallTotals]:
@@ -99,20 +105,20 @@ class ReportFigures:
         return found
 
     def cell(self, job: str, route: str, kind: str) -> CallTotals:
-        """The sums that an attempt belongs to."""
+        """Return the totals that an attempt belongs to."""
         return self._cells.setdefault((job, route, kind), CallTotals())
 
-    # -- one at a time --------------------------------------------------------------------------------------------
+    # -- events and entries ------------------------------------------------------------------------------------------
 
     def happened(self, at_s: float, text: str) -> None:
-        """Something that a reader wants to know of, and that happens a few times in a job."""
+        """List a rare event of a job, with its time."""
         if len(self.happenings) < HAPPENINGS_MAX:
             self.happenings.append((at_s, text))
         else:
             self.more_happenings += 1
 
     def branch(self, name: str) -> BranchActivity:
-        """The branch of this name, or the one that stands for all others."""
+        """Return the activity of a branch, or the shared entry above ``BRANCHES_MAX`` branches."""
         found = self.branches.get(name)
         if found is None:
             if len(self.branches) >= BRANCHES_MAX:
@@ -121,5 +127,5 @@ class ReportFigures:
         return found
 
     def failing(self, kind: str) -> FailureCount:
-        """Failures of this kind."""
+        """Return the count of this kind of failure."""
         return self.failures.setdefault(kind, FailureCount())

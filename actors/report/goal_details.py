@@ -1,4 +1,4 @@
-"""The stories of a few goals: what was asked, every attempt, every wait, and how the reply begins."""
+"""Details of a few goals: the prompt, every attempt, every wait, and the beginning of the reply."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ MESSAGE_CHARACTERS = 300
 
 
 class GoalDetails(msgspec.Struct):
-    """What is known of one goal, in the order in which it happened."""
+    """Entries about one goal, in the order of the journal."""
 
     prompt: str = ""
-    """How the first prompt begins."""
+    """Beginning of the first prompt."""
     lines: list[tuple[float, str, str, str]] = msgspec.field(default_factory=list)
-    """When (seconds since 1970), what kind of line (``asked``, ``answered``, ``failed``, ``other``), what is said, and
-    the text of the user's or of the model's that belongs to it."""
+    """Time (Unix), kind (``asked``, ``answered``, ``failed``, ``other``), message, and the user's or model's text
+    that belongs to it."""
     more: int = 0
+    """Lines beyond ``LINES_MAX``, which are not kept."""
 
     def add(self, at_s: float, kind: str, message: str, text: str = "") -> None:
-        """One more line."""
+        """Add a line, or count it above ``LINES_MAX``."""
         if len(self.lines) < LINES_MAX:
             self.lines.append((at_s, kind, message, text))
         else:
@@ -42,7 +43,7 @@ Key = tuple[str, int]
 
 
 def stories(reading: JournalReader, chosen: set[Key], text: bool) -> dict[Key, GoalDetails]:
-    """The stories of those of the chosen goals that this journal is about. ``text``: with prompts and replies."""
+    """Return the details of the chosen goals that this journal holds. ``text``: include prompts and replies."""
     ids = {goal for job, goal in chosen if job == reading.name}
     facts: dict[Key, GoalDetails] = {}
     if not ids:
@@ -59,7 +60,7 @@ def stories(reading: JournalReader, chosen: set[Key], text: bool) -> dict[Key, G
 
 
 def _shown_goal(one: SettledAttempt) -> int:
-    """The goal that the attempt is told of: a vote is a part of the story of what was voted on."""
+    """Return the goal under which an attempt is shown: a vote is shown under its election's goal."""
     goal = one.goal
     return goal.parent if goal is not None and goal.kind == VOTE and goal.parent else one.event.goal
 
@@ -112,7 +113,7 @@ def _settled(story: GoalDetails, one: SettledAttempt, reading: JournalReader, te
 
 
 def _others(each: AnnotatedTurn, ids: set[int], facts: dict[Key, GoalDetails], job: str, text: bool) -> None:
-    """What a tool or a child job brought."""
+    """Add the results of tool runs and child jobs."""
     for batch in each.turn.batches:
         for event in batch:
             if isinstance(event, (events.Observed, events.ChildJobEnded)) and event.goal in ids:
@@ -126,5 +127,5 @@ def _others(each: AnnotatedTurn, ids: set[int], facts: dict[Key, GoalDetails], j
 
 
 def clip(text: str, length: int) -> str:
-    """The beginning of a text, its lines kept."""
+    """Return the beginning of a text, with its line breaks."""
     return text if len(text) <= length else text[:length].rstrip() + f"… ({len(text):,} characters)"

@@ -1,4 +1,4 @@
-"""The goals that K keeps, as a tree that a page can hold: at each level the dearest, slowest and most failed few."""
+"""Tree of the goals that K keeps, small enough for a page: at each level the dearest, slowest and most failed goals."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from cortex.state.state import Goal, Status
 from cortex.values.election import VOTE
 
 NODES_MAX = 800
+"""Most nodes of a page."""
 CHILDREN_MAX = 10
-"""By each measure, of one goal."""
+"""Most children shown of one goal, by each measure."""
 
 
 class GoalKey(NamedTuple):
-    """A goal among those of a job and its child jobs."""
+    """Key of a goal among those of a job and its child jobs."""
 
     job: str
     goal: int
 
 
 class GoalNode(msgspec.Struct):
-    """One goal with everything below it."""
+    """Goal with the sums of its subtree."""
 
     key: GoalKey
     name: str
     kind: str
     status: str
     goals: int = 1
-    """Itself and those below it; so for the following."""
+    """Goals of the subtree, itself included; the following figures are of the subtree, too."""
     failed_goals: int = 0
     attempts: int = 0
     failed: int = 0
@@ -45,20 +46,20 @@ class GoalNode(msgspec.Struct):
     last_s: float = 0.0
     said: str = ""
     children: list[int] = msgspec.field(default_factory=list)
-    """Places, in the list of all nodes, of those that are shown."""
+    """Indexes, in the list of all nodes, of the children shown."""
     more: int = 0
-    """Children that are not."""
+    """Children not shown."""
     more_nusd: int = 0
     parent: int = -1
 
     @property
     def took_s(self) -> float:
-        """From the first call below it to the last answer."""
+        """Seconds from the first call in the subtree to the last answer."""
         return max(0.0, self.last_s - self.first_s)
 
 
 class _GoalForest:
-    """All goals, and who is below whom."""
+    """All goals and their children."""
 
     def __init__(self, readings: list[JournalReader], figures: ReportFigures) -> None:
         self.goals: dict[GoalKey, Goal] = {}
@@ -87,7 +88,7 @@ class _GoalForest:
             self._sum(key)
 
     def _sum(self, top: GoalKey) -> None:
-        """Sums from below, however deep."""
+        """Sum the subtree of a top goal, without recursion, so that any depth is possible."""
         order, stack = [], [top]
         while stack:
             key = stack.pop()
@@ -122,8 +123,8 @@ def _add(node: GoalNode, below: GoalNode) -> None:
 
 
 def tree(readings: list[JournalReader], figures: ReportFigures, nodes_max: int = NODES_MAX) -> list[GoalNode]:
-    """The nodes that a page shows, the job itself first; each names the places of its children. Empty where K keeps no
-    goals."""
+    """Return the nodes that a page shows, the job itself first; ``children`` are indexes into the list. Empty if K
+    keeps no goals."""
     grown = _GoalForest(readings, figures)
     if not grown.nodes:
         return []
@@ -152,7 +153,7 @@ def tree(readings: list[JournalReader], figures: ReportFigures, nodes_max: int =
 
 
 def _chosen(nodes: list[GoalNode], room: int) -> list[GoalNode]:
-    """The largest few by each measure, in their own order."""
+    """Return the largest few by each measure, by goal number."""
     if len(nodes) > CHILDREN_MAX:
         found: dict[GoalKey, GoalNode] = {}
         for measure in (_cost, _time, _failed):

@@ -1,4 +1,4 @@
-"""What a person would call a goal, an event, the state of a breaker."""
+"""Display names of goals, events and states of breakers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from cortex.values.display import clipped
 from policies.failures.breaker import BreakerState
 
 NAME_CHARACTERS = 80
+"""Most characters of a goal's display name."""
 OPEN, HALF_OPEN, HELD = "open", "half open", "held"
 
 
 def breaker_of(event: events.PermitsGranted) -> str:
-    """How a grant found its route: ``open``, ``half open``, ``held`` (the provider said to wait), or empty: well.
+    """Return the state of a route at a grant: ``open``, ``half open``, ``held`` (the provider asked to wait), or empty
+    if calls may start.
 
-    The memo that came with it says how the breaker stood; without one, as from a leave that no cortex gave, the grant
-    itself tells.
+    Read from the breaker's state in the grant's memo; a grant without one, which no scheduler gave, is judged by its
+    figures.
     """
     held = HELD if event.starts == 0 and event.permits else ""
     if (state := breaker_in(event.memo)) is not None:
@@ -29,7 +31,7 @@ def breaker_of(event: events.PermitsGranted) -> str:
 
 
 def name_of(goal: Goal, sample: str) -> str:
-    """What a person would call this goal: the key of its row, or how its value begins."""
+    """Return the display name of a goal: the key of its row, or the beginning of its value."""
     if goal.row:
         return goal.row if not goal.row.isdecimal() else f"row {goal.row}"
     if sample and not sample.isdecimal():
@@ -40,7 +42,7 @@ def name_of(goal: Goal, sample: str) -> str:
     if isinstance(value, (list, tuple)):
         texts = [each for each in value if isinstance(each, str) and each][:2]
         if len(texts) == 2 and _PLACE.fullmatch(texts[0]):
-            texts = [f"{clipped(texts[1], NAME_CHARACTERS - len(texts[0]) - 3)} ({texts[0]})"]  # a flow's: where, what
+            texts = [f"{clipped(texts[1], NAME_CHARACTERS - len(texts[0]) - 3)} ({texts[0]})"]  # of a flow
         return clipped(texts[0], NAME_CHARACTERS) if texts else ""
     return "" if value is None else clipped(value if isinstance(value, str) else repr(value), NAME_CHARACTERS)
 
@@ -53,10 +55,11 @@ LABELLED_EVENTS = (
     events.SubmissionAccepted,
     events.SubmissionRejected, events.SubmissionUncertain, events.SubmissionUnreadable, events.RowsReopened,
 )  # fmt: skip
+"""Events that reports list."""
 
 
 def event_label(event: events.Event) -> str:
-    """What happened, as one line."""
+    """Return the event as one line of text."""
     match event:
         case events.Opened():
             return "the job began" + (" anew, since its program changed" if event.carried is not None else "")
@@ -67,7 +70,7 @@ def event_label(event: events.Event) -> str:
         case events.Stopped():
             return f"{event.how} by {event.who}" + (f": {event.story}" if event.story else "")
         case events.LimitsSet():
-            return f"bounds set by {event.who or 'a new run'}"
+            return f"limits set by {event.who or 'a new run'}"
         case events.AnswerGiven():
             return f"{event.who} answered {event.name}"
         case events.RowsReopened():

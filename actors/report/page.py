@@ -1,7 +1,7 @@
-"""The report as one HTML page that asks the network for nothing: text and tables as HTML, the rest as JSON beside it.
+"""Report as one HTML page without network requests: text and tables as HTML, all else as JSON within the page.
 
-Everything that is not ours is escaped: by the template where it stands in HTML, and in the JSON so that it can end no
-element. The script puts text into the page as text, never as HTML.
+Foreign text is escaped: in HTML by the template, and in the JSON so that it can end no element. The script inserts text
+as text, never as HTML.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ from cortex.values.limits import JobTerms
 from policies.estimates.price import usd, usd_text
 
 TITLE_CHARACTERS = 120
+"""Most characters of the title."""
 PROMPT_CHARACTERS = 2_000
+"""Most characters of a prompt."""
 STORIES_MAX = 600
+"""Most goals with details."""
 _PAGE = Path(__file__).parent / "page"
 NO_CHARTS = "the charts are drawn by plotly: pip install 'cortex-bounded-calls[report]', and make the report again"
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """All that a page is made of."""
+    """Data of a page."""
 
     ending: JobEnding
     readings: list[JournalReader]
@@ -47,7 +50,8 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 def report(readings: list[JournalReader], ending: JobEnding, figures: ReportFigures, text: bool = True) -> Report:
-    """The stories of what stands out, read in a second pass. ``text``: with prompts and replies."""
+    """Return the data of a page, with the details of outstanding goals, which are read in a second pass. ``text``:
+    include prompts and replies."""
     nodes = tree(readings, figures)
     chosen: dict[Key, None] = {}
     for track in _standing_out(figures):
@@ -67,7 +71,7 @@ def _standing_out(figures: ReportFigures) -> list[GoalTrack]:
 
 
 def plotly() -> bytes | None:
-    """The chart library as its package ships it; None where that is not installed."""
+    """Return the chart library as its package ships it; None if it is not installed."""
     try:
         return (resources.files("plotly") / "package_data" / "plotly.min.js").read_bytes()
     except (ModuleNotFoundError, OSError):
@@ -75,7 +79,7 @@ def plotly() -> bytes | None:
 
 
 def page(made: Report, library: bytes | None) -> str:
-    """The page. ``library``: the chart library; without it every chart is its table."""
+    """Return the page. ``library``: the chart library; without it every chart is shown as its table."""
     figures, ending, reading = made.figures, made.ending, made.readings[0]
     k = reading.k
     drawn = charts(figures, reading.terms.limits.concurrency, reading.terms.limits.max_cost_nusd)
@@ -98,14 +102,14 @@ def page(made: Report, library: bytes | None) -> str:
 
 
 def island(facts: dict[str, Any]) -> str:
-    """Values as JSON that may stand in an HTML ``script`` element whatever they hold."""
+    """Return values as JSON that may stand in an HTML ``script`` element, whatever they contain."""
     plain = msgspec.json.encode(facts).decode()
     for sign in "<>&\u2028\u2029":
         plain = plain.replace(sign, f"\\u{ord(sign):04x}")
     return plain
 
 
-# -- what the script draws and unfolds --------------------------------------------------------------------------------
+# -- data of the script -----------------------------------------------------------------------------------------------
 
 
 def _page_facts(made: Report, drawn: list[dict[str, Any]]) -> dict[str, Any]:
@@ -159,7 +163,7 @@ def _lists(made: Report) -> list[tuple[str, str, int]]:
 
 
 def _tiles(made: Report) -> list[tuple[str, str, str]]:
-    """(name, figure, what it is made of)."""
+    """Return tiles: name, figure, explanation."""
     facts, figures, ending = made.ending.facts, made.figures, made.ending
     failed = sum(facts["failures"].values())
     share = f"{100 * failed / facts['attempts']:.2g} % of attempts" if facts["attempts"] else ""
@@ -186,7 +190,7 @@ def _rows_tile(made: Report) -> tuple[str, str, str]:
 
 
 def _costs(made: Report) -> list[dict[str, Any]]:
-    """A table for each way in which the cost is told apart."""
+    """Return one table for each breakdown of the cost."""
     figures, terms = made.figures, made.readings[0].terms
     known = bool(made.ending.cost) and all(priced(route) for route in terms.routes)
     found = [("By model and route", "route", figures.routes), ("By kind of goal", "kind", figures.kinds)]
@@ -239,7 +243,7 @@ def _prompts(made: Report) -> list[dict[str, Any]]:
     met: set[bytes] = set()
     for job, goal, attempt, size, constructor, name, body in made.figures.prompts.largest():
         if body in met or len(found) == PROMPTS:
-            continue  # asked again, as it was
+            continue  # a repeated prompt
         met.add(body)
         text = clip(text_of(body), PROMPT_CHARACTERS) if made.text else ""
         found.append(

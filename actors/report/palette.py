@@ -1,8 +1,8 @@
-"""The colours of the page, light and dark. Differences of colour are told by a pattern, a shape or a word as well.
+"""Colours of the page, light and dark. Each difference of colour is also shown by a pattern, a shape or a word.
 
-Built on the palette of Okabe and Ito, which people with any of the common colour deficiencies can tell apart
-(https://jfly.uni-koeln.de/color/), darker or lighter where WCAG 2.2 asks for more contrast: 4.5 for text (1.4.3), 3 for
-what a chart is made of (1.4.11).
+Based on the palette of Okabe and Ito, which people with any of the common colour deficiencies can tell apart
+(https://jfly.uni-koeln.de/color/), darker or lighter where WCAG 2.2 demands more contrast: 4.5 for text (1.4.3), 3 for
+parts of a chart (1.4.11).
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ PATTERNS = {
     "answered": "", "reused": ".", "throttled": "/", "overloaded": "x", "transient": "\\", "timed_out": "|",
     "lost": "-", "malformed": "+", "refused": ".", "rejected": "x", "other": "/",
 }  # fmt: skip
-"""How bars are filled, besides their colour."""
+"""Fill patterns of bars, besides their colour."""
 
 
 def mark_of(outcome: str) -> str:
-    """The name of the colour in which an outcome is drawn."""
+    """Return the name of an outcome's colour."""
     return outcome if outcome in PATTERNS else "other"
 
 
 def contrast(one: str, other: str) -> float:
-    """The contrast ratio of two colours, 1 to 21 (WCAG 2.2, "contrast ratio" and "relative luminance")."""
+    """Return the contrast ratio of two colours, 1 to 21 (WCAG 2.2, "contrast ratio" and "relative luminance")."""
     low, high = sorted((_luminance(one), _luminance(other)))
     return (high + 0.05) / (low + 0.05)
 
@@ -55,7 +55,7 @@ def _luminance(colour: str) -> float:
 
 
 def style() -> str:
-    """The colours as CSS variables: those of the system's theme, unless the reader chose one."""
+    """Return the colours as CSS variables: those of the system's theme, unless the reader has chosen a theme."""
     light, dark = _variables(LIGHT), _variables(DARK)
     return (
         f":root{{color-scheme:light;{light}}}"

@@ -1,11 +1,11 @@
-"""Every attempt of a job as an event of the Trace Event Format, for the trace viewers that people have.
+"""Export of every attempt of a job in the Trace Event Format, for trace viewers.
 
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU, JSON Object Format: read by Perfetto
-(ui.perfetto.dev, which opens a file without sending it anywhere) and by ``chrome://tracing``. The trace is complete:
-it is written as it is read, in memory that does not grow with the job.
+(ui.perfetto.dev, which opens a file without sending it anywhere) and by ``chrome://tracing``. The trace is complete. It
+is written while the journal is read, in memory that does not grow with the job.
 
-A job is a process; a branch as many threads as it had calls at once, since slices of one thread must not overlap. Times
-are microseconds since the beginning of the job.
+A job is a process of the trace; a branch has as many threads as concurrent calls, since slices of one thread must not
+overlap. Times are microseconds since the beginning of the job.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Mark = dict[str, Any]
 
 
 def trace(readings: list[JournalReader], text: bool = True) -> Iterator[bytes]:
-    """The file, piece by piece. ``text``: with what failures said and how goals are called."""
+    """Yield the file in pieces. ``text``: include messages of failures and names of goals."""
     yield b'{"displayTimeUnit":"ms","traceEvents":[\n'
     first = True
     begin_s = min(reading.begin_s for reading in readings)
@@ -45,13 +45,14 @@ def trace(readings: list[JournalReader], text: bool = True) -> Iterator[bytes]:
 
 
 class _Lanes:
-    """The threads of one branch: the ends, sorted, of the slices that stand last in each."""
+    """Threads of one branch: the ends of the last slices, sorted."""
 
     def __init__(self) -> None:
         self._ends: list[tuple[int, int]] = []
 
     def place(self, from_us: int, to_us: int) -> tuple[int, bool]:
-        """A lane that is free from then on, and whether it is new. Slices come in the order of their ends."""
+        """Return a lane that is free from ``from_us`` on, and whether it is new. Call in the order of the slices'
+        ends."""
         at = bisect_right(self._ends, (from_us, 1 << 60)) - 1
         new = at < 0
         lane = len(self._ends) if new else self._ends.pop(at)[1]
@@ -60,7 +61,7 @@ class _Lanes:
 
 
 class _JournalMarks:
-    """One journal as marks."""
+    """Trace events of one journal."""
 
     def __init__(self, number: int, reading: JournalReader, begin_s: float, text: bool) -> None:
         self._pid, self._reading, self._begin_s, self._text = number, reading, begin_s, text
@@ -71,7 +72,7 @@ class _JournalMarks:
         self._level = (-1, -1)
 
     def marks(self) -> Iterator[Mark]:
-        """All of them."""
+        """Yield all events."""
         yield self._meta("process_name", 0, name=f"job {self._reading.name}")
         yield self._meta("process_sort_index", 0, sort_index=self._pid)
         yield self._meta("thread_name", _JOB_THREAD, name="job")

@@ -1,4 +1,4 @@
-"""A report's sentences: what ran, how it ended, what it cost, what went wrong, and what to do."""
+"""Sentences of a report: the program, how the job ended, its cost, its failures, and what to do."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from policies.estimates.price import usd_text
 
 
 class JobEnding(msgspec.Struct, kw_only=True):
-    """How the job stands, as ``cortex status`` says it."""
+    """State of the job, as ``cortex status`` shows it."""
 
     facts: dict[str, Any]
     outcome: str
     rows: int
-    """Of the whole input, as far as that was counted; else those that were read."""
+    """Rows of the whole input, if they were counted; else the rows read."""
     why: str
-    """Why it is not complete, and what to do; empty where it is."""
+    """Reason why the job is not complete, and what to do; empty if it is complete."""
     resume: str
-    """The command that goes on with it; empty where nothing can or need go on."""
+    """Command that resumes the job; empty if it cannot or need not be resumed."""
     cost: str
-    """Empty where nobody knows the price."""
+    """Empty if the price is unknown."""
     time: str
     now_s: float
 
@@ -59,7 +59,7 @@ MEANINGS = {
     ),
     "malformed": (
         "a complete reply that the program refused",
-        "discarded and asked again, so many times; look at the replies, and say in the prompt what form is wanted",
+        "discarded and asked again, up to a limit; look at the replies, and state the required form in the prompt",
     ),
     "refused": ("the model declined", "never tried again; look at the prompts of these goals"),
     "too_large": (
@@ -84,13 +84,13 @@ MEANINGS = {
         "never tried again: put the code right, then resume; the replies are remembered",
     ),
     "over_budget": ("the cap on money or tokens", "resume with a higher --max-cost or --max-job-tokens"),
-    "cancelled": ("somebody ended it, or nobody waited for it any more", "nothing need be done"),
+    "cancelled": ("it was cancelled, or its result was no longer needed", "nothing need be done"),
 }
-"""Of each kind of failure: what it means; what cortex does about it, and what a person can do."""
+"""Meaning of each kind of failure, and what Cortex does and a person can do about it."""
 
 
 def sentences(ending: JobEnding, figures: ReportFigures, reading: JournalReader) -> list[str]:
-    """In short, for a person who was not there."""
+    """Return the summary of the report, for a reader who did not watch the job."""
     facts = ending.facts
     program = reading.terms.program.rpartition("/")[2]
     going = ending.outcome in ("running", "detached")
@@ -143,7 +143,7 @@ def _cost(ending: JobEnding, figures: ReportFigures) -> str:
         text += f" {facts['reused_calls']:,} {was} answered from memory, at no cost."
     if facts["paid_again"]:
         many = "attempt" if facts["paid_again"] == 1 else "attempts"
-        text += f" {facts['paid_again']:,} {many} may have been paid besides, for what was answered by another."
+        text += f" {facts['paid_again']:,} {many} may have been paid too, for calls answered by another attempt."
     return text
 
 
@@ -202,7 +202,7 @@ def _seconds(amount: float) -> str:
 
 
 def cautions(reading: JournalReader, figures: ReportFigures, carried: int | None) -> list[str]:
-    """What a reader must know to read the figures rightly."""
+    """Return remarks that a reader needs to interpret the figures."""
     lines = []
     if reading.changed:
         lines.append(

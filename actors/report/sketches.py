@@ -1,4 +1,4 @@
-"""Figures of fixed size over very many values: bins of time, distributions, the largest few."""
+"""Summaries of fixed size over any number of values: bins of time, distributions, the largest values."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from itertools import pairwise
 from typing import Any
 
 GROWTH = 1.01
-"""Two values within 1 % of each other are one to a ``QuantileSketch``: so exact are its quantiles."""
+"""Ratio of two neighbouring bucket bounds of a ``QuantileSketch``: its quantiles are exact to within 1 %."""
 _LOG = math.log(GROWTH)
 
 
 class TimeAxis:
-    """A time that is cut into bins of equal width. Seconds since 1970."""
+    """Time span cut into bins of equal width. Unix time."""
 
     def __init__(self, begin_s: float, end_s: float, bins: int) -> None:
         self.begin_s = begin_s
@@ -21,27 +21,27 @@ class TimeAxis:
         self.width_s = max(end_s - begin_s, 0.001) / bins
 
     def bin(self, at_s: float) -> int:
-        """The bin of a moment; one before the first, or after the last, falls into that one."""
+        """Return the index of a moment's bin; moments outside the span fall into the first or last bin."""
         return min(self.bins - 1, max(0, int((at_s - self.begin_s) / self.width_s)))
 
     def middles(self) -> list[float]:
-        """Seconds from the beginning to the middle of each bin."""
+        """Return the seconds from the beginning to the middle of each bin."""
         return [round((place + 0.5) * self.width_s, 3) for place in range(self.bins)]
 
 
 class BinnedSeries:
-    """One value a bin."""
+    """Series with one value a bin."""
 
     def __init__(self, axis: TimeAxis) -> None:
         self.axis = axis
         self.values = [0.0] * axis.bins
 
     def add(self, at_s: float, amount: float = 1.0) -> None:
-        """Something happened at this moment."""
+        """Add an amount at a moment."""
         self.values[self.axis.bin(at_s)] += amount
 
     def hold(self, from_s: float, to_s: float, level: float = 1.0) -> None:
-        """Something was so from one moment to another: each bin gets the level times the seconds of it."""
+        """Add a level held from one moment to another: each bin gets the level times the seconds within it."""
         if to_s <= from_s or not level:
             return
         axis, values = self.axis, self.values
@@ -55,16 +55,16 @@ class BinnedSeries:
         values[last] += level * (to_s - axis.begin_s - last * axis.width_s)
 
     def means(self) -> list[float]:
-        """The mean level of each bin."""
+        """Return the mean level of each bin."""
         return [round(max(0.0, value) / self.axis.width_s, 3) for value in self.values]
 
     def counts(self) -> list[float]:
-        """What was added to each bin."""
+        """Return the sum of each bin."""
         return [round(value, 6) for value in self.values]
 
 
 class QuantileSketch:
-    """How values above zero are distributed, each kept to within 1 %; how many, their sum, the least and the most."""
+    """Distribution of values above zero, each kept to within 1 %, with their number, sum, minimum and maximum."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -75,7 +75,7 @@ class QuantileSketch:
         self._counts: dict[int, int] = {}
 
     def add(self, value: float) -> None:
-        """One more value; what is below zero counts as zero."""
+        """Add a value; values below zero count as zero."""
         self.count += 1
         self.least = min(self.least, value)
         if value <= 0:
@@ -87,7 +87,7 @@ class QuantileSketch:
         self._counts[key] = self._counts.get(key, 0) + 1
 
     def quantile(self, share: float) -> float:
-        """The value that this share of all values does not pass; 0 where there is none."""
+        """Return the value that this share of all values does not exceed; 0 without values."""
         rank = max(1, math.ceil(share * self.count))
         seen = self._zeros
         if seen >= rank or not self.count:
@@ -99,7 +99,8 @@ class QuantileSketch:
         return float(min(self.most, max(self.least, GROWTH ** (key + 0.5))))
 
     def bars(self, whole: bool, a_decade: int = 20) -> list[tuple[float, float, int]]:
-        """(from, to, how many) in steps that grow with the values. ``whole``: the values are whole numbers."""
+        """Return bars (from, to, count) in steps that grow with the values. ``whole``: values are whole numbers.
+        ``a_decade``: bars per factor of ten."""
         if not self._counts:
             return [(0.0, 1.0, self._zeros)] if self._zeros else []
         edges = _edges(GROWTH ** min(self._counts), GROWTH ** (max(self._counts) + 1), whole, a_decade)
@@ -125,7 +126,7 @@ def _edges(least: float, most: float, whole: bool, a_decade: int) -> list[float]
 
 
 class LargestValues:
-    """The largest few of very many; of equals the first."""
+    """Collection of the largest of any number of values; of equal values the first are kept."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -133,11 +134,11 @@ class LargestValues:
         self._met = 0
 
     def takes(self, weight: float) -> bool:
-        """Whether something of this weight would be among them now."""
+        """Return whether something of this weight would be kept now."""
         return len(self._heap) < self._size or weight > self._heap[0][0]
 
     def offer(self, weight: float, what: Any) -> None:
-        """One more."""
+        """Offer ``what``; it is kept if its weight is among the largest."""
         self._met += 1
         if len(self._heap) < self._size:
             heapq.heappush(self._heap, (weight, -self._met, what))
@@ -145,5 +146,5 @@ class LargestValues:
             heapq.heapreplace(self._heap, (weight, -self._met, what))
 
     def largest(self) -> list[Any]:
-        """The largest first."""
+        """Return the kept objects, the largest first."""
         return [what for _, _, what in sorted(self._heap, key=lambda each: (-each[0], -each[1]))]
