@@ -1,4 +1,4 @@
-"""The same actors in one process and one event loop: for a laptop, a notebook, a test."""
+"""Runtime with all actors in one process and one event loop: for a laptop, a notebook, a test."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ from actors.worker.worker import Worker
 from cortex.state.program import Program
 
 SLOW_S = 0.0005
-"""A commit that takes longer is worth a thread, where others could work meanwhile."""
+"""Seconds that a commit may take in the event loop; a slower one runs in a thread if other channels could work
+meanwhile."""
 
 
 class InlineRuntime:
-    """Actors are objects here and messages are calls; everything else is as on a cluster."""
+    """Runtime in which actors are objects and messages are method calls. All else is as on a cluster."""
 
     cluster = "inline"
 
     monotonic_s = staticmethod(time.monotonic)
-    """Seconds since some moment of this host's; the clock itself, since one call reads it ten times."""
+    """Seconds since a fixed moment of this host. The clock itself, not a method around it: one call reads it ten
+    times."""
 
     def __init__(
         self, models: ModelMaker = make_model, clock: Callable[[], float] = time.time, branches: int = 1,
@@ -63,23 +65,25 @@ class InlineRuntime:
         return LocalDisk(folder)
 
     def peer(self, name: str) -> Peer:
-        """An actor by name."""
+        """Return the peer of an actor by name."""
         return _InlinePeer(name, self)
 
     def apart(self, journal: Journal) -> bool:
-        """Where there are several channels, and the disk is slow at this moment: each commit would hold up all."""
+        """Return whether commits belong in a thread: there are several channels, and a slow commit would hold up all of
+        them.
+        """
         return self._channels > 1 and journal.took_s > SLOW_S
 
     async def is_dead(self, name: str, incarnation: str) -> bool:
-        """Whether the actor of this name is another now, or none."""
+        """Return whether this incarnation of the actor is gone."""
         return getattr(self._actors.get(name), "incarnation", "") != incarnation
 
     async def names(self, prefix: str) -> tuple[str, ...]:
-        """Names of the actors."""
+        """Return the names of the actors that begin with the prefix."""
         return tuple(name for name in self._actors if name.startswith(prefix))
 
     async def nodes(self) -> tuple[str, ...]:
-        """This process."""
+        """Return the only node, this process."""
         return (self.node(),)
 
     async def cores(self) -> int:
@@ -90,7 +94,7 @@ class InlineRuntime:
         """Do nothing: one host does not grow."""
 
     async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Peer:
-        """The actor of this name, made if there is none."""
+        """Return the actor of this name, made if there is none."""
         if name not in self._actors:
             if role == "channel":
                 job, folder = args
@@ -109,7 +113,7 @@ class InlineRuntime:
             await actor.close()
 
     async def kill_actor(self, name: str) -> None:
-        """Forget an actor; what it does not stop goes on for nobody."""
+        """Remove an actor at once; its tasks are closed in the background."""
         actor = self._is_gone(name)
         if actor is not None:
             self.background(actor.close())
@@ -120,18 +124,18 @@ class InlineRuntime:
         return actor
 
     def owner(self) -> Owner:
-        """This process, as owner of a run."""
+        """Return this process as owner of a run."""
         return this_owner(self.cluster)
 
     def share_program(self, where: str, job: str = "") -> None:
-        """Nobody else is to find it."""
+        """Do nothing: no other process needs the program."""
 
     def load_program(self, where: str, params_json: bytes, job: str = "") -> Program:
-        """A program by its place."""
+        """Return a program by its place."""
         return loader.load(where, params_json)
 
     def fingerprint(self, where: str, params_json: bytes) -> str:
-        """Hash over a program."""
+        """Return the hash of a program."""
         return loader.fingerprint(where, params_json)
 
     async def close(self) -> None:
@@ -144,14 +148,14 @@ class InlineRuntime:
         await asyncio.to_thread(self.telemetry.close)
 
     def find(self, name: str) -> Any:
-        """The actor itself. Raises ``PeerGone``."""
+        """Return the actor itself. Raises ``PeerGone``."""
         try:
             return self._actors[name]
         except KeyError:
             raise PeerGone(name) from None
 
     def background(self, work: Any) -> None:
-        """Run a call that nobody waits for."""
+        """Run a call without waiting for its result."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -159,11 +163,11 @@ class InlineRuntime:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever tells does not want to know
+            task.exception()  # errors of a `tell` are dropped
 
 
 class _InlinePeer:
-    """Messages as method calls."""
+    """Peer whose messages are method calls."""
 
     __slots__ = ("_runtime", "name")
     near = True
@@ -173,7 +177,7 @@ class _InlinePeer:
         self._runtime = runtime
 
     async def ask(self, method: str, *args: Any) -> Any:
-        """Call and wait."""
+        """Call and wait. Raises ``PeerGone``, or what the method raises."""
         return await getattr(self._runtime.find(self.name), method)(*args)
 
     def now(self, method: str, *args: Any) -> Any:
@@ -181,6 +185,6 @@ class _InlinePeer:
         return getattr(self._runtime.find(self.name), method)(*args)
 
     def tell(self, method: str, *args: Any) -> None:
-        """Call and go on."""
+        """Call without waiting."""
         with contextlib.suppress(PeerGone):
             self._runtime.background(getattr(self._runtime.find(self.name), method)(*args))

@@ -1,7 +1,7 @@
-"""One actor in a process of its own: which parts of its life the cluster does not see to.
+"""Host of one actor in its own process: the parts of an actor's life that the cluster does not manage.
 
-An actor that was started again goes on by itself; whoever asks meanwhile waits. One that hears of no cortex for three
-lease times, or whose job has ended and whom nobody asks any more, ends itself.
+A restarted actor resumes by itself, and requests wait meanwhile. An actor ends itself if it reaches no cortex for
+``FORLORN_S``, or if its job has ended and no request comes any more.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from cortex.scheduler.step import LEASE_S
 RAY_FACTORY = "actors.runtime.ray_runtime:make_host"
 """The function that makes the ``ActorHost`` of an actor in its own process, as ``module:function``."""
 FORLORN_S = 8 * LEASE_S
-"""How long an actor goes on without hearing of a cortex, at least: lease times in which it was asked in vain are
-counted, and asking may take another each. On a machine with far more processes than processors one that lives may not
-get to answer for a minute."""
+"""Seconds for which an actor runs without an answer of a cortex, at least. Only lease times with an unanswered request
+are counted, and each request may take another lease time. On a machine with far more processes than processors, a live
+cortex may fail to answer for a minute."""
 IDLE_S = 60.0
-"""How long the channel of an ended job waits for somebody who wants its results."""
+"""Seconds for which the channel of an ended job waits for a request for its results."""
 COMING_BACK_S = 10.0
-"""How long who asks an actor that is coming back waits before it hears that it is away."""
+"""Seconds for which a request waits for an actor that is being restarted, before it fails as unavailable."""
 HEADERS_S = 2.0
-"""How long one who comes back waits for each of those who may know what a collector wants to see."""
+"""Seconds that a restarted actor waits for each actor that may know the headers for the telemetry collector."""
 _RETRY_S = 0.5
 _BUSINESS_OF_OTHERS = frozenset({"granted", "staffed", "condemn", "rejoin", "deliver", "hello"})
-"""What a channel is told whether or not anybody wants something of it."""
+"""Messages that do not count as a request of a user: a channel receives them in any case."""
 
 _log = logging.getLogger("cortex.seat")
 
@@ -68,19 +68,18 @@ METHODS: dict[str, tuple[str, ...]] = {
     ),
     "worker": ("close", "drain", "ping", "run"),
 }  # fmt: skip
-"""Remote methods of each role's actor, by name: other processes can call these and no others, by Ray or by socket.
+"""Remote methods of each role's actor, by name: other processes can call only these, by Ray or by socket.
 
-A public coroutine method that is not in the list is for the actor's own process alone (``Cortex.begin``).
-"""
+A public coroutine method that is not in the list is only for the actor's own process (``Cortex.begin``)."""
 
 
 class ActorRuntime(Runtime, Protocol):
-    """What a seat needs beyond what its actor needs."""
+    """Runtime of an actor host, which needs more than the actor."""
 
     telemetry: Telemetry
 
     def make_model(self, blob: bytes) -> Any:
-        """The model that an arming describes."""
+        """Return the model that a connection spec describes."""
 
     async def end_self(self) -> None:
         """End this actor for good."""
@@ -131,7 +130,7 @@ def _forwarding(method: str) -> Any:
 
 
 class ActorHost:
-    """The process of one actor. ``again``: an earlier process of the same actor died."""
+    """Host of one actor, in its process. ``again``: an earlier process of the same actor died."""
 
     def __init__(self, role: str, name: str, args: tuple[Any, ...], runtime: ActorRuntime, again: bool) -> None:
         self.role, self.name = role, name
@@ -162,29 +161,29 @@ class ActorHost:
         return Worker(self.name, self._runtime)
 
     def show(self, gauge: Callable[..., Any]) -> None:
-        """Have what is known here be seen where the cluster shows such things: ``gauge`` makes one."""
+        """Export this actor's metrics in the cluster's own format; ``gauge`` makes one metric."""
         if self.role in WATCHED:
             self._tasks.append(asyncio.create_task(RayGauges(gauge, self._runtime.telemetry.readings).run()))
 
     def listen(self, sockets: SocketAddresses | None) -> None:
-        """Be there for others of this node, who need not ask by Ray then."""
+        """Open a socket for the other actors of this node, which then do not need Ray's calls."""
         if sockets is not None:
             self._listener = SocketServer(sockets, self.name, self.call)
             self._tasks.append(asyncio.create_task(self._listener.open()))
 
-    # -- being asked -----------------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------------------
 
     async def handle(self, method: str, letter: bytes) -> Any:
-        """Have the actor do something: arguments and answer under seal."""
+        """Call a method with serialized arguments; return the serialized answer."""
         if not letter:
             return await self.call(method, ())
         return sealed(await self.call(method, opened(letter)))
 
     async def call(self, method: str, args: tuple[Any, ...]) -> Any:
-        """Call a remote method of the actor. Raises what the method raises, and
-        ``PeerUnavailable`` if the actor has not begun.
+        """Call a remote method of the actor.
 
-        Raises ``AttributeError`` for a name that is not in ``METHODS`` of the role.
+        Raises what the method raises, ``PeerUnavailable`` if the actor has not begun, and ``AttributeError`` for a name
+        that is not in ``METHODS`` of the role.
         """
         if method == "hello":
             return __version__, os.getpid()
@@ -208,7 +207,7 @@ class ActorHost:
         return answer
 
     async def _readiness(self) -> None:
-        """Wait for an actor that is coming back, or that is beginning just now."""
+        """Wait for an actor that is being restarted, or is starting."""
         if self._coming_back is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(COMING_BACK_S):
@@ -220,19 +219,20 @@ class ActorHost:
         raise self._failed or (PeerUnavailable if coming else ChannelNotStarted)(f"{self.name} has not begun")
 
     async def _start(self, *args: Any) -> None:
-        """Begin, with an opening or without one; a channel that had begun makes way for the new run."""
+        """Start with or without an opening. A channel that is running is closed for the new run."""
         async with self._starting:
             if self._ready:
-                await self._runtime.peer("cortex").ask("staff", False)  # it works on until the new run can begin
-                self._ready = False  # what is asked from now on is for the new run
+                await self._runtime.peer("cortex").ask("staff", False)  # it keeps working until the new run can begin
+                self._ready = False  # requests from now on are for the new run
                 await self._actor.close()
             await self._begin(*args)
 
     async def _close(self) -> None:
-        """End what runs here. Whoever asked is to end the process, but may die before: then this one has not begun."""
+        """Close the actor. The caller then ends the process, but may die first: then this actor counts as not started.
+        """
         async with self._starting:
             if self._ready:  # else it was closed meanwhile
-                self._ready = False  # or those who ask would wait for what nobody does any more
+                self._ready = False  # or requests would wait for work that no task does any more
                 await self._actor.close()
         await self._let_out()
 
@@ -243,39 +243,45 @@ class ActorHost:
             await self._actor.start(*args)
         except BaseException:
             with contextlib.suppress(Exception):
-                await self._actor.close()  # another one is made when it is tried again
+                await self._actor.close()  # the next try makes a new one
             raise
         self._ready, self._failed = True, None
         if self._listener is not None:
-            await self._listener.open()  # it may have been closed, by somebody who died before it ended this process
+            await self._listener.open()  # it may have been closed by a caller that died before it ended this process
         settle()
 
     def _observe(self, headers: bytes = b"") -> bytes:
-        """Take what a collector of telemetry wants to see, if somebody brings it; tell it to whoever asks."""
+        """Store the headers for a telemetry collector, if given. Return the stored headers."""
         self._headers = headers or self._headers
         if headers:
             self._runtime.telemetry.take(headers)
         return self._headers
 
     async def _ask_headers(self, peers: tuple[str, ...]) -> None:
-        """An actor of this run that lives has it, if anybody has: it may be a key, and stands in no environment."""
+        """Get the headers for the telemetry collector from another actor of this run.
+
+        They may hold a key, and are in no environment variable.
+        """
         for peer in peers:
             if self._headers:
                 return
             with contextlib.suppress(PeerUnavailable, PeerGone, TimeoutError):
-                async with asyncio.timeout(HEADERS_S):  # one that is only being made answers when it is there
+                async with asyncio.timeout(HEADERS_S):  # an actor that is still being made answers once it is there
                     if found := await self._runtime.peer(peer).ask("observe"):
                         self._observe(found)
 
-    # -- by itself -------------------------------------------------------------------------------------------------
+    # -- own tasks ----------------------------------------------------------------------------------------------------
 
     def end_requested(self) -> None:
-        """The system asks this process to end, as it does with all of a node that goes: finish what is in flight."""
+        """Finish the calls in flight and end: the system asks this process to end, as it does when a node is removed.
+        """
         if self._ending is None:
             self._ending = asyncio.get_running_loop().create_task(self._end_gently())
 
     async def _end_gently(self) -> None:
-        """A branch or worker hands back what it has; a channel rests its job, to be resumed where its disk is."""
+        """Drain and end. A branch or worker hands back its work; a channel pauses its job, to be resumed where its disk
+        is.
+        """
         with contextlib.suppress(Exception):
             if self.role == "channel" and self._ready:
                 await self._actor.stop("drain", "the end of its node")
@@ -288,7 +294,7 @@ class ActorHost:
         await self._runtime.end_self()
 
     async def _go_on(self) -> None:
-        """Take up where the earlier process was, as soon as the others answer."""
+        """Resume the state of the earlier process, as soon as the other actors answer."""
         while self.role in ("cortex", "channel") and not self._ready:
             try:
                 async with self._starting:
@@ -301,10 +307,10 @@ class ActorHost:
             except (PeerUnavailable, PeerGone):
                 await asyncio.sleep(_RETRY_S)
             except Exception as error:
-                if self.role == "channel":  # whoever asks is told; a driver may start it with an opening
+                if self.role == "channel":  # requests get the error; a driver may start it with an opening
                     self._failed = error
                     return
-                _log.exception("the cortex cannot come back yet")  # nobody else starts it, and every job needs it
+                _log.exception("the cortex cannot come back yet")  # no other process starts it, and every job needs it
                 await asyncio.sleep(_RETRY_S)
 
     async def _watch_over(self) -> None:
@@ -326,7 +332,7 @@ class ActorHost:
         await self._runtime.end_self()
 
     async def _let_out(self) -> None:
-        """The process ends: how the job ended, and what it came to, is still on its way to a collector."""
+        """Close the socket and flush telemetry, so that the outcome of the job still reaches the collector."""
         if self._listener is not None:
             self._listener.close()
         await asyncio.to_thread(self._runtime.telemetry.close)
@@ -341,7 +347,9 @@ class ActorHost:
 
 
 def taken(role: str, name: str, args: tuple[Any, ...], runtime: Any, again: bool, worker: Any, gauge: Any) -> ActorHost:
-    """The seat of the actor that this process is. ``worker``: Ray's, of this process; ``gauge``: its kind of metric."""
+    """Return the host of this process's actor. ``worker``: Ray's worker in this process; ``gauge``: Ray's class of
+    metric.
+    """
     private = runtime.cluster == "local"
     if private:
         die_with_parent()
@@ -358,7 +366,9 @@ def taken(role: str, name: str, args: tuple[Any, ...], runtime: Any, again: bool
 
 
 def die_with_parent() -> None:
-    """Have the system end this process at the moment its parent dies, where it can: nobody is left to pay and write."""
+    """Make the system kill this process when its parent dies, on Linux: its job has no driver to write results any
+    more.
+    """
     if sys.platform == "linux":
         import ctypes
         import signal

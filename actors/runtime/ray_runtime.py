@@ -1,4 +1,4 @@
-"""The same actors over Ray: each in a process of its own, detached, found by name. The only file that imports ray."""
+"""Runtime over Ray: each actor in a process of its own, detached, found by name. The only file that imports ray."""
 
 from __future__ import annotations
 
@@ -63,11 +63,12 @@ from cortex.state.program import Program
 
 NAMESPACE = "cortex"
 CALLS_AT_ONCE = 10_000
-"""Calls that one actor takes in at once: waiting for results is one too."""
+"""Calls that one actor accepts at once; a call that waits for results is also counted."""
 BRANCHES = 2
 ACTORS = BRANCHES + 2
-"""Begun at once, with the cortex and a channel. Ray starts as many processes ahead as it is told of CPUs."""
-CLOSE_S = 5.0  # how long an actor may take to close its files before it is ended
+"""Actors started at once, with the cortex and a channel. Ray starts that many processes ahead if it is told of as many
+CPUs."""
+CLOSE_S = 5.0  # seconds that an actor may take to close its files before it is ended
 
 _ray_thread = PinnedThread("cortex ray")
 _connection: RayConnection | None = None
@@ -81,7 +82,7 @@ def _connect(cluster: str, environ: Mapping[str, str]) -> RayConnection:
     global _connection
     if _connection is not None:
         if _connection.cluster != cluster:
-            checked_address(cluster)  # that nobody is there is said first
+            checked_address(cluster)  # an address that does not answer is reported first
             raise ClusterError(f"this process works on --cluster {_connection.cluster}: another one at a time")
         _connection.users += 1
         return _connection
@@ -139,7 +140,7 @@ def _init(**options: Any) -> None:
 
 
 def _read_anew() -> None:
-    """Ray has read the environment before we changed it."""
+    """Make Ray read the environment again: it was read before the change."""
     Config.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()
 
@@ -163,10 +164,10 @@ def _let_go(connection: RayConnection) -> None:
 async def start_runtime(
     cluster: str, environ: Mapping[str, str], begin: bool = True, needs: Sequence[str] = ()
 ) -> RayRuntime:  # fmt: skip
-    """Connect to a Ray, and where something is to ``begin`` see that a cortex lives there. Raises ``ClusterError``.
+    """Connect to a Ray; with ``begin``, make sure that a cortex is alive there. Raises ``ClusterError``.
 
-    ``cluster``: ``local`` for a private Ray that ends with this process, else an address. ``environ`` is where the
-    user's key stands: no process of Ray's sees it. ``needs``: distributions that every node there must have.
+    ``cluster``: ``local`` for a private Ray that ends with this process, else an address. ``environ`` holds the user's
+    key: no process of Ray sees it. ``needs``: distributions that every node must have.
     """
     connection = await _ray_thread.run(lambda: _connect(cluster, environ))
     take_signals_back()
@@ -175,7 +176,7 @@ async def start_runtime(
         if begin and cluster != "local":
             await _ray_thread.run(lambda: _see_fitting(cluster, needs))
         starting = [runtime.start_actor("cortex", "cortex", BRANCHES)] if begin else []
-        if cluster == "local":  # nobody else can have started them: side by side is faster
+        if cluster == "local":  # no other process can have started them: in parallel is faster
             starting += [runtime.start_actor("branch", f"branch:{slot}") for slot in range(BRANCHES)]
         await asyncio.gather(*starting)
     except BaseException:
@@ -191,19 +192,19 @@ def _see_fitting(cluster: str, needs: Sequence[str]) -> None:
 
 
 async def nodes_of(cluster: str, environ: Mapping[str, str], timeout_s: float) -> list[node_inventory.NodeReport]:
-    """What each node of a Ray has installed. Raises ``ClusterError``."""
+    """Return the report of each node of a Ray on its installed software. Raises ``ClusterError``."""
     given = (ray, NodeAffinitySchedulingStrategy, lambda: _connect(cluster, environ), _let_go, timeout_s)
     return await _ray_thread.run(lambda: node_inventory.of(*given))
 
 
 class RayRuntime:
-    """Runtime of an actor or a driver on a Ray cluster. A driver's has a connection of its own, an actor's has none."""
+    """Runtime of an actor or a driver on a Ray cluster. Only a driver's has a connection of its own."""
 
     # The clocks themselves, not methods around them: one call reads them ten times.
     now_s = staticmethod(time.time)
     """Seconds since 1970."""
     monotonic_s = staticmethod(time.monotonic)
-    """Seconds since some moment of this host's."""
+    """Seconds since a fixed moment of this host."""
 
     def __init__(self, cluster: str, connection: RayConnection | None = None, job: str = "") -> None:
         self.cluster = cluster
@@ -215,16 +216,18 @@ class RayRuntime:
         self._node = ray.get_runtime_context().get_node_id()
         have_classes(ray_worker.global_worker, process_class, ray.actor._modify_class, internal_kv, cloudpickle)
         self.watchdog = NodeWatchdog(str(self._node), self.nodes) if connection is not None else None
-        """A driver's: an actor dies with its node."""
+        """Watchdog of a driver; None for an actor, which dies with its node."""
         self.lines = SocketConnections(sockets_of(ray_worker.global_worker.node, str(self._node)), self.background)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def node(self) -> str:
-        """Ray's own name for the node."""
+        """Return Ray's id of the node."""
         return str(self._node)
 
     async def awaits(self, name: str) -> str:
-        """The address of the host that a channel waits for, as its journal is there; empty where it waits for none."""
+        """Return the address of the host that a channel waits for, since its journal is there; empty if it waits for
+        none.
+        """
         home = await asyncio.to_thread(self._store.host_of, name.partition(":")[2])
         try:
             handle = await self.handle(name)
@@ -234,11 +237,11 @@ class RayRuntime:
         return awaited(row.get("State", ""), home, await asyncio.to_thread(ray.nodes))
 
     def incarnation(self, name: str) -> str:
-        """Names the process, so that the cluster can be asked whether that one has ended."""
+        """Return an id that names this process, so that the cluster can be asked whether the process has ended."""
         return f"{name}.{self._node}.{os.getpid()}.{time.time_ns():x}"
 
     async def is_dead(self, name: str, incarnation: str) -> bool:
-        """Whether Ray has seen the end of the process that this incarnation names."""
+        """Return whether Ray has recorded the end of the process that this incarnation names."""
         try:
             handle = self.known(name) or await self.handle(name)
         except PeerGone:
@@ -249,7 +252,7 @@ class RayRuntime:
         return f"{name}.{row['Address']['NodeID']}.{row['Pid']}." != incarnation[: incarnation.rfind(".") + 1]
 
     def owner(self) -> Owner:
-        """This process as owner of a run, and how to find what would be left behind if it were killed."""
+        """Return this process as owner of a run, with what is needed to find its leftovers if it is killed."""
         private = self._connection.private if self._connection is not None else None
         mine = this_owner(self.cluster)
         if private is None:
@@ -281,49 +284,53 @@ class RayRuntime:
     # -- actors ----------------------------------------------------------------------------------------------------
 
     def peer(self, name: str) -> Peer:
-        """An actor by name, whether it lives or not."""
+        """Return the peer of an actor by name, alive or not."""
         return RayPeer(name, self, exceptions)
 
     async def names(self, prefix: str) -> tuple[str, ...]:
-        """Names of the actors that live, those that begin so."""
+        """Return the names of the live actors that begin with the prefix."""
         found = await asyncio.to_thread(ray.util.list_named_actors, all_namespaces=True)
         return tuple(a["name"] for a in found if a["namespace"] == NAMESPACE and a["name"].startswith(prefix))
 
     async def nodes(self) -> tuple[str, ...]:
-        """The nodes that live, as Ray names them. Raises what Ray says of a head that is away, or that has begun anew:
-        ``ray.nodes`` would then end this process."""
+        """Return Ray's ids of the live nodes.
+
+        Raises Ray's error if the head is unavailable, or was restarted without its state: ``ray.nodes`` would end this
+        process then.
+        """
         worker: Any = ray_worker.global_worker
         living = GcsNodeInfo.GcsNodeState.ALIVE
         found = await asyncio.to_thread(worker.gcs_client.get_all_node_info, timeout=LOOK_S, state_filter=living)
         return tuple(sorted(node.hex() for node in found))
 
     async def cores(self) -> int:
-        """CPUs that Ray was told of; of a private one, which was told otherwise, the machine's own."""
+        """Return the CPUs that Ray was told of; for a private Ray, which was told another number, those of the machine.
+        """
         facts = {"CPU": own_cores()} if self.cluster == "local" else await asyncio.to_thread(ray.cluster_resources)
         return int(facts.get("CPU", 0))
 
     async def sees(self, path: str) -> bool:
-        """Whether actors with a disk of ours would find a file of this process: they live with the node we are on."""
+        """Return whether actors on the disk of this runtime's node would find a file of this process."""
         if not self.cluster.startswith("ray://"):
             return True  # that node is on this machine
         there = NodeAffinitySchedulingStrategy(self._node, soft=False)
         return await asyncio.to_thread(node_inventory.finds, ray, there, path)
 
     async def make_room(self, branches: int, workers: int) -> None:
-        """Tell Ray's autoscaler, where there is one, for how many a core is wanted."""
+        """Tell Ray's autoscaler, if there is one, for how many branches and workers a core is wanted."""
         if self.cluster == "local":
             return
-        from ray.autoscaler.sdk import request_resources  # 0.3 s, which nothing else needs
+        from ray.autoscaler.sdk import request_resources  # takes 0.3 s, and only this needs it
 
         bundles, labels = shapes(branches, workers, await asyncio.to_thread(ray.nodes))
         await asyncio.to_thread(request_resources, bundles=bundles, bundle_label_selectors=labels)
 
     async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Peer:
-        """The actor of this name, made if there is none, and alive. Raises ``ClusterError`` where it cannot live."""
+        """Return the actor of this name, alive, made if there is none. Raises ``ClusterError`` if it cannot run."""
         where, nodes = self._where(role, args), await asyncio.to_thread(ray.nodes)
         bound = role == "channel" and not isinstance(where, str)  # to the host whose disk has the journal
         labels, home = ({}, host_address(self._node, nodes)) if bound else (selector(role, nodes, avoid), "")
-        if home:  # this node, or one that comes to the same host after it
+        if home:  # this node, or a later one on the same host
             where = NodeAffinitySchedulingStrategy(self._node, soft=True)
         spec = in_turn(name, nodes, labels, avoid) if where == "SPREAD" else {"label_selector": labels or None}
         self._handles[name] = await asyncio.to_thread(self._made, role, name, args, where, spec, home)
@@ -333,7 +340,7 @@ class RayRuntime:
         except PeerGone as gone:
             raise ClusterError(f"{name} cannot start on {self.cluster}: {gone.__cause__ or gone}") from None
         except PeerUnavailable:
-            return peer  # it lives, and is being started again
+            return peer  # it exists, and is being restarted
         if release != __version__:
             raise ClusterError(f"{self.cluster} runs cortex {release}, this is {__version__}: use the same release")
         return peer
@@ -350,16 +357,18 @@ class RayRuntime:
         return actor.remote(code_paths(), role, name, args, self.cluster)
 
     def _where(self, role: str, args: tuple[Any, ...]) -> Any:
-        """Which node: a channel's journal is on this one's disk, if in no database; branches and workers are spread."""
+        """Return the scheduling strategy: a channel stays on this node if its journal is on this disk and in no
+        database; branches and workers are spread.
+        """
         if role == "channel" and not self.store(args[-1]).remote:
             return NodeAffinitySchedulingStrategy(self._node, soft=False)
         return "DEFAULT" if role == "cortex" else "SPREAD"
 
     async def end_actor(self, name: str) -> None:
-        """End an actor for good, having let it close its files."""
+        """End an actor for good, after it has closed its files."""
         with contextlib.suppress(Exception):
             await asyncio.wait_for(self.peer(name).ask("close"), CLOSE_S)
-        with contextlib.suppress(exceptions.RayError):  # a head that is away, or has begun anew and knows of none
+        with contextlib.suppress(exceptions.RayError):  # the head is unavailable, or was restarted and knows no actor
             if (handle := self._handles.pop(name, None)) is not None:
                 await asyncio.to_thread(ray.kill, handle, no_restart=True)
             self._store.clear(name)
@@ -373,11 +382,11 @@ class RayRuntime:
         self.lines.forget(name)
 
     async def end_self(self) -> None:
-        """End the actor whose runtime this is."""
+        """End the actor of this runtime."""
         ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
     async def handle(self, name: str) -> Any:
-        """Ray's own handle of an actor. Raises ``PeerGone``."""
+        """Return Ray's handle of an actor. Raises ``PeerGone``."""
         try:
             found = await asyncio.to_thread(ray.get_actor, name, NAMESPACE)
         except ValueError:
@@ -386,25 +395,25 @@ class RayRuntime:
         return found
 
     def known(self, name: str) -> Any:
-        """The handle, if it was found before."""
+        """Return the handle, if it was looked up before; else None."""
         return self._handles.get(name)
 
     def forget(self, name: str) -> None:
-        """An actor is gone: whoever has its name next is another."""
+        """Drop the handle of a dead actor: the next actor of this name is a different one."""
         self._handles.pop(name, None)
 
     def settle(self, job: str) -> None:
-        """Have it known where this channel lives: it waits for that host when it is gone."""
+        """Store the host of this channel: a restarted channel waits for that host."""
         self._store.set_host(job, host_address(self._node, ray.nodes()))  # type: ignore[no-untyped-call]
 
     def background(self, work: Any) -> None:
-        """Run a call that nobody waits for."""
+        """Run a call without waiting for its result."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Let go of the cluster; a private one ends."""
+        """Disconnect from the cluster; a private one ends."""
         for task in list(self._tasks):
             task.cancel()
         self.lines.close()
@@ -416,7 +425,7 @@ class RayRuntime:
         await _ray_thread.run(lambda: _let_go(connection))
 
     def make_model(self, blob: bytes) -> Any:
-        """The model that an arming describes."""
+        """Return the model that a connection spec describes."""
         return make_model(blob)
 
 
@@ -424,7 +433,7 @@ class RayRuntime:
 
 
 def make_host(role: str, name: str, args: tuple[Any, ...], cluster: str) -> Any:
-    """The seat of an actor, in its own process."""
+    """Return the host of an actor, in its own process."""
     again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
     runtime = RayRuntime(cluster, job=name.partition(":")[2] if role == "channel" else "")
     return taken(role, name, args, runtime, again, ray_worker, ray.util.metrics.Gauge)

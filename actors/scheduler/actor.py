@@ -1,6 +1,7 @@
-"""The cortex: admits jobs, leases them their share of what a provider allows, starts and ends branches and workers.
+"""Actor of the cluster's scheduler (the cortex): admits jobs, leases shares of pools, starts and ends branches and
+workers.
 
-Its decisions are ``cortex.scheduler.step.step``; it never sees a prompt or a reply.
+Its decisions are made by ``cortex.scheduler.step.step``. It receives no prompt and no reply.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from policies.limits.slices import Budget
 
 _log = logging.getLogger("cortex.actor")
 NODES_S = 5.0
-"""While there is a job, so often the nodes that live are looked at."""
+"""Seconds between two requests for the live nodes, while there is a job; also the limit of one request."""
 TICK_LEAST_S = 0.001
 CAP = "cap/"
-"""Before the name of a pool: the note of what was set by hand there."""
+"""Prefix of a pool's name: key of the note with the caps that an operator set on the pool."""
 FINDING_S = 10.0
-"""How long a job that comes waits until a cortex that came back knows which branches live."""
+"""Seconds that a new job waits until a restarted cortex has found the live branches."""
 
 _claims_decoder = msgspec.msgpack.Decoder(Claims)
 _report_decoder = msgspec.msgpack.Decoder(ProgressReport)
@@ -43,8 +44,11 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class Cortex:
-    """One per cluster namespace. ``branches`` are there while there is a job, at most ``branches_max`` if it has much
-    to do; ``workers`` at most while there are tools to run. Where the runtime tells of cores, they are the bounds."""
+    """Scheduler of a cluster namespace; there is one per namespace.
+
+    ``branches``: branches while there is a job. ``branches_max``: branches at most, if the job has much to do.
+    ``workers``: workers at most, while there are tools to run. A runtime that reports cores bounds them by the cores.
+    """
 
     def __init__(
         self, runtime: Runtime, branches: int = 1, branches_max: int = 0, workers: int = 1,
@@ -62,9 +66,9 @@ class Cortex:
         self._sharing = AccountSharing(runtime, self._state, self._step)
         self._books = NoteBudgets(runtime.notes, lambda: runtime.now_s())
         self.mirror = BreakerMirror()
-        """The breakers, for whoever wants to listen to them."""
+        """Mirror of the breakers, for listeners."""
         self._sent_staff: dict[str, tuple[tuple[str, ...], tuple[str, ...]] | None] = {}
-        """By job: the branches and workers that its channel knows of; None where it knows of the wrong ones."""
+        """Branches and workers last sent to each job's channel; None: the channel has an outdated list."""
         self._condemned: dict[str, str] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = 0.0
@@ -75,15 +79,15 @@ class Cortex:
         self._adopting: asyncio.Task[None] | None = None
         self._finding: asyncio.Task[None] | None = None
         self._awaited: set[str] = set()
-        """After a restart: jobs that may hold a share, and have not yet said so."""
+        """Jobs that may hold a share, and have not reported since the restart."""
         self._step(protocol.SchedulerStarted(runtime.monotonic_s(), self.incarnation))
-        for name, blob in runtime.notes.found(CAP).items():  # set by hand, in the time of another cortex
+        for name, blob in runtime.notes.found(CAP).items():  # set by an operator, during an earlier incarnation
             caps = _caps_decoder.decode(blob)
             self._step(protocol.PoolCapped(runtime.monotonic_s(), caps.who, name.removeprefix(CAP), caps))
 
     async def begin(self, again: bool) -> None:
-        """Come to life. ``again``: an earlier incarnation may have granted what nobody here remembers."""
-        found = await self._runtime.names("") if again else ()  # it may fail, and be asked again: nothing has begun yet
+        """Start. ``again``: an earlier incarnation may have granted shares that this one does not know."""
+        found = await self._runtime.names("") if again else ()  # may fail and be called again: nothing has begun yet
         for address in self._runtime.notes.found(ADDRESS).values():
             self._sharing.adopt(address.decode())
         if not again:
@@ -95,12 +99,14 @@ class Cortex:
         self._adopting = asyncio.create_task(self._adopt(self._finding))
 
     async def _adopt(self, finding: asyncio.Task[None]) -> None:
-        """Find who lives; ask every channel to join again. Once all have, nothing unknown can be held by anybody."""
+        """Find the live members, and ask every channel to join again. Once all have joined, no unknown share can be
+        held.
+        """
         await asyncio.gather(finding, *[self._call_back(job) for job in sorted(self._awaited)])
         self._all_rejoined()
 
     async def newest_epoch(self, job: str) -> int:
-        """The highest epoch of a job of this name that has claimed anything; 0 where that is not known any more."""
+        """Return the highest epoch of a job of this name that has claimed anything; 0 if none is known."""
         known = self._state.jobs.get(job)
         return max(known.epoch if known is not None else 0, self._state.left.get(job, 0))
 
@@ -110,7 +116,7 @@ class Cortex:
                 self._awaited.discard(job)
         except PeerGone:
             self._awaited.discard(job)
-        except Exception:  # away, or not able to start: what it holds is known when its lease has run out
+        except Exception:  # unavailable, or unable to start: its shares are free once its lease has run out
             return
         self._all_rejoined()
 
@@ -118,17 +124,19 @@ class Cortex:
         if not self._awaited and self._adopting is not None and self._state.silent_until_s > self._state.at_s:
             self._step(protocol.AllRejoined(self._runtime.monotonic_s()))
 
-    # -- what it is told -------------------------------------------------------------------------------------------
+    # -- messages -----------------------------------------------------------------------------------------------------
 
     async def staff(self, workers: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Names of the branches and workers; the first of them are started where none lives, for a job that is coming.
+        """Return the names of the branches and of the workers. The first of them are started if none is alive, for a
+        new job.
 
-        Raises ``ClusterError`` where none can live.
+        Raises ``ClusterError`` if none can be started.
         """
         wanted = [("branch", f"branch:{slot}") for slot in range(self._state.settings.branches_min)]
         if workers and self._state.settings.workers_max and not self._state.workers:
             wanted.append(("worker", "worker:0"))
-        if self._finding is not None:  # not for the channels: one that is coming back itself waits for this answer
+        # a channel does not wait here: one that is being restarted itself waits for this answer
+        if self._finding is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FINDING_S):
                     await asyncio.shield(self._finding)
@@ -137,12 +145,14 @@ class Cortex:
         return self._state.branches, self._state.workers
 
     async def missed(self, name: str) -> None:
-        """A channel finds nobody of that name: let it be looked at."""
+        """Check a branch or worker that a channel cannot reach."""
         if name in self._state.members:
             self._supervisor.carry_out(protocol.PingMember(name))
 
     async def join(self, blob: bytes) -> bytes:
-        """A channel's claims: what it may use of each route for one lease time. Raises ``ValueError``, one line."""
+        """Take a channel's claims. Return its grants: the use of each route for one lease time. Raises ``ValueError``,
+        one line.
+        """
         claims = _claims_decoder.decode(blob)
         job = claims.job
         out = self._step(protocol.ChannelJoined(self._runtime.monotonic_s(), claims), job)
@@ -157,7 +167,7 @@ class Cortex:
         return _encoder.encode(out)
 
     async def leave(self, job: str, epoch: int) -> None:
-        """A job has ended, in this epoch."""
+        """Record that a job has ended in this epoch."""
         self._step(protocol.JobLeft(self._runtime.monotonic_s(), job, epoch))
         if job not in self._state.jobs:
             self._sent_staff.pop(job, None)
@@ -167,7 +177,7 @@ class Cortex:
             self._watch_task = asyncio.get_running_loop().create_task(self._make_room())
 
     async def report(self, blob: bytes) -> float:
-        """Signs of progress of a branch or a worker. Seconds until its next report is wanted."""
+        """Take a progress report of a branch or worker. Return the seconds until its next report is wanted."""
         report = _report_decoder.decode(blob)
         at_s = self._runtime.monotonic_s()
         self._supervisor.known[report.subject] = report.incarnation
@@ -178,7 +188,9 @@ class Cortex:
         return step.report_after_s(self._state, report)
 
     async def admit(self, job: str, tool: str) -> tuple[bool, float, int]:
-        """May a run of this tool begin? If not: after how many seconds to ask again. The breaker's generation."""
+        """Return whether a run of this tool may begin, else after how many seconds to ask again, and the breaker's
+        generation.
+        """
         asked = protocol.ToolRunRequested(self._runtime.monotonic_s(), job, tool)
         out = step.step(self._state, asked)
         self._observer.step(asked, out)
@@ -187,9 +199,9 @@ class Cortex:
         return run.go, run.wait_s, run.generation
 
     async def cap(self, who: str, pool: str, caps: bytes) -> None:
-        """Bounds of a pool, by its name or a route's, by hand. Raises ``ValueError``, one line.
+        """Set an operator's caps on a pool, given by its name or a route's. Raises ``ValueError``, one line.
 
-        They are noted besides: a cortex that comes after this one knows of them, whether any job has heard or not.
+        The caps are also stored as a note, so that a later cortex knows them even if no job has received them.
         """
         self._step(protocol.PoolCapped(self._runtime.monotonic_s(), who, pool, _caps_decoder.decode(caps)))
         route = self._state.routes.get(pool)
@@ -197,39 +209,42 @@ class Cortex:
         self._runtime.notes.put(f"{CAP}{name}", _encoder.encode(self._state.pools[name].caps))
 
     async def share(self, address: str) -> None:
-        """Other clusters use the same accounts: have shares of them, at this address. Raises ``StoreError``."""
+        """Share the accounts with other clusters, through the store at this address. Raises ``StoreError``."""
         await self._sharing.begin(address)
 
     async def lend(self, blob: bytes) -> bytes:
-        """What the budgets of a job's labels let it commit."""
+        """Return the amounts that the budgets of a job's labels let the job commit."""
         return _encoder.encode(self._books.ask(_asked_decoder.decode(blob)))
 
     async def budgets(self) -> bytes:
-        """The budgets of this cluster, by name."""
+        """Return the budgets of this cluster, by name."""
         return _encoder.encode(self._books.read())
 
     async def set_budget(self, blob: bytes) -> None:
-        """Have a budget in force."""
+        """Add or replace a budget."""
         self._books.put(msgspec.msgpack.decode(blob, type=Budget))
 
     async def remove_budget(self, name: str) -> None:
-        """Take a budget away."""
+        """Remove a budget."""
         self._books.remove(name)
 
     async def drain(self, who: str, subject: str) -> None:
-        """Let a node, branch or worker finish what it has, and get nothing more. Raises ``ValueError``, one line."""
+        """Let a node, branch or worker finish its work, and assign no more to it. Raises ``ValueError``, one line."""
         self._step(protocol.DrainMember(self._runtime.monotonic_s(), who, subject))
 
     async def status(self, about: str = "") -> dict[str, Any]:
-        """What is known of pools, breakers, jobs, branches, workers and nodes (``actors.scheduler.status_view``);
-        ``about``: of the jobs this one alone, for one who asks again and again."""
-        if not self._state.jobs:  # then nobody else looks, and whoever asks may ask for a node that is gone
+        """Return the state of pools, breakers, jobs, branches, workers and nodes (``actors.scheduler.status_view``).
+
+        ``about``: name of the only job to include, for an observer that polls; empty: all jobs.
+        """
+        # no other task checks the nodes then, and the observer may be asking about a lost node
+        if not self._state.jobs:
             await self._see_nodes()
         at_s = self._runtime.monotonic_s()
         return self._overview.about(about, at_s) if about else self._overview.whole(at_s)
 
     async def close(self) -> None:
-        """Stop."""
+        """Stop all tasks."""
         if self._timer is not None:
             self._timer.cancel()
         for task in (self._watch_task, self._adopting, self._finding):
@@ -238,13 +253,13 @@ class Cortex:
         await self._sharing.close()
         await self._supervisor.close()
 
-    # -- what it does ----------------------------------------------------------------------------------------------
+    # -- decisions and effects ----------------------------------------------------------------------------------------
 
     def _post(self, event: protocol.Event) -> None:
         self._step(event)
 
     def _step(self, event: protocol.Event, asker: str = "") -> list[Grant]:
-        """Decide, and have it carried out. The grants that answer the asker."""
+        """Step the scheduler with an event and carry out its commands. Return the grants that answer the asker."""
         out = step.step(self._state, event)
         self._observer.step(event, out)
         answer = [order for order in out if isinstance(order, Grant) and order.job == asker and order.for_s > 0]
@@ -275,7 +290,9 @@ class Cortex:
         self._tick_on()
 
     def _check_staff(self, job: str, known: int) -> None:
-        """A job's channel says whom it knows of: what it was told may be lost, or overtaken by what was said before."""
+        """Compare the staff known to a job's channel, and send the list again if it differs: an earlier message may be
+        lost, or overtaken by an older one.
+        """
         staff = (self._state.branches, self._state.workers)
         self._sent_staff[job] = staff if known == staff_digest(*staff) else None
         self._send_staff(job)
@@ -287,7 +304,7 @@ class Cortex:
             self._runtime.peer(f"channel:{job}").tell("staffed", *staff)
 
     def _tick_on(self) -> None:
-        """Be woken when time alone changes something; with no job it never does."""
+        """Set the timer for the next time-driven change; without a job there is none."""
         due_s = self._state.due_s
         if self._timer is not None:
             if due_s >= self._timer_s:
@@ -318,7 +335,7 @@ class Cortex:
         try:
             async with asyncio.timeout(NODES_S):
                 found = await self._runtime.nodes(), await self._runtime.cores()
-        except Exception as error:  # whatever Ray says while its head is away: what was known stands
+        except Exception as error:  # any error of Ray while its head is unavailable: the last known nodes are kept
             _log.debug("the cluster does not say which nodes live: %s", type(error).__name__)
             return
         if found != self._nodes:
@@ -326,7 +343,7 @@ class Cortex:
             self._step(protocol.NodesChanged(self._runtime.monotonic_s(), *found))
 
     async def _make_room(self) -> None:
-        """Ask for cores for those that there would be work for: what is there bounds what is started."""
+        """Request cores for the members that would have work: the cores there are bound how many are started."""
         if (room := autoscaling.room(self._state)) != self._room:
             await self._runtime.make_room(*room)
             self._room = room

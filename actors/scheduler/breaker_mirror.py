@@ -1,8 +1,8 @@
-"""The breakers' mirror: one pybreaker ``CircuitBreaker`` a subject, for its names, states and listeners.
+"""Mirror of the breakers: one pybreaker ``CircuitBreaker`` per subject, for its names, states and listeners.
 
-It is moved only by the scheduler's commands, and nothing is read back: what is open was decided as a value
-(``policies.failures.breaker``). Calls never go through a breaker of pybreaker. It holds its lock for the whole guarded
-call, admits everyone when half open, takes a cancellation for a failure, and counts failures in a row only.
+Only the scheduler's commands move it, and nothing is read back: which breaker is open was decided as a value
+(``policies.failures.breaker``). Calls never go through a breaker of pybreaker, since that holds its lock for the whole
+guarded call, admits every call when half open, counts a cancellation as a failure, and counts only failures in a row.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ import pybreaker
 from policies.failures.breaker import BreakerState
 
 Heard = Callable[[str, str, str], None]
-"""Subject, the state it left, the state it is in now; in the words of ``BreakerState``."""
+"""Listener: subject, earlier state and new state, as in ``BreakerState``."""
 
 _log: Final = logging.getLogger("cortex.breakers")
 _NEVER_BY_ITSELF: Final = 2**31
-"""Failures that pybreaker would count, and seconds that it would wait, before it moved without being told."""
+"""Threshold of failures, and seconds of timeout, large enough that pybreaker never changes a state by itself."""
 
 
 class _MoveListener(pybreaker.CircuitBreakerListener):
-    """Passes a move on. Whoever listens must not disturb the cortex, so that what it raises is logged."""
+    """Listener that passes a change of state on. An error of the receiver is logged, since it must not disturb the
+    cortex.
+    """
 
     def __init__(self, listener: Heard) -> None:
         self._on_move = listener
@@ -40,14 +42,14 @@ class _MoveListener(pybreaker.CircuitBreakerListener):
 
 
 class BreakerMirror:
-    """All breakers of a cluster, by subject. Not thread safe by itself, like the actor that holds it."""
+    """Breakers of a cluster, by subject. Not thread safe, like the actor that holds it."""
 
     def __init__(self, *listener: Heard) -> None:
         self._breakers: dict[str, pybreaker.CircuitBreaker] = {}
         self._listeners = [_MoveListener(one) for one in listener]
 
     def moved(self, subject: str, new: BreakerState) -> None:
-        """Carry out one move. A subject unseen so far was closed."""
+        """Carry out one change of state. An unknown subject counts as closed before."""
         breaker = self._breakers.get(subject)
         if breaker is None:
             breaker = self._breakers[subject] = pybreaker.CircuitBreaker(
@@ -63,18 +65,18 @@ class BreakerMirror:
             breaker.close()
 
     def forget(self, subject: str) -> None:
-        """It is no subject any more: its job has ended, or its node has left."""
+        """Remove a subject whose job has ended, or whose node has left."""
         self._breakers.pop(subject, None)
 
     def listen(self, listener: Heard) -> None:
-        """Tell this one too, of every move from now on."""
+        """Add a listener, called on every change from now on."""
         one = _MoveListener(listener)
         self._listeners.append(one)
         for breaker in self._breakers.values():
             breaker.add_listener(one)
 
     def state(self, subject: str) -> str:
-        """``closed``, ``open`` or ``half-open``, as pybreaker has it."""
+        """Return the state of pybreaker: ``closed``, ``open`` or ``half-open``. An unknown subject is ``closed``."""
         breaker = self._breakers.get(subject)
         return BreakerState.CLOSED if breaker is None else str(breaker.current_state)
 

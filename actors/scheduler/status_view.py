@@ -1,5 +1,4 @@
-"""What a cortex knows of pools, breakers, jobs, branches, workers and nodes, for whoever looks on: numbers, names and
-reasons."""
+"""Status of pools, breakers, jobs, branches, workers and nodes for observers: numbers, names and reasons."""
 
 from __future__ import annotations
 
@@ -13,11 +12,11 @@ from cortex.scheduler.health import HealthBuffer
 from cortex.scheduler.state import SchedulerState
 
 FRESH_S = 0.5
-"""What is the same for all jobs is told to many who ask at the same time as it was put together for the first."""
+"""Seconds for which the part that is common to all jobs is reused between requests."""
 
 
 class SchedulerStatus:
-    """Of the cortex of this incarnation. Times are those of its runtime's monotonic clock."""
+    """Status of one incarnation of the cortex. Times are those of its runtime's monotonic clock, in seconds."""
 
     def __init__(self, incarnation: str, state: SchedulerState) -> None:
         self._incarnation = incarnation
@@ -25,12 +24,14 @@ class SchedulerStatus:
         self._common: tuple[float, dict[str, Any]] = (float("-inf"), {})
 
     def whole(self, at_s: float) -> dict[str, Any]:
-        """All of it, as it is now."""
+        """Return the complete status, as of now."""
         return self._of_jobs(self._state.jobs) | self._of_all(at_s)
 
     def about(self, job: str, at_s: float) -> dict[str, Any]:
-        """For one job: of the jobs this one alone, and the rest as it was ``FRESH_S`` ago at the most. What it costs
-        does not depend on how many jobs there are: each of them asks, as long as it runs."""
+        """Return the status for one job: of the jobs only this one; the rest is at most ``FRESH_S`` old.
+
+        The cost does not depend on the number of jobs, since each of them asks repeatedly while it runs.
+        """
         made_s, common = self._common
         if not made_s <= at_s < made_s + FRESH_S:
             common = self._of_all(at_s)
@@ -87,7 +88,7 @@ class SchedulerStatus:
 
 
 def _readings(seen: HealthBuffer, at_s: float) -> dict[str, Any]:
-    """What the cortex reads of a route's buffer, of the last minute; ``series``: second by second."""
+    """Return the cortex's figures for a route over the last minute; ``series``: second by second."""
     rates = health.rates(seen, at_s, health.AGE_MAX_S)
     return {
         "begun_per_s": rates.begun, "answered_per_s": rates.answered, "failed_per_s": rates.failed,

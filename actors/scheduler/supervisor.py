@@ -1,4 +1,4 @@
-"""What the cortex has done to branches and workers: started, asked, ended gently or by force; and what it hears."""
+"""Supervision of branches and workers: the cortex's orders to start, ping, retire or kill them, and their outcome."""
 
 from __future__ import annotations
 
@@ -10,54 +10,54 @@ from actors.ports.runtime import ClusterError, PeerGone, PeerUnavailable, Runtim
 from cortex.scheduler import protocol
 
 PING_S = 3.0
-"""How long somebody who is asked whether it is there may take."""
+"""Seconds that a member may take to answer a ping."""
 BIRTH_S = 60.0
-"""How long one that was started may take to answer for the first time: its node may be busy starting others."""
+"""Seconds that a started member may take for its first answer: its node may be busy starting others."""
 AGAIN_S = 0.25
-"""Before one that is coming to life is asked again."""
+"""Seconds before a starting member is pinged again."""
 DRAIN_S = 3_700.0
-"""How long one may take to finish what it has: a little more than the longest of all timeouts."""
+"""Seconds that a member may take to finish its work: a little more than the longest of all timeouts."""
 
 
 class Supervisor:
-    """Carries out orders in the background, each once at a time; ``listener`` is told what came of them."""
+    """Executor of orders, in the background, each only once at a time. ``listener`` receives the resulting events."""
 
     def __init__(self, runtime: Runtime, listener: Callable[[protocol.Event], None]) -> None:
         self._runtime = runtime
         self._post = listener
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         self.known: dict[str, str] = {}
-        """Incarnations of those that have answered."""
+        """Incarnations of the members that have answered, by name."""
 
     def carry_out(
         self, order: protocol.StartMember | protocol.PingMember | protocol.KillMember | protocol.RetireMember
     ) -> None:
-        """Begin to do it."""
+        """Begin to carry out an order."""
         if isinstance(order, protocol.StartMember):
             self._begin("start", order.name, lambda: self._start(order.role, order.name, order.avoid))
         elif isinstance(order, protocol.PingMember):
             self._begin("ping", order.subject, lambda: self._ping(order.subject))
         elif isinstance(order, protocol.KillMember):
-            self._stop("retire", order.subject)  # it did not end when it was asked to
+            self._stop("retire", order.subject)  # the member did not end when it was asked to
             self._begin("kill", order.subject, lambda: self._kill(order.subject))
         else:
             self._begin("retire", order.name, lambda: self._retire(order.name))
 
     async def begun(self, role: str, name: str) -> None:
-        """Have it started, if it is not there, and wait until it is."""
+        """Start a member, unless it is there, and wait until it answers."""
         await asyncio.shield(self._begin("start", name, lambda: self._start(role, name, ())))
 
     async def adopt(self, names: tuple[str, ...]) -> None:
-        """Find out who of these is there: they were started by an earlier cortex."""
+        """Find out which of these members, started by an earlier cortex, are alive."""
         await asyncio.gather(*map(self._find, names))
 
     async def close(self) -> None:
-        """Leave everything as it is."""
+        """Cancel all tasks. The members stay as they are."""
         for task in list(self._tasks.values()):
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    # -- one at a time ---------------------------------------------------------------------------------------------
+    # -- tasks --------------------------------------------------------------------------------------------------------
 
     def _begin(self, what: str, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
         running = self._tasks.get((what, name))
@@ -79,7 +79,7 @@ class Supervisor:
                 incarnation, node = await self._answer(name)
         except (PeerGone, ClusterError):
             self._died(name, gone=True)
-        except Exception:  # away, not in time, or what the cluster says when it is unwell: it is to be tried again
+        except Exception:  # unavailable, too slow, or an error of the cluster: to be tried again
             self._died(name, gone=False)
         else:
             self._here(name, incarnation, node)
@@ -97,7 +97,9 @@ class Supervisor:
         self._post(protocol.MemberStarted(self._runtime.monotonic_s(), name, node, incarnation))
 
     async def _ping(self, name: str) -> None:
-        """Silence is no proof of death; a new incarnation is one, and so is what the cluster has seen."""
+        """Ping a member once. Silence does not prove its death; a new incarnation does, and so does the cluster's
+        record.
+        """
         try:
             async with asyncio.timeout(PING_S):
                 incarnation, _ = await self._runtime.peer(name).ask("ping")
@@ -119,7 +121,7 @@ class Supervisor:
         return known is not None and await self._runtime.is_dead(name, known)
 
     async def _find(self, name: str) -> None:
-        """It is coming to life by itself, or lives already."""
+        """Wait for the first answer of a member that is alive, or is being restarted by the cluster."""
         try:
             async with asyncio.timeout(BIRTH_S):
                 incarnation, node = await self._answer(name)
