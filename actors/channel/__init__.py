@@ -1,1 +1,1 @@
-"""Channel actor: hosts one job's state machine, journals each turn before acting on it."""
+"""Channel actor: hosts one job's state machine, and journals each turn before acting on it."""

@@ -1,6 +1,6 @@
-"""When a channel has room for more rows: who reads them waits for that, and asks for nothing meanwhile.
+"""Back-pressure: the point at which a channel asks its driver for another window of rows.
 
-Each window is a commit of its own, so many small ones are to be avoided; but no place may be empty for want of a row.
+Each window is a commit of its own, so large windows are preferred; but no permit may stay unused for lack of a row.
 """
 
 from __future__ import annotations
@@ -13,37 +13,45 @@ from cortex.state.events import Row
 from cortex.state.state import State
 
 ROOM_S = 10.0
-"""How long a channel is asked to wait at most until it has room."""
+"""Seconds for which a driver asks a channel to wait for room, before it asks again."""
 OPEN_BYTES_MAX = 64_000_000
-"""Of rows that are open in a channel at once."""
+"""Bytes of the rows that may be open in a channel at once."""
 PAUSE_S = 0.04
-"""A channel that has little left to ask takes a small window: it waits so long to grow."""
+"""Seconds for which a small window may grow, in a channel that has little left to ask."""
 
 
 def thresholds(window_rows: int, narrower: int) -> tuple[int, int]:
-    """From how many wanted rows on a window is worth its commit, half of the room that there is; and at least how many
-    must be wanted. ``narrower``: by how many rows of long texts, images or documents the room is smaller."""
+    """Return how many wanted rows make a window worth its commit (half of the room), and the least number that does.
+
+    ``narrower``: rows by which the room is smaller because rows are long texts, images or documents.
+    """
     return narrower + max(1, (window_rows - narrower) // 2), narrower + 1
 
 
 def narrower_by(rows: Sequence[Row], window_rows: int) -> int:
-    """By how many rows the window of a channel is narrowed where rows are as large as these: images, documents."""
+    """Return by how many rows a window is narrowed so that rows as large as these keep to ``OPEN_BYTES_MAX``."""
     largest = max((len(row.body) for row in rows), default=0)
     return max(0, window_rows - max(1, OPEN_BYTES_MAX // largest)) if largest else 0
 
 
 class Backpressure:
-    """Of one channel: ``state`` gives K as it is now, ``over`` says whether nothing will happen there any more."""
+    """Back-pressure of one channel.
+
+    ``state`` returns the job's state as it is now, and ``over`` whether the channel takes no more turns.
+    """
 
     def __init__(self, state: Callable[[], State], over: Callable[[], bool]) -> None:
         self._state, self._over = state, over
         self._least = self._enough = 0
-        """What is waited for; 0: nobody waits."""
+        """Numbers of wanted rows that the driver waits for; 0 if it does not wait."""
         self._room = asyncio.Event()
 
     async def room(self, enough: int, least: int, wait_s: float) -> int:
-        """How many more rows the job wants, as soon as these are ``enough``; or at least ``least``, and what it may
-        still ask would soon be used up. In any case after so many seconds, and at the job's end."""
+        """Return how many more rows the job wants, once they are ``enough``.
+
+        Returns earlier if at least ``least`` rows are wanted and all that may be asked now has its permit. Returns in
+        any case after ``wait_s`` seconds, and at the end of the job.
+        """
         if wait_s <= 0:
             return self._state().rows_wanted()
         self._enough, self._least = enough, least
@@ -55,7 +63,7 @@ class Backpressure:
         return self._state().rows_wanted()
 
     def look(self) -> None:
-        """After each turn."""
+        """Wake the driver if its condition holds. Called after each turn."""
         if self._enough:
             k = self._state()
             wanted = k.rows_wanted()
@@ -63,6 +71,6 @@ class Backpressure:
                 self.close()
 
     def close(self) -> None:
-        """Nobody need wait any more."""
+        """Wake the driver."""
         self._enough = 0
         self._room.set()

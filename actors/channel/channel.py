@@ -1,9 +1,9 @@
-"""A channel owns one job: its K, its ledger, its journal.
+"""Channel: actor that owns one job, with its state K, its ledger and its journal.
 
     inbox -> step -> commit -> commands
 
-One commit a turn: what came in, what the step made of it, and only then what the step asks for. Whatever arrives while
-a turn is written waits together for the next, so a busy channel commits in groups and an idle one at once.
+One commit a turn: the events, what the step made of them, and only then the commands of the step. Events that arrive
+while a turn is written wait together for the next turn, so a busy channel commits in groups and an idle one at once.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ _MADE_AT_START = frozenset({"_k", "_shards"})
 
 
 class Channel:
-    """``folder`` is the state folder; all else that a channel needs stands in its journal or in the opening."""
+    """Channel of one job.
+
+    ``folder`` is the state folder. Everything else that a channel needs is in its journal or in the ``Opening``.
+    """
 
     def __init__(self, job: str, folder: str, runtime: Runtime) -> None:
         self.job = job
@@ -78,17 +81,15 @@ class Channel:
         self._alarm = RearmableTimer(self._bell.ring)
         self._intake = RowIntake(self._put, lambda: self._k, lambda: self.over)
         self._tasks: list[asyncio.Task[None]] = []
-        self._account, self._emitted = b"", 0  # and how many results: as of the last turn that is on disk
+        self._account, self._emitted = b"", 0  # the account and the number of results, as of the last turn on disk
         self._whole = True
-        """All that K says is on disk: no turn is on its way there."""
+        """True if all that K says is on disk: no turn is being written."""
         self._looks_up = self._batched = False
         self.broken = ""
-        """Why this channel can go on no more, if so: its journal is fenced, or its disk is full."""
+        """Reason why this channel cannot go on: its journal is fenced, or its disk is full. Empty: no reason."""
 
     def __getattr__(self, name: str) -> Any:
-        """Raise ``ChannelNotStarted`` for the parts that ``start`` makes: a message has come before the channel has
-        begun.
-        """
+        """Raise ``ChannelNotStarted`` for the parts that ``start`` makes: a message has come before it."""
         if name in _MADE_AT_START:
             raise ChannelNotStarted(f"channel:{self.job} has not begun")
         raise AttributeError(name)
@@ -98,8 +99,8 @@ class Channel:
     async def start(self, opening_blob: bytes = b"") -> None:
         """Take the job's epoch, replay its journal, ask the branches what they hold, and go on.
 
-        ``opening_blob`` brings the terms of a new run; without it the channel was started again and goes on as it was.
-        Raises ``StoreError``.
+        ``opening_blob`` brings the terms of a new run. Without it the channel was restarted, and goes on under the
+        terms of the journal. Raises ``StoreError``.
         """
         opening = msgspec.msgpack.decode(opening_blob, type=Opening) if opening_blob else None
         self._store.prepare()
@@ -128,7 +129,8 @@ class Channel:
         batch, anew = resuming_batch(k, opening, self._journal.epoch, held, self._journal.account(self._journal.seq))
         if k is not None and not anew and (text := differs(k, self._program)):
             raise StoreError(
-                f"job {self.job}: {text}. Undo that, or begin anew under another --job: no equal question is paid again"
+                f"job {self.job}: {text}. Revert the change, or start a new job with another --job: "
+                "answers already paid for are reused"
             )
         batch += [events.PermitsGranted(PERMITS, place) for place, route in enumerate(terms.routes) if route.batched]
         batch += await self._lease.allowance.first(terms, self._journal)
@@ -152,16 +154,17 @@ class Channel:
         self._tasks = [asyncio.create_task(each) for each in (self._run(), self._hold_lease(), herald.run())]
 
     async def close(self) -> None:
-        """Stop without ending the job: what is in flight is in the journal as asked."""
+        """Stop without ending the job: attempts in flight are in the journal as asked."""
         self._alarm.close()
         self._intake.backpressure.close()
         self._news.set()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        settle(self._inbox, PeerUnavailable(f"channel:{self.job}"))  # whoever takes its place shall have that
+        # senders keep their events for the next channel of the job
+        settle(self._inbox, PeerUnavailable(f"channel:{self.job}"))
         await self._watch.close()
-        if not self._tasks:  # it never began, but may have come some way
+        if not self._tasks:  # the channel never began, but may have made some parts
             if hasattr(self, "_dispatch"):
                 await self._dispatch.close(forget=False)
             for part in {"_memory", "_journal"} & vars(self).keys():
@@ -178,17 +181,20 @@ class Channel:
 
     @property
     def _outcome(self) -> str:
-        """How the job ended, as far as that is on disk: else a channel that dies now has told what never was."""
+        """Outcome of the job as far as it is on disk; empty while it runs.
+
+        A channel that dies must not have announced more.
+        """
         return self._k.outcome if self._whole else ""
 
     @property
     def over(self) -> bool:
-        """Whether nothing will happen here any more: it never began, is closed, has ended, or is broken."""
+        """True if no turn will be taken any more: not started, closed, ended, or broken."""
         return all(task.done() for task in self._tasks) or bool(self._outcome or self.broken)
 
     @property
     def busy(self) -> bool:
-        """Whether something of it is in flight."""
+        """True if attempts, tool runs or child jobs are in flight."""
         return not self.over and bool(self._k.flights or self._k.errands)
 
     # -- messages from the driver, and from other channels of the job ----------------------------------------------
@@ -220,59 +226,62 @@ class Channel:
     # -- messages from the cortex, the branches and the user --------------------------------------------------------
 
     async def deliver(self, sender: str, incarnation: str, blob: bytes) -> None:
-        """What happened at a branch or worker. Returns when it is on disk: only then may the sender forget it."""
+        """Take events of a branch or worker. Return once they are on disk: only then may the sender forget them."""
         await self._put(blob, 1 + len(blob) // 1_000, batch_in(blob))
 
     async def collected(self, number: int, blob: bytes) -> None:
-        """Results of a submission. Returns when they are on disk."""
+        """Take results of a message-batch submission. Return once they are on disk."""
         if found := self._submissions.results(number, blob):
             await self._put(codec.encode_batch(found), len(found))
 
     async def granted(self, blob: bytes) -> None:
-        """The cortex changes this job's shares."""
+        """Take a changed lease from the scheduler."""
         if not self.over:
             self._lease.granted(blob)
 
     async def condemn(self, story: str) -> None:
-        """This channel keeps dying: its job ends, and goes on no more until somebody resumes it."""
+        """Stop the job because its channel keeps dying, until a user resumes it."""
         if not self.over:
             await self._put(codec.encode_batch([events.Stopped("the cortex", "condemn", story)]), 1)
 
     async def staffed(self, branches: tuple[str, ...], workers: tuple[str, ...]) -> None:
-        """Who takes calls, and who runs tools, from now on."""
+        """Take the branches that take calls and the workers that run tools from now on."""
         self._dispatch.staffed(tuple(branches))
         self._tool_runs.staffed(tuple(workers))
 
     async def rejoin(self) -> bool:
-        """Tell a cortex that was started again what is held here. False where nothing is, nor will be."""
+        """Tell a restarted scheduler what is held here. Return False if nothing is, and nothing will be."""
         if not self.over:
             self._lease.again()
         return not self.over
 
     async def stop(self, how: str, who: str) -> None:
-        """``drain`` (resumable) or ``cancel`` (for good)."""
+        """Stop the job: ``drain`` (resumable) or ``cancel`` (for good). ``who`` is recorded."""
         await self._put(codec.encode_batch([events.Stopped(who, how)]), 1)
 
     async def set_limits(self, who: str, changed: bytes) -> None:
-        """Change bounds of the job: fields of its limits, as JSON. Raises ``ValueError`` where they make no sense."""
+        """Change limits of the job, given as JSON of their fields.
+
+        Raises ``ValueError`` for limits that are not valid.
+        """
         limits = msgspec.structs.replace(self._k.terms.limits, **msgspec.json.decode(changed))
         await self._put(codec.encode_batch([events.LimitsSet(who, limits)]), 1)
         self._lease.again()
         self._lease.allowance.check_budget()
 
     async def give_answers(self, who: str, answers: bytes) -> None:
-        """Somebody answers what the job waits for: values by name, as JSON."""
+        """Take answers that the job waits for, given as JSON of values by name."""
         named = msgspec.json.decode(answers, type=dict[str, Any])
         await self._put(codec.encode_batch([events.AnswerGiven(who, name, value) for name, value in named.items()]), 1)
 
     async def unblock(self, who: str, credentials: tuple[str, ...]) -> None:
-        """The key is another now: its fingerprint, by route. One call finds out whether it is taken."""
+        """Take fingerprints of new credentials, by route. One call finds out whether a route's credential works."""
         if not (self.over or self._k.stopping):
             await self._put(codec.encode_batch(rekeyed_batch(self._k.terms, who, credentials)), 2)
             self._lease.again()
 
     async def results(self, index: int, wait_s: float) -> bytes:
-        """Results from an index on, as soon as there are any; an empty list after ``wait_s`` seconds without."""
+        """Return results from an index on, as soon as there are any; an empty list after ``wait_s`` seconds without."""
         self._news.clear()
         some = await self._read(index)
         if not some and wait_s > 0 and not self._outcome and not self.broken:
@@ -283,7 +292,9 @@ class Channel:
         return msgspec.msgpack.encode(some)
 
     async def status(self, number: int = 0) -> bytes:
-        """The job's summary, and what its driver needs to know, as JSON; with what its program said after so much."""
+        """Return as JSON the job's summary, what its driver needs to know, and the program's lines after number
+        ``lines_after``.
+        """
         k, facts = self._k, summary(self._k) | ({} if self._whole else {"outcome": "running"})
         facts["unarmed"] = sorted(
             {
@@ -297,7 +308,7 @@ class Channel:
         return msgspec.json.encode(facts | {"epoch": k.epoch, "lines": self._traces.lines(number)})
 
     async def answer(self) -> bytes:
-        """The program's answer, as JSON; ``null`` where there is none yet."""
+        """Return the program's answer as JSON; ``null`` if there is none yet."""
         if self._outcome not in ("complete", "partial"):
             return b"null"
         return msgspec.json.encode(self._program.answer(self._k))
@@ -305,14 +316,18 @@ class Channel:
     async def _read(self, index: int) -> list[tuple[int, Any]]:
         recent = self._result_buffer.read(index)
         emitted = self._k.emitted if self._whole else self._emitted
-        if recent or (recent is not None and index >= emitted):  # those of a turn on its way to disk are no news yet
+        # results of a turn that is being written do not count yet
+        if recent or (recent is not None and index >= emitted):
             return recent
         return await patiently(self._journal, lambda: self._past.read(index), apart=True)
 
     # -- turns -----------------------------------------------------------------------------------------------------
 
     async def _put(self, blob: bytes, size: int, batch: tuple[events.Event, ...] | None = None) -> None:
-        """Give events to the next turn and wait until they are on disk. Raises where the channel is broken."""
+        """Give events to the next turn, and return once that turn is on disk.
+
+        Raises ``StoreError`` if the channel is broken.
+        """
         if self.broken:
             raise StoreError(self.broken)
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -328,33 +343,34 @@ class Channel:
         self._bell.ring()
 
     async def _run(self) -> None:
-        """Turn after turn, until the journal is another's or the disk is full."""
+        """Take turn after turn, until the journal is fenced or cannot be written."""
         while True:
             await self._something()
             taken, self._inbox = split(self._inbox)
             run_out = self._lease.run_out()
             try:
                 await self._turn([*taken, entry(run_out)] if run_out else taken or [entry([events.Ticked()])])
-            except asyncio.CancelledError:  # perhaps on disk, perhaps not: `close` says that nobody knows
+            except asyncio.CancelledError:  # on disk or not: `close` tells the senders that this is not known
                 self._inbox[:0] = taken
                 raise
             except StoreError as error:
                 self.broken = str(error)
-            except Exception as error:  # a fault of our own: nobody may wait for a turn that never comes
+            # an error in this project's code: no sender may wait for a turn that never comes
+            except Exception as error:
                 self.broken = f"{FAULT}: {type(error).__name__}: {error}"
-                _log.exception("channel:%s can go on no more", self.job)
+                _log.exception("channel:%s has stopped: an error in its own code", self.job)
             if self.broken:
                 settle([*taken, *self._inbox], StoreError(self.broken))
                 break
             settle(taken)
             if self._inbox:
-                await asyncio.sleep(0)  # those who were answered may put what they have before the next turn
+                await asyncio.sleep(0)  # senders that were answered may put more events before the next turn
         self._intake.backpressure.close()
         self._news.set()
         self._over.set()
 
     async def _something(self) -> None:
-        """Wait for an event, or for the moment at which time alone changes something."""
+        """Wait for an event, or for the time at which K changes without one."""
         woken = False
         while not self._inbox:
             due_at_s = None if self._k.outcome else self._k.due_at_s()
@@ -364,7 +380,7 @@ class Channel:
             woken = True
 
     async def _turn(self, taken: list[InboxEntry]) -> None:
-        """One turn: decode, step, commit, and only then let the commands out."""
+        """Take one turn: decode, step, commit, and only then carry out the commands."""
         k, source, taken = self._k, self._journal, self._traces.before(taken)
         at_s = max(k.at_s, self._runtime.now_s())
         turn = events.Turn(at_s, tuple([each.batch or codec.decode_batch(each.blob) for each in taken]))
@@ -389,7 +405,7 @@ class Channel:
             self._over.set()
 
     def _settle(self, seq: int, turn: events.Turn) -> None:
-        """What is on disk now: attempts that have come back, replies that can be remembered."""
+        """Act on what is on disk now: attempts that have ended, and replies for the index of replies."""
         landed = DurableTurn(seq, turn)
         for granted in landed.granted:
             self._lease.taken(granted)
@@ -431,10 +447,10 @@ class Channel:
         if abandoned:
             self._dispatch.abandon(abandoned)
         if calls and self._dispatch.send(self._watch.marked(calls)):
-            await asyncio.sleep(0)  # they are on their way while all that is left of the turn is done
+            await asyncio.sleep(0)  # messages are on their way during the rest of the turn
 
     async def _without_recalled(self, calls: list[commands.Call]) -> list[commands.Call]:
-        """Send only what nobody has paid for yet; the rest is answered from memory, in the next turn."""
+        """Return the calls that no job has paid for yet. Stored replies answer the others in the next turn."""
         look_up = partial(without_recalled, self.job, calls, self._memory, self._journal)
         calls, recalled = await patiently(self._journal, look_up)
         if recalled is not None:
@@ -442,9 +458,9 @@ class Channel:
         return calls
 
     async def _hold_lease(self) -> None:
-        """Have a share for as long as the job runs; then let everybody go."""
+        """Hold a lease for as long as the job runs, then release the branches."""
         await self._lease.hold()
-        await self._over.wait()  # on disk too: before that, what branches hold may be asked for once more
+        await self._over.wait()  # on disk as well: until then a restarted channel may ask the branches what they hold
         if not self.broken:
             await self._submissions.settle()
             await self._dispatch.close(forget=True)

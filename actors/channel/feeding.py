@@ -16,9 +16,9 @@ class PutDurably(Protocol):
     """Function that gives events to the channel's next turn and returns once that turn is on disk."""
 
     def __call__(self, blob: bytes, size: int, batch: tuple[events.Event, ...] | None = None, /) -> Awaitable[None]:
-        """Put events: encoded, their number for the mailbox, and decoded where they are at hand.
+        """Put events: encoded, their number for the inbox, and decoded if they are at hand.
 
-        Raises ``StoreError`` where the channel cannot write its journal any more.
+        Raises ``StoreError`` if the channel cannot write its journal any more.
         """
 
 

@@ -1,9 +1,9 @@
-"""A channel's epoch is above all that branches and the cortex have heard of a job of its name.
+"""Epoch fencing: a channel's epoch is above all epochs that branches and the scheduler have seen of its job.
 
-They know jobs by name, and a name may come a second time from another journal, whose epochs begin at one again: of
-another state folder, or after the first was removed or restored. To them its channel would be one that is over, and its
-messages come again. So it begins above what they have heard. A channel that is over indeed, since its own journal has
-another writer by now, stays so.
+Branches and the scheduler know a job by its name. A name may return with another journal, whose epochs begin at 1: from
+another state folder, or after the first journal was removed or restored. Its channel would then count as an old one,
+and its messages as repeated. So the epoch begins above those that were seen. A channel whose own journal has another
+writer by now stays fenced.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from actors.ports.runtime import Peer
 
 
 async def met(dispatch: Dispatch, names: tuple[str, ...], source: Journal, cortex: Peer) -> tuple[tuple[int, int], ...]:
-    """Get to know the branches; what they hold of the job. The journal's epoch, which has just been taken, may be
-    another one afterwards. Raises ``Fenced`` where somebody else has taken one meanwhile."""
+    """Ask the branches what they hold of the job, and return it, after raising the journal's epoch if that is needed.
+
+    Raises ``Fenced`` if another channel has taken an epoch of this journal meanwhile.
+    """
     _above(source, await cortex.ask("newest_epoch", source.job))
     held = await dispatch.meet(names, source.epoch)
     if dispatch.acknowledged >= source.epoch:
@@ -25,7 +27,7 @@ async def met(dispatch: Dispatch, names: tuple[str, ...], source: Journal, corte
 
 
 def _above(source: Journal, number: int) -> None:
-    """Take an epoch that is higher than what was heard, if ours is not."""
+    """Take an epoch above this number, unless the epoch is above it already."""
     if number < source.epoch:
         return
     if source.newest_epoch() != source.epoch:

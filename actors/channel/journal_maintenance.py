@@ -1,4 +1,4 @@
-"""What is done to a journal after a turn is on disk, so that it is quick to open again, and as small as it may be."""
+"""Maintenance of a journal after a turn is on disk: snapshots, redaction, and the final state."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from cortex.state.program import Program
 from cortex.state.state import State
 
 LAST_EVENTS = 5_000
-"""A job that has ended is opened from a snapshot of its own where more than so many events came after the last one: to
-replay fewer takes less than a tenth of a second."""
+"""Events since the last snapshot from which an ended job has a snapshot of its own. Fewer are replayed in less than a
+tenth of a second."""
 BYTES_AN_EVENT = 60
-"""Where most of K stands in pieces, a snapshot is due when it takes no more for each event since the last: 3 µs."""
+"""Bytes of a snapshot for each event since the last, at most, where most of K stands in pieces: 3 µs an event."""
 SNAPSHOTS_KEPT = 2
-"""A job goes on from the last one; the one before is there for whoever reads results, or looks back, a little behind.
-Further back, K is replayed from the turns, which all stay."""
+"""Snapshots that are kept. A job resumes from the last one; the one before is for readers of results and of past states
+that are a little behind. For earlier states K is replayed from the turns, which all stay."""
 
 
 class JournalMaintenance:
-    """Of one channel's journal. ``kept`` hears of each snapshot before it is written."""
+    """Maintenance of one channel's journal. ``kept`` is called with the turn of each snapshot before it is written."""
 
     def __init__(
         self, source: Journal, k: State, kept: Callable[[int], object], program: Program, results: ResultBuffer
@@ -38,18 +38,20 @@ class JournalMaintenance:
         self._redaction, self._thins = JournalRedaction(source, k, kept), not k.terms.keeps_text
         self._pieces = source.pieces()
         self._bytes = 0
-        """Of the last snapshot of this life, without its pieces."""
+        """Bytes of the last snapshot that this channel has written, without its pieces."""
         self._events = 0
-        """That came since the last snapshot."""
+        """Events since the last snapshot."""
 
     def record_turn(self, count: int, turn: events.Turn, outcome: str) -> None:
-        """So many events came in a turn, after which the job has ended so, or goes on."""
+        """Record a turn of this many events. ``outcome``: the job's outcome after it, empty while the job runs."""
         self._events += count
         self._closed = self._closed and all(final_state.stands(outcome, batch) for batch in turn.batches)
 
     def look(self, k: State, seq: int) -> None:
-        """A turn is on disk, and K is as it left it. What cannot be done now, a database being away, is done after a
-        later one. Raises ``StoreError``."""
+        """Do what is due after a turn. ``k`` is the state after it.
+
+        What cannot be done because a database is unreachable is done after a later turn. Raises ``StoreError``.
+        """
         if not self._thins and not k.outcome and self._events < k.terms.limits.snapshot_events:
             return  # after nearly every turn
         with contextlib.suppress(DatabaseUnreachable):
@@ -63,9 +65,12 @@ class JournalMaintenance:
                 self._closed = True
 
     def _enough(self, k: State) -> int:
-        """Events after which a snapshot is due: soon enough to recover within seconds, and so seldom that the cost of a
-        call does not grow with those before it: a K that is written whole has grown by a sixth, and is so written some
-        seven times; one of which nearly all stands in pieces may be written as often as a small one."""
+        """Return the number of events after which a snapshot is due.
+
+        That is soon enough to recover within seconds, and seldom enough that the cost of a call does not grow with the
+        number of calls before it. A K that is written whole must have grown by a sixth, so it is written some seven
+        times in a job; a K of which nearly all stands in pieces may be written as often as a small one.
+        """
         usual = k.terms.limits.snapshot_events
         if k.outcome and k.terms.keeps_text:
             return min(usual, LAST_EVENTS)
@@ -73,10 +78,15 @@ class JournalMaintenance:
         return max(usual, min(grown, self._bytes // BYTES_AN_EVENT) if self._pieces.held else grown)
 
     def _write(self, k: State, seq: int) -> bool:
-        """A snapshot, and before it the pieces that belong to it. False: it would be too large. Where something cannot
-        be kept, the snapshot before is as it was, and the next one goes on from there."""
+        """Write a snapshot, after the pieces that belong to it.
+
+        Return False, with nothing written, if it would be too large.
+
+        If writing fails, the snapshot before stays valid, and the next one continues from there.
+        """
         keeps_text, pieces = k.terms.keeps_text, copy(self._pieces)
-        more = pieces.more(k) if keeps_text else []  # else turns are left that only a whole one stands in for
+        # otherwise the remaining turns are covered by a whole snapshot only
+        more = pieces.more(k) if keeps_text else []
         blob = pieces.snapshot(k)
         if max(map(len, (blob, *more))) > SNAPSHOT_BYTES_MAX:
             return False

@@ -1,4 +1,4 @@
-"""Calls that somebody has paid for already: answered from memory, and not sent."""
+"""Calls that are answered from the index of replies, because a job has paid for them before."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cortex.state import commands, events
 def without_recalled(
     job: str, calls: list[commands.Call], memory: ReplyCache, own: Journal
 ) -> tuple[list[commands.Call], InboxEntry | None]:
-    """The calls that nobody has paid for yet; for the next turn, the answers of the others, if there are any."""
+    """Return the calls to send, and the entry of the next turn that answers the others; None if there are no others."""
     found = memory.find([call.hash for call in calls], own)
     recalled: list[events.Event] = []
     whole: list[events.Event] = []

@@ -16,7 +16,7 @@ from cortex.state.state import State
 
 
 class ShardLink:
-    """Shard side and parent side of one channel: reports of its shards, and its own report as a shard.
+    """Messages of one channel with its shards, and with its parent job.
 
     ``put`` writes events durably, and ``state`` returns the job's state as it is now. ``tool_runs`` has the tasks that
     wait for a shard; ``lease`` has the job's budget.

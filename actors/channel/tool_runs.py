@@ -1,4 +1,4 @@
-"""A channel's errands: tools run on workers, child jobs run by channels of their own."""
+"""Tool runs on workers, and child jobs in channels of their own."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from cortex.values.limits import JobTerms, Limits
 from policies.failures.failure import Failure, FailureKind
 
 AWAY_S = 0.5
-"""Before a cortex or a worker that is away is asked again."""
+"""Seconds until a scheduler or a worker that does not answer is asked again."""
 CHILD_LOOK_S = 0.5
-"""How long one look at a child job waits for news."""
+"""Seconds for which one look at a child job waits for news."""
 
 
 def child_name(job: str, goal: int) -> str:
-    """The child job that answers a goal; ``~`` stands in no name that a user can give."""
+    """Return the name of the child job that answers a goal. A name that a user gives cannot hold ``~``."""
     return f"{job}~{goal}"
 
 
 class ToolRuns:
-    """Begins errands and puts what came of them into the inbox."""
+    """Tool runs and child jobs of one channel; their results are put into its inbox."""
 
     def __init__(
         self, job: str, folder: str, runtime: Runtime, put: Callable[[list[events.Event]], None],
@@ -45,23 +45,23 @@ class ToolRuns:
         self._put = put
         self._turn = 0
         self._tasks: dict[tuple[int, int], asyncio.Task[None]] = {}
-        """By goal and attempt."""
+        """Tasks by goal and attempt."""
         self._children: dict[tuple[int, int], str] = {}
         self._stops: dict[tuple[int, int], str] = {}
-        """Child jobs that shall come to an end, and how, as soon as they are there."""
+        """``drain`` or ``cancel`` for child jobs to be stopped once they have started, by goal and attempt."""
         self._k: State
         self._limits: dict[str, Limits] = {}
-        """What each shard was told last."""
+        """Limits that each shard was told last, by the name of its channel."""
         self._kept: set[str] = set()
-        """Shards that have ended, and whose results may still be asked for."""
+        """Shards that have ended and whose results may still be asked for."""
         self._without_credential: dict[str, tuple[str, ...]] = {}
         self._running = 0
         self.workers: tuple[str, ...] = ()
-        """Those that run tools, as last told."""
+        """Names of the workers that run tools, as last told."""
         self._there = asyncio.Event()
 
     def staffed(self, workers: tuple[str, ...]) -> None:
-        """These workers run tools from now on."""
+        """Take the workers that run tools from now on."""
         self.workers = workers
         if workers:
             self._there.set()
@@ -69,7 +69,9 @@ class ToolRuns:
             self._there.clear()
 
     def shards(self, k: State) -> list[tuple[str, int, bool]]:
-        """The shards that have begun, how many results of each are in the sink, and whether they rest for good."""
+        """Return the shards that have begun, with the number of results in the sink and whether each has ended for
+        good.
+        """
         named = [
             (child_name(self._job, goal), each.written, bool(k.outcome) or k.goals[goal].status in ENDED)
             for goal, each in sorted(k.shards.items())
@@ -77,18 +79,19 @@ class ToolRuns:
         return [each for each in named if each[2] or f"channel:{each[0]}" in self._limits]
 
     def request_reports(self, goals: Iterable[int]) -> None:
-        """Have these shards say at once what they hold and lack."""
+        """Ask these shards to report at once what they hold and lack."""
         for goal in goals:
             self._runtime.peer(f"channel:{child_name(self._job, goal)}").tell("check_budget")
 
     def without_credential(self) -> set[str]:
-        """Branches that hold no credential for a child job: it has the driver of its parent, and no other."""
+        """Return the branches that have no credential for a child job: its credential comes from its parent's driver.
+        """
         return {branch for branches in self._without_credential.values() for branch in branches}
 
     def begin(
         self, command: commands.StartToolRun | commands.LaunchChildJob | commands.SuspendChildJob, k: State
     ) -> None:
-        """Start an errand, or let a child job rest; its event follows."""
+        """Begin a tool run or a child job, or suspend a child job. Its event follows."""
         key = (command.goal, command.attempt)
         self._k = k
         if isinstance(command, commands.SuspendChildJob):
@@ -116,7 +119,7 @@ class ToolRuns:
             self._runtime.peer(f"channel:{child}").tell("stop", how, f"job {self._job}")
 
     def abandon(self, goal: int, attempt: int) -> None:
-        """Nobody waits for this errand: a run that has not begun never will; a child job ends, and sends its bill."""
+        """Give up a run: a tool run that has not begun never will; a child job ends, and sends its bill."""
         key = (goal, attempt)
         if key in self._children:
             self._stop(key, "cancel")
@@ -124,11 +127,11 @@ class ToolRuns:
             self._tasks[key].cancel()
 
     def waiting(self) -> int:
-        """Tool runs that wait for a worker, or run."""
+        """Return the number of tool runs that wait for a worker, or run."""
         return self._running
 
     async def close(self) -> None:
-        """Stop waiting. A child job has its own journal and is joined again by its name."""
+        """Stop waiting. A child job has its own journal, and is joined again by its name."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -138,9 +141,9 @@ class ToolRuns:
         arguments = msgspec.msgpack.encode(command.arguments)
         blob, by, asked_s = b"", "", self._runtime.monotonic_s()
         try:
-            while not blob:  # a worker that takes no more runs leaves it alone
+            while not blob:  # a worker that takes no more runs answers nothing
                 generation = await self._admitted(f"{terms.program}/{command.tool}")
-                while not self.workers:  # they may go again before this task has its turn
+                while not self.workers:  # workers may have left again before this task runs
                     await self._there.wait()
                 self._turn += 1
                 worker = self._runtime.peer(self.workers[self._turn % len(self.workers)])
@@ -160,7 +163,7 @@ class ToolRuns:
         self._put([events.Observed(command.goal, command.attempt, value, read_at_s, failure, elapsed_s, by)])
 
     async def _admitted(self, tool: str) -> int:
-        """Wait until the tool's breaker lets a run begin: its generation."""
+        """Wait until the tool's breaker admits a run. Return the breaker's generation."""
         while True:
             try:
                 go, wait_s, generation = await self._runtime.peer("cortex").ask("admit", self._job, tool)
@@ -176,10 +179,12 @@ class ToolRuns:
         while event is None:
             try:
                 await self._open_child(name, command, parent)
-                if how := self._stops.get((command.goal, command.attempt)):  # told before it was there
+                # the stop came before the child had started
+                if how := self._stops.get((command.goal, command.attempt)):
                     self._stop((command.goal, command.attempt), how)
                 event = await self._returned(name, command)
-            except (PeerUnavailable, PeerGone):  # whoever it needs is being started again: it is joined by its name
+            # an actor that the child needs is being restarted: the child is joined by its name
+            except (PeerUnavailable, PeerGone):
                 await asyncio.sleep(CHILD_LOOK_S)
             except (StoreError, ClusterError, ValueError) as error:
                 failure = Failure(FailureKind.FAULTY, str(error))
@@ -212,7 +217,7 @@ class ToolRuns:
         self._limits[peer.name] = limits
 
     async def _returned(self, name: str, command: commands.LaunchChildJob) -> events.ChildJobEnded:
-        """Wait for the child's end, however often its channel is started again meanwhile. Raises ``PeerGone``."""
+        """Wait for the child's end, over any number of restarts of its channel. Raises ``PeerGone``."""
         peer = self._runtime.peer(f"channel:{name}")
         log = ProgramLog()
         while True:
@@ -244,7 +249,7 @@ class ToolRuns:
         )  # fmt: skip
 
     async def _tend(self, peer: Peer, command: commands.LaunchChildJob, stopping: str) -> None:
-        """What the whole job is told holds for each of its shards, also for one that was away when it was told."""
+        """Tell a shard what the whole job was told meanwhile: to stop, or changed limits."""
         how = self._stops.get((command.goal, command.attempt), "")
         if how not in ("", stopping):
             await peer.ask("stop", how, f"job {self._job}")
@@ -260,7 +265,10 @@ class ToolRuns:
     async def _shard_returned(
         self, name: str, peer: Peer, command: commands.LaunchChildJob, facts: dict[str, Any]
     ) -> events.ChildJobEnded:  # fmt: skip
-        """What a shard came to. It stays, for whoever has not yet taken all of its results."""
+        """Return the event of a shard's end.
+
+        Its channel stays, for a driver that has not yet taken all of its results.
+        """
         report = msgspec.msgpack.decode(await peer.ask("report"), type=shard_record.ShardReport)
         self._kept.add(name)
         outcome, why = facts["outcome"], facts["broken"] or facts["why"]
@@ -279,6 +287,6 @@ _STOPPED = {"drain": FailureKind.CANCELLED, "deadline": FailureKind.TIMED_OUT}
 
 
 def _kind(why: str) -> FailureKind:
-    """Why a child job is not complete, as a kind: that of what paused it, where that is what happened."""
+    """Return why a child job is not complete, as a failure kind: that of what paused it, if it was paused."""
     word = why.partition(":")[0]
     return _STOPPED.get(word) or next((kind for kind in FailureKind if kind == word), FailureKind.FAULTY)

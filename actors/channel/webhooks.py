@@ -1,10 +1,10 @@
-"""``--notify``: a job tells a URL what its people should know, as JSON, from its channel's process.
+"""Webhook of a job (``--notify``): POST requests with JSON to a URL of the user's, from the channel's process.
 
-What is told: half, four fifths and all of a cap in money, its own or a budget's; that it is paused; that a breaker has
-not closed for five minutes; that its deadline is at risk; that it ended. Each is told at least once and, but for a
-crash between telling and noting it, not twice, also when the job is resumed. Nobody waits for it: a thread posts, one
-after the other, and gives up on a message after some tries. What is told holds no prompt, no reply and no key, and the
-URL, which may be a secret by itself, stands in no journal, log or error.
+A message is sent when 50, 80 and 100 % of a cap in money (the job's own or a budget's) are spent, when the job is
+paused, when a breaker has not closed for five minutes, when the deadline is at risk, and when the job has ended. Each
+is sent at least once and, but for a crash between sending and recording it, not twice, also over a resume. The job
+waits for none: a thread posts one after the other, and gives up on a message after ``TRIES_S``. Messages hold no
+prompt, no reply and no credential; the URL, which may be a secret by itself, stands in no journal, log or error.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ from policies.estimates.price import usd, usd_text
 
 LOOK_S = 1.0
 SHARES = (50, 80, 100)
-"""Of a cap, in per cent."""
+"""Percentages of a cap at which a message is sent."""
 BREAKER_S = 300.0
-"""A breaker that is not closed for so long is told."""
+"""Seconds after which a breaker that has not closed is reported."""
 QUEUE = 64
-"""Messages that wait, at most: what is more is let go."""
+"""Messages that wait at most; further ones are dropped."""
 TRIES_S = (1.0, 4.0, 16.0)
-"""Before each further try."""
+"""Seconds before each further try."""
 TIMEOUT_S = 10.0
 CLOSE_S = 3.0
-"""How long the end of a job waits for what is still to be posted."""
+"""Seconds for which the end of a job waits for messages that are still to be posted."""
 NOTED = "notices"
-"""Beside the turns of a journal: what was told."""
+"""Key beside the turns of a journal: messages that were sent."""
 _SAYS_ITSELF = ("over_budget", "deadline")
-"""Reasons for an end in our own words. Others may quote what a provider, or a program, said."""
+"""Reasons for an end that are this project's own words. Others may quote a provider or a program."""
 
 _log = logging.getLogger("cortex.notify")
 
 
 class InvalidWebhookUrl(ValueError):
-    """The URL cannot be one. The message is one line, and does not hold it."""
+    """URL that cannot be used. The message is one line, and does not hold the URL."""
 
 
 def checked(url: str) -> str:
-    """The URL, if it can be posted to. Raises ``InvalidWebhookUrl``."""
+    """Return the URL if it can be posted to; empty for an empty one. Raises ``InvalidWebhookUrl``."""
     url = url.strip()
     try:
         parts = urlsplit(url)
@@ -71,7 +71,7 @@ def checked(url: str) -> str:
 
 
 class WebhookNotifier:
-    """Of one channel. ``url`` is empty where nobody wants to hear."""
+    """Webhook of one channel. An empty ``url`` sends nothing."""
 
     def __init__(
         self, url: str, journal: Journal, runtime: Runtime, state: Callable[[], State], allowance: BudgetClient
@@ -83,13 +83,13 @@ class WebhookNotifier:
         self._allowance = allowance
         self._speed, self._deadline_monitor = ThroughputEstimator(), DeadlineMonitor()
         self._open_since: dict[int, float] = {}
-        """When the breaker of the route in this place was first seen open."""
+        """Time at which a route's breaker was first seen open, by position of the route."""
         self._notified: set[str] = set()
         self._done: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._post = WebhookThread(url, self._done.put) if url else None
 
     async def run(self) -> None:
-        """Until the channel closes: then what is left is posted, for a moment."""
+        """Watch the job until the channel closes, then wait for the messages that are left, ``CLOSE_S`` at most."""
         if self._post is None:
             return
         noted = self._journal.meta(NOTED)
@@ -113,7 +113,7 @@ class WebhookNotifier:
         self._note()
 
     def _note(self) -> None:
-        """What was posted need not be posted again, whoever goes on with the job."""
+        """Record in the journal what was posted, so that no later channel posts it again."""
         posted = set()
         with contextlib.suppress(queue.Empty):
             while True:
@@ -125,7 +125,7 @@ class WebhookNotifier:
                 self._journal.set_meta(NOTED, msgspec.json.encode(sorted(noted | posted)))
 
     def _news(self, k: State) -> Iterator[tuple[str, dict[str, Any]]]:
-        """All that holds now, each under a key of its own."""
+        """Return all messages that are due now, sent or not, each with a key of its own."""
         yield from self._caps(k)
         if k.paused is not None:
             yield f"paused/{k.paused_at_s:.0f}", {"event": "paused", "kind": str(k.paused.kind), "said": "is paused"}
@@ -165,7 +165,7 @@ class WebhookNotifier:
 
 
 def _shares(key: str, what: str, of_nusd: int, used_nusd: int, out: bool) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each share that is reached; where the next call could pass the cap (``out``) all are, and it is said so."""
+    """Return a message for each percentage that is reached; for all if the next call could pass the cap (``out``)."""
     for share in SHARES:
         spent = 100 * used_nusd >= share * of_nusd
         if spent or out:
@@ -183,7 +183,7 @@ def _why(k: State) -> str:
 
 
 def _message(k: State, facts: dict[str, Any]) -> bytes:
-    """``text`` is what a chat shows; all else is for programs."""
+    """Return the message. ``text`` is for chats that show one text, the other fields are for programs."""
     job = k.terms.job
     labels = " ".join(f"{name}={value}" for name, value in k.terms.labels.items())
     spent = usd_text(k.ledger.known_nusd)
@@ -202,14 +202,14 @@ def _message(k: State, facts: dict[str, Any]) -> bytes:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Another address is none that the user gave."""
+    """Handler that follows no redirect: the user gave no other address."""
 
     def redirect_request(self, *args: Any, **more: Any) -> None:
         return None
 
 
 class WebhookThread:
-    """A thread that posts one message after the other. ``done`` is told the key of each that was taken."""
+    """Thread that posts one message after the other. ``done`` is called with the key of each that was accepted."""
 
     def __init__(self, url: str, done: Callable[[str], object], tries_s: tuple[float, ...] = TRIES_S) -> None:
         self._url = url
@@ -221,7 +221,7 @@ class WebhookThread:
         self._thread: threading.Thread | None = None
 
     def put(self, key: str, message: bytes) -> None:
-        """Have this posted; never waits."""
+        """Queue a message. Never waits; a message beyond ``QUEUE`` is dropped."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="cortex-notify", daemon=True)
             self._thread.start()
@@ -229,7 +229,7 @@ class WebhookThread:
             self._waiting.put_nowait((key, message))
 
     def close(self) -> None:
-        """Wait a moment for what is still to be posted; no try is repeated any more."""
+        """Wait ``CLOSE_S`` at most for messages that are still to be posted; no try is repeated any more."""
         self._closing.set()
         if self._thread is not None:
             with contextlib.suppress(queue.Full):
@@ -250,7 +250,7 @@ class WebhookThread:
                     break
 
     def _posted(self, opener: urllib.request.OpenerDirector, message: bytes) -> str:
-        """Empty where it was taken; else why not, without the URL."""
+        """Post a message. Return why that failed, without the URL; empty on success."""
         head = {"Content-Type": "application/json", "User-Agent": "cortex"}
         request = urllib.request.Request(self._url, message, head, method="POST")
         try:
@@ -259,14 +259,14 @@ class WebhookThread:
         except urllib.error.HTTPError as error:
             error.close()
             return f"status {error.code}"
-        except Exception as error:  # whatever it is, it may quote the URL
+        except Exception as error:  # any message of an error may quote the URL
             return type(getattr(error, "reason", error)).__name__
 
     def _warn(self, why: str) -> None:
         if not self._warned:
             self._warned = True
             host = urlsplit(self._url).hostname
-            _log.warning("--notify: %s takes no message (%s); the job goes on without", host, why)
+            _log.warning("--notify: %s accepts no message (%s): the job continues without", host, why)
 
 
 __all__ = ["InvalidWebhookUrl", "WebhookNotifier", "WebhookThread", "checked"]

@@ -169,7 +169,7 @@ def test_a_message_is_tried_again_and_no_redirect_is_followed(caplog):
         post.close()
     assert set(receiver.paths) == {f"/services/{SECRET}"} and done == (["c"] if len(receiver.paths) > 6 else [])
     (warned,) = caplog.records
-    assert "127.0.0.1 takes no message (status 302)" in warned.getMessage() and SECRET not in caplog.text
+    assert "127.0.0.1 accepts no message (status 302)" in warned.getMessage() and SECRET not in caplog.text
 
 
 class _Quiet:

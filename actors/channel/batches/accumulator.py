@@ -1,6 +1,6 @@
-"""Calls in hand, until they go together as one submission: gathered, cut, weighed, intended.
+"""Accumulation of calls into one message-batch submission: collected, cut, checked for size, intended.
 
-Nothing of it has left yet, and K knows that: whatever is lost here was never sent.
+Nothing has left for the provider yet, and K knows that: calls that are lost here were never sent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Put = Callable[[list[events.Event]], None]
 
 
 class _PendingBatch:
-    """Calls of one route that wait for others to go with them."""
+    """Calls of one route that wait for others to be submitted with."""
 
     __slots__ = ("calls", "first_s", "last_s", "size")
 
@@ -37,7 +37,10 @@ class _PendingBatch:
 
 
 class BatchAccumulator:
-    """``intend`` is given the route, the calls, and the account's newest batch, when these shall go."""
+    """Calls of one job that wait for their submission.
+
+    ``intend`` is called with the route, the calls and the name of the account's newest batch when the calls are due.
+    """
 
     def __init__(
         self, runtime: Runtime, state: Callable[[], State], put: Put, orders: BatchOrderRouter,
@@ -54,7 +57,7 @@ class BatchAccumulator:
         self._changed = asyncio.Event()
 
     def take(self, calls: Iterable[commands.Call]) -> list[commands.Call]:
-        """Calls of roads of message batches stay here; the others are given back."""
+        """Keep the calls whose route goes by message batches, and return the others."""
         batched = [route.batched for route in self._state().terms.routes]
         others: list[commands.Call] = []
         now_s = self._runtime.monotonic_s()
@@ -62,38 +65,38 @@ class BatchAccumulator:
             if not batched[call.route]:
                 others.append(call)
                 continue
-            hand = self._pending.setdefault(call.route, _PendingBatch())
-            hand.first_s = hand.first_s if hand.calls else now_s
-            hand.last_s = now_s
-            hand.calls[flight_key(call.goal, call.attempt)] = call
-            hand.size += len(call.body)
+            pending = self._pending.setdefault(call.route, _PendingBatch())
+            pending.first_s = pending.first_s if pending.calls else now_s
+            pending.last_s = now_s
+            pending.calls[flight_key(call.goal, call.attempt)] = call
+            pending.size += len(call.body)
         self.look()
         return others
 
     def abandon(self, keys: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Calls that nobody waits for and that are in hand do not go; the rest is given back."""
+        """Drop abandoned calls that wait here, and return the keys of the others."""
         others: list[tuple[int, int]] = []
         for goal, attempt in keys:
             key = flight_key(goal, attempt)
-            hand = next((hand for hand in self._pending.values() if key in hand.calls), None)
-            if hand is None:
+            pending = next((pending for pending in self._pending.values() if key in pending.calls), None)
+            if pending is None:
                 others.append((goal, attempt))
                 continue
-            call = hand.calls.pop(key)
-            hand.size -= len(call.body)
+            call = pending.calls.pop(key)
+            pending.size -= len(call.body)
             failure = Failure(FailureKind.CANCELLED, "abandoned before it was sent", sent=False)
             self._put([events.AttemptFailed(goal, call.sample, attempt, failure)])
         return others
 
     def look(self) -> None:
-        """After each turn: perhaps nothing more is coming."""
+        """Look whether calls are due: no more may be coming. Called after each turn."""
         if self._pending:
             self._changed.set()
             if self._gathering is None or self._gathering.done():
                 self._gathering = asyncio.get_running_loop().create_task(self._gather())
 
     async def close(self) -> None:
-        """Let go of all of them."""
+        """Cancel all tasks."""
         tasks = [*self._tasks, *([self._gathering] if self._gathering else [])]
         for task in tasks:
             task.cancel()
@@ -102,7 +105,7 @@ class BatchAccumulator:
     # -- cutting ---------------------------------------------------------------------------------------------------
 
     async def _gather(self) -> None:
-        """Until nothing is in hand: cut what is full, or has waited long enough, or has nothing to wait for."""
+        """Submit calls as they become due, until no call waits."""
         while self._pending:
             self._changed.clear()
             wait_s = min([self._cut_what_is_due(place) for place in list(self._pending)])
@@ -112,34 +115,34 @@ class BatchAccumulator:
                         await self._changed.wait()
 
     def _cut_what_is_due(self, place: int) -> float:
-        """How long the rest of this hand waits; 0 where there is none."""
-        k, hand = self._state(), self._pending[place]
+        """Submit what is due on this route. Return how long the rest waits, in seconds; 0 if nothing is left."""
+        k, pending = self._state(), self._pending[place]
         batching = k.terms.limits.batching
-        while hand.calls:
-            full = not fits(batching, len(hand.calls) + 1, hand.size + 1)
-            wait_s = gather_until_s(batching, hand.first_s, hand.last_s, _more(k)) - self._runtime.monotonic_s()
+        while pending.calls:
+            full = not fits(batching, len(pending.calls) + 1, pending.size + 1)
+            wait_s = gather_until_s(batching, pending.first_s, pending.last_s, _more(k)) - self._runtime.monotonic_s()
             if not full and wait_s > 0:
                 return max(0.001, wait_s)
-            calls = self._cut(hand, batching)
+            calls = self._cut(pending, batching)
             calls = {key: call for key, call in calls.items() if key in k.flights}  # K may have taken some back
             if calls:
                 self._start(self._go(place, calls))
         del self._pending[place]
         return 0.0
 
-    def _cut(self, hand: _PendingBatch, batching: BatchingPolicy) -> Calls:
-        """The oldest calls, as many as go together."""
+    def _cut(self, pending: _PendingBatch, batching: BatchingPolicy) -> Calls:
+        """Take the oldest calls, as many as fit into one submission."""
         cut: Calls = {}
         size = 0
-        for key, call in hand.calls.items():
+        for key, call in pending.calls.items():
             if not fits(batching, len(cut) + 1, size + len(call.body)):
                 break
             cut[key] = call
             size += len(call.body)
         for key in cut:
-            del hand.calls[key]
-        hand.size -= size
-        hand.first_s = self._runtime.monotonic_s()
+            del pending.calls[key]
+        pending.size -= size
+        pending.first_s = self._runtime.monotonic_s()
         return cut
 
     def _start(self, work: Any) -> None:
@@ -150,7 +153,7 @@ class BatchAccumulator:
     # -- before they go --------------------------------------------------------------------------------------------
 
     async def _go(self, place: int, calls: Calls) -> None:
-        """See what may be sent at all, and learn the account's newest batch: what is newer was made since."""
+        """Drop the calls that are too large, and learn the account's newest batch: later batches were made since."""
         await self._weigh(place, calls)
         looks = 0
         while calls and not self._over():
@@ -165,12 +168,12 @@ class BatchAccumulator:
             looks += 1
 
     def _over(self) -> bool:
-        """Whether the job stops: then K has taken back what is in hand."""
+        """True if the job stops: K has taken the waiting calls back."""
         k = self._state()
         return bool(k.outcome or k.stopping)
 
     async def _weigh(self, place: int, calls: Calls) -> None:
-        """Take out what the provider's own counter finds above M."""
+        """Drop the calls whose prompt the provider's own counter finds larger than M."""
         heavy = [call for call in calls.values() if body_tokens_bound(call.body) > call.prompt_tokens_max]
         looks = 0
         while heavy and not self._over():
@@ -187,7 +190,8 @@ class BatchAccumulator:
             heavy = heavy[len(some) :]
 
     def _refuse(self, calls: Calls, failure: Failure) -> None:
-        """The account cannot be asked even for a list: nothing was sent, and no row is to blame."""
+        """Fail the calls of an account that does not even list its batches: nothing was sent, and no row is at fault.
+        """
         if RULES[failure.kind].again != "hold":
             text = f"the provider's message batches cannot be used: {failure.message}"
             failure = msgspec.structs.replace(failure, kind=FailureKind.BLOCKED, message=text)
@@ -196,7 +200,7 @@ class BatchAccumulator:
 
 
 def _more(k: State) -> bool:
-    """Whether another call may come to hand before anything returns."""
+    """True if another call may come before any call in flight returns."""
     if k.stopping or k.outcome or len(k.flights) >= k.terms.limits.concurrency:
         return False
     return k.wishes or k.rows_wanted() > 0

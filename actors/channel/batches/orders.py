@@ -1,4 +1,4 @@
-"""Orders about message batches, from a channel to whichever branch can carry them out."""
+"""Message-batch orders, from a channel to whichever branch can carry them out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from policies.failures.failure import RULES, Failure, FailureKind
 
 
 class BatchOrderRouter:
-    """``state`` gives K as it is now, ``names`` are the branches that the channel knows."""
+    """Router of one job's orders.
+
+    ``state`` returns the job's state as it is now, and ``names`` the branches that the channel knows.
+    """
 
     def __init__(
         self, job: str, runtime: Runtime, state: Callable[[], State], names: Callable[[], tuple[str, ...]]
@@ -23,19 +26,20 @@ class BatchOrderRouter:
         self._state = state
         self._names = names
         self.without_credential: set[str] = set()
-        """Branches that said that they have no key for this job."""
+        """Branches that have answered that they have no credential for this job."""
 
     async def ask(self, place: int, order: batch_executor.Order) -> batch_executor.OrderReply | None:
-        """The answer to an order that does no harm when it is carried out twice; None where nobody answers now."""
+        """Return the reply to an order that may be carried out twice without harm; None if no branch can answer now."""
         try:
             return await self.ask_once(place, order)
-        except Exception:  # away, dead, or it could not bring the results: it is asked again later
+        except Exception:  # no branch is reachable, or one could not deliver the results: the order is repeated later
             return None
 
     async def ask_once(self, place: int, order: batch_executor.Order) -> batch_executor.OrderReply | None:
-        """The answer of the first branch that has the key: always the same one while it lives. None where none has.
+        """Return the reply of the first branch that has a credential, always the same branch while it lives; None if
+        none has.
 
-        Raises what the way to the branch raises: then nobody knows what it did.
+        Raises the error of the connection for a submission: the branch may or may not have submitted.
         """
         names, epoch, blob = self._names(), self._state().epoch, batch_executor.encode(order)
         for name in names:
@@ -52,7 +56,7 @@ class BatchOrderRouter:
         return None
 
     async def pause(self, looks: int, reply: batch_executor.OrderReply | None) -> None:
-        """Wait before the same is asked again: ever longer, and as long as the provider says."""
+        """Wait before an order is repeated: longer each time, and at least as long as the provider asks for."""
         wait_s = pause_s(self._state().terms.limits.batching, looks)
         if reply is not None and reply.failure is not None and reply.failure.retry_after_s is not None:
             wait_s = max(wait_s, reply.failure.retry_after_s)
@@ -60,5 +64,5 @@ class BatchOrderRouter:
 
 
 def passes(failure: Failure) -> bool:
-    """Whether what failed may be asked again in a while, as it is. It changes nothing, so it may be asked for ever."""
+    """Return whether an order that failed so may be repeated unchanged. It changes nothing, so there is no bound."""
     return RULES[failure.kind].again in ("after", "backoff", "policy") and failure.kind != FailureKind.LOST

@@ -1,8 +1,7 @@
-"""A channel's message batches: submitted once their intent is in the journal, looked after, read.
+"""Message batches of a channel: submitted once their intent is in the journal, watched, and read.
 
-What is to be done is K's to say (``cortex.loop.batch_submissions``); here it is done, by orders to the branches, which
-hold the key. The bodies of calls are kept until the provider has them, no longer. All else here can be lost: K says it
-again.
+K decides what is done (``cortex.loop.batch_submissions``); this module does it, by orders to the branches, which have
+the credential. Bodies of calls are kept until the provider has them. All other state here may be lost: K orders again.
 """
 
 from __future__ import annotations
@@ -28,24 +27,24 @@ from policies.estimates.batching import LOOKS_SHORT_MAX, BatchingPolicy, absent
 from policies.failures.failure import Failure, FailureKind
 
 PERMITS = 1_000_000
-"""A road of message batches has no share of a pool: what is in flight there is bounded by the user's concurrency."""
+"""Permits of a route that goes by message batches. It has no share of a pool: the job's concurrency bounds it."""
 CONCURRENCY_DEFAULT = 20_000
-"""Requests with the provider at once, where the user names no number: each keeps its row in memory meanwhile."""
+"""Default of requests with the provider at once. Each keeps its row in memory meanwhile."""
 QUICK = BatchingPolicy(
     gather_s=0.05, gather_max_s=1.0, settle_s=1.0, submit_timeout_s=60.0, poll_s=0.05, poll_max_s=1.0
 )
-"""For a simulated provider, which works off in moments what a real one takes an hour for."""
+"""Batching policy for a simulated provider, which takes moments for what takes a real one an hour."""
 WITHDRAW_S = 10.0
-"""How long a job that has ended waits for the provider to hear that its batches are not wanted any more."""
+"""Seconds for which a job that has ended waits until the provider has taken the cancellations of its batches."""
 A_DAY_S = 86_400.0
-"""Where the list no longer shows the batch from before the intent, this much of a wrong clock is allowed for."""
+"""Seconds of clock error that are allowed for where the list no longer shows the batch from before the intent."""
 TRIES_MAX = 3
 SUBMITTING_MAX = 2
-"""Submissions handed over at once: each is in memory as a whole while it is."""
+"""Submissions that are handed over at once: each is in memory as a whole meanwhile."""
 
 
 def bounds(limits: Limits, *, simulated: bool, own: bool) -> Limits:
-    """The limits of a job that goes over message batches. ``own``: the user named a concurrency."""
+    """Return the limits of a job that goes by message batches. ``own``: the user set a concurrency."""
     wide = limits.concurrency if own else max(limits.concurrency, CONCURRENCY_DEFAULT)
     return msgspec.structs.replace(
         limits, concurrency=wide, window_rows=max(limits.window_rows, wide),
@@ -54,7 +53,11 @@ def bounds(limits: Limits, *, simulated: bool, own: bool) -> Limits:
 
 
 class SubmissionTracker:
-    """``state`` gives K as it is now, ``put`` puts events into the channel's inbox, ``names`` are the branches."""
+    """Submissions of one job.
+
+    ``state`` returns the job's state as it is now, ``put`` gives events to the channel's next turn, and ``names``
+    returns the branches that the channel knows.
+    """
 
     def __init__(
         self, job: str, runtime: Runtime, state: Callable[[], State], put: Put, names: Callable[[], tuple[str, ...]]
@@ -65,7 +68,7 @@ class SubmissionTracker:
         self._orders = BatchOrderRouter(job, runtime, state, names)
         self._gathering = BatchAccumulator(runtime, state, put, self._orders, self._intend)
         self._bodies: dict[int, Calls] = {}
-        """Of submissions that the provider may yet not have, by number."""
+        """Calls of submissions that the provider may not have yet, by number."""
         self._next = 1
         self._reading: dict[int, dict[str, int]] = {}
         """Attempts by custom id, of submissions whose results are being read."""
@@ -73,24 +76,24 @@ class SubmissionTracker:
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
 
     def without_credential(self) -> set[str]:
-        """Branches that said that they have no key for this job."""
+        """Return the branches that have answered that they have no credential for this job."""
         return self._orders.without_credential
 
     # -- what the channel says -------------------------------------------------------------------------------------
 
     def take(self, calls: Iterable[commands.Call]) -> list[commands.Call]:
-        """Calls of roads of message batches stay here; the others are given back."""
+        """Keep the calls whose route goes by message batches, and return the others."""
         return self._gathering.take(calls)
 
     def abandon(self, keys: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Calls that nobody waits for and that are in hand do not go; the rest is given back."""
+        """Drop abandoned calls that were not submitted yet, and return the keys of the others."""
         return self._gathering.abandon(keys)
 
     def carry_out(
         self,
         command: commands.SubmitBatch | commands.FindSubmission | commands.CollectResults | commands.CancelSubmission,
     ) -> None:
-        """Do what K wants done; what is being done already is not done twice."""
+        """Begin to carry out a command of K, unless it is being carried out already."""
         if isinstance(command, commands.SubmitBatch):
             self._begin("submit", command.number, self._submit)
         elif isinstance(command, commands.FindSubmission):
@@ -101,7 +104,7 @@ class SubmissionTracker:
             self._begin("withdraw", command.number, partial(self._withdraw, command.route, command.name))
 
     def look(self) -> None:
-        """After each turn: let go of bodies that the provider has, or that K has taken back."""
+        """Forget bodies that the provider has, or that K has taken back. Called after each turn."""
         self._gathering.look()
         if not self._bodies:
             return
@@ -112,7 +115,7 @@ class SubmissionTracker:
                 del self._bodies[number]
 
     def results(self, number: int, blob: bytes) -> list[events.Event]:
-        """Results of a submission, as events; of those that K still waits for."""
+        """Return the results of a submission as events, without those that K has already."""
         k = self._state()
         keys = self._reading.get(number, {})
         found: list[events.Event] = []
@@ -128,13 +131,13 @@ class SubmissionTracker:
         return found
 
     async def settle(self) -> None:
-        """The job has ended: wait a little until the provider has heard what is not wanted any more."""
+        """Wait until the provider has taken the cancellations of an ended job, ``WITHDRAW_S`` at most."""
         withdrawals = [task for (kind, _), task in self._tasks.items() if kind == "withdraw"]
         if withdrawals:
             await asyncio.wait(withdrawals, timeout=WITHDRAW_S)
 
     async def close(self) -> None:
-        """Stop looking. What is with the provider stays there."""
+        """Stop watching. Batches stay with the provider."""
         await self.settle()
         await self._gathering.close()
         tasks = list(self._tasks.values())
@@ -143,7 +146,7 @@ class SubmissionTracker:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _intend(self, place: int, calls: Calls, newest: str) -> None:
-        """These calls shall go: journal it first."""
+        """Record the intent to submit these calls: it is journalled before anything is sent."""
         number = self._next = max(self._next, self._state().next_submission)
         self._next += 1
         self._bodies[number] = calls
@@ -152,7 +155,7 @@ class SubmissionTracker:
     # -- one submission --------------------------------------------------------------------------------------------
 
     async def _submit(self, number: int) -> None:
-        """Hand it over, once. Whatever leaves room for doubt is told as doubt."""
+        """Hand the submission over, once. An outcome that leaves room for doubt is recorded as doubt."""
         async with self._submitting:
             event = await self._handed_over(number)
         self._put([event])
@@ -165,14 +168,14 @@ class SubmissionTracker:
         while True:
             try:
                 reply = await self._orders.ask_once(made.route, batch_executor.SubmitOrder(rows, until_s))
-            except Exception as error:  # the branch may have died, or be slow: it may be handing it over still
+            except Exception as error:  # the branch may have died, or may be slow and still handing it over
                 await asyncio.sleep(max(0.0, until_s - self._runtime.now_s()))
-                failure = Failure(FailureKind.TRANSIENT, f"the branch that submitted it did not answer ({error})")
+                failure = Failure(FailureKind.TRANSIENT, f"the submitting branch did not answer ({error})")
                 return events.SubmissionUncertain(number, failure)
             if reply is not None:
                 break
             if self._runtime.now_s() >= until_s:
-                failure = Failure(FailureKind.TRANSIENT, "no branch was there to submit it", sent=False)
+                failure = Failure(FailureKind.TRANSIENT, "no branch was available to submit the batch", sent=False)
                 reply = batch_executor.OrderReply(failure)
                 break
             await self._orders.pause(0, None)
@@ -186,7 +189,7 @@ class SubmissionTracker:
         )
 
     async def _find(self, number: int) -> None:
-        """Look through the batches made since the intent: count and then custom ids decide which of them it is."""
+        """Look through the batches made since the intent: their sizes, and then custom ids, decide which one it is."""
         strangers: set[str] = set()
         looks = 0
         while (made := self._state().submissions.get(number)) is not None:
@@ -197,7 +200,7 @@ class SubmissionTracker:
             if reply is not None and reply.failure is None:
                 found, early = await self._among(made, reply, strangers)
                 if found is None and not early and absent(made.settled_at_s, listed_at_s):
-                    never = Failure(FailureKind.LOST, "the provider never had it", sent=False)
+                    never = Failure(FailureKind.LOST, "the provider never received the batch", sent=False)
                     found = events.SubmissionRejected(number, made.failure or never)
                 if found is not None:
                     self._put([found])
@@ -211,7 +214,8 @@ class SubmissionTracker:
     async def _among(
         self, made: Submission, reply: batch_executor.OrderReply, strangers: set[str]
     ) -> tuple[events.Event | None, bool]:
-        """The event that decides, if one of these batches does; and whether it is too early to say of some of them."""
+        """Return the event that decides, if one of these batches does, and whether some of them cannot be judged yet.
+        """
         known = {other.name for other in self._state().submissions.values()}
         alike = [each for each in reply.statuses if each.requests == len(made.keys) and each.name not in known]
         ids = self._ids(made)
@@ -220,7 +224,7 @@ class SubmissionTracker:
             if each.name in strangers:
                 continue
             if not each.ended:
-                early = True  # its ids are told with its results
+                early = True  # custom ids are known from results only
                 continue
             first = await self._orders.ask(made.route, batch_executor.FirstIdOrder(each.name))
             if first is None or (first.failure is not None and passes(first.failure)):
@@ -236,7 +240,7 @@ class SubmissionTracker:
         return None, early
 
     async def _collect(self, number: int) -> None:
-        """Wait until a batch has ended, and have its results brought, to the last line."""
+        """Wait until a batch has ended, and have its results delivered, to the last line."""
         looks = short = 0
         while (made := self._state().submissions.get(number)) is not None:
             reply = await self._orders.ask(made.route, batch_executor.StatusOrder(made.name))
@@ -266,7 +270,7 @@ class SubmissionTracker:
     # -- tasks ------------------------------------------------------------------------------------------------------
 
     def _ids(self, made: Submission) -> dict[str, int]:
-        """Its attempts by custom id, those that K still waits for."""
+        """Return the attempts of a submission that K still waits for, by custom id."""
         k = self._state()
         return {custom_id(k, k.flights[key]): key for key in made.keys if key in k.flights}
 
@@ -281,7 +285,7 @@ class SubmissionTracker:
         self._tasks.pop((kind, number), None)
         if task.cancelled() or (error := task.exception()) is None:
             return
-        failure = Failure(FailureKind.FAULTY, f"{type(error).__name__} while it was looked after: {error}")
+        failure = Failure(FailureKind.FAULTY, f"{type(error).__name__} in the watch of the batch: {error}")
         if kind == "submit":
             self._put([events.SubmissionUncertain(number, failure)])
         elif kind in ("find", "collect"):
@@ -291,7 +295,7 @@ class SubmissionTracker:
 
 
 def _gone(made: Submission, failure: Failure) -> events.Event:
-    """Its batch, which there was, cannot be read."""
+    """Return the event of a batch that existed and cannot be read."""
     if failure.kind == FailureKind.LOST:
         return events.SubmissionRejected(made.number, failure)
     if failure.status == 404:

@@ -1,4 +1,4 @@
-"""The branches of a job as its channel sees them, and which of them has the least to do."""
+"""Links of a channel to its branches, and the choice of the branch with the least load."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from cortex.state import commands
 from cortex.values.limits import Limits
 
 LEVEL_BITS_MAX = 3
-"""Branches whose burdens differ by fewer than eight calls, or by less than an eighth of all that a job makes at once,
-are as good as each other: they take turns. With few calls each one counts: else a branch that has fallen silent had all
-of them before long."""
+"""Base-2 logarithm of the load, in calls, within which branches count as equal and take turns.
+
+That is eight calls, or an eighth of all calls that a job makes at once if this is less. With few calls each one counts:
+otherwise a branch that has fallen silent would soon have all of them."""
 TOGETHER_MAX = 256
-"""Calls given to one branch in a row: as many as a message takes, which costs as much as forty of them."""
+"""Calls given to one branch in a row: as many as a message takes. A message costs as much as forty calls in it."""
 
 CALL_BYTES = 160
-"""Of a call beside its body, about."""
+"""Bytes of an encoded call without its body, about."""
 
 _encoder = msgspec.msgpack.Encoder()
 
 
 class BranchLink:
-    """One branch."""
+    """Link to one branch: its state, the calls given to it, and what it was told."""
 
     __slots__ = (
         "acknowledged",
@@ -60,45 +61,49 @@ class BranchLink:
         self.peer = peer
         self.near = is_near(peer)
         self.now: Callable[..., Any] | None = getattr(peer, "now", None) if self.near else None
-        """Calls a method of it, where that can be done without a wait."""
+        """Function that calls a method of the branch at once, without a wait; None if the branch is in another process.
+        """
         self.incarnation = ""
         self.past: set[str] = set()
-        """Incarnations known to be dead: word from them comes late."""
+        """Incarnations known to be dead. Their messages may still arrive."""
         self.has_credential = True
         self.up = True
         self.leaving = False
-        """It takes no more calls."""
+        """True if the branch takes no more calls."""
         self.queue: dict[int, commands.Call] = {}
-        """Calls not yet sent."""
+        """Calls that are not sent yet, by ``flight_key``."""
         self.out: dict[int, commands.Call] = {}
-        """Calls that are there, or on their way."""
+        """Calls at the branch, or on their way to it, by ``flight_key``."""
         self.on_the_way: Sequence[int] = ()
-        """Calls of the message that is being sent: nobody knows yet whether it was heard."""
+        """Calls of the message that is being sent, which the branch may or may not have taken."""
         self.seen: set[int] = set()
-        """What was out at the last audit."""
+        """Calls that were out at the last audit."""
         self.brought = (0, 0)
-        """Number of the last message whose answer brought something, and the last call of that."""
+        """Number of the last message whose answer brought results, and the last attempt among these."""
         self.on_disk = self.acknowledged = self.unacknowledged = 0
-        """Up to this message all that came with answers is on disk; what it was told of that, and what it had not heard
-        when that was last looked at."""
+        """Last messages whose results are on disk (``on_disk``), of which the branch was told (``acknowledged``), and
+        of which it was to be told when this was last looked at (``pending_ack``)."""
         self.carrying = False
         self.level = -1
         self.beaten = self.audited = 0
-        """The beat at which it was last asked for a sign of life, and for what it has."""
+        """Beats at which the branch was last asked for a sign of life, and for the calls that it holds."""
 
     def burden(self) -> int:
-        """Calls given to it."""
+        """Return the number of calls given to the branch."""
         return len(self.queue) + len(self.out)
 
     def packed(self, limits: Limits) -> tuple[Payload, list[int]]:
-        """The next message, whose calls are on their way from now on, and their keys; the queue is not empty."""
+        """Return the next message and the keys of its calls, which are on their way from now on.
+
+        The queue must not be empty.
+        """
         queue, calls_max, bytes_max = self.queue, limits.message_calls_max, limits.message_bytes_max
         if self.near:
             calls_max, bytes_max = max(NEAR_MAX, calls_max), max(NEAR_BYTES_MAX, bytes_max)
         some = queue if len(queue) <= calls_max else dict(islice(queue.items(), calls_max))
         calls, blob = list(some.values()), b""
         fits = sum([len(call.body) for call in calls]) + CALL_BYTES * len(calls) <= bytes_max
-        if fits and not self.near:  # within one process nobody reads the bytes
+        if fits and not self.near:  # within one process the bytes are not read
             blob = _encoder.encode(calls)
             fits = len(blob) <= bytes_max  # names may be long, too
         if not fits:
@@ -114,13 +119,13 @@ class BranchLink:
         return of_calls(blob, calls), list(some)
 
     def put_back(self, keys: list[int]) -> None:
-        """This message was not taken: what is still out of it is to be sent, before anything else."""
+        """Queue again, before all others, the calls of a message that was not taken, as far as they are still out."""
         back = {key: self.out.pop(key) for key in keys if key in self.out}
         self.queue = back | self.queue
 
 
 def _cut(calls: list[commands.Call], bytes_max: int) -> tuple[bytes, int]:
-    """A message of the first of these, as many as fit, and how many they are."""
+    """Return a message of the first calls, as many as fit into ``bytes_max``, and their number."""
     blobs: list[msgspec.Raw] = []
     size = 0
     for call in calls:
@@ -135,15 +140,17 @@ def _cut(calls: list[commands.Call], bytes_max: int) -> tuple[bytes, int]:
 def come_back(
     keys: Iterable[int], where: dict[int, BranchLink], brought: Callable[[BranchLink], None]
 ) -> list[BranchLink]:
-    """The branches that these attempts, which have come back, leave. ``brought`` hears of one whose last message came
-    back whole."""
+    """Remove attempts that have ended from their links, and return these links.
+
+    ``brought`` is called with each link whose last message with results is complete by that.
+    """
     link: BranchLink | None = None
     last = 0
     touched: list[BranchLink] = []
     for key in keys:
         if (at := where.pop(key, None)) is None:
             continue
-        if at is not link:  # what comes together is mostly one branch's
+        if at is not link:  # neighbours are mostly of one branch
             link, out, last = at, at.out, at.brought[1]
             touched.append(at)
         if out.pop(key, None) is None:
@@ -154,16 +161,19 @@ def come_back(
 
 
 class BranchLinks:
-    """All of them. Those that can work stand on levels by their burden, so that choosing one costs the same for any
-    number of branches; ``look`` puts one where it belongs now."""
+    """Links of one channel.
+
+    Usable branches stand on levels by their load, so that the choice of one costs the same for any number of branches;
+    ``look`` puts a link on the level where it belongs now.
+    """
 
     def __init__(self, concurrency: int = 100) -> None:
-        """``concurrency``: calls at once of the job."""
+        """``concurrency``: calls that the job makes at once."""
         self.level_bits = max(0, min(LEVEL_BITS_MAX, (concurrency // 8).bit_length() - 1))
         self._by_name: dict[str, BranchLink] = {}
         self._levels: dict[int, dict[str, BranchLink]] = {}
         self._least = 0
-        """No level below this has anybody."""
+        """Lower bound of the levels in use."""
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -172,29 +182,32 @@ class BranchLinks:
         return iter(self._by_name.values())
 
     def get(self, name: str) -> BranchLink | None:
-        """The branch of that name."""
+        """Return the link of the branch of this name, if any."""
         return self._by_name.get(name)
 
     def add(self, link: BranchLink) -> None:
-        """One more."""
+        """Add a link."""
         self._by_name[link.name] = link
         self.look(link)
 
     def remove(self, link: BranchLink) -> None:
-        """It has gone for good."""
-        if self._by_name.get(link.name) is link:  # else another has its name already
+        """Remove a link for good."""
+        if self._by_name.get(link.name) is link:  # otherwise the next branch of this name has its place
             del self._by_name[link.name]
         self._stand(link, -1)
 
     def look(self, link: BranchLink) -> None:
-        """Something about it has changed. One that cannot work stands nowhere."""
+        """Put a link on the level of its load. A link that is not usable stands on none."""
         able = link.up and link.has_credential and not link.leaving and self._by_name.get(link.name) is link
         level = (len(link.queue) + len(link.out)) >> self.level_bits if able else -1
         if level != link.level:
             self._stand(link, level)
 
     def least(self) -> BranchLink | None:
-        """One with least to do, each in its turn; where none can work now, one that will. None: nobody takes calls."""
+        """Return a link with the least load, in turns; if none is usable, one that may become so.
+
+        None: no branch takes calls.
+        """
         levels = self._levels
         if not levels:
             return min((link for link in self if not link.leaving), key=BranchLink.burden, default=None)
@@ -207,17 +220,23 @@ class BranchLinks:
         return link
 
     def together(self, limits: Limits) -> int:
-        """How many calls go to one branch in a row: a message costs as much as forty calls in it, so neighbours travel
-        together; half of a branch's fair share at the most, so that none is left without."""
+        """Return how many calls go to one branch in a row.
+
+        Neighbours go together, since a message costs as much as forty calls in it; but at most half of a branch's fair
+        share, so that no branch is left without calls.
+        """
         return max(1, min(TOGETHER_MAX, limits.concurrency // (2 * max(1, len(self)))))
 
     def others(self, link: BranchLink) -> bool:
-        """Whether somebody else can work now."""
+        """Return whether another branch is usable now."""
         return any(other is not link for level in self._levels.values() for other in level.values())
 
     def to_ask(self, beat: int, most: int) -> list[BranchLink]:
-        """Those that have calls or cannot work, to be asked for a sign of life at this beat. Of many, so many in turn:
-        else a message a second to each would cost more than the calls. Those that may be gone are asked each time."""
+        """Return the links to be asked for a sign of life at this beat: those that have calls, or that are not usable.
+
+        Of those that seem well at most ``most``, in turns: a message a second to each of many branches would cost more
+        than the calls. Those that may be dead are asked each time.
+        """
         doubtful = [link for link in self if not (link.up and link.has_credential) or (link.leaving and link.out)]
         sure = [link for link in self if link.out and link.up and link.has_credential and not link.leaving]
         if len(sure) > most:
@@ -227,7 +246,7 @@ class BranchLinks:
         return doubtful + sure
 
     def to_audit(self, beat: int, most: int) -> list[BranchLink]:
-        """Those that are to say now what they have: of many, so many in turn."""
+        """Return the links to be audited now: of those with calls at most ``most``, in turns."""
         found = [link for link in self if link.out]
         if len(found) > most:
             found = nsmallest(most, found, key=attrgetter("audited"))
@@ -236,7 +255,7 @@ class BranchLinks:
         return found
 
     def able(self, count: int) -> tuple[str, ...]:
-        """Names of some that can work. One alone is nobody's help."""
+        """Return the names of up to ``count`` usable branches; none if the job has only one branch."""
         if len(self._by_name) == 1:
             return ()
         return tuple(islice(chain.from_iterable(self._levels.values()), count))

@@ -1,9 +1,9 @@
-"""Which branch makes which call, and how a channel learns that a branch is gone.
+"""Dispatcher: assigns calls to branches, and detects branches that have died.
 
-A message is taken at most once, and by the very incarnation of the branch that it was meant for: so a message nobody
-answered can be sent again, and a call is declared lost only where the process that had it is dead.
+A message is taken at most once, and only by the incarnation of the branch that it is meant for. So a message without an
+answer can be sent again, and a call is declared lost only when the process that had it is dead.
 
-Volatile by design: everything here is rebuilt by asking the branches what they hold.
+The dispatcher keeps nothing on disk: a new channel rebuilds all of this by asking the branches what they hold.
 """
 
 from __future__ import annotations
@@ -26,29 +26,34 @@ from cortex.values.limits import Limits
 from policies.failures.failure import Failure, FailureKind
 
 BEAT_S = 1.0
-"""How often a branch that has work is asked for a sign of life."""
+"""Seconds between two signs of life of a branch that has calls."""
 AWAY_S = BEAT_S / 4
-"""How long to wait before a branch that did not answer is spoken to again."""
-ANSWER_S = 30.0  # of one who takes work at once; a call to an actor that was killed may never end
+"""Seconds until a branch that did not answer is asked again."""
+ANSWER_S = 30.0  # seconds for a branch to take a message, which it does at once; a call to a killed actor may never end
 SILENT_S = BEAT_S / 2
-"""How long a branch may take to give a sign of life before the cluster is asked whether it is dead."""
+"""Seconds in which a branch must give a sign of life, before the cluster is asked whether the branch is dead."""
 LOOKS = 3
-"""How often it is asked, ``AWAY_S`` apart."""
+"""Number of times that the cluster is asked, ``AWAY_S`` apart."""
 BEAT_LINKS = 100
-"""So many are asked at one beat: of a thousand that have work each comes up every ten seconds. One that the cortex has
-taken off the list is asked at the next beat, and one that is given calls shows by itself whether it is there."""
+"""Branches asked for a sign of life at one beat: of a thousand that have calls, each is asked every ten seconds. A
+branch that the scheduler has taken off the list is asked at the next beat, and a branch that is given calls shows by
+that whether it is there."""
 AUDIT_BEATS = 10
-"""So many beats apart, what has been out for that long is compared with what the branch says that it has."""
+"""Beats between two audits: calls that are out since the last audit are compared with those that the branch holds."""
 NOW_MAX = 16
-"""Of more calls a task waits for the answer: what it costs is nothing beside them, and others come meanwhile."""
+"""Calls of a message for whose answer no task waits. With more calls a task costs little beside them."""
 PEERS_MAX = 8
-"""So many branches are named to one that needs a key: any of them can give it."""
+"""Branches that are named to a branch without a credential: any of them can give it."""
 MEET_S = 5.0
-"""How long a new channel waits for a branch that is away, or silent: what it holds need not be paid for again."""
+"""Seconds for which a new channel waits for a branch that does not answer: what the branch holds need not be paid
+again."""
 
 
 class Dispatch:
-    """Gives calls to a job's branches. ``lost`` hears of calls that died with theirs, ``bring`` what answers bring."""
+    """Dispatcher of one job's calls.
+
+    ``lost`` takes the events of calls that died with their branch, and ``bring`` the entries that answers bring along.
+    """
 
     def __init__(
         self, job: str, runtime: Runtime, limits: Limits, lost: Lost, bring: Callable[[InboxEntry], None]
@@ -62,19 +67,23 @@ class Dispatch:
         self._where = self._liveness.where
         self._piggyback = PiggybackedResults(job, bring)
         self._unassigned: dict[int, commands.Call] = {}
-        """Calls for which there is no branch at the moment."""
+        """Calls for which there is no branch now."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
         self._beats = 0
         self._messages = 0
-        """Counted over all branches: one that left and came back is a new link, and knows what it heard before."""
+        """Number of the last message, over all branches: a branch that left and came back has a new link, but remembers
+        the numbers of its old messages."""
         self._closed = False
         self.epoch = self.acknowledged = 0
         self.staff: tuple[str, ...] = ()
-        """The branches that take calls, as last told."""
+        """Names of the branches that take calls, as last told."""
 
     async def meet(self, names: tuple[str, ...], epoch: int) -> tuple[tuple[int, int], ...]:
-        """Get to know the branches. What they hold of this job, of an earlier epoch: ``heard`` is what they knew."""
+        """Ask these branches what they hold of this job, and return it as (goal, attempt) pairs.
+
+        ``acknowledged`` is then the highest epoch of the job that a branch knew before.
+        """
         self.epoch, self.staff, self._piggyback.epoch = epoch, names, epoch
         for name in filter(lambda name: self._links.get(name) is None, names):
             self._links.add(BranchLink(name, self._runtime.peer(name)))
@@ -84,13 +93,13 @@ class Dispatch:
         return tuple(key for keys in held for key in keys)
 
     def staffed(self, names: tuple[str, ...]) -> None:
-        """These branches take calls from now on. What another has is finished there; what it was not sent yet, here."""
+        """Take the branches that take calls from now on. Calls at other branches end there; unsent ones go to these."""
         self.staff = names
         wanted = set(names)
         for link in list(self._links):
             if link.name not in wanted:
                 self._liveness.leave(link)
-            elif link.leaving:  # it drained, ended, and another has its name: whoever answers to it is met anew
+            elif link.leaving:  # the branch has ended, and another has its name: whichever answers is met anew
                 link.leaving = False
                 self._links.look(link)
         for name in names:
@@ -127,18 +136,22 @@ class Dispatch:
                 self._where[flight_key(goal, attempt)] = link
             self._liveness.up(link)
             return list(keys)
-        return []  # it is met at its first sign of life; what it held will come by itself
+        # the link is completed at the branch's first sign of life; what the branch holds will arrive by itself
+        return []
 
     def names(self) -> tuple[str, ...]:
-        """The branches."""
+        """Return the names of the branches."""
         return tuple(link.name for link in self._links)
 
     def without_credential(self) -> list[str]:
-        """Branches that hold no credential for this job: whoever has one may arm them."""
+        """Return the branches that hold no credential for this job."""
         return [link.name for link in self._links if not link.has_credential]
 
     def send(self, calls: Iterable[commands.Call]) -> bool:
-        """Hand out calls, some together, to the branch with least to do. True: one sets out to another process now."""
+        """Give calls to branches, neighbours together, each time to the branch with the least load.
+
+        Return True if a message sets out to another process now.
+        """
         links = self._links
         together = links.together(self._limits)
         link: BranchLink | None = None
@@ -167,7 +180,7 @@ class Dispatch:
         return not all(link.near for link in begin)
 
     def abandon(self, keys: list[tuple[int, int]]) -> None:
-        """Nobody waits for these calls: take back what is not sent, and tell the branches of the rest."""
+        """Take abandoned calls back if they are not sent, and tell the branches of the others."""
         by_link: dict[str, list[tuple[int, int]]] = {}
         unsent: list[events.Event] = []
         for goal, attempt in keys:
@@ -187,13 +200,13 @@ class Dispatch:
             self._lost(unsent)
 
     def settled(self, keys: Iterable[int]) -> None:
-        """These attempts (``flight_key``) have come back."""
+        """Remove attempts that have ended, given by ``flight_key``."""
         for link in come_back(keys, self._where, self._piggyback.on_disk):
             if (len(link.queue) + len(link.out)) >> self._links.level_bits != link.level:
                 self._liveness.look(link)
 
     async def close(self, forget: bool) -> None:
-        """Let go of the branches; ``forget``: they drop what they keep for this job."""
+        """Stop. ``forget``: the branches drop all that they keep for this job."""
         self._closed = True
         for task in [*self._tasks, *([self._beating] if self._beating else [])]:
             task.cancel()
@@ -261,14 +274,14 @@ class Dispatch:
             link.carrying = False
 
     async def _hand_over(self, link: BranchLink, blob: bytes, keys: list[int]) -> None:
-        """Have one message taken. Sent again while nobody answers: the branch knows it by its number."""
+        """Send one message until the branch has taken it. A repeated message is known to the branch by its number."""
         self._messages += 1
         meant_for, number, doubtful = link.incarnation, self._messages, False
         while True:
             try:
                 peers, along = self._links.able(PEERS_MAX), self._piggyback.sent(link, len(keys))
                 args = (self._job, self.epoch, meant_for, number, blob, peers, *along)
-                if link.near:  # it answers, or is gone: no timer is needed
+                if link.near:  # the branch of this process answers or is gone: no timer is needed
                     answer = await link.peer.ask("work", *args)
                 else:
                     async with asyncio.timeout(ANSWER_S):
@@ -279,17 +292,17 @@ class Dispatch:
                 await self._gone(link, meant_for)
                 return
             except (PeerUnavailable, TimeoutError):
-                doubtful = bool(meant_for)  # what is meant for nobody is taken by nobody
+                doubtful = bool(meant_for)  # a message for no incarnation is taken by none
                 self._liveness.down(link)
                 await self._inquire(link)
                 await asyncio.sleep(AWAY_S)
                 if link.incarnation != meant_for:
-                    return  # it died, and all that was out is declared lost; or the next incarnation was heard of
+                    return  # that one died, and its calls were declared lost; or the next incarnation has answered
         if not link.up:
             self._liveness.up(link)
         if text == meant_for or not text:
             return
-        if text == DRAINING or not doubtful:  # the message was left alone
+        if text == DRAINING or not doubtful:  # the message was not taken
             link.put_back(keys)
         if text == DRAINING:
             self._liveness.leave(link)
@@ -306,7 +319,7 @@ class Dispatch:
             self._beating = asyncio.get_running_loop().create_task(self._beat())
 
     async def _beat(self) -> None:
-        """While calls are out, ask each branch that has some; idle branches are left in peace."""
+        """Ask branches that have calls for signs of life, while any calls are out. Idle branches are not asked."""
         while self._needs_watch():
             await asyncio.sleep(BEAT_S)
             beats = self._beats = self._beats + 1
@@ -328,7 +341,7 @@ class Dispatch:
         except (PeerUnavailable, TimeoutError) as error:
             if isinstance(error, PeerUnavailable):
                 self._liveness.down(link)
-            for _ in range(LOOKS):  # a cluster takes a second or two to see it
+            for _ in range(LOOKS):  # a cluster takes a second or two to notice a death
                 await self._inquire(link)
                 if not link.incarnation:
                     return
@@ -339,16 +352,16 @@ class Dispatch:
         self._liveness.renewed(link, beat["incarnation"])
 
     async def _inquire(self, link: BranchLink) -> None:
-        """It does not answer, which proves nothing: has the cluster seen the end of that very process?"""
+        """Ask the cluster whether the process of a silent branch has ended: silence proves nothing."""
         incarnation = link.incarnation
         if incarnation and await self._runtime.is_dead(link.name, incarnation) and incarnation == link.incarnation:
             self._liveness.renewed(link, "")
             self._liveness.down(link)
 
     async def _audit(self, link: BranchLink) -> None:
-        """What has been out since the last audit and is not there any more will never be told: it is lost.
+        """Declare calls lost that have been out since the last audit and that the branch does not hold any more.
 
-        A branch forgets a call when its end is on our disk, so nothing is missed that is merely late.
+        A branch forgets a call when its end is on the channel's disk, so a result that is merely late is not missed.
         """
         on_the_way = frozenset(link.on_the_way)
         old = [key for key in link.seen if key in link.out and key not in on_the_way]
@@ -366,9 +379,9 @@ class Dispatch:
             self._liveness.declare_lost(link, missing, "its branch knows nothing of it any more")
 
     async def _gone(self, link: BranchLink, incarnation: str) -> None:
-        """That incarnation is dead for good: whoever is there instead takes what comes."""
+        """Handle the death of this incarnation. The next one takes what is sent from now on."""
         if incarnation != link.incarnation:
-            return  # the next one was heard of meanwhile
+            return  # the next incarnation has answered meanwhile
         if incarnation:
             self._liveness.renewed(link, "")
         else:

@@ -1,5 +1,8 @@
-"""What came along with the answers of branches (``actors.branch.reply_outbox``): it is for the next turn, and a branch
-keeps it until it is told that it is on disk, with the next message or a moment later."""
+"""Results that come along with a branch's answer to a message of calls (``actors.branch.reply_outbox``).
+
+They are for the next turn. A branch keeps them until it is told that they are on disk, by the next message or a moment
+later.
+"""
 
 from __future__ import annotations
 
@@ -13,32 +16,34 @@ from cortex.state import events
 from cortex.state.state import flight_key
 
 WAITS_MAX = 1_024
-"""Calls of a message whose answer may wait for what becomes of them, where calls are quick: a message of its own would
-cost both sides as much as forty calls. Of more, some are done while others travel."""
+"""Calls of a message whose answer may wait for their results, where calls are quick: a message for the results alone
+would cost both sides as much as forty calls. Of more calls, some end while others travel."""
 TELL_S = 0.05
-"""How long a branch that is sent nothing keeps what is on disk; twice as long at the most."""
+"""Seconds for which a branch that is sent nothing keeps results that are on disk; at most twice as long."""
 
 
 class PiggybackedResults:
-    """Of one channel. ``bring`` puts an entry into its inbox."""
+    """Results that answers bring to one channel. ``bring`` puts an entry into its inbox."""
 
     def __init__(self, job: str, bring: Callable[[InboxEntry], None]) -> None:
         self._job = job
         self._bring = bring
         self._ack_timer: asyncio.TimerHandle | None = None
         self._owed: dict[BranchLink, None] = {}
-        """Branches that may not have heard what is on disk, those among them that have left: until they have, they keep
-        it, and do not end."""
+        """Branches that may not know what is on disk, those among them that have left included: they keep it, and do
+        not end, until they know."""
         self.epoch = 0
 
     def sent(self, link: BranchLink, calls: int) -> tuple[int, bool]:
-        """What a message of so many calls says besides: up to which one all is on disk, and whether its answer may wait
-        for what becomes of them."""
+        """Return what a message of this many calls says besides.
+
+        That is the number of the last message whose results are on disk, and whether the answer may wait for results.
+        """
         link.acknowledged = link.on_disk
         return link.acknowledged, calls <= WAITS_MAX
 
     def take_answer(self, link: BranchLink, number: int, answer: str | tuple[str, bytes]) -> str:
-        """The incarnation that has answered this message. What came along is for the next turn."""
+        """Return the incarnation that has answered this message, and put the results that came along into the inbox."""
         if isinstance(answer, str):
             return answer
         text, blob = answer
@@ -50,7 +55,7 @@ class PiggybackedResults:
         return text
 
     def on_disk(self, link: BranchLink) -> None:
-        """What came along last from this branch is on disk."""
+        """Record that the results that came last from this branch are on disk."""
         link.on_disk = link.brought[0]
         self._owed[link] = None
         if self._ack_timer is None:
@@ -60,8 +65,9 @@ class PiggybackedResults:
         self._ack_timer = asyncio.get_running_loop().call_later(TELL_S, self._send_acks)
 
     def _send_acks(self) -> None:
-        """Those that were sent nothing for a while, and of which nothing came, hear it now: a busy one hears it with
-        its next message."""
+        """Tell branches what is on disk that were sent nothing for a while and sent no results: others learn it with
+        the next message.
+        """
         self._ack_timer = None
         owed, self._owed = self._owed, {}
         for link in owed:
@@ -77,6 +83,6 @@ class PiggybackedResults:
             self._ack_soon()
 
     def close(self) -> None:
-        """Nobody is told any more."""
+        """Stop sending acknowledgements."""
         if self._ack_timer is not None:
             self._ack_timer.cancel()

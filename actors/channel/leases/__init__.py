@@ -1,1 +1,1 @@
-"""Leases that a channel holds: permits of pools, slices of budgets, shares of a parent job."""
+"""Leases of a channel: permits of pools, slices of budgets, shares of a parent job."""

@@ -1,8 +1,8 @@
-"""A channel's slices of the budgets that cover its job: asked for before anything is begun, ahead of being used up, and
-given back when the job has ended.
+"""Client of the budgets that cover a job: it leases slices of them.
 
-A slice is on disk, or noted at the cortex, before the job's K has it; a smaller one is in K before it is told on. So
-what is counted for a job is never less than what it may commit.
+A slice is asked for before anything is begun and ahead of being used up, and given back when the job has ended. It is
+on disk, or recorded by the scheduler, before the job's K has it; a smaller slice is in K before it is reported. So the
+amount that is counted for a job is never less than what the job may commit.
 """
 
 from __future__ import annotations
@@ -30,21 +30,24 @@ from cortex.values.limits import JobTerms
 from policies.limits.slices import PERIODS, window_of
 
 LOOK_S = 1.0
-"""So often a job with labels looks whether a budget was set, raised or lowered."""
+"""Seconds between two looks at the budgets of a job with labels: a budget may be set, raised or lowered."""
 LOOK_FAR_S = 5.0
-"""The same of a cluster's cortex, while the job lacks nothing."""
+"""Seconds between two looks at budgets that a cluster's scheduler keeps, while the job lacks nothing."""
 PAUSE_S = 0.1
-"""Between two requests at least."""
+"""Seconds between two requests, at least."""
 AHEAD = 4
-"""More is asked for when less than one part in so many of the last slice is left."""
+"""Divisor of the last slice: more is asked for when less than this part of it is left."""
 
 _log = logging.getLogger("cortex.allowance")
 _answer_decoder = msgspec.msgpack.Decoder(BudgetAnswer)
 
 
 class BudgetClient:
-    """``state`` gives K as it is now, ``put`` takes an event for its next turn. ``limits``: where budgets are shared
-    with other clusters, if they are."""
+    """Budget client of one job.
+
+    ``state`` returns the job's state as it is now, and ``put`` gives events to the next turn. ``limits`` is the address
+    of the budgets if they are shared with other clusters.
+    """
 
     def __init__(
         self, job: str, folder: str, runtime: Runtime, state: Callable[[], State],
@@ -58,22 +61,24 @@ class BudgetClient:
         own = StateFolder(folder) if here or limits else None
         self._books = None if own is None else books_of(own, limits, lambda: runtime.now_s())
         self._coming: tuple[BudgetSlice, ...] | None = None
-        """Slices that K will have in its next turn."""
+        """Slices that K will have in its next turn; None: none are on their way."""
         self._room: dict[str, int] = {}
-        """What each slice had left when it was new."""
+        """Amount that each slice had left when it was new, by budget."""
         self.seen: tuple[tuple[str, int, int, int], ...] = ()
-        """Of each budget that covers the job: its name, the day on which its window began, its cap and what all jobs
-        have used of it, in 1e-9 USD."""
+        """Budgets that cover the job: name, first day of the window, cap, and what all jobs have used of it, in 1e-9
+        USD."""
         self._changed = asyncio.Event()
         self._taken = asyncio.Event()
         self._left = False
         self._new = False
-        """It has never begun anything, and nobody could be told so yet."""
+        """True if the job has never begun anything, and no budget store has taken its first request yet."""
         self._parent: ParentClient | None = None
 
     async def first(self, terms: JobTerms, journal: Journal) -> list[events.Event]:
-        """For the first turn of this incarnation: what it may commit. Raises ``StoreError`` where a budget covers the
-        job and no price is known."""
+        """Return the events that say, in the first turn of this incarnation, what the job may commit.
+
+        Raises ``StoreError`` if a budget covers the job and no price is known.
+        """
         self._parent = ParentClient(self._job, self._runtime) if terms.shard else None
         if not self._covered(terms):
             return []
@@ -85,14 +90,18 @@ class BudgetClient:
         ledger.turn_to(self._runtime.now_s())
         self._new = not account
         answer = await self._ask(self._asked(terms, ledger, ()))
-        if answer is None:  # a budget that nobody has heard of bounds it all the same: it begins when it was asked
+        # a budget that could not be asked bounds the job all the same: nothing is begun until it was
+        if answer is None:
             return [events.BudgetLeased((NOTHING_YET,))]
         if terms.labels and answer.slices and (text := unpriced(terms, answer.slices[0].budget)):
             raise StoreError(text)
         return [self._event(answer)] if answer.slices else []
 
     def look(self) -> None:
-        """After each turn: more is wanted soon, what was lent stands in K, or the job has ended."""
+        """Look whether more is wanted soon, whether K has what was lent, or whether the job has ended.
+
+        Called after each turn.
+        """
         k = self._state()
         if not self._covered(k.terms):
             return
@@ -106,11 +115,11 @@ class BudgetClient:
             self._changed.set()  # the parent sees whether it is too many
 
     def check_budget(self) -> None:
-        """Somebody changed the bounds of the job: what it may commit is looked at now."""
+        """Look at the budgets now: the bounds of the job were changed."""
         self._changed.set()
 
     def serial(self) -> int:
-        """Of what a shard tells its parent next."""
+        """Return the serial of a shard's next report to its parent; 0 for a job that is no shard."""
         return self._parent.next() if self._parent is not None else 0
 
     def _covered(self, terms: JobTerms) -> bool:
@@ -125,7 +134,7 @@ class BudgetClient:
         return False
 
     async def hold(self) -> None:
-        """Until the job ends."""
+        """Renew slices until the job ends."""
         k = self._state()
         while self._covered(k.terms) and not k.outcome:
             stirred = self._changed.is_set()
@@ -142,20 +151,20 @@ class BudgetClient:
             k = self._state()
 
     async def leave(self) -> None:
-        """The job has ended: what it did not use is free."""
+        """Give back what the job did not use. Called at its end."""
         k = self._state()
         if not self._left and k.terms.labels:  # a parent asks for the last report itself
             self._left = True
             await self._ask(msgspec.structs.replace(self._asked(k.terms, k.ledger, ()), over=True))
 
     async def _renew(self, stirred: bool) -> None:
-        """Ask, and have K take in what is new; nothing is asked again before it stands there."""
+        """Ask the budgets, and give K what has changed. Returns once K has it, so that nothing is asked twice."""
         k = self._state()
         if self._parent is not None:
             try:
                 await self._parent.report(k, self._runtime.monotonic_s(), stirred)
             except (PeerUnavailable, PeerGone, StoreError):
-                return  # it is being started again: what the shard holds, it may use meanwhile
+                return  # the parent is being restarted: the shard may use what it holds meanwhile
             if self._state().outcome:
                 return
         asked = self._asked(k.terms, k.ledger, _slices(k), 0 if unanswered(k) else _lacks(k))
@@ -169,7 +178,7 @@ class BudgetClient:
         purse = k.purse
         lacks = purse is not None and purse.lacks_nusd and not unanswered(k)
         if lacks and not event.reason and not _more(k, event.slices):
-            return  # something may come back from another job
+            return  # another job may give something back
         if event.slices == _slices(k) and bool(event.reason) == bool(purse is not None and purse.reason):
             return
         held = {each.budget: each.upto_nusd for each in _slices(k)}
@@ -178,7 +187,7 @@ class BudgetClient:
         self._put([event])
         await self._taken.wait()
         if self._parent is not None and any(each.upto_nusd < held.get(each.budget, 0) for each in event.slices):
-            self._changed.set()  # what another shard waits for is free when this is told
+            self._changed.set()  # what another shard waits for is free once this is reported
 
     def _event(self, answer: BudgetAnswer) -> events.BudgetLeased:
         return events.BudgetLeased(answer.slices, answer.reason, answer.again_s)
@@ -187,7 +196,7 @@ class BudgetClient:
         self, terms: JobTerms, ledger: Ledger, slices: tuple[BudgetSlice, ...], lacks_nusd: int = 0
     ) -> BudgetRequest:
         day = day_at(self._runtime.now_s(), ledger.day)
-        now = msgspec.structs.replace(ledger)  # K's own turns with its turns alone
+        now = msgspec.structs.replace(ledger)  # a copy: K's own ledger advances with its turns only
         now.turn_to(86_400.0 * day)
         own = [each for each in slices if each.period in PERIODS]
         holds = {each.budget: each.upto_nusd for each in own if each.window == window_of(each.period, day)}
@@ -197,7 +206,7 @@ class BudgetClient:
         )  # fmt: skip
 
     async def _ask(self, asked: BudgetRequest) -> BudgetAnswer | None:
-        """None where nobody answers now."""
+        """Return the answer of the budgets and of the parent job; None if they cannot be asked now."""
         answer: BudgetAnswer | None = BudgetAnswer()
         if asked.labels:
             answer = await self._of_budgets(asked)
@@ -237,7 +246,7 @@ def _lacks(k: State, period: str = "") -> int:
 
 
 def _more(k: State, slices: tuple[BudgetSlice, ...]) -> bool:
-    """Whether these have room for what the next call needs, or leave less than there was."""
+    """Return whether these slices have room for the next call, or leave less than the job holds."""
     held = {each.budget: each.upto_nusd for each in _slices(k)}
     return all(each.upto_nusd >= used_nusd(k, each.period) + _lacks(k, each.period) for each in slices) or any(
         each.upto_nusd < held.get(each.budget, 0) for each in slices
@@ -245,7 +254,7 @@ def _more(k: State, slices: tuple[BudgetSlice, ...]) -> bool:
 
 
 def unpriced(terms: JobTerms, budget: str) -> str:
-    """Why a budget cannot hold for a job, if so: nobody knows what its calls cost."""
+    """Return why a budget cannot hold for a job of unknown prices; empty: prices are known."""
     for route in terms.routes:
         if route.price is None and not route.endpoint.startswith("sim:"):
             return (
@@ -256,7 +265,7 @@ def unpriced(terms: JobTerms, budget: str) -> str:
 
 
 def as_if_paid(terms: JobTerms, budget: str) -> str:
-    """Said of a rehearsal at a price: it rehearses budgets too, so it takes its part of them."""
+    """Return the note for a rehearsal with prices, which takes its part of real budgets; empty for other jobs."""
     if not any(route.endpoint.startswith("sim:") and route.price is not None for route in terms.routes):
         return ""
     return f"what it would cost is taken from {budget} as if it were paid: leave the label out to rehearse without it"

@@ -1,9 +1,9 @@
-"""A channel's shares of its routes: claimed, renewed in time, given back as soon as they are smaller. Beside them its
-slices of budgets.
+"""Lease client: a channel's permits for its routes, claimed, renewed in time, and given back when they are not used.
 
-A lease is counted by this side, from the moment before it was asked for: a message on its way makes it shorter, never
-longer. While it holds, a cortex that does not answer changes nothing; when it has run out, nothing new is begun. What
-is told as held stays true until the answer: no larger share is taken in before.
+The channel also leases slices of budgets (``BudgetClient``). The term of a lease is counted on this side, from the
+moment before it was asked for: travel time makes it shorter, never longer. While the lease holds, a scheduler that does
+not answer changes nothing; when it has run out, no call is begun. What the scheduler was told is held stays true until
+it answers: no larger share is taken in before.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from policies.failures.route_choice import route_name
 RENEW_S = LEASE_S / 3
 PAUSE_S = 0.005
 PAUSE_MAX_S = 0.25
-"""Between two claims at least: more and more, while they follow each other."""
+"""Seconds between two claims: from ``PAUSE_S`` to ``PAUSE_MAX_S``, longer while claims follow each other."""
 AGAIN_S = 1.0
-"""Before a cortex that did not answer is asked again."""
+"""Seconds until a scheduler that did not answer is asked again."""
 RAN_OUT = "the lease ran out"
 
 _log = logging.getLogger("cortex.lease")
@@ -43,16 +43,16 @@ _grants_decoder = msgspec.msgpack.Decoder(tuple[Grant, ...])
 
 
 class _RouteLease:
-    """One route of the job, as this side holds it."""
+    """Lease of one route of the job."""
 
     __slots__ = ("acknowledged", "at", "blocked", "coming", "lane", "member", "pool", "reported", "route")
 
     def __init__(self, at: int, route: Route, lane: int, member: str) -> None:
         self.at = at
-        """Among the routes of the terms."""
+        """Position among the routes of the terms."""
         self.lane = lane
         self.member = member
-        """The name by which its lane claims it."""
+        """Name under which the route's lane claims it."""
         names = (route.endpoint, route.credential, route.model)
         self.route = route_name(*names)
         self.pool = pool_of(*names)
@@ -61,12 +61,15 @@ class _RouteLease:
         self.coming: list[int] = []
         """Permits of grants that K will have in its next turns."""
         self.reported = 0
-        """What the cortex counts as in use here: what it was told last that is held, or has granted since."""
+        """Permits that the scheduler counts as in use here: those reported as held in the last claim, or granted since.
+        """
         self.blocked = False
-        """Whether it was told that the account is blocked, and so grants one call alone."""
+        """True if the last claim reported the account as blocked, which grants one call alone."""
 
     def held(self, share: RouteShare) -> int:
-        """What may be used now or is used still: a permit that was taken back counts until its call has come home."""
+        """Return the permits that may be used now or still are: one that was taken back counts until its call has
+        ended.
+        """
         busy, may = share.in_flight, share.permits
         if share.starts >= 0:
             may = min(may, busy + share.starts)
@@ -75,14 +78,16 @@ class _RouteLease:
         return may if may > busy else busy
 
     def overtaken(self, share: RouteShare) -> bool:
-        """Whether the cortex was told that more is held, or that the account is blocked, and neither is so any more."""
+        """Return whether the last claim reported more permits as held, or a blocked account, and this has changed."""
         return self.held(share) < self.reported or (self.blocked and share.blocked is None)
 
 
 class Lease:
-    """``state`` gives K as it is now, ``put`` takes grants for its next turn; ``runs`` says how many tool runs wait.
+    """Lease of one channel.
 
-    ``staff`` gives the digest of the branches and workers that it knows of: a cortex that knows better says so.
+    ``state`` returns the job's state as it is now, and ``put`` gives events to its next turn. ``runs`` returns the
+    number of tool runs that wait, and ``staff`` the digest of the branches and workers that the channel knows: a
+    scheduler that knows others tells it.
     """
 
     def __init__(
@@ -100,29 +105,29 @@ class Lease:
         self._staff = staff
         self._places: list[_RouteLease] = []
         self._granter = ""
-        """Incarnation of the cortex that is heard; grants of those before it come late."""
+        """Incarnation of the scheduler whose grants count. Grants of earlier ones are late."""
         self._past: set[str] = set()
         self._until_s = float("-inf")
         self._put_aside = True
-        """Nothing is held: no lease yet, or none any more."""
+        """True if nothing is held: there is no lease yet, or it has run out."""
         self._reported: tuple[list[int], int] = ([0], 0)
-        """Calls, by lane, and tool runs that the cortex was told last are wanted."""
+        """Calls, by lane, and tool runs that the last claim wanted."""
         self._missed = 0
-        """Calls that a turn wanted since then, and that there was no permit for. Where one thing is asked after another
-        the claim comes at any moment, and much less may be wanted just then."""
+        """Calls that a turn wanted since then without a permit. In a chain of calls the claim may come at a moment when
+        much less is wanted."""
         self._wanted_s: dict[int, float] = {}
-        """When each lane wanted something last, where there are several."""
+        """Time at which each lane wanted something last, in a job of several lanes."""
         self._left = False
         self._changed = asyncio.Event()
         self._sure = True
-        """The last claim was answered. Until it is, nobody here knows which cortex has heard what is held."""
+        """True if the last claim was answered. Until then it is not known which scheduler knows what is held."""
         self._early: list[Grant] = []
-        """Larger shares that came meanwhile."""
+        """Larger grants that came before that answer."""
 
     # -- what the channel tells it ---------------------------------------------------------------------------------
 
     def granted(self, blob: bytes) -> None:
-        """The cortex changes shares unasked. That makes no lease longer, and none out of one that has run out."""
+        """Take changed grants from the scheduler. They neither extend a lease nor revive one that has run out."""
         grants = _grants_decoder.decode(blob)
         if self._put_aside or self._runtime.monotonic_s() >= self._until_s:
             self._changed.set()
@@ -134,11 +139,14 @@ class Lease:
                 else:
                     self._early.append(grant)
             elif grant.cortex not in self._past:
-                self._changed.set()  # another cortex, which has not been told yet what is held
+                self._changed.set()  # another scheduler, which does not know yet what is held
 
     def look(self) -> None:
-        """After each turn: more could be used, others wait for what is not used any more, a blocked account answers
-        again, or the job has ended."""
+        """Look whether to claim again. Called after each turn.
+
+        That is the case if more permits could be used, if others may use permits that are not needed any more, if a
+        blocked account answers again, or if the job has ended.
+        """
         self.allowance.look()
         k = self._state()
         entries, told_runs = self._reported
@@ -160,7 +168,10 @@ class Lease:
                 self._changed.set()
 
     def _stirs(self, k: State, wanted: list[int], entries: list[int]) -> bool:
-        """The same by lanes. One that a flow comes back to every moment keeps a permit meanwhile."""
+        """Return whether to claim again, in a job of several lanes.
+
+        A lane that is used again and again keeps a permit.
+        """
         now_s = self._runtime.monotonic_s()
         stirs = False
         for lane, want in enumerate(wanted):
@@ -171,19 +182,20 @@ class Lease:
         return stirs
 
     def taken(self, event: events.PermitsGranted) -> None:
-        """A grant is in K now."""
+        """Record that K has a grant."""
         for place in self._places:
             if place.at == event.route and place.coming and event.why != RAN_OUT:
                 del place.coming[0]
 
     def again(self) -> None:
-        """The cortex was started again: tell it what is held."""
+        """Claim again: the scheduler was restarted."""
         self._changed.set()
 
     def run_out(self) -> list[events.Event]:
-        """For the turn that begins now, after all else in it: what takes every permit back if the lease has run out.
+        """Return the events that take back every permit if the lease has run out, for the end of the turn that begins
+        now.
 
-        The cost of a turn: one look at the clock.
+        Costs each turn one reading of the clock.
         """
         if self._runtime.monotonic_s() < self._until_s:
             return []
@@ -196,7 +208,7 @@ class Lease:
     # -- holding it ------------------------------------------------------------------------------------------------
 
     async def hold(self) -> None:
-        """Until the job ends."""
+        """Hold leases of permits and of budgets until the job ends."""
         async with asyncio.TaskGroup() as both:
             both.create_task(self.allowance.hold())
             both.create_task(self._hold())
@@ -217,7 +229,7 @@ class Lease:
                     await self._changed.wait()
 
     async def leave(self) -> None:
-        """Give the share back: nothing of this job will be sent any more."""
+        """Give the lease back at the end of the job."""
         if not self._left:
             self._left = True
             await self.allowance.leave()
@@ -236,13 +248,15 @@ class Lease:
             _log.error("the cortex refuses the claims of %s: %s", self._job, error)
             return False
         self._sure = True
-        if claims.claims or claims.others:  # else it draws on no pool, and there is nothing to hold
+        if claims.claims or claims.others:  # without claims the job draws on no pool, and holds nothing
             self._answered(_grants_decoder.decode(blob), asked_s)
         return True
 
     def _wanted(self, k: State) -> tuple[list[int], int]:
-        """Calls, by lane, and tool runs. What a tool reads may be believed for a moment only: a permit is kept for the
-        call."""
+        """Return the calls wanted, by lane, and the tool runs that wait.
+
+        A permit is kept for the call after a tool run: what a tool reads may be believed only for a moment.
+        """
         runs = self._runs()
         if not k.terms.role_routes:
             return [self._demand(k, runs)], runs
@@ -258,17 +272,19 @@ class Lease:
         return wanted, runs
 
     def _demand(self, k: State, runs: int) -> int:
-        """Calls of a job with one lane, as most have."""
+        """Return the calls wanted by a job of one lane, as most jobs are."""
         drawn = drawing(k)
         if not drawn:
             return 0
         demand = k.demand()
-        if drawn is not k.shares:  # what is in flight elsewhere draws on no pool
+        if drawn is not k.shares:  # calls in flight on other routes draw on no pool
             demand -= sum(share.in_flight for share in k.shares) - sum(share.in_flight for share in drawn)
         return demand if demand > 0 else min(1, runs)
 
     def _kept(self, wanted: list[int]) -> list[int]:
-        """What is claimed for each lane: what it wants, and where that is little now a permit for the next call."""
+        """Return the calls to claim for each lane: those wanted, and one permit more where a lane has wanted some
+        lately.
+        """
         if len(wanted) == 1:
             missed, self._missed = self._missed, 0
             return [max(wanted[0], missed) if wanted[0] else 0]
@@ -326,7 +342,10 @@ class Lease:
                 self._take(grant)
 
     def _is_more(self, grant: Grant) -> bool:
-        """Such a grant may come from a cortex that is over, when the next has already heard how little is held here."""
+        """Return whether a grant is more than is held.
+
+        It may be of an old scheduler, while the next knows how little is held.
+        """
         place = self._place(grant)
         return place is not None and grant.permits > place.held(self._state().shares[place.at])
 
@@ -334,7 +353,9 @@ class Lease:
         return next((each for each in self._places if each.route == grant.route and each.member == grant.job), None)
 
     def _take(self, grant: Grant, anew: bool = False) -> None:
-        """A grant newer than what was heard, or (``anew``) the one that was put aside when the lease ran out."""
+        """Give K a grant newer than the last, or the last one again if it was put aside when the lease ran out
+        (``anew``).
+        """
         place = self._place(grant)
         if place is None:
             return
@@ -342,7 +363,7 @@ class Lease:
             return
         starts = grant.starts
         if grant.serial == place.acknowledged and starts > 0:
-            starts = 0  # leave for probes is given once
+            starts = 0  # starts for probes are granted once
         place.acknowledged = grant.serial
         place.reported = max(place.reported, grant.permits)
         place.coming.append(grant.permits)
@@ -357,7 +378,7 @@ class Lease:
 
 
 def drawing(k: State, lane: int = 0) -> list[RouteShare]:
-    """The shares of a lane's routes that draw on a pool: roads of message batches do not."""
+    """Return the shares of a lane's routes that draw on a pool: routes by message batches do not."""
     if not (k.terms.fallbacks or k.terms.role_routes or k.terms.route.batched):
         return k.shares
     routes = k.terms.routes
@@ -365,5 +386,5 @@ def drawing(k: State, lane: int = 0) -> list[RouteShare]:
 
 
 def leased(k: State, lane: int = 0) -> int:
-    """Permits that the cortex has leased to this lane of the job."""
+    """Return the permits that the scheduler has leased to this lane of the job."""
     return sum(share.permits for share in drawing(k, lane))

@@ -1,4 +1,4 @@
-"""The parent of a shard, as the shard sees it: told what that has come to, it says what the shard may commit."""
+"""Client of a shard to its parent job: reports to it, and slices of the job's cap from it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cortex.state.shard_record import ShardReport
 from cortex.state.state import State
 
 QUIET_S = 15.0
-"""A shard in which nothing changes is heard so often all the same: who is silent for long may be dead."""
+"""Seconds after which a shard in which nothing changes reports all the same, so that its parent knows it is alive."""
 _decoder = msgspec.msgpack.Decoder(tuple[tuple[BudgetSlice, ...], str])
 
 
 class ParentClient:
-    """Of the shard with this name."""
+    """Client of the shard with this name."""
 
     def __init__(self, job: str, runtime: Runtime) -> None:
         parent, _, goal = job.rpartition("~")
@@ -27,33 +27,34 @@ class ParentClient:
         self._reported_s = float("-inf")
         self._used = {JOB: 0, TOKENS: 0}
         self.lent: tuple[tuple[BudgetSlice, ...], str] = (), ""
-        """The slices that it answered last, and why no more is to be had."""
+        """Slices that the parent answered last, and why it lends no more; empty if it may."""
         self.failed: dict[str, int] = {}
-        """Failed rows by kind, as it was told last."""
+        """Failed rows by kind, as last reported."""
 
     async def report(self, k: State, at_s: float, stirred: bool) -> None:
-        """Tell it what is new. Raises ``PeerUnavailable``, ``PeerGone`` or ``StoreError``: then nobody knows what it
-        heard.
+        """Report what is new.
+
+        Raises ``PeerUnavailable``, ``PeerGone`` or ``StoreError``: the parent may know the report or not.
         """
         now = shards.report(k, 0)
         if not stirred and now == self._reported and at_s - self._reported_s < QUIET_S and not any(now.lacks):
             return
         self.failed = dict(k.tally.failed_for_good)
         self._reported = None
-        same = msgspec.msgpack.decode(msgspec.msgpack.encode(now), type=ShardReport)  # K goes on meanwhile
+        same = msgspec.msgpack.decode(msgspec.msgpack.encode(now), type=ShardReport)  # a copy: K goes on meanwhile
         self.lent = await self.ask(msgspec.structs.replace(same, serial=self.next()))
         self._reported, self._reported_s = same, at_s
 
     def next(self) -> int:
-        """The serial of what is told next."""
+        """Return the serial of the next report."""
         self._serial += 1
         return self._serial
 
     async def ask(self, report: ShardReport) -> tuple[tuple[BudgetSlice, ...], str]:
-        """What it may commit, when that stands in the parent's journal."""
+        """Report, and return what the shard may commit once the parent has it in its journal."""
         self._used = {JOB: report.ledger.committed_nusd, TOKENS: report.ledger.committed_tokens}
         return _decoder.decode(await self._peer.ask("shard", self._goal, msgspec.msgpack.encode(report)))
 
     def room(self) -> dict[str, int]:
-        """What each slice had left when it was new."""
+        """Return what each slice had left when it was new, by budget."""
         return {each.budget: each.upto_nusd - self._used[each.period] for each in self.lent[0]}
