@@ -1,1 +1,1 @@
-"""What happened in a job, and why, told from its journal alone: turns, the story of one goal, K as it was."""
+"""Inspection of a job from its journal alone: turns, the timeline of one goal, K at a given turn."""

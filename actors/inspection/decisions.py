@@ -1,6 +1,6 @@
-"""The decisions of a step, as they were told, as plain facts: what was decided, and the numbers that it saw.
+"""Decisions of a step as JSON values: the decision, and the figures it was based on.
 
-Facts are read at once, while K is as it was: nothing of K is kept.
+The facts are built at once, while K is unchanged; no object of K is kept.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from policies.failures.retry import RetryDecision, RetryPolicy, budget
 
 Facts = dict[str, Any]
 _TEXT_CHARS_MAX = 2_000
+"""Most characters of a failure's message."""
 
 
 def facts_of(k: State, what: str, seen: Facts) -> Facts:
-    """A decision as plain facts."""
+    """Return a decision as JSON values."""
     made = _FACTS.get(what)
     return made(k, seen) if made is not None else dict(seen)
 
@@ -64,7 +65,7 @@ def _asked(k: State, seen: Facts) -> Facts:
 
 
 def share_facts(k: State, place: int) -> Facts:
-    """What the job may use of a route at this moment, and what keeps it from using more."""
+    """Return the job's share of a route at this moment, and the reasons that limit it."""
     share = k.shares[place]
     return {
         "permits": share.permits, "in_flight": share.in_flight, "starts": share.starts, "why": share.why,
@@ -76,12 +77,12 @@ def share_facts(k: State, place: int) -> Facts:
 
 
 def charge_facts(charge: Charge) -> Facts:
-    """The most that an attempt may cost."""
+    """Return the maximum cost of an attempt."""
     return {"usd": usd(charge.nusd), "tokens": charge.tokens}
 
 
 def ledger_facts(ledger: Ledger, limits: Limits) -> Facts:
-    """Known, assumed and reserved, against the caps."""
+    """Return known, assumed and reserved amounts, with their caps."""
     cap = limits.max_cost_nusd
     return {
         "known_usd": usd(ledger.known_nusd), "assumed_usd": usd(ledger.assumed_nusd),
@@ -96,7 +97,7 @@ def _over_budget(k: State, seen: Facts) -> Facts:
 
 
 def failure_facts(failure: Failure | None) -> Facts:
-    """A failure, as data."""
+    """Return a failure as JSON values; empty for None."""
     if failure is None:
         return {}
     facts: Facts = {"kind": str(failure.kind), "message": failure.message[:_TEXT_CHARS_MAX], "sent": failure.sent}
@@ -182,11 +183,11 @@ _FACTS: dict[str, Callable[[State, Facts], Facts]] = {
         "votes": list(seen["votes"]), "must_be_ahead_by": seen["k"], "samples_end": seen["samples_end"],
     },
 }  # fmt: skip
-"""What is not here is plain as it is told."""
+"""Converters by decision. Decisions without a converter consist of JSON values already."""
 
 
 def change_facts(change: Any) -> Facts:
-    """One change that a program yielded, as plain facts."""
+    """Return one change that a program yielded, as JSON values."""
     kind = type(change).__name__.lower()
     if isinstance(change, Goal):
         return {"change": "goal", "goal": change.id, "kind": change.kind, "parent": change.parent}
@@ -206,7 +207,7 @@ def change_facts(change: Any) -> Facts:
 
 
 def to_json_value(value: Any) -> Any:
-    """A value as JSON can carry it: bytes as their text."""
+    """Return a value as JSON can represent it; bytes become text."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, dict):
@@ -217,5 +218,5 @@ def to_json_value(value: Any) -> Any:
         return value
     try:
         return to_json_value(msgspec.to_builtins(value, str_keys=True))
-    except (TypeError, ValueError, RecursionError):  # an author's own type, which K does not keep either
+    except (TypeError, ValueError, RecursionError):  # a type of the author's, which K cannot store either
         return f"{value!r:.200}"

@@ -1,4 +1,4 @@
-"""The events of a journal, as plain facts about one goal."""
+"""Events of a journal as JSON values about one goal."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from cortex.values.reply import Reply
 from policies.estimates.price import cost_nusd, usd
 
 OF_THE_JOB = (events.Rejoined, events.Resumed, events.Stopped, events.LimitsSet)
-"""Events that concern every goal that lives."""
+"""Events that concern every live goal."""
 
 
 def concerned(event: events.Event, k: State | None, goals: Collection[int]) -> int:
-    """Which of these goals an event is about; 0: none of them. Without K only what the event itself names is known."""
+    """Return the goal, among ``goals``, that an event is about; 0 if none. Without K, only a goal that the event
+    names is found."""
     named_goal = getattr(event, "goal", 0)
     if named_goal in goals:
         return int(named_goal)
@@ -39,12 +40,12 @@ def concerned(event: events.Event, k: State | None, goals: Collection[int]) -> i
 
 
 def about_submissions(event: events.Event, numbers: Collection[int]) -> bool:
-    """Whether an event is about one of these submissions, without naming their calls."""
+    """Return whether an event is about one of these submissions without naming its calls."""
     return not isinstance(event, events.SubmissionIntended) and getattr(event, "number", 0) in numbers
 
 
 def event_facts(event: events.Event, k: State | None, routes: tuple[Route, ...]) -> tuple[str, Facts]:
-    """What happened, in a word, and all that is known of it."""
+    """Return the name of an event and its known data."""
     what = str(type(event).__struct_config__.tag)
     match event:
         case events.Answered() | events.AttemptFailed():
@@ -73,7 +74,7 @@ def event_facts(event: events.Event, k: State | None, routes: tuple[Route, ...])
 
 
 def _fields(event: events.Event) -> Iterator[tuple[str, Any]]:
-    """What is short and worth saying of an event about the job, or about a submission."""
+    """Yield the short fields of an event about the job or about a submission."""
     for name in ("number", "name", "who", "how", "story"):
         value = getattr(event, name, "")
         if value:
@@ -97,7 +98,7 @@ def _attempt_facts(event: events.Answered | events.AttemptFailed, k: State | Non
 
 
 def reply_facts(reply: Reply | None, route: Route | None) -> Facts:
-    """A reply: its text, its usage, and what it cost at a route's price (None: unknown, or nothing was paid)."""
+    """Return a reply: text, usage, and cost at the route's price (None: unknown, or nothing was paid)."""
     if reply is None:
         return {}
     usage = reply.usage

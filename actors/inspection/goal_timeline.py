@@ -1,4 +1,4 @@
-"""The story of one goal: how it came to be, what was asked for it, what came of that, and each decision in between."""
+"""Timeline of one goal: its creation, its calls and their results, and each decision in between."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from cortex.state import commands, events
 from cortex.state.state import ENDED, Goal, State
 
 CHANGES_MAX = 50
-"""Changes of one result that are told one by one."""
+"""Most changes of one result that are listed."""
 
 
 class GoalTimeline(msgspec.Struct, kw_only=True):
-    """All that is known of one goal, in the order of the journal."""
+    """Known history of one goal, in the order of the journal."""
 
     job: str
     subject: Facts
     note: str = ""
-    """What the journal cannot tell, and why; empty where it tells all."""
+    """Limits of what the journal can show, and their reason; empty if it shows everything."""
     goal: Facts | None = None
-    """The goal as it stood last; None where it is not known."""
+    """Last known state of the goal; None if unknown."""
     entries: list[Facts] = []
-    """Each with its turn, its time, the goal that it is about, and ``what`` it is."""
+    """Entries with turn, time, goal and kind of entry (``what``)."""
 
 
 def story_of(folder: StateFolder, source: Journal, subject: Target, span: TurnSpan) -> GoalTimeline:
-    """The story of a goal, of a row, or of one call. Raises ``StoreError``."""
+    """Return the timeline of a goal, of a row, or of one call. Raises ``StoreError``."""
     builder = _TimelineBuilder(folder, source, subject, span)
     if subject.refusal:
         builder.refused()
@@ -48,7 +48,7 @@ def story_of(folder: StateFolder, source: Journal, subject: Target, span: TurnSp
 
 
 class _TimelineBuilder:
-    """One story in the making."""
+    """Builder of one timeline."""
 
     def __init__(self, folder: StateFolder, source: Journal, subject: Target, span: TurnSpan) -> None:
         self._folder, self._source, self._subject, self._span = folder, source, subject, span
@@ -65,7 +65,7 @@ class _TimelineBuilder:
         self._held = self._note = ""
 
     def story(self) -> GoalTimeline:
-        """What was told; of one call alone, where that was asked for."""
+        """Return the timeline; of one call alone if the target names a call."""
         entries = self._entries
         if self._subject.sample:
             entries = [each for each in entries if each.get("sample", self._subject.sample) == self._subject.sample]
@@ -74,14 +74,14 @@ class _TimelineBuilder:
             named["call"] = f"{self._span.terms.job}/{self._main}/{self._subject.sample}"
         note = self._note
         if not note and not entries:
-            note = "nothing of it is in the journal"
+            note = "the journal has no entries about it"
         job = self._source.job
         return GoalTimeline(job=job, subject=named, note=note, goal=self._last, entries=entries)
 
-    # -- by taking the turns again -----------------------------------------------------------------------------------
+    # -- by replay ---------------------------------------------------------------------------------------------------
 
     def again(self) -> None:
-        """Take the turns again from before the goal was made until it has ended and nothing of it is under way."""
+        """Replay the turns, from before the goal was made until it has ended and none of its attempts is in flight."""
         source, span, subject = self._source, self._span, self._subject
         if subject.goal:
             start = begun(source, span, span.upto, lambda k: k.next_goal <= subject.goal)
@@ -108,13 +108,13 @@ class _TimelineBuilder:
         return not any(flight.goal in self._goals for flight in k.flights.values())
 
     def _ending(self) -> Facts:
-        """How the goal ended, where it has left K in the same turn."""
+        """Return how the goal ended, if it left K in the same turn."""
         ends = [each for each in self._entries if each["what"] == "ended" and each["goal"] == self._main]
         names = ("status", "answer", "failure")
         return {name: ends[-1][name] for name in names} if ends else {}
 
     def _see_held(self, goal: Goal) -> None:
-        """Why it is not being asked, said when that changes."""
+        """Add an entry when the reason changes for which the goal is not asked."""
         why = held(self._k, goal) if goal.status == 0 else ""
         if why and why != self._held:
             self._add("held", goal.id, {"why": why})
@@ -135,7 +135,7 @@ class _TimelineBuilder:
     def _happens(self, event: events.Event) -> None:
         self._event = event
         k = self._k
-        # that was told already
+        # the decision "made" covers goals made by an event
         goal = concerned(event, k, self._goals) if not isinstance(event, events.GoalMade) else 0
         if isinstance(event, events.SubmissionIntended) and goal:
             self._submissions.add(event.number)
@@ -169,7 +169,7 @@ class _TimelineBuilder:
             self._asked[goal, k.goals[goal].tries] = entry
         one = k.goals.get(goal)
         if what == "ended" and goal == self._main and one is not None:
-            self._last = goal_facts(k, one)  # it may leave K in this very turn
+            self._last = goal_facts(k, one)  # the goal may leave K in this turn
 
     def _prompt(self, goal: int) -> Facts:
         made = self._rendering.pop(goal, None)
@@ -180,7 +180,8 @@ class _TimelineBuilder:
         return {"prompt": prompt_facts(made["before"], None, self._k.estimate, made["seen"])}
 
     def _changes(self, by: int, changed: Iterable[Any]) -> None:
-        """What a program yields: all of it where it is of this goal's result, else what it does to this goal."""
+        """Add the changes that a program yielded: all changes if this goal's result led to them, else those to this
+        goal."""
         if by in self._goals:
             self._add("program", by, _listed([change_facts(each) for each in changed]))
             return
@@ -193,7 +194,7 @@ class _TimelineBuilder:
         for goal in changed:
             if not isinstance(goal, Goal):
                 continue
-            again = self._seq < self._subject.fed_at  # it failed, and was asked again as another goal
+            again = self._seq < self._subject.fed_at  # an earlier goal of a row that was reopened
             if not self._main and not again and goal.row and goal.row == self._subject.row:
                 self._main = goal.id
                 self._goals.add(goal.id)
@@ -244,13 +245,13 @@ class _TimelineBuilder:
         return entry
 
     def _payer(self, event: events.ReplyRecalled) -> Facts:
-        """Which job paid for a remembered reply, and when."""
+        """Return the job that paid for a remembered reply, the turn and the time."""
         found = self._source.event(event.seq, event.position) if event.seq < self._seq else None
         job = self._source.job if isinstance(found, events.Answered) and found.hash == event.hash else ""
         seq = event.seq
         if not job:
             job, seq = self._folder.whose(event.hash)
-        if not job or seq != event.seq:  # it was asked anew since, and the index has the later reply
+        if not job or seq != event.seq:  # the question was asked anew: the index has a later reply
             return {"paid_by": "", "paid_at_s": None}
         try:
             other = self._source if job == self._source.job else self._folder.journal(job)
@@ -263,10 +264,11 @@ class _TimelineBuilder:
                 other.close()
         return {"paid_by": job, "paid_in_turn": seq, "paid_at_s": at_s}
 
-    # -- without its program -----------------------------------------------------------------------------------------
+    # -- without the program -----------------------------------------------------------------------------------------
 
     def events_alone(self) -> None:
-        """What the journal itself names: replies, failures, results. No prompt, and no decision."""
+        """Build the timeline from the journal's events: replies, failures, results. It has no prompts and no
+        decisions."""
         where = self._span.terms.program
         self._note = f"the program {where} has changed since, or is gone: only data of the journal is shown"
         routes = self._span.terms.routes
@@ -285,8 +287,8 @@ class _TimelineBuilder:
                         self._add(*_with_goal(event_facts(event, None, routes), goal))
 
     def refused(self) -> None:
-        """A row that was never asked."""
-        self._note = "it was refused before it was asked"
+        """Build the timeline of a row that was refused and never asked."""
+        self._note = "the row was refused before it was asked"
         for seq, turn in self._source.turns(self._subject.fed_at - 1):
             self._seq, self._at_s = seq, turn.at_s
             self._entries.append({
@@ -305,7 +307,7 @@ _OF_A_CALL = frozenset({
     "retry", "backoff", "resample", "refused", "too_large", "given_up", "shares", "over_budget", "blocked", "hedged",
     "dropped", "left_to_hedge", "goes_elsewhere", "held", "abandons", "waits_for_prefix", "paused",
 })  # fmt: skip
-"""Entries that are about the call that the goal was at."""
+"""Entries that are about the goal's current call."""
 
 
 def _with_goal(entries: tuple[str, Facts], goal: int) -> tuple[str, int, Facts]:
@@ -313,7 +315,7 @@ def _with_goal(entries: tuple[str, Facts], goal: int) -> tuple[str, int, Facts]:
 
 
 def _source(goal: Goal) -> Facts:
-    """Where in a flow's source it is awaited, where it was made by a flow."""
+    """Return the place in a flow's source where a goal is awaited; empty if no flow made the goal."""
     match goal.value:
         case [str(place), str(preview), str(_), *_] if ":" in place:
             return {"awaited_at": place, "preview": preview}

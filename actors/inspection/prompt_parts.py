@@ -1,4 +1,4 @@
-"""What a prompt was made of, part by part, and what of it was sent."""
+"""Parts of a prompt, and which of them were sent."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from policies.estimates.tokens import TokenEstimate, tokens_bound
 def prompt_facts(
     before: Prompt | Conversation, sent: Prompt | Conversation | None, estimate: TokenEstimate, seen: dict[str, Any]
 ) -> dict[str, Any]:
-    """Its constructor, its parts with their sizes, what was left out, and the bounds that it was held against.
+    """Return the prompt's constructor, its parts with their sizes, the parts left out, and the bounds applied.
 
-    ``sent``: as it was after fitting; None where it could not be made to fit. Tokens are the estimate's, as calibrated
-    at that time; ``tokens_bound`` is never below the truth.
+    ``sent``: the prompt after fitting; None if it could not be made to fit. Tokens are by the estimate as calibrated at
+    that time; ``tokens_bound`` is an upper bound.
     """
     text = before.text()
     whole = sent if sent is not None else before
@@ -55,7 +55,7 @@ def _none_sent(before: Any, estimate: TokenEstimate) -> list[dict[str, Any]]:
 
 
 def _prompt_parts(before: Prompt, sent: Prompt | None, estimate: TokenEstimate) -> list[dict[str, Any]]:
-    """Parts stand in the same order before and after: those in between that are missing were dropped."""
+    """Return the parts of a prompt. Fitting keeps their order, so that a missing part was left out."""
     left = list(sent.parts) if sent is not None else list(before.parts)
     entries = []
     for part in before.parts:
@@ -72,7 +72,7 @@ def _prompt_parts(before: Prompt, sent: Prompt | None, estimate: TokenEstimate) 
 
 
 def _same(part: Part, kept: Part) -> bool:
-    """Whether ``kept`` is this part, whole or its head."""
+    """Return whether ``kept`` is this part, whole or its beginning."""
     named = (part.role, part.title, part.priority, part.rule) == (kept.role, kept.title, kept.priority, kept.rule)
     return named and part.text.startswith(kept.text)
 
@@ -101,7 +101,7 @@ def _spoken(block: Any) -> str:
 
 
 def request_text(body: bytes) -> dict[str, Any]:
-    """A request as text: its system text and its messages; and its other fields, as they are."""
+    """Return a request's system text and messages as text, and its other fields unchanged."""
     try:
         request = msgspec.json.decode(body, type=dict[str, Any])
     except msgspec.DecodeError:

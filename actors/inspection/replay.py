@@ -1,4 +1,4 @@
-"""A job's turns taken again, from the nearest snapshot, with somebody who listens to every decision."""
+"""Replay of a job's turns from the nearest snapshot, with a listener to every decision."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cortex.state.state import State
 
 
 class ReplayedTurn(msgspec.Struct, frozen=True):
-    """One turn that was taken again. Until ``take`` is called K is as it was before."""
+    """Turn to be replayed. K is in the state before the turn until ``take`` is called."""
 
     seq: int
     turn: events.Turn
@@ -29,7 +29,8 @@ class ReplayedTurn(msgspec.Struct, frozen=True):
 def begun(
     source: Journal, span: TurnSpan, upto: int, good: Callable[[State], bool] = lambda k: True
 ) -> tuple[int, State]:
-    """K to begin with: the latest snapshot up to a turn that is ``good`` for it, else K before anything happened."""
+    """Return a turn's number and K, to replay from: the latest snapshot up to ``upto`` for which ``good`` is true,
+    else K before the first turn."""
     for seq, blob in source.snapshots(span.after, upto):
         k = codec.decode_state(blob)
         if good(k):
@@ -40,16 +41,17 @@ def begun(
 def taken_again(
     source: Journal, span: TurnSpan, start: tuple[int, State], tell: DecisionListener, upto: int
 ) -> Iterator[ReplayedTurn]:
-    """Every turn after the start, up to one. The program must be there. What is told, is told inside of ``take``."""
+    """Yield every turn after ``start``, up to ``upto``, and replay it. The span must have its program. The listener
+    ``tell`` is called during ``take``; errors it raises are raised by ``take``."""
     program = span.program
-    assert program is not None, "only its own program takes a job's turns again"
+    assert program is not None, "a replay needs the program that took the turns"
     after, k = start
     ill: list[Exception] = []
 
     def told(goal: int, what: str, seen: dict[str, Any]) -> None:
         try:
             tell(goal, what, seen)
-        except Exception as error:  # inside of a step it would be taken for the program's
+        except Exception as error:  # raised within a step, it would be attributed to the program
             ill.append(error)
 
     listen(k, told)

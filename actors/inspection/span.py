@@ -9,13 +9,13 @@ from cortex.values.limits import JobTerms
 
 
 class TurnSpan(msgspec.Struct, frozen=True):
-    """The turns of a job from one opening to the next: it began anew where its program had changed."""
+    """Turns of a job from one opening to the next. A job is opened again when its program has changed."""
 
     after: int
-    """Number of the turn before its first."""
+    """Number of the turn before the first of the span."""
     upto: int
-    """Number of its last turn."""
+    """Number of the last turn of the span."""
     terms: JobTerms
     first_goal: int
     program: Program | None
-    """None where the program that took these turns is gone or has changed."""
+    """Program that took these turns; None if it is gone or has changed."""

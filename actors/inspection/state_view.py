@@ -1,4 +1,4 @@
-"""K as it is at one moment, as plain facts."""
+"""K at one moment, as JSON values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from policies.failures.retry import budget
 
 
 def moment(k: State) -> Facts:
-    """All of K that can be said in figures, and what is under way."""
+    """Return K's figures, and everything in flight."""
     limits = k.terms.limits
     return {
         "job": k.terms.job, "at_s": k.at_s, "epoch": k.epoch, "outcome": k.outcome, "why": k.why, "waits": waits(k),
@@ -61,7 +61,7 @@ def _counted(names: Any) -> dict[str, int]:
 
 
 def _inner(limits: Limits) -> Facts:
-    """Bounds that no option sets, which decisions hang on."""
+    """Return limits that no option sets but that decisions depend on."""
     names = (
         "concurrency", "output_tokens_max", "parts_max", "resamples_max", "rejected_alike_max", "window_rows",
         "depth_max", "plan_goals_max",
@@ -70,7 +70,7 @@ def _inner(limits: Limits) -> Facts:
 
 
 def estimate_facts(estimate: TokenEstimate) -> Facts:
-    """What is supposed of the tokens of a prompt: of one of 1,000 and of 100,000 bytes."""
+    """Return the estimated tokens of prompts of 1,000 and of 100,000 bytes."""
     return {
         "calls_learnt_from": sum(estimate.counts), "tightenings": estimate.tightenings,
         "tokens_of_1000_bytes": estimate.tokens(1_000), "tokens_of_100000_bytes": estimate.tokens(100_000),
@@ -78,7 +78,7 @@ def estimate_facts(estimate: TokenEstimate) -> Facts:
 
 
 def flight_facts(k: State, flight: InFlightAttempt) -> Facts:
-    """An attempt under way."""
+    """Return an attempt in flight."""
     return {
         "call": k.call_id(flight.goal, flight.sample), "goal": flight.goal, "attempt": flight.attempt,
         "route": named(k.terms.routes[flight.route]), "asked_at_s": flight.asked_at_s,
@@ -104,7 +104,7 @@ def _election(k: State, goal_id: int) -> Facts:
 
 
 def goal_facts(k: State, goal: Goal) -> Facts:
-    """One goal as it stands."""
+    """Return the current state of a goal."""
     facts: Facts = {
         "goal": goal.id, "kind": goal.kind, "row": goal.row, "parent": goal.parent, "depth": goal.depth,
         "status": goal.status.name.lower(), "sample": goal.sample, "attempts": goal.tries,
@@ -137,16 +137,17 @@ _COUNTS = (
 
 
 def held(k: State, goal: Goal) -> str:
-    """Why an open goal is not asked at this moment, as far as K tells: the first thing that stands in its way."""
+    """Return why an open goal is not asked at this moment, as far as K shows: the first obstacle. Empty if there is
+    none, or if the goal waits for a time."""
     if goal.due_at_s > k.at_s:
-        return ""  # it was said when that wait began
+        return ""  # the entry that began the wait gives its end
     if k.outcome or k.closing:
-        return f"the job begins nothing now: {k.why or k.stopping or k.halted or 'its deadline has passed'}"
+        return f"the job starts no calls now: {k.why or k.stopping or k.halted or 'its deadline has passed'}"
     if k.paused is not None:
         return f"the job is paused: {k.paused.kind}: {k.paused.message}"
     if k.short:
         if unanswered(k):
-            return "nobody could be asked yet for the budgets of the job's labels"
+            return "the budgets of the job's labels could not be requested yet"
         sliced = k.purse is not None and k.purse.lacks_nusd > 0
         return "the next call waits for a slice of its budget" if sliced else "the next call could pass the cap"
     places = [place for place in k.terms.lane_places(goal.lane) if place < len(k.shares)]
@@ -156,7 +157,7 @@ def held(k: State, goal: Goal) -> str:
         if share.blocked is not None:
             reasons.append(f"{named(k.terms.routes[place])} is blocked: {share.blocked.kind}")
         elif share.hold_until_s > k.at_s:
-            reasons.append(f"the provider says to wait {share.hold_until_s - k.at_s:.1f} s")
+            reasons.append(f"the provider asks to wait {share.hold_until_s - k.at_s:.1f} s")
         elif share.why:
             reasons.append(share.why)
         elif not share.permits:

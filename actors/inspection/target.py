@@ -1,4 +1,4 @@
-"""What of a job is asked about: a goal by its number, a call by its id, a row by its key."""
+"""Target of an inspection: a goal by number, a call by id, or a row by key."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ _CALL = re.compile(r"(\d+)/(.+)", re.DOTALL)
 
 
 class TargetNotFound(UserError):
-    """Nothing in the job is named so, or more than one thing. The message is one clear line."""
+    """No object of the job has this name, or several have. The message is one line."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What is meant. Of goal and row, one is given; a row that was refused has no goal."""
+    """Goal, call or row. Either the goal or the row is given; a refused row has no goal."""
 
     goal: int = 0
     row: str = ""
     sample: str = ""
-    """One call of the goal; empty: all of them."""
+    """Sample of one call of the goal; empty: all calls."""
     fed_at: int = 0
-    """The turn in which the row was read."""
+    """Turn in which the row was read."""
     refusal: str = ""
+    """Reason why the row was refused; empty if it was not."""
 
 
 def spans(source: Journal, whole: bool = False) -> list[TurnSpan]:
-    """The job's beginnings, the first one first: the last alone, unless the ``whole`` journal is wanted."""
+    """Return the spans of the job, the first one first; only the last span unless ``whole``."""
     _find_ancestors(source)
     found: list[TurnSpan] = []
     for seq, turn in source.openings() if whole else _last_opening(source):
@@ -52,7 +53,7 @@ def spans(source: Journal, whole: bool = False) -> list[TurnSpan]:
 
 
 def _find_ancestors(source: Journal) -> None:
-    """A child job's program may stand in a file that is found only through the program of the job that began it."""
+    """Load the programs of the parent jobs: a child job's program may be found only through them."""
     ends = [place for place, letter in enumerate(source.job) if letter == "~"]
     for name in (source.job[:end] for end in ends):
         terms = last_terms(source.folder, name) if source.folder is not None else None
@@ -68,7 +69,7 @@ def _last_opening(source: Journal) -> Iterator[tuple[int, events.Turn]]:
 
 
 def subject_of(source: Journal, text: str) -> tuple[Target, TurnSpan]:
-    """What is meant by a text, and the span of the journal that tells of it. Raises ``TargetNotFound``."""
+    """Return the target that a text names, and its span of the journal. Raises ``TargetNotFound``."""
     job = source.job
     explicit = _EXPLICIT.fullmatch(text)
     how, name = (explicit[1], explicit[2]) if explicit else ("", text)
@@ -85,7 +86,7 @@ def subject_of(source: Journal, text: str) -> tuple[Target, TurnSpan]:
             f"{job} has no goal, call or row {text!r}: `cortex inspect {job} --failed` lists what failed"
         )
     if [each.sample for each in found] == ["", ""] and _goal_of(source, last, found[1]) == found[0].goal:
-        found.pop()  # the goal of this number is that of the row of this key
+        found.pop()  # the goal of this number was made for the row of this key
     if len(found) > 1:
         forms = " or ".join(_form(each, name) for each in found)
         raise TargetNotFound(f"{name!r} may be more than one thing in {job}: give {forms}")
@@ -93,7 +94,7 @@ def subject_of(source: Journal, text: str) -> tuple[Target, TurnSpan]:
 
 
 def _goal_of(source: Journal, span: TurnSpan, row: Target) -> int:
-    """The goal that a row became; 0 where it became none, or its program cannot take the turn again in which it did."""
+    """Return the goal that was made for a row; 0 if there is none, or if the span has no program to replay with."""
     from actors.inspection.replay import begun, taken_again
 
     if span.program is None or row.refusal:
@@ -108,7 +109,7 @@ def _goal_of(source: Journal, span: TurnSpan, row: Target) -> int:
 
 
 def _ignore(goal: int, what: str, seen: dict[str, Any]) -> None:
-    """Only what K holds after the turn is looked at."""
+    """Ignore the decision: only K after the turn is used."""
 
 
 def _form(subject: Target, name: str) -> str:
@@ -123,7 +124,7 @@ def _span(source: Journal, last: TurnSpan, subject: Target) -> TurnSpan:
 
 
 def _rows(source: Journal, last: TurnSpan, key: str) -> list[Target]:
-    """The row of this key, as it was read since the job was last opened: the last time, if it was asked again."""
+    """Return the row of this key, as last read since the job was last opened; empty if there is none."""
     if not last.terms.streams:
         return []
     position = 0

@@ -1,4 +1,4 @@
-"""The turns of a journal, each in a line; and which goals of it have failed."""
+"""Turns of a journal, one line each; and the failed goals."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from cortex.values.election import VOTE
 from policies.failures.failure import RULES, Failure
 
 _TEXT_CHARS_MAX = 60
+"""Most characters of a quoted text."""
 
 
 def turns_of(source: Journal, after: int) -> Iterator[dict[str, Any]]:
-    """Every turn after a number: when it was, which events it held, what happened; and how the job ended with it."""
+    """Yield every turn after a number: its time, its events by kind, text lines about them, and the outcome if the
+    job ended."""
     outcome = ""
     for seq, turn in source.turns(after):
         flat = [event for batch in turn.batches for event in batch]
@@ -38,7 +40,7 @@ def _tag(event: events.Event) -> str:
 
 
 def _turn_text(flat: list[events.Event]) -> Iterator[str]:
-    """What happened in a turn: each event by itself where it is the only one of its kind, else their number."""
+    """Yield a line for each kind of event: a single event with its data, several as their number."""
     for type_ in dict.fromkeys(map(type, flat)):
         some = [event for event in flat if type(event) is type_]
         yield _one(some[0]) if len(some) == 1 else f"{len(some):,} {_NAMES.get(type_, _tag(some[0]) + ' events')}"
@@ -67,7 +69,7 @@ def _one(event: events.Event) -> str:
             return f"goal {event.goal} made: {event.kind}"
         case events.Observed():
             came = _failed(event.failure) if event.failure else clipped(repr(event.value), _TEXT_CHARS_MAX)
-            return f"goal {event.goal}: its tool run is over: {came}"
+            return f"goal {event.goal}: its tool run ended: {came}"
         case events.ChildJobEnded():
             came = _failed(event.failure) if event.failure else clipped(repr(event.answer), _TEXT_CHARS_MAX)
             if event.report is not None:
@@ -80,7 +82,7 @@ def _one(event: events.Event) -> str:
         case events.Stopped():
             return f"{event.how} by {event.who}"
         case events.LimitsSet():
-            return f"bounds set by {event.who or 'a new run'}"
+            return f"limits set by {event.who or 'a new run'}"
         case events.RowsReopened():
             return f"{len(event.keys):,} failed rows are asked again by {event.who}"
         case events.Opened():
@@ -90,9 +92,10 @@ def _one(event: events.Event) -> str:
 
 
 _SIMPLE: dict[type, str] = {
-    events.Rejoined: "another run goes on with it", events.Resumed: "resumed", events.PermitsGranted: "leave to ask",
+    events.Rejoined: "another run continues the job", events.Resumed: "resumed",
+    events.PermitsGranted: "permits granted",
     events.BudgetLeased: "slices of its budgets", events.ResultsWritten: "output written", events.Ticked: "time passed",
-    events.ShardReported: "a shard says what it has come to",
+    events.ShardReported: "a shard reports its figures",
 }  # fmt: skip
 
 
@@ -100,12 +103,12 @@ def _failed(failure: Failure) -> str:
     return clipped(f"{failure.kind}: {failure.message}", 2 * _TEXT_CHARS_MAX)
 
 
-# -- what failed -----------------------------------------------------------------------------------------------------
+# -- failures ---------------------------------------------------------------------------------------------------------
 
 
 def failures_of(source: Journal, span: TurnSpan) -> Iterator[dict[str, Any]]:
-    """Goals that failed for good, and rows that were refused, in the order in which that was decided; without rows that
-    were asked again since then."""
+    """Yield goals that failed for good and rows that were refused, in the order of these decisions, without rows
+    that were asked again since."""
     again = [(seq, set(event.keys)) for seq, event in source.reopenings()]
     for each in _failures(source, span):
         if not any(each["turn"] < seq and each["row"] in keys for seq, keys in again):
@@ -139,7 +142,7 @@ def _failures(source: Journal, span: TurnSpan) -> Iterator[dict[str, Any]]:
 
 def _refused(event: events.RowsRead, position: int, seq: int, at_s: float) -> Iterator[dict[str, Any]]:
     if event.start != position:
-        return  # the same window twice
+        return  # a repeated window
     for row in event.rows:
         if row.refusal:
             failure = {"kind": "rejected", "message": row.refusal, "sent": False}
@@ -148,7 +151,7 @@ def _refused(event: events.RowsRead, position: int, seq: int, at_s: float) -> It
 
 
 def _failed_by_events(source: Journal, span: TurnSpan) -> Iterator[dict[str, Any]]:
-    """Goals whose last word in the journal is a failure that is not tried again as it is."""
+    """Yield goals whose last event in the journal is a failure that is not retried."""
     last: dict[int, dict[str, Any]] = {}
     position = 0
     for seq, turn in source.turns(span.after):

@@ -65,7 +65,7 @@ def test_inspect_numbers_the_turns_and_says_what_happened_in_each(cortex):
     assert turns[0]["said"] == ["the job begins"]
     assert sum(each["events"].get("answered", 0) for each in turns) == 7
     done = cortex("inspect", "mine")
-    assert "'step 3 0." in done.out and " its tool run is over: 4" in done.out and "own.py:" in done.out
+    assert "'step 3 0." in done.out and " its tool run ended: 4" in done.out and "own.py:" in done.out
     assert done.out.splitlines()[0].split()[0] == "1"
     (line,) = cortex("inspect", "mine", "--from", 2, "--count", 1).out.splitlines()
     assert line.split()[0] == "2"
