@@ -1,6 +1,8 @@
-"""A call that its first attempt answered, as one record: nearly all calls are that, and a record costs less than the
-four spans that it stands for; and together with its goal, where that came to nothing else. Whoever wants the spans
-takes them out with ``spread``.
+"""Compact records of calls: one record in place of four or five spans.
+
+Nearly all calls are answered by their first attempt. Such a call is one ``ExchangeRecord``, which costs less than the
+four spans that it stands for; and one ``SingleCall`` together with its goal, if the goal came to nothing else.
+``spread`` makes the spans.
 """
 
 from __future__ import annotations
@@ -20,31 +22,31 @@ RESOLVED = "resolved"
 
 
 class CallRecord(msgspec.Struct, array_like=True, gc=False):
-    """A logical call, from its first attempt on."""
+    """Logical call, from its first attempt on."""
 
     trace: int
     key: int
     above: int
     open_s: float
-    """From when on its goal could be chosen."""
+    """Time from which its goal could be chosen, in seconds since 1970."""
     asked_s: float
     sample: str
     question: bytes
     route: int
-    """Of its latest attempt."""
+    """Position of the route of its latest attempt."""
     constructor: str
     model: str
     endpoint: str
     output_tokens_max: int
     attempts: int = 1
     failed: str = ""
-    """How its last attempt failed."""
+    """Failure kind of its last attempt; empty if none failed."""
     body: bytes = b""
-    """What was asked, where prompts may be told."""
+    """Request, if spans hold prompts."""
     first_route: int = 0
 
     def select(self) -> Span:
-        """The span of the choice that led to it."""
+        """Return the span of the choice that led to the call."""
         goal, number = self.key >> 24, self.key >> 4
         return Span(
             SpanKind.SELECT, self.trace, span_key(SpanKind.SELECT, goal, number), self.above, self.constructor,
@@ -53,7 +55,7 @@ class CallRecord(msgspec.Struct, array_like=True, gc=False):
         )  # fmt: skip
 
     def ended(self, end_s: float, failed: str, facts: dict[str, Any]) -> Span:
-        """Its own span, once it is over. ``facts``: what came of it."""
+        """Return the span of the call, once it is over. ``facts``: attributes of its outcome."""
         facts |= {
             "goal": self.key >> 24, "sample": self.sample, "attempts": self.attempts,
             "max_tokens": self.output_tokens_max, "endpoint": self.endpoint, "asked_model": self.model,
@@ -64,38 +66,38 @@ class CallRecord(msgspec.Struct, array_like=True, gc=False):
 
 
 class ExchangeRecord(msgspec.Struct, array_like=True, gc=False, tag=1):
-    """A call, the one attempt at it, which was answered, and what became of the reply."""
+    """Call with its only attempt, which was answered, and the absorbing of the reply."""
 
     call: CallRecord
     attempt: int
     kind: str
-    """Of its goal."""
+    """Kind of its goal."""
     begin_s: float
-    """The attempt was sent."""
+    """Time at which the attempt was sent."""
     end_s: float
-    """The reply had come."""
+    """Time at which the reply had arrived."""
     absorbed_s: float
     by: str
-    """The branch."""
+    """Name of the branch."""
     waited_s: float
     stop: str
     model: str
-    """As the reply names it."""
+    """Model as the reply names it."""
     usage: Usage
     probe: bool = False
     failed: str = ""
-    """How absorbing it did."""
+    """Failure kind of absorbing; empty if it went well."""
     goals: int = 0
-    """That the reply made, where it was a plan."""
+    """Goals that the reply made, if it was a plan."""
     reply: bytes = b""
-    """What was answered, where replies may be told."""
+    """Reply, if spans hold replies."""
 
 
 class PendingSingleCall(msgspec.Struct, gc=False):
-    """What is remembered of a ``SingleCall`` while its call is under way; the rest K knows."""
+    """Short record of a goal whose one call is under way. The rest is in K."""
 
     begin_s: float
-    """Its goal was made, and could be chosen at once."""
+    """Time at which its goal was made and could be chosen."""
     asked_s: float
     sample: str
     question: bytes
@@ -106,21 +108,24 @@ class PendingSingleCall(msgspec.Struct, gc=False):
 
 
 class SingleCall(msgspec.Struct, gc=False):
-    """A top goal that came to one call, on the job's own route, whose first attempt was answered and ended it: what
-    nearly every row of a batch is. To be used in the turn that ended it: the goal is K's own."""
+    """Top goal that came to one call on the job's own route, which its first attempt answered, and which ended the
+    goal.
+
+    Nearly every row of a batch is such a goal. Valid only in the turn that ended it: the goal is K's own object.
+    """
 
     goal: Goal
     asked: PendingSingleCall
     event: Answered
     begin_s: float
-    """The attempt was sent."""
+    """Time at which the attempt was sent."""
     end_s: float
-    """The reply had come."""
+    """Time at which the reply had arrived."""
     absorbed_s: float
     links: tuple[SpanLink, ...]
 
     def apart(self) -> tuple[ExchangeRecord, Span]:
-        """The same as what it was made of: the call with all below it, and the goal's own span."""
+        """Return its two parts: the call with all below it, and the goal's own span."""
         goal, event, asked = self.goal, self.event, self.asked
         reply = event.reply
         exchange = ExchangeRecord(
@@ -138,7 +143,7 @@ class SingleCall(msgspec.Struct, gc=False):
 
 
 def call_of(goal_id: int, asked: PendingSingleCall) -> CallRecord:
-    """The first call of a top goal, from its first attempt on."""
+    """Return the first call of a top goal, from its first attempt on."""
     above = span_key(SpanKind.GOAL, goal_id)
     return CallRecord(
         goal_id, span_key(SpanKind.CALL, goal_id, 1), above, asked.begin_s, asked.asked_s, asked.sample, asked.question,
@@ -148,13 +153,13 @@ def call_of(goal_id: int, asked: PendingSingleCall) -> CallRecord:
 
 
 Record = Span | ExchangeRecord
-"""What waits in a goal until that has ended."""
+"""Record that waits in a goal until the goal has ended."""
 Whole = Record | SingleCall
-"""What the fold lets out."""
+"""Record that the tracer returns."""
 
 
 def answered(stop: str, model: str, usage: Usage, reply: bytes) -> dict[str, Any]:
-    """What a reply says of the call that it ends."""
+    """Return the attributes of a reply, for the span of the call that it ends."""
     facts: dict[str, Any] = {
         "stop": stop, "model": model, "input": usage.input_tokens_billed, "output": usage.output_tokens,
         "cache_read": usage.cache_read_tokens, "cache_creation": usage.cache_creation_tokens,
@@ -165,7 +170,7 @@ def answered(stop: str, model: str, usage: Usage, reply: bytes) -> dict[str, Any
 
 
 def spread(records: Iterable[Whole]) -> Iterator[Span]:
-    """Spans, each by itself."""
+    """Yield the spans of records, one by one."""
     for each in records:
         if isinstance(each, Span):
             yield each
@@ -181,12 +186,12 @@ _SPANS = {Span: 1, ExchangeRecord: 4, SingleCall: 5}
 
 
 def count(records: Iterable[Whole]) -> int:
-    """How many spans they are."""
+    """Return the number of spans that records stand for."""
     return sum([_SPANS[type(each)] for each in records])
 
 
 def _four(record: ExchangeRecord) -> Iterator[Span]:
-    """Select, absorb, the attempt, and the call."""
+    """Yield the spans of selection, absorbing, attempt and call."""
     call, attempt = record.call, record.attempt
     goal = call.key >> 24
     yield call.select()

@@ -1,8 +1,7 @@
-"""Spans as the core tells them: what was done for a goal, from when to when, below what.
+"""Span records: an activity for a goal, its times, and the span that it is part of.
 
-Their names in a viewer are the business of ``actors.observability.base.conventions``. Goals, calls and attempts have
-numbers already, so a trace and a span have one too: whoever knows a number knows the id, before anybody has written the
-span.
+Names for viewers are in ``actors.observability.base.conventions``. Goals, calls and attempts have numbers, and so have
+traces and spans: the id of a span follows from its number, before the span is written.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 TRACE_SPANS_MAX = 1_000
-"""Spans of one trace: viewers slow down from about there on, and some refuse a trace of 5 MB."""
+"""Spans of one trace at most: viewers become slow from about there on, and some refuse a trace of 5 MB."""
 LINKS_MAX = 128
-"""Links of one span, as OpenTelemetry bounds them by default."""
+"""Links of one span at most, the default limit of OpenTelemetry."""
 
 ODD = 0x9E3779B97F4A7C15
-"""2^64 over the golden ratio: multiples of it spread evenly, and no two numbers below 2^64 share one."""
+"""2^64 divided by the golden ratio: multiples of it are spread evenly, and those of two numbers below 2^64 differ."""
 _64_BITS = (1 << 64) - 1
 _GOAL_BITS = 44
 _GOAL = (1 << _GOAL_BITS) - 1
@@ -29,79 +28,79 @@ class SpanKind(enum.IntEnum):
     """Kinds of spans."""
 
     GOAL = 0
-    """A goal, from the turn that made it to the one that ended it."""
+    """Goal, from the turn that made it to the turn that ended it."""
     PART = 1
-    """A goal once more, as the root of another trace: the first would have become too large."""
+    """Goal as the root of a further trace, because its first trace would have become too large."""
     SELECT = 2
-    """From the moment at which a goal could be chosen until its call went out."""
+    """Time from which a goal could be chosen, until its call went out."""
     CALL = 3
-    """One logical call, over all attempts at it."""
+    """Logical call, over all its attempts."""
     ATTEMPT = 4
     ABSORB = 5
-    """From the reply's arrival until K had taken it in."""
+    """Absorbing of a reply: from its arrival until K had taken it in."""
     TOOL = 6
     CHILD = 7
-    """A child job, as its parent sees it."""
+    """Child job, as its parent sees it."""
     JOIN = 8
-    """While several goals served one; linked to each."""
+    """Round of several goals that serve one goal; linked to each of them."""
     EPISODE = 9
-    """Of a job: a pause, an open breaker."""
+    """Episode of a job: a pause, or an open breaker."""
     JOB = 10
-    """A run of the job: its own trace, of goal 0 and numbered by the run."""
+    """Run of the job. It has a trace of its own, of goal 0 and numbered by the run."""
 
 
 class SpanLink(NamedTuple):
-    """Another span: the number of its trace, and its own."""
+    """Link to another span: the number of its trace, and its key."""
 
     trace: int
     span: int
 
 
 class Span(msgspec.Struct, array_like=True, gc=False, tag=0):
-    """One span. Times are seconds since 1970, as turns have them; durations within an attempt are as measured."""
+    """Span. Times are seconds since 1970, as turns have them; durations within an attempt are measured."""
 
     what: SpanKind
     trace: int
     key: int
     above: int
-    """The span that it is part of; 0: the trace's first."""
+    """Key of the span that this one is part of; 0 for the first span of a trace."""
     name: str
     begin_s: float
     end_s: float
     failed: str = ""
-    """The kind of its failure."""
+    """Failure kind; empty if it did not fail."""
     facts: dict[str, Any] = {}
     links: tuple[SpanLink, ...] = ()
 
 
 def trace_key(goal: int, part: int = 0) -> int:
-    """Number of the trace that a goal begins; of its later parts, where one is not enough."""
+    """Return the number of the trace that a goal begins, or of a later part if one trace is not enough."""
     return part << _GOAL_BITS | goal
 
 
 def goal_of(trace: int) -> int:
-    """The goal that began a trace."""
+    """Return the id of the goal that began a trace."""
     return trace & _GOAL
 
 
 def part_of(trace: int) -> int:
-    """Which of its goal's traces it is, from 0."""
+    """Return which part of its goal's traces a trace is, from 0."""
     return trace >> _GOAL_BITS
 
 
 def span_key(what: SpanKind, goal: int, number: int = 0) -> int:
-    """Number of a span: the attempt that it begins with, or which of its goal's it is, below 2^20."""
+    """Return the key of a span. ``number``: the attempt that it begins with, or a count within its goal, below 2^20."""
     return goal << 24 | (number & 0xFFFFF) << 4 | what
 
 
 def root_key(trace: int) -> int:
-    """Number of a trace's first span."""
+    """Return the key of a trace's first span."""
     goal, part = goal_of(trace), part_of(trace)
     return span_key(SpanKind.PART, goal, part) if part else span_key(SpanKind.GOAL, goal)
 
 
 class SpanIds(msgspec.Struct, frozen=True):
-    """From numbers to ids. Different for each job, and for each time that a job of this name began from nothing."""
+    """Mapping from numbers to ids, different for each job and for each time that a job of its name began anew."""
 
     high: int
     low: int
@@ -109,23 +108,23 @@ class SpanIds(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, job: str, began_at_s: float) -> SpanIds:
-        """``began_at_s``: the time of the first turn in the job's journal."""
+        """Return the mapping of a job. ``began_at_s``: time of the first turn in its journal."""
         digest = blake2b(f"{job}\0{began_at_s!r}".encode(), digest_size=24).digest()
         high, low, span = (int.from_bytes(digest[at : at + 8], "big") for at in (0, 8, 16))
-        return cls(high | 1, low, span)  # an id of zeros is none
+        return cls(high | 1, low, span)  # an id of zeros is not valid
 
     def low_bits(self, trace: int) -> int:
-        """The lower half of a trace's id, by which it is sampled."""
+        """Return the lower half of a trace's id, which decides about sampling."""
         return self.low + trace * ODD & _64_BITS
 
     def trace_id(self, trace: int) -> int:
-        """128 bits."""
+        """Return the id of a trace, 128 bits."""
         return self.high << 64 | self.low_bits(trace)
 
     def span_id(self, key: int) -> int:
-        """64 bits, not all of them 0."""
+        """Return the id of a span, 64 bits that are not all 0."""
         return self.span + key * ODD & _64_BITS or _64_BITS
 
     def traceparent(self, trace: int, key: int, kept: bool) -> str:
-        """The W3C header that names a span: https://www.w3.org/TR/trace-context/#traceparent-header."""
+        """Return the W3C header that names a span: https://www.w3.org/TR/trace-context/#traceparent-header."""
         return f"00-{self.trace_id(trace):032x}-{self.span_id(key):016x}-{'01' if kept else '00'}"

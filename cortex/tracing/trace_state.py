@@ -1,4 +1,4 @@
-"""What is remembered of the traces of a job between two turns: plain records, so that they outlive a channel."""
+"""State of the tracer between two turns, as plain records that are kept with the journal."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from policies.decisions.trace_sampling import SpanRescue
 
 
 class TraceRecord(msgspec.Struct, array_like=True, gc=False):
-    """One trace whose goals still live."""
+    """Trace with goals that have not ended."""
 
     count: int
-    """Spans that it has, or that were set aside for its goals."""
+    """Spans of the trace, written or reserved for its goals."""
     kept: bool
     begin_s: float
     live: int = 0
-    """Goals in it that have not ended."""
+    """Number of its goals that have not ended."""
     first: SpanLink | None = None
-    """Of a later part: its goal's own span, in the trace before."""
+    """Link of a later part to its goal's own span, in the part before."""
     shown: bool = False
-    """Its first span will be written: it is kept, or something in it was worth it."""
+    """True if its first span will be written: the trace is kept, or a goal in it was rescued."""
 
 
 class AttemptRecord(msgspec.Struct, array_like=True, gc=False):
-    """An attempt under way. ``trace`` is 0 where its trace has no room for it."""
+    """Attempt under way. ``trace`` is 0 if its trace has no room for it."""
 
     asked_s: float
     route: int
@@ -35,7 +35,7 @@ class AttemptRecord(msgspec.Struct, array_like=True, gc=False):
 
 
 class RunRecord(msgspec.Struct, array_like=True):
-    """A tool run or child job under way."""
+    """Tool run or child job under way."""
 
     begin_s: float
     trace: int
@@ -46,7 +46,7 @@ class RunRecord(msgspec.Struct, array_like=True):
 
 
 class GoalRecord(msgspec.Struct, array_like=True):
-    """A goal that is told of, while it lives. What was done for it leaves together with it."""
+    """Full record of a goal that is traced and has not ended. All its spans are written when it ends."""
 
     goal: int
     kind: str
@@ -56,10 +56,10 @@ class GoalRecord(msgspec.Struct, array_like=True):
     above: int
     begin_s: float
     open_s: float
-    """Since when it could be chosen."""
+    """Time from which the goal could be chosen, in seconds since 1970."""
     row: str = ""
     reserved: bool = True
-    """Room for its first call was set aside with it."""
+    """True while the spans reserved for its first call are unused."""
     resamples: int = 0
     call: CallRecord | None = None
     flights: dict[int, AttemptRecord] = msgspec.field(default_factory=dict)
@@ -68,51 +68,51 @@ class GoalRecord(msgspec.Struct, array_like=True):
     links: tuple[SpanLink, ...] = ()
     calls: int = 0
     tools: int = 0
-    """Of its own and of those that serve it directly."""
+    """Tool runs of the goal and of those that serve it directly; ``calls`` counts in the same way."""
     serving: int = 0
-    """Goals that serve it now."""
+    """Number of goals that serve it now."""
     round_s: float = 0.0
-    """Since when any did."""
+    """Time at which the present round of these began."""
     served: list[SpanLink] = msgspec.field(default_factory=list)
-    """Those of this round."""
+    """Links to the goals of this round, ``LINKS_MAX`` at most."""
     rounded: int = 0
-    """How many they were, of which not all may be linked."""
+    """Number of the goals of this round."""
 
 
 class StallEpisode(msgspec.Struct, array_like=True):
-    """A time in which the job could not do as it would: why, and since when."""
+    """Episode in which the job was held up: its reason, and its begin in seconds since 1970."""
 
     name: str
     begin_s: float
 
 
 class TraceState(msgspec.Struct):
-    """All of it."""
+    """State of the tracer of one job."""
 
     nodes: dict[int, GoalRecord] = msgspec.field(default_factory=dict)
     traces: dict[int, TraceRecord] = msgspec.field(default_factory=dict)
     inside: dict[int, int] = msgspec.field(default_factory=dict)
-    """The trace of goals below others that are not told of."""
+    """Trace of each goal that serves another and has no record of its own."""
     where: dict[int, int] = msgspec.field(default_factory=dict)
-    """Goals whose own trace is full: the one in which they go on."""
+    """Part in which a goal continues whose own trace is full."""
     parts: dict[int, list[int]] = msgspec.field(default_factory=dict)
-    """Of these, the ones whose first span is still to be written."""
+    """Parts of a goal whose first span is still to be written."""
     again: dict[int, tuple[int, int, int]] = msgspec.field(default_factory=dict)
-    """Goals that were alive when the job stopped: the trace in which they would go on; trace and number of the span
-    that was written of them then."""
+    """Goals that lived when the job stopped: the part in which each would continue, and the trace and key of the span
+    that was written for it."""
     rescues: SpanRescue = msgspec.field(default_factory=SpanRescue)
     kept_spans: int = 0
     next_goal: int = 1
     made_from: list[int] = msgspec.field(default_factory=list)
-    """First goals of turns that made some, and when: of the latest turns."""
+    """First goals of the latest turns that made goals; ``made_at_s`` has the times of these turns."""
     made_at_s: list[float] = msgspec.field(default_factory=list)
     run: int = 0
-    """Number of the run under way; 0: none is."""
+    """Number of the run under way; 0 if there is none."""
     runs: int = 0
     run_began_s: float = 0.0
     tops: list[SpanLink] = msgspec.field(default_factory=list)
-    """The run's first traces."""
+    """Links to the first traces of the run."""
     episodes: dict[str, StallEpisode] = msgspec.field(default_factory=dict)
-    """Under way."""
+    """Episodes under way, by name."""
     past: list[Span] = msgspec.field(default_factory=list)
-    """Those of this run that are over."""
+    """Spans of the episodes of this run that are over."""
