@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
 import os
 import subprocess
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pandas
+import polars
 import pytest
 
 from actors.files.columns import DEFAULT_COLUMNS, Columns
@@ -47,6 +50,27 @@ def table(path: Path) -> list[dict[str, Any]]:
     if path.suffix == ".parquet":
         return list(pyarrow.parquet.read_table(path).to_pylist())
     return list(pyarrow.csv.read_csv(path, parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True)).to_pylist())
+
+
+ODD = ["a\rb", "\r", "a\r\nb", "\nb", 'q"q', "a,b", "a\tb", " a ", "", "\ufeffa", "\u2028", "plain"]
+
+
+@pytest.mark.parametrize("name", ["o.csv", "o.tsv"])
+def test_any_reader_finds_each_row_once_and_each_text_as_it_is(sink: Any, tmp_path: Path, name: str) -> None:
+    """A lone CR among them: Python 3.11 and 3.12 write it bare where lines end with a line feed alone."""
+    one = sink(name)
+    one.open(0, 0, False)
+    one.write([msgspec.json.encode({"id": n, "text": text, "more": []}) for n, text in enumerate(ODD)])
+    one.flush()
+    one.close()
+    assert one.holds(len(ODD))
+    delimiter = "\t" if name.endswith("tsv") else ","
+    with (tmp_path / name).open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file, delimiter=delimiter))
+    assert [row["text"] for row in rows] == ODD
+    frame = pandas.read_csv(tmp_path / name, sep=delimiter, keep_default_na=False, dtype=str)
+    assert list(frame["text"]) == ODD
+    assert list(polars.read_csv(tmp_path / name, separator=delimiter, infer_schema=False)["text"].fill_null("")) == ODD
 
 
 @pytest.mark.parametrize("name", ["o.csv", "o.parquet"])
