@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from actors.common.tolerant_stream import tolerant
 from actors.monitoring.deadline_monitor import risk_words
 from actors.monitoring.throughput import ThroughputEstimator, of_job
 from policies.estimates.price import usd_text
@@ -34,7 +35,7 @@ class ProgressBar:
         self, stream: TextIO | None = None, rows: int | None = None, *, form: str = "text",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self._stream = stream or sys.stderr
+        self._stream = tolerant(stream or sys.stderr)
         self._rows = rows
         self._form = form
         self._clock = clock

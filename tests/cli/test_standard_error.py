@@ -1,0 +1,56 @@
+"""Standard error closed, full or left by its reader: the command does its work and keeps its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.cli_runner import environment
+
+REDIRECTIONS = {"closed": "2>&-", "full": "2>/dev/full", "left by its reader": "2> >(exec true)"}
+READING = [["jobs"], ["status", "j"], ["report", "j", "-o", "j.html"], ["inspect", "j", "1"], ["results", "j"], ["costs"],
+           ["config", "j"], ["export", "j", "-o", "c.csv"], ["program", "list"]]  # fmt: skip
+WRONG = [["batch", "none.csv"], ["status", "no-such-job"], ["resume", "no-such-job"], ["nonsense"]]
+ROWS = 40
+
+
+def run(folder: Path, redirection: str, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run one command with its standard error redirected by bash."""
+    line = 'redirection="$1"; shift; eval "exec \\"\\$@\\" $redirection"'
+    argv = ["bash", "-c", line, "bash", redirection, sys.executable, "-m", "actors.cli", *command]
+    return subprocess.run(argv, cwd=folder, env=environment(), capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    params = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "hello"}]}
+    lines = [json.dumps({"custom_id": f"r{n}", "params": params}) for n in range(ROWS)]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    return tmp_path
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device that is always full is Linux's")
+@pytest.mark.parametrize("redirection", REDIRECTIONS.values(), ids=REDIRECTIONS)
+def test_a_job_goes_on_to_its_end(rows: Path, redirection: str) -> None:
+    slow = ("--sim", "latency_ms=300", "--concurrency", "2")  # progress is written meanwhile: 6 s
+    done = run(rows, redirection, "batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "j", *slow)
+    assert done.returncode == 0, done
+    results = (rows / "out.jsonl").read_text().splitlines()
+    assert {json.loads(line)["result"]["type"] for line in results} == {"succeeded"} and len(results) == ROWS
+    for command in READING:
+        assert run(rows, redirection, *command).returncode == 0, command
+    for command in WRONG:
+        assert run(rows, redirection, *command).returncode == 2, command
+
+
+def test_no_file_of_a_job_takes_the_place_of_a_closed_standard_error(rows: Path) -> None:
+    script = "import os; from actors.common.tolerant_stream import guard_standard_error as guard; guard(); print(open('in.jsonl').fileno() > 2)"
+    argv = ["bash", "-c", 'exec "$@" 2>&-', "bash", sys.executable, "-c", script]
+    done = subprocess.run(argv, cwd=rows, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "True\n"
