@@ -1,1 +1,1 @@
-"""Readings of journals: catalogue, calls, costs, results, samples, redaction."""
+"""Reading of journals: catalogue, calls, costs, results, samples, redaction."""

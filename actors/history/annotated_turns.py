@@ -1,8 +1,7 @@
-"""A job's journal, turn by turn, with what each event was about.
+"""A job's journal, turn by turn, with the subject of each event.
 
-Where the job's program is still what it was, its turns are taken again, and everything is known: which route an attempt
-went to, what it was reserved, whose goal it served, what was asked. Where it has changed, or is gone, what the events
-alone tell is all there is.
+If the job's program is unchanged, its turns are replayed and everything is known: an attempt's route, its reservation,
+its goal, its request. If the program has changed or is gone, only the data of the events is available.
 """
 
 from __future__ import annotations
@@ -31,61 +30,62 @@ _ENDING = (events.Answered, events.ReplyRecalled, events.AttemptFailed)
 
 
 class SettledAttempt(msgspec.Struct):
-    """One attempt that has ended; or a call that needed none, since its reply was remembered."""
+    """Attempt that has ended, or a call that needed no attempt because its reply was remembered."""
 
     event: Ending
     at_s: float
     goal: Goal | None = None
-    """As it stands after the turn. None: K has forgotten it, or was never read."""
+    """Goal in its state after the turn. None: K no longer holds the goal, or the journal is read without its
+    program."""
     flight: InFlightAttempt | None = None
     place: int = 0
-    """Which of the job's routes."""
+    """Index of the job's route."""
     known_nusd: int = 0
     assumed_nusd: int = 0
-    """What it stays charged for though nobody reported it; below zero where its reply came late after all."""
+    """Charge in 1e-9 USD that stays although no cost was reported; negative if the reply came late after all."""
     counts: bool = True
-    """False: the reply came for what was answered already."""
+    """False if the call had been answered before this reply."""
     late: bool = False
-    """The attempt had been given up for lost, and was counted then."""
+    """Whether the attempt had been counted as lost before its reply came."""
 
     @property
     def elapsed_s(self) -> float:
-        """How long the request took; 0 where nothing was sent, or nobody knows."""
+        """Duration of the request in seconds; 0 if nothing was sent, or if unknown."""
         return 0.0 if isinstance(self.event, events.ReplyRecalled) else max(0.0, self.event.elapsed_s)
 
     @property
     def waited_s(self) -> float:
-        """How long it was at its branch before it was sent."""
+        """Seconds that the attempt waited at its branch before it was sent."""
         return 0.0 if isinstance(self.event, events.ReplyRecalled) else max(0.0, self.event.waited_s)
 
     @property
     def begun_s(self) -> float:
-        """When the request was sent, seconds since 1970."""
+        """Time at which the request was sent, Unix time."""
         return self.at_s - self.elapsed_s
 
     @property
     def by(self) -> str:
-        """The branch; empty where none made the attempt."""
+        """Name of the branch; empty if no branch made the attempt."""
         return "" if isinstance(self.event, events.ReplyRecalled) else self.event.by
 
 
 class AnnotatedTurn(msgspec.Struct):
-    """One turn."""
+    """Turn with the attempts that it settled and the commands that it led to."""
 
     seq: int
     turn: events.Turn
     settled: list[SettledAttempt]
     left: list[InFlightAttempt]
-    """Attempts that were under way when the job ended: they stay charged in full."""
+    """Attempts in flight when the job ended: they stay charged in full."""
     out: list[commands.Command]
-    """What the turn led to; empty where the events alone are read."""
+    """Commands of the turn; empty if the journal is read without its program."""
 
 
 class JournalReader:
-    """One journal, from the turn that last opened the job to the last one that was there when reading began."""
+    """Reader of one journal, from the turn that last opened the job to the last turn at the time of construction."""
 
     def __init__(self, name: str, source: Journal) -> None:
-        """Raises ``NoSuchJob`` where no turn opens it."""
+        """Read the opening turn. Raises ``NoSuchJob`` if no turn opens the job."""
         self.name = name
         self.seq = source.seq
         self._source = source
@@ -100,24 +100,24 @@ class JournalReader:
         self.end_s = float(next(turn.at_s for _, turn in source.turns(self.seq - 1)))
         self.turns = self.seq - self._after
         self.k: State | None = None
-        """As of the turn that was read last; None where the events alone are read."""
+        """State after the turn read last; None if the journal is read without its program."""
         self.program, self.same = _program(terms)
         if self.program is not None and not self.same and not self._as_before():
             self.program = None
 
     @property
     def changed(self) -> bool:
-        """Whether the program does other than it did, or is gone: then K is not read."""
+        """Whether the program behaves differently now, or is gone. K is not read then."""
         return self.program is None
 
     @property
     def account(self) -> codec.CarriedAccount | None:
-        """What the journal itself says that the job came to, whatever its program is by now."""
+        """Totals recorded in the journal itself, which need no program."""
         blob = self._source.account(self.seq)
         return codec.decode_account(blob) if blob else None
 
     def steps(self) -> Iterator[AnnotatedTurn]:
-        """Turn by turn, as often as it is wanted."""
+        """Yield turn by turn. May be called several times."""
         with unwatched():
             if self.program is None:
                 yield from self._alone()
@@ -131,7 +131,7 @@ class JournalReader:
             yield seq, turn
 
     def _as_before(self) -> bool:
-        """Whether a program that reads otherwise than it did (a comment, another release) asks all the same."""
+        """Return whether a program whose source differs (a comment, another release) still asks identical questions."""
         assert self.program is not None
         with unwatched():
             return all(
@@ -153,7 +153,7 @@ class JournalReader:
             yield AnnotatedTurn(seq, turn, settled, [], [])
 
     def _guessed(self, event: Ending, at_s: float) -> SettledAttempt:
-        """Which route it went to is told by the model that answered."""
+        """Return an attempt whose route is guessed from the model that answered."""
         routes = self.terms.routes
         if not isinstance(event, events.Answered):
             return SettledAttempt(event, at_s)
@@ -193,24 +193,24 @@ class JournalReader:
 
 
 def readings(folder: StateFolder, job: str) -> list[JournalReader]:
-    """The job's, and those of its child jobs that have begun. Raises ``NoSuchJob``; touches no journal."""
+    """Return the readers of the job and of its child jobs that have begun. Raises ``NoSuchJob``. Changes no journal."""
     found = [JournalReader(job, folder.journal(job))]
     for name in sorted(name for name in folder.jobs() if name.startswith(f"{job}~")):
         try:
             found.append(JournalReader(name, folder.journal(name)))
         except NoSuchJob:
-            continue  # it was named and never began
+            continue  # a child job that was named and never began
     return found
 
 
 def _terms(opened: events.Turn) -> JobTerms:
     terms = codec.opening(opened)
-    assert terms is not None, "a reading begins with an opening"
+    assert terms is not None, "the first turn read opens the job"
     return terms
 
 
 def _program(terms: JobTerms) -> tuple[Program | None, bool]:
-    """The program, and whether it is byte for byte what it was."""
+    """Return the program, and whether it is byte for byte unchanged."""
     try:
         same = loader.is_unchanged(terms.program, terms.params_json, terms.fingerprint)
         return loader.load(terms.program, terms.params_json), same
@@ -229,12 +229,12 @@ def _cost(route: Route, usage: Usage) -> int:
 
 
 def priced(route: Route) -> bool:
-    """Whether what calls cost there is known; the simulated provider takes nothing."""
+    """Return whether the cost of calls at this route is known; the simulated provider is free of charge."""
     return route.price is not None or simulated(route)
 
 
 def _late(k: State, event: events.Answered, at_s: float, goal: Goal) -> SettledAttempt:
-    """The reply of an attempt that was given up for lost: what it really cost takes the place of what was supposed."""
+    """Return the late reply of an attempt that was counted as lost: its real cost replaces the assumed charge."""
     assert goal.assumed is not None
     missing = goal.assumed[event.attempt]
     if missing.route < 0:
@@ -252,7 +252,7 @@ def _settled(
     flight = live.pop(flight_key(event.goal, event.attempt), None)
     if isinstance(event, events.AttemptFailed):
         if flight is None:
-            return []  # it came again, or after the answer
+            return []  # a repeated event, or one after the answer
         paid = event.failure.may_be_billed
         return [SettledAttempt(event, at_s, goal, flight, flight.route, 0, flight.charge.nusd if paid else 0)]
     if flight is None:
@@ -263,7 +263,7 @@ def _settled(
 
 
 def _died(k: State, flight: InFlightAttempt, at_s: float) -> SettledAttempt:
-    """An attempt that went down with its branch, or with the run before."""
+    """Return the failure of an attempt that was lost with its branch, or with the previous run."""
     event = events.AttemptFailed(
         flight.goal, flight.sample, flight.attempt, Failure(FailureKind.LOST, "its channel, branch or node died"),
         elapsed_s=max(0.0, at_s - flight.asked_at_s),

@@ -1,7 +1,7 @@
-"""The calls of a job, one after the other, as its journal has them: what was asked, and what came of it.
+"""Calls of a job in the order of its journal: requests and their results.
 
-They are read by taking the job's turns again with its program, as it was last opened. Where the program has changed
-since, its turns can be taken no more: then the replies are all that is known.
+The job's turns, since it was last opened, are replayed with its program. If the program has changed since, the turns
+cannot be replayed, and only the replies are known.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from policies.estimates.price import cost_nusd
 
 
 class CallLogEntry(msgspec.Struct, kw_only=True):
-    """One call. What is not known is None.
+    """Call of a job. Unknown fields are None.
 
-    ``status``: ``answered``, ``remembered`` (nothing was paid), ``shared`` (an equal call was under way, and both took
+    ``status``: ``answered``, ``remembered`` (nothing was paid), ``shared`` (an equal call was in flight, and both took
     its reply), ``failed``, or ``open``.
     """
 
@@ -38,13 +38,13 @@ class CallLogEntry(msgspec.Struct, kw_only=True):
     """Hash of endpoint, model, prompt, parameters and sample: 32 hex digits."""
     status: str
     kind: str | None = None
-    """Of its goal."""
+    """Kind of the goal."""
     constructor: str | None = None
     model: str | None = None
     role: str | None = None
-    """The role that it has, where that was given a model of its own."""
+    """Role of the call, if the role has a model of its own."""
     failure: str | None = None
-    """Kind of its last failure, where it has one."""
+    """Kind of the last failure."""
     attempts: int | None = None
     input_tokens: int = 0
     output_tokens: int = 0
@@ -52,15 +52,15 @@ class CallLogEntry(msgspec.Struct, kw_only=True):
     cache_creation_tokens: int = 0
     cost_usd: float | None = None
     asked_at_s: float | None = None
-    """When it was asked first, seconds since 1970."""
+    """Time of the first attempt, Unix time."""
     elapsed_s: float | None = None
-    """Of the attempt that was answered."""
+    """Duration in seconds of the attempt that was answered."""
     prompt: str | None = None
     reply: str | None = None
 
 
 def calls_of(folder: StateFolder, job: str, text: bool = True, children: bool = True) -> Iterator[CallLogEntry]:
-    """The calls of a job and of its child jobs, since it was last opened. Raises ``NoSuchJob``."""
+    """Yield the calls of a job and of its child jobs, since the job was last opened. Raises ``NoSuchJob``."""
     names = [job]
     if children:
         names += sorted(name for name in folder.jobs() if name.startswith(f"{job}~"))
@@ -75,7 +75,7 @@ def calls_of(folder: StateFolder, job: str, text: bool = True, children: bool = 
 
 
 def changed(folder: StateFolder, job: str) -> bool:
-    """Whether the program of a job is another now than it was when the job was last opened, or is gone."""
+    """Return whether a job's program has changed since the job was last opened, or is gone."""
     source = folder.journal(job)
     try:
         _, turn = next(source.turns(source.opened_at()))
@@ -87,7 +87,7 @@ def changed(folder: StateFolder, job: str) -> bool:
 
 
 class _CallLogReader:
-    """One journal read."""
+    """Reader of the calls in one journal."""
 
     def __init__(self, name: str, source: Journal, text: bool) -> None:
         self._name, self._source, self._text = name, source, text
@@ -96,7 +96,7 @@ class _CallLogReader:
         self._program: Program | None = None
 
     def calls(self) -> Iterator[CallLogEntry]:
-        """Each as soon as it is settled; those that never were come last."""
+        """Yield each call when it is settled, and the open calls at the end."""
         for _, turn in self._source.turns(self._source.opened_at()):
             terms = codec.opening(turn)
             if terms is not None:
@@ -128,7 +128,8 @@ class _CallLogReader:
         line.model = self._k.terms.routes[call.route].model
 
     def _role(self, goal: Goal | None) -> str | None:
-        """The role that this goal's call has, where one was given a model of its own; several may share one."""
+        """Return the roles with a model of their own whose lane the goal has, joined by commas; None if there are
+        none."""
         lane = goal.lane if goal is not None else 0
         return ", ".join(role for role, own in self._k.terms.roles.items() if lane and own == lane) or None
 
@@ -144,7 +145,7 @@ class _CallLogReader:
         assert reply is not None, "the store fills it in"
         if line is None:
             if self._program is not None:
-                return  # it came again, or too late
+                return  # a repeated reply, or one that came too late
             line = CallLogEntry(
                 job=self._name, goal=event.goal, sample=event.sample, question=event.hash.hex(), status=""
             )

@@ -1,4 +1,5 @@
-"""What the journals of a state folder tell of their jobs, read without touching them and without a runtime."""
+"""Information about the jobs of a state folder, read from their journals without changing them and without a
+runtime."""
 
 from __future__ import annotations
 
@@ -23,11 +24,12 @@ from cortex.state.state import State
 from cortex.values.limits import JobTerms
 
 LATEST = ("wish", "config", "limits")
-"""Places that a later run may say otherwise: these stand beside the journal as it said them."""
+"""Places whose values may change in a later run; the latest values are kept beside the journal."""
 
 
 def note_latest(source: Journal, terms: JobTerms | None) -> None:
-    """Write down what a run was told of these; nothing where its channel was only started again."""
+    """Record the places in ``LATEST`` as given to this run. Does nothing if only the channel was restarted
+    (``terms`` is None)."""
     for name in LATEST if terms is not None else ():
         assert terms is not None
         data = terms.places.get(name, "").encode()
@@ -36,7 +38,7 @@ def note_latest(source: Journal, terms: JobTerms | None) -> None:
 
 
 def last_owner(folder: StateFolder, job: str) -> Owner | None:
-    """Who began the latest run of a job; None for a job that never began."""
+    """Return the owner of a job's latest run; None if the job never began."""
     if not folder.has(job):
         return None
     source = folder.journal(job)
@@ -48,7 +50,7 @@ def last_owner(folder: StateFolder, job: str) -> Owner | None:
 
 
 def forgotten(folder: StateFolder, job: str) -> bytes:
-    """The figures of a job whose prompts and replies were removed, as JSON; empty where they were not."""
+    """Return the figures, as JSON, of a job whose prompts and replies were removed; empty if they were not."""
     if not folder.has(job):
         return b""
     source = folder.journal(job, forgotten_too=True)
@@ -59,7 +61,7 @@ def forgotten(folder: StateFolder, job: str) -> bytes:
 
 
 def last_places(folder: StateFolder, job: str, terms: JobTerms) -> dict[str, str]:
-    """The places of a job, with what its latest run was told of the model: that may have changed since it opened."""
+    """Return the places of a job, with those of ``LATEST`` from its latest run, which may differ from the opening's."""
     source = folder.journal(job)
     try:
         latest = {name: (source.meta(name) or b"").decode() for name in LATEST}
@@ -69,7 +71,7 @@ def last_places(folder: StateFolder, job: str, terms: JobTerms) -> dict[str, str
 
 
 def last_terms(folder: StateFolder, job: str) -> JobTerms | None:
-    """The terms under which a job was last opened; None for one that never was."""
+    """Return the terms under which a job was last opened; None if it never was."""
     if not folder.has(job):
         return None
     source = folder.journal(job)
@@ -85,9 +87,9 @@ def last_terms(folder: StateFolder, job: str) -> JobTerms | None:
 
 
 def program_of(terms: JobTerms, strict: bool = True) -> Program | None:
-    """The program of a job; None where it is gone, or another now than the one that took the job's turns.
+    """Return the program of a job; None if it is gone, or has changed since it took the job's turns.
 
-    Not ``strict``: a ready one of another release will do.
+    Not ``strict``: a ready program of another release is accepted.
     """
     try:
         if loader.is_ready(terms.program) and not strict:
@@ -99,7 +101,7 @@ def program_of(terms: JobTerms, strict: bool = True) -> Program | None:
 
 
 def last_turn_s(folder: StateFolder, job: str) -> float:
-    """When something last happened in a job, seconds since 1970; 0 where nothing did. Raises ``StoreError``."""
+    """Return the time of the last turn, Unix time; 0 without turns. Raises ``StoreError``."""
     source = folder.journal(job)
     try:
         return next((turn.at_s for _, turn in source.turns(source.seq - 1)), 0.0)
@@ -108,21 +110,20 @@ def last_turn_s(folder: StateFolder, job: str) -> float:
 
 
 def in_use(folder: StateFolder, job: str) -> str:
-    """Who works on a job now, as one line that says what to do; empty where nobody does."""
+    """Return one line about the run that holds a job, and what to do; empty if no run does."""
     return in_use_message(folder, job) if folder.is_held(job) else ""
 
 
 def in_use_message(folder: StateFolder, job: str) -> str:
-    """The line for a job that another run holds."""
+    """Return the line about a job that another run holds."""
     owner = last_owner(folder, job)
     whom = f"process {owner.pid} on {owner.host}" if owner is not None else "another run that is just beginning"
     return f"job {job} is in use by {whom}: wait for it, end it with `cortex cancel {job}`, or give another --job"
 
 
 class JobRecord(msgspec.Struct):
-    """What a job's journal tells. ``unreadable_reason``: what it cannot, and why, in one line; empty where it tells
-    all.
-    """
+    """State and answer of a job from its journal. ``unread_reason``: one line about what could not be read, and why;
+    empty if everything was."""
 
     k: State
     answer: Any = None
@@ -130,9 +131,9 @@ class JobRecord(msgspec.Struct):
 
 
 def read_job(folder: StateFolder, job: str, k: State | None = None) -> JobRecord:
-    """K and the answer of a job: as they were when it ended, if it has, K's goals perhaps left out; else by the program
-    that took its turns, as long as that is what it was; else what the journal alone tells. ``k``: where that is known.
-    Raises ``NoSuchJob``."""
+    """Return K and the answer of a job. If the job has ended, they are as recorded at its end (perhaps without K's
+    goals). Else they are replayed with the program that took the job's turns, if it is unchanged; else they are
+    limited to the journal's own data. ``k``: K, if the caller has it. Raises ``NoSuchJob``."""
     source = folder.journal(job)
     try:
         with source.as_it_is():
@@ -152,15 +153,16 @@ def read_job(folder: StateFolder, job: str, k: State | None = None) -> JobRecord
 
 
 def unreadable_reason(job: str) -> str:
-    """Why a job is told of in part."""
+    """Return why a job can be read only in part."""
     return (
-        f"the program of {job} has changed since, or is gone: what that alone can tell is left out (its answer and its "
-        "results, which of its rows failed)"
+        f"the program of {job} has changed since, or is gone: its answer, its results and the list of its failed rows "
+        "are left out, since they need that program"
     )
 
 
 def as_it_was(terms: JobTerms) -> Program:
-    """The program of a job. Raises ``NoSuchProgram`` where it is not the one that took the job's turns."""
+    """Return the program of a job. Raises ``NoSuchProgram`` if the program that took the job's turns has changed or
+    is gone."""
     program = program_of(terms, strict=False)
     if program is None:
         raise loader.NoSuchProgram(unreadable_reason(terms.job))
@@ -170,14 +172,14 @@ def as_it_was(terms: JobTerms) -> Program:
 def _answer(k: State, program: Program) -> Any:
     if k.outcome not in ("complete", "partial"):
         return None
-    with contextlib.suppress(Exception):  # an author's code may raise anything, above all on half of what it needs
+    with contextlib.suppress(Exception):  # an author's code may raise any error, above all on partial data
         return msgspec.to_builtins(program.answer(k))
     return None
 
 
 def by_events(source: Journal) -> State:
-    """What can be said of K without the program that took its turns: the last snapshot, and since then what events say
-    by themselves. How many rows failed, and which, they do not. Raises ``NoSuchJob``."""
+    """Return K as far as it is known without the program: the last snapshot, and the data of the events since. The
+    number and keys of failed rows are not known. Raises ``NoSuchJob``."""
     snapshot = source.latest_snapshot()
     k = codec.decode_state(snapshot[1]) if snapshot else None
     for _, turn in source.turns(snapshot[0] if snapshot is not None else source.opened_at()):
@@ -216,7 +218,7 @@ def _take_event(k: State, event: events.Event) -> None:
 
 
 def last_state(folder: StateFolder, job: str) -> State:
-    """K of a job as its journal has it, read without touching it. Raises ``NoSuchJob``; ``NoSuchProgram`` where the job
+    """Return K of a job, read without changing its journal. Raises ``NoSuchJob``, and ``NoSuchProgram`` if the job
     has not ended and its program is gone."""
     source = folder.journal(job)
     try:
@@ -234,7 +236,7 @@ def last_state(folder: StateFolder, job: str) -> State:
 
 
 def differs(k: State, program: Program) -> str:
-    """How the program is another than the one that took the job's turns, if so."""
+    """Return how the program differs from the one that took the job's turns; empty if it does not."""
     with unwatched():
         return k.differs or program.remade(k)
 
@@ -242,16 +244,16 @@ def differs(k: State, program: Program) -> str:
 def replayed(
     source: Journal, program: Callable[[JobTerms], Program], upto: int | None = None, watch: JobObservers | None = None
 ) -> State | None:
-    """K from the last snapshot and what came after it, to a turn or to the last one; None where no turn opens it.
+    """Return K at turn ``upto`` (default: the last), replayed from the last snapshot; None if no turn opens the job.
 
-    ``watch`` sees each turn that is replayed, with what it led to.
+    ``watch`` observes each replayed turn and its commands.
     """
     if watch is not None:
         watch.begin(source)
     snapshot = source.latest_snapshot()
     after = snapshot[0] if snapshot is not None else source.opened_at()
     if snapshot is None and after == source.seq:
-        return None  # it never began, or died between noting its opening and writing it
+        return None  # the job never began, or died between noting its opening and writing it
     at = after
 
     def turns() -> Iterator[events.Turn]:

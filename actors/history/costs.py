@@ -1,10 +1,10 @@
-"""Who spent what, and when: from the journals of a state folder alone, without replaying one.
+"""Costs of the jobs of a state folder since a moment, read from the journals alone, without replay.
 
-Every turn says what its job had come to by then (``cortex.journal.codec.CarriedAccount``), so that two of them tell
-what was spent between: a few turns are read of each job, however long it is. Where turns are gone, what the job had
-come to at the end of each day, in UTC, was kept: beside the journal of a job that keeps no text, among the figures of
-one that was forgotten, and beside all jobs (``spent.jsonl``) of one that was removed. A bill does not shrink when a
-journal is deleted.
+Every turn records the job's totals (``cortex.journal.codec.CarriedAccount``), so that the difference of two turns is
+the amount spent between them: a few turns are read of each job, however long it is. Where turns are deleted, the totals
+at the end of each day, in UTC, are kept: beside the journal of a job that keeps no text, among the figures of a
+forgotten job, and in ``spent.jsonl`` of the state folder for a removed job. A bill does not shrink when a journal is
+deleted.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from cortex.values.limits import JobTerms
 from policies.limits.slices import DAY_S, day_of
 
 KEPT = "spent"
-"""Beside the turns: the marks of those that have left. Beside the jobs: a line for each that was removed."""
+"""Key of the journal's metadata: daily totals of deleted turns. Also the name of the folder's file with a line for
+each removed job."""
 OWN = "own_from"
-"""Beside the turns of a fork: the number of the last one that it took over. What those spent, another job did."""
+"""Key of the journal's metadata of a fork: the number of the last turn taken over. The cost of those turns belongs
+to the other job."""
 
 
 class CostTotals(msgspec.Struct):
-    """Money in 1e-9 USD, and counts."""
+    """Amounts in 1e-9 USD, and counts."""
 
     known_nusd: int = 0
     assumed_nusd: int = 0
@@ -39,33 +41,33 @@ class CostTotals(msgspec.Struct):
     output_tokens: int = 0
 
     def add(self, other: CostTotals, sign: int = 1) -> None:
-        """The sum, field by field."""
+        """Add another's totals, multiplied by ``sign``, field by field."""
         for name in self.__struct_fields__:
             setattr(self, name, getattr(self, name) + sign * getattr(other, name))
 
 
 class DayTotal(msgspec.Struct):
-    """What a job had come to by the last turn of a day."""
+    """Totals of a job at the last turn of a day."""
 
     at_s: float
     spent: CostTotals
 
 
 class JobCost(msgspec.Struct):
-    """What one job has spent since a moment."""
+    """Cost of one job since a moment."""
 
     job: str
     labels: dict[str, str]
     model: str
     spent: CostTotals
     priced: bool = True
-    """Whether what its calls cost is known."""
+    """Whether the cost of its calls is known."""
     gone: str = ""
-    """``removed`` or ``forgotten``."""
+    """``removed`` or ``forgotten``; empty for other jobs."""
 
 
 class _RemovedJob(msgspec.Struct):
-    """What a line holds."""
+    """Line about a removed job."""
 
     job: str
     began_at_s: float
@@ -76,8 +78,8 @@ class _RemovedJob(msgspec.Struct):
 
 
 def bills(folder: StateFolder, since_s: float) -> tuple[list[JobCost], list[str]]:
-    """What every job of a state folder has spent since a moment, those that were removed too; and the names of jobs
-    that cannot be read. Child jobs are a part of their parents' bills."""
+    """Return the costs since a moment of every job of a state folder, removed jobs included, and the names of jobs
+    that cannot be read. Child jobs are included in their parents' costs."""
     found, unread, there = [], [], {}
     for job in folder.jobs():
         if "~" in job:
@@ -90,14 +92,14 @@ def bills(folder: StateFolder, since_s: float) -> tuple[list[JobCost], list[str]
         if bill is not None:
             found.append(bill)
     for each in _removed(folder):
-        if there.get(each.job) != each.began_at_s:  # else it was not removed after all
+        if there.get(each.job) != each.began_at_s:  # else the removal did not happen
             spent = _between(each.marks, since_s)
             found.append(JobCost(each.job, each.labels, each.model, spent, each.priced, "removed"))
     return found, unread
 
 
 def _bill(folder: StateFolder, job: str, since_s: float) -> tuple[JobCost | None, float]:
-    """A job's bill, and when it began."""
+    """Return a job's cost and its beginning."""
     source = folder.journal(job, forgotten_too=True)
     try:
         if blob := source.meta("forgotten"):
@@ -119,12 +121,12 @@ def _bill(folder: StateFolder, job: str, since_s: float) -> tuple[JobCost | None
 
 
 def priced(terms: JobTerms) -> bool:
-    """Whether what calls cost is known on every route; the simulated provider takes nothing."""
+    """Return whether the cost of calls is known on every route; the simulated provider is free of charge."""
     return all(route.price is not None or route.endpoint.startswith("sim:") for route in terms.routes)
 
 
 def _total(facts: dict[str, Any]) -> dict[str, Any]:
-    """The only mark of a job that was forgotten by an earlier release."""
+    """Return the only total of a job that was forgotten by an earlier release."""
     spent = CostTotals(
         facts["known_nusd"], facts["assumed_nusd"], facts["rows_succeeded"] + facts["rows_failed"], facts["paid_calls"],
         facts["input_tokens"] + facts["cache_read_tokens"] + facts["cache_creation_tokens"], facts["output_tokens"],
@@ -144,7 +146,7 @@ def _of(account: CarriedAccount) -> CostTotals:
 
 
 def _latest(source: Journal) -> CostTotals:
-    """What a job has come to."""
+    """Return the latest totals of a job."""
     if blob := source.account(source.seq):
         return _of(decode_account(blob))
     kept = _kept(source)
@@ -152,7 +154,7 @@ def _latest(source: Journal) -> CostTotals:
 
 
 def _by(source: Journal, at_s: float) -> CostTotals:
-    """What a job had come to before a moment; of a fork at least what it took over."""
+    """Return the totals of a job before a moment; of a fork at least those that it took over."""
     own = int(source.meta(OWN) or 0)
     seq = max(_last_before(source, at_s), own)
     blob = source.account(seq) if seq else b""
@@ -162,12 +164,13 @@ def _by(source: Journal, at_s: float) -> CostTotals:
 
 
 def _at_s(source: Journal, seq: int) -> float | None:
-    """When a turn was, or the one before it; None where there is none."""
+    """Return the time of a turn, or of the turn before it; None if there is neither."""
     return next((at_s for at_s, _ in source.heads(seq, count=1)), None)
 
 
 def _last_before(source: Journal, at_s: float) -> int:
-    """Number of the last turn before a moment, by halves, for time never goes back; 0 where none is there any more."""
+    """Return the number of the last turn before a moment, by binary search, since times never decrease; 0 if none is
+    left."""
     gone = source.dropped()
     low, high = gone, source.seq
     while low < high:
@@ -186,7 +189,7 @@ def _kept(source: Journal) -> list[DayTotal]:
 
 
 def _between(marks: list[DayTotal], since_s: float) -> CostTotals:
-    """What marks tell of the time since a moment: a day counts whole, at its last turn."""
+    """Return the amount spent since a moment. A day counts as a whole, at its last turn."""
     spent = CostTotals()
     if marks:
         spent.add(marks[-1].spent)
@@ -197,7 +200,7 @@ def _between(marks: list[DayTotal], since_s: float) -> CostTotals:
 
 
 def marks_of(source: Journal, upto: int | None = None) -> list[DayTotal]:
-    """What a job had come to at the end of each of its days, as far as its turns and what was kept of them tell."""
+    """Return the totals at the end of each day of a job, from its turns and the totals kept of deleted turns."""
     marks = {day_of(mark.at_s): mark for mark in _kept(source)}
     last = source.seq if upto is None else upto
     at_s = _at_s(source, last)
@@ -214,15 +217,15 @@ def marks_of(source: Journal, upto: int | None = None) -> list[DayTotal]:
 
 
 def keep(source: Journal, upto: int) -> None:
-    """Turns up to this one are about to leave the journal: what they tell of its money stays."""
+    """Keep the daily totals of turns up to this one, which are about to be deleted."""
     source.set_meta(KEPT, msgspec.json.encode(marks_of(source, upto)))
 
 
-# -- jobs that are gone ----------------------------------------------------------------------------------------------
+# -- removed jobs -----------------------------------------------------------------------------------------------------
 
 
 def marks_in(folder: StateFolder, job: str) -> list[Any]:
-    """The marks of a job, for its figures."""
+    """Return the daily totals of a job, as JSON values."""
     source = folder.journal(job)
     try:
         return list(msgspec.to_builtins(marks_of(source)))
@@ -231,7 +234,7 @@ def marks_in(folder: StateFolder, job: str) -> list[Any]:
 
 
 def note_removal(folder: StateFolder, job: str) -> None:
-    """A job is about to be removed: what it spent stays in the folder. One that cannot be read is removed all the same.
+    """Record the cost of a job that is about to be removed. A job that cannot be read is skipped.
 
     Raises ``StoreError``.
     """
@@ -251,7 +254,7 @@ def note_removal(folder: StateFolder, job: str) -> None:
 
 
 def _removed(folder: StateFolder) -> Iterator[_RemovedJob]:
-    """Jobs that were removed, each once. Raises ``StoreError`` for a line that is none."""
+    """Yield the removed jobs, each once. Raises ``StoreError`` for an invalid line."""
     found: dict[tuple[str, float], _RemovedJob] = {}
     for place, line in folder.lines(KEPT):
         try:

@@ -1,9 +1,10 @@
-"""What a job came to, written down when it ends: then it is told without its program, which may change, or go.
+"""Final state of a job, written when the job ends, so that reading it needs no program, which may change or be removed.
 
-Turns are taken again by the program alone that took them. Those of a ready program always can be, since it is part of
-this package; an author's may be edited, or have been a cell of a notebook. So beside the journal of such a job there is
-a snapshot of K as it ended, its answer, and its results where K does not hold them. What a later turn changes for good
-(the job is resumed, or begun anew) makes them void until it ends again. A job that keeps no text keeps none of this.
+Only the program that took the turns can replay them. A ready program's turns can always be replayed, since it is part
+of this package; an author's program may be edited, or have been a cell of a notebook. For such a job a snapshot of K at
+the end, the answer, and the results (if K does not hold them) are written beside the journal. A later turn that changes
+the outcome (the job is resumed, or opened again) makes them void until the job ends again. A job that keeps no text has
+no final state.
 """
 
 from __future__ import annotations
@@ -28,44 +29,44 @@ from cortex.state.state import State, Status
 
 FACT = "ended"
 SNAPSHOT_BYTES_MAX = 900_000_000
-"""Neither SQLite nor PostgreSQL takes a value of more than 1 GB: a K that is larger, beside what stands in pieces, is
-replayed from its last smaller one."""
+"""Most bytes of a snapshot. SQLite and PostgreSQL accept no value above 1 GB: a K that is larger, without the parts
+stored separately, is replayed from its last smaller snapshot."""
 LINES_BYTES_MAX = 16_000_000
-"""Results of more bytes are not written down a second time."""
+"""Most bytes of results that are written a second time."""
 _IDLE = (events.ResultsWritten, events.PermitsGranted, events.Ticked)
 _NEWS = (events.Opened, events.RowsReopened)
 
 
 class FinalState(msgspec.Struct, frozen=True, array_like=True):
-    """Of a job that has ended."""
+    """Record of a job that has ended."""
 
     seq: int
-    """The turn with which it had: the snapshot of that number is K as it was then."""
+    """Turn that ended the job; the snapshot of this number is K at the end."""
     answer: bytes = b"null"
-    """As JSON."""
+    """Answer, as JSON."""
     of_goals: bool = False
-    """Whether K's top goals tell the results."""
+    """Whether the results are those of K's top goals."""
     lines: list[commands.EmitResult] | None = None
-    """The results, where these do not; None: nobody wrote them down."""
+    """Results, unless ``of_goals``; None if they were not written."""
 
 
 class EndedJob(msgspec.Struct, frozen=True):
-    """What is known of a job that has ended, whatever its program says today."""
+    """State, answer and results of a job that has ended, independent of its program."""
 
     k: State
     answer: Any
     lines: list[commands.EmitResult] | None
-    """Its results; None where its program alone can tell them."""
+    """Results; None if only the program can produce them."""
 
 
 def wanted(k: State) -> bool:
-    """Whether this is written down of a job when it ends. What a child job answers is in the journal of its parent."""
+    """Return whether a job's final state is written. A child job's answer is in its parent's journal."""
     return k.terms.keeps_text and "~" not in k.terms.job and not is_ready(k.terms.program)
 
 
 def stands(outcome: str, batch: Iterable[events.Event]) -> bool:
-    """Whether a job that has ended so is as it was after these events. What comes late to one that is over for good is
-    counted, and decides nothing."""
+    """Return whether these events leave the final state valid. After an outcome other than ``partial``, late events
+    are counted and decide nothing."""
     if outcome == "partial":
         return all(type(event) in _IDLE for event in batch)
     return bool(outcome) and all(type(event) not in _NEWS for event in batch)
@@ -75,8 +76,8 @@ def write(
     source: Journal, k: State, program: Program, seq: int, lines: list[commands.EmitResult] | None,
     snapshot: Callable[[], bool] | None = None,
 ) -> None:  # fmt: skip
-    """Write down what a job came to with turn ``seq``. ``snapshot`` keeps K, or says that it is too large. Raises
-    ``StoreError``."""
+    """Write the final state of a job that ended with turn ``seq``. ``snapshot`` writes K, and returns False if it is
+    too large. Raises ``StoreError``."""
     if source.replay_from() != seq and not (snapshot() if snapshot is not None else _snapshot(source, k, seq)):
         return
     of_goals = isinstance(program, Flow) and len(_of_goals(k)) == k.emitted
@@ -95,15 +96,15 @@ def _snapshot(source: Journal, k: State, seq: int) -> bool:
 
 
 def read(source: Journal, rest: bool = False) -> EndedJob | None:
-    """What a job came to, if that was written down and is still so. ``rest``: goals, and results that they tell, are
-    not wanted, and left out of a large K."""
+    """Return the final state of a job; None if there is none, or if it is void. ``rest``: leave goals, and results
+    taken from goals, out of a large K."""
     blob = source.meta(FACT)
     if blob is None:
         return None
     try:
         closing = msgspec.msgpack.decode(blob, type=FinalState)
     except msgspec.MsgspecError:
-        return None  # of a later release
+        return None  # written by a later release
     snapshot = next(source.snapshots(closing.seq - 1, closing.seq), None)
     if closing.seq <= source.opened_at() or snapshot is None:
         return None
@@ -115,7 +116,7 @@ def read(source: Journal, rest: bool = False) -> EndedJob | None:
         if not stands(k.outcome, happened):
             return None
         if known is not None and not all(type(event) in _IDLE for event in happened):
-            return read(source)  # what comes late may be about a goal
+            return read(source)  # a late event may be about a goal
         fold(k, turn)
     codec.put_right(k, source.account(source.seq))
     lines = _of_goals(k) if closing.of_goals and known is None else closing.lines
@@ -123,7 +124,7 @@ def read(source: Journal, rest: bool = False) -> EndedJob | None:
 
 
 def fold(k: State, turn: events.Turn) -> None:
-    """Take a turn that leaves an end as it was: no program is asked."""
+    """Apply a turn that leaves the outcome unchanged, without asking the program."""
     nobody = Program()
     out = commands.StepCommands()
     k.at_s = max(k.at_s, float(turn.at_s))
@@ -137,13 +138,14 @@ def fold(k: State, turn: events.Turn) -> None:
 
 def _answer(k: State, program: Program) -> bytes:
     if k.outcome in ("complete", "partial"):
-        with contextlib.suppress(Exception):  # an author's code may raise anything, above all on half of what it needs
+        with contextlib.suppress(Exception):  # an author's code may raise any error, above all on partial data
             return msgspec.json.encode(program.answer(k))
     return b"null"
 
 
 def _of_goals(k: State) -> list[commands.EmitResult]:
-    """The results of a program whose results are the answers of its top goals, which K keeps and has numbered."""
+    """Return the results of a program whose results are the answers of its top goals, in the order in which K
+    numbered their ends."""
     tops = (goal for goal in k.goals.values() if not goal.parent and goal.ended)
     entries = [goal for goal in tops if goal.row or goal.status == Status.RESOLVED]
     found = []

@@ -11,16 +11,17 @@ from cortex.state.state import State
 
 
 def facts_of(folder: StateFolder, job: str, k: State) -> dict[str, Any]:
-    """A job's figures, and what it does now."""
+    """Return a job's figures and its current state."""
     facts = summary(k)
     facts["outcome"] = k.outcome or living(folder, job)
     if facts["outcome"] == "interrupted":
-        facts["waits"] = ""  # nobody is there to wait
+        facts["waits"] = ""  # no process runs the job
     return facts
 
 
 def living(folder: StateFolder, job: str) -> str:
-    """What a job does that has not ended: somebody runs it, it goes on in a cluster alone, or its run was killed."""
+    """Return the state of a job that has not ended: ``running`` (a process holds it), ``detached`` (its channel may
+    run in a cluster without a driver) or ``interrupted`` (its run was killed)."""
     if folder.is_held(job):
         return "running"
     owner = last_owner(folder, job)

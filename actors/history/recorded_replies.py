@@ -1,7 +1,7 @@
-"""What the journals of a job and of its child jobs have recorded: replies, failures, tool results, rows, answers.
+"""Records in the journals of a job and of its child jobs: replies, failures, tool results, rows, answers.
 
-They are read as they stand, and nothing of them is touched. Replies stay on disk until they are wanted: a job of a
-million rows needs only their places.
+The journals are read without changing them. Replies stay on disk until they are read: for a job of a million rows only
+their positions are in memory.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from cortex.values.reply import Reply
 from policies.failures.failure import RULES, Failure
 
 _TURNS_KEPT = 64
+"""Most turns kept in memory."""
 
 
 class RecordedReplies:
-    """Of one job. Close it when it is not wanted any more. Raises ``NoSuchJob``."""
+    """Index of one job's records. Call ``close`` after use. Raises ``NoSuchJob``."""
 
     def __init__(self, folder: StateFolder, job: str) -> None:
         names = [job, *sorted(name for name in folder.jobs() if name.startswith(f"{job}~"))]
@@ -38,13 +39,13 @@ class RecordedReplies:
         self._runs: dict[str, deque[tuple[EventStamp, events.Observed]]] = defaultdict(deque)
         self._read: OrderedDict[tuple[int, int], list[events.Event]] = OrderedDict()
         self.terms: JobTerms
-        """Those under which the job was last opened."""
+        """Terms under which the job was last opened."""
         self.output_tokens = (0, 0)
-        """Tokens of all replies together, and how many replies that are."""
+        """Tokens of all replies together, and the number of replies."""
         self.began_at_s = 0.0
-        """When that was."""
+        """Time of the last opening, Unix time."""
         self.changed = False
-        """Whether the program that the job names is another now than the one that it ran last."""
+        """Whether the program has changed since the job was last opened."""
         self.given: list[tuple[EventStamp, events.Event]] = []
         self._row_windows: list[tuple[EventStamp, events.RowsRead]] = []
         self.seq = self._journals[0].seq
@@ -55,20 +56,20 @@ class RecordedReplies:
 
     @property
     def external_events(self) -> list[tuple[EventStamp, events.Event]]:
-        """What came to the job from outside: its rows, as far as it has read them, and what it was told."""
+        """External events of the job: the rows read so far, and the answers given."""
         return [*self._row_windows, *self.given]
 
     @property
     def rows_ended(self) -> bool:
-        """Whether all rows of its source are recorded."""
+        """Whether all rows of the source are recorded."""
         return not self.terms.streams or bool(self._row_windows and self._row_windows[-1][1].ended)
 
     def reply_to(self, question: bytes) -> EventStamp | None:
-        """Where the reply to this question stands, if there is one."""
+        """Return the position of the reply to this question; None if there is none."""
         return self._replies.get(question)
 
     def reply(self, stamp: EventStamp) -> Reply:
-        """The reply that stands there."""
+        """Return the reply at this position."""
         key = (stamp.journal, stamp.seq)
         found = self._read.get(key)
         if found is None:
@@ -81,23 +82,23 @@ class RecordedReplies:
         return event.reply
 
     def failure_of(self, question: bytes) -> tuple[EventStamp, Failure] | None:
-        """How this question failed for good, if it did."""
+        """Return the permanent failure of this question and its position; None if it did not fail."""
         return self._failures.get(question)
 
     def tool_run(self, key: str) -> tuple[EventStamp, events.Observed] | None:
-        """The next result of such a run that was not given out yet, if there is one."""
+        """Return the next result, not yet returned, of a tool run with this key; None if there is none."""
         runs = self._runs.get(key)
         return runs.popleft() if runs else None
 
     def close(self) -> None:
-        """Let go of the journals."""
+        """Close the journals."""
         for source in self._journals:
             source.close()
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def _take(self, number: int, source: Journal) -> None:
-        """All that one journal holds, from its first turn: what was paid for counts, however often it began anew."""
+        """Index one journal from its first turn. Paid replies count even if the job was opened again after them."""
         story: _EventHistory | None = None
         anew = 0
         fed: list[tuple[EventStamp, events.RowsRead]] = []
@@ -148,14 +149,14 @@ class RecordedReplies:
 
 
 class _EventHistory:
-    """What a journal's events are about, which they do not all say themselves: the program's own turns tell, where it
-    is still what it was; else what a flow wrote down of the goals that it made."""
+    """Questions and tool runs that a journal's events refer to, since not every event names its own. Found by replay
+    if the program is unchanged, else from the goals that a flow recorded."""
 
     def __init__(self, terms: JobTerms) -> None:
         self.asked: dict[tuple[int, int], bytes] = {}
-        """Question of each attempt."""
+        """Question of each attempt, by goal and attempt."""
         self.runs: dict[int, str] = {}
-        """Goals that wait for a tool, and which run that is."""
+        """Key of the tool run that a goal waits for, by goal."""
         self._k: State = codec.open_job(terms)
         self._program: Program | None = None
         try:
@@ -166,7 +167,7 @@ class _EventHistory:
         self.changed = not same
 
     def turn(self, turn: events.Turn) -> None:
-        """What the program asked in this turn."""
+        """Replay a turn, and note its questions and tool runs."""
         if self._program is None:
             return
         for command in step(self._k, self._program, turn):
@@ -187,7 +188,7 @@ def _stamped(number: int, seq: int, turn: events.Turn) -> Iterator[tuple[EventSt
 
 
 def terms_for(terms: JobTerms, program: Program) -> JobTerms:
-    """The same terms for another program, or for other parameters."""
+    """Return the terms for another program, or for other parameters."""
     where, params = loader.place_of(type(program)), params_of(program)
     return msgspec.structs.replace(
         terms, program=where, params_json=params, fingerprint=loader.fingerprint(where, params)

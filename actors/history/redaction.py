@@ -1,9 +1,10 @@
-"""``--no-keep-text``: what a job asked and was answered leaves its journal once the results that it led to are on disk.
+"""``--no-keep-text``: prompts and replies are deleted from the journal once the results from them are on disk.
 
-A snapshot of K stands in for the turns before it. They go when the sink holds, on disk, all results that were given out
-by then: so a run that is killed at any moment recovers from the snapshot and the turns after it, as ever. What is open
-at that moment (a window of rows at most, and with input order the results that wait for their turn) is in the snapshot
-until the next one; what is still to be asked is in it while the job rests. Once the job is over nothing of it is left.
+A snapshot of K replaces the turns before it. The turns are deleted when the sink has written, to disk, all results
+emitted by then, so that a run killed at any moment recovers from the snapshot and the turns after it. Text that is in
+progress at the snapshot (a window of rows at most, and with input order the results that wait for their turn) stays in
+it until the next snapshot; calls still to be made stay in it while the job rests. After the job has ended no text is
+left.
 """
 
 from __future__ import annotations
@@ -16,27 +17,28 @@ from cortex.journal import codec
 from cortex.state.state import State
 
 RESULTS = 5_000
-"""So many new results at the most before the next snapshot is taken."""
+"""Most new results before the next snapshot."""
 LOOK_S = 5.0
-"""And so much time, of the turns' own."""
+"""Most seconds, by the times of turns, before the next snapshot."""
 
 
 class JournalRedaction:
-    """Of one channel's journal."""
+    """Redaction of one channel's journal."""
 
     def __init__(self, source: Journal, k: State, kept: Callable[[int], object] = lambda seq: None) -> None:
-        """``kept`` hears of each snapshot before it is written."""
+        """Set up redaction of ``source``; inactive if the job keeps text. ``kept`` is called with a turn's number
+        before each snapshot."""
         self._journal = source
         self._kept = kept
         self._on = not k.terms.keeps_text
         self._taken = (0, 0)
-        """The snapshot whose turns are to go: turn, and results given out by then."""
+        """Snapshot whose turns are to be deleted: turn, and results emitted by then."""
         self._next = (k.emitted + RESULTS, k.at_s + LOOK_S)
         if self._on:
             source.zero_what_goes()
 
     def look(self, k: State, seq: int) -> None:
-        """A turn is on disk: what may go now goes."""
+        """Delete the turns that may be deleted, after a turn was written to disk."""
         if not self._on:
             return
         over = bool(k.outcome) and k.written_rows >= k.emitted

@@ -1,8 +1,8 @@
-"""The lines of a job's results, read out of its journal in the order in which its sink has them.
+"""Lines of a job's results, read from its journal in the order of the sink.
 
-Each time that failed rows are opened again the list becomes another (``cortex.goals.result_list``): so the turns
-between two such moments are a part by themselves. What a later part took back is left out. Without input order the
-parts follow each other; with it they are merged, each of them being in order by itself.
+Reopening failed rows changes the list (``cortex.goals.result_list``), so the turns between two reopenings form a part.
+Lines that a later part took back are left out. Without input order the parts follow each other; with input order they
+are merged, each being ordered in itself.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from cortex.values.limits import JobTerms
 
 Load = Callable[[JobTerms], Program]
 PAGE_TURNS = 16
-"""Turns that are read together: a turn may hold a window of rows, which is up to 8 MB."""
+"""Turns read at a time. A turn may hold a window of rows, up to 8 MB."""
 
 
 class TurnRange(NamedTuple):
-    """Turns after one number, to another: none where it is the last part, and may grow."""
+    """Turns after number ``after`` up to ``upto``; ``upto`` is None for the last part, which may grow."""
 
     after: int
     upto: int | None
 
 
 def opens_again(source: Journal, batch: list[events.Event]) -> bool:
-    """Whether the next turn, which takes these events, opens failed rows again: whoever reads is told beforehand."""
+    """Return whether these events of the next turn reopen failed rows, and announce it to readers of the journal
+    beforehand."""
     opens = any(type(event) is events.RowsReopened for event in batch)
     if opens:
         source.will_reopen()
@@ -44,7 +45,7 @@ def opens_again(source: Journal, batch: list[events.Event]) -> bool:
 
 
 def parts_of(source: Journal) -> tuple[list[TurnRange], list[events.RowsReopened]]:
-    """The parts of the journal as it is now, and what opens each of them but the first."""
+    """Return the parts of the journal at present, and the events that begin each part but the first."""
     found = source.reopenings()
     starts = [source.opened_at(), *(seq - 1 for seq, _ in found)]
     ends: list[int | None] = [*starts[1:], None]
@@ -52,8 +53,8 @@ def parts_of(source: Journal) -> tuple[list[TurnRange], list[events.RowsReopened
 
 
 def lines(source: Journal, load: Load, index: int = 0) -> Generator[commands.EmitResult | None, None, None]:
-    """The results from an index on, numbered as they stand in the list now; None wherever the journal has no more at
-    this moment: asked again, it is looked at again."""
+    """Yield the results from ``index`` on, numbered by the present list; None whenever the journal has no more at
+    the moment: ``next`` then looks again."""
     if names := shard_names(source, load):
         yield from _together(source, load, names, index)
         return
@@ -73,8 +74,7 @@ def lines(source: Journal, load: Load, index: int = 0) -> Generator[commands.Emi
 
 
 def shard_names(source: Journal, load: Load) -> list[str]:
-    """The child jobs that the rows of this job are dealt to, in the order in which they are; none where it asks them
-    itself."""
+    """Return the child jobs to which the rows of this job are dealt, in order; empty if the job is not sharded."""
     found = _opening(source)
     if found is None or found[0].program != loader.place_of(Shards):
         return []
@@ -84,8 +84,8 @@ def shard_names(source: Journal, load: Load) -> list[str]:
 
 
 def _opening(source: Journal) -> tuple[JobTerms, int] | None:
-    """The terms under which a job was last opened, and its first goal; its first shard where the turn itself has left,
-    as the job keeps no text."""
+    """Return the terms under which a job was last opened, and its first goal; its first shard if the turn is
+    deleted, because the job keeps no text."""
     try:
         for _, turn in source.turns(source.opened_at()):
             opened = [one for batch in turn.batches for one in batch if isinstance(one, events.Opened)]
@@ -100,7 +100,7 @@ def _opening(source: Journal) -> tuple[JobTerms, int] | None:
 def _together(
     source: Journal, load: Load, names: list[str], index: int
 ) -> Generator[commands.EmitResult | None, None, None]:
-    """Those of all shards: in rounds where input order was asked for, else one shard after the other."""
+    """Yield the results of all shards: round robin if input order was asked for, else one shard after the other."""
     found = _opening(source)
     program = load(found[0]) if found is not None else None
     ordered = isinstance(program, Shards) and program.of.ordered
@@ -110,7 +110,7 @@ def _together(
     def line_of(number: int) -> commands.EmitResult | None:
         if opened[number] is None:
             if source.folder is None or not source.folder.has(names[number]):
-                return None  # it has not begun
+                return None  # the shard has not begun
             found = opened[number] = source.folder.journal(names[number])
             streams[number] = lines(found, load)
         return next(streams[number], None)
@@ -139,13 +139,13 @@ def _together(
 
 
 def _ended(source: Journal) -> bool:
-    """Whether the job has ended for good: a row that is missing will not come."""
+    """Return whether the job has ended for good, so that a missing row will not come."""
     blob = source.account(source.seq)
     return bool(blob) and codec.decode_account(blob).outcome in ("failed", "cancelled")
 
 
 class _RangeReplay:
-    """A replay of one part; it goes on where the journal has grown. ``k`` is K after what was read."""
+    """Replay of one part, which continues where the journal has grown. ``k`` is K after the turns read."""
 
     def __init__(self, source: Journal, load: Load, part: TurnRange, index: int = 0) -> None:
         self._source, self._load, self._part = source, load, part
@@ -156,7 +156,7 @@ class _RangeReplay:
         self.k: State | None = codec.decode_state(snapshot[1]) if snapshot else None
 
     def emits(self) -> Iterator[commands.EmitResult | None]:
-        """What was given out in this part; None at the journal's end, if this part has none."""
+        """Yield the results of this part; None at the journal's end, if the part may grow."""
         program = self._load(self.k.terms) if self.k is not None else None
         while True:
             before = self._after
@@ -181,14 +181,15 @@ class _RangeReplay:
 
     @property
     def over(self) -> bool:
-        """Whether the job has ended for good: a line that is missing will not come."""
+        """Whether the job has ended for good, so that a missing line will not come."""
         return self.k is not None and self.k.outcome in ("failed", "cancelled")
 
 
 def _chained(
     source: Journal, load: Load, parts: list[TurnRange], reopened: list[events.RowsReopened]
 ) -> Iterator[tuple[int, commands.EmitResult | None]]:  # fmt: skip
-    """As they came. An index of a part is one of the list as it was then: what each later part took back is out."""
+    """Yield the results in the order of their emission. A part's index is of the list at that time; lines that later
+    parts took back are skipped."""
     for number, part in enumerate(parts):
         later = [event.lines for event in reopened[number:]]
         for line in _RangeReplay(source, load, part).emits():
@@ -205,7 +206,7 @@ def _chained(
 def _merged(
     source: Journal, load: Load, parts: list[TurnRange], reopened: list[events.RowsReopened]
 ) -> Iterator[tuple[int, commands.EmitResult | None]]:  # fmt: skip
-    """By their place in the input. One that is missing is waited for, unless the job has ended for good."""
+    """Yield the results in input order, waiting for a missing line unless the job has ended for good."""
     gone = [{order for event in reopened[number:] for order in event.lines} for number in range(len(parts))]
     readings = [_RangeReplay(source, load, part) for part in parts]
     streams = [reading.emits() for reading in readings]

@@ -1,6 +1,6 @@
-"""Results on their way to a sink: the latest ones in memory, all others read back out of the journal.
+"""Results for a sink: the latest in memory, all others read from the journal.
 
-A results file is a projection of the journal, so whoever comes late, or again, gets the same results in the same order.
+A results file is a projection of the journal: a late or repeated reader gets identical results in the same order.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from actors.ports.runtime import Runtime
 from cortex.state.commands import EmitResult
 
 BUFFER_BYTES_MAX = 8_000_000
+"""Most bytes of results in memory."""
 READ_MAX = 2_000
+"""Most results in one reading."""
 READ_BYTES_MAX = 4_000_000
-"""In one answer to who asks for results: on a cluster it passes through Ray's object store, which is small."""
+"""Most bytes in one reply with results: on a cluster the reply passes through Ray's object store, which is small."""
 
 
 class ResultBuffer:
-    """The latest results of a running job."""
+    """Buffer of a running job's latest results."""
 
     def __init__(self, next_index: int) -> None:
         self._recent: deque[tuple[EmitResult, int]] = deque()
@@ -31,10 +33,10 @@ class ResultBuffer:
         self.next_index = next_index
 
     def add(self, results: Sequence[EmitResult]) -> None:
-        """More results; the oldest leave where there are too many bytes."""
+        """Add results; drop the oldest above ``BUFFER_BYTES_MAX``."""
         recent, index, total = self._recent, self.next_index, self._bytes
         for result in results:
-            if result.index != index:  # what is between is read back out of the journal
+            if result.index != index:  # results in between are read from the journal
                 recent.clear()
                 total = 0
             value = result.value
@@ -48,13 +50,13 @@ class ResultBuffer:
             self._bytes -= recent.popleft()[1]
 
     def all(self, count: int) -> list[EmitResult] | None:
-        """All so many results of the job; None where not all of them are in memory."""
+        """Return all ``count`` results of the job; None unless all are in memory."""
         found = [result for result, _ in self._recent]
         whole = len(found) == count == self.next_index and (not found or found[0].index == 0)
         return found if whole else None
 
     def read(self, index: int) -> list[tuple[int, Any]] | None:
-        """Results from an index on; None where they have left memory and the journal must be asked."""
+        """Return results from an index on; None if they are no longer in memory and must be read from the journal."""
         first = self._recent[0][0].index if self._recent else self.next_index
         if index < first:
             return None
@@ -64,7 +66,8 @@ class ResultBuffer:
         return [(result.index, result.value) for result, _ in found]
 
     def _from(self, skip: int) -> Iterable[tuple[EmitResult, int]]:
-        """The next ones; who reads as they come is near the end, and walks from there."""
+        """Return the next results after ``skip``. A reader that keeps up is near the end, so the search starts there
+        if that is nearer."""
         left = max(0, len(self._recent) - skip)
         if left >= min(skip, READ_MAX):
             return islice(self._recent, skip, skip + READ_MAX)
@@ -72,7 +75,7 @@ class ResultBuffer:
 
 
 def _within(found: list[tuple[EmitResult, int]]) -> list[tuple[EmitResult, int]]:
-    """The first of these, up to the one with which they are as large as an answer may be."""
+    """Return the first results, up to and including the one that reaches ``READ_BYTES_MAX``."""
     total = 0
     for count, (_, size) in enumerate(found, 1):
         total += size
@@ -82,14 +85,15 @@ def _within(found: list[tuple[EmitResult, int]]) -> list[tuple[EmitResult, int]]
 
 
 def _size(value: Any) -> int:
-    """Bytes of a result, about."""
+    """Return the approximate bytes of a result."""
     return len(value) if isinstance(value, (bytes, str)) else 200
 
 
 class ResultProjection:
-    """Results read out of a journal from an index on, without a channel: what ``attach`` and ``results`` show.
+    """Results read from a journal from an index on, without a channel, for ``attach`` and ``results``.
 
-    ``source`` is a reader of its own, closed with the projection. It may be read again when the journal has grown.
+    ``source`` is a journal of the projection's own, which ``close`` closes. Reading may continue after the journal has
+    grown.
     """
 
     def __init__(self, source: Journal, load: Load, index: int) -> None:
@@ -98,7 +102,7 @@ class ResultProjection:
         self._lines = lines(source, load, index)
 
     def read(self, count: int = READ_MAX) -> list[tuple[int, Any]]:
-        """The next results; an empty list at the journal's end."""
+        """Return the next results; an empty list at the journal's end."""
         some: list[tuple[int, Any]] = []
         total = 0
         while len(some) < count and total < READ_BYTES_MAX:
@@ -112,15 +116,16 @@ class ResultProjection:
         return some
 
     def close(self) -> None:
-        """Let go of the journal."""
+        """Close the journal."""
         self._lines.close()
         self._journal.close()
 
 
 class PastResults:
-    """Results that have left the outlet, for whoever comes late: one reading, which goes on while they ask in order.
+    """Results that are no longer in memory, for late readers: one projection, which continues while requests are in
+    order.
 
-    It is read in threads, and two may ask at once, as after a kill: one waits for the other.
+    Read in threads. Two may read at once, as after a kill: a lock makes one wait.
     """
 
     def __init__(self, opened: Callable[[], Journal], runtime: Runtime) -> None:
@@ -129,7 +134,7 @@ class PastResults:
         self._reading: ResultProjection | None = None
 
     def read(self, index: int) -> list[tuple[int, Any]]:
-        """The next results from an index on. Raises ``StoreError``, and may be asked again."""
+        """Return the next results from an index on. Raises ``StoreError``; the call may be repeated."""
         with self._one:
             if self._reading is None or self._reading.index != index:
                 self.close()
@@ -144,7 +149,7 @@ class PastResults:
                 raise
 
     def close(self) -> None:
-        """Let go of the journal."""
+        """Close the projection."""
         with self._one:
             reading, self._reading = self._reading, None
             if reading is not None:

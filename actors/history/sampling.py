@@ -1,4 +1,4 @@
-"""Some of a job's results: those that failed, the last ones, or some from all over."""
+"""Selection of a job's results: the failed, the last, or a random sample."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from cortex.state.commands import EmitResult
 def sample_results(
     found: Iterable[EmitResult], *, failed: bool = False, sample: int = 0, tail: int = 0
 ) -> Iterator[EmitResult]:
-    """Of the results, in their order. ``sample`` and ``tail`` are counts, 0: all. Flat memory: no more than these are
-    held. The same sample of the same results each time, whatever they say."""
+    """Yield selected results, in their order. ``sample`` and ``tail`` are counts; 0 means all. At most that many
+    results are in memory. The sample depends on the indexes alone, so that it is the same each time."""
     some: Iterable[EmitResult] = (line for line in found if line.failed) if failed else found
     if tail:
         some = deque(some, maxlen=tail)
