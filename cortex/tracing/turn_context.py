@@ -13,7 +13,7 @@ NO_ROUTES: frozenset[int] = frozenset()
 
 
 class TurnContext:
-    """One turn with its commands, the job's state after it, and the records that are complete because of it."""
+    """Turn with its commands, the job's state after it, and the records that are complete because of it."""
 
     __slots__ = ("_ended", "absorbed", "at_s", "captures", "done", "guarded", "k", "out", "previous_k")
 

@@ -276,6 +276,26 @@ def words(module: str, source: str) -> list[str]:
 # -------------------------------------------------------------------------------------------- docstrings
 
 
+_FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+FIRST_WORDS = re.compile(
+    r"(What|Who|Whom|Whose|Whoever|Which|Where|Nobody|Somebody|Someone|How|That|Those|One|It|They|So (many|much|often))\b"
+)
+"""Words with which no docstring begins: each leaves the subject unnamed. A noun of the field or a verb comes first."""
+
+
+def first_words(source: str) -> list[str]:
+    """Docstrings of modules, classes and functions, private ones included, that begin with one of ``FIRST_WORDS``."""
+    kinds = (ast.Module, ast.ClassDef, *_FUNCTION)
+    complaints = []
+    for node in ast.walk(ast.parse(source)):
+        text = ast.get_docstring(node) if isinstance(node, kinds) else None
+        if text and (found := FIRST_WORDS.match(text)):
+            line = node.body[0].lineno  # type: ignore[attr-defined]
+            complaints.append(f"line {line}: begins with {found[0]!r}: name the subject")
+    return complaints
+
+
 def documented_methods(source: str) -> set[str]:
     """Return names of methods that have a docstring: their overrides inherit it."""
     classes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
@@ -301,7 +321,6 @@ def docstrings(source: str, inherited: Collection[str] = ()) -> list[str]:
     return complaints
 
 
-_FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def _body(owner: ast.Module | ast.ClassDef, kinds: tuple[type, ...]) -> list:

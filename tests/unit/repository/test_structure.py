@@ -151,6 +151,24 @@ def test_sizes_can_fail():
     assert len(repository_rules.sizes("class C:\n    async def f(self):\n" + ("    " + body) * 70)) == 1
 
 
+SENT_TO_MODELS = {"cortex/control/commands.py"}
+"""Files whose docstrings are tool descriptions in prompts: a change of theirs would ask known questions anew."""
+
+
+def test_docstrings_begin_with_a_noun_or_a_verb():
+    paths = [path for path in repository_rules.sources(PACKAGES) if str(path.relative_to(ROOT)) not in SENT_TO_MODELS]
+    _holds(paths, lambda path: repository_rules.first_words(path.read_text()))
+
+
+@pytest.mark.parametrize(
+    "source",
+    ['"""What a branch does."""', 'class A:\n    """Who asks."""', 'def _f():\n    """So many seconds."""'],
+)
+def test_first_words_can_fail(source):
+    assert len(repository_rules.first_words(source)) == 1
+    assert repository_rules.first_words('"""Whatever a branch returns, Oneness."""') == []
+
+
 def test_folders_are_small():
     assert repository_rules.piles(str(path.relative_to(ROOT)) for path in repository_rules.sources(PACKAGES)) == []
 
