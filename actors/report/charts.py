@@ -23,10 +23,10 @@ def charts(figures: ReportFigures, concurrency: int, cap_nusd: int | None) -> li
     found = [
         _calls(figures, time, unit), _flight(figures, time, unit, concurrency), _branches(figures, time, unit),
         _latency_over_time(figures, time, unit), _spent(figures, time, unit, cap_nusd),
-        _distribution("latency", "How long answers took", figures.latency, "seconds from sending to the whole answer"),
+        _distribution("latency", "Duration of answers", figures.latency, "seconds from sending to the whole answer"),
         _waits(figures),
-        _distribution("input", "How large prompts were", figures.input_tokens, "input tokens, cached too", True),
-        _distribution("output", "How long replies were", figures.output_tokens, "output tokens", True),
+        _distribution("input", "Size of prompts", figures.input_tokens, "input tokens, cached too", True),
+        _distribution("output", "Length of replies", figures.output_tokens, "output tokens", True),
     ]  # fmt: skip
     return [chart for chart in found if chart is not None]
 
@@ -196,7 +196,7 @@ def _latency_over_time(figures: ReportFigures, time: list[float], unit: str) -> 
         for name, share, mark, dash in (("median", 0.5, "p50", "solid"), ("95th percentile", 0.95, "p95", "dash"))
     ]  # fmt: skip
     text = f"Over the whole job the median was {figures.latency.quantile(0.5):.3g} s."
-    return _over_time("latency-time", "How long answers took, over time", unit, "seconds", traces, figures, text)
+    return _over_time("latency-time", "Duration of answers over time", unit, "seconds", traces, figures, text)
 
 
 def _spent(figures: ReportFigures, time: list[float], unit: str, cap_nusd: int | None) -> Chart | None:
@@ -205,7 +205,7 @@ def _spent(figures: ReportFigures, time: list[float], unit: str, cap_nusd: int |
     total = [float(f"{usd(round(amount)):.5g}") for amount in accumulate(figures.spent.values)]
     traces = [{"type": "area", "name": "spent so far", "mark": "cost", "x": time, "y": total}]
     text = f"In all ${total[-1]:,.6g}."
-    chart = _over_time("spent", "What it cost, as time went on", unit, "USD", traces, figures, text)
+    chart = _over_time("spent", "Cost over time", unit, "USD", traces, figures, text)
     if cap_nusd is not None and usd(cap_nusd) <= 3 * total[-1]:
         chart["limit"] = {"y": usd(cap_nusd), "name": f"--max-cost ${usd(cap_nusd):g}"}
     return chart
@@ -214,8 +214,8 @@ def _spent(figures: ReportFigures, time: list[float], unit: str, cap_nusd: int |
 def _waits(figures: ReportFigures) -> Chart | None:
     if figures.waits.most < WAITS_WORTH_S:
         return None
-    title = "How long calls stood in a branch's queue"
-    return _distribution("waits", title, figures.waits, "seconds before it was sent")
+    title = "Waits in a branch's queue"
+    return _distribution("waits", title, figures.waits, "seconds until sending")
 
 
 def _distribution(name: str, title: str, digest: QuantileSketch, unit: str, whole: bool = False) -> Chart | None:

@@ -121,7 +121,7 @@ def _others(each: AnnotatedTurn, ids: set[int], facts: dict[Key, GoalDetails], j
                 value: Any = event.value if isinstance(event, events.Observed) else event.answer
                 failed = event.failure is not None
                 words = clipped(event.failure.message if event.failure else repr(value), MESSAGE_CHARACTERS)
-                kind = f"failed: {event.failure.kind}" if event.failure is not None else "is over"
+                kind = f"failed: {event.failure.kind}" if event.failure is not None else "ended"
                 story = facts.setdefault((job, event.goal), GoalDetails())
                 story.add(each.turn.at_s, "failed" if failed else "other", f"{what} {kind}", words if text else "")
 

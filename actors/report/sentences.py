@@ -55,7 +55,7 @@ MEANINGS = {
     ),
     "timed_out": (
         "no answer within the time an attempt may take",
-        "tried again as the job's policy says; look at the slowest calls, and at how long a reply they ask for",
+        "tried again by the job's retry policy; look at the slowest calls, and at the reply length they ask for",
     ),
     "malformed": (
         "a complete reply that the program refused",
@@ -64,13 +64,13 @@ MEANINGS = {
     "refused": ("the model declined", "never tried again; look at the prompts of these goals"),
     "too_large": (
         "the prompt was over the bound",
-        "the program is asked for less; what it cannot shrink fails: split or shorten these",
+        "the program is asked for a shorter prompt; a prompt it cannot shrink fails: split or shorten these",
     ),
     "blocked": (
         "the account or the model, not the row",
         "the job pauses: put the account right (credit, spend limit, the model's name), then resume",
     ),
-    "unauthorised": ("the key, or what it may do", "the job pauses: set a good key, then resume"),
+    "unauthorised": ("the key, or its permissions", "the job pauses: set a good key, then resume"),
     "rejected": (
         "the provider finds fault with the request",
         "never tried again: put these rows right, then run them as a job of their own",
@@ -157,10 +157,10 @@ def _wrong(facts: dict[str, Any], figures: ReportFigures) -> str:
     refused = facts["rows_refused"]
     if facts["rows_failed"] <= refused and not figures.goals_failed:
         what = "nothing that was sent" if refused else "nothing"
-        return f"{text} What may be tried again was, and {what} failed for good."
+        return f"{text} All retryable failures were retried, and {what} failed for good."
     worst = max(facts["rows_failed_by_kind"] or facts["failures"], key=lambda kind: _count(facts, kind))
     meaning, advice = MEANINGS.get(worst, ("", ""))
-    return f"{text} Most of what failed for good is {worst} ({meaning}): {advice}." if meaning else text
+    return f"{text} The most frequent permanent failure is {worst} ({meaning}): {advice}." if meaning else text
 
 
 def _count(facts: dict[str, Any], kind: str) -> int:
@@ -206,19 +206,19 @@ def cautions(reading: JournalReader, figures: ReportFigures, carried: int | None
     lines = []
     if reading.changed:
         lines.append(
-            "The job's program has changed since, or is gone. So this report tells what the recorded events alone "
-            "tell: prompts, kinds of goals, reserved money and the goal tree are not known, and an attempt is taken to "
-            "have gone to the route whose model answered."
+            "The job's program has changed since, or is gone. This report is therefore limited to the recorded events: "
+            "prompts, kinds of goals, reserved money and the goal tree are not known, and an attempt is assigned to "
+            "the route whose model answered."
         )
     elif not reading.same:
         lines.append(
-            "The job's program, or cortex itself, reads otherwise than when it ran; taken again, it asks the same "
-            "questions to the byte, so everything below holds."
+            "The source of the job's program, or of cortex itself, has changed since the job ran. A replay asks "
+            "exactly the same questions, so everything below holds."
         )
     if carried:
         lines.append(
-            f"The program changed while the job was under way, and it began anew. {usd_text(carried)} had been spent "
-            "before; that is in the job's cost, and not in the charts and tables."
+            f"The program changed before the job had ended, so the job began anew. {usd_text(carried)} had been spent "
+            "before; this is included in the job's cost, but not in the charts and tables."
         )
     if figures.more_happenings:
         lines.append(f"{figures.more_happenings:,} more events are not listed.")

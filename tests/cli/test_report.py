@@ -68,7 +68,7 @@ def test_a_row_refused_before_sending_is_no_attempt_that_failed_for_good(cortex)
     assert (
         "40 of 41 rows succeeded, 1 failed (1 refused before sending: `cortex inspect mine --failed` says why)." in text
     )
-    assert "overloaded. What may be tried again was, and nothing that was sent failed for good." in text
+    assert "overloaded. All retryable failures were retried, and nothing that was sent failed for good." in text
 
 
 def test_what_has_no_price_costs_nothing_in_one_place_and_unknown_in_another_nowhere(cortex):
@@ -154,7 +154,7 @@ def test_a_program_that_is_gone(cortex):
     line, written = done.said()
     assert "the program of walk has changed since, or is gone" in line and "walk.html" in written and done.code == 0
     text = Seen(Path("walk.html").read_text()).texts["p"]
-    assert "what the recorded events alone tell" in text and "It is complete." in text
+    assert "limited to the recorded events" in text and "It is complete." in text
     assert reported["calls"] == 7 and "over 5 calls" in text  # two shared the answer of a third: no event tells of them
     assert re.search(r"It cost \$0\.\d+", text) and "succeeded" not in text
 

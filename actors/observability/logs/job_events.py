@@ -104,9 +104,9 @@ class JobLog:
             now = {name: value for name, value in changed.items() if value != usual[name]}
             self._write("limits were set", event="job.set", who=event.who, limits=now)
         elif isinstance(event, events.Stopped):
-            self._write("the job was told to stop", event=f"job.{event.how}", who=event.who, how=event.how)
+            self._write("a stop of the job was requested", event=f"job.{event.how}", who=event.who, how=event.how)
         elif isinstance(event, events.Resumed):
-            self._write("the job was told to go on", event="job.resumed", who=event.who)
+            self._write("the job was resumed", event="job.resumed", who=event.who)
         elif isinstance(event, events.RowsReopened):
             self._write(
                 "failed rows are asked again", event="job.reopened", who=event.who, rows=len(event.keys),
@@ -183,7 +183,7 @@ def _first(why: str) -> str:
     """Return the first word of the reason a job stopped, if the word is one of Cortex's own; the rest may quote a
     row or a reply."""
     word = why.partition(":")[0].partition(" ")[0]
-    return word if word in _WORDS else "said by the program" if why else ""
+    return word if word in _WORDS else "reason given by the program" if why else ""
 
 
 _WORDS: Final = {*FailureKind, "deadline", "cancel", "drain", "condemned", "max_failed", "alike", "waits"}
@@ -225,7 +225,8 @@ class ClusterLog:
                 pool=event.pool,
                                  caps=msgspec.to_builtins(event.caps)))  # fmt: skip
         elif isinstance(event, protocol.DrainMember):
-            _cluster.info(**log_arguments("a node or an actor was told to drain", event="actor.drained", who=event.who,
+            _cluster.info(**log_arguments("a drain of a node or an actor was requested", event="actor.drained",
+                                 who=event.who,
                                  subject=event.subject))  # fmt: skip
         elif isinstance(event, protocol.MemberReported):
             self._cut()

@@ -21,7 +21,7 @@ _LOUD = frozenset({"warning", "error", "critical"})
 
 
 class ActorLogReader:
-    """Reader of the new lines in the log files of a Ray folder. ``form``: ``json`` or ``text``."""
+    """Reader of the new lines in the log files of a Ray folder. ``form``: ``json``, else lines of text."""
 
     def __init__(self, folder: str, form: str) -> None:
         self._folder, self._form = Path(folder), form

@@ -63,7 +63,7 @@ _TABLE: Final = (
     ),
     Instrument(
         TOKEN_USAGE, "histogram", "{token}",
-        "Tokens of one answered attempt, as billed: input with what was read from and written to the cache",
+        "Tokens of one answered attempt, as billed: input includes cache reads and writes",
         TOKEN_BOUNDS,
     ),
     Instrument("cortex.turn.duration", "histogram", "s", "Parts of a channel's turn", TURN_BOUNDS_S),
@@ -83,7 +83,7 @@ _TABLE: Final = (
     Instrument("cortex.rows.expected", "sum", "{row}", "Rows of the whole input, or those known so far"),
     Instrument("cortex.calls.in_flight", "sum", "{call}", "Attempts in flight"),
     Instrument("cortex.queue", "sum", "{goal}", "Goals that wait for a permit"),
-    Instrument("cortex.permits", "sum", "{permit}", "Attempts that the job may have under way"),
+    Instrument("cortex.permits", "sum", "{permit}", "Attempts that the job may have in flight"),
     Instrument("cortex.job.deadline", "gauge", "s", "Deadline of the job, Unix time"),
     Instrument("cortex.job.label", "gauge", "1", "1 for each label of the job"),
     Instrument("cortex.job.progressed", "gauge", "s", "End of the job's most recent call, Unix time"),

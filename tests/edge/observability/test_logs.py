@@ -262,7 +262,7 @@ def test_what_the_cortex_does_is_told(written):
         "a limit was cut", "a breaker opened", "a breaker is half open", "a breaker closed",
         "an actor is ended by force", "an actor is started again", "an actor is started",
         "a job is stopped: its channel keeps dying", "an actor is gone", "a pool was bounded by hand",
-        "a node or an actor was told to drain",
+        "a drain of a node or an actor was requested",
     ]  # fmt: skip
     entries = lines(written)
     assert (entries[0]["limit"], entries[0]["was"]) == (20, 40)
@@ -338,7 +338,7 @@ def test_records_are_sent_and_what_operators_do_is_an_event(written):
     first, second = kept.records
     assert (first.event_name, first.body, first.severity_text) == (
         "cortex.job.drain",
-        "the job was told to stop",
+        "a stop of the job was requested",
         "INFO",
     )
     assert first.attributes["cortex.job.id"] == "j" and first.attributes["cortex.who"] == "bob"

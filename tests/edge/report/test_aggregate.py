@@ -222,7 +222,7 @@ def test_a_job_that_began_anew_is_told_from_there(tmp_path: Path) -> None:
     facts = summary(book.k)
     assert facts["known_nusd"] == before + 36_000 and facts["attempts"] == 4
     assert (figures.attempts, sum(each.known_nusd for each in figures.jobs.values())) == (2, 36_000)
-    assert any("it began anew" in line for line in cautions(reading, figures, before))
+    assert any("the job began anew" in line for line in cautions(reading, figures, before))
 
 
 def test_a_journal_is_not_touched(tmp_path: Path) -> None:
