@@ -155,7 +155,7 @@ class ReplyOutbox:
         try:
             asker.send(blob)
         except Exception:  # the calls of other messages must go on
-            _log.exception("what came of message %d was not heard", asker.number)
+            _log.exception("outcomes of message %d were not delivered", asker.number)
 
     async def gathered(self, epoch: int, number: int) -> bytes:
         """Return ready events to be sent with the answer to a message; empty: none.
@@ -369,7 +369,7 @@ def _cut(some: Packet, bytes_max: int) -> tuple[Packet, bytes, int]:
         try:
             blob = _encoder.encode(event)
         except Exception:
-            _log.exception("attempt %d of goal %d cannot be told", event.attempt, event.goal)
+            _log.exception("outcome of attempt %d of goal %d cannot be encoded", event.attempt, event.goal)
         else:
             size += len(blob)
             if blobs and size > bytes_max:

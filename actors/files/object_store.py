@@ -105,7 +105,7 @@ def _options(path: str) -> dict[str, Any]:
 def _missing(path: str) -> str:
     extra = _EXTRAS.get(protocol_of(path))
     if extra is None:
-        return f"{path}: nothing that reads {protocol_of(path)}:// is installed (pip install fsspec, and its driver)"
+        return f"{path}: no driver for {protocol_of(path)}:// is installed: pip install fsspec and that driver"
     return f"{path}: {protocol_of(path)}:// needs its driver: pip install 'cortex-bounded-calls[{extra}]'"
 
 

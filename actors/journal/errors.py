@@ -16,7 +16,7 @@ class NoSuchJob(StoreError):
 def never_began(job: str) -> str:
     """Return the error text for a job whose journal has no opening turn."""
     return (
-        f"job {job} has not begun: what was to begin it ended before its first turn was on disk (which was full, or it "
+        f"job {job} has not begun: its run ended before the first turn was on disk (the disk was full, or the run "
         f"was killed); nothing was sent or paid: give its command again, or cortex rm {job}"
     )
 

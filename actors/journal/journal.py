@@ -263,7 +263,7 @@ class Journal:
             return event
         source = self.event(event.seq, event.position)
         if not isinstance(source, (events.Answered, events.ReplyRecalled)) or source.hash != event.hash:
-            raise StoreError(f"{self.job}: turn {event.seq} does not hold the reply that is referred to")
+            raise StoreError(f"{self.job}: turn {event.seq} does not contain the reply that a later turn refers to")
         return msgspec.structs.replace(event, reply=source.reply)
 
     def event(self, seq: int, position: int) -> events.Event | None:

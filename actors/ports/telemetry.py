@@ -219,7 +219,7 @@ class JobObservers:
             try:
                 watch.close()
             except Exception:
-                _log.exception("%s did not end well", type(watch).__name__)
+                _log.exception("observer %s raised at its close", type(watch).__name__)
 
     def _remind(self, of: Callable[[RestorableObserver], None]) -> None:
         for watch in self._rewatch:
@@ -230,7 +230,7 @@ class JobObservers:
 
     def _let_go(self, watch: object) -> None:
         self._are([each for each in self._each if each is not watch])
-        _log.exception("%s looks on no more", type(watch).__name__)
+        _log.exception("observer %s was removed: it raised", type(watch).__name__)
 
 
 class ClusterObservers:
@@ -246,4 +246,4 @@ class ClusterObservers:
                 oversight.step(event, out)
             except Exception:  # an observer's error must not end the cortex
                 self._each.remove(oversight)
-                _log.exception("%s looks on no more", type(oversight).__name__)
+                _log.exception("observer %s was removed: it raised", type(oversight).__name__)

@@ -61,7 +61,7 @@ ALERTS = (
         "5m",
         "critical",
         f"Job {OF} has work and gets no reply",
-        "No call came to its end for {{ $value | humanizeDuration }}, and calls wait or are on their way.",
+        "No call has ended for {{ $value | humanizeDuration }}, and calls wait or are in flight.",
     ),
     Alert(
         "CortexBreakerOpen",
@@ -69,7 +69,7 @@ ALERTS = (
         "5m",
         "warning",
         "The breaker of {{ $labels.cortex_subject_kind }} {{ $labels.cortex_subject }} does not close",
-        "It mostly fails or hangs, so it is left alone and probed. Work that needs it waits, or moves along its fallback.",
+        "Its calls mostly fail or hang, so it is only probed. Work that needs it waits, or takes its fallback.",
     ),
     Alert(
         "CortexBudgetBurn",
@@ -79,7 +79,7 @@ ALERTS = (
         "warning",
         f"Job {OF} will not get done within its cap",
         "At the rate of the last 15 minutes the rest costs {{ $value | humanize }} USD, more than the cap has left. At the "
-        "cap the job ends partial and can be resumed; the cap is never passed.",
+        "cap the job ends partial and can be resumed; the cap is never exceeded.",
     ),
     Alert(
         "CortexBudgetNearlySpent",
@@ -88,7 +88,7 @@ ALERTS = (
         "5m",
         "warning",
         f"Job {OF} is about to reach its cap",
-        "{{ $value | humanizePercentage }} of the cap is spent or reserved, and calls wait or are on their way. At the cap "
+        "{{ $value | humanizePercentage }} of the cap is spent or reserved, and calls wait or are in flight. At the cap "
         "the job ends partial and can be resumed.",
     ),
     Alert(
@@ -97,7 +97,7 @@ ALERTS = (
         "10m",
         "warning",
         f"Job {OF} will not get done by its deadline",
-        "At the rate of the last 15 minutes the rest takes {{ $value | humanizeDuration }}, longer than there is. At the "
+        "At the rate of the last 15 minutes the rest takes {{ $value | humanizeDuration }}, more than is left. At the "
         "deadline the job ends partial and can be resumed.",
     ),
     Alert(
@@ -107,7 +107,7 @@ ALERTS = (
         "warning",
         f"The provider throttles job {OF}",
         "{{ $value | humanizePercentage }} of its attempts were throttled in the last 5 minutes. Nothing is lost, but "
-        "something else uses the same limits, or they were set too high by hand.",
+        "another user shares the limits, or an operator set them too high.",
     ),
     Alert(
         "CortexRowsFailing",
@@ -116,7 +116,7 @@ ALERTS = (
         "5m",
         "warning",
         f"Rows of job {OF} fail",
-        "{{ $value | humanizePercentage }} of the rows that are done ended in an error.",
+        "{{ $value | humanizePercentage }} of the finished rows ended in an error.",
     ),
     Alert(
         "CortexAccountBlocked",
@@ -124,8 +124,8 @@ ALERTS = (
         "0m",
         "critical",
         f"The provider refuses the account of job {OF}",
-        "Credit, a spend limit, the model or the key. No row fails; the job waits, or has ended partial, until that is put "
-        "right.",
+        "Cause: credit, a spend limit, the model or the key. No row fails; the job waits, or has ended partial, until the "
+        "cause is removed.",
     ),
     Alert(
         "CortexJournalLag",
@@ -133,7 +133,7 @@ ALERTS = (
         "5m",
         "warning",
         f"The disk under the journal of job {OF} is slow",
-        "What has happened waits {{ $value | humanizeDuration }} to be on disk, and nothing is acted on before it is.",
+        "Events wait {{ $value | humanizeDuration }} to be on disk, and no event is acted on before it is on disk.",
     ),
     Alert(
         "CortexDiskFilling",
@@ -141,7 +141,7 @@ ALERTS = (
         "15m",
         "warning",
         "The disk under the state folder on {{ $labels.instance }} will be full within four hours",
-        "At the rate of the last hour.",
+        "The forecast uses the rate of the last hour.",
     ),
     Alert(
         "CortexDiskFull",
@@ -157,7 +157,7 @@ ALERTS = (
         "5m",
         "critical",
         "{{ $value }} job(s) on {{ $labels.instance }} have lost their channel",
-        "A channel is dead, or was not heard of for its lease's time, and none took its place. What it holds of a limit counts as "
+        "A channel is dead, or has not reported for the time of its lease, and was not replaced. Its permits count as "
         "used until then.",
     ),
     Alert(
@@ -166,7 +166,7 @@ ALERTS = (
         "0m",
         "warning",
         "Members of role {{ $labels.cortex_role }} keep dying",
-        "{{ $value | humanize }} restarts in 15 minutes. One that keeps dying takes its node out; a channel that keeps dying "
+        "{{ $value | humanize }} restarts in 15 minutes. A member that keeps dying takes its node out; a channel that keeps dying "
         "fails its job.",
     ),
     Alert(
@@ -175,7 +175,7 @@ ALERTS = (
         "10m",
         "warning",
         "{{ $value }} node(s) get no more work",
-        "Branches on them kept dying, or somebody drained them. The cluster is that much smaller.",
+        "Branches on them kept dying, or an operator drained them. The cluster has less capacity.",
     ),
     Alert(
         "CortexHeadLost",  # a lost head exports nothing: the alert reads the last values before the loss

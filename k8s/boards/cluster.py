@@ -32,20 +32,20 @@ def _now() -> list[Any]:
     lag = f"max({matching('cortex_journal_lag_seconds', OF_CLUSTER)})"
     return [
         number("Jobs", "Jobs that are admitted now.", _standing("cortex_jobs")),
-        number("Breakers open", "Routes, tools and nodes that are left alone now.", f"sum({state} == bool 2)", "short", CLEAR),
+        number("Breakers open", "Routes, tools and nodes whose breaker is open.", f"sum({state} == bool 2)", "short", CLEAR),
         number("Nodes up", "Nodes that branches and workers run on.",
                _standing("cortex_nodes", UP), "short", ((None, RED), (1, GREEN))),
-        number("Nodes drained", "Nodes that get no more work: what ran there kept dying, or somebody drained them.",
+        number("Nodes drained", "Nodes that get no more work: their actors kept dying, or an operator drained them.",
                f"{_standing('cortex_nodes', DRAINED)} or vector(0)", "short", NOTED),
-        number("Channels orphaned", "Jobs whose channel is dead, or was not heard of for its lease's time. Should be none.",
+        number("Channels orphaned", "Jobs whose channel is dead, or has not reported for the time of its lease. Should be none.",
                f"{_standing('cortex_channels_orphaned')} or vector(0)", "short", CLEAR),
-        number("Restarts, last hour", "Members that died or hung and were started again.",
+        number("Restarts, last hour", "Members that were restarted after they died or hung.",
                f"{increase('cortex_restarts_total', OF_CLUSTER, window='1h')} or vector(0)", "short",
                ((None, GREEN), (1, YELLOW), (10, RED)), decimals=0),
         number("Kills, last hour", "Members that did not stop when asked.",
                f"{increase('cortex_kills_total', OF_CLUSTER, window='1h')} or vector(0)", "short",
                ((None, GREEN), (1, YELLOW), (5, RED)), decimals=0),
-        number("Journal lag, worst", "Of all jobs: the longest that anything waited to be on disk, in the last minute.", lag, "s",
+        number("Journal lag, worst", "Longest wait of an event to be on disk, over all jobs, in the last minute.", lag, "s",
                ((None, GREEN), (1, YELLOW), (5, RED))),
     ]  # fmt: skip
 
@@ -55,17 +55,17 @@ def _pools() -> list[Any]:
         return f"sum by (cortex_pool) ({level(f'cortex_pool_{part}', OF_POOLS, labels=(*PLACE, 'cortex_pool'))})"
 
     return [
-        lines("Limit and in flight", "What the provider lets through at once, as found out (it grows while answers come and is "
-              "cut when the provider throttles), and what is on its way. In flight far below the limit: too little work, "
+        lines("Limit and in flight", "Learnt limit of concurrent calls (it grows while answers come and is "
+              "cut when the provider throttles), and calls in flight. In flight far below the limit: too little work, "
               "or too few branches.",
               {"{{cortex_pool}}: limit": pool("limit"), "{{cortex_pool}}: in flight": pool("in_flight")}, span=12),
-        lines("Granted and wanted", "What jobs want at once, and what they were granted of the limit. Wanted far above granted: "
-              "the limit is what holds the jobs back.",
+        lines("Granted and wanted", "Concurrent calls that jobs want, and calls that they were granted. Wanted far above granted: "
+              "the limit is the bottleneck.",
               {"{{cortex_pool}}: granted": pool("granted"), "{{cortex_pool}}: wanted": pool("wanted")}, span=12),
-        lines("Use of the limit", "In flight, of the limit.", {"{{cortex_pool}}": f"{pool('in_flight')} / {pool('limit')}"},
+        lines("Use of the limit", "Calls in flight as a share of the limit.", {"{{cortex_pool}}": f"{pool('in_flight')} / {pool('limit')}"},
               "percentunit", span=12),
-        lines("Throttled share", "Of the attempts of all jobs. Some is how the limit finds its place; above a fifth for long, "
-              "others use the same account, or the limit was set too high by hand.",
+        lines("Throttled share", "Share of the attempts of all jobs. Some throttling is normal while the limit adapts; above a fifth for long, "
+              "other users share the account, or an operator set the limit too high.",
               {"throttled": f"({rate('cortex_attempts_total', OF_CLUSTER, THROTTLED)} or vector(0)) / "
                             f"{rate('cortex_attempts_total', OF_CLUSTER)}"}, "percentunit", limit=0.2, span=12),
     ]  # fmt: skip
@@ -76,22 +76,22 @@ def _breakers() -> list[Any]:
     subject = "{{cortex_subject_kind}} {{cortex_subject}}"
     state = level("cortex_breaker_state", OF_CLUSTER, labels=SUBJECT)
     return [
-        states("Breakers", "Open: no call goes there, work waits or moves along its fallback. Half open: a few calls probe it.",
+        states("Breakers", "Open: no call is sent, work waits or takes its fallback. Half open: a few calls probe the route.",
                state, subject, names, span=24),
-        lines("Opened, an hour", "How often each breaker opened.",
+        lines("Opened, an hour", "Number of openings of each breaker.",
               {subject: f"3600 * {rate('cortex_breaker_opened_total', OF_CLUSTER, labels=SUBJECT)}"}, span=12),
-        lines("Probes a minute", "Calls that were let through to see whether it works again.",
+        lines("Probes a minute", "Calls that probe whether an open route works again.",
               {subject: f"60 * {rate('cortex_probes_total', OF_CLUSTER, labels=SUBJECT)}"}, span=12),
     ]  # fmt: skip
 
 
 def _members() -> list[Any]:
     return [
-        lines("Members", "Branches make the calls, workers run tools, channels own a job each. `wanted` is how many there "
+        lines("Members", "Branches make calls, workers run tools, channels own a job each. `wanted` is the number that there "
               "should be.",
               {"{{cortex_role}} {{cortex_state}}": _standing("cortex_members", by=("cortex_role", "cortex_state"))}),
-        lines("Nodes", "As the cortex sees them.", {"{{cortex_state}}": _standing("cortex_nodes", by=("cortex_state",))}),
-        lines("Restarts and kills, an hour", "One that keeps dying takes its node out; a channel that keeps dying fails its "
+        lines("Nodes", "Nodes by state, as known to the cortex.", {"{{cortex_state}}": _standing("cortex_nodes", by=("cortex_state",))}),
+        lines("Restarts and kills, an hour", "A member that keeps dying takes its node out; a channel that keeps dying fails its "
               "job.",
               {"{{cortex_role}} restarted": f"3600 * {rate('cortex_restarts_total', OF_CLUSTER, labels=('cortex_role',))}",
                "{{cortex_role}} killed": f"3600 * {rate('cortex_kills_total', OF_CLUSTER, labels=('cortex_role',))}"}),
@@ -101,12 +101,12 @@ def _members() -> list[Any]:
 def _work() -> list[Any]:
     turn = "cortex_turn_duration_seconds"
     return [
-        lines("Attempts a second, by kind", "Of all jobs.",
+        lines("Attempts a second, by kind", "Attempts of all jobs.",
               {"{{cortex_kind}}": rate("cortex_attempts_total", OF_CLUSTER, labels=("cortex_kind",))}, stacked=True),
-        lines("Turns: p50 and p95", "What a channel's turn takes, commit included, over all jobs.",
+        lines("Turns: p50 and p95", "Time of a channel's turn, commit included, over all jobs.",
               {"{{cortex_phase}} p50": quantile(0.5, turn, OF_CLUSTER, labels=("cortex_phase",)),
                "{{cortex_phase}} p95": quantile(0.95, turn, OF_CLUSTER, labels=("cortex_phase",))}, "s"),
-        lines("Journal lag by job", "The longest that anything waited to be on disk, in the last minute.",
+        lines("Journal lag by job", "Longest wait of an event to be on disk, in the last minute.",
               {"{{cortex_job_id}}": level("cortex_journal_lag_seconds", OF_CLUSTER, labels=("cortex_job_id",))}, "s", limit=5),
     ]  # fmt: skip
 
@@ -122,7 +122,7 @@ def cluster() -> Any:
             chosen("namespace", "Namespace", f"label_values({matching('cortex_jobs')}, namespace)",
                    "Of Kubernetes. All: also what was not scraped there."),
             chosen("pool", "Pool", f"label_values({matching('cortex_pool_limit', OF_CLUSTER)}, cortex_pool)",
-                   "What a provider limits together: endpoint, credential and class of models."),
+                   "Unit of the provider's limits: endpoint, credential and class of models."),
         ],
         {
             "Now": _now(),

@@ -70,7 +70,9 @@ class LineSource:
     def read(self, rows_max: int) -> SourceWindow:
         """Return the next rows. Raises ``SourceError`` if the file was written to meanwhile."""
         if self._file.stamp() != self._stamp:
-            raise SourceError(f"{self._file.name} has changed since it was checked: let it rest, then start again")
+            raise SourceError(
+                f"{self._file.name} has changed since it was checked: stop writing to it, then start again"
+            )
         if self._lines is None:
             self.seek(0)
         lines = self._lines

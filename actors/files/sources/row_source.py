@@ -226,7 +226,9 @@ class RowSource(ABC):
         if self._file.stamp() != self._stamp:
             stamp = self._file.stamp()
             if self._file.digest() != self.check().digest:
-                raise SourceError(f"{self._file.name} has changed since it was checked: let it rest, then start again")
+                raise SourceError(
+                    f"{self._file.name} has changed since it was checked: stop writing to it, then start again"
+                )
             self._stamp = stamp
             self.seek(self._reading.position if self._reading else 0)
         if self._reading is None:

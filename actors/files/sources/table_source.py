@@ -106,13 +106,13 @@ class TableSource(RowSource):
                 raise SourceError(f"{name} has no column {each!r}, which {what}: {hint}")
         if self._numbered and self._id in self._prompt.columns:
             raise SourceError(
-                f"the prompt names the column {self._id!r}, and so are the numbers of rows called: give --id COLUMN"
+                f"the prompt names the column {self._id!r}, which is also the name of the row numbers: give --id COLUMN"
             )
         if self._with_input:
             both = next((each for each in columns if each in self._taken), None)
             if both is not None:
                 raise SourceError(
-                    f"{name} has a column {both!r}, and so have the results: rename it, or leave --with-input out"
+                    f"{name} has a column {both!r}, as have the results: rename the column, or leave --with-input out"
                 )
         kept = [each for each in columns if self._with_input or each in self._wanted]
         if len(kept) > COLUMNS_MAX:
@@ -184,7 +184,7 @@ class TableSource(RowSource):
         while reading.position < position and reading.next() is not None:
             pass
         if position and reading.position != position:
-            raise SourceError(f"{self._table.name} is not as it was read before: put it back, or start another job")
+            raise SourceError(f"{self._table.name} has changed since it was read: restore it, or start another job")
 
     def judge(self, piece: Any, number: int) -> Row | None:
         """Return the row in this piece. Raises ``InvalidRow``."""

@@ -102,7 +102,7 @@ class DatabaseConnection:
         if self._connection is not None:
             return self._connection
         if self._pinned:
-            raise DatabaseUnreachable(f"the database {self.address} was away in the middle of a reading")
+            raise DatabaseUnreachable(f"the connection to the database {self.address} was lost during a read")
         if self._begin is None and (idle := _taken(self._conninfo)) is not None:
             self._connection = idle
             return idle

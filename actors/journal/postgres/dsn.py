@@ -38,7 +38,7 @@ def conninfo_of(address: str, environ: Mapping[str, str]) -> str:
     """Return the conninfo of an address. Raises ``StoreError``, which never repeats a password in the address."""
     if _holds_secret(address):
         raise StoreError(
-            "the address of the database holds a password, which would stand in the list of processes: give it in "
+            "the address of the database holds a password, which the list of processes would show: give it in "
             "PGPASSWORD, or in ~/.pgpass or the file that PGPASSFILE names"
         )
     try:
