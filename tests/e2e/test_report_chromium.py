@@ -143,7 +143,7 @@ def test_a_job_of_100_000_calls_is_small_and_quick(opened: Any, large: Path) -> 
 
 def test_minutes_have_sixty_seconds(browser: Any) -> None:
     script = Path(actors.report.__file__).with_name("page").joinpath("page.js").read_text("utf-8")
-    functions = script[script.index("  const count = ") : script.index("  // Whatever a journal holds")]
+    functions = script[script.index("  const count = ") : script.index("  // The only place where data of the journal")]
     page = browser.new_page()
     answer = page.evaluate(f"(() => {{ {functions} return [59.4, 59.96, 119.7, 3599.8, 7170].map(seconds) }})()")
     page.close()

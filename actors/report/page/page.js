@@ -8,13 +8,13 @@
   const short = (n) => (n >= 1000 ? count(Math.round(n)) : String(Number(n.toPrecision(3))));
   const many = (n, noun) => count(n) + " " + noun + (n === 1 ? "" : "s");
   const seconds = (s) => {
-    const whole = Math.round(s);  // before it is divided: 119.7 are 2 min 0 s, and not 1 min 60 s
+    const whole = Math.round(s);  // rounded before the division: 119.7 s are 2 min 0 s, not 1 min 60 s
     if (whole < 60) return short(s) + " s";
     if (whole < 3600) return Math.floor(whole / 60) + " min " + (whole % 60) + " s";
     return Math.floor(whole / 3600) + " h " + Math.floor((whole % 3600) / 60) + " min";
   };
 
-  // Whatever a journal holds enters the page as text, here and nowhere else.
+  // The only place where data of the journal enters the page; always as text.
   function make(tag, attributes = {}, ...inside) {
     const made = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) if (value !== null && value !== undefined) made.setAttribute(name, value);
@@ -46,7 +46,7 @@
     const known = told.stories[key];
     const box = make("div", { class: "story" });
     if (!known) {
-      box.append(make("p", { class: "quiet" }, "Its story is not kept in this report: cortex inspect shows it."));
+      box.append(make("p", { class: "quiet" }, "The details of this goal are not in this report: cortex inspect shows them."));
       return box;
     }
     const lines = make("ol");
@@ -132,7 +132,7 @@
       };
       for (const child of [...children].sort(by)) details.append(node(child));
       if (more) details.append(make("p", { class: "quiet" }, "and " + count(more) + " more" + (moreUsd ? ", " + money(moreUsd) + " together" : "")));
-      if (!children.length && !more && !told.stories[key] && !said) details.append(make("p", { class: "quiet" }, "No call was made for it."));
+      if (!children.length && !more && !told.stories[key] && !said) details.append(make("p", { class: "quiet" }, "No call was made for this goal."));
     });
     return details;
   }
@@ -264,7 +264,7 @@
     for (let i = 0; i < signs.length; i++) bytes[i] = signs.charCodeAt(i);
     const text = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).blob();
     const address = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
-    // As a file of its own it is compiled beside the page, which stays usable meanwhile.
+    // As a separate file the library is compiled in the background, and the page stays usable.
     await new Promise((done, failed) => document.head.append(Object.assign(document.createElement("script"), { src: address, async: true, onload: done, onerror: failed })));
     URL.revokeObjectURL(address);
   }
@@ -275,7 +275,7 @@
     try {
       await unpack(packed.textContent);
       library = window.Plotly;
-      // What the reader sees first, then the others one at a time, so that the page answers meanwhile.
+      // Visible charts first, then the others one at a time, so that the page stays responsive.
       const seen = (id) => places.get(id).plot.getBoundingClientRect().top < innerHeight;
       const first = [...places.keys()].filter(seen);
       first.forEach((id) => draw(id, true));
