@@ -276,7 +276,7 @@ def test_results_of_a_complete_job_are_not_written_over_by_another_model(cortex:
     given = ("batch", "in.csv", "-o", "o.csv", *ASK, "--job", "j", "--model")
     assert cortex(*given, "sim").code == 0
     before = Path("o.csv").read_bytes()
-    text = "job j is complete, and now asks another model: its results in o.csv would be written over"
+    text = "job j is complete, and now asks another model: its results in o.csv would be overwritten"
     cortex(*given, "claude-haiku-4-5").refused(text)
     assert Path("o.csv").read_bytes() == before
     assert cortex(*given, "sim").code == 0, "the same command shows it again"
