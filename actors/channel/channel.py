@@ -2,8 +2,9 @@
 
     inbox -> step -> commit -> commands
 
-One commit a turn: the events, what the step made of them, and only then the commands of the step. Events that arrive
-while a turn is written wait together for the next turn, so a busy channel commits in groups and an idle one at once.
+Each turn is one commit: the events, the result of the step, and only after that the commands of the step. Events that
+arrive while a turn is written wait together for the next turn, so a busy channel commits in groups and an idle one at
+once.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Channel:
         self._tasks: list[asyncio.Task[None]] = []
         self._account, self._emitted = b"", 0  # the account and the number of results, as of the last turn on disk
         self._whole = True
-        """True if all that K says is on disk: no turn is being written."""
+        """True if all of K is on disk: no turn is being written."""
         self._looks_up = self._batched = False
         self.broken = ""
         """Reason why this channel cannot go on: its journal is fenced, or its disk is full. Empty: no reason."""
@@ -94,12 +95,12 @@ class Channel:
             raise ChannelNotStarted(f"channel:{self.job} has not begun")
         raise AttributeError(name)
 
-    # -- life ------------------------------------------------------------------------------------------------------
+    # -- start and end -----------------------------------------------------------------------------------------------
 
     async def start(self, opening_blob: bytes = b"") -> None:
-        """Take the job's epoch, replay its journal, ask the branches what they hold, and go on.
+        """Take the job's epoch, replay its journal, ask the branches for the attempts that they hold, and continue.
 
-        ``opening_blob`` brings the terms of a new run. Without it the channel was restarted, and goes on under the
+        ``opening_blob`` holds the terms of a new run. Without it the channel was restarted, and continues under the
         terms of the journal. Raises ``StoreError``.
         """
         opening = msgspec.msgpack.decode(opening_blob, type=Opening) if opening_blob else None
@@ -250,7 +251,7 @@ class Channel:
         self._tool_runs.staffed(tuple(workers))
 
     async def rejoin(self) -> bool:
-        """Tell a restarted scheduler what is held here. Return False if nothing is, and nothing will be."""
+        """Claim the held permits again from a restarted scheduler. Return False if none are held, and none will be."""
         if not self.over:
             self._lease.again()
         return not self.over
@@ -275,7 +276,7 @@ class Channel:
         await self._put(codec.encode_batch([events.AnswerGiven(who, name, value) for name, value in named.items()]), 1)
 
     async def unblock(self, who: str, credentials: tuple[str, ...]) -> None:
-        """Take fingerprints of new credentials, by route. One call finds out whether a route's credential works."""
+        """Take fingerprints of new credentials, by route. One call then tests whether a route's credential works."""
         if not (self.over or self._k.stopping):
             await self._put(codec.encode_batch(rekeyed_batch(self._k.terms, who, credentials)), 2)
             self._lease.again()
@@ -405,7 +406,7 @@ class Channel:
             self._over.set()
 
     def _settle(self, seq: int, turn: events.Turn) -> None:
-        """Act on what is on disk now: attempts that have ended, and replies for the index of replies."""
+        """Settle the attempts that have ended in a turn now on disk, and add its replies to the index of replies."""
         landed = DurableTurn(seq, turn)
         for granted in landed.granted:
             self._lease.taken(granted)

@@ -14,7 +14,8 @@ from actors.ports.runtime import Peer
 
 
 async def met(dispatch: Dispatch, names: tuple[str, ...], source: Journal, cortex: Peer) -> tuple[tuple[int, int], ...]:
-    """Ask the branches what they hold of the job, and return it, after raising the journal's epoch if that is needed.
+    """Ask the branches for the attempts of the job that they hold, and return these, after raising the journal's epoch
+    if that is needed.
 
     Raises ``Fenced`` if another channel has taken an epoch of this journal meanwhile.
     """

@@ -19,7 +19,7 @@ LAST_EVENTS = 5_000
 """Events since the last snapshot from which an ended job has a snapshot of its own. Fewer are replayed in less than a
 tenth of a second."""
 BYTES_AN_EVENT = 60
-"""Bytes of a snapshot for each event since the last, at most, where most of K stands in pieces: 3 µs an event."""
+"""Bytes of a snapshot for each event since the last, at most, if most of K is stored in pieces: 3 µs an event."""
 SNAPSHOTS_KEPT = 2
 """Snapshots that are kept. A job resumes from the last one; the one before is for readers of results and of past states
 that are a little behind. For earlier states K is replayed from the turns, which all stay."""
@@ -48,9 +48,9 @@ class JournalMaintenance:
         self._closed = self._closed and all(final_state.stands(outcome, batch) for batch in turn.batches)
 
     def look(self, k: State, seq: int) -> None:
-        """Do what is due after a turn. ``k`` is the state after it.
+        """Do the maintenance that is due after a turn. ``k`` is the state after it.
 
-        What cannot be done because a database is unreachable is done after a later turn. Raises ``StoreError``.
+        If the database is unreachable, the maintenance is done after a later turn. Raises ``StoreError``.
         """
         if not self._thins and not k.outcome and self._events < k.terms.limits.snapshot_events:
             return  # after nearly every turn
@@ -69,7 +69,7 @@ class JournalMaintenance:
 
         That is soon enough to recover within seconds, and seldom enough that the cost of a call does not grow with the
         number of calls before it. A K that is written whole must have grown by a sixth, so it is written some seven
-        times in a job; a K of which nearly all stands in pieces may be written as often as a small one.
+        times in a job; a K of which nearly all is stored in pieces may be written as often as a small one.
         """
         usual = k.terms.limits.snapshot_events
         if k.outcome and k.terms.keeps_text:

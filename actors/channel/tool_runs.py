@@ -79,7 +79,7 @@ class ToolRuns:
         return [each for each in named if each[2] or f"channel:{each[0]}" in self._limits]
 
     def request_reports(self, goals: Iterable[int]) -> None:
-        """Ask these shards to report at once what they hold and lack."""
+        """Ask these shards to report their held and lacking amounts at once."""
         for goal in goals:
             self._runtime.peer(f"channel:{child_name(self._job, goal)}").tell("check_budget")
 
@@ -119,7 +119,7 @@ class ToolRuns:
             self._runtime.peer(f"channel:{child}").tell("stop", how, f"job {self._job}")
 
     def abandon(self, goal: int, attempt: int) -> None:
-        """Give up a run: a tool run that has not begun never will; a child job ends, and sends its bill."""
+        """Give up a run: a tool run that has not begun is cancelled; a child job is stopped, and reports its cost."""
         key = (goal, attempt)
         if key in self._children:
             self._stop(key, "cancel")
@@ -249,7 +249,7 @@ class ToolRuns:
         )  # fmt: skip
 
     async def _tend(self, peer: Peer, command: commands.LaunchChildJob, stopping: str) -> None:
-        """Tell a shard what the whole job was told meanwhile: to stop, or changed limits."""
+        """Pass changes of the whole job on to a shard: a stop, or changed limits."""
         how = self._stops.get((command.goal, command.attempt), "")
         if how not in ("", stopping):
             await peer.ask("stop", how, f"job {self._job}")
@@ -287,6 +287,8 @@ _STOPPED = {"drain": FailureKind.CANCELLED, "deadline": FailureKind.TIMED_OUT}
 
 
 def _kind(why: str) -> FailureKind:
-    """Return why a child job is not complete, as a failure kind: that of what paused it, if it was paused."""
+    """Return the reason of a child job's incomplete end as a failure kind: that of the failure that paused it, if it is
+    paused.
+    """
     word = why.partition(":")[0]
     return _STOPPED.get(word) or next((kind for kind in FailureKind if kind == word), FailureKind.FAULTY)

@@ -113,7 +113,7 @@ class WebhookNotifier:
         self._note()
 
     def _note(self) -> None:
-        """Record in the journal what was posted, so that no later channel posts it again."""
+        """Record in the journal which messages were posted, so that no later channel posts them again."""
         posted = set()
         with contextlib.suppress(queue.Empty):
             while True:

@@ -86,8 +86,8 @@ def checked_address(cluster: str) -> str:
     """
     if re.match(r"https?://", cluster):
         raise ClusterError(
-            f"--cluster {cluster}: over HTTP go `cortex batch`, `run`, `resume` and `attach` alone: give the head's "
-            "own address here, host:6379 or ray://host:10001"
+            f"--cluster {cluster}: only `cortex batch`, `run`, `resume` and `attach` work over HTTP: give the "
+            "head's own address, host:6379 or ray://host:10001"
         )
     found = re.fullmatch(r"(ray://)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?", cluster)
     if found is None or not (found[1] or found[3]):

@@ -180,7 +180,7 @@ def _refused(address: str, code: int, text: str, token: str) -> ClusterError:
         return _NotFound(_other(address))
     if code in (401, 403):
         if token:
-            return ClusterError(f"the Ray at {address} refuses our token: RAY_AUTH_TOKEN, or its file, is another's")
+            return ClusterError(f"the Ray at {address} refuses the token: RAY_AUTH_TOKEN or its file is of another Ray")
         return ClusterError(f"the Ray at {address} asks for a token: set RAY_AUTH_MODE=token, and give RAY_AUTH_TOKEN")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     text = f"the Ray at {address} answers {code}: {(lines or ['nothing more'])[-1][:300]}"

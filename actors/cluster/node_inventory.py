@@ -72,11 +72,11 @@ def taken(
     found = []
     for reference, node, address in asked:
         if reference not in ready:
-            found.append(NodeReport(node=node, address=address, trouble=f"it ran nothing within {timeout_s:g} s"))
+            found.append(NodeReport(node=node, address=address, trouble=f"no task ran there within {timeout_s:g} s"))
             continue
         try:
             found.append(NodeReport(node=node, address=address, **ray.get(reference)))
-        except Exception as error:  # whatever Ray says of it
+        except Exception as error:  # any error of Ray
             found.append(NodeReport(node=node, address=address, trouble=first_line(error)))
     return found
 

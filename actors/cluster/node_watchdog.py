@@ -57,9 +57,9 @@ class NodeWatchdog:
         try:
             async with asyncio.timeout(LOOK_S):
                 nodes = await self._nodes()
-        except Exception as error:  # whatever Ray says while its head is away
+        except Exception as error:  # any error of Ray while its head is unavailable
             if _ANOTHER in str(error):
-                raise ClusterLost("the head of the Ray that this run was attached to has begun anew") from None
+                raise ClusterLost("the head of the Ray of this run was restarted without its state") from None
             answered = began_s > self._looked_s + 2 * LOOK_S  # no check in between: the silence is counted from now
             if self._silent_from_s is None or answered:
                 self._silent_from_s = began_s

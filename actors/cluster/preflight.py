@@ -34,7 +34,7 @@ def refusal(address: str, environ: Mapping[str, str], has_token: bool, text: str
     if _REFUSED not in text:
         return ""
     if announced:
-        return f"the Ray at {address} refuses our token: what stands in {_WHERE} is another Ray's"
+        return f"the Ray at {address} refuses the token: {_WHERE} holds the token of another Ray"
     return f"the Ray at {address} asks for a token: set RAY_AUTH_MODE=token, and give the token by {_WHERE}"
 
 
@@ -46,8 +46,8 @@ def see_usable(address: str, sockets: Collection[str]) -> None:
     if address.startswith("ray://") or not sockets or any(os.access(path, os.R_OK | os.W_OK) for path in sockets):
         return
     raise ClusterError(
-        f"the node of the Ray at {address} on this machine is another user's: work as that user, or go by "
-        "ray://host:10001 or http://host:8265"
+        f"the node of the Ray at {address} on this machine belongs to another user: work as that user, or "
+        "connect by ray://host:10001 or http://host:8265"
     )
 
 

@@ -32,7 +32,7 @@ from cortex import __version__
 from cortex.scheduler.step import LEASE_S
 
 RAY_FACTORY = "actors.runtime.ray_runtime:make_host"
-"""The function that makes the ``ActorHost`` of an actor in its own process, as ``module:function``."""
+"""Function that makes the ``ActorHost`` of an actor in its own process, as ``module:function``."""
 FORLORN_S = 8 * LEASE_S
 """Seconds for which an actor runs without an answer of a cortex, at least. Only lease times with an unanswered request
 are counted, and each request may take another lease time. On a machine with far more processes than processors, a live
@@ -102,7 +102,7 @@ def process_class(role: str, factory: str = RAY_FACTORY) -> type:
             import os.path
             import sys
 
-            self.name = name  # before anything can fail: Ray asks for it to tell of the failure
+            self.name = name  # set before any step that can fail: Ray uses it to report the failure
             sys.path[:] = dict.fromkeys([*(path for path in paths if os.path.isdir(path)), *sys.path])
             import importlib
 
@@ -302,7 +302,7 @@ class ActorHost:
                         await self._ask_headers(await self._runtime.names("channel:"))
                         await self._actor.begin(True)
                         self._ready = True
-                    elif not self._ready:  # else a driver was first, and brought an opening
+                    elif not self._ready:  # else a driver has started it with an opening
                         await self._begin()
             except (PeerUnavailable, PeerGone):
                 await asyncio.sleep(_RETRY_S)
@@ -310,7 +310,7 @@ class ActorHost:
                 if self.role == "channel":  # requests get the error; a driver may start it with an opening
                     self._failed = error
                     return
-                _log.exception("the cortex cannot come back yet")  # no other process starts it, and every job needs it
+                _log.exception("the cortex cannot resume yet")  # no other process starts it, and every job needs it
                 await asyncio.sleep(_RETRY_S)
 
     async def _watch_over(self) -> None:
@@ -324,7 +324,7 @@ class ActorHost:
                 continue
             silent_s += LEASE_S
             if silent_s >= FORLORN_S and not self._actor.busy:
-                _log.warning("no cortex was heard for at least %.0f s: this %s ends", silent_s, self.role)
+                _log.warning("no cortex has answered for at least %.0f s: this %s ends", silent_s, self.role)
                 break
         with contextlib.suppress(Exception):
             await self._actor.close()

@@ -66,8 +66,7 @@ CALLS_AT_ONCE = 10_000
 """Calls that one actor accepts at once; a call that waits for results is also counted."""
 BRANCHES = 2
 ACTORS = BRANCHES + 2
-"""Actors started at once, with the cortex and a channel. Ray starts that many processes ahead if it is told of as many
-CPUs."""
+"""Actors started at once: the branches, the cortex and a channel. Ray starts as many processes ahead as it has CPUs."""
 CLOSE_S = 5.0  # seconds that an actor may take to close its files before it is ended
 
 _ray_thread = PinnedThread("cortex ray")
@@ -83,7 +82,7 @@ def _connect(cluster: str, environ: Mapping[str, str]) -> RayConnection:
     if _connection is not None:
         if _connection.cluster != cluster:
             checked_address(cluster)  # an address that does not answer is reported first
-            raise ClusterError(f"this process works on --cluster {_connection.cluster}: another one at a time")
+            raise ClusterError(f"this process is connected to --cluster {_connection.cluster}: use one at a time")
         _connection.users += 1
         return _connection
     if ray.is_initialized():
@@ -304,7 +303,8 @@ class RayRuntime:
         return tuple(sorted(node.hex() for node in found))
 
     async def cores(self) -> int:
-        """Return the CPUs that Ray was told of; for a private Ray, which was told another number, those of the machine.
+        """Return the number of CPUs that Ray reports; for a private Ray, which is given another number, that of the
+        machine.
         """
         facts = {"CPU": own_cores()} if self.cluster == "local" else await asyncio.to_thread(ray.cluster_resources)
         return int(facts.get("CPU", 0))
@@ -328,7 +328,7 @@ class RayRuntime:
     async def start_actor(self, role: str, name: str, *args: Any, avoid: tuple[str, ...] = ()) -> Peer:
         """Return the actor of this name, alive, made if there is none. Raises ``ClusterError`` if it cannot run."""
         where, nodes = self._where(role, args), await asyncio.to_thread(ray.nodes)
-        bound = role == "channel" and not isinstance(where, str)  # to the host whose disk has the journal
+        bound = role == "channel" and not isinstance(where, str)  # tied to the host whose disk has the journal
         labels, home = ({}, host_address(self._node, nodes)) if bound else (selector(role, nodes, avoid), "")
         if home:  # this node, or a later one on the same host
             where = NodeAffinitySchedulingStrategy(self._node, soft=True)

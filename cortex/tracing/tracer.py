@@ -193,7 +193,7 @@ class Tracer:
     # -- beginning and end of a run --------------------------------------------------------------------------------
 
     def _opened(self, event: events.Opened) -> None:
-        """Begin a job, or begin it anew: then nothing of the job before goes on."""
+        """Begin a job, or restart it from nothing: then no goal of the earlier job goes on."""
         self._stop("abandoned", resumable=False)
         state = self.state
         state.again.clear()

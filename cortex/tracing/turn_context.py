@@ -1,4 +1,4 @@
-"""The turn that a tracer folds, as all parts of the tracer see it."""
+"""Turn that a tracer folds, as all parts of the tracer see it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TurnContext:
         return done
 
     def end(self) -> None:
-        """Let go of all that belongs to the turn."""
+        """Drop all references to the turn."""
         self.absorbed.clear()
         self._ended, self.previous_k = None, self.k
         self.out, self.done = NO_COMMANDS, []

@@ -89,7 +89,7 @@ class BatchAccumulator:
         return others
 
     def look(self) -> None:
-        """Look whether calls are due: no more may be coming. Called after each turn."""
+        """Check whether calls are due: no further call may be coming. Called after each turn."""
         if self._pending:
             self._changed.set()
             if self._gathering is None or self._gathering.done():
@@ -115,7 +115,7 @@ class BatchAccumulator:
                         await self._changed.wait()
 
     def _cut_what_is_due(self, place: int) -> float:
-        """Submit what is due on this route. Return how long the rest waits, in seconds; 0 if nothing is left."""
+        """Submit the calls that are due on this route. Return the seconds that the rest waits; 0 if no call is left."""
         k, pending = self._state(), self._pending[place]
         batching = k.terms.limits.batching
         while pending.calls:
@@ -124,7 +124,7 @@ class BatchAccumulator:
             if not full and wait_s > 0:
                 return max(0.001, wait_s)
             calls = self._cut(pending, batching)
-            calls = {key: call for key, call in calls.items() if key in k.flights}  # K may have taken some back
+            calls = {key: call for key, call in calls.items() if key in k.flights}  # K may have withdrawn some
             if calls:
                 self._start(self._go(place, calls))
         del self._pending[place]
@@ -150,7 +150,7 @@ class BatchAccumulator:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    # -- before they go --------------------------------------------------------------------------------------------
+    # -- before a submission -----------------------------------------------------------------------------------------
 
     async def _go(self, place: int, calls: Calls) -> None:
         """Drop the calls that are too large, and learn the account's newest batch: later batches were made since."""

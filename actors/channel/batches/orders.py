@@ -1,4 +1,4 @@
-"""Message-batch orders, from a channel to whichever branch can carry them out."""
+"""Message-batch orders, from a channel to any branch that can carry them out."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Message batches of a channel: submitted once their intent is in the journal, watched, and read.
 
-K decides what is done (``cortex.loop.batch_submissions``); this module does it, by orders to the branches, which have
-the credential. Bodies of calls are kept until the provider has them. All other state here may be lost: K orders again.
+K decides which batches to submit, find, read and cancel (``cortex.loop.batch_submissions``); this module carries the
+commands out, by orders to the branches, which have the credential. Bodies of calls are kept until the provider has
+them. All other state here may be lost: K repeats its commands.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ CONCURRENCY_DEFAULT = 20_000
 QUICK = BatchingPolicy(
     gather_s=0.05, gather_max_s=1.0, settle_s=1.0, submit_timeout_s=60.0, poll_s=0.05, poll_max_s=1.0
 )
-"""Batching policy for a simulated provider, which takes moments for what takes a real one an hour."""
+"""Batching policy for a simulated provider, which takes moments for a batch that takes a real one an hour."""
 WITHDRAW_S = 10.0
 """Seconds for which a job that has ended waits until the provider has taken the cancellations of its batches."""
 A_DAY_S = 86_400.0
@@ -79,7 +80,7 @@ class SubmissionTracker:
         """Return the branches that have answered that they have no credential for this job."""
         return self._orders.without_credential
 
-    # -- what the channel says -------------------------------------------------------------------------------------
+    # -- from the channel --------------------------------------------------------------------------------------------
 
     def take(self, calls: Iterable[commands.Call]) -> list[commands.Call]:
         """Keep the calls whose route goes by message batches, and return the others."""
@@ -104,7 +105,7 @@ class SubmissionTracker:
             self._begin("withdraw", command.number, partial(self._withdraw, command.route, command.name))
 
     def look(self) -> None:
-        """Forget bodies that the provider has, or that K has taken back. Called after each turn."""
+        """Drop bodies that the provider has, or whose calls K has withdrawn. Called after each turn."""
         self._gathering.look()
         if not self._bodies:
             return
@@ -155,7 +156,7 @@ class SubmissionTracker:
     # -- one submission --------------------------------------------------------------------------------------------
 
     async def _submit(self, number: int) -> None:
-        """Hand the submission over, once. An outcome that leaves room for doubt is recorded as doubt."""
+        """Send the submission, once. A doubtful outcome is recorded as uncertain."""
         async with self._submitting:
             event = await self._handed_over(number)
         self._put([event])

@@ -30,7 +30,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class BranchLink:
-    """Link to one branch: its state, the calls given to it, and what it was told."""
+    """Link to one branch: its state, the calls given to it, and the acknowledgements sent to it."""
 
     __slots__ = (
         "acknowledged",
@@ -163,8 +163,8 @@ def come_back(
 class BranchLinks:
     """Links of one channel.
 
-    Usable branches stand on levels by their load, so that the choice of one costs the same for any number of branches;
-    ``look`` puts a link on the level where it belongs now.
+    Usable links are in levels by their load, so that choosing one costs the same for any number of branches; ``look``
+    moves a link to its present level.
     """
 
     def __init__(self, concurrency: int = 100) -> None:
@@ -197,7 +197,7 @@ class BranchLinks:
         self._stand(link, -1)
 
     def look(self, link: BranchLink) -> None:
-        """Put a link on the level of its load. A link that is not usable stands on none."""
+        """Move a link to the level of its load. A link that is not usable is in no level."""
         able = link.up and link.has_credential and not link.leaving and self._by_name.get(link.name) is link
         level = (len(link.queue) + len(link.out)) >> self.level_bits if able else -1
         if level != link.level:

@@ -1,4 +1,5 @@
-"""State of a job's branches as its channel sees them: which can take calls, and which calls are lost with a branch."""
+"""Liveness of a job's branches as its channel sees them: the branches that can take calls, and the calls lost with one.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Dispatcher: assigns calls to branches, and detects branches that have died.
 
-A message is taken at most once, and only by the incarnation of the branch that it is meant for. So a message without an
-answer can be sent again, and a call is declared lost only when the process that had it is dead.
+A message is taken at most once, and only by the incarnation of the branch that it is addressed to. So a message without
+an answer can be sent again, and a call is declared lost only when the process that had it is dead.
 
-The dispatcher keeps nothing on disk: a new channel rebuilds all of this by asking the branches what they hold.
+The dispatcher keeps nothing on disk: a new channel rebuilds its state by asking the branches for the attempts they
+hold.
 """
 
 from __future__ import annotations
@@ -35,18 +36,19 @@ SILENT_S = BEAT_S / 2
 LOOKS = 3
 """Number of times that the cluster is asked, ``AWAY_S`` apart."""
 BEAT_LINKS = 100
-"""Branches asked for a sign of life at one beat: of a thousand that have calls, each is asked every ten seconds. A
-branch that the scheduler has taken off the list is asked at the next beat, and a branch that is given calls shows by
-that whether it is there."""
+"""Branches asked for a sign of life at one beat, at most: of a thousand that have calls, each is asked every ten
+seconds. A branch that the scheduler has removed from the list is asked at the next beat, and a branch that is given
+calls shows by its answer that it is alive."""
 AUDIT_BEATS = 10
 """Beats between two audits: calls that are out since the last audit are compared with those that the branch holds."""
 NOW_MAX = 16
-"""Calls of a message for whose answer no task waits. With more calls a task costs little beside them."""
+"""Calls of a message for whose answer no task waits, at most. With more calls, the cost of a task is small beside
+theirs."""
 PEERS_MAX = 8
 """Branches that are named to a branch without a credential: any of them can give it."""
 MEET_S = 5.0
-"""Seconds for which a new channel waits for a branch that does not answer: what the branch holds need not be paid
-again."""
+"""Seconds for which a new channel waits for a branch that does not answer: calls that the branch holds are paid
+already."""
 
 
 class Dispatch:
@@ -80,7 +82,7 @@ class Dispatch:
         """Names of the branches that take calls, as last told."""
 
     async def meet(self, names: tuple[str, ...], epoch: int) -> tuple[tuple[int, int], ...]:
-        """Ask these branches what they hold of this job, and return it as (goal, attempt) pairs.
+        """Ask these branches for the attempts of this job that they hold, and return these as (goal, attempt) pairs.
 
         ``acknowledged`` is then the highest epoch of the job that a branch knew before.
         """
@@ -99,7 +101,7 @@ class Dispatch:
         for link in list(self._links):
             if link.name not in wanted:
                 self._liveness.leave(link)
-            elif link.leaving:  # the branch has ended, and another has its name: whichever answers is met anew
+            elif link.leaving:  # the branch has ended and a new one has its name: contact it again
                 link.leaving = False
                 self._links.look(link)
         for name in names:
@@ -136,7 +138,7 @@ class Dispatch:
                 self._where[flight_key(goal, attempt)] = link
             self._liveness.up(link)
             return list(keys)
-        # the link is completed at the branch's first sign of life; what the branch holds will arrive by itself
+        # the link is completed at the branch's first sign of life; results that the branch holds arrive by themselves
         return []
 
     def names(self) -> tuple[str, ...]:
@@ -215,7 +217,7 @@ class Dispatch:
             for link in self._links:
                 link.peer.tell("forget", self._job)
 
-    # -- on the way ------------------------------------------------------------------------------------------------
+    # -- messages ----------------------------------------------------------------------------------------------------
 
     def _start(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -254,7 +256,7 @@ class Dispatch:
         try:
             if brought:
                 self._piggyback.take_answer(link, number, (link.incarnation, brought))
-        finally:  # whatever the answer brought, queued calls go on
+        finally:  # queued calls continue also if the answer could not be taken
             if not link.up:
                 self._liveness.up(link)
             if link.queue:
@@ -262,7 +264,7 @@ class Dispatch:
                 self._start(self._carry(link))
 
     async def _carry(self, link: BranchLink) -> None:
-        """Send what is queued for a branch, message after message."""
+        """Send the queue of a branch, message after message."""
         try:
             while link.queue:
                 blob, keys = link.packed(self._limits)
@@ -297,7 +299,7 @@ class Dispatch:
                 await self._inquire(link)
                 await asyncio.sleep(AWAY_S)
                 if link.incarnation != meant_for:
-                    return  # that one died, and its calls were declared lost; or the next incarnation has answered
+                    return  # the branch died and its calls were declared lost, or the next incarnation has answered
         if not link.up:
             self._liveness.up(link)
         if text == meant_for or not text:
@@ -379,7 +381,7 @@ class Dispatch:
             self._liveness.declare_lost(link, missing, "its branch knows nothing of it any more")
 
     async def _gone(self, link: BranchLink, incarnation: str) -> None:
-        """Handle the death of this incarnation. The next one takes what is sent from now on."""
+        """Handle the death of this incarnation. The next one takes later messages."""
         if incarnation != link.incarnation:
             return  # the next incarnation has answered meanwhile
         if incarnation:

@@ -1,7 +1,7 @@
-"""Results that come along with a branch's answer to a message of calls (``actors.branch.reply_outbox``).
+"""Results that arrive with a branch's answer to a message of calls (``actors.branch.reply_outbox``).
 
-They are for the next turn. A branch keeps them until it is told that they are on disk, by the next message or a moment
-later.
+They belong to the next turn. A branch keeps them until it receives the acknowledgement that they are on disk, with the
+next message or a moment later.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class PiggybackedResults:
         self.epoch = 0
 
     def sent(self, link: BranchLink, calls: int) -> tuple[int, bool]:
-        """Return what a message of this many calls says besides.
+        """Return the acknowledgement in a message of this many calls, and whether its answer may wait for results.
 
-        That is the number of the last message whose results are on disk, and whether the answer may wait for results.
+        The acknowledgement is the number of the last message whose results are on disk.
         """
         link.acknowledged = link.on_disk
         return link.acknowledged, calls <= WAITS_MAX
@@ -65,8 +65,8 @@ class PiggybackedResults:
         self._ack_timer = asyncio.get_running_loop().call_later(TELL_S, self._send_acks)
 
     def _send_acks(self) -> None:
-        """Tell branches what is on disk that were sent nothing for a while and sent no results: others learn it with
-        the next message.
+        """Send the acknowledgement to branches that were sent no message and sent no results for a while. Other
+        branches get it with the next message.
         """
         self._ack_timer = None
         owed, self._owed = self._owed, {}

@@ -1,8 +1,8 @@
 """Client of the budgets that cover a job: it leases slices of them.
 
-A slice is asked for before anything is begun and ahead of being used up, and given back when the job has ended. It is
-on disk, or recorded by the scheduler, before the job's K has it; a smaller slice is in K before it is reported. So the
-amount that is counted for a job is never less than what the job may commit.
+A slice is requested before any call is begun and before the last one is used up, and returned when the job has ended.
+It is on disk, or recorded by the scheduler, before the job's K has it; a smaller slice is in K before it is reported.
+So the amount that is counted for a job is never less than the amount that the job may commit.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class BudgetClient:
         self._parent: ParentClient | None = None
 
     async def first(self, terms: JobTerms, journal: Journal) -> list[events.Event]:
-        """Return the events that say, in the first turn of this incarnation, what the job may commit.
+        """Return the events for the first turn of this incarnation, with the slices that the job may commit.
 
         Raises ``StoreError`` if a budget covers the job and no price is known.
         """
@@ -90,7 +90,7 @@ class BudgetClient:
         ledger.turn_to(self._runtime.now_s())
         self._new = not account
         answer = await self._ask(self._asked(terms, ledger, ()))
-        # a budget that could not be asked bounds the job all the same: nothing is begun until it was
+        # a budget that could not be asked still bounds the job: no call is begun until it was asked
         if answer is None:
             return [events.BudgetLeased((NOTHING_YET,))]
         if terms.labels and answer.slices and (text := unpriced(terms, answer.slices[0].budget)):
@@ -98,7 +98,7 @@ class BudgetClient:
         return [self._event(answer)] if answer.slices else []
 
     def look(self) -> None:
-        """Look whether more is wanted soon, whether K has what was lent, or whether the job has ended.
+        """Check whether more is wanted soon, whether K has the last slices, or whether the job has ended.
 
         Called after each turn.
         """
@@ -151,14 +151,14 @@ class BudgetClient:
             k = self._state()
 
     async def leave(self) -> None:
-        """Give back what the job did not use. Called at its end."""
+        """Return the amounts that the job did not use. Called at its end."""
         k = self._state()
         if not self._left and k.terms.labels:  # a parent asks for the last report itself
             self._left = True
             await self._ask(msgspec.structs.replace(self._asked(k.terms, k.ledger, ()), over=True))
 
     async def _renew(self, stirred: bool) -> None:
-        """Ask the budgets, and give K what has changed. Returns once K has it, so that nothing is asked twice."""
+        """Ask the budgets, and give changed slices to K. Returns once K has them, so that no request is made twice."""
         k = self._state()
         if self._parent is not None:
             try:

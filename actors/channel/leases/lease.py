@@ -1,9 +1,9 @@
 """Lease client: a channel's permits for its routes, claimed, renewed in time, and given back when they are not used.
 
 The channel also leases slices of budgets (``BudgetClient``). The term of a lease is counted on this side, from the
-moment before it was asked for: travel time makes it shorter, never longer. While the lease holds, a scheduler that does
-not answer changes nothing; when it has run out, no call is begun. What the scheduler was told is held stays true until
-it answers: no larger share is taken in before.
+moment before the request: travel time makes it shorter, never longer. While the lease is valid, a scheduler that does
+not answer changes nothing; when it has run out, no call is begun. A number of permits that was reported as held stays
+true until the scheduler answers: no larger share is taken in before.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Lease:
         self._early: list[Grant] = []
         """Larger grants that came before that answer."""
 
-    # -- what the channel tells it ---------------------------------------------------------------------------------
+    # -- from the channel --------------------------------------------------------------------------------------------
 
     def granted(self, blob: bytes) -> None:
         """Take changed grants from the scheduler. They neither extend a lease nor revive one that has run out."""
@@ -139,12 +139,12 @@ class Lease:
                 else:
                     self._early.append(grant)
             elif grant.cortex not in self._past:
-                self._changed.set()  # another scheduler, which does not know yet what is held
+                self._changed.set()  # another scheduler, which does not know the held permits yet
 
     def look(self) -> None:
-        """Look whether to claim again. Called after each turn.
+        """Check whether a new claim is due. Called after each turn.
 
-        That is the case if more permits could be used, if others may use permits that are not needed any more, if a
+        It is due if more permits could be used, if other jobs may use permits that are not needed any more, if a
         blocked account answers again, or if the job has ended.
         """
         self.allowance.look()
@@ -205,7 +205,7 @@ class Lease:
         self._changed.set()
         return [events.PermitsGranted(0, place.at, why=RAN_OUT) for place in self._places]
 
-    # -- holding it ------------------------------------------------------------------------------------------------
+    # -- renewal -----------------------------------------------------------------------------------------------------
 
     async def hold(self) -> None:
         """Hold leases of permits and of budgets until the job ends."""
@@ -255,7 +255,7 @@ class Lease:
     def _wanted(self, k: State) -> tuple[list[int], int]:
         """Return the calls wanted, by lane, and the tool runs that wait.
 
-        A permit is kept for the call after a tool run: what a tool reads may be believed only for a moment.
+        A permit is kept for the call after a tool run: the data that a tool reads may be valid only for a moment.
         """
         runs = self._runs()
         if not k.terms.role_routes:

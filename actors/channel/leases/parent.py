@@ -32,9 +32,9 @@ class ParentClient:
         """Failed rows by kind, as last reported."""
 
     async def report(self, k: State, at_s: float, stirred: bool) -> None:
-        """Report what is new.
+        """Report changes to the parent.
 
-        Raises ``PeerUnavailable``, ``PeerGone`` or ``StoreError``: the parent may know the report or not.
+        Raises ``PeerUnavailable``, ``PeerGone`` or ``StoreError``: the parent may have received the report or not.
         """
         now = shards.report(k, 0)
         if not stirred and now == self._reported and at_s - self._reported_s < QUIET_S and not any(now.lacks):
@@ -51,10 +51,11 @@ class ParentClient:
         return self._serial
 
     async def ask(self, report: ShardReport) -> tuple[tuple[BudgetSlice, ...], str]:
-        """Report, and return what the shard may commit once the parent has it in its journal."""
+        """Report to the parent. Return the slices that the shard may commit, once the parent's journal has the report.
+        """
         self._used = {JOB: report.ledger.committed_nusd, TOKENS: report.ledger.committed_tokens}
         return _decoder.decode(await self._peer.ask("shard", self._goal, msgspec.msgpack.encode(report)))
 
     def room(self) -> dict[str, int]:
-        """Return what each slice had left when it was new, by budget."""
+        """Return the amount that each slice had left when it was new, by budget."""
         return {each.budget: each.upto_nusd - self._used[each.period] for each in self.lent[0]}

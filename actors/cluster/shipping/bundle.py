@@ -49,9 +49,9 @@ class ProgramBundle(msgspec.Struct, array_like=True, frozen=True):
         """Return a description of the file or files that are too large, with the limit that they exceed."""
         name, (size, _) = max(self.left.items(), key=lambda each: each[1][0])
         if size > FILE_BYTES_MAX:
-            return f"{Path(self.root) / name} has {size:,} bytes, and at most {FILE_BYTES_MAX:,} travel of one file"
+            return f"{Path(self.root) / name} has {size:,} bytes, and at most {FILE_BYTES_MAX:,} of one file are sent"
         whole = sum(size for size, _ in self.left.values())
-        return f"its files below {self.root} have {whole:,} bytes, and at most {BYTES_MAX:,} travel"
+        return f"its files below {self.root} have {whole:,} bytes, and at most {BYTES_MAX:,} are sent"
 
 
 def packed(type_: type[Program]) -> ProgramBundle:
@@ -97,14 +97,14 @@ def unpacked(bundle: ProgramBundle) -> dict[str, str]:
     for name, content in files.items():
         path = folder / name
         if not path.resolve().is_relative_to(folder.resolve()):
-            raise ClusterError(f"{name} does not stand below the folder of its program")
+            raise ClusterError(f"{name} is outside the folder of its program")
         if not _same(path, content):
             path.parent.mkdir(parents=True, exist_ok=True)
             part = path.with_name(f".{path.name}.{os.getpid()}")
             part.write_bytes(content)
             part.replace(path)  # another actor of this machine may be reading it
     for name in bundle.modules:
-        sys.modules.pop(name, None)  # of an earlier program, or of the same before it changed
+        sys.modules.pop(name, None)  # imported from an earlier program, or from an earlier version
     with contextlib.suppress(ValueError):
         sys.path.remove(str(folder))
     sys.path.insert(0, str(folder))
@@ -131,7 +131,7 @@ def _private() -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     stat = folder.stat()
     if os.name != "nt" and (folder.is_symlink() or stat.st_uid != os.getuid() or stat.st_mode & 0o022):
-        raise ClusterError(f"{folder} is somebody else's: code is not read from there; remove it")
+        raise ClusterError(f"{folder} belongs to another user, or others can write to it: remove it")
     return folder
 
 
@@ -185,7 +185,7 @@ def _is_authors(path: Path) -> bool:
     """Return whether a file is the author's: it belongs to no library, and neither to Python nor to this project."""
     ours = Path(__file__).resolve().parents[3]
     installed = [sysconfig.get_paths()[each] for each in ("stdlib", "purelib", "platlib")]
-    with contextlib.suppress(AttributeError):  # a virtualenv of old has none
+    with contextlib.suppress(AttributeError):  # absent in environments of old virtualenv releases
         installed += [*site.getsitepackages(), site.getusersitepackages()]
     inside = [path.is_relative_to(ours / name) for name in ("cortex", "policies", "actors", "tests", "benchmarks")]
     library = "site-packages" in path.parts or "dist-packages" in path.parts

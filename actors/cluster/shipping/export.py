@@ -54,10 +54,10 @@ def pack(where: str, paths: tuple[str, ...], pickler: type[Any]) -> bytes:
     if _by_value(type_):
         try:
             payload.code, inside = _pickled(type_, pickler)
-        except Exception as error:  # whatever the class refers to may refuse
+        except Exception as error:  # any object that the class refers to may refuse
             text = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise ClusterError(
-                f"the program {type_.__qualname__} cannot travel to a cluster ({text}): put it into a file"
+                f"the program {type_.__qualname__} cannot be sent to a cluster ({text}): put it into a file"
             ) from None
         payload.sources = {each.__qualname__: loader.source(each).decode() for each in inside}
     payload.bundle = packed(type_)

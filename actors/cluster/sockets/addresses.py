@@ -56,7 +56,7 @@ class SocketAddresses:
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._folder, 0o700)
         if not self.are_safe():
-            raise PermissionError(f"{self._folder} is another user's, or open to others")
+            raise PermissionError(f"{self._folder} belongs to another user, or others can access it")
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             made.bind(path)

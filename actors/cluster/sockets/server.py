@@ -55,7 +55,7 @@ class SocketServer:
             self._inode = os.stat(bound_at).st_ino
             os.rename(bound_at, self._path)
         except OSError as error:
-            _log.info("others of this node ask by Ray: %s", error)
+            _log.info("no socket: other actors of this node call by Ray: %s", error)
             self._end()
             with contextlib.suppress(OSError):
                 os.unlink(bound_at)

@@ -47,7 +47,7 @@ def stranger(hosts: Ground) -> Iterator[Member]:
     [
         ({}, "asks for a token: set RAY_AUTH_MODE=token"),
         ({"RAY_AUTH_MODE": "token"}, "RAY_AUTH_MODE=token, but there is no token"),
-        ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "f" * 64}, "refuses our token"),
+        ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "f" * 64}, "refuses the token"),
         (
             {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN},
             "no node of the Ray at 10.77.0.1:6379 runs on this machine",

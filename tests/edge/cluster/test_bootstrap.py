@@ -46,8 +46,8 @@ def _answering(listener: socket.socket, answer: bytes) -> str:
 @pytest.mark.parametrize(
     ("cluster", "said"),
     [
-        ("http://head:8265", "over HTTP go"),
-        ("https://head", "over HTTP go"),
+        ("http://head:8265", "work over HTTP"),
+        ("https://head", "work over HTTP"),
         ("head", "give inline, local, host:6379 or ray://host:10001"),
         ("two words:1", "give inline, local"),
         ("head:many", "give inline, local"),

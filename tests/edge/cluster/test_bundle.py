@@ -118,7 +118,7 @@ def test_code_of_two_versions_stands_apart(tmp_path: Path, monkeypatch: pytest.M
 
 def test_nothing_is_written_beside_the_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundle.tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(ClusterError, match="does not stand below"):
+    with pytest.raises(ClusterError, match="is outside the folder"):
         unpacked(ProgramBundle("/author", {"../../stolen.py": b""}, ()))
     assert not list(tmp_path.rglob("stolen.py"))
 
@@ -131,7 +131,7 @@ def test_code_is_not_read_from_a_folder_that_others_may_write_to(
     folder = tmp_path / f"cortex-code-{os.getuid()}"
     folder.mkdir()
     folder.chmod(0o777)
-    with pytest.raises(ClusterError, match="somebody else's"):
+    with pytest.raises(ClusterError, match="belongs to another user"):
         unpacked(ProgramBundle("/author", {"a.py": b""}, ()))
 
 
@@ -159,8 +159,8 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[P
 @pytest.mark.parametrize(
     ("bounds", "said"),
     [
-        ((300, 9_000), r"author/sorting/words\.csv has 400 bytes, and at most 300 travel of one file: put it"),
-        ((9_000, 300), r"its files below .*author have 4\d\d bytes, and at most 300 travel: put it"),
+        ((300, 9_000), r"author/sorting/words\.csv has 400 bytes, and at most 300 of one file are sent: put it"),
+        ((9_000, 300), r"its files below .*author have 4\d\d bytes, and at most 300 are sent: put it"),
     ],
 )
 def test_what_is_too_large_is_said_where_it_is_missing_and_there_alone(

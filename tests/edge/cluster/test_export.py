@@ -115,7 +115,7 @@ def test_a_program_from_a_script_is_not_run_again_elsewhere_and_has_the_same_fin
 
 def test_a_program_that_holds_what_cannot_travel_is_told_in_one_line(tmp_path: Path) -> None:
     code = SENDS.replace('WORDS = ("a", "b")', "import threading\nWORDS = threading.Lock()")
-    with pytest.raises(AssertionError, match=r"ClusterError: the program Sub cannot travel .* put it into a file"):
+    with pytest.raises(AssertionError, match=r"ClusterError: the program Sub cannot be sent .* put it into a file"):
         _run(code, "parcel", folder=tmp_path)
 
 

@@ -64,7 +64,7 @@ TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "t" * 40}
         ((404, ""), {}, "something else listens there"),
         ((401, '{"error": "invalid x-api-key"}'), {}, "something else listens there"),
         ((401, MISSING), {}, "asks for a token: set RAY_AUTH_MODE=token"),
-        ((403, "Forbidden: Invalid authentication token"), TOKEN, "refuses our token"),
+        ((403, "Forbidden: Invalid authentication token"), TOKEN, "refuses the token"),
         ((500, "Traceback\n  File x\nRuntimeError: broken"), {}, "answers 500: RuntimeError: broken"),
     ],
 )

@@ -25,7 +25,7 @@ TOKEN = {"RAY_AUTH_MODE": "token"}
         ({}, True, "whatever another release says", ""),
         ({}, False, REFUSED, "asks for a token: set RAY_AUTH_MODE=token"),
         ({"RAY_AUTH_MODE": "disabled"}, True, REFUSED, "asks for a token"),
-        (TOKEN, True, REFUSED, "refuses our token"),
+        (TOKEN, True, REFUSED, "refuses the token"),
         (TOKEN, False, "", "there is no token"),
         ({"RAY_AUTH_MODE": "TOKEN"}, False, ADMITTED, "there is no token"),
     ],
@@ -72,7 +72,7 @@ def test_nodes_of_another_user_are_no_way_in(tmp_path: Path, monkeypatch: pytest
     sockets = {str(tmp_path / "one"), str(tmp_path / "two")}
     mine: set[str] = set()
     monkeypatch.setattr(preflight.os, "access", lambda path, mode: path in mine)
-    with pytest.raises(ClusterError, match=r"another user's: work as that user, or go by ray://host:10001"):
+    with pytest.raises(ClusterError, match=r"another user: work as that user, or connect by ray://host:10001"):
         see_usable("head:6379", sockets)
     see_usable("head:6379", set())
     see_usable("ray://head:10001", sockets)

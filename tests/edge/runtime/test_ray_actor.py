@@ -266,7 +266,7 @@ async def test_who_hears_of_no_cortex_ends_itself_once_nothing_is_in_flight(capl
         await asyncio.wait_for(world.ended.wait(), 0.1)
     actor.busy = False
     await asyncio.wait_for(world.ended.wait(), 5)
-    assert actor.closed and "no cortex was heard for at least 0 s: this branch ends" in caplog.text
+    assert actor.closed and "no cortex has answered for at least 0 s: this branch ends" in caplog.text
 
 
 @pytest.mark.parametrize("role", ["branch", "worker", "channel"])
