@@ -188,7 +188,7 @@ def hidden(credentials: Iterable[Credential]) -> Iterator[None]:
 
 
 class PrivateRay(msgspec.Struct, frozen=True):
-    """A Ray that one process started for itself."""
+    """Ray that one process started for itself."""
 
     folder: str
     mark: str
@@ -203,8 +203,8 @@ class PrivateRay(msgspec.Struct, frozen=True):
 
     @property
     def rays(self) -> str:
-        """Ray's part of the folder. Ray makes it accessible to everybody, but the folder above is accessible to this
-        user only.
+        """Ray's part of the folder. Ray makes it accessible to all users, but only this user can access the folder
+        above.
         """
         return self.folder + "/r"
 

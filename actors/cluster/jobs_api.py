@@ -23,7 +23,7 @@ from actors.ports.runtime import ClusterError
 ANSWER_S = 30.0
 FIRST_ANSWER_S = 5.0
 PACKAGE_BYTES_MAX = 100_000_000
-"""The most that Ray's dashboard takes in one package (``DASHBOARD_CLIENT_MAX_SIZE``)."""
+"""Bytes of one package, at most, that Ray's dashboard accepts (``DASHBOARD_CLIENT_MAX_SIZE``)."""
 STARTING_S = 60.0
 """Seconds to wait for a head that is starting."""
 _LATER = "try again later"

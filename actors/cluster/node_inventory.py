@@ -58,8 +58,8 @@ def of(
 def taken(
     ray: Any, affinity: Any, paths: Sequence[str], timeout_s: float, known: Collection[str] = ()
 ) -> list[NodeReport]:  # fmt: skip
-    """Ask all live nodes except the known ones, in parallel. The report of a node that does not answer in time has a
-    trouble.
+    """Ask all live nodes except the known ones, in parallel. A node that does not answer in time is reported with
+    ``trouble``.
     """
     living = [(row["NodeID"], row.get("NodeManagerAddress", "")) for row in ray.nodes() if row["Alive"]]
     living = [each for each in living if each[0] not in known]

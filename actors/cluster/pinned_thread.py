@@ -1,4 +1,4 @@
-"""A thread that lives as long as its process.
+"""Thread that lives as long as its process.
 
 Linux ends the processes of a private Ray when the *thread* that started them ends (``PR_SET_PDEATHSIG`` in prctl(2)).
 The thread of a job ends with the job, while another job of the same process may still use that Ray.

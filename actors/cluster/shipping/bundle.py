@@ -166,7 +166,7 @@ def _all_of(folder: Path) -> Iterator[Path]:
 
 
 def _root(name: str, main: Path) -> Path:
-    """The folder from which a module is imported by its name."""
+    """Return the folder from which a module is imported by its name."""
     if name.startswith(("cortex_program_", "__main__")):
         return main.parent
     return main.parents[name.count(".") + (main.name == "__init__.py")]

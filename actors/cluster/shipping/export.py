@@ -30,7 +30,7 @@ _OPTIONS = (
 
 
 class ExportedProgram(msgspec.Struct, array_like=True):
-    """A program in transit."""
+    """Program in transit."""
 
     paths: tuple[str, ...]
     """Folders of modules, for a machine that has them."""

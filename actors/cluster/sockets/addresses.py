@@ -80,7 +80,7 @@ def is_ours(transport: asyncio.Transport) -> bool:
 
 
 _open: set[int] = set()
-"""File descriptors of our sockets in this process."""
+"""File descriptors of this project's sockets in this process."""
 
 
 def keep_from_children(descriptor: int) -> None:
