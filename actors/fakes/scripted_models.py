@@ -261,7 +261,7 @@ async def _reply_of(reply: Any, asked: Asked) -> str | Reply | Failure:
     try:
         return msgspec.json.encode(to_plain(msgspec.to_builtins(reply))).decode()
     except (TypeError, ValueError) as error:
-        raise NoReply(f"{reply!r:.60} is no reply ({error}); it is said to the prompt {_shown(asked)}") from None
+        raise NoReply(f"{reply!r:.60} is not a valid reply ({error}) to the prompt {_shown(asked)}") from None
 
 
 def _places(function: Callable[..., Any]) -> int:

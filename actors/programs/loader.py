@@ -114,7 +114,7 @@ def find(where: str) -> type[Program]:
     if found is None:
         raise NoSuchProgram(f"{module_name} has no {class_name}")
     if not (isinstance(found, type) and issubclass(found, Program)):
-        raise NoSuchProgram(f"{where} is no cortex.Program")
+        raise NoSuchProgram(f"{where} is not a program: name a flow or a subclass of cortex.Program")
     _known[place] = found
     return found
 

@@ -266,7 +266,7 @@ def _actors(seen: ClusterSnapshot, all_: TopSnapshot) -> list[TableRow]:
             f"{permits:,}", "", f"{reported.get('deaths', 0)}", "", "", where,
         )  # fmt: skip
         details = (("actor", f"channel:{job}"), ("state", state), ("permits", f"{permits:,}"),
-                   ("epoch", f"{reported.get('epoch', 1)}"), ("deaths", f"{reported.get('deaths', 0)} of late"),
+                   ("epoch", f"{reported.get('epoch', 1)}"), ("deaths", f"{reported.get('deaths', 0)} recently"),
                    ("seen in", where))  # fmt: skip
         rows.append(TableRow(_key(seen, f"channel:{job}"), cells, "" if state == "up" else "bad", details))
     return rows

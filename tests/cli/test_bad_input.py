@@ -159,7 +159,7 @@ def test_an_unknown_job(cortex, command):
         ("nope", ["no program 'nope'", "notes", "module:Class"]),
         ("nope.py:Label", ["nope.py"]),
         ("nope.py", ["nope.py"]),
-        ("json:JSONDecoder", ["no cortex.Program"]),
+        ("json:JSONDecoder", ["is not a program"]),
         ("json:Nope", ["json has no Nope"]),
         ("broken.py:Label", ["broken.py:Label", "ZeroDivisionError"]),
         ("two.py", ["two.py", "One, Two", "two.py:One"]),

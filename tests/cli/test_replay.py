@@ -176,6 +176,6 @@ def test_what_is_wrong_is_one_line(cortex):
     _begun(cortex)
     Path("broken.py").write_text("import nothing_of_that_name\n")
     cortex("replay", "mine", "--program", "broken.py").refused("broken.py", "nothing_of_that_name")
-    cortex("replay", "mine", "--program", "own.py:noted").refused("is no cortex.Program")
+    cortex("replay", "mine", "--program", "own.py:noted").refused("is not a program")
     cortex("replay", "mine", "-p", "wide=3").refused("outer has no such parameter; it takes: width, last")
     cortex("replay", "mine", "-p", "width=many").refused("-p width", "expected `int`, got `str`")

@@ -180,7 +180,7 @@ def _channel(facts: dict[str, Any], seen: LiveStatus | None) -> str:
     text = f"epoch {facts['epoch']}" if facts["epoch"] > 1 else ""
     reported = seen.cortex.get("channels", {}).get(facts["job"], {}) if seen is not None else {}
     if reported.get("deaths"):
-        text = f"epoch {facts['epoch']}, died {reported['deaths']} times of late"
+        text = f"epoch {facts['epoch']}, died {reported['deaths']} times recently"
     return text + (", given up" if reported.get("condemned") else "")
 
 

@@ -116,7 +116,7 @@ def _show(show: OutputLines, facts: dict[str, Any]) -> None:
 def _flight(each: dict[str, Any]) -> str:
     text = f"{each['call']} attempt {each['attempt']}: {each['age_s']:.3f} s, of {each['route']}"
     text += f", {money(each['reserved']['usd'])} and {each['reserved']['tokens']:,} tokens reserved"
-    return text + (", awaited by nobody" if each["abandoned"] else "") + (", a probe" if each["probe"] else "")
+    return text + (", no longer awaited" if each["abandoned"] else "") + (", a probe" if each["probe"] else "")
 
 
 def _some(show: OutputLines, label: str, each: list[Any], answer: Any) -> None:

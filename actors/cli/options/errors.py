@@ -75,7 +75,7 @@ def error_line(error: BaseException) -> tuple[int, str] | None:
 
 def unexpected_error_line(error: BaseException) -> str:
     """Return the line for an unexpected error, with anything that looks like a key removed."""
-    text = " ".join(str(error).split()) or "no more is known"
+    text = " ".join(str(error).split()) or "no details"
     return _redacted(f"unexpected {type(error).__name__}: {text} (a fault of cortex: -v or CORTEX_DEBUG=1 shows where)")
 
 

@@ -131,7 +131,7 @@ _BOUNDS = {
 
 def _limits(of: PlanReport) -> Iterator[str]:
     for name, rate, cap in _limited(of):
-        parts = [f"{rate.per_s * 60:,.0f} told by the provider"] if rate is not None else []
+        parts = [f"{rate.per_s * 60:,.0f} named by the provider"] if rate is not None else []
         parts += [f"{cap:,g} set by hand"] if cap is not None else []
         if parts:
             yield f"{_BOUNDS[name]}: {', '.join(parts)}"

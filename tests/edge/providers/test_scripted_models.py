@@ -207,7 +207,7 @@ WRONG = {
         "'b' of the script has 0 replies, and is asked once more: 'b'",
     ),
     "for a role alone": (ScriptedModel().on("a", "x", role="judge"), "it has replies to 'a' of role judge"),
-    "no reply at all": (ScriptedModel([object()]), "is no reply"),
+    "no reply at all": (ScriptedModel([object()]), "is not a valid reply"),
 }
 
 
