@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from actors.simulator.settings import LIMITS_TOLD
+from actors.simulator.settings import LIMIT_REPORTS
 from benchmarks.harness import command, figures, rows
 
 LOOK_S = 1.0
@@ -116,7 +116,7 @@ def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    parser.add_argument("--told", default=",".join(LIMITS_TOLD), help="limit information sent by the provider")
+    parser.add_argument("--told", default=",".join(LIMIT_REPORTS), help="limit information sent by the provider")
     parser.add_argument("--rate", type=float, default=30.0, help="provider's limit in requests a second")
     parser.add_argument("--burst-s", type=float, default=5.0, help="bucket size, in seconds at that rate")
     parser.add_argument("--latency-ms", type=float, default=500.0)
@@ -125,8 +125,8 @@ def main() -> None:
     parser.add_argument("--cluster", default="inline")
     parser.add_argument("--concurrency", type=int, default=400, help="upper bound of the limit that the job finds")
     given = parser.parse_args()
-    if unknown := set(given.told.split(",")) - set(LIMITS_TOLD):
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(LIMITS_TOLD)}")
+    if unknown := set(given.told.split(",")) - set(LIMIT_REPORTS):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(LIMIT_REPORTS)}")
     found: dict[str, Any] = {"machine": figures.machine(), "provider": "simulated", "rate_per_s": given.rate}
     found |= {"burst_s": given.burst_s, "latency_ms": given.latency_ms, "cluster": given.cluster}
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:

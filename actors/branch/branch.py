@@ -21,7 +21,7 @@ from actors.branch.in_flight import InFlightCall, goes_on
 from actors.branch.model_registry import MissingCredential, ModelRegistry, family_of
 from actors.branch.outcome_counters import OutcomeCounters
 from actors.branch.prompt_limit import PromptLimit, all_within, over_bound
-from actors.branch.reply_outbox import QUICK_S, ReplyOutbox, Tell
+from actors.branch.reply_outbox import QUICK_S, ReplyOutbox, Send
 from actors.branch.task_pool import TaskPool
 from actors.messaging.payload import Payload
 from actors.messaging.report_sender import ReportSender
@@ -138,12 +138,12 @@ class Branch:
         return (self.incarnation, brought) if brought else self.incarnation
 
     def fast_work(
-        self, job: str, epoch: int, incarnation: str, number: int, payload: Payload, on_disk: int, tell: Tell
+        self, job: str, epoch: int, incarnation: str, number: int, payload: Payload, on_disk: int, send: Send
     ) -> bool:  # fmt: skip
         """Take the message as ``work`` does, without a coroutine that waits for the answer (fast path).
 
         For a channel of the same process, while nothing has changed since its last message and calls are quick.
-        ``tell`` is called with what ``work`` would return along with the incarnation, by the call that ends last.
+        ``send`` is called with what ``work`` would return along with the incarnation, by the call that ends last.
         Returns False, with nothing done, if the message has to go through ``work``. Both lead to the same journal:
         ``tests/edge/messaging/test_in_process_messages.py``.
         """
@@ -158,7 +158,7 @@ class Branch:
             outbox.on_disk(epoch, on_disk)
         calls: Sequence[commands.Call] = payload.content
         self._take(job, family, epoch, number, calls, armed=True)
-        outbox.expect(epoch, number, len(calls), tell)
+        outbox.expect(epoch, number, len(calls), send)
         return True
 
     def _take(

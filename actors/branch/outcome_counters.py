@@ -25,8 +25,19 @@ class OutcomeCounter:
     """
 
     __slots__ = (
-        "answered", "begun", "ended", "failed", "in_flight", "input_tokens", "latency_s", "model", "output_tokens",
-        "retry_after_s", "said", "samples", "slow",
+        "answered",
+        "begun",
+        "ended",
+        "failed",
+        "in_flight",
+        "input_tokens",
+        "latency_s",
+        "message",
+        "model",
+        "output_tokens",
+        "retry_after_s",
+        "samples",
+        "slow",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -42,7 +53,7 @@ class OutcomeCounter:
         self.failed: dict[str, int] = {}
         self.latency_s = self.retry_after_s = 0.0
         self.samples: list[tuple[float, int]] = []
-        self.said = ""
+        self.message = ""
 
     def begin(self, model: Any) -> None:
         """Count an attempt whose request is sent."""
@@ -80,7 +91,7 @@ class OutcomeCounter:
         if kind == FailureKind.TIMED_OUT:
             self.slow += 1
         elif kind in (FailureKind.BLOCKED, FailureKind.UNAUTHORISED):
-            self.said = failure.message
+            self.message = failure.message
         if failure.retry_after_s is not None:
             self.retry_after_s = max(self.retry_after_s, failure.retry_after_s)
         return True
@@ -97,7 +108,7 @@ class OutcomeCounter:
         signals = RouteSignals(
             route, pool, generation, self.begun, self.answered, self.failed, self.slow, self.input_tokens,
             self.output_tokens, self.latency_s, tuple(self.samples), self.retry_after_s,
-            rate if isinstance(rate, RateLimits) else None, self.said, in_flight,
+            rate if isinstance(rate, RateLimits) else None, self.message, in_flight,
         )  # fmt: skip
         self._anew()
         return signals

@@ -49,7 +49,7 @@ Key = tuple[int, int]
 """Goal and attempt."""
 Packet = list[Any]
 """Events of one message."""
-Tell = Callable[[bytes], None]
+Send = Callable[[bytes], None]
 """Callback with the encoded events of an answer; empty: none."""
 
 
@@ -135,9 +135,9 @@ class ReplyOutbox:
         """
         return self._moment_s() > GATHER_S
 
-    def expect(self, epoch: int, number: int, count: int, tell: Tell) -> None:
-        """Do as ``answer``, but call ``tell`` instead of waiting. No other answer may be waiting (``asked``)."""
-        self._wanted, self._waiter = count, _Callback(self, epoch, number, tell)
+    def expect(self, epoch: int, number: int, count: int, send: Send) -> None:
+        """Do as ``answer``, but call ``send`` instead of waiting. No other answer may be waiting (``asked``)."""
+        self._wanted, self._waiter = count, _Callback(self, epoch, number, send)
         self._asker_until_s = asyncio.get_running_loop().time() + QUICK_S
         self._alarm.set(QUICK_S)
 
@@ -385,9 +385,9 @@ class _Callback:
 
     __slots__ = ("_done", "_outbox", "epoch", "number", "send")
 
-    def __init__(self, outbox: ReplyOutbox, epoch: int, number: int, tell: Tell) -> None:
+    def __init__(self, outbox: ReplyOutbox, epoch: int, number: int, send: Send) -> None:
         self._outbox, self._done = outbox, False
-        self.epoch, self.number, self.send = epoch, number, tell
+        self.epoch, self.number, self.send = epoch, number, send
 
     def done(self) -> bool:
         """Return True once the callback was called."""

@@ -45,7 +45,7 @@ CLOSE_S = 3.0
 """Seconds for which the end of a job waits for messages that are still to be posted."""
 NOTED = "notices"
 """Key beside the turns of a journal: messages that were sent."""
-_SAYS_ITSELF = ("over_budget", "deadline")
+_OWN_REASONS = ("over_budget", "deadline")
 """Reasons for an end that are this project's own words. Others may quote a provider or a program."""
 
 _log = logging.getLogger("cortex.notify")
@@ -179,7 +179,7 @@ def _why(k: State) -> str:
     if not k.why or k.outcome == "complete":
         return ""
     word = k.why.partition(":")[0]
-    return f": {k.why}" if word in _SAYS_ITSELF else f": {word}"
+    return f": {k.why}" if word in _OWN_REASONS else f": {word}"
 
 
 def _message(k: State, facts: dict[str, Any]) -> bytes:

@@ -61,7 +61,7 @@ def _keys() -> Iterator[str]:
     yield "|---|---|---|---|"
     for name, key in keys().items():
         variable = "" if name in ABOUT else f"`{_variable(name)}`"
-        yield f"| `{key.name}` | {key.form} | {variable} | {_cell(key.told)} |"
+        yield f"| `{key.name}` | {key.form} | {variable} | {_cell(key.default_text)} |"
 
 
 def _variable(name: str) -> str:

@@ -100,11 +100,11 @@ def tied(address: str) -> dict[str, float]:
     return {_HOST + address: _SHARE} if address else {}
 
 
-def awaited(state: str, home: str, nodes: Iterable[Mapping[str, Any]]) -> str:
+def awaited(state: str, host: str, nodes: Iterable[Mapping[str, Any]]) -> str:
     """Return the address of the host that an actor waits for; empty if the actor is alive or dead, or its host is
     there.
 
-    ``state``: Ray's state of the actor; ``home``: address of the host that the actor is tied to, or empty.
+    ``state``: Ray's state of the actor; ``host``: address of the host that the actor is tied to, or empty.
     """
     there = {node["NodeManagerAddress"] for node in nodes if node["Alive"]}
-    return home if state in _WAITS and home not in there else ""
+    return host if state in _WAITS and host not in there else ""

@@ -11,17 +11,15 @@ HERE = Path(__file__).resolve().parents[2]
 """Folder that contains the project's packages."""
 
 
-def hidden_line(home: Path = HERE) -> str:
+def hidden_line(folder: Path = HERE) -> str:
     """Return one line that names the folder that shadows a package, and what to do; empty if there is none."""
     for name in PACKAGES:
         place = _place(importlib.util.find_spec(name))
         if place is None:
+            return f"the package {name} is missing beside {folder / 'actors'}: install cortex-bounded-calls again"
+        if place.parent != folder:
             return (
-                f"the package {name} is missing beside {home / 'actors'}: install cortex-bounded-calls again"
-            )
-        if place.parent != home:
-            return (
-                f"{place} hides the package {name} of cortex (in {home}): "
+                f"{place} hides the package {name} of cortex (in {folder}): "
                 f"rename it, run elsewhere, or take {place.parent} off PYTHONPATH"
             )
     return ""

@@ -32,7 +32,7 @@ FALLBACK_FORM = (
 
 def provider_form() -> str:
     """Return the form of a provider for error messages."""
-    *others, last = (row_of(name).said for name in named())
+    *others, last = (row_of(name).option_form for name in named())
     return f"write {', '.join(others)} or {last}"
 
 

@@ -25,7 +25,7 @@ MESSAGES_CLIENT: Final = "actors.providers.messages.client:model_of"
 KEY_CREDENTIAL: Final = "actors.providers.credentials.account:by_key"
 SAMPLING: Final = ("temperature", "top_k", "top_p")
 """Fields that Anthropic's SDK types no more, but other servers take, those of the Messages API too."""
-PLAIN_CHECKS: Final = "actors.providers.health.checks:ProviderChecks"
+DEFAULT_CHECKS: Final = "actors.providers.health.checks:ProviderChecks"
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,7 +126,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     """Way in which a schema is asked for where ``--schema-as`` is not given (``cortex.programs.table.FORMS``)."""
 
     # -- health and telemetry ----------------------------------------------------------------------------------------
-    checks: Reference = PLAIN_CHECKS
+    checks: Reference = DEFAULT_CHECKS
     """Class of the doctor's checks, ``actors.providers.health.checks.ProviderChecks`` or derived from it."""
     installation: Reference = ""
     """Function ``(model, environ) -> Iterator[Finding]``: the doctor's check of what the provider needs installed."""
@@ -139,7 +139,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
         return self.advice or f"set a good key in {self.key_variable}, or --api-key-file"
 
     @property
-    def said(self) -> str:
+    def option_form(self) -> str:
         """The provider as an error message asks for it: ``bedrock,region=REGION``."""
         return ",".join(filter(None, (self.name, self.place_form)))
 

@@ -131,7 +131,7 @@ class _JournalFold:
         if isinstance(event, events.AttemptFailed):
             outcome = str(event.failure.kind)
             track.failed += 1
-            track.failure, track.said = outcome, clipped(event.failure.message, NAME_CHARACTERS * 2)
+            track.failure, track.message = outcome, clipped(event.failure.message, NAME_CHARACTERS * 2)
             figures.failing(outcome).record(event.failure.message, track.name or f"goal {event.goal}")
         else:
             usage = event.reply.usage
@@ -257,7 +257,10 @@ class _JournalFold:
         track.object = None
         if isinstance(goal, Goal):
             if goal.failure is not None:
-                track.failure, track.said = str(goal.failure.kind), clipped(goal.failure.message, NAME_CHARACTERS * 2)
+                track.failure, track.message = (
+                    str(goal.failure.kind),
+                    clipped(goal.failure.message, NAME_CHARACTERS * 2),
+                )
                 if goal.failure.kind in ("malformed", "refused", "faulty"):
                     figures.failing(track.failure).record(goal.failure.message, track.name or f"goal {goal.id}")
             track.lost, track.row = goal.failure is not None and goal.status in ENDED, goal.row

@@ -136,7 +136,7 @@ class GoalTrack(msgspec.Struct):
     busy_s: float = 0.0
     failure: str = ""
     """Kind of the last failure; ``said`` is its message. The goal may have been answered since."""
-    said: str = ""
+    message: str = ""
     lost: bool = False
     """Whether the goal failed for good."""
     row: str = ""

@@ -44,7 +44,7 @@ class GoalNode(msgspec.Struct):
     busy_s: float = 0.0
     first_s: float = 0.0
     last_s: float = 0.0
-    said: str = ""
+    message: str = ""
     children: list[int] = msgspec.field(default_factory=list)
     """Indexes, in the list of all nodes, of the children shown."""
     more: int = 0

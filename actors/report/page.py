@@ -129,7 +129,7 @@ def _row(track: GoalTrack, begin_s: float) -> dict[str, Any]:
         "key": f"{track.job} {track.goal}", "name": track.name or f"goal {track.goal}", "kind": track.kind,
         "begun": round(track.first_s - begin_s, 3), "took": round(track.took_s, 3), "attempts": track.attempts,
         "failed": track.failed, "tokens": track.tokens, "usd": usd(track.known_nusd), "failure": track.failure,
-        "said": track.said,
+        "said": track.message,
     }  # fmt: skip
 
 
@@ -137,7 +137,7 @@ def _node(node: GoalNode, begin_s: float) -> list[Any]:
     return [
         f"{node.key.job} {node.key.goal}", node.name, node.kind, node.status, node.goals, node.attempts, node.failed,
         usd(node.known_nusd), round(node.took_s, 3), node.failed_goals, node.children, node.more, usd(node.more_nusd),
-        node.said, round(max(0.0, node.first_s - begin_s), 3),
+        node.message, round(max(0.0, node.first_s - begin_s), 3),
     ]  # fmt: skip
 
 

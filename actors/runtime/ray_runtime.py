@@ -227,13 +227,13 @@ class RayRuntime:
         """Return the address of the host that a channel waits for, since its journal is there; empty if it waits for
         none.
         """
-        home = await asyncio.to_thread(self._store.host_of, name.partition(":")[2])
+        host = await asyncio.to_thread(self._store.host_of, name.partition(":")[2])
         try:
             handle = await self.handle(name)
         except PeerGone:
             return ""
         row = await asyncio.to_thread(state.actors, handle._actor_id.hex())
-        return awaited(row.get("State", ""), home, await asyncio.to_thread(ray.nodes))
+        return awaited(row.get("State", ""), host, await asyncio.to_thread(ray.nodes))
 
     def incarnation(self, name: str) -> str:
         """Return an id that names this process, so that the cluster can be asked whether the process has ended."""
@@ -329,11 +329,11 @@ class RayRuntime:
         """Return the actor of this name, alive, made if there is none. Raises ``ClusterError`` if it cannot run."""
         where, nodes = self._where(role, args), await asyncio.to_thread(ray.nodes)
         bound = role == "channel" and not isinstance(where, str)  # tied to the host whose disk has the journal
-        labels, home = ({}, host_address(self._node, nodes)) if bound else (selector(role, nodes, avoid), "")
-        if home:  # this node, or a later one on the same host
+        labels, host = ({}, host_address(self._node, nodes)) if bound else (selector(role, nodes, avoid), "")
+        if host:  # this node, or a later one on the same host
             where = NodeAffinitySchedulingStrategy(self._node, soft=True)
         spec = in_turn(name, nodes, labels, avoid) if where == "SPREAD" else {"label_selector": labels or None}
-        self._handles[name] = await asyncio.to_thread(self._made, role, name, args, where, spec, home)
+        self._handles[name] = await asyncio.to_thread(self._made, role, name, args, where, spec, host)
         peer = self.peer(name)
         try:
             release, _ = await peer.ask("hello")
@@ -346,13 +346,13 @@ class RayRuntime:
         return peer
 
     def _made(
-        self, role: str, name: str, args: tuple[Any, ...], where: Any, spec: dict[str, Any], home: str
+        self, role: str, name: str, args: tuple[Any, ...], where: Any, spec: dict[str, Any], host: str
     ) -> Any:  # fmt: skip
         remote: Any = ray.remote(process_class(role))
         actor = remote.options(
             name=name, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, max_restarts=-1,
             max_task_retries=0, max_concurrency=CALLS_AT_ONCE, num_cpus=0, scheduling_strategy=where,
-            resources=tied(home), **spec,
+            resources=tied(host), **spec,
         )  # fmt: skip
         return actor.remote(code_paths(), role, name, args, self.cluster)
 

@@ -15,7 +15,7 @@ import pybreaker
 
 from policies.failures.breaker import BreakerState
 
-Heard = Callable[[str, str, str], None]
+MoveHandler = Callable[[str, str, str], None]
 """Listener: subject, earlier state and new state, as in ``BreakerState``."""
 
 _log: Final = logging.getLogger("cortex.breakers")
@@ -28,7 +28,7 @@ class _MoveListener(pybreaker.CircuitBreakerListener):
     cortex.
     """
 
-    def __init__(self, listener: Heard) -> None:
+    def __init__(self, listener: MoveHandler) -> None:
         self._on_move = listener
 
     def state_change(
@@ -44,7 +44,7 @@ class _MoveListener(pybreaker.CircuitBreakerListener):
 class BreakerMirror:
     """Breakers of a cluster, by subject. Not thread safe, like the actor that holds it."""
 
-    def __init__(self, *listener: Heard) -> None:
+    def __init__(self, *listener: MoveHandler) -> None:
         self._breakers: dict[str, pybreaker.CircuitBreaker] = {}
         self._listeners = [_MoveListener(one) for one in listener]
 
@@ -68,7 +68,7 @@ class BreakerMirror:
         """Remove a subject whose job has ended, or whose node has left."""
         self._breakers.pop(subject, None)
 
-    def listen(self, listener: Heard) -> None:
+    def listen(self, listener: MoveHandler) -> None:
         """Add a listener, called on every change from now on."""
         one = _MoveListener(listener)
         self._listeners.append(one)

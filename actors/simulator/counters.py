@@ -98,5 +98,5 @@ class ProviderCounters(msgspec.Struct):
 
     def to_json(self) -> dict[str, Any]:
         """Return the counters as plain values, for JSON."""
-        plain: dict[str, Any] = msgspec.to_builtins(self)
-        return plain
+        value: dict[str, Any] = msgspec.to_builtins(self)
+        return value

@@ -235,9 +235,9 @@ def _other_tokens(got: _Body) -> int:
 
 
 def _without_stream(body: bytes) -> bytes:
-    plain = _json_decoder.decode(body)
-    plain.pop("stream", None)
-    return msgspec.json.encode(plain)
+    value = _json_decoder.decode(body)
+    value.pop("stream", None)
+    return msgspec.json.encode(value)
 
 
 def _answer_form(got: _Body) -> tuple[str, dict[str, Any] | None]:

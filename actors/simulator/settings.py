@@ -14,7 +14,7 @@ RELEASE = 2
 """Release of the reasoner; another release may answer the same text differently."""
 
 
-LIMITS_TOLD: Final = ("headers", "retry-after", "nothing")
+LIMIT_REPORTS: Final = ("headers", "retry-after", "nothing")
 
 
 class SettingsError(ValueError):
@@ -90,8 +90,8 @@ class SimulatorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
             _number(name, getattr(self, name))
         if self.burst_s <= 0:
             raise SettingsError(f"burst_s: expected a number above 0, got {self.burst_s!r}")
-        if self.limits_told not in LIMITS_TOLD:
-            raise SettingsError(f"limits_told: expected {', '.join(LIMITS_TOLD)}, got {self.limits_told!r}")
+        if self.limits_told not in LIMIT_REPORTS:
+            raise SettingsError(f"limits_told: expected {', '.join(LIMIT_REPORTS)}, got {self.limits_told!r}")
         if self.error is not None:
             _number("error", self.error, most=1.0)
         _number("batch_expired", self.batch_expired, most=1.0)
@@ -113,9 +113,9 @@ class SimulatorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
     def public(self) -> dict[str, Any]:
         """Return the settings as plain values, without the keys."""
-        plain: dict[str, Any] = msgspec.to_builtins(self)
-        plain["keys"] = len(self.keys)
-        return plain
+        value: dict[str, Any] = msgspec.to_builtins(self)
+        value["keys"] = len(self.keys)
+        return value
 
 
 _NUMBERS = (
@@ -169,9 +169,9 @@ def changed(settings: SimulatorSettings, changes: Mapping[str, Any]) -> Simulato
             raise SettingsError(f"unknown setting {name!r}{_near(name, known)}")
     if "faults" in changes:
         _checked_faults(changes["faults"])
-    plain = {name: getattr(settings, name) for name in known} | dict(changes)
+    value = {name: getattr(settings, name) for name in known} | dict(changes)
     try:
-        return msgspec.convert(plain, SimulatorSettings)
+        return msgspec.convert(value, SimulatorSettings)
     except msgspec.ValidationError as error:
         raise SettingsError(_one_line(str(error))) from None
 

@@ -118,13 +118,13 @@ def _order(wanted: Mapping[str, int], first: str) -> list[str]:
     return sorted(wanted, key=lambda name: name != first)
 
 
-def spark(values: Sequence[float], width: int, plain: bool = False) -> str:
+def spark(values: Sequence[float], width: int, ascii_only: bool = False) -> str:
     """Return a curve as one line of characters, the newest value at the right edge.
 
     The highest bar is the highest value; zero is blank. With more values than columns, a column shows the highest of
     its values.
     """
-    bars = _ASCII_LEVELS if plain else _BARS
+    bars = _ASCII_LEVELS if ascii_only else _BARS
     if width <= 0:
         return ""
     if len(values) > width:

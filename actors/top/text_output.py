@@ -10,8 +10,8 @@ from actors.top.view import Screen
 SPARK_WIDTH = 60
 
 
-def lines(shown: Screen, width: int, plain: bool = False) -> list[str]:
-    """Return the lines of the screen, cut to ``width``. ``plain``: use ASCII characters only."""
+def lines(shown: Screen, width: int, ascii_only: bool = False) -> list[str]:
+    """Return the lines of the screen, cut to ``width``. ``ascii_only``: use ASCII characters only."""
     texts = [f"{shown.title}  {shown.where}"]
     if shown.trouble:
         texts.append(shown.trouble)
@@ -27,7 +27,7 @@ def lines(shown: Screen, width: int, plain: bool = False) -> list[str]:
         for row in table.rows:
             found = shown.curves.get(row.key, ())
             if any(any(curve.values) for curve in found):
-                texts += ["", *curve_lines(row.cells[0], found, width, plain)]
+                texts += ["", *curve_lines(row.cells[0], found, width, ascii_only)]
     return [line.rstrip()[:width] for line in texts]
 
 
@@ -44,13 +44,13 @@ def table_lines(table: TopTable, width: int) -> list[str]:
     return texts
 
 
-def curve_lines(title: str, curves: tuple[SignalCurve, ...], width: int, plain: bool = False) -> list[str]:
+def curve_lines(title: str, curves: tuple[SignalCurve, ...], width: int, ascii_only: bool = False) -> list[str]:
     """Return the lines of curves: label, curve, present value."""
     label = max((len(curve.label) for curve in curves), default=0)
     now = max((len(curve.now) for curve in curves), default=0)
     room = min(SPARK_WIDTH, width - label - now - 4)
     texts = [f"{title}: the last minute, second by second"]
     for curve in curves:
-        drawn = spark(curve.values, room, plain) if room > 0 else ""
+        drawn = spark(curve.values, room, ascii_only) if room > 0 else ""
         texts.append(f"{curve.label.ljust(label)}  {drawn}  {curve.now.rjust(now)}")
     return texts

@@ -64,13 +64,13 @@ def apply(k: State, changed: Sequence[changes.Change], out: Out, *, by: Goal | N
     """
     view = _PendingView(by, program)
     checked = _checked(k, changed, view)
-    tell = k.on_decision
-    if tell is not None:
-        tell(by.id if by is not None else 0, "changes", {"changed": changed})
+    listener = k.on_decision
+    if listener is not None:
+        listener(by.id if by is not None else 0, "changes", {"changed": changed})
     for make, change, value in checked:
         make(k, change, value, out, program)
-    if tell is not None and view.goals:
-        tell(by.id if by is not None else 0, "made", {"changed": changed})
+    if listener is not None and view.goals:
+        listener(by.id if by is not None else 0, "made", {"changed": changed})
     for goal_id in view.status:
         goal = k.goals.get(goal_id)
         if goal is None:

@@ -129,8 +129,8 @@ class Convex(Program, frozen=True):
         else:
             yield from self._judged(goal, text)
 
-    def _judged(self, goal: Goal, said: str) -> Iterable[Change]:
-        yield Emit([goal.value[0], said.partition(",")[0]])
+    def _judged(self, goal: Goal, text: str) -> Iterable[Change]:
+        yield Emit([goal.value[0], text.partition(",")[0]])
         yield Resolve(goal)
 
     def answer(self, k: State) -> dict[str, Any]:
@@ -161,11 +161,11 @@ def node_prompt(node: AtomNode, known: dict[str, str], before: Sequence[tuple[At
     return _prompt("history" if before else "focused", nodes, [*history, "\n".join([str(node), *facts])], node.name)
 
 
-def _prompt(constructor: str, nodes: Sequence[AtomNode], said: Sequence[str], target: str) -> Prompt:
+def _prompt(constructor: str, nodes: Sequence[AtomNode], lines: Sequence[str], target: str) -> Prompt:
     used = {node.atom for node in nodes}
     atoms = "\n".join(f"{name}: {ATOMS[name]}" for name in ATOMS if name in used)
     variable = [VARIABLE] if any("x" in node.arguments for node in nodes) else []
-    text = (RULES, "\n".join([f"Atoms\n{atoms}", *variable]), *said, FORM.format(target))
+    text = (RULES, "\n".join([f"Atoms\n{atoms}", *variable]), *lines, FORM.format(target))
     return Prompt(constructor, tuple(Part(Role.GOAL, each) for each in text))
 
 

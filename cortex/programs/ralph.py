@@ -233,27 +233,27 @@ class Ralph(Program, frozen=True):
         facts = {"rounds": rounds, "failing": None, "check": failure.message}
         yield Goal("leave", {"folder": folder, "answer": {"passed": False, "ended": failure.kind, **facts}})
 
-    def _after(self, standing: WorkProgress) -> Iterable[Change]:
+    def _after(self, progress: WorkProgress) -> Iterable[Change]:
         """Yield the end of the work or the next round, reframed if the last rounds made no progress."""
-        if standing.check["passed"]:
-            yield from self._end(standing, "passed", standing.round)
+        if progress.check["passed"]:
+            yield from self._end(progress, "passed", progress.round)
             return
-        step = next_step(standing.quiet, standing.reframed, StagnationPolicy(self.quiet_rounds, self.reframes))
+        step = next_step(progress.quiet, progress.reframed, StagnationPolicy(self.quiet_rounds, self.reframes))
         if step == StagnationStep.STOP:
-            yield from self._end(standing, "stagnated", standing.round)
-        elif standing.round >= self.rounds:
-            yield from self._end(standing, "rounds", standing.round)
+            yield from self._end(progress, "stagnated", progress.round)
+        elif progress.round >= self.rounds:
+            yield from self._end(progress, "rounds", progress.round)
         else:
             if step == StagnationStep.REFRAME:
-                standing = msgspec.structs.replace(standing, quiet=0, reframed=standing.reframed + 1)
-            yield _asked(msgspec.structs.replace(standing, round=standing.round + 1))
+                progress = msgspec.structs.replace(progress, quiet=0, reframed=progress.reframed + 1)
+            yield _asked(msgspec.structs.replace(progress, round=progress.round + 1))
 
-    def _end(self, standing: WorkProgress, how: str, rounds: int) -> Iterable[Change]:
+    def _end(self, progress: WorkProgress, how: str, rounds: int) -> Iterable[Change]:
         answer = {
-            "passed": how == "passed", "ended": how, "rounds": rounds, "failing": standing.check["failing"],
-            "check": standing.check["said"],
+            "passed": how == "passed", "ended": how, "rounds": rounds, "failing": progress.check["failing"],
+            "check": progress.check["said"],
         }  # fmt: skip
-        yield Goal("leave", {"folder": standing.folder, "answer": answer})
+        yield Goal("leave", {"folder": progress.folder, "answer": answer})
 
     def answer(self, k: State) -> Any:
         """Return ``passed``, how it ``ended`` (passed, stagnated, rounds), the number of ``rounds``, and the check's
@@ -262,8 +262,8 @@ class Ralph(Program, frozen=True):
         return next((item.value for item in k.items_of("answer")), None)
 
 
-def _asked(standing: WorkProgress) -> Goal:
-    return Goal("ask", {"standing": msgspec.to_builtins(standing)})
+def _asked(progress: WorkProgress) -> Goal:
+    return Goal("ask", {"standing": msgspec.to_builtins(progress)})
 
 
 def _progress(goal: Goal) -> WorkProgress:

@@ -20,9 +20,9 @@ WORSE = 3.0
 avoided."""
 FEW = 64
 """Number of members or nodes up to which each change is sent, and each choice considers all nodes, at once."""
-TELL_S = 1.0
+ANNOUNCE_S = 1.0
 """Shortest interval between two updates of the member lists, in seconds, with more than `FEW` members."""
-TELL_PACE_S = 5e-3
+ANNOUNCE_PACE_S = 5e-3
 """Seconds per job between two updates of the member lists, with more than `FEW` members."""
 WORSE_PACE_S = 1e-3
 """Seconds per node between two comparisons of more than `FEW` nodes: a tenth of the time at most, as a comparison takes
@@ -72,7 +72,7 @@ def _announce_members(state: SchedulerState, out: list[Command]) -> None:
     if (branches, workers) == (state.branches, state.workers):
         return
     if len(branches) + len(workers) > FEW and state.branches:
-        next_s = state.announced_s + max(TELL_S, TELL_PACE_S * len(state.jobs))
+        next_s = state.announced_s + max(ANNOUNCE_S, ANNOUNCE_PACE_S * len(state.jobs))
         if state.at_s < next_s:
             state.wake(next_s)
             return

@@ -23,9 +23,9 @@ class DecisionListener(Protocol):
         """
 
 
-def listen(k: State, tell: DecisionListener) -> None:
-    """Pass all further decisions over this K to `tell`.
+def listen(k: State, listener: DecisionListener) -> None:
+    """Pass all further decisions over this K to `listener`.
 
-    `tell` must not raise: its error would be attributed to the program.
+    `listener` must not raise: its error would be attributed to the program.
     """
-    k.__dict__["on_decision"] = tell
+    k.__dict__["on_decision"] = listener

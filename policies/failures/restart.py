@@ -101,18 +101,18 @@ def rung(
     policy: RestartPolicy,
     silent_s: float,
     overdue_s: float,
-    unheard: bool,
+    unanswered: bool,
     path_delayed: bool,
     kills_left: int,
 ) -> EscalationStep:
     """Return the step on the ladder for one subject.
 
     `overdue_s`: by how much its most overdue attempt, according to its newest report, is past its deadline; beyond
-    `grace_s`, asking it to stop did not help. `silent_s`: seconds since its last report. `unheard`: it was asked and
+    `grace_s`, asking it to stop did not help. `silent_s`: seconds since its last report. `unanswered`: it was asked and
     did not answer. A missing report kills nothing while the path is delayed, or before the subject was asked.
     """
     stuck = overdue_s > policy.grace_s and silent_s < policy.stale_s
-    gone = silent_s >= policy.stale_s + policy.grace_s and unheard and not path_delayed
+    gone = silent_s >= policy.stale_s + policy.grace_s and unanswered and not path_delayed
     if stuck or gone:
         return EscalationStep.KILL if kills_left > 0 else EscalationStep.NONE
     return EscalationStep.ASK if silent_s >= policy.stale_s else EscalationStep.NONE

@@ -77,16 +77,16 @@ def test_who_takes_work_is_told_in_the_end_and_not_with_each_change(deeds: list[
         h.do(what, place)
         for role, lines in (("branch", h.state.branches), ("worker", h.state.workers)):
             if lines != autoscaling.up(h.state, role):
-                assert h.state.due_s <= h.state.announced_s + autoscaling.TELL_S, "nobody will come back to it"
+                assert h.state.due_s <= h.state.announced_s + autoscaling.ANNOUNCE_S, "nobody will come back to it"
     for _ in range(10):
         if h.state.due_s < NEVER:
             h.at_s = max(h.at_s, h.state.due_s)
             h.tell(TimePassed(h.at_s))
-    h.after(autoscaling.TELL_S)
+    h.after(autoscaling.ANNOUNCE_S)
     h.tell(TimePassed(h.at_s))
     assert h.state.branches == autoscaling.up(h.state, "branch")
     for (before_s, _), (at_s, order) in zip(h.told, h.told[1:], strict=False):
-        assert len(order.branches) <= 3 or at_s - before_s >= autoscaling.TELL_S or before_s == h.told[0][0]
+        assert len(order.branches) <= 3 or at_s - before_s >= autoscaling.ANNOUNCE_S or before_s == h.told[0][0]
 
 
 @settings(max_examples=40, deadline=None)

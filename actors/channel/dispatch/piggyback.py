@@ -18,7 +18,7 @@ from cortex.state.state import flight_key
 WAITS_MAX = 1_024
 """Calls of a message whose answer may wait for their results, where calls are quick: a message for the results alone
 would cost both sides as much as forty calls. Of more calls, some end while others travel."""
-TELL_S = 0.05
+ACK_S = 0.05
 """Seconds for which a branch that is sent nothing keeps results that are on disk; at most twice as long."""
 
 
@@ -62,7 +62,7 @@ class PiggybackedResults:
             self._ack_soon()
 
     def _ack_soon(self) -> None:
-        self._ack_timer = asyncio.get_running_loop().call_later(TELL_S, self._send_acks)
+        self._ack_timer = asyncio.get_running_loop().call_later(ACK_S, self._send_acks)
 
     def _send_acks(self) -> None:
         """Send the acknowledgement to branches that were sent no message and sent no results for a while. Other

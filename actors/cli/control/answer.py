@@ -67,10 +67,10 @@ def _give(folder: StateFolder, job: str, given: dict[str, Any]) -> int:
         raise CommandError(f"job {job} does not wait for {unknown[0]!r}; {there}")
     blob = msgspec.json.encode(given)
 
-    async def telling(peer: Peer) -> None:
+    async def send(peer: Peer) -> None:
         await peer.ask("give_answers", who(), blob)
 
-    if not send_to_run(folder, job, "answer", answers=given) and not send_to_cluster(folder, job, telling):
+    if not send_to_run(folder, job, "answer", answers=given) and not send_to_cluster(folder, job, send):
         offline_edits.answer(folder, job, who(), given)
     k = last_state(folder, job)
     still = [name for name in given if name in k.awaited()]

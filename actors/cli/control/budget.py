@@ -164,7 +164,7 @@ async def _in_cluster(
 ) -> int:
     """Run ``cortex budget`` against the scheduler of a cluster, which keeps the budgets of all its jobs."""
 
-    async def saying(peer: Peer) -> int:
+    async def send(peer: Peer) -> int:
         held = await _ask_all(peer)
         if found is None or not (caps or remove):
             return _listed(held, found, options, cluster)
@@ -179,4 +179,4 @@ async def _in_cluster(
             _change_text(before, (await _ask_all(peer))[now.name], f"jobs of {cluster}")
         return COMPLETE
 
-    return await asked_cortex(cluster, saying)
+    return await asked_cortex(cluster, send)

@@ -131,8 +131,8 @@ def _facts(pool: str, held: PoolCaps) -> dict[str, Any]:
 # -- the scheduler of a cluster ------------------------------------------------------------------------------------
 
 
-async def asked_cortex(cluster: str, saying: Callable[[Peer], Awaitable[int]]) -> int:
-    """Call ``saying`` with the scheduler of a cluster and return its result.
+async def asked_cortex(cluster: str, send: Callable[[Peer], Awaitable[int]]) -> int:
+    """Call ``send`` with the scheduler of a cluster and return its result.
 
     Raises ``ClusterError``; ``CommandError`` if the scheduler does not answer or refuses the request.
     """
@@ -140,7 +140,7 @@ async def asked_cortex(cluster: str, saying: Callable[[Peer], Awaitable[int]]) -
 
     runtime = await start_runtime(cluster, taken_environ())
     try:
-        return await saying(runtime.peer("cortex"))
+        return await send(runtime.peer("cortex"))
     except (PeerUnavailable, PeerGone):
         raise CommandError(f"the scheduler of {cluster} does not answer: try again") from None
     except ValueError as error:  # the scheduler refused the request
@@ -153,7 +153,7 @@ async def _in_cluster(cluster: str, route: str, clear: bool, asked: dict[str, An
     """Run ``cortex limit`` against the scheduler of a cluster, which keeps the limits for all its jobs."""
     folder = named_folder(options)
 
-    async def saying(peer: Peer) -> int:
+    async def send(peer: Peer) -> int:
         reported = await peer.ask("status")
         held = {pool: PoolCaps(**each["caps"]) for pool, each in reported["pools"].items()}
         known = overrides.known(folder) | {
@@ -168,4 +168,4 @@ async def _in_cluster(cluster: str, route: str, clear: bool, asked: dict[str, An
         await peer.ask("cap", now.who, pool, overrides.encode(now))
         return _change_text(pool, before, now, f"jobs of {cluster}")
 
-    return await asked_cortex(cluster, saying)
+    return await asked_cortex(cluster, send)

@@ -41,7 +41,7 @@ stopped itself (SIGSTOP)."""
 _LOOK_S = 0.05
 DRAINING = "draining: calls in flight are finished first"
 
-Saying = Callable[[Peer], Awaitable[Any]]
+Sender = Callable[[Peer], Awaitable[Any]]
 """Function that sends a message to a channel."""
 
 
@@ -124,12 +124,12 @@ def drain(job: str, node: str, branch: str, every: bool, within: str, options: O
 def _drained_there(subject: str, options: Options) -> int:
     cluster = cluster_meant(options, "nodes and branches")
 
-    async def saying(peer: Peer) -> int:
+    async def send(peer: Peer) -> int:
         await peer.ask("drain", who(), subject)
         print_error(f"{subject} of {cluster} drains: calls in flight are finished, no new ones begin")
         return COMPLETE
 
-    return asyncio.run(asked_cortex(cluster, saying))
+    return asyncio.run(asked_cortex(cluster, send))
 
 
 def _drained(job: str, options: Options) -> int:
@@ -180,10 +180,10 @@ def change(job: str, options: Options) -> int:
     changed = {name: now for name in Limits.__struct_fields__ if (now := getattr(after, name)) != getattr(before, name)}
     blob = msgspec.json.encode(changed)
 
-    async def telling(peer: Peer) -> None:
+    async def send(peer: Peer) -> None:
         await peer.ask("set_limits", who(), blob)
 
-    if not send_to_run(folder, job, "set", changed) and not send_to_cluster(folder, job, telling):
+    if not send_to_run(folder, job, "set", changed) and not send_to_cluster(folder, job, send):
         offline_edits.set_limits(folder, job, who(), after)
     k = last_state(folder, job)
     if any(getattr(k.terms.limits, name) != now for name, now in changed.items()):
@@ -247,26 +247,26 @@ def _take_back(folder: StateFolder, job: str, owner: Owner) -> None:
         control_note.obeyed(folder, job)
 
 
-def send_to_cluster(folder: StateFolder, job: str, saying: Saying) -> bool:
+def send_to_cluster(folder: StateFolder, job: str, send: Sender) -> bool:
     """Send a message to the channel of a job that runs in a cluster without a driver. Return False if there is no
     channel."""
     owner = last_owner(folder, job)
     if owner is None or owner.cluster in ("inline", "local", "child"):
         return False
     try:
-        return asyncio.run(_send_to_channel(job, owner.cluster, saying))
+        return asyncio.run(_send_to_channel(job, owner.cluster, send))
     except ClusterError as error:
         print_error(f"{error}; actors that may still run there can no longer write to this job")
         return False
 
 
-async def _send_to_channel(job: str, cluster: str, saying: Saying) -> bool:
+async def _send_to_channel(job: str, cluster: str, send: Sender) -> bool:
     from actors.runtime.ray_runtime import start_runtime
 
     runtime = await start_runtime(cluster, taken_environ())
     try:
         peer = runtime.peer(f"channel:{job}")
-        await saying(peer)
+        await send(peer)
         if await _ended(peer):
             await runtime.end_actor(f"channel:{job}")
         return True
@@ -276,7 +276,7 @@ async def _send_to_channel(job: str, cluster: str, saying: Saying) -> bool:
         await runtime.close()
 
 
-def _stopping(how: str) -> Saying:
+def _stopping(how: str) -> Sender:
     """Return a function that stops the job (``how``: cancel or drain) and waits until it has stopped."""
 
     async def stop(peer: Peer) -> None:

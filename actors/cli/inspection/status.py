@@ -125,13 +125,13 @@ async def _of_cluster(cluster: str) -> live_status.LiveStatus:
     """Return the present status of a cluster's scheduler."""
     found: list[live_status.LiveStatus] = []
 
-    async def saying(peer: Peer) -> int:
+    async def send(peer: Peer) -> int:
         now_s = time.time()
         reported = live_status.dated(await peer.ask("status"), now_s)
         found.append(live_status.LiveStatus(owner=this_owner(cluster), at_s=now_s, facts={}, cortex=reported))
         return COMPLETE
 
-    await asked_cortex(cluster, saying)
+    await asked_cortex(cluster, send)
     return found[0]
 
 

@@ -29,14 +29,14 @@ PLACES = ("program", "input", "output")
 SHOWN = 300
 """Most characters shown of a value; a prompt may be a page long."""
 
-Said = dict[str, tuple[str, str]]
+StatedOptions = dict[str, tuple[str, str]]
 """Option -> its value, and its source for display."""
 
 
 def stated_options(options: Options, command: str = "") -> str:
     """Return the given options as JSON, as kept with the job. No option holds a key, and addresses with passwords are
     refused."""
-    found: Said = {}
+    found: StatedOptions = {}
     for name, origin in options.origins.items():
         if name in PLACES:
             found[name] = "", f"{origin} of cortex {command}" if command else origin
@@ -53,8 +53,8 @@ def merged(before: str, now: str) -> str:
     return msgspec.json.encode({**_decoded(before), **_decoded(now)}).decode()
 
 
-def _decoded(text: str) -> Said:
-    return msgspec.json.decode(text, type=Said) if text else {}
+def _decoded(text: str) -> StatedOptions:
+    return msgspec.json.decode(text, type=StatedOptions) if text else {}
 
 
 def config(job: str, options: Options) -> int:
@@ -74,14 +74,14 @@ def config(job: str, options: Options) -> int:
     return COMPLETE
 
 
-def in_force(folder: StateFolder, job: str, k: State) -> Said:
+def in_force(folder: StateFolder, job: str, k: State) -> StatedOptions:
     """Return the options that a job runs under. A limit has its value in the journal, and the author of its last
     change."""
     places = last_places(folder, job, k.terms)
     facts, changed = _decoded(places.get(CONFIG, "")), _changes(folder, job)
     usual = Limits()
     about = {"program": k.terms.program, "input": places.get("input", ""), "output": places.get("output", "")}
-    found: Said = {name: (value, facts.get(name, ("", ""))[1]) for name, value in about.items()}
+    found: StatedOptions = {name: (value, facts.get(name, ("", ""))[1]) for name, value in about.items()}
     for name in (*RUNNING, "ordered", "no_keep_text", *TABLE):
         if name in _NOT_KEPT:
             continue

@@ -45,7 +45,7 @@ class JobFileKey(msgspec.Struct, frozen=True):
     """Name as written in the file: the option without its leading dashes."""
     kind: type
     """``str``, ``int``, ``bool``, or ``list`` (of texts)."""
-    told: str = ""
+    default_text: str = ""
     pairs: bool = False
     """True for a list of NAME=VALUE, which may be a table."""
     numbers: bool = False

@@ -15,7 +15,7 @@ from actors.cluster.sockets.serialization import opened, sealed
 ANSWERED, RAISED = b"\0", b"\1"
 """First byte of a message: an answer, or an error raised by the method."""
 
-Heard = Callable[[str, tuple[Any, ...]], Awaitable[Any]]
+Handler = Callable[[str, tuple[Any, ...]], Awaitable[Any]]
 """Function that calls a method of the actor, by name and arguments."""
 
 _log = logging.getLogger("cortex.socket")
@@ -24,10 +24,10 @@ _log = logging.getLogger("cortex.socket")
 class SocketServer:
     """Socket of one actor. If it cannot be opened, the actor is called by Ray."""
 
-    def __init__(self, sockets: SocketAddresses, name: str, received: Heard) -> None:
+    def __init__(self, sockets: SocketAddresses, name: str, handle: Handler) -> None:
         self._sockets = sockets
         self._path = sockets.path(name)
-        self._handle = received
+        self._handle = handle
         self._tasks: set[asyncio.Task[None]] = set()
         self._begun = False
         self._server: asyncio.Server | None = None
@@ -79,9 +79,9 @@ class SocketServer:
 class _ServerConnection(FramedSocket):
     """Connection of a peer, on the actor's side."""
 
-    def __init__(self, received: Heard, tasks: set[asyncio.Task[None]]) -> None:
+    def __init__(self, handle: Handler, tasks: set[asyncio.Task[None]]) -> None:
         super().__init__()
-        self._handle = received
+        self._handle = handle
         self._tasks = tasks
 
     def connection_made(self, transport: Any) -> None:

@@ -160,10 +160,10 @@ def describe_span(span: Span, job: JobAttributes) -> SpanText:
     )  # fmt: skip
 
 
-Said = tuple[str, int, Attributes]
+Description = tuple[str, int, Attributes]
 
 
-def _goal(span: Span, facts: dict[str, Any]) -> Said:
+def _goal(span: Span, facts: dict[str, Any]) -> Description:
     parts: Attributes = [(GOAL_ID, facts["goal"])]
     if "row" in facts:
         parts.append((ROW_KEY, facts["row"]))
@@ -177,14 +177,14 @@ def _goal(span: Span, facts: dict[str, Any]) -> Said:
     return f"goal {span.name}", INTERNAL, parts
 
 
-def _select(span: Span, facts: dict[str, Any]) -> Said:
+def _select(span: Span, facts: dict[str, Any]) -> Description:
     parts: Attributes = [("cortex.route", facts.get("route", 0))]
     if span.name:
         parts.append(("cortex.constructor", span.name))
     return "select", INTERNAL, parts
 
 
-def _call(span: Span, facts: dict[str, Any]) -> Said:
+def _call(span: Span, facts: dict[str, Any]) -> Description:
     endpoint = facts["endpoint"]
     parts: Attributes = [(GOAL_ID, facts["goal"]), (SAMPLE, facts["sample"])]
     if facts["max_tokens"]:
@@ -211,7 +211,7 @@ def _call(span: Span, facts: dict[str, Any]) -> Said:
     return f"{CHAT} {facts['asked_model']}", CLIENT, parts
 
 
-def _attempt(span: Span, facts: dict[str, Any]) -> Said:
+def _attempt(span: Span, facts: dict[str, Any]) -> Description:
     parts: Attributes = [(ATTEMPT, facts["attempt"])]
     if facts.get("by"):
         parts += [(WAITED, waited_s(facts["waited_s"])), ("cortex.branch", facts["by"])]
@@ -230,14 +230,14 @@ def waited_s(seconds: float) -> float:
     return int(seconds * 1e6 + 0.5) / 1e6
 
 
-def _absorb(span: Span, facts: dict[str, Any]) -> Said:
+def _absorb(span: Span, facts: dict[str, Any]) -> Description:
     if "goals" in facts:  # the reply was a plan, which created goals
         parts: Attributes = [(OPERATION, PLAN), (AGENT_NAME, span.name), ("cortex.goals", facts["goals"])]
         return f"{PLAN} {span.name}", INTERNAL, parts
     return "absorb", INTERNAL, []
 
 
-def _tool(span: Span, facts: dict[str, Any]) -> Said:
+def _tool(span: Span, facts: dict[str, Any]) -> Description:
     parts: Attributes = [(OPERATION, EXECUTE_TOOL), (TOOL_NAME, span.name), (GOAL_ID, facts["goal"])]
     if "id" in facts:
         parts.append((TOOL_CALL_ID, facts["id"]))
@@ -246,20 +246,20 @@ def _tool(span: Span, facts: dict[str, Any]) -> Said:
     return f"{EXECUTE_TOOL} {span.name}", INTERNAL, parts
 
 
-def _child(span: Span, facts: dict[str, Any]) -> Said:
+def _child(span: Span, facts: dict[str, Any]) -> Description:
     return f"child {short(span.name)}", INTERNAL, [(GOAL_ID, facts["goal"]), ("cortex.program", span.name)]
 
 
-def _join(span: Span, facts: dict[str, Any]) -> Said:
+def _join(span: Span, facts: dict[str, Any]) -> Description:
     return "join", INTERNAL, [(GOAL_ID, facts["goal"]), ("cortex.goals", facts["goals"])]
 
 
-def _episode(span: Span, facts: dict[str, Any]) -> Said:
+def _episode(span: Span, facts: dict[str, Any]) -> Description:
     parts: Attributes = [(f"cortex.{name}", facts[name]) for name in ("why", "route") if name in facts]
     return span.name, INTERNAL, parts
 
 
-def _job(span: Span, facts: dict[str, Any]) -> Said:
+def _job(span: Span, facts: dict[str, Any]) -> Description:
     program = short(span.name)
     parts: Attributes = [
         (OPERATION, INVOKE_WORKFLOW), (WORKFLOW_NAME, program), ("cortex.program", span.name),
@@ -278,7 +278,7 @@ def short(program: str) -> str:
     return program.rpartition(":")[2].rpartition(".")[2] or program
 
 
-_DESCRIBE: dict[SpanKind, Callable[[Span, dict[str, Any]], Said]] = {
+_DESCRIBE: dict[SpanKind, Callable[[Span, dict[str, Any]], Description]] = {
     SpanKind.GOAL: _goal, SpanKind.PART: _goal, SpanKind.SELECT: _select, SpanKind.CALL: _call,
     SpanKind.ATTEMPT: _attempt,
     SpanKind.ABSORB: _absorb, SpanKind.TOOL: _tool, SpanKind.CHILD: _child, SpanKind.JOIN: _join,

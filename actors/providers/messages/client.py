@@ -32,7 +32,7 @@ from actors.providers.messages import sdk_template
 from actors.providers.messages.batches import BATCHES, BatchTransport, ProviderBatches
 from actors.providers.messages.dialect import dialect_of
 from actors.providers.messages.errors import MessagesFailures
-from actors.providers.messages.rate_limit_headers import rate_limits, tells_limits
+from actors.providers.messages.rate_limit_headers import rate_limits, reports_limits
 from actors.providers.messages.response import read_reply
 from actors.providers.messages.sdk_transport import EVENT_STREAM, SdkTransport
 from actors.providers.messages.sse import StreamAssembler, StreamError, asking_to_stream
@@ -228,7 +228,7 @@ class AnthropicModel:
     async def _take(self, answer: Response, progress: Callable[[int], None] | None) -> Reply | Failure:
         """Return the reply in a response, or its failure."""
         status, headers = answer.status, answer.headers
-        if tells_limits(headers):
+        if reports_limits(headers):
             self._limit_headers = headers
         if not 200 <= status < 300:
             try:

@@ -11,7 +11,7 @@ from policies.limits.limit import RateLimits, ReportedBucket
 _PREFIX: Final = "anthropic-ratelimit-"
 
 
-def tells_limits(headers: Mapping[str, str]) -> bool:
+def reports_limits(headers: Mapping[str, str]) -> bool:
     """Return whether a response has rate limits at all. Cheap: called for every response."""
     return f"{_PREFIX}requests-limit" in headers or f"{_PREFIX}tokens-limit" in headers
 

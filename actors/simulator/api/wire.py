@@ -59,9 +59,9 @@ def message(answer: SimulatedAnswer, ask: ParsedRequest, message_id: str, tier: 
     return facts
 
 
-def encoded(plain: Any) -> bytes:
+def encoded(value: Any) -> bytes:
     """Return compact JSON."""
-    return _encode(plain)
+    return _encode(value)
 
 
 def error(refusal: ErrorResponse, request: str | None) -> dict[str, Any]:
@@ -72,9 +72,9 @@ def error(refusal: ErrorResponse, request: str | None) -> dict[str, Any]:
     return {"type": "error", "error": facts, "request_id": request}
 
 
-def event(name: str, plain: Any) -> bytes:
+def event(name: str, value: Any) -> bytes:
     """Return one server-sent event."""
-    return b"event: %s\ndata: %s\n\n" % (name.encode(), _encode(plain))
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), _encode(value))
 
 
 def opening(facts: dict[str, Any]) -> bytes:

@@ -67,9 +67,9 @@ class HttpApp:
             "anthropic-organization-id": "00000000-0000-4000-8000-000000000000",
         }
 
-    def json_response(self, plain: Any) -> web.StreamResponse:
+    def json_response(self, value: Any) -> web.StreamResponse:
         """Return a response of status 200 with this value as JSON."""
-        return TrackedResponse(wire.encoded(plain), self.headers(), None, 200)
+        return TrackedResponse(wire.encoded(value), self.headers(), None, 200)
 
     def refused(self, refusal: ErrorResponse, limits: dict[str, str] | None = None) -> web.StreamResponse:
         """Return an error response."""

@@ -110,13 +110,13 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _shown(said: str, text: str, preview: int) -> str:
+def _shown(message: str, text: str, preview: int) -> str:
     if preview == 0 or not text:
-        return said
+        return message
     if len(text) <= preview:
-        return f"{said}\n<preview>\n{text}\n</preview>"
+        return f"{message}\n<preview>\n{text}\n</preview>"
     head = preview * 2 // 3
-    return f"{said}\n<preview>\n{text[:head]}\n[…]\n{text[len(text) - (preview - head) :]}\n</preview>"
+    return f"{message}\n<preview>\n{text[:head]}\n[…]\n{text[len(text) - (preview - head) :]}\n</preview>"
 
 
 def code_of(reply: str) -> str:

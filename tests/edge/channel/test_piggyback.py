@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from actors.channel.dispatch.branch_links import BranchLink
-from actors.channel.dispatch.piggyback import TELL_S, WAITS_MAX, PiggybackedResults
+from actors.channel.dispatch.piggyback import ACK_S, WAITS_MAX, PiggybackedResults
 from cortex.journal import codec
 from cortex.state import events
 from cortex.state.state import flight_key
@@ -24,7 +24,7 @@ async def test_what_came_with_an_answer_is_for_the_next_turn_and_the_branch_hear
     dispatch.send([call(1)])
     await until(lambda: bool(scene.brought))
     assert scene.brought[0].batch == (failed,) and scene.brought[0].blob == codec.encode_batch([failed])
-    await asyncio.sleep(2 * TELL_S)
+    await asyncio.sleep(2 * ACK_S)
     assert branch.told == [], "nobody knows yet whether it is on disk"
     dispatch.send([call(2)])
     await until(lambda: len(branch.heard_of) == 2)
@@ -33,7 +33,7 @@ async def test_what_came_with_an_answer_is_for_the_next_turn_and_the_branch_hear
     dispatch.send([call(3)])
     await until(lambda: len(branch.heard_of) == 3)
     assert branch.heard_of == [(0, True), (0, True), (1, True)], "the next message after that says so"
-    await asyncio.sleep(2 * TELL_S)
+    await asyncio.sleep(2 * ACK_S)
     assert branch.told == []
     await dispatch.close(forget=False)
 
@@ -51,7 +51,7 @@ async def test_a_branch_that_is_sent_nothing_hears_it_all_the_same(leaves: bool)
         dispatch.staffed(())
     dispatch.settled([flight_key(1, 1)])
     assert dispatch.names() == (() if leaves else ("branch:0",))
-    await asyncio.sleep(TELL_S * 0.9)
+    await asyncio.sleep(ACK_S * 0.9)
     assert branch.told == []
     await until(lambda: bool(branch.told))
     assert branch.told == [("on_disk", "j", 1, 1)]

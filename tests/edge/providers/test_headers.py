@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from multidict import CIMultiDict
 
-from actors.providers.messages.rate_limit_headers import rate_limits, tells_limits
+from actors.providers.messages.rate_limit_headers import rate_limits, reports_limits
 from actors.providers.transport.response_headers import RETRY_AFTER_MAX_S, retry_after_s
 from policies.limits.limit import RateLimits, ReportedBucket
 
@@ -28,7 +28,7 @@ def test_all_four_limits_are_read_by_the_senders_clock() -> None:
             "anthropic-ratelimit-tokens-reset": "soon",
         }
     )
-    assert tells_limits(headers)
+    assert reports_limits(headers)
     assert rate_limits(headers) == RateLimits(
         requests=ReportedBucket(4000, 3999, 30.0),
         input_tokens=ReportedBucket(2_000_000, 0, 60.0),
@@ -37,7 +37,7 @@ def test_all_four_limits_are_read_by_the_senders_clock() -> None:
 
 
 def test_no_limits_told() -> None:
-    assert not tells_limits({})
+    assert not reports_limits({})
     assert rate_limits({}) == RateLimits()
 
 

@@ -49,9 +49,9 @@ def count(reading: ParsedPrompt) -> Thought | None:
 
 def valued(expression: str) -> Fraction | None:
     """Return the value of an expression with ``+ - * / % ^`` and brackets; None if invalid or too long."""
-    plain = expression.strip().rstrip(".").translate(_SIGNS).replace("!", "**")
+    value = expression.strip().rstrip(".").translate(_SIGNS).replace("!", "**")
     try:
-        tree = ast.parse(plain, mode="eval").body
+        tree = ast.parse(value, mode="eval").body
         if not isinstance(tree, ast.BinOp):
             return None
         return _value(tree)

@@ -17,7 +17,7 @@ _AS = re.compile(
     r"\b(?:classify|label|categori[sz]e|mark|judge|sort)\b[^.\n:]{0,200}?\b(?:as|into)\s+([^.;:?\n]{3,200})",
     re.IGNORECASE,
 )
-_SAY = re.compile(
+_ANSWER_WITH = re.compile(
     r"\b(?:answer|reply|respond|say|output|return|write|print)(?:ing)?\b(?:\s+(?:only|just|exactly|simply|with|using|a"
     r"|one|word|the|single|either|label|of|strictly))*:?\s+([^.;:\n(]{3,200})",
     re.IGNORECASE,
@@ -107,7 +107,7 @@ def _named(instruction: str, question: str) -> tuple[str, AnswerOptions]:
         found = _inline(named[2])
         if len(found) > 1:
             return "", AnswerOptions(found)
-    for pattern, parting in ((_AS, _PARTED), (_SAY, _OR), (_ONE_OF, _PARTED), (_IS_IT, _OR)):
+    for pattern, parting in ((_AS, _PARTED), (_ANSWER_WITH, _OR), (_ONE_OF, _PARTED), (_IS_IT, _OR)):
         for match in pattern.finditer(asked):
             found = _inline(match[1]) if parting.search(match[1]) else []
             if len(found) > 1:

@@ -54,11 +54,11 @@ def _headed(text: str, name: str) -> tuple[list[LabeledExample], str]:
     shown: list[LabeledExample] = []
     given: list[str] = []
     for line in text.split("\n"):
-        plain = line.strip()
-        if not plain.lower().startswith(lead):
-            given.append(plain)
+        value = line.strip()
+        if not value.lower().startswith(lead):
+            given.append(value)
             continue
-        label = plain[len(lead) :].strip()
+        label = value[len(lead) :].strip()
         if label:
             shown.append(LabeledExample(_last_block(given), label))
             given = []

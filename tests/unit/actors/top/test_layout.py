@@ -85,5 +85,5 @@ def test_a_curve_in_characters(values, width, said):
 
 
 def test_a_curve_where_there_is_only_ascii():
-    assert spark([1, 2, 4, 8], 4, plain=True) == ":-+%"
-    assert spark([1, 8], 2, plain=True).isascii()
+    assert spark([1, 2, 4, 8], 4, ascii_only=True) == ":-+%"
+    assert spark([1, 8], 2, ascii_only=True).isascii()

@@ -146,7 +146,7 @@ def test_one_screen_as_text(width):
     assert all(len(line) <= width for line in texts)
     assert texts[0].startswith("cortex top  ")
     assert width < 160 or texts[0].endswith("1 job, 1 running  cluster head:6379, /state")
-    ascii_ = "\n".join(lines(screen(seen(job(), clusters=(cluster(),))), 80, plain=True)).replace("…", "")
+    ascii_ = "\n".join(lines(screen(seen(job(), clusters=(cluster(),))), 80, ascii_only=True)).replace("…", "")
     assert ascii_.isascii()
 
 
