@@ -109,7 +109,7 @@ def test_the_key_may_be_in_a_file_and_a_fallback_may_be_there(cortex, monkeypatc
 def test_what_is_missing_or_makes_no_sense_is_one_line(cortex, monkeypatch):
     requests(Path("in.jsonl"), 1)
     cortex(*JOB, "--provider", "toy,region=x").refused("--provider: toy has no region", "toy,shelf=NUMBER")
-    cortex(*JOB, "--provider", "toys").refused("'toys' is none: did you mean toy?")
+    cortex(*JOB, "--provider", "toys").refused("'toys' is no provider: did you mean toy?")
     monkeypatch.setenv("TOY_KEY", KEY)
     cortex(*JOB, "--provider", "toy", "--via", "batches").refused("--via batches: toy takes no message batches")
     monkeypatch.setenv("TOY_KEY", KEY)
@@ -129,7 +129,7 @@ def test_the_doctor_checks_it(cortex, monkeypatch):
         assert "/ask" not in [asked.target for asked in server.asked]
         names = ("provider", "key", "certificates", "proxy", "endpoint", "model", "price")
         assert [facts[name]["state"] for name in names] == ["ok"] * 6 + ["warning"]
-        assert "Toy AI: toy://" in facts["provider"]["said"] and "toy-1 is there" in facts["model"]["said"]
+        assert "Toy AI: toy://" in facts["provider"]["said"] and "toy-1 exists" in facts["model"]["said"]
         assert found("--base-url", server.url, "--paid")["credit"]["said"].startswith(
             "a call of one token was answered"
         )
