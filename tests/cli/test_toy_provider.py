@@ -131,7 +131,7 @@ def test_the_doctor_checks_it(cortex, monkeypatch):
         assert [facts[name]["state"] for name in names] == ["ok"] * 6 + ["warning"]
         assert "Toy AI: toy://" in facts["provider"]["said"] and "toy-1 exists" in facts["model"]["said"]
         assert found("--base-url", server.url, "--paid")["credit"]["said"].startswith(
-            "a call of one token was answered"
+            "a paid call of one token was answered"
         )
     with serving(lambda _: fault(401, "bad-key", "no")) as server:
         credit = found("--base-url", server.url, "--paid")["credit"]
