@@ -18,6 +18,7 @@ from actors.common.errors import CommandError, UserError
 from actors.files.columns import arrow_column, arrow_schema, decoded
 from actors.files.errors import SinkError, SourceError
 from actors.files.paths import digest_of
+from actors.files.row_values import encode
 from actors.files.sinks.table_sink import TableSink
 from actors.files.sources.row_source import InputCheck
 from actors.files.sources.table_source import TableSource
@@ -40,7 +41,6 @@ from cortex.values.template import Template, TemplateError
 OVER = ("complete", "failed", "cancelled")
 TEXT = "text"
 """Column name of rows that are plain texts."""
-_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -350,7 +350,7 @@ def _write_lines(rows: Iterable[Any], file: Any) -> None:
         if not isinstance(row, dict):
             raise RowsError(f"row {number} is {row!r:.60}: a row is a dict with a value for each column, or a text")
         try:
-            file.write(_encode(row) + b"\n")
+            file.write(encode(row) + b"\n")
         except (TypeError, ValueError) as error:
             raise RowsError(f"row {number} holds a value that JSON cannot hold: {error}") from None
 

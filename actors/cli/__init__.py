@@ -10,9 +10,9 @@ def main() -> None:
     try:
         from actors.common.gc_tuning import never_at_the_end, seldom
         from actors.common.shadowing import hidden_line
-        from actors.common.tolerant_stream import guard_standard_error
+        from actors.common.tolerant_stream import guard_standard_streams
 
-        guard_standard_error()
+        guard_standard_streams()
         seldom()
         never_at_the_end()
         if text := hidden_line():

@@ -84,8 +84,11 @@ def tolerant(stream: TextIO | None) -> TextIO:
     return made  # type: ignore[no-any-return]
 
 
-def guard_standard_error() -> None:
+def guard_standard_streams() -> None:
     """Make ``sys.stderr`` of this process tolerant. Call first, before any file is opened.
+
+    Text on standard output may have characters that the encoding of a terminal lacks: they are written as escapes.
+    Results are bytes, UTF-8 on every terminal.
 
     A closed descriptor 2 is opened on the null device: the next file to be opened would get its number, and what C
     libraries print there would be written into that file.
@@ -98,3 +101,5 @@ def guard_standard_error() -> None:
             os.dup2(null, 2)
             os.close(null)
     sys.stderr = tolerant(sys.stderr)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")

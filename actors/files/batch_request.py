@@ -281,7 +281,7 @@ def not_utf8(line: bytes, place: int) -> str:
     """Return the error text of a line whose byte at this index is not UTF-8."""
     return (
         f"byte {place + 1} (0x{line[place]:02x}) is not UTF-8: save the file as UTF-8, "
-        "e.g. with iconv -f LATIN1 -t UTF-8"
+        "e.g. with iconv -f WINDOWS-1252 -t UTF-8"
     )
 
 

@@ -313,6 +313,10 @@ def to_json_values(column: Any) -> list[Any]:
     if pa.types.is_dictionary(kind):
         column = column.cast(kind.value_type)
         kind = kind.value_type
+    if isinstance(kind, pa.BaseExtensionType):
+        if kind.extension_name == "arrow.uuid":
+            return [None if each is None else str(each) for each in column.to_pylist()]
+        return to_json_values(column.cast(kind.storage_type))
     if pa.types.is_floating(kind):
         column = pc.if_else(pc.is_finite(column), column, None)
     elif pa.types.is_duration(kind):

@@ -49,8 +49,23 @@ def test_a_job_goes_on_to_its_end(rows: Path, redirection: str) -> None:
         assert run(rows, redirection, *command).returncode == 2, command
 
 
+def test_a_terminal_that_is_not_utf_8_ends_no_command(rows: Path) -> None:
+    params = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "caf\u00e9 \u2192 \u65e5\u672c"}]}
+    (rows / "in.jsonl").write_text(json.dumps({"custom_id": "r\u65e5", "params": params}, ensure_ascii=False))
+    assert run(rows, "", "batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "j").returncode == 0
+    for command in (["inspect", "j", "1"], ["status", "j"]):
+        argv = [sys.executable, "-m", "actors.cli", *command]
+        variables = environment(PYTHONIOENCODING="cp1252")
+        done = subprocess.run(argv, cwd=rows, env=variables, capture_output=True, timeout=60, check=False)
+        assert done.returncode == 0, done
+    assert b"\\u65e5" in subprocess.run(
+        [sys.executable, "-m", "actors.cli", "inspect", "j", "1"], cwd=rows, capture_output=True, timeout=60,
+        check=True, env=environment(PYTHONIOENCODING="cp1252"),
+    ).stdout  # fmt: skip
+
+
 def test_no_file_of_a_job_takes_the_place_of_a_closed_standard_error(rows: Path) -> None:
-    script = "import os; from actors.common.tolerant_stream import guard_standard_error as guard; guard(); print(open('in.jsonl').fileno() > 2)"
+    script = "import os; from actors.common.tolerant_stream import guard_standard_streams as guard; guard(); print(open('in.jsonl').fileno() > 2)"
     argv = ["bash", "-c", 'exec "$@" 2>&-', "bash", sys.executable, "-c", script]
     done = subprocess.run(argv, cwd=rows, env=environment(), capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "True\n"

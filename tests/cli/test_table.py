@@ -9,9 +9,12 @@ import json
 import random
 import sys
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from tests.cli.cli_runner import ended, environment, request, started
@@ -52,6 +55,21 @@ def test_csv_in_and_csv_out_with_the_input_and_more(cortex: Any) -> None:
         5,
         {(True, 0)},
     )
+
+
+def test_ids_are_urls_uuids_and_whole_numbers_of_a_column_with_a_gap(cortex: Any) -> None:
+    url = "https://example.com/" + "path/" * 30
+    Path("urls.csv").write_text(f"id,text\n{url},a\n{url}2,b\n")
+    parts = [uuid.UUID(int=number) for number in range(2)]
+    columns = {"id": pyarrow.array([each.bytes for each in parts], pyarrow.uuid()), "text": ["a", "b"]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), "uuids.parquet")
+    pyarrow.parquet.write_table(pyarrow.table({"id": [1.0, 2.0], "text": ["a", "b"]}), "gap.parquet")
+    expected = {"urls.csv": {url, url + "2"}, "uuids.parquet": set(map(str, parts)), "gap.parquet": {"1.0", "2.0"}}
+    for name, known in expected.items():
+        assert cortex("batch", name, "-o", f"{name}.csv", "--prompt", "Which? {{text}}", "--id", "id", *SIM).code == 0
+        with Path(f"{name}.csv").open(newline="") as file:
+            found = {row["id"] for row in csv.DictReader(file)}
+        assert found == known
 
 
 def test_rows_are_numbered_where_no_column_is_the_id(cortex: Any) -> None:
@@ -280,6 +298,20 @@ def test_results_of_a_complete_job_are_not_written_over_by_another_model(cortex:
     cortex(*given, "claude-haiku-4-5").refused(text)
     assert Path("o.csv").read_bytes() == before
     assert cortex(*given, "sim").code == 0, "the same command shows it again"
+
+
+@pytest.mark.parametrize("more", [("--system", "Be brief."), ("--with-input",), ("--prompt", "Now? {{text}}")], ids=str)
+def test_results_of_a_complete_job_are_not_written_over_by_other_questions(cortex: Any, more: tuple[str, ...]) -> None:
+    table(Path("in.csv"), 3)
+    given = ("batch", "in.csv", "-o", "o.csv", *ASK, *SIM, "--job", "j")
+    assert cortex(*given).code == 0
+    before = Path("o.csv").read_bytes()
+    text = "job j is complete, and now asks something else: its results in o.csv would be overwritten"
+    cortex(*given, *more).refused(text)
+    assert Path("o.csv").read_bytes() == before
+    assert cortex(*given).code == 0, "the same command shows it again"
+    assert cortex(*given, *more, "--overwrite").code == 0
+    assert Path("o.csv").read_text().count("\nt") == 3
 
 
 def test_a_table_that_another_job_has_made_meanwhile_is_not_written_over(cortex: Any) -> None:

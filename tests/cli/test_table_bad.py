@@ -107,7 +107,7 @@ def test_parquet_that_was_cut_or_damaged_in_the_middle(cortex: Any) -> None:
 
 
 def test_the_first_ten_bad_rows_are_told_and_the_rest_is_done(cortex: Any) -> None:
-    bad = ['2,"open', "3,a,b", "1,again", ",none", f"{'x' * 65},long", "9,"]
+    bad = ['2,"open', "3,a,b", "1,again", ",none", f"{'x' * 2_049},long", "9,"]
     good = '1,fine\n4,"two\nlines"\n'
     Path("t.csv").write_text("ticket_id,text\n" + good + "\n".join(bad[1:]) + "\n\n" + "8,\n" * 9 + bad[0] + "\n")
     done = cortex("batch", "t.csv", *ASK, "-o", "o.jsonl", *SIM, "--json")
@@ -118,7 +118,7 @@ def test_the_first_ten_bad_rows_are_told_and_the_rest_is_done(cortex: Any) -> No
         "t.csv line 5: has 3 cells, its header 2: a quote or a comma is out of place",
         "t.csv line 6: ticket_id '1' stands on line 2 already: give another",
         "t.csv line 7: has no ticket_id: give each row one, or leave --id out to have them numbered",
-        "t.csv line 8: ticket_id has 65 characters: at most 64",
+        "t.csv line 8: ticket_id has 2049 characters: at most 2,048",
         "t.csv line 9: there is nothing to ask: text is empty",
         "t.csv line 11: there is nothing to ask: text is empty",
     ]
@@ -127,7 +127,7 @@ def test_the_first_ten_bad_rows_are_told_and_the_rest_is_done(cortex: Any) -> No
     assert len(Path("o.jsonl").read_text().splitlines()) == 5
     rows = {row["ticket_id"]: row["error"] for row in map(json.loads, Path("o.jsonl").read_text().splitlines())}
     assert rows["1"] is rows["4"] is None
-    assert rows["x" * 65].startswith("rejected: ticket_id has 65")
+    assert rows["x" * 2_049].startswith("rejected: ticket_id has 2049")
 
 
 @pytest.mark.parametrize(

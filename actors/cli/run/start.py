@@ -325,15 +325,21 @@ def refuse_other_places(order: JobSpec, before: JobTerms, job: str) -> None:
 
 
 def _refuse_losing(order: JobSpec, options: Options, before: JobTerms, outcome: str) -> None:
-    """Raise ``CommandError`` if a complete job now asks another model and would overwrite its results."""
+    """Raise ``CommandError`` if a complete job asks something else now and would overwrite its results.
+
+    A job begins anew where its program, a parameter (prompt, schema, ...) or its model has changed. Other settings of
+    the simulated provider cost nothing: their results may take the place of those before.
+    """
     then, now = remembered(before.places), order.model_spec
-    same = (then.model, then.provider, then.base_url) == (now.model, now.provider, now.base_url)
-    if outcome != "complete" or options.overwrite or same or order.output in ("", "-"):
+    model = (then.model, then.provider, then.base_url) != (now.model, now.provider, now.base_url)
+    if outcome != "complete" or options.overwrite or order.output in ("", "-"):
+        return
+    if not model and not _changed(order, before):
         return
     if is_remote(order.output) or Path(order.output).is_file():
         raise CommandError(
-            f"job {order.named()} is complete, and now asks another model: its results in {order.output} would be "
-            "overwritten: give --overwrite, or another --job and -o"
+            f"job {order.named()} is complete, and now asks {'another model' if model else 'something else'}: its "
+            f"results in {order.output} would be overwritten: give --overwrite, or another --job and -o"
         )
 
 
@@ -354,9 +360,13 @@ def _already_over(order: JobSpec, options: Options, folder: StateFolder, before:
 
 def _same(order: JobSpec, before: JobTerms) -> bool:
     """Return True if the job asks the same as before: same program, parameters and model."""
+    return not _changed(order, before) and before.places.get("wish") == remember(order.model_spec)
+
+
+def _changed(order: JobSpec, before: JobTerms) -> bool:
+    """Return True if the program or its parameters have changed."""
     where, params = loader.place_of(type(order.runs())), params_of(order.runs())
-    unchanged = loader.is_unchanged(where, params, before.fingerprint)
-    return unchanged and before.places.get("wish") == remember(order.model_spec)
+    return not loader.is_unchanged(where, params, before.fingerprint)
 
 
 def _as_retried(order: JobSpec, before: JobTerms, folder: StateFolder) -> ModelSpec:

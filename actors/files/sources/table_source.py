@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from actors.files.batch_request import CUSTOM_ID_CHARACTERS_MAX, InvalidRow, decoded
+from actors.files.batch_request import InvalidRow, decoded
 from actors.files.errors import SourceError
 from actors.files.sources.row_source import InputCheck, InputReader, InputSurvey, RowSource
 from actors.files.table_reader import CSV, JSONL, PARQUET, BadRecord, TableFile
@@ -21,6 +21,9 @@ from cortex.values.template import Template, shown
 
 COLUMNS_MAX: Final = 5_000
 """Columns of a table at most."""
+ID_CHARACTERS_MAX: Final = 2_048
+"""Characters of an id at most: URLs and paths are ids as well. The 64 characters of a ``custom_id`` bound requests in
+the form of the Message Batches API alone; a message batch gets names of its own (``cortex.loop.batch_submissions``)."""
 _SHOWN_MAX: Final = 8
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -202,8 +205,8 @@ class TableSource(RowSource):
             key = value.strip() if type(value) is str else ""
             key = key or self._key(value)
         body = _encode(row)
-        if len(key) > CUSTOM_ID_CHARACTERS_MAX:
-            text = f"{self._id} has {len(key)} characters: at most {CUSTOM_ID_CHARACTERS_MAX}"
+        if len(key) > ID_CHARACTERS_MAX:
+            text = f"{self._id} has {len(key)} characters: at most {ID_CHARACTERS_MAX:,}"
             return Row(key, body, refusal=text)
         columns = self._prompt.columns
         for name in columns:
@@ -245,6 +248,8 @@ class TableSource(RowSource):
         """Return the key of a row whose id is not a text, or blank. Raises ``InvalidRow``."""
         if value is None or type(value) is str:
             raise InvalidRow(f"has no {self._id}: give each row one, or leave --id out to have them numbered")
+        if type(value) is float and value.is_integer():  # whole numbers of a column in which one is missing
+            value = int(value)
         if type(value) is not int:
             raise InvalidRow(f"{self._id} is {shown(value)[:40]}: an id is text or a whole number")
         return str(value)
