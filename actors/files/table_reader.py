@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import csv
 import difflib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -124,6 +125,9 @@ class TableFile:
             self._parquet = pyarrow.parquet.ParquetFile(str(self._input.place))
         except (pyarrow.ArrowException, OSError) as error:
             raise _damaged(self.name, error) from None
+        counts = Counter(self._parquet.schema_arrow.names)
+        if twice := next((name for name, count in counts.items() if count > 1), None):
+            raise SourceError(f"{self.name} has two columns named {twice!r}: rename one")
         self.arrow = self._parquet.schema_arrow
         self.columns = list(self.arrow.names)
 
@@ -282,6 +286,10 @@ class ParquetReader:
                     skip = 0
         except (pyarrow.ArrowException, OSError) as error:
             raise _damaged(self._name, error) from None
+        except (OverflowError, ValueError) as error:  # a time in a list or a struct, beyond Python's years
+            text = " ".join(str(error).split())[:120]
+            wrong = f"{self._name} holds a value out of range: leave its column out ({text})"
+            raise SourceError(wrong) from None
 
     def next(self) -> Piece | None:
         """Return the next row; None after the last."""

@@ -25,6 +25,9 @@ SHARDS = "cortex.programs.shards:Shards"
 FOREIGN = (".xlsx", ".xls", ".ods", ".feather", ".arrow", ".avro", ".orc", ".db", ".sqlite", ".xml", ".zip")
 """Suffixes of forms that are neither read nor written. Such a file is never taken for JSON Lines."""
 
+PACKED = (".zst", ".bz2", ".xz", ".lz4", ".7z", ".br", ".parquet.gz", ".pq.gz")
+"""Suffixes of compressed forms that are not written: .gz is, and Parquet is compressed in itself."""
+
 
 def is_table(path: str) -> bool:
     """Return True if results of this name are written as a whole: CSV, Parquet, or a remote object."""
@@ -63,7 +66,9 @@ def results_sink(
 
 
 def refuse_form(output: str) -> None:
-    """Raise ``SinkError`` for a suffix other than .csv, .tsv, .parquet or .jsonl."""
+    """Raise ``SinkError`` for a suffix of a form that is not written."""
+    if output.lower().endswith(PACKED):
+        raise SinkError(f"{output}: results are compressed by .gz alone (Parquet by itself): name .csv.gz or .jsonl.gz")
     if output.lower().endswith(FOREIGN):
         raise SinkError(f"{output}: results are written as .csv, .tsv, .parquet or .jsonl: name one of these")
     if meant := misspelt_form(output):

@@ -106,6 +106,38 @@ def test_parquet_that_was_cut_or_damaged_in_the_middle(cortex: Any) -> None:
     _nothing_began()
 
 
+def test_columns_of_one_name_and_a_time_beyond_the_years_of_python_are_one_line(cortex: Any) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    two = pa.Table.from_arrays([pa.array([1]), pa.array(["a"]), pa.array(["b"])], names=["ticket_id", "text", "text"])
+    pq.write_table(two, "t.parquet")
+    cortex("batch", "t.parquet", *ASK, "-o", "o.csv", *SIM).refused("t.parquet has two columns named 'text': rename one")
+    far = pa.array([[2**60]], pa.list_(pa.timestamp("us")))
+    pq.write_table(pa.table({"ticket_id": [1], "text": ["a"], "far": far}), "t.parquet")
+    line = cortex("batch", "t.parquet", *ASK, "--with-input", "-o", "o.csv", *SIM).refused("out of range")
+    assert len(line) < 300
+    _nothing_began()
+
+
+def test_a_nested_time_of_nanoseconds_keeps_its_digits(cortex: Any) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    times = pa.array([[1_700_000_000_123_456_789], []], pa.list_(pa.timestamp("ns")))
+    pq.write_table(pa.table({"ticket_id": [1, 2], "text": ["a", "b"], "at": times}), "t.parquet")
+    assert cortex("batch", "t.parquet", *ASK, "--with-input", "-o", "o.jsonl", *SIM).code == 0
+    rows = {row["ticket_id"]: row["at"] for row in map(json.loads, Path("o.jsonl").read_text().splitlines())}
+    assert rows == {1: ["2023-11-14T22:13:20.123456789"], 2: []}
+
+
+@pytest.mark.parametrize("name", ["o.csv.zst", "o.jsonl.bz2", "o.csv.xz", "o.parquet.gz"])
+def test_a_compression_that_is_not_written_is_refused(cortex: Any, name: str) -> None:
+    Path("t.csv").write_text("ticket_id,text\n1,fine\n")
+    cortex("batch", "t.csv", *ASK, "-o", name, *SIM).refused(name, "compressed by .gz alone")
+    _nothing_began()
+
+
 def test_the_first_ten_bad_rows_are_told_and_the_rest_is_done(cortex: Any) -> None:
     bad = ['2,"open', "3,a,b", "1,again", ",none", f"{'x' * 2_049},long", "9,"]
     good = '1,fine\n4,"two\nlines"\n'

@@ -10,10 +10,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-import msgspec
-
 from actors.files.batch_request import InvalidRow, decoded
 from actors.files.errors import SourceError
+from actors.files.row_values import encode
 from actors.files.sources.row_source import InputCheck, InputReader, InputSurvey, RowSource
 from actors.files.table_reader import CSV, JSONL, PARQUET, BadRecord, TableFile
 from cortex.state.events import Row
@@ -26,7 +25,7 @@ ID_CHARACTERS_MAX: Final = 2_048
 the form of the Message Batches API alone; a message batch gets names of its own (``cortex.loop.batch_submissions``)."""
 _SHOWN_MAX: Final = 8
 
-_encode: Final = msgspec.json.Encoder().encode
+_encode: Final = encode
 
 _KINDS: Final[dict[type, str]] = {
     str: "text", int: "integer", float: "number", bool: "boolean", list: "json", dict: "json",
