@@ -150,7 +150,7 @@ def test_what_an_alert_says_is_filled_in(promtool, tmp_path):
     """The text of one with all that templates do."""
     annotations = {
         "summary": "Job j1 has work and gets no reply",
-        "description": "No call came to its end for 16m 0s, and calls wait or are on their way.",
+        "description": "No call has ended for 16m 0s, and calls wait or are in flight.",
         "runbook_url": "docs/runbook.md#cortexnoprogress",
     }
     expected = {
