@@ -87,7 +87,7 @@ class TelemetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     resource: tuple[tuple[str, str], ...] = ()
     """Resource attributes of this process, besides the service's name. They serve as a job's labels too."""
     sampler: str = ""
-    """One of ``SAMPLERS``; empty (default): Cortex's own sampler."""
+    """Name of a sampler among ``SAMPLERS``; empty (default): Cortex's own sampler."""
     ratio: float = 1.0
     """Share of traces that the ratio samplers keep, 0 to 1."""
     propagators: tuple[str, ...] = ()
