@@ -59,10 +59,11 @@ def taken(
     ray: Any, affinity: Any, paths: Sequence[str], timeout_s: float, known: Collection[str] = ()
 ) -> list[NodeReport]:  # fmt: skip
     """Ask all live nodes except the known ones, in parallel. A node that does not answer in time is reported with
-    ``trouble``.
+    ``trouble``; a node that Ray declares dead meanwhile is left out.
+
+    Ray lists a killed node as alive until its health checks have failed, which takes seconds.
     """
-    living = [(row["NodeID"], row.get("NodeManagerAddress", "")) for row in ray.nodes() if row["Alive"]]
-    living = [each for each in living if each[0] not in known]
+    living = [each for each in _alive(ray).items() if each[0] not in known]
     ask = ray.remote(_make_probe(packages()))
     asked = []
     for node, address in living:
@@ -78,7 +79,15 @@ def taken(
             found.append(NodeReport(node=node, address=address, **ray.get(reference)))
         except Exception as error:  # any error of Ray
             found.append(NodeReport(node=node, address=address, trouble=first_line(error)))
+    if any(report.trouble for report in found):
+        alive = _alive(ray)
+        found = [report for report in found if not report.trouble or report.node in alive]
     return found
+
+
+def _alive(ray: Any) -> dict[str, str]:
+    """Return the address of each node that Ray lists as alive, by node id."""
+    return {row["NodeID"]: row.get("NodeManagerAddress", "") for row in ray.nodes() if row["Alive"]}
 
 
 def finds(ray: Any, there: Any, path: str) -> bool:
