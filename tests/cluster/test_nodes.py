@@ -100,11 +100,12 @@ async def test_a_node_that_dies_costs_no_row_and_makes_no_span_an_orphan(
             await _moved(runtime, "branch:1", node, monkeypatch)
             driver = commands.start("batch", "in.jsonl", "-o", "out.jsonl", "--job", "nodes")
             there = commands.start("batch", "in-there.jsonl", "-o", "out-there.jsonl", "--job", "there", node=started)
-            for job in ("nodes", "there"):
-                while (await _facts(runtime, job)).get("results", 0) < ROWS // 10:  # noqa: ASYNC110
+            async with asyncio.timeout(120):
+                for job in ("nodes", "there"):
+                    while (await _facts(runtime, job)).get("results", 0) < ROWS // 10:  # noqa: ASYNC110
+                        await asyncio.sleep(0.05)
+                while _told_by(collector) != {"branch:0", "branch:1"}:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
-            while _told_by(collector) != {"branch:0", "branch:1"}:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
             out = sum([(await _facts(runtime, job))["permits"] for job in ("nodes", "there")])
             for job, root in (("nodes", head.pid), ("there", node)):
                 channel = await _pid(runtime, f"channel:{job}")
