@@ -11,7 +11,8 @@ import msgspec
 
 from actors.files.table_reader import is_bytes
 from cortex.programs.table import ANSWER, ERROR, META, REQUEST_ID, Table
-from cortex.values.schema import AnswerShape, resolved
+from cortex.values.json_schema.keywords import resolved
+from cortex.values.schema import AnswerShape
 
 TEXT, INTEGER, NUMBER, BOOLEAN, JSON, ARROW = "text", "integer", "number", "boolean", "json", "arrow"
 
@@ -93,7 +94,7 @@ def _of_schema(schema: Any, whole: dict[str, Any]) -> Any:
         real = [each for each in several if isinstance(each, dict) and each.get("type") != "null"]
         return _of_schema(real[0], whole) if len(real) == 1 else None
     kind = _kind(schema)
-    if kind == "array":
+    if kind == "array" and "prefixItems" not in schema:
         inner = _of_schema(schema.get("items"), whole)
         return None if inner is None else pa.list_(inner)
     if kind == "object" and schema.get("properties"):
@@ -109,7 +110,7 @@ def _kind(schema: dict[str, Any]) -> str:
         values = [each for each in schema.get("enum", [schema.get("const")]) if each is not None]
         kinds = {type(each) for each in values}
         return {int: "integer", bool: "boolean", str: "string"}.get(kinds.pop(), "") if len(kinds) == 1 else ""
-    kind: Any = schema.get("type", "object" if "properties" in schema else "array" if "items" in schema else "")
+    kind: Any = schema.get("type", "")
     if isinstance(kind, list):
         left = sorted(set(kind) - {"null"})
         return left[0] if len(left) == 1 else "number" if left == ["integer", "number"] else ""

@@ -134,7 +134,7 @@ class Table(Program, frozen=True):
             try:
                 if self.schema_as == "tool":
                     text = self._answer_text(reply, text)
-                fields = _shape(self.schema).read(text)
+                fields = _shape(self.schema).read(text, in_words=self.schema_as == "prompt")
             except Malformed as error:
                 message = str(error)
                 if reply.stop_reason == "max_tokens":

@@ -46,8 +46,8 @@ TOP_LEVEL = {
 PURE_STDLIB = frozenset(
     """
     __future__ abc array ast base64 binascii bisect collections contextlib contextvars copy dataclasses
-    datetime decimal difflib dis enum fractions functools graphlib hashlib heapq html inspect itertools json
-    keyword math numbers operator re statistics string struct textwrap types typing unicodedata weakref zlib
+    datetime decimal difflib dis enum fractions functools graphlib hashlib heapq html inspect ipaddress itertools
+    json keyword math numbers operator re statistics string struct textwrap types typing unicodedata weakref zlib
     """.split()
 )
 

@@ -76,7 +76,7 @@ def test_what_is_no_number_is_nothing() -> None:
         ({"type": "object", "additionalProperties": {"type": "string"}}, pa.string()), ({}, pa.string()),
         ({"$ref": "#/$defs/X"}, pa.int64()), ({"type": "array"}, pa.string()), ({"const": "a"}, pa.string()),
         ({"type": "array", "items": {"type": ["string", "integer"]}}, pa.string()), ({"enum": [1, "a"]}, pa.string()),
-        ({"type": "object", "properties": {"a": {}}}, pa.string()), ({"items": {"type": "string"}}, pa.list_(pa.string())),
+        ({"type": "object", "properties": {"a": {}}}, pa.string()), ({"items": {"type": "string"}}, pa.string()),
     ],
 )  # fmt: skip
 def test_types_of_typed_answers(schema: dict[str, Any], kind: Any) -> None:

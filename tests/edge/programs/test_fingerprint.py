@@ -19,6 +19,7 @@ from cortex.programs.notes import Notes
 from cortex.programs.rlm import rlm
 from cortex.programs.shards import Shards
 from cortex.programs.table import Table
+from cortex.state.program import params_of
 from tests.support.repository_rules import ROOT
 
 PROGRAM = """
@@ -87,6 +88,13 @@ def test_a_journal_of_release_0_1_0_knows_its_program_again(program: type[Progra
     assert loader.is_unchanged(where, b"{}", then)
     assert not loader.is_unchanged(where, b'{"ordered":true}', then)
     assert not loader.is_unchanged("cortex.programs.notes:Notes", b"{}", "")
+
+
+def test_a_table_of_release_0_1_0_with_a_schema_begins_anew() -> None:
+    """Its answers were checked by fewer rules; the replies that it has paid for are reused."""
+    params = params_of(Table(prompt="{{a}}", schema='{"type": "object"}'))
+    assert fingerprint_then("table", params) == fingerprint_then("shards", b'{"table":' + params + b"}") == ""
+    assert fingerprint_then("table", params_of(Table(prompt='"schema":"{ {{a}}'))) != ""
 
 
 def test_prose_cut_from_a_source_leaves_its_code() -> None:
