@@ -17,9 +17,9 @@ A canonical request is one JSON object:
 - never ``stream``: whether a reply is streamed is the client's affair.
 
 A canonical reply is one JSON object: ``type`` (``message``), ``role`` (``assistant``), ``model``, ``content`` (a list
-of blocks), ``stop_reason`` (one of those below), ``usage``. In ``usage``, ``input_tokens`` leaves out the tokens that
-were read from or written to a cache: they are counted in ``cache_read_input_tokens`` and
-``cache_creation_input_tokens``; tokens of reasoning are part of ``output_tokens``.
+of blocks), ``stop_reason`` (one of those below, or another one of ``cortex.values.endings``), ``usage``. In ``usage``,
+``input_tokens`` leaves out the tokens that were read from or written to a cache: they are counted in
+``cache_read_input_tokens`` and ``cache_creation_input_tokens``; tokens of reasoning are part of ``output_tokens``.
 """
 
 from __future__ import annotations
@@ -36,6 +36,3 @@ TOOL_USE: Final = "tool_use"
 """The model asks for the use of a tool."""
 REFUSAL: Final = "refusal"
 """The model, or a filter of the provider's, declined to answer."""
-
-FINISHED: Final = frozenset({END_TURN, STOP_SEQUENCE, TOOL_USE})
-"""Reasons with which the model ended its reply by itself."""

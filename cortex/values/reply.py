@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from cortex.values.canonical import FINISHED, MAX_TOKENS
+from cortex.values.canonical import MAX_TOKENS
+from cortex.values.endings import Ending, ended_by_itself, ending_of
 
 T = TypeVar("T")
 
@@ -115,6 +116,11 @@ class Reply(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """Text blocks of the message, joined; empty if the model gave none (for example in a refusal)."""
         return text_of(self.body)
 
+    @property
+    def ending(self) -> Ending:
+        """Kind of the reply's end: whole, cut, empty and so on (``cortex.values.endings``)."""
+        return ending_of(self.stop_reason, *text_and_tool(self.body))
+
 
 def canonical_reply(
     content: Sequence[Mapping[str, Any]], *, stop_reason: str, model: str, usage: Usage, name: str = ""
@@ -154,13 +160,22 @@ def text_of(body: bytes) -> str:
 
     Raises ``Malformed`` if the bytes are no message; callers outside the core have checked that before.
     """
+    return text_and_tool(body)[0]
+
+
+def text_and_tool(body: bytes) -> tuple[str, bool]:
+    """Return the text of a message, and whether the message asks for a tool that the client has to run.
+
+    Tools that the provider runs itself (``server_tool_use``) do not count. Raises ``Malformed`` as ``text_of`` does.
+    """
     try:
         blocks = _message_decoder.decode(body).content
     except msgspec.DecodeError as error:
         raise Malformed(f"the reply is no message: {error}") from None
     if len(blocks) == 1:
-        return blocks[0].text
-    return "".join(block.text for block in blocks if block.type == "text")
+        return blocks[0].text, blocks[0].type == "tool_use"
+    text = "".join([block.text for block in blocks if block.type == "text"])
+    return text, "tool_use" in [block.type for block in blocks]
 
 
 class _Blocks(msgspec.Struct):
@@ -239,5 +254,5 @@ def _name(type_: Any) -> str:
 
 
 def finished(reply: Reply) -> bool:
-    """Return True if the model ended its reply by itself, and not at ``max_tokens``."""
-    return reply.stop_reason in FINISHED
+    """Return True if the model ended its reply by itself, and not at ``max_tokens``; also if no reason was given."""
+    return ended_by_itself(reply.stop_reason)
