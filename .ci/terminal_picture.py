@@ -31,7 +31,7 @@ COLUMNS, LINES = 100, 40
 PROMPT = "\x1b[1;32m$\x1b[0m "
 BATCH = (
     "cortex batch tickets.csv --prompt 'Answer with one of: bug, praise. {{text}}' \\\n"
-    "    --id ticket_id -o labels.csv --job labels --model sim --max-output-tokens 8 --max-cost 5"
+    "    --id ticket_id -o labels.csv --job labels --model sim --max-output-tokens 100 --max-cost 5"
 )
 COMMANDS = (
     "# a rehearsal with the simulated provider; after six seconds kill -9",

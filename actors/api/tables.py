@@ -33,7 +33,7 @@ from actors.programs.schemas import schema_text
 from actors.providers.registry import of_options
 from actors.routing.routes import SetupError
 from cortex.programs.shards import unsharded
-from cortex.programs.table import FORMS, ROW, Table
+from cortex.programs.table import FAIL, FORMS, ON_CUT, ROW, Table
 from cortex.values.limits import JobTerms
 from cortex.values.schema import SchemaError
 from cortex.values.template import Template, TemplateError
@@ -83,7 +83,7 @@ class Answers(client.Result):
 def batch(
     rows: Any, prompt: str, *, system: str = "", id: str = "", schema: Any = None, schema_as: str = "",  # noqa: A002
     with_input: bool = False, meta: bool = False, ordered: bool = True, output: str = "", overwrite: bool = False,
-    model: client.Given = "", **options: Any,
+    on_cut: str = FAIL, model: client.Given = "", **options: Any,
 ) -> Answers:  # fmt: skip
     """Ask ``prompt`` of every row of a table and return the table of answers, like ``cortex batch``.
 
@@ -92,7 +92,9 @@ def batch(
     checked before anything is asked. ``prompt``: a template, ``"Label: {{text}}"``. ``schema``: a JSON schema as a
     dict, its file, or a Python type. ``output``: a .csv, .parquet or .jsonl file for the answers. ``system``, ``id``,
     ``schema_as``, ``with_input``, ``meta`` and ``overwrite`` are as on the command line; ``ordered=False`` gives the
-    answers as they finish instead of in the order of the rows. Further options are those of ``cortex.submit``; a
+    answers as they finish instead of in the order of the rows. ``on_cut``: a row whose answer was cut at its bound on
+    tokens fails (``"fail"``), keeps the fragment as its answer (``"keep"``), or is asked again with twice the bound
+    (``"longer"``). Further options are those of ``cortex.submit``; a
     repeated call resumes, or shows, its job.
 
     Raises ``SetupError`` or ``RowsError`` for invalid arguments or rows, before anything is asked.
@@ -111,6 +113,8 @@ def batch(
         raise SetupError("the prompt names no column, so all rows would ask the same: write {{column}}")
     if how not in FORMS:
         raise SetupError(f"schema_as={how!r}: give {', '.join(FORMS)}")
+    if on_cut not in ON_CUT:
+        raise SetupError(f"on_cut={on_cut!r}: give {', '.join(ON_CUT)}")
     program = Table(
         prompt=prompt,
         system=system,
@@ -120,6 +124,7 @@ def batch(
         with_input=with_input,
         meta=meta,
         ordered=ordered,
+        on_cut=on_cut,
     )
     given = _GivenRows(rows, numbered=not id, output=output, overwrite=overwrite)
     job = client.submit(program, model=model, rows=given, **options)

@@ -13,6 +13,7 @@ from actors.programs.released import fingerprint_then
 from cortex.goals.result_list import may_reopen
 from cortex.journal.codec import decode_account, encode_account
 from cortex.state import events
+from cortex.state.program import params_of
 from cortex.state.state import State
 from cortex.values.ledger import Ledger
 from cortex.values.limits import JobTerms, Route
@@ -49,7 +50,8 @@ def _fingerprint_now(old: JobTerms) -> str:
     """Return the fingerprint that a job of an earlier release would have, where its program still does the same."""
     if old.fingerprint != fingerprint_then(old.program, old.params_json):
         return old.fingerprint
-    return loader.fingerprint(old.program, old.params_json)
+    now = params_of(loader.load(old.program, old.params_json))  # with the fields that the program has gained since
+    return loader.fingerprint(old.program, now)
 
 
 def _asked(route: Route) -> tuple[str, str]:

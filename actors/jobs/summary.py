@@ -11,6 +11,9 @@ from cortex.state.state import State
 from cortex.values.limits import Route
 from policies.estimates.price import usd
 
+ENDINGS = {"cut": "cut", "paused": "paused", "empty": "empty", "refused": "refused", "unknown": "without a stop reason"}
+"""Ending of a reply that is no whole answer -> its name in summaries, in order."""
+
 
 def summary(k: State) -> dict[str, Any]:
     """Return the fields of ``--json``; money in USD, times in seconds."""
@@ -28,6 +31,7 @@ def summary(k: State) -> dict[str, Any]:
         "rows_failed": tally.failed,
         "rows_refused": tally.rows_refused,
         "rows_failed_by_kind": {str(kind): count for kind, count in sorted(tally.failed_for_good.items())},
+        "rows_by_ending": dict(sorted(tally.endings.items())),
         "failed_said": tally.failed_said,
         "failed_row": tally.failed_row,
         "calls": tally.calls,
@@ -68,6 +72,12 @@ def summary(k: State) -> dict[str, Any]:
         "last_turn_at_s": k.at_s,
         **wait_facts(k),
     }
+
+
+def kept_endings(facts: dict[str, Any]) -> str:
+    """Return counts of results that count as succeeded though their reply is no whole answer, by ending."""
+    counts = facts.get("rows_by_ending") or {}
+    return ", ".join(f"{counts[ending]:,} {name}" for ending, name in ENDINGS.items() if counts.get(ending))
 
 
 def _counted(text: str) -> int:

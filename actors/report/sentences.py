@@ -8,6 +8,7 @@ import msgspec
 
 from actors.common.units import clock
 from actors.history.annotated_turns import JournalReader
+from actors.jobs.summary import kept_endings
 from actors.jobs.wait_reasons import named
 from actors.report.figures import PERIODS_MAX, ReportFigures
 from actors.report.labels import HALF_OPEN, OPEN
@@ -62,6 +63,22 @@ MEANINGS = {
         "discarded and asked again, up to a limit; look at the replies, and state the required form in the prompt",
     ),
     "refused": ("the model declined", "never tried again; look at the prompts of these goals"),
+    "cut": (
+        "the reply stopped at --max-output-tokens, or at the end of the model's context window",
+        "tried again only with --on-cut longer; ask these again: cortex retry JOB --kind cut --max-output-tokens N",
+    ),
+    "paused": (
+        "the provider interrupted the model's turn",
+        "never tried again by itself; ask these again with cortex retry JOB --kind paused",
+    ),
+    "empty": (
+        "the reply holds no text, for example only thinking",
+        "never tried again by itself; ask these again: cortex retry JOB --kind empty --max-output-tokens N",
+    ),
+    "tool_use": (
+        "the model asked for a tool where an answer was wanted",
+        "never tried again by itself; look at the tools that these requests offer",
+    ),
     "too_large": (
         "the prompt was over the bound",
         "the program is asked for a shorter prompt; a prompt it cannot shrink fails: split or shorten these",
@@ -120,6 +137,8 @@ def _rows(ending: JobEnding) -> str:
         return f" {facts['results_written']:,} results had been written." if facts["results_written"] else ""
     noun = "rows" if facts.get("rows") and ending.rows != 1 else "result" if ending.rows == 1 else "results"
     text = f" {facts['rows_succeeded']:,} of {ending.rows:,} {noun} succeeded"
+    if kept := kept_endings(facts):
+        text += f", of which {kept}"
     if not facts["rows_failed"]:
         return text + ", none failed."
     refused = facts["rows_refused"]

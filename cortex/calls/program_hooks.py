@@ -12,8 +12,8 @@ from cortex.state import commands
 from cortex.state.changes import Change
 from cortex.state.program import Program
 from cortex.state.state import ENDED, Goal, State, Status
-from cortex.values.canonical import REFUSAL
 from cortex.values.election import VOTE
+from cortex.values.endings import is_refusal
 from cortex.values.reply import Malformed, Reply
 from policies.failures.failure import Failure, FailureKind
 
@@ -85,7 +85,7 @@ def refuse(k: State, program: Program, goal: Goal, where: str, error: Exception,
 
 def fold_reply(k: State, program: Program, goal: Goal, reply: Reply, out: Out) -> None:
     """Fold a reply into K. A reply in which the model declined fails the goal, unless the program reads refusals."""
-    if reply.stop_reason == REFUSAL and not program.reads_refusals and goal.status == Status.ASKED:
+    if not program.reads_refusals and is_refusal(reply.stop_reason) and goal.status == Status.ASKED:
         k.tally.attempt_failed(FailureKind.REFUSED)
         give_up(k, program, goal, Failure(FailureKind.REFUSED, "the model declined"), out)
         return

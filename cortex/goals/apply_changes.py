@@ -134,7 +134,7 @@ def fast_apply(k: State, changed: Sequence[changes.Change], out: Out, by: Goal |
     if emitted is not None:
         if ended is not None and program.rows_are_goals:
             return False  # two results: their order matters
-        emit(k, result, None, emitted.failed, out, emitted.row, emitted.kind)
+        emit(k, result, None, emitted.failed, out, emitted.row, emitted.kind, emitted.ending)
     if added is not None:
         _add_new(k, added, value, out, program)
     if ended is not None:
@@ -341,7 +341,7 @@ def _check_spawn(k: State, change: changes.Spawn, view: _PendingView) -> tuple[s
 
 
 def _emit(k: State, change: changes.Emit, value: Any, out: Out, program: Program) -> None:
-    emit(k, value, change.order, change.failed, out, change.row, change.kind)
+    emit(k, value, change.order, change.failed, out, change.row, change.kind, change.ending)
 
 
 def _add_goal(k: State, goal: Goal, value: Any, out: Out, program: Program) -> None:

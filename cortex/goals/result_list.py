@@ -17,12 +17,19 @@ from cortex.state.state import State
 Out = list[commands.Command]
 
 
-def emit(k: State, value: Any, order: int | None, failed: bool, out: Out, row: str = "", kind: str = "") -> None:
-    """Emit a result to the sink, at once or in its turn. ``row`` and ``kind``: it failed, and may be asked again."""
+def emit(
+    k: State, value: Any, order: int | None, failed: bool, out: Out, row: str = "", kind: str = "", ending: str = ""
+) -> None:  # fmt: skip
+    """Emit a result to the sink, at once or in its turn. ``row`` and ``kind``: it failed, and may be asked again.
+
+    ``ending``: ending of a reply that is no whole answer, and yet the result is no failure.
+    """
     if failed:
         k.tally.failed += 1
     else:
         k.tally.succeeded += 1
+        if ending:
+            k.tally.endings[ending] = k.tally.endings.get(ending, 0) + 1
     if order is None:
         out.append(commands.EmitResult(k.emitted, value, failed, row, kind))
         k.emitted += 1

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from cortex.programs.batch_replay import BatchReplay, goal_of
+from cortex.programs.batch_replay import BatchReplay, counted_ending, goal_of
 from cortex.state.changes import Ask, Change, Emit, Fail, Resolve
 from cortex.state.events import Row
 from cortex.state.program import FastReplay, Program
@@ -85,9 +85,10 @@ class Batch(Program, frozen=True):
             yield Ask(goal, body=body, output_tokens_max=output_tokens_max, sample=key)
 
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
-        """Emit the message unchanged."""
+        """Emit the message unchanged. One that is no whole answer is counted by its ending."""
         key, _, _, place = goal.value
-        yield Emit(succeeded_line(key, reply.body), place if self.ordered else None)
+        line, order = succeeded_line(key, reply.body), place if self.ordered else None
+        yield Emit(line, order, ending=counted_ending(reply))
         yield Resolve(goal)
 
     def failed(self, k: State, goal: Goal, failure: Failure) -> Iterable[Change]:

@@ -21,6 +21,8 @@ from cortex.state.commands import StepCommands
 from cortex.state.events import Answered, Event, PermitsGranted, ResultsWritten, Row, RowsRead, Ticked, Turn
 from cortex.state.program import Program
 from cortex.state.state import Goal, InFlightAttempt, State, flight_key
+from cortex.values.endings import Ending
+from cortex.values.reply import Reply
 from policies.estimates.price import cost_nusd
 from policies.estimates.tokens import bodies_tokens_bound, body_tokens_bound
 from policies.failures.timeout import attempt_timeout_s
@@ -41,6 +43,13 @@ took."""
 def goal_of(row: Row, place: int) -> Goal:
     """Return the goal of a row that was not refused; ``place`` is its position in the source."""
     return Goal("row", [row.key, row.body, row.output_tokens_max, place])
+
+
+def counted_ending(reply: Reply) -> str:
+    """Return the ending under which a row's reply is counted; empty for a whole answer and for a tool use, which the
+    request itself offers."""
+    ending = reply.ending
+    return "" if ending is Ending.WHOLE or ending is Ending.TOOL_USE else ending.value
 
 
 def row_of(goal: Goal) -> Row:
@@ -281,6 +290,8 @@ class TurnFold:
         k.emitted += count
         tally.answered += count
         tally.succeeded += count
+        for ending in filter(None, [counted_ending(event.reply) for event in answers]):
+            tally.endings[ending] = tally.endings.get(ending, 0) + 1
         k.alike = k.faulty_in_row = 0
 
     def _ask(self, count: int) -> None:

@@ -18,9 +18,11 @@ from cortex.state.changes import Ask, Change, Checkpoint, Emit, Fail, Reopen, Re
 from cortex.state.events import Row
 from cortex.state.program import Program
 from cortex.state.state import Goal, State
+from cortex.values.canonical import MAX_TOKENS
 from cortex.values.display import simulated
+from cortex.values.endings import Ending, ending_of, is_refusal, may_grow
 from cortex.values.ledger import ReplyTimings
-from cortex.values.reply import Malformed, Reply, as_said
+from cortex.values.reply import Malformed, Reply, as_said, ending_message, text_and_tool
 from cortex.values.schema import AnswerShape
 from cortex.values.template import Template
 from policies.estimates.tokens import text_within_tokens_bound, tokens_besides
@@ -37,6 +39,11 @@ ROW = "row"
 """Name of the column of row numbers, if no column is the id."""
 REQUEST_ID = "custom_id"
 FORMS = ("format", "tool", "prompt")
+FAIL, KEEP, LONGER = ON_CUT = ("fail", "keep", "longer")
+"""Values of ``Table.on_cut`` that users give."""
+LONGER_TIMES, LONGER_TOKENS_MAX = 8, 32_768
+"""Upper bound of ``longer``: this many times the row's own bound on reply tokens, and at most this many tokens. A row
+that is cut each time is asked four times, for at most 15 times the output tokens of its first call."""
 TOOL = "answer"
 
 _encode = msgspec.json.Encoder().encode
@@ -70,6 +77,11 @@ class Table(Program, frozen=True):
     meta: bool = False
     """True if results hold the columns ``META`` too."""
     ordered: bool = False
+    on_cut: str = ""
+    """Outcome of a row whose reply was cut. ``fail``: the row fails, and its result holds the fragment; ``keep``: the
+    fragment is the answer, counted as cut; ``longer``: the row is asked again with twice the bound, up to
+    ``LONGER_TIMES``. With any of these, a reply that is paused, empty or asks for a tool fails its row. Empty: every
+    message but a refusal is an answer, as in journals of release 0.1.0, which have no such field."""
 
     def columns(self) -> list[str]:
         """Return the columns of a result in addition to its id and the input's columns."""
@@ -103,7 +115,7 @@ class Table(Program, frozen=True):
         refused, before, after, besides = "", b"", b"", None
         for goal in k.open("row"):
             key, row, output_tokens_max, _, edition = goal.value
-            tokens, sample = output_tokens_max or usual, key
+            tokens, sample = _raised(goal) or output_tokens_max or usual, key
             if goal.resamples:
                 sample = f"{key}\x1f{goal.resamples}"
             if edition:
@@ -123,45 +135,56 @@ class Table(Program, frozen=True):
             yield Ask(goal, body=body, output_tokens_max=tokens, sample=sample, made=made)
 
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
-        """Emit the answer, checked against the schema if there is one."""
+        """Emit the answer, checked against the schema if there is one.
+
+        A reply that is no whole answer fails its row, as ``on_cut`` says; the result holds its text.
+        """
         key, row, _, place, _ = goal.value
-        text = reply.text
-        failure: Failure | None = None
+        text, asks_for_tool = text_and_tool(reply.body)
+        ending = self._ending(reply, text, asks_for_tool)
+        failure = None if ending in _ANSWERS else _failure(ending, reply, text)
         fields: dict[str, Any] | None = None
-        if reply.stop_reason == "refusal":
-            failure = Failure(FailureKind.REFUSED, "the model declined")
-        elif self.schema:
+        if self.schema and (failure is None or (ending is Ending.CUT and text)):
             try:
                 if self.schema_as == "tool":
                     text = self._answer_text(reply, text)
-                fields = _shape(self.schema).read(text, in_words=self.schema_as == "prompt")
+                fields = _shape(self.schema).read(text)
+                ending, failure = Ending.WHOLE, None  # nothing of it is missing
             except Malformed as error:
-                message = str(error)
-                if reply.stop_reason == "max_tokens":
-                    message = f"it was cut at max_tokens ({reply.usage.output_tokens}); {message}"
-                if not goal.resamples:
-                    yield Checkpoint(goal, _added(goal.kept, reply, k.took))
-                    yield Reopen(goal, refused=message)
-                    return
-                failure = Failure(FailureKind.MALFORMED, message)
+                if failure is None:
+                    message = self._misfit(reply, error)
+                    if not goal.resamples:
+                        yield Checkpoint(goal, [*_added(goal.kept, reply, k.took), *(goal.kept or ())[_SPENT:]])
+                        yield Reopen(goal, refused=message)
+                        return
+                    failure = Failure(FailureKind.MALFORMED, message)
+        if failure is not None and ending is Ending.CUT:
+            if self.on_cut == LONGER and (tokens := self._longer(k, goal, reply)):
+                yield Checkpoint(goal, [*_added(goal.kept, reply, k.took), tokens, text])
+                yield Reopen(goal)
+                return
+            if self.on_cut == KEEP and text.strip() and not self.schema:
+                failure = None
         about = None
         if self.meta:
             about = self._about(k, goal, failure, reply, _added(goal.kept, reply, k.took))
         line = self._line(key, row, failure, about, text, fields)
         order = place if self.ordered else None
         if failure is None:
-            yield Emit(line, order)
+            yield Emit(line, order, ending="" if ending is Ending.WHOLE else ending.value)
             yield Resolve(goal)
         else:
             yield Emit(line, order, failed=True, row=key, kind=failure.kind)
             yield Fail(goal, failure.message, failure.kind)
 
     def failed(self, k: State, goal: Goal, failure: Failure) -> Iterable[Change]:
-        """Emit the result of a row that failed for good."""
+        """Emit the result of a row that failed for good, with the text of its last reply that was cut, if any."""
         key, row, _, place, _ = goal.value
-        about = self._about(k, goal, failure, None, goal.kept) if self.meta else None
+        kept = goal.kept or ()
+        about = self._about(k, goal, failure, None, kept[:_SPENT]) if self.meta else None
         order = place if self.ordered else None
-        yield Emit(self._line(key, row, failure, about), order, failed=True, row=key, kind=failure.kind)
+        line = self._line(key, row, failure, about, kept[_SPENT + 1] if _raised(goal) else None)
+        yield Emit(line, order, failed=True, row=key, kind=failure.kind)
         yield Fail(goal, failure.message)
 
     def answer(self, k: State) -> None:
@@ -196,6 +219,27 @@ class Table(Program, frozen=True):
         if note:
             request["messages"] = _noted(request["messages"], note)
         return _encode({name: request[name] for name in sorted(request)})
+
+    def _ending(self, reply: Reply, text: str, asks_for_tool: bool) -> Ending:
+        """Ending of a reply to this table: the answer tool's use is an answer."""
+        if not self.on_cut:
+            return Ending.REFUSED if is_refusal(reply.stop_reason) else Ending.WHOLE
+        ending = ending_of(reply.stop_reason, text, asks_for_tool)
+        return Ending.WHOLE if ending is Ending.TOOL_USE and self.schema and self.schema_as == "tool" else ending
+
+    def _misfit(self, reply: Reply, error: Malformed) -> str:
+        """Reason why an answer does not fit the schema."""
+        if self.on_cut or reply.stop_reason != MAX_TOKENS:
+            return str(error)
+        return f"it was cut at max_tokens ({reply.usage.output_tokens}); {error}"
+
+    def _longer(self, k: State, goal: Goal, reply: Reply) -> int:
+        """Bound on reply tokens with which a row that was cut is asked again; 0: it is not."""
+        own = goal.value[2] or k.terms.limits.output_tokens_max
+        before = _raised(goal) or own
+        tokens = min(2 * before, max(own, min(LONGER_TIMES * own, LONGER_TOKENS_MAX)))
+        fits = tokens > before and k.prompt_tokens_max(tokens) > 0
+        return tokens if fits and may_grow(reply.stop_reason) else 0
 
     def _answer_text(self, reply: Reply, text: str) -> str:
         """The input of the answer tool, if it was used. Raises ``Malformed``."""
@@ -235,6 +279,26 @@ class Table(Program, frozen=True):
         }  # fmt: skip
 
 
+_SPENT = 5
+"""Number of totals at the begin of ``goal.kept`` (``_added``). A raised bound on reply tokens and the text of the reply
+that was cut may follow."""
+_ANSWERS = frozenset({Ending.WHOLE, Ending.UNKNOWN})
+"""Endings of replies that are answers; those without a known stop reason are counted apart."""
+
+
+def _raised(goal: Goal) -> int:
+    """Bound on reply tokens that was raised because a reply was cut; 0: it was not."""
+    kept = goal.kept
+    return kept[_SPENT] if kept and len(kept) > _SPENT else 0
+
+
+def _failure(ending: Ending, reply: Reply, text: str) -> Failure:
+    """Failure of a row whose reply is no answer."""
+    if ending is Ending.REFUSED:
+        return Failure(FailureKind.REFUSED, "the model declined")
+    return Failure(FailureKind(ending.value), ending_message(ending, reply, text))
+
+
 def _nothing(failure: Failure | None) -> dict[str, Any]:
     """``META`` of a row that was never asked."""
     kind = "" if failure is None else str(failure.kind)
@@ -246,7 +310,7 @@ def _added(before: Any, reply: Reply, took: ReplyTimings | None) -> list[Any]:
     reused.
     """
     took = took or ReplyTimings()
-    nusd, input_tokens, output_tokens, _, _ = before or (0, 0, 0, None, False)
+    nusd, input_tokens, output_tokens, _, _ = before[:_SPENT] if before else (0, 0, 0, None, False)
     return [
         nusd + took.nusd if nusd is not None and took.nusd is not None else None,
         input_tokens + reply.usage.input_tokens_billed, output_tokens + reply.usage.output_tokens,

@@ -162,6 +162,8 @@ class Emit(msgspec.Struct, frozen=True, gc=False):
     """Key of a failed row that can be asked again; empty: it cannot."""
     kind: str = ""
     """Failure kind of that row."""
+    ending: str = ""
+    """Ending of the reply (``cortex.values.endings``) if the result is no failure and the reply no whole answer."""
 
 
 class RunTool(msgspec.Struct, frozen=True):

@@ -41,6 +41,8 @@ class JobCounters(msgspec.Struct):
     """Message of the latest of these failures."""
     failed_row: str = ""
     """Source row of that failure; empty if it was no row."""
+    endings: dict[str, int] = msgspec.field(default_factory=dict)
+    """Results that are no failures although their reply is no whole answer, by its ending: cut, empty and so on."""
 
     def attempt_failed(self, kind: str) -> None:
         """Count a failed attempt of this kind."""

@@ -118,8 +118,15 @@ class Reply(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def ending(self) -> Ending:
-        """Kind of the reply's end: whole, cut, empty and so on (``cortex.values.endings``)."""
-        return ending_of(self.stop_reason, *text_and_tool(self.body))
+        """Kind of the reply's end: whole, cut, empty and so on (``cortex.values.endings``).
+
+        UNKNOWN for a body that is no message.
+        """
+        try:
+            text, asks_for_tool = text_and_tool(self.body)
+        except Malformed:
+            return Ending.UNKNOWN
+        return ending_of(self.stop_reason, text, asks_for_tool)
 
 
 def canonical_reply(
@@ -176,6 +183,21 @@ def text_and_tool(body: bytes) -> tuple[str, bool]:
         return blocks[0].text, blocks[0].type == "tool_use"
     text = "".join([block.text for block in blocks if block.type == "text"])
     return text, "tool_use" in [block.type for block in blocks]
+
+
+def ending_message(ending: Ending, reply: Reply, text: str) -> str:
+    """Return why a reply is no whole answer, in one line. ``text``: its text."""
+    if ending is Ending.CUT:
+        none = "" if text.strip() else ", before any text"
+        return f"the reply was cut at {reply.usage.output_tokens:,} output tokens ({reply.stop_reason}){none}"
+    if ending is Ending.PAUSED:
+        return f"the provider interrupted the model's turn ({reply.stop_reason})"
+    blocks = _blocks_decoder.decode(reply.body).content
+    if ending is Ending.TOOL_USE:
+        names = ", ".join(str(block.get("name")) for block in blocks if block.get("type") == "tool_use")
+        return f"the model asked for a tool ({names}) where an answer was wanted"
+    others = ", ".join(dict.fromkeys(str(block["type"]) for block in blocks if block.get("type") != "text"))
+    return "the reply holds no text" + (f", only {others}" if others else "")
 
 
 class _Blocks(msgspec.Struct):

@@ -167,7 +167,13 @@ _BAD: Final[Mapping[Whose, frozenset[FailureKind]]] = {
     "tool": frozenset({FailureKind.FAULTY, FailureKind.TIMED_OUT, FailureKind.TRANSIENT}),
     "node": frozenset(kind for kind, rule in RULES.items() if rule.breaker_of == "actor"),
 }
-_GOOD: Final = frozenset({FailureKind.MALFORMED, FailureKind.REFUSED})  # a complete answer came, and was billed
+_GOOD: Final = frozenset(
+    {
+        FailureKind.MALFORMED, FailureKind.REFUSED, FailureKind.CUT, FailureKind.PAUSED, FailureKind.EMPTY,
+        FailureKind.TOOL_USE,
+    }
+)  # fmt: skip
+"""Kinds of failure in which a complete message came, and was billed."""
 
 
 def sorted_out(whose: Whose, answered: int, failed: Mapping[str, int]) -> tuple[int, int, int]:

@@ -27,6 +27,14 @@ class FailureKind(enum.StrEnum):
     """A complete reply that the goal's type, or a vote's red flag, rejected."""
     REFUSED = enum.auto()
     """The model declined."""
+    CUT = enum.auto()
+    """The reply stopped at `max_tokens` or at the end of the context window, so it is no whole answer."""
+    PAUSED = enum.auto()
+    """The provider interrupted the model's turn."""
+    EMPTY = enum.auto()
+    """The reply holds no text."""
+    TOOL_USE = enum.auto()
+    """The model asked for a tool where an answer was wanted."""
     TOO_LARGE = enum.auto()
     """Prompt over the bound, by own count or by the provider's."""
     BLOCKED = enum.auto()
@@ -112,6 +120,10 @@ RULES: Final[Mapping[FailureKind, FailureRule]] = MappingProxyType(
         FailureKind.TIMED_OUT: FailureRule("policy", "route", "timeout_error"),
         FailureKind.MALFORMED: FailureRule("resample", "", "invalid_request_error"),
         FailureKind.REFUSED: FailureRule("no", "", ""),  # the row is written as `succeeded`, with the message
+        FailureKind.CUT: FailureRule("no", "", ""),  # as REFUSED, and the three below: messages that were paid for
+        FailureKind.PAUSED: FailureRule("no", "", ""),
+        FailureKind.EMPTY: FailureRule("no", "", ""),
+        FailureKind.TOOL_USE: FailureRule("no", "", ""),
         FailureKind.TOO_LARGE: FailureRule("select", "", "invalid_request_error"),
         FailureKind.BLOCKED: FailureRule("hold", "", "billing_error"),
         FailureKind.UNAUTHORISED: FailureRule("hold", "", "authentication_error"),

@@ -28,8 +28,8 @@ FIELDS = [
 
 STATUS_FIELDS = [
     *FIELDS, "why", "waits", "route", "routes", "permits", "in_flight", "deadline_at_s", "paused_until_s", "limits",
-    "batches", "rows_failed_by_kind", "rows_refused", "failed_row", "failed_said", "max_cost_usd", "limits_by",
-    "limits_at_s", "labels", "awaited", "sleeps_until_s", "epoch", "began_at_s", "last_turn_at_s", "ended_at_s", "live",
+    "batches", "rows_failed_by_kind", "rows_by_ending", "rows_refused", "failed_row", "failed_said", "max_cost_usd",
+    "limits_by", "limits_at_s", "labels", "awaited", "sleeps_until_s", "epoch", "began_at_s", "last_turn_at_s", "ended_at_s", "live",
     "projected_end_s", "deadline_at_risk",
 ]  # fmt: skip
 

@@ -148,13 +148,13 @@ def test_an_answer_that_never_fits_is_a_failed_row_with_its_text(cortex: Any) ->
     Path("s.json").write_text(json.dumps(SCHEMA))
     command = ("batch", "t.csv", *ASK, "--schema", "s.json", "--max-output-tokens", 2, "--meta", *SIM, "--json")
     done = cortex(*command, "-o", "o.jsonl")
-    assert (done.code, done.last["calls"], done.last["failures"]) == (1, 4, {"malformed": 2})
-    assert "2 failed (2 malformed)" in done.err
+    assert (done.code, done.last["calls"], done.last["failures"]) == (1, 2, {})
+    assert "2 failed (2 cut)" in done.err
     for row in lines("o.jsonl"):
         assert row["label"] is row["score"] is None
-        assert row["error"].startswith("malformed: it was cut at max_tokens (2)")
+        assert row["error"].startswith("cut: the reply was cut at 2 output tokens (max_tokens)")
         assert row["answer"].startswith("{")
-        assert (row["kind"], row["attempts"], row["output_tokens"]) == ("malformed", 2, 4)
+        assert (row["kind"], row["attempts"], row["output_tokens"]) == ("cut", 1, 2)
 
 
 def test_a_python_type_as_schema(cortex: Any) -> None:
@@ -342,3 +342,41 @@ def test_a_rehearsal_with_a_cap_says_what_to_rehearse(cortex: Any) -> None:
     given = ("batch", "in.csv", "-o", "o.csv", *ASK, *SIM, "--max-cost", "5")
     cortex(*given).refused("no price known for 'sim'", "or --price-as with the model that it rehearses")
     assert cortex(*given, "--price-as", "claude-haiku-4-5").code == 0
+
+
+CUT = ("--max-output-tokens", 2, "--prompt", "Tell of {{text}}", "--id", "id", *SIM)
+
+
+def test_a_cut_answer_fails_its_row_and_is_asked_again_alone(cortex: Any) -> None:
+    table(Path("t.csv"), 3)
+    done = cortex("batch", "t.csv", *CUT, "-o", "o.jsonl", "--job", "j")
+    assert done.code == 1 and "0 of 3 rows succeeded, 3 failed (3 cut), 3 calls" in done.err
+    halves = lines("o.jsonl")
+    assert all(row["answer"] and row["error"].startswith("cut: the reply was cut at 2 output tokens") for row in halves)
+    assert cortex("retry", "j", "--kind", "malformed").refused("no row failed of kind malformed")
+    again = cortex("retry", "j", "--kind", "cut,empty", "--max-output-tokens", 500)
+    assert again.code == 0 and "3 of 3 rows succeeded, 6 calls" in again.err
+    assert all(len(new["answer"]) > len(old["answer"]) for new, old in zip(lines("o.jsonl"), halves, strict=True))
+
+
+def test_a_kept_cut_answer_is_counted_in_summary_status_and_report(cortex: Any) -> None:
+    table(Path("t.csv"), 3)
+    done = cortex("batch", "t.csv", *CUT, "-o", "o.jsonl", "--job", "j", "--on-cut", "keep")
+    assert done.code == 0 and "3 of 3 rows succeeded, of which 3 cut, 3 calls" in done.err
+    assert all(row["answer"] and row["error"] is None for row in lines("o.jsonl"))
+    assert "3 of 3 succeeded, of which 3 cut" in cortex("status", "j").out
+
+
+def test_longer_asks_a_cut_row_again_by_itself(cortex: Any) -> None:
+    table(Path("t.csv"), 1)
+    command = ("batch", "t.csv", "--prompt", "Tell of {{text}}", "--id", "id", *SIM, "-o", "o.jsonl", "--meta")
+    done = cortex(*command, "--max-output-tokens", 30, "--on-cut", "longer", "--json")
+    (row,) = lines("o.jsonl")
+    assert (done.code, row["stop_reason"], row["error"]) == (0, "end_turn", None) and row["attempts"] > 1
+
+
+def test_on_cut_is_checked_and_is_for_tables(cortex: Any) -> None:
+    table(Path("t.csv"), 1)
+    cortex("batch", "t.csv", *ASK, *SIM, "-o", "o.jsonl", "--on-cut", "never").refused("--on-cut 'never'", "longer")
+    Path("r.jsonl").write_text("{}\n")
+    cortex("batch", "r.jsonl", *SIM, "-o", "x.jsonl", "--on-cut", "keep").refused("--on-cut is for tables")

@@ -11,6 +11,7 @@ from actors.cli.jobs.rendering import JobStatus, batch_words, cost, failed_kinds
 from actors.common.units import clock, span
 from actors.driver.live_status import LiveStatus
 from actors.history.catalog import last_owner, last_terms
+from actors.jobs.summary import kept_endings
 from actors.journal.journal import StateFolder, StoreError
 from actors.limits import overrides
 from actors.monitoring.deadline_monitor import risk_words
@@ -108,6 +109,8 @@ def _rows(status: JobStatus) -> str:
     if status.unread_reason:
         return f"{expected:,}"
     text = f"{facts['rows_succeeded']:,} of {expected:,} succeeded"
+    if kept := kept_endings(facts):
+        text += f", of which {kept}"
     kinds = failed_kinds(facts)
     if facts["rows_failed"]:
         text += f", {facts['rows_failed']:,} failed" + (f" ({kinds})" if kinds else "")

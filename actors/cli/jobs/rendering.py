@@ -13,6 +13,7 @@ from actors.cli.options.errors import COMPLETE, FAILED, PARTIAL
 from actors.common.errors import USAGE
 from actors.common.units import clock, span
 from actors.jobs.spec import STATE_DEFAULT
+from actors.jobs.summary import kept_endings
 from actors.journal.journal import StateFolder
 from actors.providers.registry import DEFAULT, of_endpoint, row_of
 from cortex.flows.context import APPROVAL
@@ -27,9 +28,9 @@ FIELDS = (
 
 STATUS_FIELDS = (
     *FIELDS, "why", "waits", "route", "routes", "permits", "in_flight", "deadline_at_s", "paused_until_s", "limits",
-    "batches", "rows_failed_by_kind", "rows_refused", "failed_row", "failed_said", "max_cost_usd", "limits_by",
-    "limits_at_s", "labels", "awaited", "sleeps_until_s", "epoch", "began_at_s", "last_turn_at_s", "ended_at_s", "live",
-    "projected_end_s", "deadline_at_risk",
+    "batches", "rows_failed_by_kind", "rows_by_ending", "rows_refused", "failed_row", "failed_said", "max_cost_usd",
+    "limits_by", "limits_at_s", "labels", "awaited", "sleeps_until_s", "epoch", "began_at_s", "last_turn_at_s",
+    "ended_at_s", "live", "projected_end_s", "deadline_at_risk",
 )  # fmt: skip
 """Fields of ``status --json``: ``FIELDS`` and the present state. ``live`` is the scheduler's view while the job runs
 (``as_of_s``, ``pools``, ``routes``, ``breakers``, ``staff``, ``nodes``, ``channels``), else null. Times that end in
@@ -132,6 +133,8 @@ def headline(status: JobStatus) -> str:
     if rows:
         known = f"{facts['rows_succeeded']:,} of {_many(rows, noun)} succeeded"
         lines.append(_many(rows, noun) if status.unread_reason else known)
+    if kept := kept_endings(facts):
+        lines.append(f"of which {kept}")
     if facts["rows_failed"]:
         kinds = failed_kinds(facts)
         lines.append(f"{facts['rows_failed']:,} failed" + (f" ({kinds})" if kinds else ""))

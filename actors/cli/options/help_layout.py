@@ -17,7 +17,7 @@ COMMANDS = {
 """Group -> its commands, in the order of the help. Commands without a group are shown under "Others"."""
 
 OPTIONS = {
-    "Table": "prompt system id schema schema_as with_input meta ordered",
+    "Table": "prompt system id schema schema_as with_input meta on_cut ordered",
     "Model": "model provider api_key_file base_url via price price_as max_output_tokens prompt_tokens_max role "
     "sub_model fallback warm_prefix sim",
     "Money and time": "max_cost max_job_tokens deadline goal_timeout max_failed wait_blocked hedge notify",
@@ -37,7 +37,7 @@ EXAMPLES = {
         "cortex run triage.py -p texts='[\"It crashes.\"]' --model sim",
     ),
     "results": ("cortex results JOB --failed -o failed.csv",),
-    "retry": ("cortex retry JOB --kind malformed,timed_out --max-output-tokens 200",),
+    "retry": ("cortex retry JOB --kind cut,empty --max-output-tokens 200",),
     "inspect": ("cortex inspect JOB --failed", "cortex inspect JOB ticket-17"),
     "set": ("cortex set JOB --max-cost 50 --deadline +2h --priority 3",),
     "limit": ("cortex limit sonnet --rpm 500 --headroom 20%", "cortex limit sonnet --clear"),

@@ -170,6 +170,15 @@ DECLARED: dict[str, tuple[Any, Any]] = {
     ),
     "with_input": (bool, _option("--with-input", "add the other columns of the input to the results")),
     "meta": (bool, _option("--meta", "add kind, model, attempts, latency, tokens, cost and reuse to the results")),
+    "on_cut": (
+        str,
+        _option(
+            "--on-cut",
+            "a row whose answer was cut at its bound on tokens: fail (default), keep the fragment as its answer, or "
+            "longer: ask again with twice the bound, up to 8 times of it",
+            "HOW",
+        ),
+    ),
     "accept_failed": (
         str,
         _option("--accept-failed", "largest share of failed rows that counts as complete", "SHARE"),

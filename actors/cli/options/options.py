@@ -69,6 +69,7 @@ class Options(msgspec.Struct, kw_only=True):
     schema_as: str = ""
     with_input: bool = False
     meta: bool = False
+    on_cut: str = ""
     accept_failed: str = ""
     accept_partial: bool = False
     wait: bool = False
@@ -101,7 +102,7 @@ RUNNING = (
     "log_format", "log_level",
 )  # fmt: skip
 """Options of commands that start a job."""
-TABLE = ("prompt", "system", "id", "schema", "schema_as", "with_input", "meta")
+TABLE = ("prompt", "system", "id", "schema", "schema_as", "with_input", "meta", "on_cut")
 """Options of a table of prompts and answers."""
 
 

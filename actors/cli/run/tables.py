@@ -18,7 +18,7 @@ from actors.journal.journal import StateFolder
 from actors.programs.schemas import schema_text
 from actors.providers.registry import of_options
 from cortex.programs.batch import Batch
-from cortex.programs.table import FORMS, REQUEST_ID, ROW, Table
+from cortex.programs.table import FAIL, FORMS, ON_CUT, REQUEST_ID, ROW, Table
 from cortex.values.schema import SchemaError
 from cortex.values.template import Template, TemplateError
 
@@ -32,6 +32,8 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
     if not options.prompt:
         _refuse_without_prompt(options, path)
         if not (options.schema or options.meta or form_of(output) in (CSV, PARQUET)):
+            if options.on_cut:
+                raise CommandError("--on-cut is for tables: requests in the Message Batches form keep every message")
             return Batch(ordered=options.ordered)
     elif not _template(prompt).columns:
         raise CommandError(
@@ -43,6 +45,8 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
     how = options.schema_as or of_options(options.model, options.provider).schema_as
     if how not in FORMS:
         raise CommandError(f"--schema-as {how!r}: give {', '.join(FORMS)}")
+    if options.on_cut and options.on_cut not in ON_CUT:
+        raise CommandError(f"--on-cut {options.on_cut!r}: give {', '.join(ON_CUT)}")
     if options.schema_as and not options.schema:
         raise CommandError("--schema-as sets the form of --schema: give --schema too")
     try:
@@ -51,7 +55,7 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
         raise CommandError(f"--schema {options.schema}: {error}") from None
     program = Table(
         prompt=prompt, system=system, id=(options.id or ROW) if prompt else REQUEST_ID, schema=schema, schema_as=how,
-        with_input=options.with_input, meta=options.meta, ordered=options.ordered,
+        with_input=options.with_input, meta=options.meta, ordered=options.ordered, on_cut=options.on_cut or FAIL,
     )  # fmt: skip
     own = [program.id, *program.columns()]
     twice = next((name for name in own if own.count(name) > 1), None)

@@ -16,6 +16,10 @@ TABLE = {
     K.TIMED_OUT: ("policy", "route", "timeout_error"),
     K.MALFORMED: ("resample", "", "invalid_request_error"),
     K.REFUSED: ("no", "", ""),
+    K.CUT: ("no", "", ""),
+    K.PAUSED: ("no", "", ""),
+    K.EMPTY: ("no", "", ""),
+    K.TOOL_USE: ("no", "", ""),
     K.TOO_LARGE: ("select", "", "invalid_request_error"),
     K.BLOCKED: ("hold", "", "billing_error"),
     K.UNAUTHORISED: ("hold", "", "authentication_error"),
@@ -29,7 +33,7 @@ TABLE = {
 
 def test_the_table_has_every_kind() -> None:
     assert set(RULES) == set(FailureKind) == set(TABLE)
-    assert len(FailureKind) == 14
+    assert len(FailureKind) == 18
 
 
 @pytest.mark.parametrize("kind", FailureKind)

@@ -27,6 +27,10 @@ FIRST_ATTEMPT = {
     K.MALFORMED: (False, False),  # a new sample, not a new attempt
     K.TOO_LARGE: (False, False),  # a new prompt, not a new attempt
     K.REFUSED: (False, False),
+    K.CUT: (False, False),
+    K.PAUSED: (False, False),
+    K.EMPTY: (False, False),
+    K.TOOL_USE: (False, False),
     K.REJECTED: (False, False),
     K.FAULTY: (False, False),
     K.OVER_BUDGET: (False, False),

@@ -1,0 +1,125 @@
+"""``table`` and ``batch``: a reply that is no whole answer is none, and is counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from cortex.journal import codec
+from cortex.programs.table import LONGER_TIMES, Table
+from cortex.state import events
+from cortex.values.reply import Reply, Usage
+from policies.failures.failure import Failure, FailureKind
+from tests.unit.cortex.programs.test_table import SCHEMA, Played, row
+
+TEXT = [{"type": "text", "text": "a half"}]
+THOUGHT = [{"type": "thinking", "thinking": "hmm", "signature": "s"}]
+ASKS = [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]
+CASES: list[tuple[str, list[dict[str, Any]], str]] = [
+    ("end_turn", TEXT, ""),
+    ("", TEXT, ""),
+    ("max_tokens", TEXT, "cut"),
+    ("model_context_window_exceeded", TEXT, "cut"),
+    ("max_tokens", THOUGHT, "cut"),
+    ("max_tokens", [], "cut"),
+    ("pause_turn", TEXT, "paused"),
+    ("end_turn", THOUGHT, "empty"),
+    ("end_turn", [], "empty"),
+    ("tool_use", ASKS, "tool_use"),
+    ("tool_use", TEXT + ASKS, "tool_use"),
+    ("refusal", TEXT, "refused"),
+    ("content_filter", [], "refused"),
+]
+
+
+def played(content: list[dict[str, Any]], stop_reason: str, **fields: Any) -> Played:
+    job = Played(Table(prompt="{{text}}", id="id", **fields))
+    job.feed(row(id="a", text="x"))
+    said(job, content, stop_reason)
+    return job
+
+
+def said(job: Played, content: list[dict[str, Any]], stop_reason: str) -> None:
+    call = job.calls[-1]
+    reply = Reply(msgspec.json.encode({"content": content}), stop_reason, "m-1", Usage(10, 3))
+    job.take(events.Answered(call.goal, call.sample, call.attempt, call.hash, reply, 0.25))
+
+
+@pytest.mark.parametrize(("stop_reason", "content", "kind"), CASES)
+@pytest.mark.parametrize("on_cut", ["fail", "keep"])
+def test_each_reply_is_an_answer_or_fails_its_row(stop_reason: str, content: Any, kind: str, on_cut: str) -> None:
+    job = played(content, stop_reason, on_cut=on_cut)
+    text = "".join(block.get("text", "") for block in content)
+    kept = kind == "cut" and on_cut == "keep" and bool(text)
+    found = job.rows[0]
+    assert (found["answer"], (found["error"] or "").partition(":")[0]) == (text, "" if kept else kind)
+    assert job.k.tally.failed_for_good == ({kind: 1} if kind and not kept else {})
+    assert job.k.tally.endings == ({"cut": 1} if kept else {"unknown": 1} if not stop_reason else {})
+    assert (len(job.calls), job.k.outcome) == (1, "complete")
+    assert job.replayed() == codec.encode_state(job.k)
+
+
+def test_longer_asks_with_twice_the_bound_up_to_a_limit_and_keeps_the_last_fragment() -> None:
+    job = played(TEXT, "max_tokens", on_cut="longer", meta=True)
+    for _ in range(3):
+        said(job, TEXT, "max_tokens")
+    assert [call.output_tokens_max for call in job.calls] == [1024, 2048, 4096, 1024 * LONGER_TIMES]
+    found = job.rows[0]
+    assert (found["answer"], found["kind"], found["attempts"], found["output_tokens"]) == ("a half", "cut", 4, 12)
+    assert job.replayed() == codec.encode_state(job.k)
+
+
+def test_longer_ends_with_the_first_whole_answer() -> None:
+    job = played(THOUGHT, "max_tokens", on_cut="longer")
+    said(job, TEXT, "end_turn")
+    assert [each["answer"] for each in job.rows] == ["a half"]
+    assert (job.rows[0]["error"], job.k.tally.endings, job.k.tally.failed) == (None, {}, 0)
+
+
+def test_a_longer_bound_that_the_provider_rejects_leaves_the_fragment() -> None:
+    job = played(TEXT, "max_tokens", on_cut="longer", meta=True)
+    call = job.calls[-1]
+    failure = Failure(FailureKind.REJECTED, "max_tokens: 2048 > 1024", status=400)
+    job.take(events.AttemptFailed(call.goal, call.sample, call.attempt, failure))
+    assert (job.rows[0]["answer"], job.rows[0]["error"]) == ("a half", "rejected: max_tokens: 2048 > 1024")
+
+
+def test_the_context_window_is_not_asked_for_more() -> None:
+    assert len(played(TEXT, "model_context_window_exceeded", on_cut="longer").calls) == 1
+
+
+@pytest.mark.parametrize(("text", "error"), [('{"n": 3', "cut"), ("", "cut"), ('{"n": 3}', "")])
+def test_with_a_schema_a_cut_answer_is_cut_unless_nothing_of_it_is_missing(text: str, error: str) -> None:
+    job = played([{"type": "text", "text": text}], "max_tokens", on_cut="keep", schema=SCHEMA)
+    assert (job.rows[0]["error"] or "").partition(":")[0] == error
+    assert (len(job.calls), job.rows[0]["n"]) == (1, None if error else 3)
+
+
+def test_the_answer_tool_is_an_answer() -> None:
+    use = [{"type": "tool_use", "id": "u", "name": "answer", "input": {"n": 4}}]
+    job = played(use, "tool_use", on_cut="fail", schema=SCHEMA, schema_as="tool")
+    assert (job.rows[0]["n"], job.rows[0]["error"], job.k.tally.endings) == (4, None, {})
+
+
+def test_a_table_of_release_0_1_0_keeps_what_it_kept() -> None:
+    job = played(TEXT, "max_tokens")
+    assert (job.rows[0]["answer"], job.rows[0]["error"], job.k.tally.endings) == ("a half", None, {})
+
+
+@pytest.mark.parametrize(("stop_reason", "content", "kind"), CASES)
+def test_a_request_keeps_every_message_and_counts_those_that_are_no_whole_answer(
+    stop_reason: str, content: Any, kind: str
+) -> None:  # fmt: skip
+    from cortex.programs.batch import Batch
+
+    job = Played(Batch())  # type: ignore[arg-type]
+    job.feed(events.Row("a", msgspec.json.encode({"model": "m", "max_tokens": 8, "messages": []}), 8))
+    said(job, content, stop_reason)
+    assert job.rows[0]["result"]["type"] == "succeeded"
+    counted = "unknown" if not stop_reason else "" if kind == "tool_use" else kind
+    assert job.k.tally.endings == ({counted: 1} if counted else {})
+    assert job.replayed() == codec.encode_state(job.k)
+
+
