@@ -344,7 +344,7 @@ def test_a_rehearsal_with_a_cap_says_what_to_rehearse(cortex: Any) -> None:
     assert cortex(*given, "--price-as", "claude-haiku-4-5").code == 0
 
 
-CUT = ("--max-output-tokens", 2, "--prompt", "Tell of {{text}}", "--id", "id", *SIM)
+CUT = ("--max-output-tokens", 2, "--prompt", "Tell of {{text}}", "--id", "ticket_id", *SIM)
 
 
 def test_a_cut_answer_fails_its_row_and_is_asked_again_alone(cortex: Any) -> None:
@@ -369,8 +369,8 @@ def test_a_kept_cut_answer_is_counted_in_summary_status_and_report(cortex: Any) 
 
 def test_longer_asks_a_cut_row_again_by_itself(cortex: Any) -> None:
     table(Path("t.csv"), 1)
-    command = ("batch", "t.csv", "--prompt", "Tell of {{text}}", "--id", "id", *SIM, "-o", "o.jsonl", "--meta")
-    done = cortex(*command, "--max-output-tokens", 30, "--on-cut", "longer", "--json")
+    command = ("batch", "t.csv", "--prompt", "Tell of {{text}}", "--id", "ticket_id", *SIM, "-o", "o.jsonl", "--meta")
+    done = cortex(*command, "--max-output-tokens", 8, "--on-cut", "longer", "--json")
     (row,) = lines("o.jsonl")
     assert (done.code, row["stop_reason"], row["error"]) == (0, "end_turn", None) and row["attempts"] > 1
 

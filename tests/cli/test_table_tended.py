@@ -101,10 +101,10 @@ def test_answers_that_did_not_fit_are_asked_for_anew(cortex: Any) -> None:
     cut = ("--schema", "s.json", "--max-output-tokens", 2)
     assert cortex("batch", "t.csv", *ASK, *cut, "-o", "a.csv", "--job", "mine", *SIM).code == 1
     first = last_state(_folder(), "mine")
-    assert first.tally.failed_for_good == {"malformed": 5}
+    assert first.tally.failed_for_good == {"cut": 5}
     again = cortex("retry", "mine", "--json")
     assert (again.code, again.last["reused_calls"]) == (1, 0)
-    assert again.last["attempts"] == 2 * first.ledger.attempts, "each of them twice, as at first"
+    assert again.last["attempts"] == 2 * first.ledger.attempts, "each of them once more"
     done = cortex("retry", "mine", "--max-output-tokens", 100, "--json")
     assert (done.code, done.last["rows_succeeded"]) == (0, 5), done
     assert all(row["label"] for row in _records("a.csv"))
