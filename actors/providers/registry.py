@@ -25,6 +25,11 @@ MESSAGES_CLIENT: Final = "actors.providers.messages.client:model_of"
 KEY_CREDENTIAL: Final = "actors.providers.credentials.account:by_key"
 SAMPLING: Final = ("temperature", "top_k", "top_p")
 """Fields that Anthropic's SDK types no more, but other servers take, those of the Messages API too."""
+MESSAGES_PATHS: Final = (
+    "/v1/messages/count_tokens", "/v1/messages/batches", "/v1/messages", "/v1/chat/completions", "/v1/completions",
+    "/v1/responses", "/v1/models", "/v1",
+)  # fmt: skip
+"""Paths of the Messages API, and of the APIs of OpenAI that vLLM, llama.cpp, Ollama and LiteLLM serve beside it."""
 DEFAULT_CHECKS: Final = "actors.providers.health.checks:ProviderChecks"
 
 
@@ -69,6 +74,9 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     """Address where the user names none; empty: the client knows it (``address`` of the client)."""
     base_url_variable: str = ""
     """Environment variable with another address."""
+    appended: tuple[str, ...] = ()
+    """Paths that the client appends to the address, longest first: an address that ends in one means the part before
+    (``actors.providers.credentials.base_url``)."""
     hosts: tuple[str, ...] = ()
     """Host names by which telemetry knows the provider behind a plain URL."""
 
@@ -153,7 +161,8 @@ _ROWS: Final = (
     Provider(
         name=DEFAULT, title="Anthropic", client=MESSAGES_CLIENT, errors="actors.providers.anthropic.errors:ERRORS",
         dialect="actors.providers.anthropic.sdk:DIALECT", batches=True,
-        base_url="https://api.anthropic.com", base_url_variable="ANTHROPIC_BASE_URL", hosts=("anthropic.com",),
+        base_url="https://api.anthropic.com", base_url_variable="ANTHROPIC_BASE_URL",
+        appended=MESSAGES_PATHS, hosts=("anthropic.com",),
         credential="actors.providers.anthropic.account:credential",
         key_variable="ANTHROPIC_API_KEY", key_file_variable="ANTHROPIC_API_KEY_FILE",
         headers_variable="ANTHROPIC_CUSTOM_HEADERS", setting_headers="anthropic-",
@@ -200,7 +209,7 @@ _ROWS: Final = (
         name="foundry", title="Microsoft Foundry", client=MESSAGES_CLIENT,
         errors="actors.providers.foundry.errors:ERRORS", dialect="actors.providers.foundry.sdk:DIALECT",
         place=("resource",), place_form="resource=NAME", place_example="resource=R",
-        base_url_variable="ANTHROPIC_FOUNDRY_BASE_URL", hosts=("services.ai.azure.com",),
+        base_url_variable="ANTHROPIC_FOUNDRY_BASE_URL", appended=MESSAGES_PATHS, hosts=("services.ai.azure.com",),
         credential="actors.providers.foundry.account:credential",
         key_variable="ANTHROPIC_FOUNDRY_API_KEY",
         headers_variable="ANTHROPIC_CUSTOM_HEADERS", setting_headers="anthropic-",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlsplit, urlunsplit
 
-from actors.providers.credentials.account import Account, address_named, opened
+from actors.providers.credentials.account import Account, address_named, base_url_of, opened
 from actors.providers.credentials.credential import CredentialError
 from actors.providers.pricing import known, known_as
 from actors.providers.registry import DEFAULT
@@ -24,7 +24,10 @@ def whereto(spec: ModelSpec, environ: Mapping[str, str]) -> str:
     row = spec.row
     if row.name != DEFAULT:
         return account(spec, environ, start=False).endpoint
-    endpoint = address_named(spec.base_url or environ.get(row.base_url_variable, "").strip())
+    try:
+        endpoint = address_named(base_url_of(row, spec.location(), environ))
+    except CredentialError as error:
+        raise SetupError(str(error)) from None
     parts = urlsplit(endpoint)
     if parts.hostname in ("localhost", "::1", "0.0.0.0"):
         port = f":{parts.port}" if parts.port else ""

@@ -15,7 +15,8 @@ from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.doctor import collector, machine, nodes, packages, provider, state_folder
 from actors.doctor.checks import Check, DoctorOptions, Finding, examine
-from actors.providers.credentials.credential import Credential, CredentialError, absolute, checked_url
+from actors.providers.credentials.base_url import read_base_url
+from actors.providers.credentials.credential import Credential, CredentialError, absolute
 
 LIMIT_S = 12.0
 """Time limit for all checks together, in seconds. The checks run concurrently."""
@@ -38,7 +39,7 @@ def doctor(metrics_listen: str, paid: bool, options: Options) -> int:
     environ = taken_environ()
     named_folder(options)  # raises CommandError for an invalid --state
     try:
-        checked_url("--base-url", options.base_url.strip())
+        read_base_url("--base-url", options.base_url)
         concurrency = int(options.concurrency or 100)
     except CredentialError as error:
         raise CommandError(str(error)) from None

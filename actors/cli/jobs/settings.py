@@ -17,7 +17,8 @@ from actors.jobs.option_parsing import at_provider, fallback, labels, provider, 
 from actors.journal.journal import StateFolder, StoreError
 from actors.journal.stores import STORES, examples, known, store_of
 from actors.limits.shared_accounts import PLACE
-from actors.providers.credentials.credential import CredentialError, absolute, checked_url, without_password
+from actors.providers.credentials.base_url import read_base_url
+from actors.providers.credentials.credential import CredentialError, absolute, without_password
 from actors.providers.registry import SIMULATED, row_of
 from actors.routing.routes import ModelSpec
 from actors.simulator.settings import SimulatorSettings
@@ -137,13 +138,13 @@ def labels_of(options: Options) -> dict[str, str]:
 
 def base_url_of(options: Options) -> str:
     """Return the provider's address. Refuses one with a password, since the address is kept with the job."""
+    row = row_of(provider_of(options).get("provider", ""))
     try:
-        url = checked_url("--base-url", options.base_url.strip())
+        url = read_base_url("--base-url", options.base_url, row.appended)
     except CredentialError as error:
         raise CommandError(str(error)) from None
     if without_password(url) != url:
-        variable = row_of(provider_of(options).get("provider", "")).base_url_variable
-        raise CommandError(f"--base-url holds a password, which would be stored: set {variable} instead")
+        raise CommandError(f"--base-url holds a password, which would be stored: set {row.base_url_variable} instead")
     return url
 
 

@@ -331,7 +331,8 @@ def _refuse_losing(order: JobSpec, options: Options, before: JobTerms, outcome: 
     the simulated provider cost nothing: their results may take the place of those before.
     """
     then, now = remembered(before.places), order.model_spec
-    model = (then.model, then.provider, then.base_url) != (now.model, now.provider, now.base_url)
+    was = then.base_url.rstrip("/")  # earlier releases kept the address as it was written
+    model = (then.model, then.provider, was) != (now.model, now.provider, now.base_url)
     if outcome != "complete" or options.overwrite or order.output in ("", "-"):
         return
     if not model and not _changed(order, before):

@@ -11,7 +11,7 @@ from typing import Any, Final
 from actors.common.findings import Finding, ok, warning, wrong
 from actors.providers.anthropic.account import TOKEN
 from actors.providers.credentials.account import credential_of, key_file
-from actors.providers.credentials.credential import Credential, CredentialError, checked_url, without_password
+from actors.providers.credentials.credential import Credential, CredentialError, without_password
 from actors.providers.health.checks import ProviderChecks, hello, in_words
 from actors.providers.messages.client import COUNT_TOKENS, AnthropicModel
 from actors.providers.pricing import known
@@ -33,7 +33,6 @@ class AnthropicChecks(ProviderChecks):
         """Return the credential, without a key where there is none, since the connection can be checked all the
         same."""
         try:
-            checked_url("--base-url", self.location.base_url)
             credential = credential_of(self.location, self.environ, required=False)
         except CredentialError as error:
             return None, [wrong("key", str(error), "correct that variable")]

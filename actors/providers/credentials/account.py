@@ -9,13 +9,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
+from actors.providers.credentials.base_url import read_base_url
 from actors.providers.credentials.credential import (
     FILE_OPTION,
     CloudPlatform,
     Credential,
     CredentialError,
     RequestAuth,
-    checked_url,
     key_in,
     sendable,
     without_password,
@@ -151,10 +151,12 @@ def platform_of(row: Provider, location: ProviderLocation) -> CloudPlatform:
 
 
 def base_url_of(row: Provider, location: ProviderLocation, environ: Mapping[str, str]) -> str:
-    """Return the address that the user named by option or variable; empty for the provider's own. Raises
-    ``CredentialError``."""
+    """Return the address that the user named by option or variable, in one spelling; empty for the provider's own.
+    Raises ``CredentialError``."""
     variable = row.base_url_variable
-    return location.base_url or checked_url(variable, environ.get(variable, "").strip())
+    if location.base_url.strip():
+        return read_base_url("--base-url", location.base_url, row.appended)
+    return read_base_url(variable, environ.get(variable, ""), row.appended)
 
 
 def key_file(row: Provider, environ: Mapping[str, str]) -> str:

@@ -26,7 +26,8 @@ import aiohttp
 import msgspec
 
 from actors.providers.credentials.account import ClientSpec
-from actors.providers.credentials.credential import Credential, RequestAuth, checked_url
+from actors.providers.credentials.base_url import read_base_url
+from actors.providers.credentials.credential import Credential, RequestAuth
 from actors.providers.credentials.reload import CredentialReload
 from actors.providers.messages import sdk_template
 from actors.providers.messages.batches import BATCHES, BatchTransport, ProviderBatches
@@ -94,10 +95,11 @@ class AnthropicModel:
         open_telemetry: Any = False,
         prepared: RequestAuth = NOTHING,
     ) -> None:
-        if base_url:
-            credential = msgspec.structs.replace(credential, base_url=checked_url("the base URL", base_url))
         self._row, self._dialect = row_of(credential.provider), dialect_of(credential)
-        self._base_url = checked_url("the base URL", credential.base_url) or self._row.base_url
+        if base_url or credential.base_url:
+            base_url = read_base_url("the base URL", base_url or credential.base_url, self._row.appended)
+            credential = msgspec.structs.replace(credential, base_url=base_url)
+        self._base_url = base_url or self._row.base_url
         self.endpoint = endpoint or credential.endpoint.rstrip("/")
         self.concurrency = concurrency
         self._timeouts = timeouts or TimeoutPolicy()

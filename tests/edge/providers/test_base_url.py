@@ -1,0 +1,101 @@
+"""Base URLs as users write them: each is understood, or refused in one line without a secret."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.providers.credentials.account import ProviderLocation, credential_of
+from actors.providers.credentials.base_url import read_base_url
+from actors.providers.credentials.credential import CredentialError
+from actors.providers.registry import MESSAGES_PATHS, row_of
+
+# The first form is that of Anthropic's SDK, the second that of OpenAI's; the others stand in the issues that the
+# docstring of `read_base_url` names, and in the documentation of vLLM, llama.cpp, Ollama and LiteLLM.
+UNDERSTOOD = {
+    "http://gpu:8000": "http://gpu:8000",
+    "http://gpu:8000/v1": "http://gpu:8000",
+    "http://gpu:8000/": "http://gpu:8000",
+    "http://gpu:8000/v1/": "http://gpu:8000",
+    "http://gpu:8000/v1//": "http://gpu:8000",
+    "http://gpu:8000/v1/messages": "http://gpu:8000",
+    "http://gpu:8000/v1/messages/": "http://gpu:8000",
+    "http://gpu:8000/v1/messages/count_tokens": "http://gpu:8000",
+    "http://gpu:8000/v1/chat/completions": "http://gpu:8000",
+    "http://gpu:8000/v1/v1/messages": "http://gpu:8000",
+    "http://gpu:8000/v1?": "http://gpu:8000",
+    "http://gpu:8000/v1#top": "http://gpu:8000",
+    "HTTP://GPU:8000/V1": "http://gpu:8000",
+    " 'http://gpu:8000/v1' ": "http://gpu:8000",
+    "gpu:8000/v1": "http://gpu:8000",
+    "gpu": "http://gpu",
+    "//gpu:8000": "http://gpu:8000",
+    "localhost:8000": "http://localhost:8000",
+    "LOCALHOST:8000/v1/messages": "http://localhost:8000",
+    "127.0.0.1:11434/v1": "http://127.0.0.1:11434",
+    "10.1.2.3:8000": "http://10.1.2.3:8000",
+    "vllm.ml.internal:8000/v1": "http://vllm.ml.internal:8000",
+    "me:pass-word@gpu:8000/v1": "http://me:pass-word@gpu:8000",
+    "http://[::1]:8000/v1": "http://[::1]:8000",
+    "[::1]:8000/v1": "http://[::1]:8000",
+    "::1": "http://[::1]",
+    "https://gateway.example/llm/v1": "https://gateway.example/llm",
+    "https://gateway.example/v1/account/anthropic": "https://gateway.example/v1/account/anthropic",
+    "https://api.deepseek.com/anthropic/": "https://api.deepseek.com/anthropic",
+    "https://me:pass-word@gateway.example/v1": "https://me:pass-word@gateway.example",
+    "https://bücher.example/v1": "https://bücher.example",
+    "": "",
+    "  ": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), UNDERSTOOD.items())
+def test_an_address_is_understood(text: str, expected: str) -> None:
+    found = read_base_url("--base-url", text, MESSAGES_PATHS)
+    assert found == expected
+    assert read_base_url("--base-url", found, MESSAGES_PATHS) == found  # a second pass changes nothing
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("gateway.example/v1", "has no scheme: give https://gateway.example/v1"),
+        ("me:secretvalue@gateway.example", "has no scheme: give https://…@gateway.example"),
+        ("ftp://gpu:8000", "must be an http:// or https:// URL"),
+        ("unix:///run/vllm.sock", "must be an http:// or https:// URL"),
+        ("http:/gpu:8000", "must be"),
+        ("http:gpu", "must be"),
+        ("http//gpu:8000", "must be"),
+        ("http://", "must be"),
+        ("http:///v1", "must be"),
+        ("http://gpu:80a0", "must be"),
+        ("http://gpu:99999", "must be"),
+        ("http://gpu:0", "must be"),
+        ("http://[::1", "must be"),
+        ("http://[gpu]:8000", "must be"),
+        ("http://${HOST}:8000", "must be"),
+        ("http://gpu 8000", "must be"),
+        ("http://gpu\n:8000", "must be"),
+        ("http:\\\\gpu", "must be"),
+        ("http://gpu:8000/v1?key=secretvalue", "has a query after 'http://gpu:8000/v1': leave it out"),
+        ("https://user:secretvalue@:8000", "must be"),
+        ("https://user:secretvalue@[x", "must be"),
+        ("/v1", "must be"),
+    ],
+)
+def test_any_other_address_is_refused_in_one_line(text: str, words: str) -> None:
+    with pytest.raises(CredentialError) as caught:
+        read_base_url("--base-url", text, MESSAGES_PATHS)
+    line = str(caught.value)
+    assert line.startswith("--base-url ") and words in line
+    assert "\n" not in line and "secretvalue" not in line
+
+
+def test_an_address_of_a_cloud_keeps_its_path() -> None:
+    # The base URL of Vertex AI in the SDK ends in /v1.
+    assert row_of("vertex").appended == row_of("bedrock").appended == ()
+
+
+@pytest.mark.parametrize("location", [ProviderLocation(base_url="gpu:8000/v1"), ProviderLocation()])
+def test_option_and_variable_are_read_alike(location: ProviderLocation) -> None:
+    environ = {"ANTHROPIC_API_KEY": "sk-made-up-0123456789", "ANTHROPIC_BASE_URL": "HTTP://gpu:8000/v1/messages"}
+    assert credential_of(location, environ).base_url == "http://gpu:8000"
