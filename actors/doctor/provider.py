@@ -64,7 +64,12 @@ def installations(asked: DoctorOptions) -> Iterator[Finding]:
 
 def _reached(asked: DoctorOptions, credential: Credential, url: str) -> Generator[Finding, None, bool]:
     """Check proxy, certificates and connection. Return whether the endpoint was reached."""
-    shown, proxy = without_password(url), proxy_for(url, credential)
+    shown = without_password(url)
+    try:
+        proxy = proxy_for(url, credential)
+    except ConfigurationFault as error:
+        yield wrong("proxy", str(error), "correct that variable, or name the host in NO_PROXY")
+        return False
     yield from _trust(credential)
     if proxy is not None:
         yield from _first_hop("proxy", proxy, f"{without_password(proxy)} for {shown}", asked)

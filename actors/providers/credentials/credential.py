@@ -8,6 +8,7 @@ never reads its own environment. No representation shows a secret: `repr`, `str`
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import os
 import re
@@ -18,6 +19,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import msgspec
 
+from actors.providers.credentials.proxy import of_environ, proxy_used
 from actors.providers.registry import DEFAULT, PROVIDERS, row_of
 
 REDACTED: Final = "[redacted]"
@@ -121,28 +123,38 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
         """Return a credential of these parts, with the network settings and the headers that the environment names.
 
         Read are ``headers_variable`` (lines of `name: value`), HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY (in either
-        case, the lower one first), SSL_CERT_FILE and SSL_CERT_DIR. Raises CredentialError.
+        case, the lower one first), SSL_CERT_FILE and SSL_CERT_DIR. Raises CredentialError, for a proxy only where it is
+        the one that the address would be asked through.
         """
-        https, http, any_scheme = (_either_case(environ, name) for name in PROXY_NAMES)
-        return cls(
+        https, http, any_scheme = (of_environ(environ, name) for name in PROXY_NAMES)
+        found = cls(
             api_key=api_key,
             key_file=absolute(key_file),
             auth_token=auth_token,
             custom_headers=_headers(headers_variable, environ.get(headers_variable, "")),
             base_url=base_url,
             platform=platform,
-            https_proxy=checked_url("HTTPS_PROXY or ALL_PROXY", _with_scheme(https or any_scheme)),
-            http_proxy=checked_url("HTTP_PROXY or ALL_PROXY", _with_scheme(http or any_scheme)),
-            no_proxy=_either_case(environ, "no_proxy"),
+            https_proxy=_with_scheme(https or any_scheme),
+            http_proxy=_with_scheme(http or any_scheme),
+            no_proxy=of_environ(environ, "no_proxy"),
             ca_file=environ.get("SSL_CERT_FILE", ""),
             ca_dir=environ.get("SSL_CERT_DIR", ""),
         )
+        if address := base_url or row_of(found.provider).base_url:  # a cloud's own is known when it is asked
+            found.proxy_for(address)
+        return found
 
     @property
     def has_key(self) -> bool:
         """True if there is a key, a token or a header of the user's that serves as one."""
         by_header = any(name.lower() in _AUTH_HEADERS for name, _ in self.custom_headers)
         return bool(self.api_key or self.auth_token or by_header)
+
+    def proxy_for(self, url: str) -> str:
+        """Return the proxy through which a URL is asked; empty for a direct connection. Raises CredentialError for a
+        proxy that is no http or https URL: SOCKS is not supported."""
+        name = "HTTPS_PROXY" if url.startswith("https:") else "HTTP_PROXY"
+        return checked_url(f"{name} or ALL_PROXY", proxy_used(url, self.https_proxy, self.http_proxy, self.no_proxy))
 
     @property
     def provider(self) -> str:
@@ -211,13 +223,17 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
             if not self.is_setting(name):
                 yield value
                 yield value.rpartition(" ")[2]  # the token of "Bearer TOKEN"
-        for url in (self.base_url, self.https_proxy, self.http_proxy):
-            yield unquote(urlsplit(url).password or "") if "@" in url else ""
+        for _, password in self._pairs_in_urls():
+            yield password
 
     def _proxy_pairs(self) -> Iterator[str]:
+        return (f"{user}:{password}" for user, password in self._pairs_in_urls())
+
+    def _pairs_in_urls(self) -> Iterator[tuple[str, str]]:
         for url in (self.base_url, self.https_proxy, self.http_proxy):
-            if "@" in url and (parts := urlsplit(url)).password:
-                yield f"{unquote(parts.username or '')}:{unquote(parts.password)}"
+            with contextlib.suppress(ValueError):  # a proxy that is not used is not checked
+                if "@" in url and (parts := urlsplit(url)).password:
+                    yield unquote(parts.username or ""), unquote(parts.password)
 
     def __repr__(self) -> str:
         return f"Credential({self.fingerprint}, {self.endpoint})"
@@ -264,7 +280,10 @@ def without_password(url: str) -> str:
         return url
     if "://" not in url:
         return url.rpartition("@")[2]
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return f"{url.partition('://')[0]}://{url.rpartition('@')[2]}"
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
@@ -290,10 +309,6 @@ def _shown(url: str) -> str:
 def _with_scheme(proxy: str) -> str:
     """Complete `host:port`, which means an http proxy, as in curl."""
     return proxy if not proxy or "://" in proxy else f"http://{proxy}"
-
-
-def _either_case(environ: Mapping[str, str], name: str) -> str:
-    return (environ.get(name) or environ.get(name.upper()) or "").strip()
 
 
 def sendable(name: str, value: str) -> str:

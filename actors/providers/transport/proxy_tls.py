@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import ssl
-from urllib.parse import urlsplit
 
-from actors.providers.credentials.credential import Credential
+from actors.providers.credentials.credential import Credential, CredentialError
 from actors.providers.transport.failures import ConfigurationFault
 
 
@@ -19,13 +17,12 @@ async def network_of(address: str, credential: Credential) -> tuple[ssl.SSLConte
 
 
 def proxy_for(url: str, credential: Credential) -> str | None:
-    """Return the proxy for this URL; None where none is set, or NO_PROXY names the host (name, suffix, `*`, CIDR)."""
-    parts = urlsplit(url)
-    proxy = credential.https_proxy if parts.scheme == "https" else credential.http_proxy
-    host = parts.hostname or ""
-    if not proxy or _bypassed(host, parts.port, credential.no_proxy):
-        return None
-    return proxy
+    """Return the proxy for this URL (``credentials.proxy.proxy_used``), None for a direct connection. Raises
+    ConfigurationFault for a proxy that cannot be used."""
+    try:
+        return credential.proxy_for(url) or None
+    except CredentialError as error:
+        raise ConfigurationFault(str(error)) from None
 
 
 def ssl_context(credential: Credential) -> ssl.SSLContext:
@@ -45,26 +42,3 @@ def ssl_context(credential: Credential) -> ssl.SSLContext:
     except (OSError, ssl.SSLError) as error:
         why = error.strerror or str(error)
         raise ConfigurationFault(f"{name}={path} cannot be used on this machine: {why}") from None
-
-
-def _bypassed(host: str, port: int | None, no_proxy: str) -> bool:
-    entries = [entry.strip().lower() for entry in no_proxy.split(",")]
-    return any(_names(entry, host.lower(), port) for entry in entries if entry)
-
-
-def _names(entry: str, host: str, port: int | None) -> bool:
-    """Return whether an entry of NO_PROXY (`*`, an address, a network, a name or suffix, perhaps with a port) names
-    this host."""
-    if entry == "*":
-        return True
-    try:
-        return ipaddress.ip_address(host) in ipaddress.ip_network(entry.strip("[]"), strict=False)
-    except ValueError:
-        pass  # a name, or an entry with a port
-    bare, colon, entry_port = entry.rpartition(":")
-    if colon and entry_port.isdigit():
-        if int(entry_port) != port:
-            return False
-        entry = bare
-    entry = entry.strip("[]").removeprefix("*").removeprefix(".")
-    return host == entry or host.endswith(f".{entry}")

@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 from actors.providers.anthropic.account import from_environ
-from actors.providers.credentials.credential import Credential
+from actors.providers.credentials.credential import Credential, CredentialError
 from actors.providers.messages.client import AnthropicModel
 from actors.providers.transport.proxy_tls import proxy_for
 from cortex.values.reply import Reply
@@ -153,6 +153,15 @@ async def test_plain_http_asks_its_proxy_for_the_whole_address(through_sdk: bool
         ("https://[::1]:8443", "[::1]", True),
         ("https://[2001:db8::7]", "2001:db8::/32", True),
         ("https://gw.example", "10.0.0.0/8", False),
+        ("https://gw.example", "gw.example:443", True),  # the scheme's own port
+        ("https://gw.example.", "gw.example", True),
+        ("https://gw.example", "x gw.example", True),  # apart by blanks, as curl reads it
+        ("https://10.1.2.3:8443", "10.0.0.0/8:8443", True),
+        ("https://10.1.2.3:8443", "10.1.2.3:443", False),
+        ("https://[::1]:8443", "[::1]:8443", True),
+        ("https://[::1]:8443", "[::1]:443", False),
+        ("https://gw.example", ".", False),
+        ("https://gw.example", "x, *", True),
     ],
 )
 def test_no_proxy_names_hosts(url: str, no_proxy: str, past: bool) -> None:
@@ -165,3 +174,34 @@ def test_each_scheme_has_its_proxy() -> None:
     assert proxy_for("https://a", credential) == "http://s:1"
     assert proxy_for("http://a", credential) == "http://p:1"
     assert proxy_for("http://a", Credential()) is None
+
+
+SOCKS = "socks5://127.0.0.1:1080"
+
+
+@pytest.mark.parametrize(
+    ("environ", "proxy"),
+    [
+        ({"ALL_PROXY": SOCKS, "NO_PROXY": "127.0.0.1,localhost"}, None),
+        ({"all_proxy": SOCKS, "no_proxy": "127.0.0.0/8"}, None),
+        ({"ALL_PROXY": SOCKS, "NO_PROXY": "*"}, None),
+        ({"ALL_PROXY": SOCKS, "HTTP_PROXY": "http://p:1"}, "http://p:1"),
+        ({"HTTPS_PROXY": SOCKS}, None),  # the address is http
+        ({"HTTPS_PROXY": "http://[x:secretvalue@y"}, None),
+        ({"ALL_PROXY": "http://p:1", "http_proxy": "q:2"}, "http://q:2"),
+        ({"HTTP_PROXY": "http://p:1", "http_proxy": ""}, None),  # as urllib: the lower one counts
+        ({"HTTP_PROXY": "http://p:1", "NO_PROXY": "127.0.0.1", "no_proxy": ""}, "http://p:1"),
+    ],
+)
+def test_the_proxy_that_would_be_used_is_the_one_that_is_checked(environ: dict[str, str], proxy: str | None) -> None:
+    address = "http://127.0.0.1:8000"
+    found = from_environ({"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": address} | environ)
+    assert found is not None and proxy_for(address, found) == proxy
+    assert "secretvalue" not in repr(found)
+    found.redactor()
+
+
+@pytest.mark.parametrize("environ", [{"ALL_PROXY": SOCKS}, {"ALL_PROXY": SOCKS, "NO_PROXY": "127.0.0.2"}])
+def test_a_proxy_that_cannot_be_used_is_refused_before_anything(environ: dict[str, str]) -> None:
+    with pytest.raises(CredentialError, match=r"^HTTP_PROXY or ALL_PROXY must be an http"):
+        from_environ({"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": "http://127.0.0.1:8000"} | environ)
