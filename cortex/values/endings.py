@@ -68,6 +68,10 @@ STOP_REASONS: Final[Mapping[str, Ending]] = MappingProxyType(
 """Stop reason, in lower case -> ending that the reason alone suggests. A reason that is missing here is unknown."""
 
 
+WHOLE_REASONS: Final = frozenset(reason for reason, ending in STOP_REASONS.items() if ending is Ending.WHOLE)
+"""Stop reasons of a reply that the model ended by itself. Such a reply with text, and without a tool use, is whole."""
+
+
 def ending_of_reason(stop_reason: str) -> Ending:
     """Return the ending that a stop reason alone suggests, whatever its letter case; UNKNOWN for one without meaning.
 

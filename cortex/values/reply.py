@@ -167,7 +167,13 @@ def text_of(body: bytes) -> str:
 
     Raises ``Malformed`` if the bytes are no message; callers outside the core have checked that before.
     """
-    return text_and_tool(body)[0]
+    try:
+        blocks = _message_decoder.decode(body).content
+    except msgspec.DecodeError as error:
+        raise Malformed(f"the reply is no message: {error}") from None
+    if len(blocks) == 1:
+        return blocks[0].text
+    return "".join([block.text for block in blocks if block.type == "text"])
 
 
 def text_and_tool(body: bytes) -> tuple[str, bool]:
