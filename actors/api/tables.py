@@ -15,7 +15,7 @@ import msgspec
 from actors.api import client
 from actors.api.temporary_job import scripted
 from actors.common.errors import CommandError, UserError
-from actors.files.columns import arrow_column, arrow_schema, decoded
+from actors.files.columns import arrow_columns, arrow_schema, decoded
 from actors.files.errors import SinkError, SourceError
 from actors.files.paths import digest_of
 from actors.files.row_values import encode
@@ -63,11 +63,10 @@ class Answers(client.Result):
     def to_arrow(self) -> Any:
         """Return a pyarrow Table with the types of the input and the schema."""
         pa = _pyarrow()
-        schema = arrow_schema(decoded(self._columns))
-        rows = self.rows
-        return pa.Table.from_arrays(
-            [arrow_column([row.get(field.name) for row in rows], field.type) for field in schema], schema=schema
-        )
+        columns = decoded(self._columns)
+        schema = arrow_schema(columns, nullable=True)
+        values = {name: [row.get(name) for row in self.rows] for name in schema.names}
+        return pa.Table.from_arrays(arrow_columns(columns, schema, values), schema=schema)
 
     def to_pandas(self) -> Any:
         """Return a pandas DataFrame."""

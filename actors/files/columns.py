@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
-from datetime import time
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from actors.files.table_reader import is_bytes
+from actors.files.arrow_values import arrow_column, comes_back
 from cortex.programs.table import ANSWER, ERROR, META, REQUEST_ID, Table
 from cortex.values.json_schema.keywords import resolved
 from cortex.values.schema import AnswerShape
 
-TEXT, INTEGER, NUMBER, BOOLEAN, JSON, ARROW = "text", "integer", "number", "boolean", "json", "arrow"
+TEXT, INTEGER, NUMBER, BOOLEAN, JSON = "text", "integer", "number", "boolean", "json"
+ARROW, ARROW_TEXT = "arrow", "arrow_text"
+"""Kinds of columns whose type is in an Arrow schema. In the second one all bytes are UTF-8 and kept as text."""
 
 _META_KINDS = {
     "attempts": INTEGER, "latency_s": NUMBER, "input_tokens": INTEGER, "output_tokens": INTEGER, "cost_usd": NUMBER,
@@ -30,7 +31,8 @@ class Columns(msgspec.Struct):
     schema: str = ""
     """JSON schema of the answers, encoded; empty: none."""
     arrow: str = ""
-    """Arrow schema, in base64, of the input's columns whose kind is ``arrow``; empty: none."""
+    """Arrow schema, in base64, of the input's columns whose kind is ``arrow`` or ``arrow_text``; empty: none. If the
+    results repeat all columns, it has the metadata of the input's file."""
 
     def encoded(self) -> str:
         """Return the columns as JSON, as stored with a job."""
@@ -40,18 +42,23 @@ class Columns(msgspec.Struct):
 DEFAULT_COLUMNS = Columns([(REQUEST_ID, TEXT), (ANSWER, TEXT), (ERROR, TEXT)])
 """Columns of the results of a batch of requests."""
 
+PANDAS = b"pandas"
+"""Metadata key of pandas in a Parquet file
+(https://pandas.pydata.org/docs/development/developer.html#storing-pandas-dataframe-objects-in-apache-parquet-format)."""
+
 
 def columns_of(program: Table, given: list[tuple[str, str]], arrow: Any = None) -> Columns:
     """Return the columns of a table's results. ``given``: columns of the input that the results repeat, the id first.
     """
     fields = list(AnswerShape(msgspec.json.decode(program.schema)).properties) if program.schema else []
     own = [(name, "field" if name in fields else _META_KINDS.get(name, TEXT)) for name in program.columns()]
-    used = [name for name, kind in given if kind == ARROW]
+    used = [name for name, kind in given if kind in (ARROW, ARROW_TEXT)]
     packed = ""
     if used:
         import pyarrow
 
-        schema = pyarrow.schema([arrow.field(name) for name in used])
+        metadata = _metadata(arrow.metadata, program) if program.with_input else None
+        schema = pyarrow.schema([arrow.field(name) for name in used], metadata)
         packed = base64.b64encode(schema.serialize().to_pybytes()).decode()
     return Columns([*given, *own], program.schema, packed)
 
@@ -61,8 +68,23 @@ def decoded(text: str) -> Columns:
     return msgspec.json.decode(text, type=Columns) if text else DEFAULT_COLUMNS
 
 
-def arrow_schema(columns: Columns) -> Any:
-    """Return the Arrow schema of a Parquet file of results."""
+def _metadata(metadata: Any, program: Table) -> Any:
+    """Return the metadata of the input's file for its results.
+
+    pandas counts rows by a range: it is left out if rows come as they finish, since they would get labels of others.
+    """
+    if program.ordered or not metadata or PANDAS not in metadata:
+        return metadata
+    try:
+        found = msgspec.json.decode(metadata[PANDAS])
+        found["index_columns"] = [each for each in found["index_columns"] if not isinstance(each, dict)]
+        return metadata | {PANDAS: msgspec.json.encode(found)}
+    except (ValueError, TypeError, KeyError):  # not written by pandas
+        return metadata
+
+
+def arrow_schema(columns: Columns, nullable: bool = False) -> Any:
+    """Return the Arrow schema of a Parquet file of results. ``nullable``: any column of the input may hold null."""
     import pyarrow as pa
 
     plain = {TEXT: pa.string(), INTEGER: pa.int64(), NUMBER: pa.float64(), BOOLEAN: pa.bool_(), JSON: pa.string()}
@@ -71,14 +93,21 @@ def arrow_schema(columns: Columns) -> Any:
     properties = AnswerShape(whole).properties if columns.schema else {}
     fields = []
     for name, kind in columns.names:
-        if kind == ARROW:
+        if kind in (ARROW, ARROW_TEXT):
             assert given is not None
-            field = given.field(name).with_nullable(True)
-            fields.append(field if _comes_back(field.type) else pa.field(name, pa.string()))
+            field = given.field(name)
+            field = field.with_nullable(True) if nullable else field
+            fields.append(field if comes_back(field.type) else pa.field(name, pa.string()))
         else:
             own = (_of_schema(properties[name], whole) or pa.string()) if kind == "field" else plain[kind]
             fields.append(pa.field(name, own))
-    return pa.schema(fields)
+    return pa.schema(fields, given.metadata if given is not None else None)
+
+
+def arrow_columns(columns: Columns, schema: Any, values: Mapping[str, list[Any]]) -> list[Any]:
+    """Return JSON values by column as Arrow columns of the schema. Raises as pyarrow does if a value does not fit."""
+    texts = {name for name, kind in columns.names if kind == ARROW_TEXT}
+    return [arrow_column(values[field.name], field.type, field.name in texts) for field in schema]
 
 
 def _of_schema(schema: Any, whole: dict[str, Any]) -> Any:
@@ -115,63 +144,6 @@ def _kind(schema: dict[str, Any]) -> str:
         left = sorted(set(kind) - {"null"})
         return left[0] if len(left) == 1 else "number" if left == ["integer", "number"] else ""
     return str(kind)
-
-
-def arrow_column(values: list[Any], kind: Any) -> Any:
-    """Return JSON values as a column of this Arrow type: the inverse of ``table_reader.to_json_values``."""
-    import pyarrow as pa
-
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _made(values, kind, _text)
-    if pa.types.is_dictionary(kind):
-        return arrow_column(values, kind.value_type).dictionary_encode().cast(kind)
-    if pa.types.is_duration(kind):
-        return pa.array(values, pa.int64()).cast(kind)
-    if pa.types.is_time(kind):
-        return pa.array([None if each is None else time.fromisoformat(each) for each in values], kind)
-    if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
-        return pa.array(values, pa.string()).cast(kind)
-    if is_bytes(kind):
-        return pa.array([None if each is None else base64.b64decode(each) for each in values], kind)
-    if pa.types.is_floating(kind):
-        return _made(values, kind, lambda each: None if each is None else float(each))
-    return pa.array(values, kind)
-
-
-def _made(values: list[Any], kind: Any, fitted: Callable[[Any], Any]) -> Any:
-    """Return a column of values that nearly always fit unchanged; if a value does not fit, each is passed to
-    ``fitted``.
-    """
-    import pyarrow as pa
-
-    try:
-        return pa.array(values, kind)
-    except (pa.ArrowException, ValueError, TypeError):
-        return pa.array([fitted(each) for each in values], kind)
-
-
-def _comes_back(kind: Any, nested: bool = False) -> bool:
-    """Return whether values of this Arrow type can be rebuilt from their JSON form; other types become text."""
-    import pyarrow as pa
-
-    types = pa.types
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return _comes_back(kind.value_type, True)
-    if types.is_struct(kind):
-        return all(_comes_back(field.type, True) for field in kind)
-    if types.is_dictionary(kind):
-        return not nested and _comes_back(kind.value_type)
-    texts = (types.is_string, types.is_large_string, types.is_string_view)
-    plain = (types.is_boolean, types.is_integer, types.is_floating, types.is_null, *texts)
-    if any(each(kind) for each in plain):
-        return True
-    if nested or types.is_interval(kind) or (types.is_time(kind) and kind.unit == "ns"):
-        return False
-    return bool(types.is_temporal(kind) or types.is_decimal(kind) or is_bytes(kind))
-
-
-def _text(value: Any) -> str | None:
-    return value if value is None or type(value) is str else msgspec.json.encode(value).decode()
 
 
 def cell(value: Any) -> Any:
@@ -225,7 +197,7 @@ __all__ = [
     "DEFAULT_COLUMNS",
     "META",
     "Columns",
-    "arrow_column",
+    "arrow_columns",
     "arrow_schema",
     "cell",
     "columns_of",

@@ -6,14 +6,15 @@ by pyarrow (extra ``parquet``). A row is (its number from 1, its content).
 
 from __future__ import annotations
 
-import base64
 import csv
 import difflib
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from actors.files.arrow_values import JsonForm, bytes_are_text, to_json_values
 from actors.files.batch_request import LINE_BYTES_MAX, InvalidRow, not_utf8
 from actors.files.errors import SourceError
 from actors.files.format_hints import wrong_file
@@ -71,6 +72,11 @@ class TableFile:
         """Arrow schema of a Parquet file; None for other formats."""
         self.only: list[str] | None = None
         """Columns to read from Parquet; None: all."""
+        self.texts: frozenset[str] = frozenset()
+        """Columns of Parquet whose bytes are all UTF-8, and are read as text."""
+        self.exact = False
+        """Whether a value of Parquet that could not be written again ends the reading."""
+        self._are_text: dict[str, bool] = {}
         self._delimiter = "\t" if path.lower().removesuffix(".gz").endswith(".tsv") else ""
         self._parquet: Any = None
 
@@ -97,7 +103,7 @@ class TableFile:
         if self.form == PARQUET:
             if digest is not None:
                 self._feed(digest)
-            return ParquetReader(self._parquet, self.name, position, self.only)
+            return ParquetReader(self._parquet, self, position)
         lines = self._input.lines(position, digest)
         if self.form == JSONL:
             return JsonReader(lines)
@@ -107,6 +113,19 @@ class TableFile:
             self._delimiter = reading.delimiter
         reading.width = len(self.columns or ())
         return reading
+
+    def is_text(self, name: str) -> bool:
+        """Return whether all bytes within a column of Parquet are UTF-8. Raises ``SourceError``."""
+        import pyarrow
+
+        if name not in self._are_text:
+            try:
+                groups = range(self._parquet.metadata.num_row_groups)
+                some = chain.from_iterable(_batches(self._parquet, group, [name]) for group in groups)
+                self._are_text[name] = all(bytes_are_text(batch.column(name)) for batch in some)
+            except (pyarrow.ArrowException, OSError) as error:
+                raise _damaged(self.name, error) from None
+        return self._are_text[name]
 
     def close(self) -> None:
         """Close the file."""
@@ -147,6 +166,8 @@ def _damaged(name: str, error: Exception) -> SourceError:
     text = " ".join(str(error).split())
     if "magic bytes" in text or "file size is" in text or "too small" in text or "larger than" in text:
         return SourceError(f"{name} was cut, or is no Parquet file: fetch or make it again")
+    if isinstance(error, NotImplementedError):
+        return SourceError(f"{name} is Parquet of a kind that pyarrow does not read: write it anew ({text[:120]})")
     return SourceError(f"{name} is damaged and cannot be read as Parquet: fetch or make it again ({text[:120]})")
 
 
@@ -257,17 +278,20 @@ def _wrong_csv(text: str) -> str:
 
 
 class ParquetReader:
-    """Reader of Parquet: a piece is a row's values by name; times, decimals and the like as text."""
+    """Reader of Parquet: a piece is a row's values by name, in the JSON form of ``actors.files.arrow_values``.
 
-    def __init__(self, file: Any, name: str, position: int, only: list[str] | None) -> None:
+    Which columns are read, and how, is taken from the table with the first row: the check sets it between.
+    """
+
+    def __init__(self, file: Any, table: TableFile, position: int) -> None:
         self._file = file
-        self._only = only
-        self._name = name
+        self._table = table
+        self._name = table.name
         self._rows = self._all(position)
         self.position = self.number = position
         self._count = file.metadata.num_rows
         if position > self._count:
-            raise SourceError(f"{name} is shorter than when it was read before: put back what it held")
+            raise SourceError(f"{self._name} is shorter than when it was read before: put back what it held")
 
     def _all(self, skip: int) -> Iterator[dict[str, Any]]:
         import pyarrow
@@ -278,18 +302,29 @@ class ParquetReader:
                 if skip >= rows:
                     skip -= rows
                     continue
-                for batch in self._file.iter_batches(ROWS_AT_ONCE, [group], self._only):
+                for batch in _batches(self._file, group, self._table.only):
                     if skip >= batch.num_rows:
                         skip -= batch.num_rows
                         continue
-                    yield from rows_of(batch.slice(skip))
+                    yield from self._rows_of(batch.slice(skip))
                     skip = 0
         except (pyarrow.ArrowException, OSError) as error:
             raise _damaged(self._name, error) from None
-        except (OverflowError, ValueError) as error:  # a time in a list or a struct, beyond Python's years
-            text = " ".join(str(error).split())[:120]
-            wrong = f"{self._name} holds a value out of range: leave its column out ({text})"
-            raise SourceError(wrong) from None
+
+    def _rows_of(self, batch: Any) -> Iterator[dict[str, Any]]:
+        """Yield the rows of a batch. Raises ``SourceError``, with the column, for a value that has no JSON form."""
+        names, columns, table = batch.schema.names, [], self._table
+        for name, column in zip(names, batch.columns, strict=True):
+            form = JsonForm(text=name in table.texts, exact=table.exact)
+            try:
+                columns.append(to_json_values(column, form))
+            except (NotImplementedError, OverflowError, TypeError, ValueError) as error:  # some are pyarrow's
+                text = "its text is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)[:120]
+                row = self.position + 1 + _first_bad(column, form)
+                wrong = f"{self._name} row {row}, column {name!r}: {' '.join(text.split())}"
+                raise SourceError(f"{wrong}: correct the value, or leave the column out") from None
+        for values in zip(*columns, strict=True):
+            yield dict(zip(names, values, strict=True))
 
     def next(self) -> Piece | None:
         """Return the next row; None after the last."""
@@ -305,44 +340,31 @@ class ParquetReader:
         return self.position >= int(self._count)
 
 
-def rows_of(batch: Any) -> Iterator[dict[str, Any]]:
-    """Yield the rows of an Arrow table or batch, with JSON values."""
-    names = batch.schema.names
-    for values in zip(*[to_json_values(column) for column in batch.columns], strict=True):
-        yield dict(zip(names, values, strict=True))
+def _batches(file: Any, group: int, only: list[str] | None) -> Iterator[Any]:
+    """Yield a row group of Parquet in batches.
+
+    pyarrow reads some nested columns in batches alone, and others (nested dictionaries) as a whole row group alone
+    (https://github.com/apache/arrow/issues/21526).
+    """
+    import pyarrow
+
+    rows = 0
+    try:
+        for batch in file.iter_batches(ROWS_AT_ONCE, [group], only):
+            yield batch
+            rows += batch.num_rows
+    except pyarrow.ArrowNotImplementedError:
+        yield from file.read_row_group(group, only).slice(rows).to_batches(ROWS_AT_ONCE)
 
 
-def to_json_values(column: Any) -> list[Any]:
-    """Return a column as JSON values: times and decimals as text, bytes as base64, NaN and infinities as null."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        column = column.cast(kind.value_type)
-        kind = kind.value_type
-    if isinstance(kind, pa.BaseExtensionType):
-        if kind.extension_name == "arrow.uuid":
-            return [None if each is None else str(each) for each in column.to_pylist()]
-        return to_json_values(column.cast(kind.storage_type))
-    if pa.types.is_floating(kind):
-        column = pc.if_else(pc.is_finite(column), column, None)
-    elif pa.types.is_duration(kind):
-        column = column.cast(pa.int64())
-    elif (pa.types.is_temporal(kind) and not pa.types.is_interval(kind)) or pa.types.is_decimal(kind):
-        column = column.cast(pa.string())
-    elif is_bytes(kind):
-        return [None if each is None else base64.b64encode(each).decode() for each in column.to_pylist()]
-    found: list[Any] = column.to_pylist()
-    return found
-
-
-def is_bytes(kind: Any) -> bool:
-    """Return whether values of this Arrow type are bytes."""
-    import pyarrow as pa
-
-    kinds = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
-    return any(each(kind) for each in kinds)
+def _first_bad(column: Any, form: JsonForm) -> int:
+    """Return the place of the first value of a column that has no JSON form."""
+    for place in range(len(column)):
+        try:
+            to_json_values(column.slice(place, 1), form)
+        except (NotImplementedError, OverflowError, TypeError, ValueError):
+            return place
+    return 0
 
 
 __all__ = [
@@ -353,7 +375,4 @@ __all__ = [
     "InvalidRow",
     "TableFile",
     "form_of",
-    "is_bytes",
-    "rows_of",
-    "to_json_values",
 ]

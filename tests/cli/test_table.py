@@ -19,6 +19,7 @@ import pytest
 
 from tests.cli.cli_runner import ended, environment, request, started
 from tests.cli.table_files import ASK, SIM, ids, table
+from tests.support.arrow_columns import same
 
 SCHEMA = {
     "type": "object",
@@ -125,8 +126,7 @@ def test_parquet_keeps_the_types_of_the_input(cortex: Any) -> None:
     assert found.schema.names == [*given.schema.names, "answer", "error"]
     for name in given.schema.names:
         assert found.schema.field(name).type == given.schema.field(name).type
-        expected = [None if each != each else each for each in given[name].to_pylist()]
-        assert found[name].to_pylist() == expected
+        assert same(found[name], given[name])
     assert found["error"].to_pylist() == [None, "rejected: there is nothing to ask: text is empty", None]
 
 

@@ -17,6 +17,7 @@ from actors.cli.options.errors import PARTIAL, error_line, never_show, print_err
 from actors.cli.options.options import Options
 from actors.cli.run.terminal import ImmediateStop, SessionRunner
 from actors.files.errors import SinkError
+from actors.files.paths import is_remote
 from actors.journal.journal import StoreError
 from actors.observability.logs.formatting import begin
 from actors.routing.routes import ResolvedRoute
@@ -136,7 +137,7 @@ def report(status: JobStatus, options: Options, text: str = "") -> int:
     for line in filter(None, (text or why(status), _last_failed(status))):
         print_error(line)
     if output not in ("", "-"):
-        print_error(f"results: {output}")
+        print_error(_where(status, output))
     if status.retry:
         print_error(f"to ask the failed rows again: {status.retry}")
     if status.resume:
@@ -145,6 +146,14 @@ def report(status: JobStatus, options: Options, text: str = "") -> int:
             print_error("standard output cannot be truncated: rows since the last flush may be written again")
     show_answer(status, options)
     return status.code(share_of(options), options.accept_partial)
+
+
+def _where(status: JobStatus, output: str) -> str:
+    """Return where the results are: in the output, unless that was never written."""
+    if is_remote(output) or os.path.exists(output):
+        return f"results: {output}"
+    command = f"cortex results {status.facts['job']}{status.where} -o FILE.jsonl"
+    return f"{output} was not written; the results so far: {command}"
 
 
 def _last_failed(status: JobStatus) -> str:

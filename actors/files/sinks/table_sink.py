@@ -21,7 +21,7 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from actors.files.columns import Columns, arrow_column, arrow_schema, cell, flat
+from actors.files.columns import Columns, arrow_columns, arrow_schema, cell, flat
 from actors.files.errors import SinkError
 from actors.files.object_store import put, there, try_out
 from actors.files.paths import adopt, is_remote, rows_of_others
@@ -85,10 +85,7 @@ class TableSink:
     def check(self) -> None:
         """Raise ``SinkError`` if nothing can be written."""
         if self._form == PARQUET:
-            try:
-                import pyarrow.parquet  # noqa: F401 - before anything is asked
-            except ModuleNotFoundError:
-                raise SinkError(f"{self.name}: {NO_PARQUET}") from None
+            self._check_types()
         if self._remote:
             if not self._tried:
                 try_out(self._remote)
@@ -97,6 +94,21 @@ class TableSink:
         self._target.check()
         if self._path.exists() and not self._target.cuts_back:
             raise SinkError(f"{self.name} is no regular file: a table can be written to one alone")
+
+    def _check_types(self) -> None:
+        """Raise ``SinkError`` if pyarrow is missing, or does not write a type of the columns: before anything is asked.
+        """
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+        except ModuleNotFoundError:
+            raise SinkError(f"{self.name}: {NO_PARQUET}") from None
+        for field in arrow_schema(self._columns):
+            try:
+                pq.write_table(pa.schema([field]).empty_table(), pa.BufferOutputStream())
+            except (pa.ArrowException, ValueError, TypeError):
+                wrong = f"{self.name}: column {field.name!r} is of type {field.type}, which Parquet cannot hold"
+                raise SinkError(f"{wrong}: write .jsonl or .csv, or leave the column out") from None
 
     def open(self, rows: int, size_bytes: int, own: bool) -> int:
         """Open the row file, as ``FileSink.open``. Raises ``SinkError``."""
@@ -248,15 +260,24 @@ class TableSink:
                 table.writerows([[cell(row.get(name)) for name in names] for row in rows])
 
     def _parquet(self, part: Path) -> None:
+        try:
+            self._write_parquet(part, arrow_schema(self._columns))
+        except _NullFound:  # a row without its input, in a column that had no null
+            self._write_parquet(part, arrow_schema(self._columns, nullable=True))
+
+    def _write_parquet(self, part: Path, schema: Any) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        schema = arrow_schema(self._columns)
-        with pq.ParquetWriter(part, schema.with_metadata({OWNER: self._job.encode()}), compression="zstd") as table:
+        metadata = (schema.metadata or {}) | {OWNER: self._job.encode()}
+        required = [field.name for field in schema if not field.nullable]
+        with pq.ParquetWriter(part, schema.with_metadata(metadata), compression="zstd") as table:
             for values in self._chunks_by_column(schema.names):
+                if any(None in values[name] for name in required):
+                    raise _NullFound
                 try:
-                    columns = [arrow_column(values[field.name], field.type) for field in schema]
-                except (pa.ArrowException, ValueError, TypeError) as error:
+                    columns = arrow_columns(self._columns, schema, values)
+                except (pa.ArrowException, ArithmeticError, ValueError, TypeError) as error:
                     text = " ".join(str(error).split())[:200]
                     raise SinkError(f"{self.name}: a value does not fit its column: {text}; write .jsonl") from None
                 table.write_table(pa.Table.from_arrays(columns, schema=schema))
@@ -264,6 +285,10 @@ class TableSink:
     def _lines(self, part: Path) -> None:
         with self._rows_path.open("rb") as lines, _opened(part, "wb", self._path) as file:
             shutil.copyfileobj(lines, file)
+
+
+class _NullFound(Exception):
+    """A column that allows no null has one."""
 
 
 def _delimiter(path: Path) -> str:

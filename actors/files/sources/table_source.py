@@ -10,7 +10,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from actors.files.arrow_values import holds_bytes
 from actors.files.batch_request import InvalidRow, decoded
+from actors.files.columns import ARROW, ARROW_TEXT
 from actors.files.errors import SourceError
 from actors.files.row_values import encode
 from actors.files.sources.row_source import InputCheck, InputReader, InputSurvey, RowSource
@@ -48,7 +50,8 @@ class TableSource(RowSource):
     - ``id``: column that identifies results; if ``numbered``, a column added to the results, with the rows' numbers
       from 1.
     - ``with_input``: all columns are read, since the results repeat them; none may be named like one of ``taken``.
-    - ``whole_types``: the results are written with one type a column (Parquet), so a column of mixed kinds is refused.
+    - ``whole_types``: the results are written with one type a column (Parquet), so a column of mixed kinds is refused,
+      and so is a value of Parquet that could not be written again.
     - ``called``: name of the table in errors, in place of its path.
     """
 
@@ -64,6 +67,9 @@ class TableSource(RowSource):
         self._with_input = with_input
         self._taken = frozenset(taken) | ({id} if numbered else set())
         self._whole_types = whole_types
+        self._table.exact = whole_types or bool(called)  # rows in memory come back as Arrow
+        self._floats: frozenset[str] = frozenset()
+        """Columns of Parquet that hold floats."""
         self._wanted = list(dict.fromkeys(([] if numbered else [id]) + list(prompt.columns)))
         self._keep: Callable[[list[str]], Sequence[str]] | None = None
         """Selector of the cells of a CSV record that are kept."""
@@ -121,9 +127,24 @@ class TableSource(RowSource):
             raise SourceError(f"{name} has {len(kept):,} columns: at most {COLUMNS_MAX:,}")
         if self._table.form == PARQUET:
             self._table.only = kept
+            self._see_types(kept)
         if self._table.form == CSV:
             self._keep = _cells_at([columns.index(each) for each in kept])
             self._names = kept
+
+    def _see_types(self, kept: list[str]) -> None:
+        """Find which columns of Parquet hold text as bytes. Raises ``SourceError`` if the prompt names other bytes."""
+        import pyarrow
+
+        schema, table = self._table.arrow, self._table
+        self._floats = frozenset(name for name in kept if pyarrow.types.is_floating(schema.field(name).type))
+        table.texts = frozenset(name for name in kept if holds_bytes(schema.field(name).type) and table.is_text(name))
+        for name in self._prompt.columns:
+            if holds_bytes(schema.field(name).type) and name not in table.texts:
+                raise SourceError(
+                    f"{table.name}: the prompt names {name!r}, which holds bytes that are not UTF-8 text: name a "
+                    "column of text, or give images and documents as requests (docs/tables.md)"
+                )
 
     def _refuse_mixed(self) -> None:
         if not self._whole_types:
@@ -150,9 +171,9 @@ class TableSource(RowSource):
         if self._table.form == JSONL:
             found = {name: _joined(self._kinds.get(name, {})) for name in self._result_columns()}
         else:
-            kind = "arrow" if self._table.form == PARQUET else "text"
+            kind = ARROW if self._table.form == PARQUET else "text"
             names = (self._table.columns or []) if self._with_input else [] if self._numbered else [self._id]
-            found = dict.fromkeys(names, kind)
+            found = {name: ARROW_TEXT if name in self._table.texts else kind for name in names}
         own = {self._id: "integer" if self._numbered else found.pop(self._id)}
         return list((own | found).items()), self._table.arrow
 
@@ -211,6 +232,8 @@ class TableSource(RowSource):
         for name in columns:
             value = row.get(name)
             if value is not None and (type(value) is not str or (value and not value.isspace())):
+                if value == "NaN" and name in self._floats:
+                    continue
                 return Row(key, body)
         names = ", ".join(dict.fromkeys(columns))
         return Row(key, body, refusal=f"there is nothing to ask: {names} {'is' if ',' not in names else 'are'} empty")

@@ -10,8 +10,8 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from actors.files.columns import arrow_column, arrow_schema, columns_of, decoded
-from actors.files.table_reader import to_json_values
+from actors.files.arrow_values import arrow_column, to_json_values
+from actors.files.columns import arrow_columns, arrow_schema, columns_of, decoded
 from cortex.programs.table import Table
 
 THEMSELVES = {
@@ -29,16 +29,13 @@ THEMSELVES = {
     "dict": pa.array(["a", None]).dictionary_encode(), "null": pa.array([None, None]), "list": pa.array([[1, 2], None]),
     "struct": pa.array([{"a": 1, "b": "x"}, None]), "pair": pa.array([[1, 2], None], pa.list_(pa.int64(), 2)),
     "deep": pa.array([[{"a": [1.5]}], None]),
+    "times": pa.array([[dt.datetime(2020, 1, 1, tzinfo=dt.UTC)], None]), "blobs": pa.array([[b"x"], None]),
+    "map": pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64())), "decimals": pa.array([[Decimal("1.2")], None]),
+    "time_ns": pa.array([1234567, None], pa.time64("ns")), "inf": pa.array([float("inf"), float("-inf"), None]),
+    "words": pa.array([["a"], None], pa.list_(pa.dictionary(pa.int32(), pa.string()))),
+    "uuid": pa.array([b"0123456789abcdef", None], pa.uuid()), "json": pa.array(['{"a":1}', None], pa.json_()),
 }  # fmt: skip
-AS_TEXT = {
-    "times": (pa.array([[dt.datetime(2020, 1, 1, tzinfo=dt.UTC)], None]), '["2020-01-01T00:00:00Z"]'),
-    "blobs": (pa.array([[b"x"], None]), '["eA=="]'),
-    "map": (pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64())), '[["a",1]]'),
-    "decimals": (pa.array([[Decimal("1.2")], None]), '["1.2"]'),
-    "time_ns": (pa.array([1234567, None], pa.time64("ns")), "00:00:00.001234567"),
-    "interval": (pa.array([pa.MonthDayNano([1, 2, 3]), None]), "[1,2,3]"),
-    "words": (pa.array([["a"], None], pa.list_(pa.dictionary(pa.int32(), pa.string()))), '["a"]'),
-}
+AS_TEXT = {"interval": (pa.array([pa.MonthDayNano([1, 2, 3]), None]), "[1,2,3]")}
 
 
 def again(column: Any) -> Any:
@@ -47,7 +44,7 @@ def again(column: Any) -> Any:
     program = Table(prompt="{{id}}", id="id")
     kept = decoded(columns_of(program, [("id", "arrow")], given).encoded())
     values = msgspec.json.decode(msgspec.json.encode(to_json_values(column)))
-    return arrow_column(values, arrow_schema(kept).field("id").type)
+    return arrow_columns(kept, arrow_schema(kept), {name: values for name, _ in kept.names})[0]
 
 
 @pytest.mark.parametrize("name", THEMSELVES)
@@ -61,8 +58,23 @@ def test_what_comes_back_as_text(name: str) -> None:
     assert again(column).to_pylist() == [text, None]
 
 
-def test_what_is_no_number_is_nothing() -> None:
-    assert again(pa.array([float("nan"), float("inf"), 1.0])).to_pylist() == [None, None, 1.0]
+def test_nan_comes_back() -> None:
+    assert [str(each) for each in again(pa.array([float("nan"), 1.0, None])).to_pylist()] == ["nan", "1.0", "None"]
+
+
+def test_the_metadata_of_the_input_stays_but_for_a_range_of_rows_in_another_order() -> None:
+    pandas = msgspec.json.encode({"index_columns": [{"kind": "range", "start": 5, "stop": 7, "step": 1}], "columns": []})
+    given = pa.schema([pa.field("id", pa.int64(), nullable=False)], {b"huggingface": b"{}", b"pandas": pandas})
+
+    def kept(**options: Any) -> Any:
+        return arrow_schema(columns_of(Table(prompt="{{id}}", id="id", **options), [("id", "arrow")], given))
+
+    assert kept().metadata is None
+    assert kept(with_input=True, ordered=True).metadata == given.metadata
+    as_they_finish = kept(with_input=True).metadata
+    assert as_they_finish[b"huggingface"] == b"{}"
+    assert msgspec.json.decode(as_they_finish[b"pandas"]) == {"index_columns": [], "columns": []}
+    assert kept().field("id") == given.field("id")
 
 
 @pytest.mark.parametrize(

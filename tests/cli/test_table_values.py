@@ -1,0 +1,144 @@
+"""Values of a Parquet table: each comes back with its type, or is refused by name before anything is paid."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from actors.files.paths import rows_of
+from actors.files.sinks import table_sink
+from actors.journal.journal import StateFolder
+from tests.cli.table_files import ASK, SIM
+from tests.support.arrow_columns import any_column, any_type, any_value, key
+
+ROWS = 25
+
+
+def _held(kind: Any) -> bool:
+    """Whether Parquet holds this type."""
+    try:
+        pq.write_table(pa.schema([("x", kind)]).empty_table(), pa.BufferOutputStream())
+    except pa.ArrowException:
+        return False
+    return True
+
+
+def _random_table(seed: int) -> Any:
+    rng = random.Random(seed)
+    kinds = [kind for kind in (any_type(rng) for _ in range(10)) if _held(kind)]
+    columns = {f"c {n}": any_column(kind, [any_value(kind, rng) for _ in range(ROWS)]) for n, kind in enumerate(kinds)}
+    columns = {"ticket_id": pa.array(range(ROWS)), "text": pa.array(["It crashes"] * ROWS)} | columns
+    fields = [pa.field(name, column.type, nullable=name != "ticket_id") for name, column in columns.items()]
+    return pa.Table.from_arrays(list(columns.values()), schema=pa.schema(fields, {b"huggingface": b'{"info":{}}'}))
+
+
+def _equal(found: Any, given: Any) -> None:
+    places = found["ticket_id"].to_pylist()
+    for field in given.schema:
+        assert found.schema.field(field.name) == field
+        values = found[field.name].to_pylist()
+        assert key([values[places.index(row)] for row in range(ROWS)]) == key(given[field.name].to_pylist()), field
+    assert found.schema.metadata[b"huggingface"] == b'{"info":{}}'
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_table_of_any_types_comes_back(cortex: Any, seed: int) -> None:
+    pq.write_table(_random_table(seed), "t.parquet", row_group_size=10)
+    given = pq.read_table("t.parquet")
+    order = ["--ordered"] if seed % 2 else []
+    done = cortex("batch", "t.parquet", *ASK, "-o", "o.parquet", "--with-input", *order, *SIM, "--job", "t")
+    assert done.code == 0, done.err
+    _equal(pq.read_table("o.parquet"), given)
+    assert cortex("results", "t", "-o", "again.parquet").code == 0
+    _equal(pq.read_table("again.parquet"), given)
+
+
+def test_a_null_in_a_column_that_allowed_none_is_written(tmp_path: Path) -> None:
+    given = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    columns = table_sink.Columns([("id", "arrow")], arrow=_packed(given))
+    rows = rows_of(tmp_path, str(tmp_path / "o.parquet"), "j")
+    sink = table_sink.TableSink(str(tmp_path / "o.parquet"), rows, columns, job="j")
+    sink.open(0, 0, False)
+    sink.write([b'{"id":1}', b"{}"])
+    sink.close()
+    assert pq.read_table(tmp_path / "o.parquet")["id"].to_pylist() == [1, None]
+
+
+def _packed(schema: Any) -> str:
+    import base64
+
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.list_(pa.timestamp("us"))], ids=str)
+def test_a_time_beyond_the_year_9999_is_refused_by_name_before_anything_is_asked(cortex: Any, kind: Any) -> None:
+    times = [0, 253_402_300_800 * 10**6]
+    far = pa.array(times, pa.timestamp("us")) if pa.types.is_timestamp(kind) else pa.array([[each] for each in times], kind)
+    pq.write_table(pa.table({"ticket_id": [1, 2], "text": ["a", "b"], "far": far}), "t.parquet")
+    ask = ("batch", "t.parquet", *ASK, "--with-input", *SIM)
+    cortex(*ask, "-o", "o.parquet").refused("t.parquet row 2, column 'far': a time is outside the years 1 to 9999")
+    assert StateFolder(os.environ["CORTEX_STATE"]).jobs() == []
+    assert cortex(*ask, "-o", "o.csv").code == 0
+    assert "10000-01-01" in Path("o.csv").read_text()
+    assert cortex("batch", "t.parquet", *ASK, "-o", "o.parquet", *SIM).code == 0  # nobody asks about the column
+
+
+def test_text_that_is_not_utf8_is_refused_by_name(cortex: Any) -> None:
+    broken = pa.StringArray.from_buffers(2, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff"))
+    pq.write_table(pa.table({"ticket_id": [1, 2], "text": ["a", "b"], "x": broken}), "t.parquet")
+    ask = ("batch", "t.parquet", *ASK, "-o", "o.csv", *SIM)
+    cortex(*ask, "--with-input").refused("t.parquet row 2, column 'x': its text is not UTF-8")
+    assert cortex(*ask).code == 0
+
+
+def test_bytes_that_are_utf8_are_text_and_stay_bytes(cortex: Any) -> None:
+    """Impala, Hive and older Spark do not mark strings as such."""
+    texts = [b"It crashes", None, "Ça marche".encode()]
+    image = pa.array([{"bytes": b"\xff\xd8", "path": "a.jpg"}] * 3)
+    given = pa.table({"ticket_id": [b"a", b"b", b"c"], "text": texts, "image": image})
+    pq.write_table(given, "t.parquet")
+    done = cortex("batch", "t.parquet", *ASK, "-o", "o.parquet", "--with-input", "--ordered", *SIM, "--job", "t")
+    assert "row 2: there is nothing to ask: text is empty" in done.err
+    found = pq.read_table("o.parquet")
+    assert found.select(given.schema.names).equals(given)
+    assert found["answer"][0].as_py() in ("bug", "praise")
+    assert cortex("results", "t", "-o", "again.csv").code == 0
+    assert "c,Ça marche" in Path("again.csv").read_text()
+    assert "Ça marche" in cortex("inspect", "t", "c").out
+
+
+@pytest.mark.parametrize("column", ["image", "raw"])
+def test_bytes_that_are_no_text_are_not_asked(cortex: Any, column: str) -> None:
+    image = pa.array([{"bytes": b"\xff\xd8", "path": "a.jpg"}])
+    pq.write_table(pa.table({"ticket_id": [1], "text": ["a"], "image": image, "raw": [b"\xff"]}), "t.parquet")
+    ask = ("batch", "t.parquet", "--prompt", f"{{{{text}}}} {{{{{column}}}}}", "--id", "ticket_id", "-o", "o.csv", *SIM)
+    cortex(*ask).refused(f"t.parquet: the prompt names '{column}', which holds bytes that are not UTF-8 text")
+    assert StateFolder(os.environ["CORTEX_STATE"]).jobs() == []
+
+
+def test_floats_in_a_prompt_have_the_digits_of_their_type(cortex: Any) -> None:
+    numbers = pa.array([0.1, float("nan")], pa.float32())
+    pq.write_table(pa.table({"ticket_id": [1, 2], "text": ["a", "b"], "n": numbers}), "t.parquet")
+    ask = ("batch", "t.parquet", "--id", "ticket_id", "--ordered", *SIM)
+    done = cortex(*ask, "--prompt", "Price: {{n}}", "-o", "o.csv", "--job", "t")
+    assert "Price: 0.1\n" in cortex("inspect", "t", "1").out + "\n"
+    assert "row 2: there is nothing to ask: n is empty" in done.err
+
+
+def test_a_table_that_was_not_written_is_not_named_as_the_results(
+    cortex: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(pa.table({"ticket_id": [1], "text": ["a"]}), "t.parquet")
+    with monkeypatch.context() as patch:
+        patch.setattr(table_sink, "arrow_columns", lambda *_: pa.array(["x"], pa.int64()))
+        done = cortex("batch", "t.parquet", *ASK, "-o", "o.parquet", *SIM, "--job", "t")
+    assert (done.code, "o.parquet was not written; the results so far: cortex results t" in done.err) == (3, True), done.err
+    assert not Path("o.parquet").exists()
+    assert cortex("resume", "t").code == 0
+    assert pq.read_table("o.parquet").num_rows == 1
