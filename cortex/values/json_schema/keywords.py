@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
@@ -380,15 +380,20 @@ def _regex(given: Any, at: str) -> re.Pattern[str]:
 # -- arrays ----------------------------------------------------------------------------------------------------------
 
 
+def _of_items(checked: Iterable[tuple[Check, Any]], first: int) -> Flaw | None:
+    """Return the first flaw of items, each with its check; ``first``: index of the first item in its array."""
+    for place, (check, item) in enumerate(checked, first):
+        flaw = check(item)
+        if flaw is not None:
+            return flaw.below(f"[{place}]")
+    return None
+
+
 def _prefix_items(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
     each = checks.each(given, f"{at}.prefixItems")
 
     def check(value: Any) -> Flaw | None:
-        for place, (one, item) in enumerate(zip(each, value, strict=False) if isinstance(value, list) else ()):
-            flaw = one(item)
-            if flaw is not None:
-                return flaw.below(f"[{place}]")
-        return None
+        return _of_items(zip(each, value, strict=False), 0) if isinstance(value, list) else None
 
     return check
 
@@ -399,11 +404,7 @@ def _items(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Chec
     one, first = checks.of(given, f"{at}.items"), len(schema.get("prefixItems", ()))
 
     def check(value: Any) -> Flaw | None:
-        for place, item in enumerate(value[first:] if isinstance(value, list) else ()):
-            flaw = one(item)
-            if flaw is not None:
-                return flaw.below(f"[{first + place}]")
-        return None
+        return _of_items(((one, item) for item in value[first:]), first) if isinstance(value, list) else None
 
     return check
 

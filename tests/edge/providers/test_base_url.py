@@ -9,8 +9,8 @@ from actors.providers.credentials.base_url import read_base_url
 from actors.providers.credentials.credential import CredentialError
 from actors.providers.registry import MESSAGES_PATHS, row_of
 
-# The first form is that of Anthropic's SDK, the second that of OpenAI's; the others stand in the issues that the
-# docstring of `read_base_url` names, and in the documentation of vLLM, llama.cpp, Ollama and LiteLLM.
+# The first form is that of Anthropic's SDK, the second that of OpenAI's. Some of the others stand in the issues that
+# the docstring of `read_base_url` names; the rest are variations without a source.
 UNDERSTOOD = {
     "http://gpu:8000": "http://gpu:8000",
     "http://gpu:8000/v1": "http://gpu:8000",
