@@ -318,7 +318,7 @@ class Session:
             return False
         name = f"channel:{self.job}"
         try:
-            facts = msgspec.json.decode(await self._patiently(runtime.peer(name), runtime))
+            facts = await self._settled(runtime.peer(name), runtime)
         except NoHostForChannel:  # the journal has moved to this host, and the channel waits for another
             await runtime.kill_actor(name)
             return False
@@ -331,6 +331,18 @@ class Session:
             return True
         await runtime.end_actor(name)
         return False
+
+    async def _settled(self, channel: Peer, runtime: Any) -> Any:
+        """Return the channel's status. Wait for the end of a drain or cancellation under way: a run that attached to
+        the job would end with it.
+        """
+        facts = msgspec.json.decode(await self._patiently(channel, runtime))
+        if facts["outcome"] == "running" and facts.get("stopping"):
+            self.log(f"job {self.job} is still ending there: it goes on when its calls in flight are finished")
+        while facts["outcome"] == "running" and facts.get("stopping") and not facts["broken"]:
+            await asyncio.sleep(LOOK_S)
+            facts = msgspec.json.decode(await self._patiently(channel, runtime))
+        return facts
 
     async def _patiently(self, channel: Peer, runtime: Any) -> Any:
         """Return the channel's status. Wait for a channel that the cluster restarts: beginning the job anew would end

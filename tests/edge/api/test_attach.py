@@ -43,7 +43,10 @@ class Cluster:
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return msgspec.json.encode({"outcome": answer, "broken": "", **({"state": self.state} if self.state else {})})
+        facts = {"outcome": answer, "broken": "", "stopping": ""} | ({"state": self.state} if self.state else {})
+        if answer in ("drain", "cancel"):
+            facts |= {"outcome": "running", "stopping": answer}
+        return msgspec.json.encode(facts)
 
     async def end_actor(self, name: str) -> None:
         self.ended.append(name)
@@ -58,6 +61,10 @@ class Cluster:
         ([ChannelNotStarted()], False, []),
         ([PeerUnavailable(), StoreError("it could not be begun again: its journal is empty")], False, []),
         (["partial"], False, ["channel:j"]),
+        (["drain", "drain", "partial"], False, ["channel:j"]),
+        (["cancel", "cancelled"], False, ["channel:j"]),
+        (["drain", PeerUnavailable(), PeerGone()], False, []),
+        (["drain", "running"], True, []),
     ],
 )
 async def test_a_channel_that_comes_back_by_itself_is_waited_for(
