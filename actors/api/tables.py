@@ -33,7 +33,7 @@ from actors.programs.schemas import schema_text
 from actors.providers.registry import of_options
 from actors.routing.routes import SetupError
 from cortex.programs.shards import unsharded
-from cortex.programs.table import FAIL, FORMS, ON_CUT, ROW, Table
+from cortex.programs.table import FAIL, FORMS, ON_CUT, ROW, Table, renamed, twice_named
 from cortex.values.limits import JobTerms
 from cortex.values.schema import SchemaError
 from cortex.values.template import Template, TemplateError
@@ -82,7 +82,7 @@ class Answers(client.Result):
 def batch(
     rows: Any, prompt: str, *, system: str = "", id: str = "", schema: Any = None, schema_as: str = "",  # noqa: A002
     with_input: bool = False, meta: bool = False, ordered: bool = True, output: str = "", overwrite: bool = False,
-    on_cut: str = FAIL, model: client.Given = "", **options: Any,
+    on_cut: str = FAIL, answer_as: str = "", columns_prefix: str = "", model: client.Given = "", **options: Any,
 ) -> Answers:  # fmt: skip
     """Ask ``prompt`` of every row of a table and return the table of answers, like ``cortex batch``.
 
@@ -90,10 +90,10 @@ def batch(
     file; or an iterable (a generator too) of dicts, records or texts, whose column is ``text``. All rows are read and
     checked before anything is asked. ``prompt``: a template, ``"Label: {{text}}"``. ``schema``: a JSON schema as a
     dict, its file, or a Python type. ``output``: a .csv, .parquet or .jsonl file for the answers. ``system``, ``id``,
-    ``schema_as``, ``with_input``, ``meta`` and ``overwrite`` are as on the command line; ``ordered=False`` gives the
-    answers as they finish instead of in the order of the rows. ``on_cut``: a row whose answer was cut at its bound on
-    tokens fails (``"fail"``), keeps the fragment as its answer (``"keep"``), or is asked again with twice the bound
-    (``"longer"``). Further options are those of ``cortex.submit``; a
+    ``schema_as``, ``with_input``, ``meta``, ``answer_as``, ``columns_prefix`` and ``overwrite`` are as on the command
+    line; ``ordered=False`` gives the answers as they finish instead of in the order of the rows. ``on_cut``: a row whose
+    answer was cut at its bound on tokens fails (``"fail"``), keeps the fragment as its answer (``"keep"``), or is asked
+    again with twice the bound (``"longer"``). Further options are those of ``cortex.submit``; a
     repeated call resumes, or shows, its job.
 
     Raises ``SetupError`` or ``RowsError`` for invalid arguments or rows, before anything is asked.
@@ -124,7 +124,12 @@ def batch(
         meta=meta,
         ordered=ordered,
         on_cut=on_cut,
+        renamed=renamed(answer_as, columns_prefix),
     )
+    twice, option = twice_named(program)
+    if twice:
+        way = f"give {option.split()[0][2:].replace('-', '_')}=, or rename" if option else "rename"
+        raise SetupError(f"two columns of the results would be named {twice!r}: {way} the one of schema or id")
     given = _GivenRows(rows, numbered=not id, output=output, overwrite=overwrite)
     job = client.submit(program, model=model, rows=given, **options)
     found = job.result()

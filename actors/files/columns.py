@@ -50,8 +50,10 @@ PANDAS = b"pandas"
 def columns_of(program: Table, given: list[tuple[str, str]], arrow: Any = None) -> Columns:
     """Return the columns of a table's results. ``given``: columns of the input that the results repeat, the id first.
     """
-    fields = list(AnswerShape(msgspec.json.decode(program.schema)).properties) if program.schema else []
-    own = [(name, "field" if name in fields else _META_KINDS.get(name, TEXT)) for name in program.columns()]
+    kinds = [TEXT, TEXT, *(_META_KINDS.get(name, TEXT) for name in META)]
+    named = program.columns()
+    fields = len(named) - len(program.own_columns())
+    own = [(name, "field" if place < fields else kinds[place - fields]) for place, name in enumerate(named)]
     used = [name for name, kind in given if kind in (ARROW, ARROW_TEXT)]
     packed = ""
     if used:

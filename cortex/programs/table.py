@@ -46,6 +46,28 @@ LONGER_TIMES, LONGER_TOKENS_MAX = 8, 32_768
 that is cut each time is asked four times, for at most 15 times the output tokens of its first call."""
 TOOL = "answer"
 
+
+def twice_named(program: Table) -> tuple[str, str]:
+    """Return a name that two columns of a table's results would have, and the option that renames one of them; two
+    empty texts if all names differ."""
+    own = [program.id, *program.columns()]
+    twice = next((name for name in own if own.count(name) > 1), "")
+    return twice, option_for(twice)
+
+
+def option_for(column: str) -> str:
+    """Return the option that gives the results' own column of this name another one; empty if there is none."""
+    return "--answer-as NAME" if column == ANSWER else "--columns-prefix TEXT" if column in (ERROR, *META) else ""
+
+
+def renamed(answer_as: str, prefix: str) -> tuple[tuple[str, str], ...] | msgspec.UnsetType:
+    """Return the names of a table's own columns: ``prefix`` before each, or ``answer_as`` for ``ANSWER``; unset if both
+    are empty."""
+    names = {name: prefix + name for name in (ANSWER, ERROR, *META) if prefix}
+    names |= {ANSWER: answer_as} if answer_as else {}
+    return tuple(names.items()) if names else msgspec.UNSET
+
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -82,11 +104,19 @@ class Table(Program, frozen=True):
     fragment is the answer, counted as cut; ``longer``: the row is asked again with twice the bound, up to
     ``LONGER_TIMES``. With any of these, a reply that is paused, empty or asks for a tool fails its row. Empty: every
     message but a refusal is an answer, as in journals of release 0.1.0, which have no such field."""
+    renamed: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
+    """Names in the results of the columns ``ANSWER``, ``ERROR`` and ``META``, where they differ from these (function
+    ``renamed``). Unset in journals of release 0.1.0, whose parameters are thus unchanged."""
 
     def columns(self) -> list[str]:
         """Return the columns of a result in addition to its id and the input's columns."""
         fields = list(_shape(self.schema).properties) if self.schema else []
-        return [*fields, ANSWER, ERROR, *(META if self.meta else ())]
+        return [*fields, *self.own_columns()]
+
+    def own_columns(self) -> list[str]:
+        """Return the columns of a result that hold neither input nor fields of the schema."""
+        names = {} if self.renamed is msgspec.UNSET else dict(self.renamed)
+        return [names.get(name, name) for name in (ANSWER, ERROR, *(META if self.meta else ()))]
 
     def rows_are_requests(self) -> bool:
         """Return True if there is no prompt."""
@@ -260,10 +290,13 @@ class Table(Program, frozen=True):
                 line |= _decode(row)
         if self.schema:
             line |= fields if fields is not None else dict.fromkeys(_shape(self.schema).properties)
-        line[ANSWER] = text if fields is None else None
-        line[ERROR] = None if failure is None else f"{failure.kind}: {failure.message}"
-        if self.meta:
-            line |= about if about is not None else _nothing(failure)
+        answer = text if fields is None else None
+        error = None if failure is None else f"{failure.kind}: {failure.message}"
+        meta = () if not self.meta else (about if about is not None else _nothing(failure)).values()
+        if self.renamed is msgspec.UNSET and not self.meta:
+            line[ANSWER], line[ERROR] = answer, error
+        else:
+            line |= zip(self.own_columns(), (answer, error, *meta), strict=True)
         return _encode(line)
 
     def _about(self, k: State, goal: Goal, failure: Failure | None, reply: Reply | None, spent: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from actors.history.catalog import last_terms
 from actors.journal.journal import StateFolder
 from actors.maintenance.offline_edits import copy_results
 from actors.programs import loader
-from cortex.programs.table import META, Table
+from cortex.programs.table import Table
 from cortex.values.display import clipped
 
 _SHOWN_MAX = 20
@@ -89,7 +89,7 @@ def _side(folder: StateFolder, job: str, by_prompt: bool) -> _ComparedJob:
         )
     calls = {_question(line, by_prompt): _call(line) for line in calls_of(folder, job)}
     table = loader.load(terms.program, terms.params_json) if terms.program == Table.name else None
-    sink = _RowCollector(table.id, META) if isinstance(table, Table) else _RowCollector()
+    sink = _RowCollector(table.id, table.own_columns()[2:]) if isinstance(table, Table) else _RowCollector()
     if terms.streams:
         copy_results(folder, job, sink)
     return _ComparedJob(job, terms.program, status, sink.rows, calls)

@@ -170,6 +170,15 @@ DECLARED: dict[str, tuple[Any, Any]] = {
     ),
     "with_input": (bool, _option("--with-input", "add the other columns of the input to the results")),
     "meta": (bool, _option("--meta", "add kind, model, attempts, latency, tokens, cost and reuse to the results")),
+    "answer_as": (str, _option("--answer-as", "name of the column 'answer' of the results", "NAME")),
+    "columns_prefix": (
+        str,
+        _option(
+            "--columns-prefix",
+            "text before the names of the results' own columns: answer, error and those of --meta",
+            "TEXT",
+        ),
+    ),
     "on_cut": (
         str,
         _option(

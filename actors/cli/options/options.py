@@ -70,6 +70,8 @@ class Options(msgspec.Struct, kw_only=True):
     with_input: bool = False
     meta: bool = False
     on_cut: str = ""
+    answer_as: str = ""
+    columns_prefix: str = ""
     accept_failed: str = ""
     accept_partial: bool = False
     wait: bool = False
@@ -102,7 +104,9 @@ RUNNING = (
     "log_format", "log_level",
 )  # fmt: skip
 """Options of commands that start a job."""
-TABLE = ("prompt", "system", "id", "schema", "schema_as", "with_input", "meta", "on_cut")
+TABLE = (
+    "prompt", "system", "id", "schema", "schema_as", "with_input", "meta", "answer_as", "columns_prefix", "on_cut",
+)  # fmt: skip
 """Options of a table of prompts and answers."""
 
 

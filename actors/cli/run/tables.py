@@ -18,7 +18,7 @@ from actors.journal.journal import StateFolder
 from actors.programs.schemas import schema_text
 from actors.providers.registry import of_options
 from cortex.programs.batch import Batch
-from cortex.programs.table import FAIL, FORMS, ON_CUT, REQUEST_ID, ROW, Table
+from cortex.programs.table import FAIL, FORMS, ON_CUT, REQUEST_ID, ROW, Table, renamed, twice_named
 from cortex.values.schema import SchemaError
 from cortex.values.template import Template, TemplateError
 
@@ -31,7 +31,8 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
     system = text_of("--system ", options.system).rstrip("\n") if options.system else ""
     if not options.prompt:
         _refuse_without_prompt(options, path)
-        if not (options.schema or options.meta or form_of(output) in (CSV, PARQUET)):
+        own = options.schema or options.meta or options.answer_as or options.columns_prefix
+        if not (own or form_of(output) in (CSV, PARQUET)):
             if options.on_cut:
                 raise CommandError("--on-cut is for tables: requests in the Message Batches form keep every message")
             return Batch(ordered=options.ordered)
@@ -56,11 +57,12 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
     program = Table(
         prompt=prompt, system=system, id=(options.id or ROW) if prompt else REQUEST_ID, schema=schema, schema_as=how,
         with_input=options.with_input, meta=options.meta, ordered=options.ordered, on_cut=options.on_cut or FAIL,
+        renamed=renamed(options.answer_as, options.columns_prefix),
     )  # fmt: skip
-    own = [program.id, *program.columns()]
-    twice = next((name for name in own if own.count(name) > 1), None)
-    if twice is not None:
-        raise CommandError(f"two columns of the results would be named {twice!r}: rename the one of --schema or --id")
+    twice, option = twice_named(program)
+    if twice:
+        way = f"give {option}, or rename" if option else "rename"
+        raise CommandError(f"two columns of the results would be named {twice!r}: {way} the one of --schema or --id")
     return program
 
 

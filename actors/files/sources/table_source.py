@@ -17,6 +17,7 @@ from actors.files.errors import SourceError
 from actors.files.row_values import encode
 from actors.files.sources.row_source import InputCheck, InputReader, InputSurvey, RowSource
 from actors.files.table_reader import CSV, JSONL, PARQUET, BadRecord, TableFile
+from cortex.programs.table import option_for
 from cortex.state.events import Row
 from cortex.values.template import Template, shown
 
@@ -119,9 +120,9 @@ class TableSource(RowSource):
         if self._with_input:
             both = next((each for each in columns if each in self._taken), None)
             if both is not None:
-                raise SourceError(
-                    f"{name} has a column {both!r}, as have the results: rename the column, or leave --with-input out"
-                )
+                option = option_for(both)
+                ways = f"{f'give {option}, ' if option else ''}rename the column, or leave --with-input out"
+                raise SourceError(f"{name} has a column {both!r}, as have the results: {ways}")
         kept = [each for each in columns if self._with_input or each in self._wanted]
         if len(kept) > COLUMNS_MAX:
             raise SourceError(f"{name} has {len(kept):,} columns: at most {COLUMNS_MAX:,}")
