@@ -91,10 +91,10 @@ def batch(
     checked before anything is asked. ``prompt``: a template, ``"Label: {{text}}"``. ``schema``: a JSON schema as a
     dict, its file, or a Python type. ``output``: a .csv, .parquet or .jsonl file for the answers. ``system``, ``id``,
     ``schema_as``, ``with_input``, ``meta``, ``answer_as``, ``columns_prefix`` and ``overwrite`` are as on the command
-    line; ``ordered=False`` gives the answers as they finish instead of in the order of the rows. ``on_cut``: a row whose
-    answer was cut at its bound on tokens fails (``"fail"``), keeps the fragment as its answer (``"keep"``), or is asked
-    again with twice the bound (``"longer"``). Further options are those of ``cortex.submit``; a
-    repeated call resumes, or shows, its job.
+    line; ``ordered=False`` gives the answers as they finish instead of in the order of the rows. ``on_cut``: a row
+    whose answer was cut at its bound on tokens fails (``"fail"``), keeps the fragment as its answer (``"keep"``), or is
+    asked again with twice the bound (``"longer"``). Further options are those of ``cortex.submit``; a repeated call
+    resumes, or shows, its job.
 
     Raises ``SetupError`` or ``RowsError`` for invalid arguments or rows, before anything is asked.
     """

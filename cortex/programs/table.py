@@ -48,11 +48,12 @@ TOOL = "answer"
 
 
 def twice_named(program: Table) -> tuple[str, str]:
-    """Return a name that two columns of a table's results would have, and the option that renames one of them; two
-    empty texts if all names differ."""
-    own = [program.id, *program.columns()]
-    twice = next((name for name in own if own.count(name) > 1), "")
-    return twice, option_for(twice)
+    """Return a name that two columns of a table's results would have, and the option that gives one of them another
+    name; two empty texts if all names differ."""
+    names = [program.id, *program.columns()]
+    twice = next((name for name in names if names.count(name) > 1), "")
+    own = zip((ANSWER, ERROR, *META), program.own_columns(), strict=False)
+    return twice, next((option_for(column) for column, name in own if name == twice), "")
 
 
 def option_for(column: str) -> str:

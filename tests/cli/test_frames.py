@@ -87,6 +87,18 @@ def test_typed_answers() -> None:
         assert {row["label"] for row in answers.rows} <= {"bug", "praise"}
 
 
+def test_answers_beside_a_column_that_is_called_answer() -> None:
+    frame = pandas.DataFrame({"id": [1], "text": ["It crashes"], "answer": ["own"]})
+    answers = cortex.batch(frame, PROMPT, id="id", with_input=True, answer_as="said", columns_prefix="llm_", **OPTIONS)
+    found = answers.to_pandas()
+    assert found.columns.tolist() == ["id", "text", "answer", "said", "llm_error"]
+    assert found.loc[0, ["answer", "said"]].tolist() == ["own", "bug"]
+    with pytest.raises(SetupError, match="two columns of the results would be named 'error': give answer_as=, or"):
+        cortex.batch(frame, PROMPT, id="id", answer_as="error", **OPTIONS)
+    with pytest.raises(SetupError, match="named 'answer': give answer_as=, or rename the one of schema or id"):
+        cortex.batch(frame, PROMPT, id="answer", **OPTIONS)
+
+
 def test_a_model_that_will_not_fit_is_told_why_and_asked_once_more() -> None:
     asked: list[str] = []
 

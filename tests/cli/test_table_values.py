@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from pathlib import Path
@@ -142,3 +143,38 @@ def test_a_table_that_was_not_written_is_not_named_as_the_results(
     assert not Path("o.parquet").exists()
     assert cortex("resume", "t").code == 0
     assert pq.read_table("o.parquet").num_rows == 1
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "jsonl"])
+def test_a_table_with_a_column_answer_has_its_answers_in_a_column_of_another_name(cortex: Any, form: str) -> None:
+    """Nearly every set of questions and answers has such a column; here it is in the prompt and in the results."""
+    given = pa.table({"id": [1, 2], "text": ["It crashes", "b"], "answer": [41, 42], "error": ["own", None]})
+    pq.write_table(given, "t.parquet")
+    ask = ("batch", "t.parquet", "--prompt", "Answer with one of: bug, praise. {{text}} {{answer}}", "--id", "id", *SIM)
+    ask = (*ask, "--with-input", "-o", f"o.{form}", "--job", "t")
+    cortex(*ask).refused("a column 'answer', as have the results: give --answer-as NAME, rename the column")
+    cortex(*ask, "--answer-as", "said").refused("a column 'error', as have the results: give --columns-prefix TEXT")
+    assert StateFolder(os.environ["CORTEX_STATE"]).jobs() == []
+    done = cortex(*ask, "--columns-prefix", "llm_", "--answer-as", "said", "--ordered")
+    assert done.code == 0, done.err
+    assert cortex("results", "t", "-o", "again.parquet").code == 0
+    found = pq.read_table("again.parquet")
+    assert found.schema.names == ["id", "text", "answer", "error", "said", "llm_error"]
+    assert found.select(given.schema.names).equals(given)
+    assert set(found["said"].to_pylist()) <= {"bug", "praise"}
+    assert Path(f"o.{form}").stat().st_size > 0
+
+
+def test_an_id_that_is_called_answer(cortex: Any) -> None:
+    Path("t.csv").write_text("answer,text\na1,It crashes\n")
+    ask = ("batch", "t.csv", "--prompt", "Answer with one of: bug, praise. {{text}}", "--id", "answer", "-o", "o.csv", *SIM)
+    cortex(*ask).refused("two columns of the results would be named 'answer': give --answer-as NAME, or rename")
+    assert cortex(*ask, "--answer-as", "said").code == 0
+    assert Path("o.csv").read_text() == "answer,said,error\na1,bug,\n"
+
+
+def test_requests_have_a_column_of_another_name_too(cortex: Any) -> None:
+    line = '{"custom_id":"a","params":{"max_tokens":9,"messages":[{"role":"user","content":"Answer with one of: bug, praise. x"}]}}'
+    Path("in.jsonl").write_text(line + "\n")
+    assert cortex("batch", "in.jsonl", "-o", "o.jsonl", "--answer-as", "said", *SIM).code == 0
+    assert json.loads(Path("o.jsonl").read_text()) == {"custom_id": "a", "said": "bug", "error": None}

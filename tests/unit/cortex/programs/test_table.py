@@ -10,7 +10,7 @@ import pytest
 
 from cortex.journal import codec
 from cortex.loop.step import step
-from cortex.programs.table import META, Table
+from cortex.programs.table import META, Table, renamed, twice_named
 from cortex.state import commands, events
 from cortex.state.state import State
 from cortex.values.limits import JobTerms, Route
@@ -172,3 +172,44 @@ def test_a_row_that_was_refused_before_has_its_result_at_once(meta: bool) -> Non
     assert (found["id"], found["answer"], found["error"]) == (7, None, "rejected: there is nothing to ask")
     assert [name for name in META if name in found] == (list(META) if meta else [])
     assert (played.calls, played.k.outcome) == ([], "complete")
+
+
+@pytest.mark.parametrize("meta", [False, True])
+def test_the_own_columns_of_the_results_have_the_names_that_were_given(meta: bool) -> None:
+    """The column of the input that is called alike keeps its name and its value."""
+    for names in (renamed("said", ""), renamed("", "llm_"), renamed("said", "llm_"), renamed("error", "llm_")):
+        played = Played(Table(prompt="{{answer}}", id="id", with_input=True, meta=meta, renamed=names, on_cut="fail"))
+        given = {"id": 1, "answer": "It crashes"} | {name: f"own {name}" for name in META}
+        played.feed(row(**given), row(**given | {"id": 2}))
+        played.answer("bug")
+        played.calls.reverse()
+        played.answer("", stop_reason="max_tokens")
+        name_of = {name: dict(names or ()).get(name, name) for name in ("answer", "error", *META)}
+        for line, said, kind in zip(played.rows, ("bug", ""), ("succeeded", "cut"), strict=True):
+            kept = {name: value for name, value in given.items() if name not in name_of.values() and name != "id"}
+            assert line | kept == line
+            assert line[name_of["answer"]] == said
+            assert (line[name_of["error"]] is None) == (kind == "succeeded")
+            if meta:
+                assert (line[name_of["kind"]], line[name_of["attempts"]]) == (kind, 1)
+
+
+def test_a_table_without_new_names_has_the_parameters_of_release_0_1_0() -> None:
+    assert renamed("", "") is msgspec.UNSET
+    assert b"renamed" not in msgspec.json.encode(Table(renamed=renamed("", "")))
+
+
+def test_a_name_of_two_columns_is_found_with_the_option_that_changes_it() -> None:
+    schema = json.dumps({"type": "object", "properties": {"answer": {}, "n": {}, "kind": {}}})
+    for program, twice in (
+        (Table(id="id", schema=SCHEMA), ("", "")),
+        (Table(id="n", schema=SCHEMA), ("n", "")),
+        (Table(id="answer"), ("answer", "--answer-as NAME")),
+        (Table(id="error"), ("error", "--columns-prefix TEXT")),
+        (Table(id="id", schema=SCHEMA, renamed=renamed("n", "")), ("n", "--answer-as NAME")),
+        (Table(id="id", renamed=renamed("error", "")), ("error", "--answer-as NAME")),
+        (Table(id="id", schema=schema, renamed=renamed("said", "")), ("", "")),
+        (Table(id="id", schema=schema, meta=True, renamed=renamed("said", "")), ("kind", "--columns-prefix TEXT")),
+        (Table(id="id", schema=schema, meta=True, renamed=renamed("", "x_")), ("", "")),
+    ):
+        assert twice_named(program) == twice, program
