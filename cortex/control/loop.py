@@ -105,7 +105,7 @@ async def _round(ctx: Context, loop: LoopState, kit: ToolKit) -> LoopState:
             return loop.at(c, task, None)
     try:
         sample = task.id if task.group else 0  # equal prompts of different branches are separate questions
-        reply: Said = await ctx.ask(talk.conversation, max_tokens=kit.output_tokens_max, sample=sample)
+        reply: Said = await ctx.ask(talk.conversation, max_tokens=kit.output_tokens_max, sample=sample, on_cut="keep")
     except CallFailed as failed:
         return loop.at(_unanswered(c, talk, failed), task, talk)
     usage = reply.usage

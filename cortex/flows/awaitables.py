@@ -114,15 +114,17 @@ class FlowRequest(FlowAwaitable):
 class CallRequest(FlowRequest):
     """Request for one bounded call."""
 
-    __slots__ = ("again", "asked", "output_tokens_max", "params", "returns", "role", "sample", "stride")
+    __slots__ = ("again", "asked", "on_cut", "output_tokens_max", "params", "returns", "role", "sample", "stride")
     kind = "ask"
 
     def __init__(
         self, prompt: Prompt | Conversation, returns: AnswerType, role: str, params: dict[str, Any] | None,
         output_tokens_max: int | None, sample: int, stride: int, again: int | None, keeps: bool,
+        on_cut: str = "fail",
     ) -> None:  # fmt: skip
         self.keeps, self.waiter, self.goal, self.place, self.due_at_s = keeps, None, 0, "", 0.0
         self.asked, self.returns, self.role, self.params = prompt, returns, role, params
+        self.on_cut = on_cut
         self.output_tokens_max, self.sample, self.stride, self.again = output_tokens_max, sample, stride, again
 
     def preview(self) -> str:

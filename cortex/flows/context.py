@@ -51,7 +51,7 @@ class Context:
     def ask(
         self, prompt: str | Prompt | Conversation, returns: Any = None, *, system: str = "", model: str = "",
         params: dict[str, Any] | None = None, max_tokens: int | None = None, samples: int = 1, sample: int = 0,
-        again: int | None = None, on_failure: str = "raise",
+        again: int | None = None, on_failure: str = "raise", on_cut: str = "fail",
     ) -> FlowAwaitable:  # fmt: skip
         """Make one bounded call; await it for its answer.
 
@@ -66,12 +66,19 @@ class Context:
         Equal questions get the same stored answer: ``sample`` numbers calls that shall differ. With ``samples`` above 1
         the question is asked that many times, and the answer is a list.
 
+        A reply that is no whole answer has failed: ``kind`` of its ``CallFailed`` is ``cut`` (at ``max_tokens``),
+        ``empty``, ``paused`` or ``tool_use``. With ``on_cut="keep"`` the text that came is the answer, and of a
+        ``Conversation`` the turn, whose ``stop_reason`` says how it ended. A JSON object or list that was complete
+        before the cut is an answer.
+
         A call that failed for good raises ``CallFailed``; with ``on_failure="keep"`` the failure becomes the value,
         with ``"drop"`` it is left out of a list of samples. Raises ``ValueError`` or ``TypeError`` for invalid
         arguments.
         """
         if on_failure != "raise":
             _one_of(on_failure, _POLICIES)
+        if on_cut not in ("fail", "keep"):
+            raise ValueError(f"on_cut is one of fail, keep, not {on_cut!r}")
         if samples < 1 or sample < 0:
             raise ValueError(f"samples must be 1 or more and sample 0 or more, not {samples} and {sample}")
         shown = prompt if isinstance(prompt, (Prompt, Conversation)) else _prompt(prompt, system)
@@ -79,10 +86,10 @@ class Context:
         form = TURN_ANSWER if returns is None and isinstance(prompt, Conversation) else returns_of(returns)
 
         if samples == 1:
-            return CallRequest(shown, form, model, kept, max_tokens, sample, 1, again, on_failure == "keep")
+            return CallRequest(shown, form, model, kept, max_tokens, sample, 1, again, on_failure == "keep", on_cut)
 
         def question(index: int) -> CallRequest:
-            return CallRequest(shown, form, model, kept, max_tokens, sample + index, samples, again, False)
+            return CallRequest(shown, form, model, kept, max_tokens, sample + index, samples, again, False, on_cut)
 
         return AwaitGroup(question, samples, on_failure=on_failure, at_once=samples)
 

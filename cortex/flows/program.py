@@ -17,7 +17,8 @@ from cortex.state.changes import Abandon, Ask, Change, Expect, Fail, Resolve
 from cortex.state.events import Row
 from cortex.state.program import Program
 from cortex.state.state import ENDED, Goal, State, Status
-from cortex.values.reply import Malformed, Reply
+from cortex.values.endings import Ending
+from cortex.values.reply import Malformed, Reply, ending_message
 from policies.estimates.price import cost_nusd
 from policies.failures.failure import Failure, FailureKind
 
@@ -222,9 +223,17 @@ class Flow(Program, frozen=True, dict=True):
         request = live.request(goal)
         if not isinstance(request, CallRequest):
             return (Abandon(goal),)  # abandoned by something that ended earlier in this turn
+        ending = reply.ending
+        kind = _no_answer(request, ending)
+        if kind is not None and not (kind is FailureKind.CUT and _may_be_complete(request, reply.text)):
+            live.note(goal)
+            return (Fail(goal, ending_message(ending, reply, reply.text), kind),)
         try:
             answer = request.returns.read(reply)
         except Malformed as error:
+            if kind is not None:
+                live.note(goal)
+                return (Fail(goal, ending_message(ending, reply, reply.text), kind),)
             if request.again is None or goal.resamples < request.again:
                 raise
             live.note(goal)
@@ -292,6 +301,20 @@ class Flow(Program, frozen=True, dict=True):
                 except ReplayMismatch as error:
                     return _differs(str(error))
         return ""
+
+
+def _no_answer(request: CallRequest, ending: Ending) -> FailureKind | None:
+    """Kind of failure of a reply with this ending; None if it is an answer. Turns of a conversation may use tools."""
+    if request.on_cut == "keep" or ending in (Ending.WHOLE, Ending.UNKNOWN):
+        return None
+    if request.returns is TURN_ANSWER and ending in (Ending.TOOL_USE, Ending.EMPTY):
+        return None  # an empty turn is asked again, by `as_said`
+    return FailureKind(ending.value)
+
+
+def _may_be_complete(request: CallRequest, text: str) -> bool:
+    """True if a reply that was cut may hold all of a typed answer: only JSON objects and lists show their own end."""
+    return not request.returns.is_text and text.rstrip().endswith(("}", "]", "```"))
 
 
 def _differs(why: str) -> str:

@@ -77,7 +77,7 @@ async def _chat(
     nudges = 0
     for _ in range(turns_max(len(books.items))):
         try:
-            answer = await ctx.ask(talk, max_tokens=REPLY_TOKENS_MAX)
+            answer = await ctx.ask(talk, max_tokens=REPLY_TOKENS_MAX, on_cut="keep")
         except cortex.CallFailed as failed:
             if failed.kind != FailureKind.TOO_LARGE:
                 raise

@@ -68,7 +68,7 @@ async def _talked(
     """
     nudges = 0
     for _ in range(turns):
-        answer = await ctx.ask(talk, max_tokens=REPLY_TOKENS_MAX, sample=sample)
+        answer = await ctx.ask(talk, max_tokens=REPLY_TOKENS_MAX, sample=sample, on_cut="keep")
         books.turns += 1
         if answer.uses:
             results = [await ctx.use(use, TOOLS) for use in answer.uses]
@@ -106,7 +106,7 @@ async def _compaction(ctx: cortex.Context, books: GroundTruth, items: Sequence[s
         talk, counts, ended = await _talked(ctx, books, talk, 2 * part)
         if ended:
             return counts
-        answer = await ctx.ask(talk.said(SO_FAR), max_tokens=SUMMARY_TOKENS_MAX)
+        answer = await ctx.ask(talk.said(SO_FAR), max_tokens=SUMMARY_TOKENS_MAX, on_cut="keep")
         books.turns += 1
         talk = _begun(items, f"Done so far:\n{answer.text}")
     return None

@@ -61,7 +61,7 @@ async def rlm(
     while len(entries) < turns + errors:
         turn = 1 + sum(not each.fault for each in entries)
         prompt = writing(question, context, returns, preview, entries, turn, turns, recurses)
-        code = code_of(await ctx.ask(prompt, max_tokens=reply_tokens))
+        code = code_of(await ctx.ask(prompt, max_tokens=reply_tokens, on_cut="keep"))
         if code:
             deeper = {"turns": turns, "preview": preview, "errors": errors, "depth": depth - 1, "calls": calls}
             piece, outcome = await ran(ctx, kept, code, names, bounds, asked, recurses, deeper)
@@ -121,7 +121,7 @@ async def _call(ctx: Context, wanted: PieceCall, sample: int, deeper: dict[str, 
         child = rlm(question=wanted.prompt, context=wanted.context, **deeper)
         got = await ctx.run(child, on_failure="keep")
     else:
-        got = await ctx.ask(wanted.prompt, model="sub", sample=sample, on_failure="keep")
+        got = await ctx.ask(wanted.prompt, model="sub", sample=sample, on_failure="keep", on_cut="keep")
     if isinstance(got, CallFailed):
         return PieceCallResult(failed=f"{got.kind}: {got.story}"[:CALL_CHARS_SHOWN])
     return PieceCallResult(got)

@@ -65,7 +65,7 @@ async def capitals(ctx: cortex.Context, rounds: int = 12) -> list[str]:
     """Flow that asks one question after another, with two votes each."""
     parts = []
     for number in range(rounds):
-        votes = await ctx.ask(f"Answer yes or no: is {number} an even number?", samples=2, max_tokens=8)
+        votes = await ctx.ask(f"Answer yes or no: is {number} an even number?", samples=2, max_tokens=8, on_cut="keep")
         parts.append(max(votes, key=votes.count).strip())
     return parts
 

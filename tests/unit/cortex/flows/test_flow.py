@@ -18,6 +18,7 @@ from cortex.flows.answer_types import returns_of
 from cortex.flows.determinism import violations
 from cortex.state import commands, events
 from cortex.state.program import build, params_of
+from cortex.values.reply import Usage
 from policies.failures.failure import Failure, FailureKind
 from tests.support.state_machine_harness import Stage
 from tests.support.synchronous_driver import Driver, replied
@@ -393,3 +394,65 @@ def test_what_is_no_flow_is_refused_at_once(bad):
 
 async def _varied(ctx, *many):
     """Parameters of a program have names."""
+
+
+# -- replies that are no whole answer ----------------------------------------------------------------------------------
+
+
+def ended(program: cortex.Program, content: list[dict[str, Any]], stop_reason: str) -> Any:
+    stage = Stage(program)
+    while stage.calls:
+        call = next(iter(stage.calls.values()))
+        stage.calls.pop((call.goal, call.attempt))
+        reply = cortex.Reply(msgspec.json.encode({"content": content}), stop_reason, "m", Usage(3, 3))
+        stage.turn(events.Answered(call.goal, call.sample, call.attempt, call.hash, reply))
+    return stage.k.goals[1].answer
+
+
+WORDS: list[dict[str, Any]] = [{"type": "text", "text": "half a"}]
+OBJECT: list[dict[str, Any]] = [{"type": "text", "text": '{"x": 1, "y": 2}'}]
+TOOL: list[dict[str, Any]] = [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]
+
+
+@pytest.mark.parametrize(("content", "stop_reason", "returns", "kind"), [
+    (WORDS, "max_tokens", None, "cut"),
+    (WORDS, "model_context_window_exceeded", None, "cut"),
+    (WORDS, "pause_turn", None, "paused"),
+    ([], "end_turn", None, "empty"),
+    ([{"type": "thinking", "thinking": "hm"}], "max_tokens", None, "cut"),
+    (TOOL, "tool_use", None, "tool_use"),
+    (OBJECT, "max_tokens", Point, ""),
+    ([{"type": "text", "text": "12"}], "max_tokens", int, "cut"),
+    (WORDS, "", None, ""),
+    (WORDS, "end_turn", None, ""),
+])  # fmt: skip
+def test_a_reply_that_is_no_whole_answer_is_never_returned_silently(content, stop_reason, returns, kind):
+    @cortex.flow
+    async def ask(ctx):
+        try:
+            return str(await ctx.ask("what?", returns=returns))
+        except cortex.CallFailed as failed:
+            return f"raised {failed.kind}"
+
+    answer = ended(ask(), content, stop_reason)
+    assert answer == f"raised {kind}" if kind else not answer.startswith("raised")
+
+
+def test_an_author_may_keep_what_came():
+    @cortex.flow
+    async def ask(ctx):
+        return await ctx.ask("what?", on_cut="keep")
+
+    assert ended(ask(), WORDS, "max_tokens") == "half a"
+
+
+def test_a_turn_of_a_conversation_may_ask_for_a_tool_and_is_not_cut():
+    @cortex.flow
+    async def talk(ctx):
+        try:
+            return len((await ctx.ask(cortex.Conversation("c").said("go"))).uses)
+        except cortex.CallFailed as failed:
+            return failed.kind
+
+    assert ended(talk(), TOOL, "tool_use") == 1
+    assert ended(talk(), WORDS, "max_tokens") == "cut"
