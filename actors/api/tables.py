@@ -16,6 +16,7 @@ from actors.api import client
 from actors.api.temporary_job import scripted
 from actors.common.errors import CommandError, UserError
 from actors.files.columns import arrow_columns, arrow_schema, decoded
+from actors.files.dialects.dialect import Dialect, DialectError, dialect_of
 from actors.files.errors import SinkError, SourceError
 from actors.files.paths import digest_of
 from actors.files.row_values import encode
@@ -25,7 +26,7 @@ from actors.files.sources.table_source import TableSource
 from actors.files.table_reader import NO_PARQUET, PARQUET, form_of
 from actors.history.catalog import last_terms
 from actors.jobs.sink_selection import COLUMNS, TABLE, note_columns, results_sink
-from actors.jobs.spec import CONTENT, JobSpec, whole
+from actors.jobs.spec import CONTENT, DIALECT, JobSpec, whole
 from actors.journal.journal import StateFolder
 from actors.maintenance.retry_rows import RetriedRows as AskedAgain
 from actors.programs.loader import load, place_of
@@ -82,6 +83,7 @@ class Answers(client.Result):
 def batch(
     rows: Any, prompt: str, *, system: str = "", id: str = "", schema: Any = None, schema_as: str = "",  # noqa: A002
     with_input: bool = False, meta: bool = False, ordered: bool = True, output: str = "", overwrite: bool = False,
+    encoding: str = "", delimiter: str = "", quoting: str = "", skip_lines: int = 0, no_header: bool = False,
     on_cut: str = FAIL, answer_as: str = "", columns_prefix: str = "", model: client.Given = "", **options: Any,
 ) -> Answers:  # fmt: skip
     """Ask ``prompt`` of every row of a table and return the table of answers, like ``cortex batch``.
@@ -91,7 +93,8 @@ def batch(
     checked before anything is asked. ``prompt``: a template, ``"Label: {{text}}"``. ``schema``: a JSON schema as a
     dict, its file, or a Python type. ``output``: a .csv, .parquet or .jsonl file for the answers. ``system``, ``id``,
     ``schema_as``, ``with_input``, ``meta``, ``answer_as``, ``columns_prefix`` and ``overwrite`` are as on the command
-    line; ``ordered=False`` gives the answers as they finish instead of in the order of the rows. ``on_cut``: a row
+    line, and so are ``encoding``, ``delimiter``, ``quoting``, ``skip_lines`` and ``no_header``, for rows that are a
+    path. ``ordered=False`` gives the answers as they finish instead of in the order of the rows. ``on_cut``: a row
     whose answer was cut at its bound on tokens fails (``"fail"``), keeps the fragment as its answer (``"keep"``), or is
     asked again with twice the bound (``"longer"``). Further options are those of ``cortex.submit``; a repeated call
     resumes, or shows, its job.
@@ -130,7 +133,11 @@ def batch(
     if twice:
         way = f"give {option.split()[0][2:].replace('-', '_')}=, or rename" if option else "rename"
         raise SetupError(f"two columns of the results would be named {twice!r}: {way} the one of schema or id")
-    given = _GivenRows(rows, numbered=not id, output=output, overwrite=overwrite)
+    try:
+        dialect = dialect_of(encoding, delimiter, quoting, skip_lines, no_header)
+    except DialectError as error:
+        raise SetupError(str(error).removeprefix("--")) from None
+    given = _GivenRows(rows, numbered=not id, output=output, overwrite=overwrite, dialect=dialect)
     job = client.submit(program, model=model, rows=given, **options)
     found = job.result()
     assert given.check is not None
@@ -145,8 +152,9 @@ class _GivenRows:
     part of the job's name.
     """
 
-    def __init__(self, rows: Any, *, numbered: bool, output: str, overwrite: bool) -> None:
+    def __init__(self, rows: Any, *, numbered: bool, output: str, overwrite: bool, dialect: Dialect) -> None:
         self._rows = rows
+        self._dialect = dialect
         self._numbered = numbered
         self._output = output
         self._overwrite = overwrite
@@ -166,6 +174,9 @@ class _GivenRows:
         assert isinstance(program, Table)
         if isinstance(self._rows, (str, os.PathLike)):
             order.input = os.fspath(self._rows)
+            order.places |= {DIALECT: self._dialect.encoded()} if self._dialect.encoded() else {}
+        elif self._dialect.encoded():
+            raise SetupError("encoding and dialect are those of a file, and these rows are none: leave them out")
         else:
             order.input = "-"
             self._keep(folder, order)
@@ -174,6 +185,7 @@ class _GivenRows:
             order.input, prompt=Template(program.prompt), id=program.id, numbered=self._numbered,
             with_input=program.with_input, taken=program.columns(), spool=self._spool, stdin=io.BytesIO(),
             whole_types=form_of(self._output) == PARQUET, called="" if order.input != "-" else "the table",
+            dialect=self._dialect,
         )  # fmt: skip
         self._source = AskedAgain(folder, order.named(), source)
         before = last_terms(folder, order.named())

@@ -66,6 +66,10 @@ _decode: Final = msgspec.json.Decoder().decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
+UNDECODABLE: Final = b"\xed\xb3\xbf"
+"""Bytes that take the place of bytes that the encoding of a file does not have (``actors.files.dialects.streams``)."""
+
+
 class InvalidRow(ValueError):
     """Line that is no row and can have no result line. The message says why and how to correct the line."""
 
@@ -279,9 +283,11 @@ def _no_constant(name: str) -> None:
 
 def not_utf8(line: bytes, place: int) -> str:
     """Return the error text of a line whose byte at this index is not UTF-8."""
+    if line.startswith(UNDECODABLE, place):
+        return f"character {len(line[:place].decode()) + 1} is not valid in the encoding of the file"
     return (
-        f"byte {place + 1} (0x{line[place]:02x}) is not UTF-8: save the file as UTF-8, "
-        "e.g. with iconv -f WINDOWS-1252 -t UTF-8"
+        f"byte {place + 1} (0x{line[place]:02x}) is not UTF-8: correct the line, or give --encoding NAME if the file "
+        "has another encoding"
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 
 class SinkError(Exception):
     """Results cannot be written to this sink. The message is one line, and names the sink."""
@@ -16,4 +18,26 @@ class SinkClosed(SinkError):
 
 
 class SourceError(Exception):
-    """Input that cannot be used. The message is one line, and names the input."""
+    """Input that cannot be used. The message is one line, and names the input; what it quotes is printable."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(printable(text))
+
+
+def printable(text: str) -> str:
+    """Return a text with each control character escaped, ``\\x00`` or ``\\u202e``, so that a terminal shows it.
+
+    Escaped are control characters but line breaks and tabs, halves of surrogate pairs, and the characters that turn the
+    direction of a text (https://www.unicode.org/reports/tr36/#Bidirectional_Text_Spoofing).
+    """
+    return text if text.isprintable() else "".join(map(_shown, text))
+
+
+def _shown(each: str) -> str:
+    hidden = unicodedata.category(each) in ("Cc", "Cs") or unicodedata.bidirectional(each) in _TURNS
+    if not hidden or each in "\n\t":
+        return each
+    return f"\\x{ord(each):02x}" if ord(each) < 256 else f"\\u{ord(each):04x}"
+
+
+_TURNS = frozenset({"LRE", "LRO", "RLE", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})

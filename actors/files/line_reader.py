@@ -1,5 +1,5 @@
-"""Lines of an input file from any position on: gzip by suffix; standard input or a pipe is first copied to a spool
-file.
+"""Lines of an input file from any position on, as UTF-8: gzip by suffix; standard input or a pipe is first copied to a
+spool file.
 
 Memory stays flat for files of any size: one line is held, and of a line that is too long only its beginning.
 """
@@ -14,15 +14,22 @@ import os
 import stat
 import sys
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol, cast
 
 from actors.files.batch_request import LINE_BYTES_MAX
+from actors.files.dialects import encodings
+from actors.files.dialects.dialect import DETECTED, Dialect
+from actors.files.dialects.streams import DecodedStream, UniversalLines
 from actors.files.errors import SourceError
 from actors.files.paths import READ_BYTES, is_remote
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _BAD_GZIP: Final = (EOFError, zlib.error, gzip.BadGzipFile)
+PARQUET_MAGIC: Final = b"PAR1"
+_UTF8: Final = ("utf-8", "utf-8-sig", "ascii")
+"""Encodings whose bytes are those of UTF-8: such a file is not decoded."""
 
 
 class HashDigest(Protocol):
@@ -32,9 +39,15 @@ class HashDigest(Protocol):
 
 
 class InputFile:
-    """Input file that is held open, so that a file that takes its name later is not mistaken for it."""
+    """Input file that is held open, so that a file that takes its name later is not mistaken for it.
 
-    def __init__(self, path: str, spool: Path, stdin: BinaryIO | None = None) -> None:
+    ``dialect``: properties of the file that the user gives; None if the bytes are read as they are, whatever their
+    encoding.
+    """
+
+    def __init__(
+        self, path: str, spool: Path, stdin: BinaryIO | None = None, dialect: Dialect | None = DETECTED
+    ) -> None:
         self.name = "standard input" if path == "-" else path
         self._path = path
         self._spool = spool
@@ -42,6 +55,11 @@ class InputFile:
         self._fd = -1
         self.place = Path(path)
         """Regular file that is read; valid once opened."""
+        self.universal = False
+        """True if CR alone ends a line too."""
+        self._dialect = dialect
+        self._codec = ""
+        """Codec of an encoding other than UTF-8."""
 
     def open(self) -> None:
         """Open the file unless it is open. Raises `SourceError`."""
@@ -54,6 +72,34 @@ class InputFile:
             raise SourceError(f"{self.name}: no such file (looked in {Path.cwd()})") from None
         except (OSError, ValueError) as error:
             raise SourceError(f"{self.name} cannot be read: {_why(error)}") from None
+        if self._dialect is not None:
+            self._codec = self._encoding(self._dialect.encoding)
+
+    def _encoding(self, given: str) -> str:
+        """Return the codec of the file, given or detected; empty for UTF-8."""
+        if given:
+            return "" if given in _UTF8 else given
+        head = self.start(encodings.SAMPLE_BYTES)
+        if head.startswith(PARQUET_MAGIC):
+            return ""
+        return encodings.by_start(head, len(head) < encodings.SAMPLE_BYTES)
+
+    def start(self, count: int) -> bytes:
+        """Return the first bytes of the file, after decompression, as UTF-8."""
+        return LineReader(self._stream(), self.name, 0, None).start(count)
+
+    def refuse_encoding(self) -> None:
+        """Raise ``SourceError`` if the file is surely not UTF-8, with the name of its encoding. Reads the whole file.
+
+        A file whose encoding is given is not examined.
+        """
+        if self._dialect is None or self._dialect.encoding or self._codec:
+            return
+        pieces = LineReader(self._stream(), self.name, 0, None).pieces()
+        if self.universal:
+            pieces = (piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n") for piece in pieces)
+        if text := encodings.refusal(encodings.counted(pieces)):
+            raise SourceError(f"{self.name} {text}")
 
     def _found(self) -> Path:
         """Return the regular file to read: the path itself, or the spool to which its stream was copied."""
@@ -88,20 +134,30 @@ class InputFile:
         return found.st_size, found.st_mtime_ns
 
     def lines(self, position: int = 0, digest: HashDigest | None = None) -> LineReader:
-        """Return a reader of the lines from a position, in bytes after decompression.
+        """Return a reader of the lines from a position, in bytes of UTF-8 after decompression.
 
-        Raises `SourceError` if the file is shorter.
+        The given dialect is part of the digest: the same bytes are another input in another dialect. Raises
+        `SourceError` if the file is shorter.
         """
+        if digest is not None and self._dialect is not None:
+            digest.update(self._dialect.encoded().encode())
+        stream = self._stream(position)
+        return LineReader(UniversalLines(stream) if self.universal else stream, self.name, position, digest)
+
+    def _stream(self, position: int = 0) -> io.BufferedReader:
+        """Return the content from the start, as UTF-8. Raises ``SourceError`` if ``position`` is beyond the end."""
         os.lseek(self._fd, 0, os.SEEK_SET)
-        file = io.FileIO(self._fd, closefd=False)
-        if not self._path.lower().endswith(".gz"):
-            if position > os.fstat(self._fd).st_size:
-                raise _shorter(self.name)
-            return LineReader(io.BufferedReader(cast(io.RawIOBase, file), READ_BYTES), self.name, position, digest)
-        if os.pread(self._fd, 2, 0) not in (b"", _GZIP_MAGIC):
-            raise SourceError(f"{self.name} is not gzip, whatever its name says: name it without .gz")
-        plain = gzip.GzipFile(fileobj=io.BufferedReader(file, READ_BYTES), mode="rb")
-        return LineReader(io.BufferedReader(cast(io.RawIOBase, plain), READ_BYTES), self.name, position, digest)
+        file: io.RawIOBase = io.FileIO(self._fd, closefd=False)
+        if self._path.lower().endswith(".gz"):
+            if os.pread(self._fd, 2, 0) not in (b"", _GZIP_MAGIC):
+                raise SourceError(f"{self.name} is not gzip, whatever its name says: name it without .gz")
+            plain = gzip.GzipFile(fileobj=io.BufferedReader(file, READ_BYTES), mode="rb")
+            file = cast(io.RawIOBase, plain)
+        elif not self._codec and position > os.fstat(self._fd).st_size:
+            raise _shorter(self.name)
+        if self._codec:
+            file = DecodedStream(io.BufferedReader(file, READ_BYTES), self._codec)
+        return io.BufferedReader(file, READ_BYTES)
 
     def reading(self, position: int = 0, digest: HashDigest | None = None) -> LineReader:
         """Return a reader of the pieces from a position: a line is a piece."""
@@ -125,12 +181,16 @@ class InputFile:
 class LineReader:
     """Reader of a file, a line at a time."""
 
-    def __init__(self, stream: io.BufferedReader, name: str, position: int, digest: HashDigest | None) -> None:
+    def __init__(
+        self, stream: io.BufferedReader | UniversalLines, name: str, position: int, digest: HashDigest | None
+    ) -> None:
         self._stream = stream
-        self._name = name
+        self._ends = (b"\n", b"\r") if isinstance(stream, UniversalLines) else (b"\n",)
+        self.name = name
+        """Name of the file, for errors."""
         self._digest = digest
         self.position = 0
-        """Position of the next line, in bytes after decompression."""
+        """Position of the next line, in bytes of UTF-8 after decompression."""
         self.number = 0
         """Number of the latest line, from 1, counted from the start of the reading."""
         if not position:
@@ -155,7 +215,7 @@ class LineReader:
                 self._digest.update(line)
             if len(line) > LINE_BYTES_MAX:
                 rest = line
-                while rest and not rest.endswith(b"\n"):
+                while rest and not rest.endswith(self._ends):
                     rest = self._stream.readline(READ_BYTES)
                     self._consume(rest)
         except (*_BAD_GZIP, OSError) as error:
@@ -175,16 +235,30 @@ class LineReader:
         except (*_BAD_GZIP, OSError) as error:
             raise self._damaged(error) from None
 
-    def peek(self) -> bytes:
-        """Return buffered bytes of what comes next, without consuming them."""
-        return self._stream.peek(1)
+    def start(self, count: int) -> bytes:
+        """Return up to ``count`` bytes, and consume them. Lines read afterwards are not those of the file."""
+        found = bytearray()
+        for piece in self.pieces():
+            found += piece
+            if len(found) >= count:
+                break
+        return bytes(found[:count])
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the rest of the file in pieces of any size."""
+        assert isinstance(self._stream, io.BufferedReader)
+        try:
+            while some := self._stream.read1(READ_BYTES):
+                yield some
+        except (*_BAD_GZIP, OSError) as error:
+            raise self._damaged(error) from None
 
     def at_end(self) -> bool:
         """Return True if no line is left."""
         return not self.head()
 
     def _damaged(self, error: Exception) -> SourceError:
-        where = f"{self._name}: somewhere after line {self.number}"
+        where = f"{self.name}: somewhere after line {self.number}"
         if isinstance(error, EOFError):
             return SourceError(f"{where}, its gzip ends too early: it was cut; fetch or make it again")
         if isinstance(error, _BAD_GZIP):

@@ -8,22 +8,28 @@ from __future__ import annotations
 
 import csv
 import difflib
+import io
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from actors.files.arrow_values import JsonForm, bytes_are_text, to_json_values
 from actors.files.batch_request import LINE_BYTES_MAX, InvalidRow, not_utf8
+from actors.files.dialects.csv_form import SAMPLE_BYTES, CsvForm, UnclearForm, header_below, swallows_lines
+from actors.files.dialects.csv_form import form_of as csv_form_of
+from actors.files.dialects.dialect import DETECTED, Dialect
+from actors.files.dialects.json_form import element_of, is_array_of_lines, way_to_lines, wrong_json
 from actors.files.errors import SourceError
 from actors.files.format_hints import wrong_file
-from actors.files.line_reader import InputFile, LineReader
+from actors.files.line_reader import PARQUET_MAGIC, InputFile, LineReader
 
 CSV, JSONL, PARQUET = "csv", "jsonl", "parquet"
 BOM: Final = b"\xef\xbb\xbf"
 ROWS_AT_ONCE: Final = 2_000
-DELIMITERS: Final = ",;\t|"
+HEAD_BYTES: Final = 512
+"""Bytes at the start of a file by which its format is recognized."""
 NO_PARQUET: Final = "Parquet is read and written by pyarrow: pip install 'cortex-bounded-calls[parquet]', or use CSV"
 _ENDINGS: Final = {
     ".csv": CSV, ".tsv": CSV, ".jsonl": JSONL, ".ndjson": JSONL, ".json": JSONL, ".parquet": PARQUET,
@@ -60,11 +66,13 @@ Piece = tuple[int, Any]
 
 class TableFile:
     """Table that can be read from any of its positions. ``columns``: names of the columns, unless the format is JSON
-    Lines.
+    Lines. ``dialect``: properties of the file that the user gives.
     """
 
-    def __init__(self, path: str, spool: Path, stdin: BinaryIO | None = None, called: str = "") -> None:
-        self._input = InputFile(path, spool, stdin)
+    def __init__(
+        self, path: str, spool: Path, stdin: BinaryIO | None = None, called: str = "", dialect: Dialect = DETECTED
+    ) -> None:
+        self._input = InputFile(path, spool, stdin, dialect)
         self.name = called or self._input.name
         self.form = form_of(path)
         self.columns: list[str] | None = None
@@ -77,18 +85,78 @@ class TableFile:
         self.exact = False
         """Whether a value of Parquet that could not be written again ends the reading."""
         self._are_text: dict[str, bool] = {}
-        self._delimiter = "\t" if path.lower().removesuffix(".gz").endswith(".tsv") else ""
+        self.wanted: Collection[str] = ()
+        """Columns that the table must have."""
+        self._dialect = dialect
+        self._tabs = path.lower().removesuffix(".gz").endswith((".tsv", ".tab"))
+        self._csv_form = CsvForm()
+        self._header: list[str] = []
+        """Cells of the header, which are no row where they are repeated."""
+        self._in_array = False
+        """True if the lines of JSON are the elements of an array."""
         self._parquet: Any = None
 
     def open(self) -> None:
         """Open the table and determine its format. Raises ``SourceError``."""
         self._input.open()
-        head = self._input.lines().head()
+        head = self._input.start(HEAD_BYTES)
         self.form = self.form or _form_by_content(head)
         if self.form != PARQUET and (text := wrong_file(head)):
             raise SourceError(f"{self.name} {text}")
+        self._refuse_options()
         if self.form == PARQUET:
             self._open_parquet()
+        elif self.form == CSV:
+            self._open_csv()
+        else:
+            self._open_json()
+
+    def _open_csv(self) -> None:
+        sample = self._input.start(SAMPLE_BYTES)
+        cut = len(sample) == SAMPLE_BYTES
+        try:
+            form = csv_form_of(sample, self._dialect, cut=cut, tabs=self._tabs, wanted=self.wanted)
+        except UnclearForm as error:
+            raise SourceError(f"{self.name} {error}") from None
+        self._csv_form, self._input.universal = form, form.universal
+        if self._dialect.no_header:
+            self.columns = self._numbered_columns()
+
+    def _open_json(self) -> None:
+        sample = self._input.start(SAMPLE_BYTES)
+        self._input.universal = b"\r" in sample and b"\n" not in sample
+        self._in_array = is_array_of_lines(sample)
+        if not self._in_array and (text := wrong_json(sample, len(sample) == SAMPLE_BYTES)):
+            raise SourceError(f"{self.name} {text}")
+
+    def _refuse_options(self) -> None:
+        """Raise ``SourceError`` for an option of a dialect that this form of table has not."""
+        kind = {PARQUET: "Parquet", JSONL: "JSON Lines"}.get(self.form, "")
+        given = self._dialect.of_csv if kind else []
+        if self.form == PARQUET and self._dialect.encoding:
+            given = ["--encoding", *given]
+        if given:
+            raise SourceError(f"{self.name} is {kind}: leave out {given[0]}")
+
+    def refuse_encoding(self) -> None:
+        """Raise ``SourceError`` if a text file is surely not UTF-8, as ``InputFile.refuse_encoding``."""
+        if self.form != PARQUET:
+            self._input.refuse_encoding()
+
+    def way_out(self, columns: Collection[str]) -> str:
+        """Return the option that would make these columns exist; empty if none is known."""
+        if self.form == JSONL:
+            return way_to_lines(self._input.start(SAMPLE_BYTES))
+        if self.form != CSV or self._dialect.no_header:
+            return ""
+        if all(each.startswith("column_") for each in columns):
+            return "give --no-header if its first line is a row"
+        sample = self._input.start(SAMPLE_BYTES)
+        if above := header_below(sample, len(sample) == SAMPLE_BYTES, columns, self._csv_form):
+            return f"line {above + 1} has: give --skip-lines {above}"
+        if any(each.strip().isdigit() for each in self._header):
+            return "give --no-header if its first line is a row, and call its columns column_1, column_2 and so on"
+        return ""
 
     def stamp(self) -> tuple[int, ...]:
         """Return a value that changes whenever the file is written to."""
@@ -106,12 +174,11 @@ class TableFile:
             return ParquetReader(self._parquet, self, position)
         lines = self._input.lines(position, digest)
         if self.form == JSONL:
-            return JsonReader(lines)
-        reading = CsvReader(lines, self._delimiter)
+            return JsonReader(lines, self._in_array)
+        reading = CsvReader(lines, self._csv_form)
         if not position:
-            self.columns = reading.header(self.name)
-            self._delimiter = reading.delimiter
-        reading.width = len(self.columns or ())
+            self._begin(reading, lines)
+        reading.width, reading.titles = len(self.columns or ()), self._header
         return reading
 
     def is_text(self, name: str) -> bool:
@@ -126,6 +193,22 @@ class TableFile:
             except (pyarrow.ArrowException, OSError) as error:
                 raise _damaged(self.name, error) from None
         return self._are_text[name]
+
+    def _begin(self, reading: CsvReader, lines: LineReader) -> None:
+        """Read what stands above the first row, and find the columns. Raises ``SourceError``."""
+        for _ in range(self._csv_form.skip_lines):
+            lines.next()
+        if self._dialect.no_header:
+            return
+        self._header, names = reading.header(self.name, self.refuse_encoding)
+        self.columns = names
+
+    def _numbered_columns(self) -> list[str]:
+        """Return names for the columns of a file without a header."""
+        lines = self._input.lines()
+        for _ in range(self._csv_form.skip_lines):
+            lines.next()
+        return CsvReader(lines, self._csv_form).header(self.name, self.refuse_encoding, numbered=True)[1]
 
     def close(self) -> None:
         """Close the file."""
@@ -157,7 +240,7 @@ class TableFile:
 
 
 def _form_by_content(head: bytes) -> str:
-    if head.startswith(b"PAR1"):
+    if head.startswith(PARQUET_MAGIC):
         return PARQUET
     return JSONL if head.removeprefix(BOM).lstrip().startswith(b"{") else CSV
 
@@ -172,10 +255,12 @@ def _damaged(name: str, error: Exception) -> SourceError:
 
 
 class JsonReader:
-    """Reader of JSON Lines: a piece is a line, unchanged."""
+    """Reader of JSON Lines: a piece is a line, unchanged; ``in_array``: without what makes it an element of an array.
+    """
 
-    def __init__(self, lines: LineReader) -> None:
+    def __init__(self, lines: LineReader, in_array: bool = False) -> None:
         self._lines = lines
+        self._in_array = in_array
         self.position, self.number, self._row = lines.position, 0, 0
 
     def next(self) -> Piece | None:
@@ -183,6 +268,8 @@ class JsonReader:
         while (line := self._lines.next()) is not None:
             self.position = self._lines.position
             line = line.removeprefix(BOM)
+            if self._in_array:
+                line = element_of(line)
             if line.isspace() or not line:
                 continue
             self.number = self._lines.number
@@ -199,74 +286,122 @@ class JsonReader:
 class CsvReader:
     """Reader of CSV: a piece is the cells of a record, which may extend over several lines."""
 
-    def __init__(self, lines: LineReader, delimiter: str) -> None:
+    def __init__(self, lines: LineReader, form: CsvForm) -> None:
         self._lines = lines
         self._wrong = ""
-        self.delimiter = delimiter or _delimiter(lines.peek())
+        self._form = form
+        self._unread = 0
+        """Bytes of the latest line, which holds several that end in CR, that are not read yet."""
         csv.field_size_limit(LINE_BYTES_MAX)
-        self._records = csv.reader(self._texts(), delimiter=self.delimiter, strict=True)
+        self._records = form.reader(self._texts())
         self.width = 0
+        self.titles: list[str] = []
+        """Cells of the header: a record of the same cells is no row."""
         self.position, self.number, self._row = lines.position, 0, 0
+        self._before = 0
+        """Lines before the current record."""
 
     def _texts(self) -> Iterator[str]:
-        read = self._lines.next
+        lines = self._lines
+        read = lines.next
         while (line := read()) is not None:
-            line = line.removeprefix(BOM)
+            if line.startswith(BOM) and lines.number == self._before + 1:  # not in a cell that goes on
+                line = line.removeprefix(BOM)
             if len(line) > LINE_BYTES_MAX:
                 self._wrong = f"longer than {LINE_BYTES_MAX >> 20} MB, which no provider takes"
             try:
-                yield line.decode()
+                text = line.decode()
             except UnicodeDecodeError as error:
                 self._wrong = self._wrong or not_utf8(line, error.start)
-                yield line.decode(errors="replace")
+                text = line.decode(errors="replace")
+            if "\r" in text and text.find("\r") < len(text) - 2:
+                yield from self._parts(line, text)
+            else:
+                yield text
 
-    def header(self, name: str) -> list[str]:
-        """Return the column names in the first record. Raises ``SourceError``."""
+    def _parts(self, line: bytes, text: str) -> Iterator[str]:
+        """Yield a line that holds CR in parts, each of which ends in one: outside of quotes, CR ends a record."""
+        self._unread = len(line)
+        for part, some in zip(io.StringIO(text, newline=""), line.splitlines(keepends=True), strict=True):
+            self._unread -= len(some)
+            yield part
+
+    def header(
+        self, name: str, refuse_encoding: Callable[[], None], numbered: bool = False
+    ) -> tuple[list[str], list[str]]:
+        """Return the cells of the first record, and the names of the columns: the cells, or, if ``numbered``,
+        ``column_1`` and so on. Raises ``SourceError``.
+        """
         piece = self.next()
         if piece is None:
             raise SourceError(f"{name} is empty: a table has a header line with its columns' names, and rows")
         cells = piece[1]
         self._row = 0
         if isinstance(cells, BadRecord):
+            refuse_encoding()
             raise SourceError(f"{name} line {self.number}, its header, {cells.message}")
-        names = [cell.strip() or f"column_{place}" for place, cell in enumerate(cells, 1)]
+        named = [""] * len(cells) if numbered else cells
+        names = [cell.strip() or f"column_{place}" for place, cell in enumerate(named, 1)]
         twice = next((each for each in names if names.count(each) > 1), None)
         if twice is not None:
             raise SourceError(f"{name}: its header names {twice!r} twice: give each column a name of its own")
-        return names
+        return cells, names
 
     def next(self) -> Piece | None:
-        """Return the next record that is not blank; None after the last."""
+        """Return the next record that is not blank; None after the last. Raises ``SourceError`` if quotes of the file
+        are text.
+        """
         lines = self._lines
         while True:
-            before = lines.number
+            before = self._before = lines.number
             try:
                 cells: Any = next(self._records)
             except StopIteration:
                 self.position = lines.position
                 return None
             except csv.Error as error:
-                cells = BadRecord(_wrong_csv(str(error)))
-            self.position, self.number = lines.position, before + 1
+                cells = self._bad(str(error), before)
+            self.position, self.number = lines.position - self._unread, before + 1
             if not cells:
                 continue
+            if lines.number - before > 1 and type(cells) is list:
+                self._refuse_swallowed(cells, before)
             self._row += 1
             if self._wrong:
                 cells, self._wrong = BadRecord(self._wrong), ""
-            elif type(cells) is list and len(cells) != self.width and self.width:
-                has = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
-                cells = BadRecord(f"has {has}, its header {self.width}: a quote or a comma is out of place")
+            elif type(cells) is list:
+                if len(cells) != self.width and self.width:
+                    cells = self._ragged(len(cells))
+                elif cells == self.titles:
+                    cells = BadRecord("repeats the header: it is no row")
             return self._row, cells
+
+    def _ragged(self, cells: int) -> BadRecord:
+        has = "1 cell" if cells == 1 else f"{cells} cells"
+        why = f"a quote or a {self._form.delimiter_name} is out of place"
+        return BadRecord(f"has {has}, its header {self.width}: {why}")
+
+    def _bad(self, error: str, before: int) -> BadRecord:
+        """Return a record that is no CSV. Raises ``SourceError`` if a quote in a file of tabs swallows lines."""
+        if self._form.delimiter == "\t" and not self._form.quoting:
+            if self._lines.number - before > 1:
+                self._quotes_are_text(before, "opens a quote that takes in the lines below it")
+            return BadRecord(f"{_wrong_csv(error)}, or give --quoting none if quotes are text")
+        return BadRecord(_wrong_csv(error))
+
+    def _refuse_swallowed(self, cells: list[str], before: int) -> None:
+        """Raise ``SourceError`` if a record of several lines is several records, in a file of tabs."""
+        form = self._form
+        if form.delimiter == "\t" and not form.quoting and swallows_lines(cells, "\t", self.width):
+            self._quotes_are_text(before, "holds a quoted cell of several lines, each of which is a row by itself")
+
+    def _quotes_are_text(self, before: int, what: str) -> None:
+        ways = "give --quoting none if quotes are text, or --quoting minimal if cells have line breaks"
+        raise SourceError(f"{self._lines.name} line {before + 1} {what}: {ways}")
 
     def at_end(self) -> bool:
         """Return True if no line is left."""
         return self._lines.at_end()
-
-
-def _delimiter(head: bytes) -> str:
-    """Return the delimiter that is most frequent in the first line."""
-    line = head.split(b"\n", 1)[0].decode(errors="replace")
-    return max(DELIMITERS, key=line.count)
 
 
 def _wrong_csv(text: str) -> str:

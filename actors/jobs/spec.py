@@ -21,6 +21,9 @@ from cortex.values.limits import Limits
 STATE_DEFAULT = ".cortex"
 CONTENT = "content"
 """Key among a job's places: hash of an input without a name of its own; a part of the job's name."""
+DIALECT = "dialect"
+"""Key among a job's places: properties of the input file that the user gives (``actors.files.dialects.dialect``); a
+part of the job's name."""
 
 
 class JobSpec(msgspec.Struct, kw_only=True):
@@ -58,7 +61,7 @@ class JobSpec(msgspec.Struct, kw_only=True):
             return self.job
         where = loader.place_of(type(self.program))
         parts = [where, params_of(self.program).decode(), whole(self.input), whole(self.output)]
-        parts += [self.places[CONTENT]] if CONTENT in self.places else []
+        parts += [self.places[key] for key in (CONTENT, DIALECT) if key in self.places]
         stem = Path(self.input).name.split(".")[0] if self.input not in ("", "-") else ""
         name = where.rpartition(":")[2].rpartition("<locals>.")[2].lower()
         base = "-".join(part for part in (name, _safe(stem)) if part)

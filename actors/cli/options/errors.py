@@ -8,6 +8,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from actors.common.errors import USAGE, CommandError
+from actors.files.errors import printable
 
 if TYPE_CHECKING:
     from actors.providers.credentials.credential import Credential
@@ -43,7 +44,8 @@ def speak(form: str) -> None:
 
 def print_error(line: str, *, error: bool = False) -> None:
     """Print one line on standard error: text, or a JSON object like those of the logs. ``error``: the line ends the
-    command."""
+    command. Control characters are escaped."""
+    line = printable(line)
     print(f"cortex: {line}" if _form != "json" else as_object(line, error=error), file=sys.stderr, flush=True)
 
 

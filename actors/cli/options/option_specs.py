@@ -188,6 +188,25 @@ DECLARED: dict[str, tuple[Any, Any]] = {
             "HOW",
         ),
     ),
+    "encoding": (
+        str, _option("--encoding", "encoding of the input: cp1252, utf-16, cp932 (default: UTF-8, or found)", "NAME")
+    ),
+    "delimiter": (
+        str, _option("--delimiter", "character between the cells of a CSV input, or tab (default: found)", "C")
+    ),
+    "quoting": (
+        str,
+        _option(
+            "--quoting",
+            "quotes in a CSV input: minimal (default; a quote in a quoted cell is doubled), none (quotes are text), "
+            "or backslash (a quote in a quoted cell follows a backslash)",
+            "FORM",
+        ),
+    ),
+    "skip_lines": (int, _option("--skip-lines", "lines above the header of a CSV input that are not read", "N", 0)),
+    "no_header": (
+        bool, _option("--no-header", "the CSV input has no header: its columns are column_1, column_2 and so on")
+    ),
     "accept_failed": (
         str,
         _option("--accept-failed", "largest share of failed rows that counts as complete", "SHARE"),

@@ -72,6 +72,11 @@ class Options(msgspec.Struct, kw_only=True):
     on_cut: str = ""
     answer_as: str = ""
     columns_prefix: str = ""
+    encoding: str = ""
+    delimiter: str = ""
+    quoting: str = ""
+    skip_lines: int | None = None
+    no_header: bool = False
     accept_failed: str = ""
     accept_partial: bool = False
     wait: bool = False
@@ -106,8 +111,9 @@ RUNNING = (
 """Options of commands that start a job."""
 TABLE = (
     "prompt", "system", "id", "schema", "schema_as", "with_input", "meta", "answer_as", "columns_prefix", "on_cut",
+    "encoding", "delimiter", "quoting", "skip_lines", "no_header",
 )  # fmt: skip
-"""Options of a table of prompts and answers."""
+"""Options of a table of prompts and answers, and of the form of its file."""
 
 
 def takes(*names: str, lines: tuple[str, ...] = ()) -> Callable[[Callable[..., int]], Callable[..., int]]:

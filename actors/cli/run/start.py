@@ -37,9 +37,10 @@ from actors.cli.options.errors import print_error
 from actors.cli.options.options import Options
 from actors.cli.run.execute import PreparedRun, carry_out, report
 from actors.cli.run.sinks import check_output, complete_output, own_sink
-from actors.cli.run.tables import program_of, table_source
+from actors.cli.run.tables import dialect_places, program_of, table_source
 from actors.cli.run.wait_for_job import in_turn
 from actors.common.errors import CommandError
+from actors.files.dialects.dialect import decoded
 from actors.files.line_reader import keep
 from actors.files.paths import digest_of, is_remote
 from actors.files.sinks.jsonl_sink import FileSink
@@ -48,7 +49,7 @@ from actors.files.sources.row_source import BatchSource, InputCheck
 from actors.files.sources.table_source import TableSource
 from actors.history.catalog import last_places, last_state, last_terms
 from actors.jobs.sink_selection import TABLE, is_table, note_columns
-from actors.jobs.spec import CONTENT, JobSpec, whole
+from actors.jobs.spec import CONTENT, DIALECT, JobSpec, whole
 from actors.journal.journal import StateFolder
 from actors.maintenance.retry_rows import RetriedRows
 from actors.planning.inputs import sample_order
@@ -108,7 +109,7 @@ def batch_order(
     order = JobSpec(
         program=program, limits=limits, job=options.job, state=folder.address, cluster=cluster_of(options),
         input=path, output=output, fresh=options.fresh,
-        places={CONFIG: stated_options(options), **shared_at(options), **places},
+        places={CONFIG: stated_options(options), **shared_at(options), **places, **dialect_places(options)},
         model_spec=ModelSpec(model=options.model, base_url=base_url_of(options)), keeps_text=not options.no_keep_text,
         labels=labels_of(options), shards=shards_of(options),
     )  # fmt: skip
@@ -214,6 +215,7 @@ def batch_source(folder: StateFolder, order: JobSpec, stdin: io.BytesIO | None =
         order.input, model=order.places["rows_model"] or None, output_tokens_max=int(tokens) if tokens else None,
         spool=spool_of(folder, order.named()), stdin=stdin, also_known=further,
         capped=order.limits.max_cost_nusd is not None and not row.free,
+        dialect=decoded(order.places.get(DIALECT, "")),
     )  # fmt: skip
 
 

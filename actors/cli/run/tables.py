@@ -10,10 +10,11 @@ from actors.cli.jobs.programs import text_of
 from actors.cli.options.errors import print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError
+from actors.files.dialects.dialect import DialectError, decoded, dialect_of
 from actors.files.sources.table_source import TableSource
 from actors.files.table_reader import CSV, PARQUET, form_of
 from actors.jobs.sink_selection import FOREIGN
-from actors.jobs.spec import JobSpec
+from actors.jobs.spec import DIALECT, JobSpec
 from actors.journal.journal import StateFolder
 from actors.programs.schemas import schema_text
 from actors.providers.registry import of_options
@@ -97,5 +98,18 @@ def table_source(folder: StateFolder, order: JobSpec, stdin: io.BytesIO | None =
     return TableSource(
         order.input, prompt=Template(program.prompt), id=program.id, numbered="numbered" in order.places,
         with_input=program.with_input, taken=program.columns(), whole_types=form_of(order.output) == PARQUET,
-        spool=spool_of(folder, order.named()), stdin=stdin,
+        spool=spool_of(folder, order.named()), stdin=stdin, dialect=decoded(order.places.get(DIALECT, "")),
     )  # fmt: skip
+
+
+def dialect_places(options: Options) -> dict[str, str]:
+    """Return the dialect that the options give to the input, among a job's places. Raises ``CommandError``."""
+    try:
+        given = dialect_of(
+            options.encoding, options.delimiter, options.quoting, options.skip_lines or 0, options.no_header
+        )
+    except DialectError as error:
+        raise CommandError(str(error)) from None
+    if given.of_csv and not options.prompt:
+        raise CommandError(f"{given.of_csv[0]} is for tables: give --prompt too")
+    return {DIALECT: given.encoded()} if given.encoded() else {}

@@ -29,7 +29,7 @@ class LineSource:
     """
 
     def __init__(self, path: str, *, spool: Path) -> None:
-        self._file = InputFile(path, spool)
+        self._file = InputFile(path, spool, dialect=None)
         self._lines: LineReader | None = None
         self._number = 0
         self._stamp = (0, 0)

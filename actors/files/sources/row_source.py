@@ -18,9 +18,10 @@ from typing import Any, BinaryIO, Final, Protocol
 import msgspec
 
 from actors.files.batch_request import InvalidRow, RowRules
+from actors.files.dialects.dialect import DETECTED, Dialect
 from actors.files.duplicates import SUSPECTS_MAX, FirstOccurrences, HashBuckets, TooManyDuplicates
-from actors.files.errors import SourceError
-from actors.files.format_hints import HEAD_BYTES, wrong_file, wrong_form
+from actors.files.errors import SourceError, printable
+from actors.files.format_hints import ARRAY, HEAD_BYTES, wrong_file, wrong_form
 from actors.files.line_reader import InputFile, LineReader
 from cortex.state.events import Row
 
@@ -110,6 +111,9 @@ class RereadableInput(Protocol):
     def digest(self) -> str:
         """Return the digest of the whole content."""
 
+    def refuse_encoding(self) -> None:
+        """Raise ``SourceError`` if the input is surely text of another encoding than UTF-8."""
+
     def close(self) -> None:
         """Close the input."""
 
@@ -180,6 +184,8 @@ class RowSource(ABC):
             survey = InputSurvey(self, self._file, None)
             if suspects := survey.suspects():
                 survey = InputSurvey(self, self._file, FirstOccurrences(suspects))
+            if survey.first_bad:
+                self._file.refuse_encoding()
             self._checked, self._doubled = survey.result(), survey.doubled
         return self._checked
 
@@ -248,6 +254,7 @@ class BatchSource(RowSource):
     `model`, when given, replaces the rows' models; `output_tokens_max`, when given, bounds their `max_tokens` and is
     the default of rows without it. Input that can be read only once is first copied to the file `spool`; if an earlier
     run left a spool, an empty or closed standard input means that spool. `also_known` and `capped`: see `RowRules`.
+    `dialect`: the encoding, if the user gives one.
     """
 
     def __init__(
@@ -260,8 +267,9 @@ class BatchSource(RowSource):
         also_known: Collection[str] = (),
         capped: bool = False,
         stdin: BinaryIO | None = None,
+        dialect: Dialect = DETECTED,
     ) -> None:
-        super().__init__(InputFile(path, spool, stdin))
+        super().__init__(InputFile(path, spool, stdin, dialect))
         self._rules = RowRules(model=model, output_tokens_max=output_tokens_max, also_known=also_known, capped=capped)
 
     def judge(self, piece: Any, number: int) -> Row | None:
@@ -276,6 +284,8 @@ class BatchSource(RowSource):
         assert isinstance(reading, LineReader)
         if text := wrong_file(reading.head()):
             raise SourceError(f"{self._file.name} {text}")
+        if reading.head().removeprefix(BOM).lstrip().startswith(b"["):
+            raise SourceError(f"{self._file.name} {ARRAY}")
 
     def asks(self, row: Row) -> str | None:
         """Return the model that the request names; None if one was given for all rows."""
@@ -355,7 +365,7 @@ class InputSurvey:
     def _report(self, piece: Any, text: str) -> None:
         self.first_bad = self.first_bad or piece
         if len(self._problems) < PROBLEMS_MAX:
-            self._problems.append(InputProblem(self._reading.number, text))
+            self._problems.append(InputProblem(self._reading.number, printable(text)))
 
     @property
     def first_problem(self) -> InputProblem:

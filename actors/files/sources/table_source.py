@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, Final
 from actors.files.arrow_values import holds_bytes
 from actors.files.batch_request import InvalidRow, decoded
 from actors.files.columns import ARROW, ARROW_TEXT
+from actors.files.dialects.dialect import DETECTED, Dialect
 from actors.files.errors import SourceError
 from actors.files.row_values import encode
 from actors.files.sources.row_source import InputCheck, InputReader, InputSurvey, RowSource
@@ -54,13 +55,15 @@ class TableSource(RowSource):
     - ``whole_types``: the results are written with one type a column (Parquet), so a column of mixed kinds is refused,
       and so is a value of Parquet that could not be written again.
     - ``called``: name of the table in errors, in place of its path.
+    - ``dialect``: properties of the file that the user gives.
     """
 
     def __init__(
         self, path: str, *, prompt: Template, id: str, numbered: bool, with_input: bool, spool: Path,  # noqa: A002
         taken: Collection[str] = (), whole_types: bool = False, stdin: BinaryIO | None = None, called: str = "",
+        dialect: Dialect = DETECTED,
     ) -> None:  # fmt: skip
-        self._table = TableFile(path, spool, stdin, called)
+        self._table = TableFile(path, spool, stdin, called, dialect)
         super().__init__(self._table)
         self._prompt = prompt
         self._id = id
@@ -72,6 +75,7 @@ class TableSource(RowSource):
         self._floats: frozenset[str] = frozenset()
         """Columns of Parquet that hold floats."""
         self._wanted = list(dict.fromkeys(([] if numbered else [id]) + list(prompt.columns)))
+        self._table.wanted = self._wanted
         self._keep: Callable[[list[str]], Sequence[str]] | None = None
         """Selector of the cells of a CSV record that are kept."""
         self._kinds: dict[str, dict[str, int]] = {}
@@ -111,6 +115,8 @@ class TableSource(RowSource):
                 near = difflib.get_close_matches(each, columns, n=1)
                 shown_columns = ", ".join(columns[:_SHOWN_MAX]) + (", …" if len(columns) > _SHOWN_MAX else "")
                 hint = f"did you mean {near[0]}?" if near else f"its columns are {shown_columns}"
+                if way_out := self._table.way_out(self._wanted):
+                    hint = f"{hint}; {way_out}"
                 what = "--id names" if each not in self._prompt.columns else "the prompt names"
                 raise SourceError(f"{name} has no column {each!r}, which {what}: {hint}")
         if self._numbered and self._id in self._prompt.columns:

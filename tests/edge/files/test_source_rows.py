@@ -196,7 +196,7 @@ UNREADABLE = [
     (b'{"custom_id":"a\x00"}', "invalid JSON: invalid control character"),
     (b'{"params": {}}', "has no custom_id: give each row one of its own, a string"),
     (b'{"custom_id": null, "params": {}}', "has no custom_id"),
-    (b'{"custom_id":"caf\xe9","params":{}}', "byte 18 (0xe9) is not UTF-8: save the file as UTF-8, e.g. with iconv -f WINDOWS-1252"),
+    (b'{"custom_id":"caf\xe9","params":{}}', "byte 18 (0xe9) is not UTF-8: correct the line, or give --encoding NAME if the file"),
     (b'{"custom_id":"\\ud83d","params":{}}', "custom_id holds half of a character, which cannot be written"),
     (b'{"custom_id":"a","params":' + b"[" * 100_000, "nested too deeply"),
     (b'{"custom_id":"a","params":' + b"[" * 5_000 + b"]" * 5_000 + b"}", "nested too deeply"),

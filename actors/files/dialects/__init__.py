@@ -1,0 +1,1 @@
+"""Encoding and dialect of an input file: given by the user, or detected before anything is paid."""
