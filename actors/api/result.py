@@ -14,7 +14,8 @@ class NoAnswer(UserError):
 
 
 class Result:
-    """Result of a job. ``rows``: results in the order in which they finished.
+    """Result of a job. ``rows``: results in the order in which they finished. ``unreadable``: number of records of the
+    input from which no row could be read, so that they have no result.
 
     ``answer`` raises ``NoAnswer`` if the job is not complete and has no answer, so that no failure is taken for an
     answer.
@@ -30,6 +31,7 @@ class Result:
         self.calls: int = facts["calls"]
         self.failures: dict[str, int] = facts["failures"]
         self.cost_usd: float | None = facts["cost_usd"]
+        self.unreadable: int = facts.get("rows_unreadable", 0)
         self.facts = facts
 
     @property
@@ -52,6 +54,8 @@ class Result:
         if self.facts["rows_failed"]:
             last = self.facts["failed_said"]
             lines.append(f"{self.facts['rows_failed']} failed" + (f", the last: {last}" if last else ""))
+        if self.unreadable:
+            lines.append(f"{self.unreadable} records of the input unreadable")
         if self.failures:
             lines.append("failed attempts: " + ", ".join(f"{n} {kind}" for kind, n in self.failures.items()))
         if self.why:

@@ -7,6 +7,7 @@ from typing import Any
 
 from actors.inspection.decisions import Facts, charge_facts, failure_facts, ledger_facts, share_facts, to_json_value
 from actors.jobs.limit_options import in_words
+from actors.jobs.summary import unreadable_rows
 from actors.jobs.wait_reasons import named, waits
 from cortex.admission.budget_slices import unanswered
 from cortex.state.state import ENDED, ExternalRun, Goal, InFlightAttempt, State, Status
@@ -29,7 +30,8 @@ def moment(k: State) -> Facts:
         },
         "rows": {
             "read": k.tally.rows_read, "refused": k.tally.rows_refused, "succeeded": k.tally.succeeded,
-            "failed": k.tally.failed, "source_ended": k.source_ended, "position": k.position,
+            "failed": k.tally.failed, "unreadable": unreadable_rows(k),
+            "source_ended": k.source_ended, "position": k.position,
         },
         "items": {
             "by_kind": _counted(item.kind for item in k.items.values()),

@@ -11,6 +11,10 @@ from cortex.state.state import State
 from cortex.values.limits import Route
 from policies.estimates.price import usd
 
+UNREADABLE = "unreadable"
+"""Key among a job's places: number of records of the input from which no row could be read. They have no results, and
+count as rows of the input that did not succeed."""
+
 ENDINGS = {"cut": "cut", "paused": "paused", "empty": "empty", "refused": "refused", "unknown": "without a stop reason"}
 """Ending of a reply that is no whole answer -> its name in summaries, in order."""
 
@@ -29,6 +33,7 @@ def summary(k: State) -> dict[str, Any]:
         "rows_expected": _counted(k.terms.places.get("rows", "")),
         "rows_succeeded": tally.succeeded,
         "rows_failed": tally.failed,
+        "rows_unreadable": unreadable_rows(k),
         "rows_refused": tally.rows_refused,
         "rows_failed_by_kind": {str(kind): count for kind, count in sorted(tally.failed_for_good.items())},
         "rows_by_ending": dict(sorted(tally.endings.items())),
@@ -72,6 +77,23 @@ def summary(k: State) -> dict[str, Any]:
         "last_turn_at_s": k.at_s,
         **wait_facts(k),
     }
+
+
+def unreadable_rows(k: State) -> int:
+    """Return the number of records of the input from which no row could be read, counted when the job began."""
+    return _counted(k.terms.places.get(UNREADABLE, ""))
+
+
+def rows_of_input(facts: dict[str, Any]) -> int:
+    """Return the number of records of the whole input, the unreadable ones included; for a job without an input the
+    number of its results."""
+    return int(max(facts["rows_expected"], facts["rows"]) + facts.get("rows_unreadable", 0))
+
+
+def unreadable_text(facts: dict[str, Any]) -> str:
+    """Return the number of unreadable records of the input in words; empty if there are none."""
+    count = facts.get("rows_unreadable", 0)
+    return f"{count:,} unreadable" if count else ""
 
 
 def kept_endings(facts: dict[str, Any]) -> str:

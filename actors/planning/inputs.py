@@ -11,6 +11,7 @@ import msgspec
 
 from actors.files.sources.row_source import InputCheck
 from actors.jobs.spec import JobSpec
+from actors.jobs.summary import UNREADABLE
 from actors.journal.journal import StateFolder
 from actors.limits import overrides
 from actors.planning.sample_job import ReportedLimits
@@ -124,5 +125,5 @@ def sample_order(order: JobSpec, check: InputCheck, wanted: int) -> JobSpec:
             order.limits, deadline_at_s=None, max_failed=None,
             concurrency=min(order.limits.concurrency, max(2, wanted // 4)),
         ),
-        places={**order.places, "kind": SAMPLE, "of": order.named()},
+        places={**order.places, "kind": SAMPLE, "of": order.named(), UNREADABLE: ""},
     )  # fmt: skip

@@ -17,6 +17,7 @@ import msgspec
 
 from actors.common.units import clock
 from actors.history.annotated_turns import JournalReader, priced
+from actors.jobs.summary import unreadable_text
 from actors.report.charts import charts
 from actors.report.counters import CallTotals, FailureCount, GoalTrack
 from actors.report.figures import PROMPTS, ReportFigures
@@ -186,7 +187,8 @@ def _rows_tile(made: Report) -> tuple[str, str, str]:
     if made.readings[0].changed:
         return "Results written", f"{facts['results_written']:,}", "of rows nothing more is known"
     noun = "Rows" if made.readings[0].terms.streams else "Results"
-    return noun, f"{facts['rows_succeeded']:,}", f"of {rows:,}, {facts['rows_failed']:,} failed" if rows else ""
+    counts = ", ".join(filter(None, (f"of {rows:,}", f"{facts['rows_failed']:,} failed", unreadable_text(facts))))
+    return noun, f"{facts['rows_succeeded']:,}", counts if rows else ""
 
 
 def _costs(made: Report) -> list[dict[str, Any]]:

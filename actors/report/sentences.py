@@ -8,7 +8,7 @@ import msgspec
 
 from actors.common.units import clock
 from actors.history.annotated_turns import JournalReader
-from actors.jobs.summary import kept_endings
+from actors.jobs.summary import kept_endings, unreadable_text
 from actors.jobs.wait_reasons import named
 from actors.report.figures import PERIODS_MAX, ReportFigures
 from actors.report.labels import HALF_OPEN, OPEN
@@ -22,7 +22,7 @@ class JobEnding(msgspec.Struct, kw_only=True):
     facts: dict[str, Any]
     outcome: str
     rows: int
-    """Rows of the whole input, if they were counted; else the rows read."""
+    """Records of the whole input, the unreadable ones included, if they were counted; else the rows read."""
     why: str
     """Reason why the job is not complete, and what to do; empty if it is complete."""
     resume: str
@@ -139,12 +139,11 @@ def _rows(ending: JobEnding) -> str:
     text = f" {facts['rows_succeeded']:,} of {ending.rows:,} {noun} succeeded"
     if kept := kept_endings(facts):
         text += f", of which {kept}"
-    if not facts["rows_failed"]:
-        return text + ", none failed."
-    refused = facts["rows_refused"]
-    text += f", {facts['rows_failed']:,} failed"
-    if refused:
+    text += f", {facts['rows_failed']:,} failed" if facts["rows_failed"] else ", none failed"
+    if refused := facts["rows_refused"]:
         text += f" ({refused:,} refused before sending: `cortex inspect {facts['job']} --failed` says why)"
+    if lost := unreadable_text(facts):
+        text += f", {lost}: these records of the input were not asked and have no result"
     return text + "."
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from actors.jobs.summary import rows_of_input, unreadable_text
 from actors.top.labels import (
     caps_words,
     clock,
@@ -95,7 +96,7 @@ def _job(job: JobSnapshot, now_s: float) -> TableRow:
         row = (job.job, state or "…", *blank, seen_words(job, now_s), answer)
         return TableRow(job.job, row, _LEVELS.get(state, ""), details)
     alive = state in _ALIVE
-    expected = facts.get("rows_expected") or 0
+    expected = rows_of_input(facts) if facts.get("rows_expected") else 0
     done = facts["results"] or (0 if expected else facts["calls"])
     keyless = f"waiting for a key: cortex attach {job.job}" if alive and facts.get("unarmed") else ""
     waits = facts["waits"] or keyless or why_words(facts["why"])
@@ -107,7 +108,7 @@ def _job(job: JobSnapshot, now_s: float) -> TableRow:
         seen_words(job, now_s), waits,
     )  # fmt: skip
     level = "warn" if alive and (facts["waits"] or keyless) else _LEVELS.get(state, "")
-    about = f"{job.job}: {waits or _made(facts)}"
+    about = f"{job.job}: {waits or ', '.join(filter(None, (unreadable_text(facts), _made(facts))))}"
     return TableRow(job.job, cells, level, _job_details(job, now_s), about)
 
 
@@ -127,12 +128,13 @@ def _job_details(job: JobSnapshot, now_s: float) -> tuple[tuple[str, str], ...]:
         + (f", {each['why']}" if each["why"] else "")
         for each in facts["routes"]
     )  # fmt: skip
-    expected = facts.get("rows_expected")
+    expected = rows_of_input(facts) if facts.get("rows_expected") else 0
     parts = [
         ("job", job.job), ("state", facts["outcome"]), ("runs in", job.owner), ("why", why_words(facts["why"])),
         ("waits", facts["waits"]),
         ("rows", f"{facts['rows_succeeded']:,} succeeded" + (f" of {expected:,}" if expected else "")
-         + (f", {facts['rows_failed']:,} failed" if facts["rows_failed"] else "") + (f" ({kinds})" if kinds else "")),
+         + (f", {facts['rows_failed']:,} failed" if facts["rows_failed"] else "") + (f" ({kinds})" if kinds else "")
+         + (f", {lost}" if (lost := unreadable_text(facts)) else "")),
         ("rate", f"{rate(facts['rate_per_s'])} {facts['unit']} a second" if "rate_per_s" in facts else ""),
         ("left", span(facts.get("left_s"))),
         ("calls", f"{facts['calls']:,}, {facts['attempts']:,} attempts, {facts['reused_calls']:,} remembered"),

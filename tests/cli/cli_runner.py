@@ -20,9 +20,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 FIELDS = [
-    "job", "outcome", "rows", "rows_succeeded", "rows_failed", "calls", "attempts", "failures", "paid_calls",
-    "reused_calls", "paid_again", "input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens",
-    "cost_usd", "cost_assumed_usd", "elapsed_s", "answer", "output", "resume",
+    "job", "outcome", "rows", "rows_succeeded", "rows_failed", "rows_unreadable", "calls", "attempts",
+    "failures", "paid_calls", "reused_calls", "paid_again", "input_tokens", "output_tokens", "cache_read_tokens",
+    "cache_creation_tokens", "cost_usd", "cost_assumed_usd", "elapsed_s", "answer", "output", "resume",
 ]  # fmt: skip
 
 

@@ -20,6 +20,15 @@ def table(path: Path, count: int) -> Path:
     return path
 
 
+def ragged(path: Path, good: int, bad: int) -> Path:
+    """A CSV of tickets, with `bad` lines of one cell too many spread among the `good` ones."""
+    lines = [f"t{i},It crashes {i} times" for i in range(good)]
+    for i in range(bad):
+        lines.insert(2 * i, f"b{i},It crashes, {i} times")
+    path.write_text("\n".join(["ticket_id,text", *lines]) + "\n")
+    return path
+
+
 def ids(lines: str) -> list[str]:
     """The ids in JSON Lines, sorted."""
     return sorted(json.loads(line)["ticket_id"] for line in lines.splitlines())

@@ -154,7 +154,7 @@ def test_the_first_ten_bad_rows_are_told_and_the_rest_is_done(cortex: Any) -> No
         "t.csv line 11: there is nothing to ask: text is empty",
     ]
     assert lines[11].startswith("t.csv: and ")
-    assert any(", 12 lines of the input were no row, " in line for line in lines[12:])
+    assert any(": complete, 2 of 17 rows succeeded, 3 failed (3 refused before sending), 12 unreadable, " in line for line in lines[12:])
     assert len(Path("o.jsonl").read_text().splitlines()) == 5
     rows = {row["ticket_id"]: row["error"] for row in map(json.loads, Path("o.jsonl").read_text().splitlines())}
     assert rows["1"] is rows["4"] is None
@@ -182,7 +182,7 @@ def test_a_column_in_the_system_prompt_is_told(cortex: Any) -> None:
 def test_a_quote_that_is_never_closed(cortex: Any) -> None:
     Path("t.csv").write_text('ticket_id,text\n1,fine\n2,"open\n3,lost\n')
     done = cortex("batch", "t.csv", *ASK, "-o", "o.jsonl", *SIM)
-    assert done.code == 2
+    assert done.code == 3
     assert "t.csv line 3: opens a quote that is never closed" in done.err
 
 

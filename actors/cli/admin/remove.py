@@ -120,7 +120,7 @@ def _figures(folder: StateFolder, status: JobStatus) -> dict[str, Any]:
     facts = dict(status.facts)
     facts["why"] = str(facts["why"]).partition(":")[0]
     facts |= {"failed_said": "", "failed_row": "", "waits": "", "awaited": [], "forgotten_at_s": time.time()}
-    facts |= {"rows_counted": status.rows, "lines_unreadable": status.unreadable}
+    facts |= {"rows_counted": facts["rows_expected"], "lines_unreadable": facts["rows_unreadable"]}
     facts["spent"] = costs.marks_in(folder, str(facts["job"]))
     return facts
 

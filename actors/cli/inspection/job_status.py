@@ -11,7 +11,7 @@ from actors.cli.jobs.rendering import JobStatus, batch_words, cost, failed_kinds
 from actors.common.units import clock, span
 from actors.driver.live_status import LiveStatus
 from actors.history.catalog import last_owner, last_terms
-from actors.jobs.summary import kept_endings
+from actors.jobs.summary import kept_endings, unreadable_text
 from actors.journal.journal import StateFolder, StoreError
 from actors.limits import overrides
 from actors.monitoring.deadline_monitor import risk_words
@@ -103,7 +103,7 @@ def _elapsed_s(status: JobStatus, now_s: float) -> float:
 
 def _rows(status: JobStatus) -> str:
     facts = status.facts
-    expected = max(status.rows, facts["rows"])
+    expected = status.rows
     if not expected:
         return ""
     if status.unread_reason:
@@ -114,6 +114,8 @@ def _rows(status: JobStatus) -> str:
     kinds = failed_kinds(facts)
     if facts["rows_failed"]:
         text += f", {facts['rows_failed']:,} failed" + (f" ({kinds})" if kinds else "")
+    if lost := unreadable_text(facts):
+        text += f", {lost}"
     return f"{text}; {last}" if (last := last_failed(facts)) else text
 
 

@@ -72,7 +72,7 @@ def _ending(folder: StateFolder, job: str, reading: JournalReader, figures: Repo
     status = standing_of(folder, job, k)
     facts = status.facts
     return JobEnding(
-        facts=facts, outcome=status.outcome, rows=0 if reading.changed else max(status.rows, facts["rows"]),
+        facts=facts, outcome=status.outcome, rows=0 if reading.changed else status.rows,
         why=why(status),
         resume=status.resume, cost=cost(facts) if facts["cost_usd"] is not None else "",
         time=span(facts["elapsed_s"]), now_s=time.time(),

@@ -22,6 +22,7 @@ from actors.driver import live_status
 from actors.files.errors import SinkClosed
 from actors.history.catalog import forgotten, last_owner, last_turn_s
 from actors.history.sampling import sample_results
+from actors.jobs.summary import unreadable_text
 from actors.journal.journal import ContentRemoved, NoSuchJob, StateFolder, StoreError
 from actors.maintenance.offline_edits import copy_results, copy_some
 from actors.maintenance.removal import size_bytes
@@ -85,7 +86,7 @@ def _row(folder: StateFolder, name: str, at_s: float) -> tuple[dict[str, Any], t
         return reported, (name, state, "", "", size_text(size), ago(at_s) if at_s else "")
     facts = standing.facts
     ended = "?" if standing.unread_reason else f"{facts['rows_succeeded'] + facts['rows_failed']:,}"
-    rows = f"{ended}/{max(standing.rows, facts['rows']):,}"
+    rows = f"{ended}/{standing.rows:,}"
     money = least_and_most(facts) if facts["cost_usd"] is not None else ""
     reported = {**msgspec.json.decode(standing.as_json()), "size_bytes": size, "labels": facts["labels"]}
     reported |= {"untold": standing.unread_reason} if standing.unread_reason else {}
@@ -168,5 +169,7 @@ def results(
         return COMPLETE  # a reader like `head` has read enough
     standing = standing_of(folder, job)
     found = f"{count:,} {'failed ' * failed}result{'s' * (count != 1)}"
-    print_error(f"{found} of {job}, which is {STATES.get(standing.outcome, standing.outcome)}")
+    lost = unreadable_text(standing.facts)
+    without = f"; the input also has {lost} records, without results" if lost else ""
+    print_error(f"{found} of {job}, which is {STATES.get(standing.outcome, standing.outcome)}{without}")
     return COMPLETE

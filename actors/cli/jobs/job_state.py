@@ -18,16 +18,12 @@ def standing_of(folder: StateFolder, job: str, k: State | None = None) -> JobSta
     """Return the status of a job. Raises ``NoSuchJob``."""
     if k is None and (figures := forgotten(folder, job)):
         facts: dict[str, Any] = msgspec.json.decode(figures)
-        rows, unreadable = facts["rows_counted"], facts["lines_unreadable"]
-        return JobStatus(facts=facts, state=folder.address, rows=rows, unreadable=unreadable)
+        facts |= {"rows_expected": facts["rows_counted"], "rows_unreadable": facts["lines_unreadable"]}
+        return JobStatus(facts=facts, state=folder.address)
     found = read_job(folder, job, k)
     k = found.k
     facts = facts_of(folder, job, k)
-    places = k.terms.places
-    return JobStatus(
-        facts=facts, state=folder.address, answer=found.answer, rows=number(places, "rows"),
-        unreadable=number(places, "unreadable"), unread_reason=found.unread_reason,
-    )  # fmt: skip
+    return JobStatus(facts=facts, state=folder.address, answer=found.answer, unread_reason=found.unread_reason)
 
 
 def spool_of(folder: StateFolder, job: str) -> Path:

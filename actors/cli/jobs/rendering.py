@@ -13,16 +13,16 @@ from actors.cli.options.errors import COMPLETE, FAILED, PARTIAL
 from actors.common.errors import USAGE
 from actors.common.units import clock, span
 from actors.jobs.spec import STATE_DEFAULT
-from actors.jobs.summary import kept_endings
+from actors.jobs.summary import kept_endings, rows_of_input, unreadable_text
 from actors.journal.journal import StateFolder
 from actors.providers.registry import DEFAULT, of_endpoint, row_of
 from cortex.flows.context import APPROVAL
 from policies.failures.failure import FailureKind
 
 FIELDS = (
-    "job", "outcome", "rows", "rows_succeeded", "rows_failed", "calls", "attempts", "failures", "paid_calls",
-    "reused_calls", "paid_again", "input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens",
-    "cost_usd", "cost_assumed_usd", "elapsed_s", "answer", "output", "resume",
+    "job", "outcome", "rows", "rows_succeeded", "rows_failed", "rows_unreadable", "calls", "attempts", "failures",
+    "paid_calls", "reused_calls", "paid_again", "input_tokens", "output_tokens", "cache_read_tokens",
+    "cache_creation_tokens", "cost_usd", "cost_assumed_usd", "elapsed_s", "answer", "output", "resume",
 )  # fmt: skip
 """Fields of ``--json``, in order: exactly these."""
 
@@ -59,15 +59,16 @@ class JobStatus(msgspec.Struct, kw_only=True):
     facts: dict[str, Any]
     state: str
     answer: Any = None
-    rows: int = 0
-    """Rows of the whole input, counted when the job began; 0 for a job without rows."""
-    unreadable: int = 0
-    """Lines of the input that could not be read as rows."""
     unread_reason: str = ""
     """Reason, in one line, why the journal alone cannot give the numbers of succeeded and failed rows; empty if it can.
     """
     asks_again: bool = False
     """True if failed rows of the job can be retried one by one."""
+
+    @property
+    def rows(self) -> int:
+        """Records of the whole input, the unreadable ones included; the number of results of a job without an input."""
+        return rows_of_input(self.facts)
 
     @property
     def outcome(self) -> str:
@@ -103,7 +104,7 @@ class JobStatus(msgspec.Struct, kw_only=True):
     def as_json(self, names: tuple[str, ...] = FIELDS) -> str:
         """Return the object of ``--json``, on one line."""
         facts = {
-            **self.facts, "rows": max(self.rows, self.facts["rows"]), "answer": self.answer,
+            **self.facts, "rows": self.rows, "answer": self.answer,
             "output": self.facts["output"] or None, "resume": self.resume or None,
         }  # fmt: skip
         if self.unread_reason:
@@ -117,19 +118,21 @@ class JobStatus(msgspec.Struct, kw_only=True):
         drained = facts["why"].startswith("drain: by ")
         if self.outcome != "complete" and (drained or not (partial_is_complete and self.outcome in RESUMABLE)):
             return PARTIAL if self.outcome in RESUMABLE else FAILED
-        failed, refused = facts["rows_failed"], facts["rows_refused"]
-        bad, lines = failed + self.unreadable, facts["rows"] + self.unreadable
-        if not bad or Decimal(bad) / lines <= failed_share_max:
+        failed, refused, unreadable = facts["rows_failed"], facts["rows_refused"], facts["rows_unreadable"]
+        bad = failed if partial_is_complete else failed + unreadable  # results without these records are partial
+        if not bad or Decimal(bad) / (facts["rows"] + unreadable) <= failed_share_max:
             return COMPLETE
-        return FAILED if failed > refused else USAGE
+        if failed > refused:
+            return FAILED
+        return USAGE if refused else PARTIAL
 
 
 def headline(status: JobStatus) -> str:
     """Return the outcome of a job in one line."""
     facts = status.facts
     lines = [f"{facts['job']}: {status.outcome}"]
-    rows = max(status.rows, facts["rows"])
-    noun = "row" if status.rows or facts["rows_refused"] else "result"
+    rows = status.rows
+    noun = "row" if facts["rows_expected"] or facts["rows_refused"] else "result"
     if rows:
         known = f"{facts['rows_succeeded']:,} of {_many(rows, noun)} succeeded"
         lines.append(_many(rows, noun) if status.unread_reason else known)
@@ -138,9 +141,7 @@ def headline(status: JobStatus) -> str:
     if facts["rows_failed"]:
         kinds = failed_kinds(facts)
         lines.append(f"{facts['rows_failed']:,} failed" + (f" ({kinds})" if kinds else ""))
-    if status.unreadable:
-        was = "was" if status.unreadable == 1 else "were"
-        lines.append(f"{_many(status.unreadable, 'line')} of the input {was} no row")
+    lines.append(unreadable_text(facts))
     lines.append(_many(facts["calls"], "call"))
     if facts["reused_calls"]:
         lines.append(f"{facts['reused_calls']:,} of them remembered")

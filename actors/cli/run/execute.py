@@ -31,7 +31,7 @@ class PreparedRun(msgspec.Struct, kw_only=True):
     source: Any = None
     sink: Any = None
     rows: int = 0
-    unreadable: int = 0
+    """Rows to read, for the progress line; 0: unknown."""
     note: str = ""
     """Further text of the header."""
     new: bool = False
@@ -70,7 +70,6 @@ def carry_out(work: PreparedRun) -> int:
                     pass
     if ended is not None:
         status = JobStatus(facts=ended.facts, state=session.folder.address, answer=ended.answer)
-        status.rows, status.unreadable = work.rows, work.unreadable
         status.asks_again = session.order.program.asks_again and session.order.keeps_text
     else:
         try:
@@ -163,7 +162,7 @@ def _last_failed(status: JobStatus) -> str:
         return ""
     if row := last_failed(status.facts):
         return f"rows failed, {row}"
-    return answer if not status.rows and not status.facts["rows_refused"] else ""
+    return answer if not status.facts["rows_expected"] and not status.facts["rows_refused"] else ""
 
 
 BUDGET_WHY = "over_budget: the budget "

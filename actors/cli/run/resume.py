@@ -114,7 +114,7 @@ def _resumed(folder: StateFolder, job: str, k: State, options: Options, attachin
     if _anew(k):
         note += f"; {BEGINS_ANEW}"
     work = PreparedRun(session=session, options=options, source=source, sink=sink, note=note)
-    work.rows, work.unreadable = number(order.places, "rows"), number(order.places, "unreadable")
+    work.rows = number(order.places, "rows")
     return carry_out(work)
 
 

@@ -57,7 +57,7 @@ def retry(job: str, kinds: Sequence[str], options: Options) -> int:
     rows = RetriedRows(folder, job)
     session = Session(order, taken_environ(), source=rows, sink=sink)
     work = PreparedRun(session=session, options=options, source=rows, sink=sink, note=_note(event))
-    work.rows, work.unreadable = number(order.places, "rows"), number(order.places, "unreadable")
+    work.rows = number(order.places, "rows")
     return carry_out(work)
 
 

@@ -299,7 +299,7 @@ def _begun(order: JobSpec, options: Options, folder: StateFolder, source: Any, c
     note = "" if before is None or order.fresh else GOES_ON if _same(order, before) else BEGINS_ANEW
     work = PreparedRun(session=session, options=options, source=source, sink=sink, note=note, new=before is None)
     if check is not None:
-        work.rows, work.unreadable = check.rows, check.unreadable
+        work.rows = check.rows
     return carry_out(work)
 
 
