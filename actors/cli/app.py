@@ -37,7 +37,8 @@ app = typer.Typer(
     name="cortex", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
     help="Very many bounded LLM calls under a scheduler that is plain code: parallel, durable, each paid once.",
     epilog="Exit codes: 0 complete; 1 failed, or a row failed; 2 bad usage, or rows refused before sending; "
-    "3 partial: resumable (cap, deadline, blocked account, drain), or records of the input were unreadable; 130 interrupted, 143 terminated.",
+    "3 partial: resumable (cap, deadline, blocked account, drain), or records of the input were unreadable; "
+    "130 interrupted, 143 terminated.",
 )  # fmt: skip
 programs = typer.Typer(
     help="Programs: list the built-in ones, create an example, manage saved ones.", no_args_is_help=True
