@@ -20,6 +20,7 @@ from actors.driver.driver import ChannelLost, Driver
 from actors.history.catalog import in_use_message, last_owner, last_state, last_terms
 from actors.jobs.opening import Opening
 from actors.jobs.spec import JobSpec, who, whole
+from actors.jobs.summary import UNREADABLE, counted
 from actors.journal.journal import JobHeld, StateFolder
 from actors.limits.budgets import books_of
 from actors.limits.shared_accounts import PLACE, accounts_at
@@ -171,6 +172,7 @@ class Session:
             route=found.route, fallbacks=found.fallbacks, role_routes=found.role_routes, roles=found.roles,
             limits=limits, streams=self._source is not None and order.shards == 1,
             fresh=order.fresh, keeps_text=order.keeps_text, places=places, labels=order.labels,
+            rows_readable=counted(places.get("rows", "")), rows_unreadable=counted(places.get(UNREADABLE, "")),
         )  # fmt: skip
 
     def _refuse_unpriced(self, terms: JobTerms, cluster: str) -> None:

@@ -30,7 +30,7 @@ def summary(k: State) -> dict[str, Any]:
         "why": k.why,
         "awaited": k.awaited(),
         "rows": tally.rows_read if k.terms.streams or k.shards else tally.succeeded + tally.failed,
-        "rows_expected": _counted(k.terms.places.get("rows", "")),
+        "rows_expected": counted(k.terms.places.get("rows", "")),
         "rows_succeeded": tally.succeeded,
         "rows_failed": tally.failed,
         "rows_unreadable": unreadable_rows(k),
@@ -81,7 +81,7 @@ def summary(k: State) -> dict[str, Any]:
 
 def unreadable_rows(k: State) -> int:
     """Return the number of records of the input from which no row could be read, counted when the job began."""
-    return _counted(k.terms.places.get(UNREADABLE, ""))
+    return counted(k.terms.places.get(UNREADABLE, ""))
 
 
 def rows_of_input(facts: dict[str, Any]) -> int:
@@ -102,7 +102,7 @@ def kept_endings(facts: dict[str, Any]) -> str:
     return ", ".join(f"{counts[ending]:,} {name}" for ending, name in ENDINGS.items() if counts.get(ending))
 
 
-def _counted(text: str) -> int:
+def counted(text: str) -> int:
     """Return the rows of the whole input, counted at the job's start; 0 for a job without rows."""
     return int(text) if text.isdecimal() else 0
 

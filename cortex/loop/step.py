@@ -57,7 +57,7 @@ def step(k: State, program: Program, turn: events.Turn) -> commands.StepCommands
     pauses.look_at_time(k)
     if k.deadlines and not k.outcome:
         deadlines.look(k, program, out)
-    if k.tally.failed_for_good:
+    if k.tally.failed_for_good or k.terms.rows_unreadable:
         see_failures(k)
     if k.errands and not k.outcome and not may_begin(k):
         tool_runs.rest(k, out)

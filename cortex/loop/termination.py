@@ -46,22 +46,33 @@ def may_begin(k: State) -> bool:
 
 
 def see_failures(k: State) -> None:
-    """Halt the job if too many rows have failed. Failures before the user's latest resume are forgiven."""
-    limits, tally, failed = k.terms.limits, k.tally, k.tally.failed_for_good
-    if k.halted or k.outcome or not failed:
+    """Halt the job if too many rows have failed, unreadable records of the input included. Rows that all failed alike
+    before the user's latest resume are forgiven."""
+    terms, limits, tally, failed = k.terms, k.terms.limits, k.tally, k.tally.failed_for_good
+    unreadable = terms.rows_unreadable
+    if k.halted or k.outcome or not (failed or unreadable):
         return
     lost = sum(failed.values())
     finished = tally.succeeded + lost
-    if too_many_failed(limits.max_failed, lost, finished):
-        counts = ", ".join(f"{kind} {count}" for kind, count in sorted(failed.items()))
-        k.halted = f"max_failed: {lost} of {finished} finished rows failed ({counts}), {limits.max_failed:g} may; "
-        k.halted += f"the last: {tally.failed_said!r}. Look at them, then resume with a higher max_failed"
+    if too_many_failed(limits.max_failed, lost, finished, unreadable, terms.rows_readable):
+        k.halted = f"max_failed: {_counted_failures(k, lost, finished)}, {limits.max_failed:g} may"
+        k.halted += f"; the last: {tally.failed_said!r}" if failed else ""
+        k.halted += ". Look at them, then resume with a higher max_failed"
         return
     since = {kind: count - k.forgiven.get(kind, 0) for kind, count in failed.items()}
     kind = all_alike(limits.alike_first, tally.succeeded - k.forgiven.get("", 0) + sum(since.values()), since)
     if kind:
         k.halted = f"alike: all of the first {since[kind]} rows failed alike, {kind}: {tally.failed_said!r}. "
         k.halted += "Repair what is wrong with all of them, or resume to continue"
+
+
+def _counted_failures(k: State, lost: int, finished: int) -> str:
+    """Return the failed rows by kind, and the unreadable records of the input, in words."""
+    counts = ", ".join(f"{kind} {count}" for kind, count in sorted(k.tally.failed_for_good.items()))
+    lines = [f"{lost} of {finished} finished rows failed ({counts})"] if lost else []
+    if unreadable := k.terms.rows_unreadable:
+        lines.append(f"{unreadable} of {unreadable + k.terms.rows_readable} records of the input are unreadable")
+    return " and ".join(lines)
 
 
 def go_on(k: State) -> None:

@@ -50,7 +50,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that one top goal (a row) may take from its first attempt to its end, over all attempts and waits; then
     it fails as TIMED_OUT."""
     max_failed: float | None = None
-    """Failed rows that end the job: from 1 a count, below 1 a share of the finished rows."""
+    """Failed rows that end the job, unreadable records of the input included: from 1 a count, below 1 a share of the
+    finished rows."""
     alike_first: int = 50
     """Number of finished rows, the first of a run, that stop the job if all of them failed alike; 0: never."""
     warm_prefix: bool = False
@@ -184,6 +185,10 @@ class JobTerms(msgspec.Struct, frozen=True, kw_only=True):
     origin: str = ""
     """Job from which this job was forked: random numbers are derived from its name, so that the fork replays
     unchanged."""
+    rows_readable: int = 0
+    """Rows of the whole input, counted before the job began; 0: not counted."""
+    rows_unreadable: int = 0
+    """Records of the whole input from which no row can be read: they count as failed rows for ``max_failed``."""
 
     def __post_init__(self) -> None:
         for what, routes in (("a fallback", (self.route, *self.fallbacks)), ("a role's", self.role_routes)):

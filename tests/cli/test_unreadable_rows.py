@@ -119,3 +119,23 @@ def test_python_has_their_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     answers = public.batch("t.csv", "Label: {{text}}", id="ticket_id", model="sim", progress=False)
     assert (answers.unreadable, answers.bad_count, len(answers.rows)) == (BAD, BAD, GOOD)
     assert "20 records of the input unreadable" in repr(answers)
+
+
+@pytest.mark.parametrize("more", [(), ("--shards", "3"), ("--via", "batches")], ids=" ".join)
+@pytest.mark.parametrize("bound", ["20", "30%"])
+def test_where_they_reach_max_failed_nothing_is_asked(cortex: Any, bound: str, more: tuple[str, ...]) -> None:
+    ragged(Path("t.csv"), GOOD, BAD)
+    done = cortex(*COMMAND, "--max-failed", bound, *more, "--json")
+    assert (done.code, done.last["outcome"], done.last["calls"], done.last["attempts"]) == (3, "partial", 0, 0)
+    assert "max_failed: 20 of 60 records of the input are unreadable, " in done.err
+    then = cortex("resume", "j", "--max-failed", "50%", "--json")
+    assert (then.code, _counts(then.last)) == (3, WHOLE)
+
+
+@pytest.mark.parametrize("more", [(), ("--shards", "3")], ids=" ".join)
+def test_failed_rows_and_unreadable_ones_reach_max_failed_together(cortex: Any, more: tuple[str, ...]) -> None:
+    ragged(Path("t.csv"), GOOD, BAD)
+    refusing = ("--sim", "refusal=1", "--concurrency", "2")
+    done = cortex(*COMMAND, *refusing, "--max-failed", "25", *more, "--json")
+    assert (done.code, done.last["outcome"]) == (3, "partial") and 5 <= done.last["rows_failed"] < GOOD
+    assert " and 20 of 60 records of the input are unreadable, 25 may; the last: " in done.err

@@ -96,7 +96,12 @@ DECLARED: dict[str, tuple[Any, Any]] = {
     "goal_timeout": (str, _option("--goal-timeout", "longest time for one row, retries included", "TIME")),
     "max_failed": (
         str,
-        _option("--max-failed", "stop when this many rows have failed: a count, or a share like 10%", "N|SHARE"),
+        _option(
+            "--max-failed",
+            "stop when this many rows have failed, unreadable records of the input included: a count, or a share "
+            "like 10%",
+            "N|SHARE",
+        ),
     ),
     "warm_prefix": (bool, _option("--warm-prefix", "send one prompt first where many share a long cacheable prefix")),
     "hedge": (str, _option("--hedge", "ask again after this long without an answer; both calls are paid", "TIME")),

@@ -10,8 +10,11 @@ from cortex.values.limits import Limits
 from tests.support.state_machine_harness import Flat, Stage, fed, of
 
 
-def flat(rows: int = 200, permits: int = 1, **limits: object) -> Stage:
-    return Stage(Flat(texts=tuple(map(str, range(rows)))), Limits(rejected_alike_max=10**6, **limits), permits=permits)  # type: ignore[arg-type]
+def flat(rows: int = 200, permits: int = 1, unreadable: int = 0, **limits: object) -> Stage:
+    return Stage(
+        Flat(texts=tuple(map(str, range(rows)))), Limits(rejected_alike_max=10**6, **limits), permits=permits,  # type: ignore[arg-type]
+        rows_readable=rows if unreadable else 0, rows_unreadable=unreadable,
+    )  # fmt: skip
 
 
 def finish(stage: Stage, fates: str) -> None:
@@ -75,6 +78,39 @@ def test_it_says_what_failed_and_what_to_do():
         "alike: all of the first 3 rows failed alike, rejected: 'no x'."
         " Repair what is wrong with all of them, or resume to continue"
     )
+
+
+def test_unreadable_records_count_as_failed_rows():
+    stage = flat(max_failed=12.0, unreadable=10)
+    finish(stage, "..x.")
+    assert stage.k.outcome == ""
+    finish(stage, "x")
+    assert stage.k.why == (
+        "max_failed: 2 of 5 finished rows failed (rejected 2) and 10 of 210 records of the input are unreadable, 12 may;"
+        " the last: 'no x'. Look at them, then resume with a higher max_failed"
+    )
+
+
+@pytest.mark.parametrize("rule", [10.0, 0.04])
+def test_where_they_reach_the_bound_alone_no_row_is_asked(rule):
+    stage = flat(max_failed=rule, unreadable=10)
+    assert (stage.k.outcome, stage.said[:-1], stage.k.ledger.attempts) == ("partial", [], 0)
+    assert stage.k.why == (
+        f"max_failed: 10 of 210 records of the input are unreadable, {rule:g} may."
+        " Look at them, then resume with a higher max_failed"
+    )
+    more = Limits(rejected_alike_max=10**6, max_failed=0.9)
+    assert len(of(stage.turn(events.LimitsSet("ann", more), events.Resumed("ann")), commands.Call)) == 1
+
+
+def test_a_share_counts_the_unreadable_records_that_fall_to_the_finished_rows():
+    stage = flat(max_failed=0.1, unreadable=10)
+    finish(stage, "." * 60)
+    assert stage.k.outcome == ""
+    finish(stage, "xxx")
+    assert stage.k.outcome == ""
+    finish(stage, "x")
+    assert stage.k.outcome == "partial"
 
 
 def test_what_is_under_way_comes_home_first():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies.failures.failure_budget import FINISHED_MIN, all_alike, too_many_failed
+from policies.failures.failure_budget import FINISHED_MIN, all_alike, too_many_failed, too_many_unreadable
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,52 @@ from policies.failures.failure_budget import FINISHED_MIN, all_alike, too_many_f
 )
 def test_too_many_failed(rule: float | None, failed: int, finished: int, ends: bool) -> None:
     assert too_many_failed(rule, failed, finished) is ends
+
+
+@pytest.mark.parametrize(
+    ("rule", "failed", "finished", "unreadable", "rows", "ends"),
+    [
+        (None, 5, 10, 10**6, 10, False),
+        (100, 0, 0, 99, 900, False),
+        (100, 0, 0, 100, 900, True),  # before the first row is asked
+        (100, 60, 500, 40, 900, True),
+        (0.1, 0, 0, 100, 900, True),  # 100 of 1,000: no success can undo that
+        (0.1, 0, 0, 99, 901, False),
+        (0.1, 0, 0, 10, 9, False),  # 10 of 19 records: too few to speak of a share
+        (0.1, 0, FINISHED_MIN - 1, 50, 950, False),
+        (0.1, 0, 500, 50, 950, False),  # 5 % are unreadable, wherever the job stands
+        (0.1, 24, 475, 50, 950, False),  # 24 of 475 failed, and 25 of the unreadable records fall to them: 49 of 500
+        (0.1, 25, 475, 50, 950, True),
+        (0.1, 49, 950, 50, 950, False),
+        (0.1, 50, 950, 50, 950, True),
+        (0.1, 0, 30, 2, 0, False),  # the rows of the input are not known
+        (0.1, 0, 30, 4, 0, True),
+    ],
+)
+def test_unreadable_records_count_as_failed_rows(
+    rule: float | None, failed: int, finished: int, unreadable: int, rows: int, ends: bool
+) -> None:
+    assert too_many_failed(rule, failed, finished, unreadable, rows) is ends
+
+
+@pytest.mark.parametrize(
+    ("rule", "unreadable", "rows", "stops"),
+    [
+        (0.01, 0, 0, False),
+        (0.01, 1, 99, False),
+        (0.01, 1, 98, True),
+        (0.01, 1, 49, True),
+        (0.34, 334, 666, False),
+        (0.33, 334, 666, True),
+        (1, 1, 3, False),
+        (1, 2, 10**6, True),
+        (334, 334, 666, False),
+        (0, 1, 10**6, True),
+        (0, 0, 10, False),
+    ],
+)
+def test_the_accepted_number_of_unreadable_records(rule: float, unreadable: int, rows: int, stops: bool) -> None:
+    assert too_many_unreadable(rule, unreadable, rows) is stops
 
 
 @pytest.mark.parametrize(
