@@ -16,6 +16,7 @@ from cortex.values.reply import Usage
 from policies.estimates.duration import CallLimits, Duration, Workload, duration
 from policies.estimates.forecast import EstimatedTotal, SampledStratum, line, parts, total
 from policies.estimates.price import Price, cost_nusd, worst_nusd
+from policies.estimates.reply_bounds import bounds
 from policies.estimates.strata import Stratum
 from policies.failures.retry import RetryPolicy, budget
 
@@ -103,6 +104,10 @@ class PlanTerms(msgspec.Struct, frozen=True, kw_only=True):
     """M: upper bound of every prompt, in tokens."""
     answers_max: int = 1
     """Answers that a row may take: 2 if a reply that does not fit a schema is asked again."""
+    longer: bool = False
+    """True if a row whose reply was cut is asked again with a larger bound (``policies.estimates.reply_bounds``)."""
+    output_tokens_max: int | None = None
+    """Most tokens of a reply of the model; None: not known."""
     limits: CallLimits = CallLimits()
     """Rates and caps that bound the duration."""
     retry: RetryPolicy = RetryPolicy()
@@ -124,7 +129,8 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Cost by message batches."""
     worst_nusd: int | None
     """Upper bound: every prompt at its bound, every reply at ``max_tokens``, each row asked again if a schema allows
-    it, and as many retries billed in full as the retry budget allows for these rows."""
+    it, and with each larger bound if ``longer`` holds, and as many retries billed in full as the retry budget allows
+    for these rows."""
     call_worst_nusd: int
     """Highest cost of a single call, which is reserved before it is sent."""
     duration: Duration
@@ -166,10 +172,10 @@ def _measured(rows: InputRows, terms: PlanTerms, sample: PlanSample) -> JobPlan:
         whole = base * (len(rows.sizes) - len(known)) + slope * size_rest
         return rest.scaled(min(max((base * left + slope * size_left) / whole, 0.0), 1.0) if whole > 0 else 0.0)
 
-    most_in, most_out = (
-        float(terms.answers_max * (sum(each) - sum(each[place] for place in done)))
-        for each in (rows.bounds, rows.outputs)
-    )
+    calls_of = _CallBounds(terms)
+    left_places = [place for place in range(len(rows.sizes)) if place not in done]
+    most_in = float(sum(rows.bounds[place] * len(calls_of(rows.outputs[place])) for place in left_places))
+    most_out = float(sum(sum(calls_of(rows.outputs[place])) for place in left_places))
     inputs = of_all({place: each.input_tokens() for place, each in known.items()}).within(most_in)
     outputs = of_all({place: each.output_tokens() for place, each in known.items()}).within(most_out)
     worst, dearest = _worst(rows, terms, done)
@@ -197,10 +203,15 @@ def _assumed(rows: InputRows, terms: PlanTerms) -> JobPlan:
     count = len(rows.sizes) - len(rows.known)
     size = float(sum(rows.sizes) - sum(rows.sizes[place] for place in rows.known))
     most = float(sum(rows.outputs) - sum(rows.outputs[place] for place in rows.known))
+    most_asked, most_out = 1.0, most
+    if terms.longer:  # each row may be cut at every bound
+        bounds_of = _CallBounds(msgspec.structs.replace(terms, answers_max=1))
+        left = [bounds_of(each) for place, each in enumerate(rows.outputs) if place not in rows.known]
+        most_asked, most_out = float(max(map(len, left), default=1)), float(sum(map(sum, left)))
     inputs = EstimatedTotal(
-        *(size / each for each in (BYTES_PER_TOKEN.low, BYTES_PER_TOKEN.expected, BYTES_PER_TOKEN.high))
+        size / BYTES_PER_TOKEN.low, size / BYTES_PER_TOKEN.expected, most_asked * size / BYTES_PER_TOKEN.high
     )
-    outputs = EstimatedTotal(float(count), max(ASSUMED_REPLY * most, float(count)), most)
+    outputs = EstimatedTotal(float(count), max(ASSUMED_REPLY * most, float(count)), most_out)
     worst, dearest = _worst(rows, terms, rows.known)
     costs = [
         None if price is None else EstimatedTotal(
@@ -242,6 +253,24 @@ def _at(price: Price, input_tokens: float, output_tokens: float, rows: int) -> f
     return inputs + cost_nusd(plain, Usage(0, round(output_tokens * many))) / many
 
 
+class _CallBounds(dict[int, tuple[int, ...]]):
+    """Bound of a row's first call -> bounds on the reply tokens of all calls that the row may take, the largest last.
+    """
+
+    def __init__(self, terms: PlanTerms) -> None:
+        self._terms = terms
+
+    def __call__(self, own: int) -> tuple[int, ...]:
+        """Return the bounds."""
+        return self[own]
+
+    def __missing__(self, own: int) -> tuple[int, ...]:
+        terms = self._terms
+        each = tuple(bounds(own, terms.output_tokens_max)) if terms.longer else (own,)
+        self[own] = each + each[-1:] * (terms.answers_max - 1)
+        return self[own]
+
+
 def _worst(rows: InputRows, terms: PlanTerms, done: frozenset[int]) -> tuple[int | None, int]:
     """Highest cost of the rows left, and of a single call."""
     price = terms.price
@@ -249,25 +278,27 @@ def _worst(rows: InputRows, terms: PlanTerms, done: frozenset[int]) -> tuple[int
         return None, 0
     plain = msgspec.structs.replace(price, tiers=())
     first = price.tiers[0].above_input_tokens if price.tiers else None
-    room = terms.prompt_tokens_max
-    inputs = outputs = tiered = dearest = count = 0
+    room, calls_of = terms.prompt_tokens_max, _CallBounds(terms)
+    inputs = outputs = largest_inputs = largest_outputs = 0  # of all calls; of the largest call of each row
+    tiered = largest_tiered = dearest = count = asked = 0
     for place, (bound, output) in enumerate(zip(rows.bounds, rows.outputs, strict=True)):
         if place in done:
             continue
-        bound = min(bound, room)
-        count += 1
+        bound, calls = min(bound, room), calls_of(output)
+        count, asked = count + 1, asked + len(calls)
         if first is not None and bound > first:
-            each = worst_nusd(price, bound, output)
-            tiered += each
-            dearest = max(dearest, each)
+            each = worst_nusd(price, bound, calls[-1])
+            tiered += sum(worst_nusd(price, bound, tokens) for tokens in calls)
+            largest_tiered, dearest = largest_tiered + each, max(dearest, each)
         else:
-            inputs += bound
-            outputs += output
+            inputs, outputs = inputs + bound * len(calls), outputs + sum(calls)
+            largest_inputs, largest_outputs = largest_inputs + bound, largest_outputs + calls[-1]
     whole = tiered + worst_nusd(plain, inputs, outputs)
     if count:
-        largest = (min(max(rows.bounds), room), max(rows.outputs))
+        largest = (min(max(rows.bounds), room), max(calls_of(each)[-1] for each in set(rows.outputs)))
         dearest = max(dearest, worst_nusd(price, *largest))
-        whole = whole * terms.answers_max + budget(terms.retry, count) * -(-whole // count)
+        retried = largest_tiered + worst_nusd(plain, largest_inputs, largest_outputs)
+        whole += budget(terms.retry, asked) * -(-retried // count)
     return whole, dearest
 
 

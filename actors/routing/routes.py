@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from actors.ports.model import Model
+from actors.providers.messages.output_limits import output_tokens_max
 from actors.providers.pools import pool_of
 from actors.providers.registry import SIMULATED
 from actors.routing.endpoints import account, charged, endpoint_of, priced_as, refuse_apart, whereto
@@ -220,7 +221,7 @@ def _provider(spec: ModelSpec, limits: Limits, environ: Mapping[str, str], start
         price, window = charged(spec, found)
     route = Route(
         endpoint=found.endpoint, model=found.model or spec.model, credential=credential, price=price,
-        context_window=window,
+        context_window=window, output_tokens_max=output_tokens_max(found.model or spec.model),
     )  # fmt: skip
     connection = ConnectionSpec(
         endpoint=found.endpoint, provider=row.name, credential=found.credential, settings=found.settings,

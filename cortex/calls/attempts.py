@@ -339,10 +339,12 @@ def _long_ago(k: State, flight: InFlightAttempt) -> bool:
 def _refused(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> FinalFailure | None:
     """Give up a goal that the provider refused; many consecutive refusals with the same words mean a blocked
     account.
+
+    A goal with a checkpoint was answered before, so the refusal concerns its changed request, not the account.
     """
     if k.on_decision is not None:
         k.on_decision(goal.id, "refused", {"failure": failure, "alike": k.alike, "limits": k.terms.limits})
-    if failure.kind == FailureKind.REJECTED:
+    if failure.kind == FailureKind.REJECTED and goal.kept is None:
         k.alike = k.alike + 1 if failure.message == k.alike_said else 1
         k.alike_said = failure.message
         if k.alike >= k.terms.limits.rejected_alike_max:

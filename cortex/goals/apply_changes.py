@@ -269,7 +269,8 @@ def _check_resolve(k: State, change: changes.Resolve, view: _PendingView) -> Any
 
 
 def _check_fail(k: State, change: changes.Fail, view: _PendingView) -> Any:
-    return FailureKind(change.kind), to_plain(str(change.why))
+    kind = None if change.kind is None else FailureKind(change.kind)
+    return kind, to_plain(str(change.why))
 
 
 def _check_nothing(k: State, change: changes.Abandon, view: _PendingView) -> None:
@@ -391,10 +392,10 @@ def _resolve(k: State, change: changes.Resolve, answer: Any, out: Out, program: 
     close(k, goal, RESOLVED, out, program)
 
 
-def _fail(k: State, change: changes.Fail, value: tuple[FailureKind, str], out: Out, program: Program) -> None:
-    goal = k.goals[change.goal.id]
-    if goal.failure is None:
-        goal.failure = Failure(*value)
+def _fail(k: State, change: changes.Fail, value: tuple[FailureKind | None, str], out: Out, program: Program) -> None:
+    goal, (kind, why) = k.goals[change.goal.id], value
+    if goal.failure is None or (kind is not None and kind is not goal.failure.kind):
+        goal.failure = Failure(kind or FailureKind.MALFORMED, why)
     close(k, goal, Status.FAILED, out, program)
 
 

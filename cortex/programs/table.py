@@ -25,6 +25,7 @@ from cortex.values.ledger import ReplyTimings
 from cortex.values.reply import Malformed, Reply, as_said, ending_message, text_and_tool
 from cortex.values.schema import AnswerShape
 from cortex.values.template import Template
+from policies.estimates.reply_bounds import raised
 from policies.estimates.tokens import text_within_tokens_bound, tokens_besides
 from policies.failures.failure import Failure, FailureKind
 
@@ -41,9 +42,6 @@ REQUEST_ID = "custom_id"
 FORMS = ("format", "tool", "prompt")
 FAIL, KEEP, LONGER = ON_CUT = ("fail", "keep", "longer")
 """Values of ``Table.on_cut`` that users give."""
-LONGER_TIMES, LONGER_TOKENS_MAX = 8, 32_768
-"""Upper bound of ``longer``: this many times the row's own bound on reply tokens, and at most this many tokens. A row
-that is cut each time is asked four times, for at most 15 times the output tokens of its first call."""
 TOOL = "answer"
 
 
@@ -102,9 +100,10 @@ class Table(Program, frozen=True):
     ordered: bool = False
     on_cut: str = ""
     """Outcome of a row whose reply was cut. ``fail``: the row fails, and its result holds the fragment; ``keep``: the
-    fragment is the answer, counted as cut; ``longer``: the row is asked again with twice the bound, up to
-    ``LONGER_TIMES``. With any of these, a reply that is paused, empty or asks for a tool fails its row. Empty: every
-    message but a refusal is an answer, as in journals of release 0.1.0, which have no such field."""
+    fragment is the answer, counted as cut; ``longer``: the row is asked again with twice the bound, within the limits
+    of ``policies.estimates.reply_bounds``. With any of these, a reply that is paused, empty or asks for a tool fails
+    its row. Empty: every message but a refusal is an answer, as in journals of release 0.1.0, which have no such
+    field."""
     renamed: tuple[tuple[str, str], ...] | msgspec.UnsetType = msgspec.UNSET
     """Names in the results of the columns ``ANSWER``, ``ERROR`` and ``META``, where they differ from these (function
     ``renamed``). Unset in journals of release 0.1.0, whose parameters are thus unchanged."""
@@ -209,14 +208,19 @@ class Table(Program, frozen=True):
             yield Fail(goal, failure.message, failure.kind)
 
     def failed(self, k: State, goal: Goal, failure: Failure) -> Iterable[Change]:
-        """Emit the result of a row that failed for good, with the text of its last reply that was cut, if any."""
+        """Emit the result of a row that failed for good, with the text of its last reply that was cut, if any.
+
+        A row whose raised bound the provider refuses stays what it was: cut.
+        """
         key, row, _, place, _ = goal.value
+        if failure.kind in _TOO_MUCH and _raised(goal):
+            failure = Failure(FailureKind.CUT, f"a larger max_tokens ({_raised(goal)}) was refused: {failure.message}")
         kept = goal.kept or ()
         about = self._about(k, goal, failure, None, kept[:_SPENT]) if self.meta else None
         order = place if self.ordered else None
         line = self._line(key, row, failure, about, kept[_SPENT + 1] if _raised(goal) else None)
         yield Emit(line, order, failed=True, row=key, kind=failure.kind)
-        yield Fail(goal, failure.message)
+        yield Fail(goal, failure.message, failure.kind)
 
     def answer(self, k: State) -> None:
         """Return None: the answer of a table is its result file."""
@@ -267,10 +271,8 @@ class Table(Program, frozen=True):
     def _longer(self, k: State, goal: Goal, reply: Reply) -> int:
         """Bound on reply tokens with which a row that was cut is asked again; 0: it is not."""
         own = goal.value[2] or k.terms.limits.output_tokens_max
-        before = _raised(goal) or own
-        tokens = min(2 * before, max(own, min(LONGER_TIMES * own, LONGER_TOKENS_MAX)))
-        fits = tokens > before and k.prompt_tokens_max(tokens) > 0
-        return tokens if fits and may_grow(reply.stop_reason) else 0
+        tokens = raised(own, _raised(goal) or own, k.terms.reply_tokens_max())
+        return tokens if tokens and k.prompt_tokens_max(tokens) > 0 and may_grow(reply.stop_reason) else 0
 
     def _answer_text(self, reply: Reply, text: str) -> str:
         """The input of the answer tool, if it was used. Raises ``Malformed``."""
@@ -318,6 +320,10 @@ _SPENT = 5
 that was cut may follow."""
 _ANSWERS = frozenset({Ending.WHOLE, Ending.UNKNOWN})
 """Endings of replies that are answers; those without a known stop reason are counted apart."""
+
+_TOO_MUCH = frozenset({FailureKind.REJECTED, FailureKind.TOO_LARGE})
+"""Kinds of failure of a call whose ``max_tokens`` is above what the model may be asked for, or leaves no room for the
+prompt."""
 
 
 def _raised(goal: Goal) -> int:

@@ -82,12 +82,13 @@ class Resolve(msgspec.Struct, frozen=True, gc=False):
 
 
 class Fail(msgspec.Struct, frozen=True):
-    """End a goal as failed. ``kind`` is the kind of the failure if no call failed."""
+    """End a goal as failed."""
 
     goal: Goal
     why: str
     """Reason, in one line."""
-    kind: FailureKind = FailureKind.MALFORMED
+    kind: FailureKind | None = None
+    """Kind of the failure; None: that of the call that failed, or ``malformed`` if none did."""
 
 
 class Wait(msgspec.Struct, frozen=True):

@@ -131,6 +131,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     via: str = MESSAGES
     """Transport: ``messages``, one request per call, or ``batches``, many calls per submission; ``price`` is the price
     of this transport."""
+    output_tokens_max: int | None = None
+    """Most tokens of a reply that the model may be asked for; None: not known."""
 
     @property
     def batched(self) -> bool:
@@ -234,3 +236,11 @@ class JobTerms(msgspec.Struct, frozen=True, kw_only=True):
         room = route.context_window - output_tokens_max
         own = self.limits.prompt_tokens_max
         return room if own is None else min(room, own)
+
+    def reply_tokens_max(self) -> int | None:
+        """Return the largest ``max_tokens`` that every route of the job's own lane is known to take; None: not known.
+
+        A call may move to a fallback, whose model may take fewer tokens.
+        """
+        known = [each.output_tokens_max for each in (self.route, *self.fallbacks) if each.output_tokens_max is not None]
+        return min(known, default=None)

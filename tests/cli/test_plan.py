@@ -66,6 +66,20 @@ def test_the_same_words_but_one_and_nothing_is_paid_twice(cortex: Any) -> None:
     assert (again["rows"]["left"], again["cost_usd"]["expected"]) == (0, 0)
 
 
+def test_the_worst_case_of_longer_holds_its_larger_bounds(cortex: Any) -> None:
+    """Every row is cut at 2, 4, 8 and 16 tokens, so that the worst case of a plain job would be passed."""
+    Path("t.csv").write_text("id,text\n" + "".join(f"{n},{'The harbour is deep. ' * 3}\n" for n in range(40)))
+    words = ("t.csv", "--prompt", "Summarise in at most 90 words: {{text}}", "--id", "id", *SIM)
+    words += ("--price", "input=0,output=15", "--max-output-tokens", "2", "-o", "o.csv")
+    plain = told(cortex("plan", *words, "--json"))["cost_usd"]["worst"]
+    longer = told(cortex("plan", *words, "--on-cut", "longer", "--json"))["cost_usd"]
+    assert "every reply cut at each bound of --on-cut longer" in cortex("plan", *words, "--on-cut", "longer").out
+    assert "every reply of --max-output-tokens" in cortex("plan", *words).out
+    job = cortex("batch", *words, "--on-cut", "longer", "--json").last
+    assert plain < job["cost_usd"] <= longer["worst"]
+    assert longer["high"] <= longer["worst"]
+
+
 def test_a_sample_is_asked_once(cortex: Any) -> None:
     long_table()
     words = ("plan", "t.csv", *LONG, *PRICED, "--json")

@@ -44,7 +44,7 @@ from actors.planning.row_sizes import RowSizes
 from actors.planning.sample_job import ReportedLimits, SampleSource, seen_in
 from cortex.planning import InputRows, PlanSample, PlanTerms, planned
 from cortex.programs.batch import Batch
-from cortex.programs.table import Table
+from cortex.programs.table import LONGER, Table
 from cortex.values.limits import BATCHES
 from policies.estimates.tokens import TokenEstimate
 from policies.estimates.transport_choice import NOW, TransportLimits, chosen, transport_options
@@ -90,6 +90,8 @@ def plan(path: str, output: str, sample: int, options: Options) -> int:
         price=found.now.price, batch_price=found.batches.price if found.batches else None,
         prompt_tokens_max=_room(order, found.now.context_window), limits=limits, retry=order.limits.retry,
         answers_max=2 if isinstance(order.program, Table) and order.program.schema else 1,
+        longer=isinstance(order.program, Table) and order.program.on_cut == LONGER,
+        output_tokens_max=found.now.output_tokens_max,
     )  # fmt: skip
     made = planned(rows, terms, asked.sample if asked else None)
     deadline_at_s = order.limits.deadline_at_s
@@ -106,7 +108,7 @@ def plan(path: str, output: str, sample: int, options: Options) -> int:
         now_s=now_s, transports=ways, transport=chosen(ways, asked_road), notes=(*notes, *_notes(order, asked)),
         result_bytes=_result_bytes(order, rows, made.reply_bytes), state=folder.address,
         free_bytes=folder.free_bytes(), output=output, output_free_bytes=_free(output),
-        fresh=order.fresh, **_sample_facts(asked),
+        fresh=order.fresh, longer=terms.longer, **_sample_facts(asked),
     )  # fmt: skip
     print(as_json(prospect) if options.as_json else "\n".join(plan_lines(prospect)))
     return COMPLETE if prospect.transport is not None else FAILED

@@ -49,6 +49,8 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
     output: str
     output_free_bytes: int | None
     fresh: bool
+    longer: bool = False
+    """True if rows whose reply was cut are asked again with a larger bound."""
 
 
 # -- text ----------------------------------------------------------------------------------------------------------
@@ -110,7 +112,8 @@ def _cost(of: PlanReport) -> Iterator[str]:
     ends = f"{_usd(cost.low)} to {_usd(cost.high)}"
     how = f"{ends} in {CONFIDENCE:.0%} of such samples" if of.sample else f"assumed, from {ends}"
     yield f"{_usd(cost.expected)} expected ({how}); {_usd(worst)} at worst"
-    yield "worst: prompts at their bound, every reply of --max-output-tokens, the whole retry budget spent"
+    replies = "cut at each bound of --on-cut longer" if of.longer else "of --max-output-tokens"
+    yield f"worst: prompts at their bound, every reply {replies}, the whole retry budget spent"
     if of.route.price is not None and of.route.price.source:
         yield f"price: {of.route.price.source}"
 

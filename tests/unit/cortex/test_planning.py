@@ -124,6 +124,36 @@ def test_the_worst_is_every_bound_and_every_retry_that_the_budget_pays_for() -> 
     assert planned(some, short).worst_nusd == 10 * worst_nusd(PRICE, 500, 100)
 
 
+@pytest.mark.parametrize(("own", "model_max", "asked"), [
+    (100, None, (100, 200, 400, 800)), (100, 500, (100, 200, 400, 500)), (20_000, None, (20_000, 32_768)),
+    (40_000, None, (40_000,)), (100, 100, (100,)),
+])  # fmt: skip
+def test_the_worst_holds_the_raised_bounds_of_rows_that_are_cut_each_time(
+    own: int, model_max: int | None, asked: tuple[int, ...]
+) -> None:
+    some, longer = rows([1_000] * 10, output=own), {"longer": True, "output_tokens_max": model_max}
+    plan = planned(some, msgspec.structs.replace(TERMS, **longer))  # type: ignore[arg-type]
+    assert plan.worst_nusd == 10 * sum(worst_nusd(PRICE, 1_032, each) for each in asked)
+    assert plan.call_worst_nusd == worst_nusd(PRICE, 1_032, asked[-1])
+    assert plan.output_tokens.high == 10 * sum(asked)
+    assert plan.cost is not None and plan.cost.high <= plan.worst_nusd
+    schema = planned(some, msgspec.structs.replace(TERMS, answers_max=2, **longer))  # type: ignore[arg-type]
+    assert schema.worst_nusd == plan.worst_nusd + 10 * plan.call_worst_nusd
+    tiered = msgspec.structs.replace(TERMS, price=TIERED, **longer)  # type: ignore[arg-type]
+    assert planned(some, tiered).worst_nusd == 10 * sum(worst_nusd(TIERED, 1_032, each) for each in asked)
+    again = RetryPolicy(budget_floor=4, budget_share=0.1)
+    retried = planned(some, msgspec.structs.replace(TERMS, retry=again, **longer)).worst_nusd  # type: ignore[arg-type]
+    assert retried == plan.worst_nusd + (4 + len(asked)) * plan.call_worst_nusd
+
+
+def test_a_sample_of_rows_that_were_cut_several_times_is_no_longer_bounded_by_their_first_bound() -> None:
+    strata = sample(SIZES, 20).strata
+    cut = SampledRow(usages=tuple(Usage(100, each) for each in (100, 200, 400, 800)), elapsed_s=(1.0,), attempts=4)
+    known = PlanSample(strata, {place: cut for each in strata for place in each.drawn})
+    plan = planned(rows(SIZES), msgspec.structs.replace(TERMS, longer=True), known)
+    assert plan.output_tokens.expected == pytest.approx(1_500 * 1_980, rel=0.01)
+
+
 def test_dear_tiers_are_for_the_rows_that_reach_them() -> None:
     tiered = msgspec.structs.replace(TERMS, price=TIERED)
     assert planned(rows([500, 2_000]), tiered).worst_nusd == worst_nusd(TIERED, 532, 100) + worst_nusd(

@@ -13,7 +13,7 @@ from cortex.loop.step import step
 from cortex.programs.table import META, Table, renamed, twice_named
 from cortex.state import commands, events
 from cortex.state.state import State
-from cortex.values.limits import JobTerms, Route
+from cortex.values.limits import JobTerms, Limits, Route
 from cortex.values.reply import Reply, Usage
 from policies.estimates.price import parse_price
 
@@ -24,10 +24,12 @@ PRICE = parse_price("input=1000,output=2000")
 class Played:
     """A job in K alone: its turns, its commands, and what comes of replaying them."""
 
-    def __init__(self, program: Table, price: Any = PRICE) -> None:
+    def __init__(self, program: Table, price: Any = PRICE, limits: Limits | None = None, **route: Any) -> None:
         self.program = program
-        route = Route(endpoint="https://x", model="m", price=price)
-        self.terms = JobTerms(job="j", program="table", params_json=b"{}", fingerprint="f", route=route, streams=True)
+        self.terms = JobTerms(
+            job="j", program="table", params_json=b"{}", fingerprint="f", streams=True, limits=limits or Limits(),
+            route=Route(endpoint="https://x", model="m", price=price, **route),
+        )  # fmt: skip
         self.k = State(terms=self.terms)
         self.turns: list[events.Turn] = []
         self.calls: list[commands.Call] = []

@@ -8,9 +8,11 @@ import msgspec
 import pytest
 
 from cortex.journal import codec
-from cortex.programs.table import LONGER_TIMES, Table
+from cortex.programs.table import Table
 from cortex.state import events
+from cortex.values.limits import JobTerms, Limits, Route
 from cortex.values.reply import Reply, Usage
+from policies.estimates.reply_bounds import LONGER_TIMES
 from policies.failures.failure import Failure, FailureKind
 from tests.unit.cortex.programs.test_table import SCHEMA, Played, row
 
@@ -41,8 +43,8 @@ def played(content: list[dict[str, Any]], stop_reason: str, **fields: Any) -> Pl
     return job
 
 
-def said(job: Played, content: list[dict[str, Any]], stop_reason: str) -> None:
-    call = job.calls[-1]
+def said(job: Played, content: list[dict[str, Any]], stop_reason: str, to: Any = None) -> None:
+    call = to or job.calls[-1]
     reply = Reply(msgspec.json.encode({"content": content}), stop_reason, "m-1", Usage(10, 3))
     job.take(events.Answered(call.goal, call.sample, call.attempt, call.hash, reply, 0.25))
 
@@ -78,12 +80,64 @@ def test_longer_ends_with_the_first_whole_answer() -> None:
     assert (job.rows[0]["error"], job.k.tally.endings, job.k.tally.failed) == (None, {}, 0)
 
 
-def test_a_longer_bound_that_the_provider_rejects_leaves_the_fragment() -> None:
+@pytest.mark.parametrize("kind", [FailureKind.REJECTED, FailureKind.TOO_LARGE])
+def test_a_longer_bound_that_the_provider_rejects_leaves_the_fragment_of_a_cut_row(kind: FailureKind) -> None:
     job = played(TEXT, "max_tokens", on_cut="longer", meta=True)
     call = job.calls[-1]
-    failure = Failure(FailureKind.REJECTED, "max_tokens: 2048 > 1024", status=400)
+    failure = Failure(kind, "max_tokens: 2048 > 1024", status=400)
     job.take(events.AttemptFailed(call.goal, call.sample, call.attempt, failure))
-    assert (job.rows[0]["answer"], job.rows[0]["error"]) == ("a half", "rejected: max_tokens: 2048 > 1024")
+    why = "cut: a larger max_tokens (2048) was refused: max_tokens: 2048 > 1024"
+    assert (job.rows[0]["answer"], job.rows[0]["error"]) == ("a half", why)
+    assert (job.k.tally.failed_for_good, job.k.outcome) == ({"cut": 1}, "complete")
+    assert job.replayed() == codec.encode_state(job.k)
+
+
+def test_raised_bounds_that_the_provider_rejects_alike_do_not_hold_the_job() -> None:
+    """A blocked account rejects every call with the same words; here only the raised bounds are rejected."""
+    job = Played(Table(prompt="{{text}}", id="id", on_cut="longer"), limits=Limits(rejected_alike_max=3))
+    job.feed(*(row(id=str(each), text="x") for each in range(10)))
+    for call in job.calls[:10]:
+        said(job, TEXT, "max_tokens", call)
+    for call in job.calls[10:]:
+        failure = Failure(FailureKind.REJECTED, "max_tokens: 2048 > 1024", status=400)
+        job.take(events.AttemptFailed(call.goal, call.sample, call.attempt, failure))
+    assert (job.k.tally.failed_for_good, job.k.outcome, len(job.rows)) == ({"cut": 10}, "complete", 10)
+
+
+@pytest.mark.parametrize(("known", "asked"), [
+    (None, [1024, 2048, 4096, 8192]), (5_000, [1024, 2048, 4096, 5000]), (4_096, [1024, 2048, 4096]), (1_024, [1024]),
+    (512, [1024]),
+])  # fmt: skip
+def test_longer_stays_within_the_maximum_of_the_model(known: int | None, asked: list[int]) -> None:
+    job = Played(Table(prompt="{{text}}", id="id", on_cut="longer"), output_tokens_max=known)
+    job.feed(row(id="a", text="x"))
+    for _ in asked:
+        said(job, TEXT, "max_tokens")
+    assert ([call.output_tokens_max for call in job.calls], job.rows[0]["error"][:4]) == (asked, "cut:")
+
+
+def test_longer_stays_within_the_smallest_maximum_of_the_fallbacks() -> None:
+    routes = [Route(endpoint="e", model=name, output_tokens_max=most) for name, most in MAXIMA]
+    terms = JobTerms(
+        job="j", program="p", params_json=b"", fingerprint="f", route=routes[0], fallbacks=tuple(routes[1:])
+    )
+    assert terms.reply_tokens_max() == 4_096
+
+
+MAXIMA = (("a", None), ("b", 8_192), ("c", 4_096))
+
+
+def test_longer_sets_the_worst_case_of_the_raised_bound_aside() -> None:
+    """The cap admits the first call and not the second: the row waits, and its fragment is not lost."""
+    first = 1_100 * 1_000_000 + 1_024 * 2_000_000  # nano-USD: some 60 input tokens at most, and the reply
+    job = Played(Table(prompt="{{text}}", id="id", on_cut="longer"), limits=Limits(max_cost_nusd=first))
+    job.feed(row(id="a", text="x"))
+    said(job, TEXT, "max_tokens")
+    assert (len(job.calls), job.rows, job.k.outcome) == (1, [], "partial")
+    job.take(events.LimitsSet("ann", Limits(max_cost_nusd=3 * first)), events.Resumed("ann"), events.PermitsGranted(10))
+    assert [call.output_tokens_max for call in job.calls] == [1024, 2048]
+    said(job, TEXT, "end_turn")
+    assert (job.rows[0]["answer"], job.k.outcome) == ("a half", "complete")
 
 
 def test_the_context_window_is_not_asked_for_more() -> None:
