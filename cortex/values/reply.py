@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from cortex.values.canonical import MAX_TOKENS
-from cortex.values.endings import Ending, ended_by_itself, ending_of
+from cortex.values.endings import Ending, ended_by_itself, ending_of, ending_of_reason
 
 T = TypeVar("T")
 
@@ -216,7 +215,7 @@ _blocks_decoder = msgspec.json.Decoder(_Blocks)
 def as_said(reply: Reply) -> Said:
     """Return the reply as a turn of a conversation: its text and its tool uses.
 
-    Raises ``Malformed`` for an empty reply, or if ``max_tokens`` cut it within a tool's input.
+    Raises ``Malformed`` for an empty reply, or one that was cut within a tool's input.
     """
     try:
         blocks = tuple(map(_block, _blocks_decoder.decode(reply.body).content))
@@ -225,7 +224,7 @@ def as_said(reply: Reply) -> Said:
     blocks = tuple(block for block in blocks if block != TextBlock(""))
     if not blocks:
         raise Malformed("the reply is empty")
-    if reply.stop_reason == MAX_TOKENS and isinstance(blocks[-1], ToolUse):
+    if isinstance(blocks[-1], ToolUse) and ending_of_reason(reply.stop_reason) is Ending.CUT:
         raise Malformed("the reply was cut within a tool's input: it needs more max_tokens")
     return Said(blocks, reply.stop_reason, reply.usage)
 

@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from cortex.values.endings import Ending, ending_of_reason
 from cortex.values.prompt import Part, Prompt, Role, Rule
 from cortex.values.reply import Malformed, Reply, as_json, as_line, finished
 from policies.decisions.selection import cut
@@ -250,8 +251,8 @@ def as_answer(reply: Reply, words_max: int) -> tuple[str, bool]:
 
 
 def _reply_text(reply: Reply, chars_max: int) -> str:
-    """Text that may have been cut at ``max_tokens``. Raises ``Malformed`` for a refusal."""
-    if not finished(reply) and reply.stop_reason != "max_tokens":
+    """Text that may have been cut. Raises ``Malformed`` for a refusal."""
+    if not finished(reply) and ending_of_reason(reply.stop_reason) is not Ending.CUT:
         raise Malformed(f"the reply stopped at {reply.stop_reason}")
     return as_line(reply, chars_max)
 

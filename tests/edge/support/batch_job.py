@@ -68,10 +68,11 @@ class Job:
         self, folder: Path, arming: ConnectionSpec, count: int = 40, *, limits: Limits = LIMITS, sink: ListSink | None = None,
         price: Price | None = PRICE, program: Program | None = None, decided: tuple[tuple[int, str], ...] = (),
         via: str = "batches", fresh: bool = False, runtime: Callable[[], InlineRuntime] = InlineRuntime,
+        given: list[Row] | None = None,
     ) -> None:  # fmt: skip
         program = program or Batch()
         where, params = loader.place_of(type(program)), params_of(program)
-        streams = isinstance(program, Batch)
+        streams = isinstance(program, Batch) or given is not None
         self.runtime = runtime()
         self.sink = sink if sink is not None else ListSink()
         terms = JobTerms(
@@ -85,7 +86,7 @@ class Job:
             str(folder),
             opening,
             arming,
-            source=ListSource(rows(count)) if streams else None,
+            source=ListSource(rows(count) if given is None else given) if streams else None,
             sink=self.sink,
         )
         self.facts: dict[str, Any] = {}

@@ -147,8 +147,9 @@ def test_without_a_synthesis_and_without_claims_the_job_has_failed_typed() -> No
     assert failure is not None and failure.kind == FailureKind.REFUSED
 
 
-def test_an_answer_cut_at_its_token_limit_is_kept_and_labelled() -> None:
-    driver = Driver(notes(), reader(answer=lambda _: replied("The harbour is", "max_tokens")), limits=SMALL)
+@pytest.mark.parametrize("stop_reason", ["max_tokens", "model_context_window_exceeded", "length"])
+def test_an_answer_cut_at_its_token_limit_is_kept_and_labelled(stop_reason: str) -> None:
+    driver = Driver(notes(), reader(answer=lambda _: replied("The harbour is", stop_reason)), limits=SMALL)
     driver.run()
     assert driver.answer["text"] == "The harbour is"
     assert driver.answer["why"] == "the answer was cut at its token limit"

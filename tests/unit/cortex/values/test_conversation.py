@@ -127,6 +127,8 @@ def test_a_reply_is_read_block_by_block() -> None:
         (reply(), "the reply is empty"),
         (reply({"type": "text", "text": ""}), "the reply is empty"),
         (reply({"type": "tool_use", "id": "t", "name": "n", "input": {}}, stop_reason="max_tokens"), "was cut"),
+        (reply({"type": "tool_use", "id": "t", "name": "n", "input": {}}, stop_reason="model_context_window_exceeded"), "was cut"),
+        (reply({"type": "tool_use", "id": "t", "name": "n", "input": {}}, stop_reason="length"), "was cut"),
         (reply({"type": "tool_use", "name": "n"}), "no turn"),
         (Reply(b"{}", "end_turn", "m", Usage()), "no turn"),
     ],
