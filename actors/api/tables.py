@@ -7,6 +7,7 @@ import io
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from actors.files.table_reader import NO_PARQUET, PARQUET, form_of
 from actors.history.catalog import last_terms
 from actors.jobs.sink_selection import COLUMNS, TABLE, note_columns, results_sink
 from actors.jobs.spec import CONTENT, DIALECT, JobSpec, whole
+from actors.jobs.unreadable_input import accepted_of, is_refused, least_accepted, note_counts, refusal
 from actors.journal.journal import StateFolder
 from actors.maintenance.retry_rows import RetriedRows as AskedAgain
 from actors.programs.loader import load, place_of
@@ -84,7 +86,8 @@ def batch(
     rows: Any, prompt: str, *, system: str = "", id: str = "", schema: Any = None, schema_as: str = "",  # noqa: A002
     with_input: bool = False, meta: bool = False, ordered: bool = True, output: str = "", overwrite: bool = False,
     encoding: str = "", delimiter: str = "", quoting: str = "", skip_lines: int = 0, no_header: bool = False,
-    on_cut: str = FAIL, answer_as: str = "", columns_prefix: str = "", model: client.Given = "", **options: Any,
+    accept_bad: float | str | None = None, on_cut: str = FAIL, answer_as: str = "", columns_prefix: str = "",
+    model: client.Given = "", **options: Any,
 ) -> Answers:  # fmt: skip
     """Ask ``prompt`` of every row of a table and return the table of answers, like ``cortex batch``.
 
@@ -94,10 +97,11 @@ def batch(
     dict, its file, or a Python type. ``output``: a .csv, .parquet or .jsonl file for the answers. ``system``, ``id``,
     ``schema_as``, ``with_input``, ``meta``, ``answer_as``, ``columns_prefix`` and ``overwrite`` are as on the command
     line, and so are ``encoding``, ``delimiter``, ``quoting``, ``skip_lines`` and ``no_header``, for rows that are a
-    path. ``ordered=False`` gives the answers as they finish instead of in the order of the rows. ``on_cut``: a row
-    whose answer was cut at its bound on tokens fails (``"fail"``), keeps the fragment as its answer (``"keep"``), or is
-    asked again with twice the bound (``"longer"``). Further options are those of ``cortex.submit``; a repeated call
-    resumes, or shows, its job.
+    path. ``accept_bad``: most unreadable records with which the job begins, as a share below 1 (default 0.01), a count
+    from 1, or ``"100%"`` for any number. ``ordered=False`` gives the answers as they finish instead of in the order of
+    the rows. ``on_cut``: a row whose answer was cut at its bound on tokens fails (``"fail"``), keeps the fragment as
+    its answer (``"keep"``), or is asked again with twice the bound (``"longer"``). Further options are those of
+    ``cortex.submit``; a repeated call resumes, or shows, its job.
 
     Raises ``SetupError`` or ``RowsError`` for invalid arguments or rows, before anything is asked.
     """
@@ -137,7 +141,11 @@ def batch(
         dialect = dialect_of(encoding, delimiter, quoting, skip_lines, no_header)
     except DialectError as error:
         raise SetupError(str(error).removeprefix("--")) from None
-    given = _GivenRows(rows, numbered=not id, output=output, overwrite=overwrite, dialect=dialect)
+    try:
+        accepted = accepted_of(accept_bad)
+    except ValueError as error:
+        raise SetupError(f"accept_bad={error}") from None
+    given = _GivenRows(rows, numbered=not id, output=output, overwrite=overwrite, dialect=dialect, accepted=accepted)
     job = client.submit(program, model=model, rows=given, **options)
     found = job.result()
     assert given.check is not None
@@ -152,8 +160,11 @@ class _GivenRows:
     part of the job's name.
     """
 
-    def __init__(self, rows: Any, *, numbered: bool, output: str, overwrite: bool, dialect: Dialect) -> None:
+    def __init__(
+        self, rows: Any, *, numbered: bool, output: str, overwrite: bool, dialect: Dialect, accepted: Fraction | None
+    ) -> None:
         self._rows = rows
+        self._accepted = accepted
         self._dialect = dialect
         self._numbered = numbered
         self._output = output
@@ -194,7 +205,10 @@ class _GivenRows:
         try:
             check = self.check = source.check()
             self._refuse_changed(order, before, check.digest)
-            order.places |= {"digest": check.digest, "rows": str(check.rows), "unreadable": str(check.unreadable)}
+            if (before is None or order.fresh) and is_refused(check, self._accepted):
+                name = order.input if order.input != "-" else "the table"
+                raise RowsError(f"{refusal(name, check, self._accepted)}: {_accepting(check)}")
+            note_counts(order, check)
             note_columns(order, source)
             self.columns = order.places[COLUMNS]
             self._open_output(folder, order, before)
@@ -307,6 +321,12 @@ class _Tee:
     def forget(self) -> None:
         """Release temporary files of a job that is over."""
         self._sink.forget()
+
+
+def _accepting(check: InputCheck) -> str:
+    """Return the argument that accepts the unreadable records of this input."""
+    percent = least_accepted(check)
+    return f"accept_bad={percent / 100:g}" if percent < 100 else 'accept_bad="100%"'
 
 
 def _write(rows: Any, file: Any) -> None:

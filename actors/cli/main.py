@@ -7,6 +7,7 @@ import signal
 import sys
 from typing import Any
 
+from actors.cli.options import command_line
 from actors.cli.options.errors import (
     COMPLETE,
     FAILED,
@@ -28,6 +29,7 @@ _LISTINGS = frozenset({"status", "jobs", "inspect", "export", "program"})
 
 def enter(arguments: list[str]) -> int:
     """Run the command that ``arguments`` name and return its exit code. Call from the main thread (signal handlers)."""
+    command_line.note(arguments)
     signal.signal(signal.SIGTERM, _stopped)
     signal.signal(signal.SIGINT, _stopped)
     try:

@@ -5,6 +5,7 @@ alike).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Final
 
 FINISHED_MIN: Final = 20
@@ -34,7 +35,7 @@ def too_many_failed(rule: float | None, failed: int, finished: int, unreadable: 
     return failed + passed >= rule * (finished + passed)
 
 
-def too_many_unreadable(rule: float, unreadable: int, rows: int) -> bool:
+def too_many_unreadable(rule: Fraction, unreadable: int, rows: int) -> bool:
     """Return True if more records of an input are unreadable than `rule` accepts.
 
     `rule` from 1 up is a count of records; below 1, a share of all records of the input; 0 accepts none. `rows`: the

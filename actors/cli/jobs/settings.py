@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 
 import msgspec
 
@@ -14,6 +15,7 @@ from actors.cli.options.options import Options
 from actors.common.errors import CommandError
 from actors.jobs.limit_options import NONE, OPTIONS, bounded
 from actors.jobs.option_parsing import at_provider, fallback, labels, provider, role, simulated
+from actors.jobs.unreadable_input import accepted_of
 from actors.journal.journal import StateFolder, StoreError
 from actors.journal.stores import STORES, examples, known, store_of
 from actors.limits.shared_accounts import PLACE
@@ -185,6 +187,14 @@ def share_of(options: Options) -> Decimal:
     if not share.is_finite() or not 0 <= share <= 1:
         raise CommandError(f"--accept-failed {options.accept_failed!r}: give a share from 0 to 1, like 0.05 or 5%")
     return share
+
+
+def accepted_bad_of(options: Options) -> Fraction | None:
+    """Return the number of unreadable records with which a job begins; None: any number."""
+    try:
+        return accepted_of(options.accept_bad)
+    except ValueError as error:
+        raise CommandError(f"--accept-bad {error}") from None
 
 
 def notify_of(options: Options) -> str:

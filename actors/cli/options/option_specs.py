@@ -212,6 +212,15 @@ DECLARED: dict[str, tuple[Any, Any]] = {
     "no_header": (
         bool, _option("--no-header", "the CSV input has no header: its columns are column_1, column_2 and so on")
     ),
+    "accept_bad": (
+        str,
+        _option(
+            "--accept-bad",
+            "most unreadable records of the input with which the job begins: a share, a count, or 100% for any number "
+            "(default 1%)",
+            "N|SHARE",
+        ),
+    ),
     "accept_failed": (
         str,
         _option("--accept-failed", "largest share of failed rows that counts as complete", "SHARE"),

@@ -37,6 +37,7 @@ from actors.files.paths import is_remote
 from actors.files.sources.row_source import InputCheck
 from actors.history.catalog import in_use, last_state, last_terms
 from actors.jobs.spec import JobSpec, whole
+from actors.jobs.unreadable_input import note_counts
 from actors.journal.journal import StateFolder, checked_name
 from actors.journal.reply_index import remembered
 from actors.planning.inputs import endpoint_to, limits_of, routes, sample_order, seed_of, strata_of
@@ -70,7 +71,7 @@ def plan(path: str, output: str, sample: int, options: Options) -> int:
         with contextlib.closing(source):
             environ = taken_environ()
             sizes = source.notice = _sizes(order, options, folder, environ)
-            check = checked(order, options, source)
+            check = checked(order, options, source, folder)
             notes = _refused_as_the_job(order, options, folder, check)
             rows = sizes.rows(remembered(folder, sizes.questions))
             found = routes(order.model_spec, order.limits, environ)
@@ -129,7 +130,7 @@ def _refused_as_the_job(order: JobSpec, options: Options, folder: StateFolder, c
     checked_name(job)
     if "~" in job:
         raise CommandError(f"job name {job!r}: '~' is reserved for names of child jobs: choose another name")
-    order.places |= {"digest": check.digest, "rows": str(check.rows), "unreadable": str(check.unreadable)}
+    note_counts(order, check)
     before = last_terms(folder, job)
     notes = []
     if before is not None and not order.fresh:

@@ -73,7 +73,7 @@ def _rows(of: PlanReport) -> Iterator[str]:
     if check.refused:
         line += f"; {check.refused:,} refused before sending"
     if check.unreadable:
-        line += f"; {check.unreadable:,} {check.noun}{' is no row' if check.unreadable == 1 else 's are no rows'}"
+        line += f"; {check.unreadable:,} unreadable"
     yield line
     if of.known:
         yield f"{of.known:,} of them answered by earlier runs: not paid again"

@@ -17,6 +17,7 @@ from actors.cli.jobs.job_state import forget_spool, spool_of, standing_of
 from actors.cli.jobs.programs import built, class_help, missing, program_named
 from actors.cli.jobs.rendering import OVER
 from actors.cli.jobs.settings import (
+    accepted_bad_of,
     base_url_of,
     cluster_of,
     fallbacks_of,
@@ -33,6 +34,7 @@ from actors.cli.jobs.settings import (
 )
 from actors.cli.jobs.texts import files_of
 from actors.cli.options.api_keys import taken_environ
+from actors.cli.options.command_line import again
 from actors.cli.options.errors import print_error
 from actors.cli.options.options import Options
 from actors.cli.run.execute import PreparedRun, carry_out, report
@@ -50,6 +52,7 @@ from actors.files.sources.table_source import TableSource
 from actors.history.catalog import last_places, last_state, last_terms
 from actors.jobs.sink_selection import TABLE, is_table, note_columns
 from actors.jobs.spec import CONTENT, DIALECT, JobSpec, whole
+from actors.jobs.unreadable_input import UnreadableInput, is_refused, least_accepted, note_counts, refusal
 from actors.journal.journal import StateFolder
 from actors.maintenance.retry_rows import RetriedRows
 from actors.planning.inputs import sample_order
@@ -75,7 +78,12 @@ def batch(path: str, output: str, options: Options, sample: int = 0) -> int:
     folder, order = batch_order(path, output, options)
     source = rows_source(folder, order, given_input(folder, order))
     with contextlib.closing(source):
-        check = checked(order, options, source)
+        try:
+            check = checked(order, options, source, folder)
+        except UnreadableInput:
+            if order.input == "-" and not folder.has(order.named()):
+                spool_of(folder, order.named()).unlink(missing_ok=True)
+            raise
         if sample and last_terms(folder, sample_order(order, check, sample).named()) is None:
             raise CommandError(
                 f"--sample {sample} reuses a sample of `cortex plan`, and no such plan was made: leave it out, all "
@@ -84,9 +92,19 @@ def batch(path: str, output: str, options: Options, sample: int = 0) -> int:
         return _begun(order, options, folder, source, check)
 
 
-def checked(order: JobSpec, options: Options, source: BatchSource | TableSource) -> InputCheck:
-    """Check the whole input, print its problems, and set what only the input tells: columns and the model."""
+def checked(
+    order: JobSpec, options: Options, source: BatchSource | TableSource, folder: StateFolder | None = None
+) -> InputCheck:
+    """Check the whole input, print its problems, and set what only the input tells: columns and the model.
+
+    ``folder``: state folder, if the job may have begun there: its input was accepted then. Raises ``UnreadableInput``.
+    """
+    accepted = accepted_bad_of(options)
     check = source.check()
+    begun = folder is not None and not order.fresh and last_terms(folder, order.named()) is not None
+    if not begun and is_refused(check, accepted):
+        way = again(f"--accept-bad {least_accepted(check)}%")
+        raise UnreadableInput(f"{refusal(_name(order.input), check, accepted)}: {way}")
     print_problems(order.input, check)
     note_columns(order, source)
     order.model_spec = model_spec_of(options, options.model or _one_model(check))
@@ -245,15 +263,18 @@ def print_problems(path: str, check: InputCheck) -> None:
         are = "are" if check.refused > 1 else "is"
         lines.append(f"{check.refused:,} of {check.rows:,} rows {are} refused before sending")
     if check.unreadable:
-        several = check.unreadable > 1
-        found = f"{check.noun}s are no rows and are" if several else f"{check.noun} is no row and is"
-        lines.append(f"{check.unreadable:,} {found} skipped")
-    name = "standard input" if path == "-" else path
+        are = "are" if check.unreadable > 1 else "is"
+        lines.append(f"{check.unreadable:,} of {check.rows + check.unreadable:,} records {are} unreadable and skipped")
+    name = _name(path)
     print_error(f"{name}: {'; '.join(lines)}")
     for problem in check.problems:
         print_error(f"{name} {check.noun} {problem.line}: {problem.message}")
     if check.problems_more:
         print_error(f"{name}: and {check.problems_more:,} more {check.noun}s like these")
+
+
+def _name(path: str) -> str:
+    return "standard input" if path == "-" else path
 
 
 def _one_model(check: InputCheck) -> str:
@@ -274,7 +295,7 @@ def _begun(order: JobSpec, options: Options, folder: StateFolder, source: Any, c
     if (code := in_turn(folder, job, options)) is not None:
         return code
     if check is not None:
-        order.places |= {"digest": check.digest, "rows": str(check.rows), "unreadable": str(check.unreadable)}
+        note_counts(order, check)
     before = last_terms(folder, job)
     if before is not None and not order.fresh:
         keep_shards(order, options, before)
@@ -317,7 +338,7 @@ def refuse_other_places(order: JobSpec, before: JobTerms, job: str) -> None:
     if before.program != loader.place_of(type(order.runs())):
         raise CommandError(f"job {job} runs the program {before.program}: give another --job")
     if then.get("digest", "") != now.get("digest", ""):
-        name = "standard input" if order.input == "-" else order.input
+        name = _name(order.input)
         raise CommandError(
             f"{name} is not what job {job} began with: give another --job (equal rows are not paid again), or --fresh"
         )

@@ -29,6 +29,8 @@ __all__ = ["BatchSource", "InputCheck", "InputProblem", "RowSource", "SourceErro
 
 PROBLEMS_MAX: Final = 10
 """Bad lines that are reported in full."""
+UNREADABLE_MAX: Final = 3
+"""Bad lines that are reported where an input is not accepted for them."""
 MODELS_MAX: Final = 100
 """Different models that are reported."""
 WINDOW_BYTES_MAX: Final = 8_000_000
@@ -75,6 +77,8 @@ class InputCheck(msgspec.Struct, frozen=True):
     """Models that the rows name, in order of first appearance; at most a hundred."""
     noun: str = "line"
     """Unit that ``InputProblem.line`` counts."""
+    unreadable_first: tuple[InputProblem, ...] = ()
+    """First three lines of those that `unreadable` counts."""
 
 
 class InputReader(Protocol):
@@ -316,6 +320,7 @@ class InputSurvey:
         self._firsts = firsts
         self._hashes = HashBuckets()
         self._problems: list[InputProblem] = []
+        self._unreadable_first: list[InputProblem] = []
         self.first_bad: Any = b""
         self._models: dict[str, None] = {}
         self._rows = self._refused = self._unreadable = 0
@@ -351,6 +356,8 @@ class InputSurvey:
             except InvalidRow as bad:
                 self._unreadable += 1
                 self._report(piece, str(bad))
+                if len(self._unreadable_first) < UNREADABLE_MAX:
+                    self._unreadable_first.append(InputProblem(self._reading.number, printable(str(bad))))
                 continue
             self._rows += 1
             if row.refusal:
@@ -405,6 +412,7 @@ class InputSurvey:
             digest=self._digest,
             models=self._source.models(tuple(self._models)),
             noun=self._source.noun,
+            unreadable_first=tuple(self._unreadable_first),
         )
 
 

@@ -1,0 +1,74 @@
+"""Unreadable records of an input: their count among a job's places, and the number with which a job may begin."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from actors.common.errors import UserError
+from actors.files.sources.row_source import InputCheck
+from actors.jobs.spec import JobSpec
+from actors.jobs.summary import UNREADABLE
+from policies.failures.failure_budget import too_many_unreadable
+
+ACCEPTED: Fraction = Fraction(1, 100)
+"""Share of unreadable records with which a job begins unless the user says otherwise. A few broken lines are a matter
+of the lines; more are one of the file: its encoding, its delimiter, or a program that wrote it."""
+
+
+class UnreadableInput(UserError):
+    """More records of the input are unreadable than the user accepts. Nothing was asked."""
+
+
+def accepted_of(value: str | float | None) -> Fraction | None:
+    """Return the number of unreadable records that a job may begin with: a count from 1, or a share below 1.
+
+    ``value``: ``5%``, ``0.05``, ``200``, ``0`` for none, or ``100%`` for any number, which is None. An empty value or
+    None gives ``ACCEPTED``. Exact, so that 29 of 100 are accepted by 29%. Raises ``ValueError``.
+    """
+    text = "" if value is None else str(value).strip()
+    if not text:
+        return ACCEPTED
+    number = text.removesuffix("%").strip()
+    try:
+        found = Fraction(number) / (100 if text.endswith("%") else 1)
+    except (ValueError, ZeroDivisionError):
+        found = Fraction(-1)
+    if text.endswith("%") and found == 1:
+        return None
+    whole = found.denominator == 1 and not text.endswith("%")
+    if found < 0 or (found >= 1 and not whole) or "/" in text:
+        raise ValueError(f"{value!r}: give a share below 1, like 0.05 or 5%, a count of records from 1, or 100%")
+    return found
+
+
+def note_counts(order: JobSpec, check: InputCheck) -> None:
+    """Store digest and counts of the checked input in the job's places."""
+    order.places |= {"digest": check.digest, "rows": str(check.rows), UNREADABLE: str(check.unreadable)}
+
+
+def is_refused(check: InputCheck, accepted: Fraction | None) -> bool:
+    """Return True if more records of the input are unreadable than accepted."""
+    return accepted is not None and too_many_unreadable(accepted, check.unreadable, check.rows)
+
+
+def refusal(name: str, check: InputCheck, accepted: Fraction | None) -> str:
+    """Return why the job does not begin, in one line: counts, and the first reasons with their line numbers."""
+    records = check.rows + check.unreadable
+    share = f"{100 * check.unreadable / records:.3g}%"
+    reasons = [f"{check.noun} {each.line}: {each.message}" for each in check.unreadable_first]
+    if more := check.unreadable - len(reasons):
+        reasons.append(f"and {more:,} more")
+    found = f"{name}: {check.unreadable:,} of {records:,} records ({share}) are unreadable, {_words(accepted)}"
+    return f"{found}: nothing was asked or paid; {'; '.join(reasons)}. Correct them, or go on without them"
+
+
+def least_accepted(check: InputCheck) -> int:
+    """Return the smallest whole percentage that accepts the unreadable records of this input."""
+    records = check.rows + check.unreadable
+    return -(-100 * check.unreadable // records)
+
+
+def _words(accepted: Fraction | None) -> str:
+    if not accepted:
+        return "and none is accepted"
+    return f"more than the {f'{int(accepted):,}' if accepted >= 1 else f'{float(100 * accepted):g}%'} accepted"
