@@ -8,6 +8,8 @@ from pathlib import Path
 
 ASK = ("--prompt", "Answer with one of: bug, praise. {{text}}", "--id", "ticket_id")
 SIM = ("--model", "sim", "--sim", "error=0")
+BAD = ("--accept-bad", "100%")
+"""Begins with any number of unreadable records."""
 
 
 def table(path: Path, count: int) -> Path:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.cli_runner import Done, each_once, environment, keys, kinds, request, requests
+from tests.cli.table_files import BAD
 
 SIM = ("--model", "sim")
 
@@ -106,11 +107,11 @@ def test_standard_input_is_known_by_what_it_holds(cortex, monkeypatch):
 def test_refused_rows_get_their_lines_and_the_rest_is_done(cortex):
     bad = [request("bad", max_tokens="many"), request("good"), "{nonsense", request("good"), request("fine")]
     Path("in.jsonl").write_text("\n".join(bad) + "\n")
-    done = cortex("batch", "in.jsonl", "-o", "out.jsonl", *SIM, "--json")
+    done = cortex("batch", "in.jsonl", "-o", "out.jsonl", *SIM, *BAD, "--json")
     assert done.code == 2
     assert kinds(Path("out.jsonl")) == {"bad": "invalid_request_error", "good": "succeeded", "fine": "succeeded"}
     lines = done.said()
-    assert lines[0] == "in.jsonl: 1 of 3 rows is refused before sending; 2 lines are no rows and are skipped"
+    assert lines[0] == "in.jsonl: 1 of 3 rows is refused before sending; 2 of 5 records are unreadable and skipped"
     assert [line.partition(": ")[0] for line in lines[1:4]] == ["in.jsonl line 1", "in.jsonl line 3", "in.jsonl line 4"]
     assert "1 refused before sending" in done.err
     assert (done.last["rows_succeeded"], done.last["rows_failed"], done.last["calls"]) == (2, 1, 2)
@@ -120,7 +121,7 @@ def test_refused_rows_get_their_lines_and_the_rest_is_done(cortex):
 
 def test_only_the_first_ten_bad_lines_are_told(cortex):
     Path("in.jsonl").write_text(request("fine") + "\n" + "{nonsense\n" * 25)
-    done = cortex("batch", "in.jsonl", "-o", "out.jsonl", *SIM)
+    done = cortex("batch", "in.jsonl", "-o", "out.jsonl", *SIM, *BAD)
     lines = done.said()
     assert len([line for line in lines if line.startswith("in.jsonl line ")]) == 10
     assert "in.jsonl: and 15 more lines like these" in lines

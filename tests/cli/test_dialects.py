@@ -17,7 +17,7 @@ import pytest
 import cortex as api
 from actors.routing.routes import SetupError
 from tests.cli.cli_runner import request
-from tests.cli.table_files import SIM
+from tests.cli.table_files import BAD, SIM
 
 ASK = ("--prompt", "Answer with one of: bug, praise. {{text}}", "--id", "id")
 CP1252 = "id;text\n1;Grüße: 5 €\n2;naïve café\n3;plain\n".encode("cp1252")
@@ -42,8 +42,8 @@ def test_a_file_of_another_encoding_is_refused_and_the_command_that_is_told_read
 
 def test_utf_8_as_given_leaves_the_bad_lines_out(cortex: Any) -> None:
     Path("t.csv").write_bytes(CP1252)
-    done = cortex("batch", "t.csv", *ASK, "-o", "o.csv", *SIM, "--encoding", "utf-8")
-    assert done.code == 2
+    done = cortex("batch", "t.csv", *ASK, "-o", "o.csv", *SIM, *BAD, "--encoding", "utf-8")
+    assert done.code == 3
     assert [line[0] for line in rows("o.csv")] == ["id", "3"]
 
 

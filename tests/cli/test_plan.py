@@ -15,7 +15,7 @@ import pytest
 from actors.history.catalog import last_terms
 from actors.journal.journal import StateFolder
 from tests.cli.cli_runner import request, requests
-from tests.cli.table_files import ASK, SIM, table
+from tests.cli.table_files import ASK, BAD, SIM, table
 
 PRICED = (*SIM, "--price", "input=3,output=15", "--max-output-tokens", "40")
 LONG = ("--prompt", "Summarise in at most {{words}} words:\n\n{{text}}", "--id", "ticket_id")
@@ -210,18 +210,19 @@ def test_the_mixed_road_as_it_is_told(cortex: Any) -> None:
 def test_what_is_wrong_is_told_as_by_the_job(cortex: Any) -> None:
     """Bad rows with their lines; whatever the job would refuse is refused."""
     Path("t.csv").write_text("ticket_id,text\n1,fine\n2,\n1,again\n3,good\n")
-    done = cortex("plan", "t.csv", *ASK, *SIM, "-o", "o.csv")
+    assert "1 of 4 records (25%) are unreadable" in cortex("plan", "t.csv", *ASK, *SIM, "-o", "o.csv").refused()
+    done = cortex("plan", "t.csv", *ASK, *SIM, *BAD, "-o", "o.csv")
     assert done.code == 0
     assert "t.csv line 3: there is nothing to ask: text is empty" in done.err
     assert "ticket_id '1' stands on line 2 already" in done.err
-    assert "2 to ask; 1 refused before sending; 1 line is no row" in done.out
-    assert told(cortex("plan", "t.csv", *ASK, *SIM, "--sample", "2", "--json", "--job", "other"))["rows"]["left"] == 0
-    assert cortex("batch", "t.csv", *ASK, *SIM, "-o", "other.csv", "--job", "other", "--json").last["reused_calls"] == 2
+    assert "2 to ask; 1 refused before sending; 1 unreadable" in done.out
+    assert told(cortex("plan", "t.csv", *ASK, *SIM, *BAD, "--sample", "2", "--json", "--job", "other"))["rows"]["left"] == 0
+    assert cortex("batch", "t.csv", *ASK, *SIM, *BAD, "-o", "other.csv", "--job", "other", "--json").last["reused_calls"] == 2
     for job in jobs():
         assert cortex("rm", job).code == 0
     Path("o.csv").write_text("mine")
-    cortex("plan", "t.csv", *ASK, *SIM, "-o", "o.csv").said()
-    assert "o.csv exists: give --overwrite" in cortex("plan", "t.csv", *ASK, *SIM, "-o", "o.csv").err
+    cortex("plan", "t.csv", *ASK, *SIM, *BAD, "-o", "o.csv").said()
+    assert "o.csv exists: give --overwrite" in cortex("plan", "t.csv", *ASK, *SIM, *BAD, "-o", "o.csv").err
     for words, line in (
         (("none.csv", *ASK), "none.csv: no such file"),
         (("t.csv", "--prompt", "{{texxt}}"), "did you mean text?"),

@@ -11,7 +11,7 @@ import pytest
 
 from actors.journal.journal import StateFolder
 from tests.cli.cli_runner import request
-from tests.cli.table_files import ASK, SIM, table
+from tests.cli.table_files import ASK, BAD, SIM, table
 
 
 def _nothing_began() -> None:
@@ -141,10 +141,10 @@ def test_the_first_ten_bad_rows_are_told_and_the_rest_is_done(cortex: Any) -> No
     bad = ['2,"open', "3,a,b", "1,again", ",none", f"{'x' * 2_049},long", "9,"]
     good = '1,fine\n4,"two\nlines"\n'
     Path("t.csv").write_text("ticket_id,text\n" + good + "\n".join(bad[1:]) + "\n\n" + "8,\n" * 9 + bad[0] + "\n")
-    done = cortex("batch", "t.csv", *ASK, "-o", "o.jsonl", *SIM, "--json")
+    done = cortex("batch", "t.csv", *ASK, "-o", "o.jsonl", *SIM, *BAD, "--json")
     assert done.code == 2
     lines = done.said()
-    assert lines[0] == "t.csv: 3 of 5 rows are refused before sending; 12 lines are no rows and are skipped"
+    assert lines[0] == "t.csv: 3 of 5 rows are refused before sending; 12 of 17 records are unreadable and skipped"
     assert lines[1:7] == [
         "t.csv line 5: has 3 cells, its header 2: a quote or a comma is out of place",
         "t.csv line 6: ticket_id '1' stands on line 2 already: give another",
@@ -181,7 +181,7 @@ def test_a_column_in_the_system_prompt_is_told(cortex: Any) -> None:
 
 def test_a_quote_that_is_never_closed(cortex: Any) -> None:
     Path("t.csv").write_text('ticket_id,text\n1,fine\n2,"open\n3,lost\n')
-    done = cortex("batch", "t.csv", *ASK, "-o", "o.jsonl", *SIM)
+    done = cortex("batch", "t.csv", *ASK, "-o", "o.jsonl", *SIM, *BAD)
     assert done.code == 3
     assert "t.csv line 3: opens a quote that is never closed" in done.err
 

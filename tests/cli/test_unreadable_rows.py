@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import cortex as public
+from actors.api.tables import RowsError
+from actors.journal.journal import StateFolder
+from actors.routing.routes import SetupError
 from tests.cli.cli_runner import keys, request
 from tests.cli.table_files import ASK, SIM, ragged
+from tests.cli.table_files import BAD as BAD_OK
 
 GOOD, BAD = 40, 20
-COMMAND = ("batch", "t.csv", *ASK, *SIM, "-o", "o.jsonl", "--job", "j")
+STOPPED = ("batch", "t.csv", *ASK, *SIM, "-o", "o.jsonl", "--job", "j")
+COMMAND = (*STOPPED, *BAD_OK)
 HEAD = "j: complete, 40 of 60 rows succeeded, 20 unreadable, "
 
 
@@ -107,7 +116,7 @@ def test_a_failed_row_decides_the_exit_code(cortex: Any) -> None:
 def test_requests_are_counted_alike(cortex: Any) -> None:
     lines = [request(f"r{i}") for i in range(4)]
     Path("in.jsonl").write_text("\n".join([lines[0], "{nonsense", *lines[1:], "[]"]) + "\n")
-    done = cortex("batch", "in.jsonl", "-o", "out.jsonl", *SIM, "--job", "j", "--json")
+    done = cortex("batch", "in.jsonl", "-o", "out.jsonl", *SIM, *BAD_OK, "--job", "j", "--json")
     assert (done.code, _counts(done.last)) == (3, ("complete", 6, 4, 0, 2))
     assert sorted(keys(Path("out.jsonl"))) == ["r0", "r1", "r2", "r3"]
 
@@ -116,7 +125,7 @@ def test_python_has_their_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CORTEX_STATE", str(tmp_path / "state"))
     ragged(Path("t.csv"), GOOD, BAD)
-    answers = public.batch("t.csv", "Label: {{text}}", id="ticket_id", model="sim", progress=False)
+    answers = public.batch("t.csv", "Label: {{text}}", id="ticket_id", accept_bad=0.34, model="sim", progress=False)
     assert (answers.unreadable, answers.bad_count, len(answers.rows)) == (BAD, BAD, GOOD)
     assert "20 records of the input unreadable" in repr(answers)
 
@@ -139,3 +148,130 @@ def test_failed_rows_and_unreadable_ones_reach_max_failed_together(cortex: Any, 
     done = cortex(*COMMAND, *refusing, "--max-failed", "25", *more, "--json")
     assert (done.code, done.last["outcome"]) == (3, "partial") and 5 <= done.last["rows_failed"] < GOOD
     assert " and 20 of 60 records of the input are unreadable, 25 may; the last: " in done.err
+
+
+# -- the number with which a job begins ----------------------------------------------------------------------------
+
+
+def _nothing_began() -> None:
+    assert StateFolder(os.environ["CORTEX_STATE"]).jobs() == []
+    assert not list(Path(os.environ["CORTEX_STATE"]).rglob("*.input")) + list(Path().glob("o.*"))
+
+
+def _line(count: int, of: int, share: str) -> str:
+    return f"{count} of {of:,} records ({share}) are unreadable, more than the 1% accepted: nothing was asked or paid; "
+
+
+def test_a_job_does_not_begin_and_the_command_that_is_told_begins_it(cortex: Any) -> None:
+    ragged(Path("t.csv"), 666, 334)
+    line = cortex(*STOPPED).refused(
+        "t.csv: " + _line(334, 1_000, "33.4%"), "line 2: has 3 cells, its header 2: ", "; line 4: ", "; line 6: ", "; and 331 more."
+    )
+    assert len(line) < 700
+    _nothing_began()
+    command = shlex.split(line.rpartition("go on without them: ")[2])
+    assert command == ["cortex", *STOPPED, "--accept-bad", "34%"]
+    done = cortex(*command[1:], "--json")
+    assert (done.code, _counts(done.last)) == (3, ("complete", 1_000, 666, 0, 334))
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "accept", "begins"),
+    [
+        (99, 1, (), True),
+        (98, 1, (), False),
+        (49, 1, (), False),
+        (49, 1, ("--accept-bad", "2%"), True),
+        (71, 29, ("--accept-bad", "29%"), True),  # 0.29 * 100 is less than 29 in binary floating point
+        (71, 29, ("--accept-bad", "0.289"), False),
+        (10, 3, ("--accept-bad", "3"), True),
+        (10, 3, ("--accept-bad", "2"), False),
+        (300, 1, ("--accept-bad", "0"), False),
+        (300, 0, ("--accept-bad", "0"), True),
+        (1, 30, ("--accept-bad", "100%"), True),
+    ],
+)
+def test_the_accepted_number(cortex: Any, good: int, bad: int, accept: tuple[str, ...], begins: bool) -> None:
+    ragged(Path("t.csv"), good, bad)
+    done = cortex("plan", "t.csv", *ASK, *SIM, *accept)
+    assert (done.code == 0) == begins
+    if not begins:
+        assert f"{bad} of {good + bad} records (" in done.refused("cortex plan t.csv ", " --accept-bad ")
+    assert cortex(*STOPPED, *accept).code == ((3 if bad else 0) if begins else 2)
+
+
+@pytest.mark.parametrize("value", ["much", "-1", "1.5", "150%", "1/3", "nan", ""])
+def test_a_number_that_makes_no_sense(cortex: Any, value: str) -> None:
+    ragged(Path("t.csv"), 5, 0)
+    if not value:
+        assert cortex(*STOPPED, "--accept-bad", value).code == 0
+        return
+    cortex(*STOPPED, "--accept-bad", value).refused(f"--accept-bad '{value}': give a share below 1, ")
+    _nothing_began()
+
+
+def test_standard_input_leaves_nothing_behind(cortex: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = ragged(Path("t.csv"), 5, 5).read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    cortex("batch", "-", *ASK, *SIM, "-o", "o.jsonl").refused("standard input: " + _line(5, 10, "50%"))
+    _nothing_began()
+
+
+def test_the_command_is_not_told_where_it_may_hold_a_secret(cortex: Any) -> None:
+    ragged(Path("t.csv"), 5, 5)
+    for secret in ("--notify", "http://127.0.0.1:1/token"), ("--limits", "postgresql://u:token@127.0.0.1/d"):
+        line = cortex(*STOPPED, *secret).refused()
+        assert "token" not in line
+    assert line.endswith("go on without them: the same command with --accept-bad 50%") or "--limits" in line
+
+
+def test_a_job_that_has_begun_keeps_what_it_accepted(cortex: Any) -> None:
+    ragged(Path("t.csv"), GOOD, BAD)
+    assert cortex(*STOPPED, "--accept-bad", "34%", "--max-job-tokens", 400).code == 3
+    assert ["accept-bad", "34%", "command", "line"] in [line.split() for line in cortex("config", "j").out.splitlines()]
+    assert cortex("resume", "j", "--max-job-tokens", 500).code == 3
+    done = cortex(*STOPPED, "--max-job-tokens", 100_000, "--json")
+    assert (done.code, _counts(done.last)) == (3, WHOLE)
+    assert cortex(*STOPPED).code == 3
+    cortex(*STOPPED, "--fresh").refused(_line(20, 60, "33.3%"))
+
+
+def test_failed_rows_are_asked_again_without_the_option(cortex: Any) -> None:
+    ragged(Path("t.csv"), GOOD, BAD)
+    hanging = ("--sim", "hang=0.4", "--sim", "latency_ms=1", "--goal-timeout", "0.2s")
+    assert cortex(*COMMAND, *hanging).code == 1
+    done = cortex("retry", "j", *SIM[2:], "--sim", "hang=0", "--goal-timeout", "none", "--json")
+    assert (done.code, _counts(done.last)) == (3, WHOLE)
+
+
+def test_requests_do_not_begin_either(cortex: Any) -> None:
+    Path("in.jsonl").write_text("\n".join([request("a"), "{nonsense", request("b")]) + "\n")
+    cortex("batch", "in.jsonl", "-o", "o.jsonl", *SIM).refused(
+        "in.jsonl: 1 of 3 records (33.3%) are unreadable", "line 2: ", " --accept-bad 34%"
+    )
+    _nothing_began()
+
+
+def test_a_job_file_for_a_cluster_is_refused_alike(cortex: Any) -> None:
+    ragged(Path("t.csv"), 5, 5)
+    Path("job.toml").write_text('input = "t.csv"\noutput = "o.jsonl"\nprompt = "{{text}}"\nmodel = "sim"\n')
+    cortex("k8s", "render", "job.toml").refused(_line(5, 10, "50%"))
+
+
+def test_python_stops_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CORTEX_STATE", str(tmp_path / "state"))
+    ragged(Path("t.csv"), 5, 5)
+    ask: Any = {"prompt": "Label: {{text}}", "id": "ticket_id", "model": "sim", "progress": False}
+    with pytest.raises(RowsError) as raised:
+        public.batch("t.csv", **ask)
+    assert str(raised.value).startswith("t.csv: " + _line(5, 10, "50%") + "line 2: has 3 cells")
+    assert str(raised.value).endswith("go on without them: accept_bad=0.5")
+    rows = [{"ticket_id": "1", "text": "It crashes"}, {"ticket_id": "1", "text": "I love it"}]
+    with pytest.raises(RowsError, match=r"the table: 1 of 2 records \(50%\) .*line 2: ticket_id .1. stands on line 1"):
+        public.batch(rows, **ask)
+    _nothing_began()
+    assert public.batch(rows, **ask, accept_bad=0.5).unreadable == 1
+    assert public.batch(rows, **ask).unreadable == 1
+    with pytest.raises(SetupError, match="give a share below 1"):
+        public.batch(rows, **ask, accept_bad=2.5)
