@@ -44,7 +44,7 @@ def _echo(prompt: str) -> str:
 
 def _batch(path: Path, table: OddTable, output: Path, **more: Any) -> Answers:
     """Ask all rows of a table. A property of the file that is refused as unclear is given then."""
-    more |= {"id": ID, "with_input": True, "output": str(output), "state": str(output.parent / "state")} | table.options
+    more |= {"accept_bad": "100%", "id": ID, "with_input": True, "output": str(output), "state": str(output.parent / "state")} | table.options
     try:
         return cortex.batch(str(path), PROMPT + "{{text}}", model=_echo, **more)
     except RowsError as error:
