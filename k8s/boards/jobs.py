@@ -76,13 +76,18 @@ def _failures() -> list[Any]:
     throttled = rate("cortex_attempts_total", OF_JOBS, THROTTLED)
     return [
         lines("Failed attempts a second, by kind", "Failures that cause retries. The kinds are those of `cortex report JOB`.",
-              {"{{cortex_kind}}": rate("cortex_attempts_total", OF_JOBS, FAILED, labels=("cortex_kind",))}, stacked=True),
+              {"{{cortex_kind}}": rate("cortex_attempts_total", OF_JOBS, FAILED, labels=("cortex_kind",))}, stacked=True,
+              span=12),
         lines("Throttled share", "Share of all attempts. Some throttling is normal while the limit adapts; above a fifth for long, "
               "other users leave less of the limit than this job may ask for.",
               {"throttled": f"({throttled} or vector(0)) / {rate('cortex_attempts_total', OF_JOBS)}"}, "percentunit",
-              limit=0.2),
+              limit=0.2, span=12),
+        lines("Rows a second, by ending", "Rows by the ending of their last reply. Many that are `cut`: --max-output-tokens is too "
+              "small for the answers, or for the thinking before them.",
+              {"{{cortex_ending}}": rate("cortex_rows_endings_total", OF_JOBS, labels=("cortex_ending",))}, stacked=True,
+              span=12),
         lines("Again, a minute", "Retries of failed attempts, hedges of slow ones (both are paid), and votes.",
-              {name: f"60 * {rate(f'cortex_{name}_total', OF_JOBS)}" for name in ("retries", "hedges", "votes")}),
+              {name: f"60 * {rate(f'cortex_{name}_total', OF_JOBS)}" for name in ("retries", "hedges", "votes")}, span=12),
     ]  # fmt: skip
 
 

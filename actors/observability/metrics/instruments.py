@@ -70,6 +70,7 @@ _TABLE: Final = (
     Instrument("cortex.calls", "counter", "{call}", "Bounded calls that have ended, by outcome"),
     Instrument("cortex.attempts", "counter", "{attempt}", "Attempts and tool runs that have ended, by kind"),
     Instrument("cortex.rows", "counter", "{row}", "Rows, or other top goals, that have ended"),
+    Instrument("cortex.rows.endings", "counter", "{row}", "Rows, or other top goals, by the ending of their reply"),
     Instrument("cortex.retries", "counter", "{attempt}", "Attempts at a question that was attempted before"),
     Instrument("cortex.hedges", "counter", "{attempt}", "Attempts made beside a slow one"),
     Instrument("cortex.votes", "counter", "{vote}", "Votes cast"),
@@ -112,6 +113,7 @@ LABEL: Final = "cortex.label.name"
 LABEL_VALUE: Final = "cortex.label.value"
 OUTCOME: Final = "cortex.outcome"
 KIND: Final = "cortex.kind"
+ENDING: Final = "cortex.ending"
 CERTAINTY: Final = "cortex.certainty"
 TOKEN_TYPE: Final = "cortex.token.type"
 PHASE: Final = "cortex.phase"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from actors.observability.metrics.instruments import CERTAINTY as CERTAINTY
-from actors.observability.metrics.instruments import JOB, KIND, LABEL, LABEL_VALUE, OUTCOME, TOKEN_TYPE
+from actors.observability.metrics.instruments import ENDING, JOB, KIND, LABEL, LABEL_VALUE, OUTCOME, TOKEN_TYPE
 from actors.observability.metrics.samples import NumberSample
 from cortex.state.state import State
+from cortex.values.counters import JobCounters
+from cortex.values.endings import Ending
 from policies.estimates.price import usd
 
 
@@ -29,6 +31,7 @@ def of_job(k: State) -> Iterator[NumberSample]:
     yield from by(
         "cortex.rows", OUTCOME, {"succeeded": tally.succeeded, "failed": tally.failed - refused, "refused": refused}
     )
+    yield from by("cortex.rows.endings", ENDING, rows_by_ending(tally))
     yield from by(
         "cortex.tokens", TOKEN_TYPE,
         {
@@ -59,6 +62,23 @@ def rows_expected(k: State) -> int:
     counted = k.terms.places.get("rows", "")
     known = k.tally.rows_read if k.terms.streams else k.tally.succeeded + k.tally.failed
     return max(known, int(counted) if counted.isdecimal() else 0)
+
+
+def rows_by_ending(tally: JobCounters) -> dict[str, int]:
+    """Return the rows, or other top goals, that had a reply, by the ending of the last one; ``whole`` is always there.
+
+    A row whose reply is no whole answer has failed with the ending as its kind, or has a result all the same. A failed
+    row of any other kind, such as ``malformed``, is not counted.
+    """
+    counts = {str(Ending.WHOLE): tally.succeeded - sum(tally.endings.values())}
+    for ending in _NOT_WHOLE:
+        count = tally.endings.get(ending, 0) + tally.failed_for_good.get(ending, 0)
+        if count:
+            counts[ending] = count
+    return counts
+
+
+_NOT_WHOLE = tuple(str(ending) for ending in Ending if ending is not Ending.WHOLE)
 
 
 def _by_kind(failures: dict[str, int]) -> dict[str, int]:

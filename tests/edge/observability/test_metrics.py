@@ -7,6 +7,7 @@ import random
 import urllib.request
 from typing import Any
 
+import msgspec
 import pytest
 from opentelemetry.exporter.prometheus._mapping import map_unit, sanitize_full_name
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
@@ -20,6 +21,8 @@ from actors.observability.metrics.prometheus_text import page
 from actors.observability.metrics.ray_export import RayGauges, numbers
 from actors.observability.metrics.samples import Exemplar, MetricSamples, NumberSample, spread, together
 from actors.observability.metrics.scrape_server import ListenError, ScrapeServer, place_of
+from cortex.programs.batch import Batch
+from cortex.programs.table import Table
 from cortex.scheduler.state import NodeState, PoolState, RouteState, SchedulerState
 from cortex.state import events
 from cortex.state.state import State
@@ -29,7 +32,7 @@ from cortex.values.reply import Reply, Usage
 from policies.failures import breaker
 from policies.failures.failure import Failure, FailureKind
 from policies.limits.limit import LimitPolicy, new
-from tests.edge.support.in_process_job import PRICE, FunctionModel, reply
+from tests.edge.support.in_process_job import PRICE, FunctionModel, ListSource, Run, reply
 from tests.edge.support.metered_job import counting, found_in, metrics_of, of, parsed, run_of
 
 PLACE = Place(endpoint="https://api.example.com:8443/v1", model="m")
@@ -86,6 +89,29 @@ async def test_what_is_counted_is_what_the_job_says_itself(tmp_path):
     assert of(found, "cortex_disk_free_bytes") > 0
     assert of(found, "cortex_pool_limit") > 0 and of(found, "cortex_members", cortex_role="branch") == 1
     assert not [labels for _, labels in found if {"goal", "call"} & {name for name, _ in labels}]
+
+
+ENDS = [
+    ("end_turn", "ok"), ("max_tokens", "ok"), ("max_tokens", ""), ("pause_turn", "ok"), ("end_turn", ""),
+    ("refusal", ""), ("odd", "ok"), ("end_turn", "ok"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("program", "succeeded"), [(Batch(), 8), (Table(prompt="{{text}}", id="id", on_cut="keep"), 4)])
+async def test_rows_are_counted_by_the_ending_of_their_reply(tmp_path, program, succeeded):
+    """Whether the program keeps such replies or fails their rows."""
+    replies = iter([reply(text, Usage(10, 2), stop_reason) for stop_reason, text in ENDS])
+    telemetry = counting()
+    kept: list[MetricSamples] = []
+    metrics_of(telemetry)._gone = lambda meter: kept.append(metrics_of(telemetry).read())  # type: ignore[assignment, method-assign]
+    rows = [events.Row(str(n), msgspec.json.encode({"id": n, "text": "a"})) for n in range(8)]
+    model = FunctionModel(lambda body: next(replies))
+    run = Run(tmp_path, model, source=ListSource(rows), telemetry=telemetry, program=program)
+    facts = (await run.to_end()).facts
+    found = {dict(labels)["cortex_ending"]: count for (name, labels), count in found_in(kept[0]).items()
+             if name == "cortex_rows_endings_total"}  # fmt: skip
+    assert found == {"whole": 2, "cut": 2, "paused": 1, "empty": 1, "refused": 1, "unknown": 1}
+    assert facts["rows_succeeded"] == succeeded
 
 
 async def test_a_jobs_series_vanish_with_it(tmp_path):
