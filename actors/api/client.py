@@ -313,7 +313,7 @@ def submit(
     order = JobSpec(
         program=program, model_spec=own, limits=bounds, job=job,
         state=state or folder or os.environ.get("CORTEX_STATE", STATE_DEFAULT), cluster=cluster, fresh=fresh,
-        labels=called, shards=shards,
+        labels=called, shards=shards, in_python=True,
     )  # fmt: skip
     if rows is not None:
         rows.begin(order)

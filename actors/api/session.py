@@ -24,6 +24,7 @@ from actors.jobs.summary import UNREADABLE, counted
 from actors.journal.journal import JobHeld, StateFolder
 from actors.limits.budgets import books_of
 from actors.limits.shared_accounts import PLACE, accounts_at
+from actors.maintenance.kept_results import OVERWRITES, refuse_losing
 from actors.observability.logs.ray_actor_logs import shown
 from actors.observability.metrics.endpoint import MetricsEndpoint
 from actors.observability.wiring import hand_over, of_environ
@@ -159,7 +160,7 @@ class Session:
         params = params_of(order.runs())
         places = {
             **order.places, "wish": remember(order.model_spec), "cluster": cluster, "input": whole(order.input),
-            "output": whole(order.output),
+            "output": whole(order.output), **({OVERWRITES: "1"} if order.overwrite else {}),
         }  # fmt: skip
         limits = order.limits
         if found.concurrency_max is not None and limits.concurrency > found.concurrency_max:
@@ -294,6 +295,9 @@ class Session:
             terms=terms, owner=runtime.owner(), who=who(), decided=decided, reopened=reopened, notify=self.notify
         )
         attach = self.attached = await self._lives(runtime)
+        kept: Any = self._sink if hasattr(self._sink, "kept") else None
+        if before is not None and own and kept is not None:
+            own = refuse_losing(self.folder, self.order, before, None if attach else opening, kept)
         if self._sink is not None and hasattr(self._sink, "check"):
             self._sink.check()
         connection = found.connection if self._prepares is None else await self._prepares

@@ -147,7 +147,10 @@ def batch(
         raise SetupError(f"accept_bad={error}") from None
     given = _GivenRows(rows, numbered=not id, output=output, overwrite=overwrite, dialect=dialect, accepted=accepted)
     job = client.submit(program, model=model, rows=given, **options)
-    found = job.result()
+    try:
+        found = job.result()
+    except SinkError as error:
+        raise RowsError(str(error)) from None
     assert given.check is not None
     kept = list(given.results) if output else found.rows
     return Answers(found, kept, given.columns, given.check, output)
@@ -179,7 +182,7 @@ class _GivenRows:
     def begin(self, order: JobSpec) -> None:
         """Store the rows if needed, and check all of them. Raises ``RowsError``."""
         folder = StateFolder(order.state).prepare()
-        order.output = self._output
+        order.output, order.overwrite = self._output, self._overwrite
         order.places |= {"kind": TABLE} | ({"numbered": "1"} if self._numbered else {})
         program = order.program
         assert isinstance(program, Table)
@@ -313,6 +316,22 @@ class _Tee:
     def close(self) -> None:
         """Complete the file."""
         self._sink.close()
+
+    def kept(self) -> bool:
+        """Return whether the file holds anything."""
+        return bool(self._sink.kept())
+
+    def is_of(self, values: list[Any]) -> bool:
+        """Return whether the file may hold rows of a job whose first results are ``values``."""
+        return bool(self._sink.is_of(values))
+
+    def older_than(self, at_s: float) -> bool:
+        """Return whether the file was last written before this Unix time."""
+        return bool(self._sink.older_than(at_s))
+
+    def replace(self) -> None:
+        """Permit to replace the file."""
+        self._sink.replace()
 
     def abandon(self) -> None:
         """Leave the file as it is."""

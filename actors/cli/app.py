@@ -94,7 +94,7 @@ def run(
 
 
 @app.command()
-@takes(*GOING_ON, "wait")
+@takes(*GOING_ON, "wait", "overwrite")
 def resume(job: Job, options: Options, submitted: Submitted = _NOTHING, not_submitted: NotSubmitted = _NOTHING) -> int:
     """Continue a job that was interrupted, or stopped by a cap or a blocked account."""
     from actors.cli.run.resume import decided_of, go_on

@@ -83,6 +83,23 @@ def there(path: str) -> bool:
         raise SinkError(str(refusal)) from None
 
 
+def head(path: str, size_bytes: int) -> bytes:
+    """Return the first ``size_bytes`` of an object. Raises ``SinkError``."""
+    try:
+        with _refusals(path, "cannot be looked at"):
+            store, where = _store(path)
+            with store.open(where, "rb") as far:
+                return bytes(far.read(size_bytes))
+    except ObjectStoreError as refusal:
+        raise SinkError(str(refusal)) from None
+
+
+def opened(path: str) -> Any:
+    """Return an object as a file to read from any position. Raises the errors of its driver."""
+    store, where = _store(path)
+    return store.open(where, "rb")
+
+
 def _store(path: str) -> tuple[Any, str]:
     try:
         import fsspec
@@ -135,4 +152,4 @@ def _line(error: Exception) -> str:
     return _SECRET.sub(r"\1…", text)[:_MESSAGE_CHARS_MAX]
 
 
-__all__ = ["fetch", "is_remote", "put", "there", "try_out"]
+__all__ = ["fetch", "head", "is_remote", "opened", "put", "there", "try_out"]

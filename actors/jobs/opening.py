@@ -46,6 +46,11 @@ def changed(old: JobTerms, new: JobTerms) -> bool:
     return not same or then != now
 
 
+def begins_anew(then: JobTerms, opening: Opening) -> bool:
+    """Return whether a run of a job with the terms ``then`` asks all its rows anew, and emits all results again."""
+    return _afresh(opening) or changed(_then(then, _reopening(opening)), opening.terms)
+
+
 def _fingerprint_now(old: JobTerms) -> str:
     """Return the fingerprint that a job of an earlier release would have, where its program still does the same."""
     if old.fingerprint != fingerprint_then(old.program, old.params_json):
@@ -78,7 +83,7 @@ def resuming_batch(
     if k is not None and known is not None and opening is not None:
         _refuse_to_lose(k, known.in_batches, opening.terms)
     again = _reopening(opening)
-    if opening is not None and (k is None or _afresh(opening) or changed(_then(k.terms, again), opening.terms)):
+    if opening is not None and (k is None or begins_anew(k.terms, opening)):
         carried = _carried(known.ledger) if known is not None else None
         return [events.Opened(opening.terms, epoch, known.next_goal if known is not None else 1, carried)], True
     batch: list[events.Event] = [events.Rejoined(epoch, held)]

@@ -38,6 +38,10 @@ class JobSpec(msgspec.Struct, kw_only=True):
     input: str = ""
     output: str = ""
     fresh: bool = False
+    overwrite: bool = False
+    """Permission to overwrite an output that holds rows of another job, or of an earlier form of this job."""
+    in_python: bool = False
+    """True for a job that is run by Python code, whose errors name parameters instead of options."""
     shards: int = 1
     """Number of child jobs for the rows; 1: no child jobs."""
     keeps_text: bool = True
@@ -54,6 +58,16 @@ class JobSpec(msgspec.Struct, kw_only=True):
     def runs(self) -> Program:
         """Return the job's program: the program of the rows, or the one that distributes them to shards."""
         return sharded(self.program, self.shards)
+
+    @property
+    def permission(self) -> str:
+        """Way to give the permission to overwrite, for errors."""
+        return "overwrite=True" if self.in_python else "--overwrite"
+
+    @property
+    def names(self) -> str:
+        """Way to name another job and another output, for errors."""
+        return "job= and output=" if self.in_python else "--job and -o"
 
     def named(self) -> str:
         """Return the job's name, which does not depend on the number of shards."""

@@ -140,7 +140,7 @@ def _refused_as_the_job(order: JobSpec, options: Options, folder: StateFolder, c
         notes.append(f"job {job} has begun: {k.tally.succeeded + k.tally.failed:,} of its rows are done")
     if running := in_use(folder, job):
         notes.append(running)
-    sink = own_sink(folder, order, options.overwrite)
+    sink = own_sink(folder, order)
     if sink is not None:
         own = before is not None and before.places.get("output") == whole(order.output)
         check_output(sink, order.output, own or options.overwrite)

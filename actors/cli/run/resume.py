@@ -143,7 +143,8 @@ def order_of(
         program=program, shards=shards, model_spec=changed_model_spec(options, spec),
         limits=limits, job=job, state=folder.address,
         cluster=cluster_of(options, places.get("cluster", "auto")), input=places.get("input", ""),
-        output=places.get("output", ""), places=places, keeps_text=terms.keeps_text, labels=terms.labels,
+        output=places.get("output", ""), overwrite=options.overwrite, places=places,
+        keeps_text=terms.keeps_text, labels=terms.labels,
     )  # fmt: skip
 
 

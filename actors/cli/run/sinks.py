@@ -13,6 +13,7 @@ from actors.history.catalog import last_terms
 from actors.jobs.sink_selection import results_sink
 from actors.jobs.spec import JobSpec
 from actors.journal.journal import StateFolder, TextRedacted
+from actors.maintenance.kept_results import refuse_foreign
 from actors.programs import loader
 
 
@@ -30,6 +31,10 @@ def complete_output(
     assert sink is not None
     if rows == facts["results"] and _whole(sink, path, rows, size_bytes):
         return
+    terms = last_terms(folder, job)
+    if terms is not None and not refuse_foreign(folder, job, terms, sink, path, overwrite):
+        sink.replace()
+        rows = size_bytes = 0
     print_error(f"{path} is incomplete: written again from the journal")
     try:
         copy_results(folder, job, sink, rows, size_bytes, own=True)
@@ -46,10 +51,10 @@ def _whole(sink: FileSink | TableSink, path: str, rows: int, size_bytes: int) ->
     return Path(path).exists() and Path(path).stat().st_size == size_bytes
 
 
-def own_sink(folder: StateFolder, order: JobSpec, overwrite: bool = False) -> FileSink | TableSink | None:
+def own_sink(folder: StateFolder, order: JobSpec) -> FileSink | TableSink | None:
     """Return the sink of a job's results; None without an output."""
-    program = loader.place_of(type(order.program))
-    return results_sink(folder, order.named(), order.output, order.input, overwrite, order.places, program, own=True)
+    program, job = loader.place_of(type(order.program)), order.named()
+    return results_sink(folder, job, order.output, order.input, order.overwrite, order.places, program, own=True)
 
 
 def sink_of(folder: StateFolder, job: str, output: str, overwrite: bool = False) -> FileSink | TableSink | None:

@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -44,8 +43,9 @@ from actors.cli.run.wait_for_job import in_turn
 from actors.common.errors import CommandError
 from actors.files.dialects.dialect import decoded
 from actors.files.line_reader import keep
-from actors.files.paths import digest_of, is_remote
+from actors.files.paths import digest_of
 from actors.files.sinks.jsonl_sink import FileSink
+from actors.files.sinks.table_sink import TableSink
 from actors.files.sources.line_source import LineSource
 from actors.files.sources.row_source import BatchSource, InputCheck
 from actors.files.sources.table_source import TableSource
@@ -54,6 +54,7 @@ from actors.jobs.sink_selection import TABLE, is_table, note_columns
 from actors.jobs.spec import CONTENT, DIALECT, JobSpec, whole
 from actors.jobs.unreadable_input import UnreadableInput, is_refused, least_accepted, note_counts, refusal
 from actors.journal.journal import StateFolder
+from actors.maintenance.kept_results import would_be_lost
 from actors.maintenance.retry_rows import RetriedRows
 from actors.planning.inputs import sample_order
 from actors.programs import loader
@@ -126,7 +127,7 @@ def batch_order(
         places = {"kind": TABLE} | ({} if options.id else {"numbered": "1"})
     order = JobSpec(
         program=program, limits=limits, job=options.job, state=folder.address, cluster=cluster_of(options),
-        input=path, output=output, fresh=options.fresh,
+        input=path, output=output, fresh=options.fresh, overwrite=options.overwrite,
         places={CONFIG: stated_options(options), **shared_at(options), **places, **dialect_places(options)},
         model_spec=ModelSpec(model=options.model, base_url=base_url_of(options)), keeps_text=not options.no_keep_text,
         labels=labels_of(options), shards=shards_of(options),
@@ -169,7 +170,7 @@ def run_order(
     order = JobSpec(
         program=program, model_spec=model_spec_of(options, options.model), limits=limits, job=options.job,
         state=folder.address, cluster=cluster_of(options), input=inputs[0] if inputs else "", output=output,
-        fresh=options.fresh,
+        fresh=options.fresh, overwrite=options.overwrite,
         places={CONFIG: stated_options(options), **shared_at(options), **({"kind": LINES} if lines else {})},
         labels=labels_of(options),
     )  # fmt: skip
@@ -304,14 +305,16 @@ def _begun(order: JobSpec, options: Options, folder: StateFolder, source: Any, c
         if order.labels and order.labels != before.labels and _same(order, before):
             kept = " ".join(f"{name}={value}" for name, value in before.labels.items()) or "none"
             print_error(f"job {job} keeps the labels of its start: {kept}")
-        _refuse_losing(order, options, before, last_state(folder, job).outcome)
+    sink = own_sink(folder, order)
+    if before is not None:
+        _refuse_losing(order, before, folder, sink)
+    if before is not None and not order.fresh:
         code = _already_over(order, options, folder, before, job)
         if code is not None:
             return code
         if source is not None:
             source = RetriedRows(folder, job, source)
             order.model_spec = _as_retried(order, before, folder)
-    sink = own_sink(folder, order, options.overwrite)
     if sink is not None:
         own = before is not None and before.places.get("output") == whole(order.output)
         goes_on = own and not (order.fresh or options.overwrite) and before is not None and _same(order, before)
@@ -347,24 +350,20 @@ def refuse_other_places(order: JobSpec, before: JobTerms, job: str) -> None:
         raise CommandError(f"job {job} writes to {was}: give another --job, or `cortex results {job} -o FILE`")
 
 
-def _refuse_losing(order: JobSpec, options: Options, before: JobTerms, outcome: str) -> None:
-    """Raise ``CommandError`` if a complete job asks something else now and would overwrite its results.
+def _refuse_losing(order: JobSpec, before: JobTerms, folder: StateFolder, sink: FileSink | TableSink | None) -> None:
+    """Raise ``CommandError`` if a job begins anew and would overwrite the results that it wrote before.
 
-    A job begins anew where its program, a parameter (prompt, schema, ...) or its model has changed. Other settings of
-    the simulated provider cost nothing: their results may take the place of those before.
+    The session checks this for every run (``actors.maintenance.kept_results``). Checked here, it needs no key, and no
+    cluster is started for it.
     """
+    if sink is None or order.overwrite or before.places.get("output") != whole(order.output):
+        return
     then, now = remembered(before.places), order.model_spec
     was = then.base_url.rstrip("/")  # earlier releases kept the address as it was written
     model = (then.model, then.provider, was) != (now.model, now.provider, now.base_url)
-    if outcome != "complete" or options.overwrite or order.output in ("", "-"):
-        return
-    if not model and not _changed(order, before):
-        return
-    if is_remote(order.output) or Path(order.output).is_file():
-        raise CommandError(
-            f"job {order.named()} is complete, and now asks {'another model' if model else 'something else'}: its "
-            f"results in {order.output} would be overwritten: give --overwrite, or another --job and -o"
-        )
+    asks = "all rows anew" if order.fresh else "another model" if model else "something else"
+    if (order.fresh or model or _changed(order, before)) and sink.kept():
+        raise CommandError(would_be_lost(order, last_state(folder, order.named()).outcome, asks))
 
 
 def _already_over(order: JobSpec, options: Options, folder: StateFolder, before: JobTerms, job: str) -> int | None:

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, Final, Protocol, cast
 import msgspec
 
 from actors.files.errors import SinkClosed, SinkError, SinkFull
+from actors.files.sinks.ownership import HEAD_BYTES, lines_are_of, unpacked
 from actors.files.sinks.results_recovery import GZIP_BITS, held
 
 GZIP_LEVEL: Final = 6
@@ -145,7 +146,7 @@ class FileSink:
         """Write rows, one line each. Raises `SinkFull` and, for other failures, `SinkError`."""
         if not values:
             return
-        lines = b"".join([_line(value) for value in values])
+        lines = b"".join([line_of(value) for value in values])
         if self._packs:
             self._member = self._member or zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, GZIP_BITS)
             lines = self._member.compress(lines)
@@ -185,6 +186,35 @@ class FileSink:
     def holds(self, rows: int) -> bool:
         """Return whether the file exists. The journal's byte count says how much of it is the job's."""
         return Path(self._path).exists()
+
+    def kept(self) -> bool:
+        """Return whether the output is a file that holds anything. False for a stream, which holds nothing."""
+        return self.cuts_back and bool(unpacked(self._head(), self._packs))
+
+    def is_of(self, values: Sequence[Any]) -> bool:
+        """Return whether the file may hold rows of a job whose first results are ``values``; True without a file."""
+        lines = [line_of(value)[:-1] for value in values]
+        return not self.cuts_back or lines_are_of(unpacked(self._head(), self._packs), lines)
+
+    def replace(self) -> None:
+        """Permit to replace a file that another job, or something else, has written."""
+        self._overwrite = True
+
+    def older_than(self, at_s: float) -> bool:
+        """Return whether the file was last written before this Unix time."""
+        try:
+            return os.stat(self._path).st_mtime < at_s
+        except OSError:
+            return True
+
+    def _head(self) -> bytes:
+        try:
+            with open(self._path, "rb") as file:
+                return file.read(HEAD_BYTES)
+        except FileNotFoundError:
+            return b""
+        except (OSError, ValueError) as error:
+            raise SinkError(f"{self.name} cannot be read: {why(error)}") from None
 
     def _end_member(self) -> None:
         if self._member is not None:
@@ -289,7 +319,8 @@ class _StreamTarget:
                 self._stream.close()
 
 
-def _line(value: Any) -> bytes:
+def line_of(value: Any) -> bytes:
+    """Return a result as its line in a file of results."""
     line: bytes = value if type(value) is bytes else _encode(value)
     # A line break between the parts of a JSON value would end the line. Inside strings JSON has none.
     return line.replace(b"\n", b" ") + b"\n" if b"\n" in line else line + b"\n"

@@ -23,9 +23,17 @@ import msgspec
 
 from actors.files.columns import Columns, arrow_columns, arrow_schema, cell, flat
 from actors.files.errors import SinkError
-from actors.files.object_store import put, there, try_out
+from actors.files.object_store import head, opened, put, there, try_out
 from actors.files.paths import adopt, is_remote, rows_of_others
-from actors.files.sinks.jsonl_sink import FileSink, is_written, why
+from actors.files.sinks.jsonl_sink import FileSink, is_written, line_of, why
+from actors.files.sinks.ownership import (
+    HEAD_BYTES,
+    PARQUET_MAGIC,
+    csv_is_of,
+    has_records,
+    lines_are_of,
+    unpacked,
+)
 from actors.files.table_reader import CSV, NO_PARQUET, PARQUET, form_of
 
 ROWS_AT_ONCE: Final = 20_000
@@ -33,7 +41,6 @@ OWNER: Final = b"cortex"
 """Metadata key that identifies a Parquet file as the output of a job."""
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
-
 
 
 class _LineFeeds:
@@ -80,6 +87,7 @@ class TableSink:
         self._rows = FileSink(str(rows_path), overwrite=True)
         self._target = FileSink(str(self._path), overwrite=overwrite, keep_off=keep_off)
         self._open = self._tried = False
+        self._seen: tuple[int, ...] = ()
         self._copy = copy
 
     def check(self) -> None:
@@ -121,6 +129,7 @@ class TableSink:
             self.see_alone()
             for other in rows_of_others(self._rows_path):
                 other.unlink(missing_ok=True)
+        self._seen = self._stamp()
         self._rows_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         kept = self._rows.open(rows if own else 0, size_bytes if own else 0, True)
         self._open = True
@@ -152,6 +161,19 @@ class TableSink:
         """Return whether the table exists already. Raises ``SinkError`` if a store refuses."""
         return there(self._remote) if self._remote else self._path.exists()
 
+    def _stamp(self) -> tuple[int, ...]:
+        """Return a value that changes when something else writes the table; empty without a table.
+
+        An object has no stamp that all stores know: there, only one that is new is noticed.
+        """
+        if self._remote:
+            return (1,) if self.there() else ()
+        try:
+            found = self._path.stat()
+        except OSError:
+            return ()
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
     def write(self, values: Sequence[Any]) -> None:
         """Append rows to the row file. Raises as ``FileSink.write``."""
         self._rows.write([flat(value) for value in values] if self._flatten else values)
@@ -173,6 +195,8 @@ class TableSink:
             self._make(part)
             with part.open("rb+") as whole:
                 os.fsync(whole.fileno())
+            if self._stamp() not in ((), self._seen) and not self._overwrite:
+                raise SinkError(f"{self.name} was written by something else meanwhile: move it away, then resume")
             if self._remote:
                 put(part, self._remote)
             else:
@@ -214,6 +238,63 @@ class TableSink:
             return self._csv_holds(rows)
         except (OSError, ValueError, csv.Error, EOFError):
             return False
+
+    def kept(self) -> bool:
+        """Return whether the table exists and has a row, or the row file of this job has one."""
+        adopt(self._rows_path)
+        if self._rows.kept():
+            return True
+        if not self.there():
+            return False
+        if self._form == PARQUET:
+            found = self._parquet_facts()
+            return found is None or found[0] > 0
+        text = self._head()
+        return has_records(text, _delimiter(self._path)) if self._form == CSV else bool(text)
+
+    def is_of(self, values: Sequence[Any]) -> bool:
+        """Return whether the table may be that of a job whose first results are ``values``; True without a table."""
+        if not self.there():
+            return True
+        if self._form == PARQUET:
+            found = self._parquet_facts()
+            # a Parquet file that was cut has lost its metadata, which stand at its end, and is of no use to its owner
+            return self._head().startswith(PARQUET_MAGIC) if found is None else found[1] == self._job
+        lines = [line_of(flat(value) if self._flatten else value)[:-1] for value in values]
+        if self._form != CSV:
+            return lines_are_of(self._head(), lines)
+        names = [name for name, _ in self._columns.names]
+        rows = ([cell(row.get(name)) for name in names] for row in map(_decode, lines))
+        return csv_is_of(self._head(), _delimiter(self._path), names, rows)
+
+    def replace(self) -> None:
+        """Permit to replace a table that another job, or something else, has written."""
+        self._overwrite = True
+        self._target.replace()
+
+    def older_than(self, at_s: float) -> bool:
+        """Return whether the table was last written before this Unix time; True for an object, which has no time."""
+        return bool(self._remote) or self._target.older_than(at_s)
+
+    def _parquet_facts(self) -> tuple[int, str] | None:
+        """Return the number of rows of the table and the job that it names; None if it is no whole Parquet file."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            with opened(self._remote) if self._remote else self._path.open("rb") as file:
+                found = pq.ParquetFile(file).metadata
+            return found.num_rows, (found.metadata or {}).get(OWNER, b"").decode()
+        except (pa.ArrowException, OSError, ValueError):
+            return None
+
+    def _head(self) -> bytes:
+        """Return the beginning of the table, decompressed."""
+        packed = self._path.name.lower().endswith(".gz")
+        if self._remote:
+            return unpacked(head(self._remote, HEAD_BYTES), packed)
+        with self._path.open("rb") as file:
+            return unpacked(file.read(HEAD_BYTES), packed)
 
     def _csv_holds(self, rows: int) -> bool:
         width, last = len(self._columns.names), ""
