@@ -16,7 +16,7 @@ from cortex.state import events
 from cortex.state.program import params_of
 from cortex.state.state import State
 from cortex.values.ledger import Ledger
-from cortex.values.limits import JobTerms, Route
+from cortex.values.limits import JobTerms
 from policies.failures.failure import Failure, FailureKind
 
 CHILD = "child"
@@ -41,14 +41,30 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
 def changed(old: JobTerms, new: JobTerms) -> bool:
     """Return whether the new run asks something else: another program, parameters, release, endpoint or model, also of
     a role."""
-    same = new.fingerprint in (old.fingerprint, _fingerprint_now(old))
-    then, now = ((_asked(terms.route), _role_facts(terms)) for terms in (old, new))
-    return not same or then != now
+    return not same_program(old, new) or asked(old) != asked(new)
+
+
+def same_program(old: JobTerms, new: JobTerms) -> bool:
+    """Return whether the new run has the program, the parameters and the release of the old one."""
+    return new.fingerprint in (old.fingerprint, _fingerprint_now(old))
 
 
 def begins_anew(then: JobTerms, opening: Opening) -> bool:
     """Return whether a run of a job with the terms ``then`` asks all its rows anew, and emits all results again."""
     return _afresh(opening) or changed(_then(then, _reopening(opening)), opening.terms)
+
+
+def same_request(old: JobTerms, program: str, params_json: bytes) -> bool:
+    """Return whether a user asks a built-in program with the same parameters again, although the release changed it.
+
+    Such a job begins anew, but all its results come again from the replies that it has paid for.
+    """
+    if not (loader.is_ready(program) and old.program == program):
+        return False
+    try:
+        return params_of(loader.load(old.program, old.params_json)) == params_json
+    except ValueError:  # a parameter that this release refuses
+        return False
 
 
 def _fingerprint_now(old: JobTerms) -> str:
@@ -59,13 +75,10 @@ def _fingerprint_now(old: JobTerms) -> str:
     return loader.fingerprint(old.program, now)
 
 
-def _asked(route: Route) -> tuple[str, str]:
-    return route.endpoint, route.model
-
-
-def _role_facts(terms: JobTerms) -> dict[str, tuple[str, str]]:
-    """Return endpoint and model of each role with a model of its own."""
-    return {role: _asked(terms.role_routes[lane - 1]) for role, lane in terms.roles.items() if lane}
+def asked(terms: JobTerms) -> dict[str, tuple[str, str]]:
+    """Return endpoint and model of the job's own route, under an empty name, and of each role with its own model."""
+    lanes = {role: terms.role_routes[lane - 1] for role, lane in terms.roles.items() if lane}
+    return {name: (route.endpoint, route.model) for name, route in {"": terms.route, **lanes}.items()}
 
 
 def resuming_batch(

@@ -16,10 +16,11 @@ from typing import Any, Final, Protocol
 from actors.files.errors import SinkError
 from actors.history.catalog import as_it_was, last_state
 from actors.history.result_history import lines, shard_names
-from actors.jobs.opening import Opening, begins_anew
+from actors.jobs.opening import Opening, asked, begins_anew, same_program, same_request
 from actors.jobs.spec import JobSpec
 from actors.journal.journal import Journal, StateFolder, TextRedacted
 from actors.programs.loader import NoSuchProgram
+from actors.providers.registry import SIMULATED
 from cortex.values.limits import JobTerms
 
 OVERWRITES: Final = "overwrite"
@@ -58,7 +59,7 @@ def refuse_losing(
     if opening is not None and begins_anew(before, opening):
         k = last_state(folder, order.named())
         if begins_anew(k.terms, opening):
-            if not order.overwrite:
+            if not order.overwrite and asks_otherwise(k.terms, opening):
                 raise SinkError(would_be_lost(order, k.outcome, now_asks(k.terms, opening)))
             return True
     if refuse_foreign(folder, order.named(), before, sink, order.output, order.overwrite, order.permission):
@@ -97,6 +98,22 @@ def would_be_lost(order: JobSpec, outcome: str, asks: str) -> str:
         f"job {order.named()} is {outcome or 'not ended'}, and now asks {asks}: its results in {order.output} would be "
         f"overwritten: give {order.permission}, or another {order.names}"
     )
+
+
+def asks_otherwise(then: JobTerms, opening: Opening) -> bool:
+    """Return whether a run that begins a job anew gives other results than those in its file.
+
+    False where the user asks the same and the release alone has changed: the same results come again, from replies that
+    are remembered. False, too, where the simulated provider is asked the same rows again, perhaps with other settings:
+    its results cost nothing.
+    """
+    now = opening.terms
+    if not same_program(then, now) and not same_request(then, now.program, now.params_json):
+        return True
+    if then.places.get("digest") != now.places.get("digest"):
+        return True
+    simulated = all(route.endpoint.partition(":")[0] == SIMULATED for route in (*then.routes, *now.routes))
+    return not simulated and (now.fresh or asked(then) != asked(now))
 
 
 def now_asks(then: JobTerms, opening: Opening) -> str:

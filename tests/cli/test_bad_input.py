@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from actors.journal.journal import StateFolder
-from tests.cli.cli_runner import request, requests
+from tests.cli.cli_runner import each_once, request, requests
 
 ONE = request("a")
 
@@ -227,7 +227,9 @@ def test_a_job_keeps_its_places(cortex):
     cortex(*again, "other.jsonl").refused("job mine writes to", "cortex results mine -o FILE")
     requests(Path("in.jsonl"), 3)
     cortex(*again, "out.jsonl").refused("in.jsonl is not what job mine began with", "--fresh")
-    assert cortex(*again, "out.jsonl", "--fresh").code == 0
+    cortex(*again, "out.jsonl", "--fresh").refused("job mine is complete, and now asks all rows anew", "--overwrite")
+    each_once(Path("out.jsonl"), 2)
+    assert cortex(*again, "out.jsonl", "--fresh", "--overwrite").code == 0
 
 
 def test_a_job_in_use(cortex):

@@ -226,7 +226,10 @@ def test_a_change_is_said(cortex):
     command = ("batch", "in.jsonl", "-o", "out.jsonl", *SIM, "--job", "mine")
     assert cortex(*command, "--max-job-tokens", 400).code == 3
     assert "it goes on where it stopped" in cortex(*command, "--max-job-tokens", 500).said()[0]
-    changed = cortex(*command, "--ordered", "--json")
+    before = Path("out.jsonl").read_bytes()
+    cortex(*command, "--ordered").refused("job mine is partial, and now asks something else", "--overwrite")
+    assert Path("out.jsonl").read_bytes() == before
+    changed = cortex(*command, "--ordered", "--overwrite", "--json")
     assert "the program has changed, so the job begins anew; paid replies are reused" in changed.said()[0]
     assert 0 < changed.last["reused_calls"] < 20
     each_once(Path("out.jsonl"), 20)

@@ -30,6 +30,7 @@ from actors.cli.run.execute import answer_text
 from actors.cluster.jobs_api import JobsApi, JobSubmission, NoResponse
 from actors.common.errors import CommandError
 from actors.files.paths import is_remote
+from actors.files.sinks.table_sink import resembles
 from actors.ports.runtime import ClusterError
 
 T = TypeVar("T")
@@ -147,12 +148,14 @@ def _line(command: str, job: str, output: str, options: Options, given: Mapping[
     """Return the command for the shell of the head."""
     words = ["cortex", command]
     if command in ("batch", "run"):
-        words += ["-f", JOB_FILE, "--job", job, "--overwrite", "--cluster", "auto"]
+        words += ["-f", JOB_FILE, "--job", job, "--cluster", "auto"]
         if not given.get("input") and command == "batch":
             raise CommandError("no input is given: name one")
     else:
         words += [job]
         words += [f"--{each.replace('_', '-')}={getattr(options, each)}" for each in _bounds(options)]
+    if options.overwrite and command != "attach":
+        words += ["--overwrite"]
     if command == "attach":
         output = ""  # its own output is on the head already, and is copied from there
     tail = f" -o {_there(job, output)}" if output and not is_remote(output) else ""
@@ -340,6 +343,12 @@ class _SubmissionFollower:
             sys.stdout.buffer.flush()
             return
         path = Path(self._output)
+        if not self._options.overwrite and not resembles(path, content):
+            raise CommandError(
+                f"{self._output} is not as job {self._job} left it, and stays: the results stand at {there} on the "
+                f"head: {self.attach} -o FILE, or give --overwrite",
+                PARTIAL,
+            )
         part = path.with_name(f".{path.name}.part")
         part.write_bytes(content)
         part.replace(path)

@@ -98,7 +98,9 @@ def put_right(k: State) -> str:
     """Return advice for a job that its author's own program made fail; empty for other jobs."""
     if k.outcome != "failed" or loader.is_ready(k.terms.program):
         return ""
-    return ". Correct the program and repeat the command that began the job: answers are not paid again"
+    there = k.written_rows and k.terms.places.get("output", "") not in ("", "-")
+    how = " with --overwrite" if there else ""  # the corrected program writes its results from the first one on
+    return f". Correct the program and repeat the command that began the job{how}: answers are not paid again"
 
 
 def _resumed(folder: StateFolder, job: str, k: State, options: Options, attaching: bool, decided: Decided) -> int:

@@ -50,6 +50,7 @@ from actors.files.sources.line_source import LineSource
 from actors.files.sources.row_source import BatchSource, InputCheck
 from actors.files.sources.table_source import TableSource
 from actors.history.catalog import last_places, last_state, last_terms
+from actors.jobs.opening import same_request
 from actors.jobs.sink_selection import TABLE, is_table, note_columns
 from actors.jobs.spec import CONTENT, DIALECT, JobSpec, whole
 from actors.jobs.unreadable_input import UnreadableInput, is_refused, least_accepted, note_counts, refusal
@@ -58,7 +59,7 @@ from actors.maintenance.kept_results import would_be_lost
 from actors.maintenance.retry_rows import RetriedRows
 from actors.planning.inputs import sample_order
 from actors.programs import loader
-from actors.providers.registry import SAMPLING, of_model
+from actors.providers.registry import SAMPLING, SIMULATED, of_model
 from actors.routing.routes import ModelSpec, remember, remembered
 from cortex.flows.program import Flow
 from cortex.programs.shards import unsharded
@@ -361,8 +362,12 @@ def _refuse_losing(order: JobSpec, before: JobTerms, folder: StateFolder, sink: 
     then, now = remembered(before.places), order.model_spec
     was = then.base_url.rstrip("/")  # earlier releases kept the address as it was written
     model = (then.model, then.provider, was) != (now.model, now.provider, now.base_url)
+    same = not _changed(order, before) or same_request(before, before.program, params_of(order.runs()))
+    changed = model or not same or before.places.get("digest") != order.places.get("digest")
+    if order.fresh and not changed and before.route.endpoint.startswith(f"{SIMULATED}:"):
+        return  # perhaps a rehearsal: the session knows
     asks = "all rows anew" if order.fresh else "another model" if model else "something else"
-    if (order.fresh or model or _changed(order, before)) and sink.kept():
+    if (order.fresh or changed) and sink.kept():
         raise CommandError(would_be_lost(order, last_state(folder, order.named()).outcome, asks))
 
 

@@ -18,13 +18,18 @@ HEAD_BYTES: Final = 1 << 20
 """Bytes at the beginning of an output that are looked at."""
 ROWS: Final = 100
 """Whole rows at the beginning of an output of which one must be a row of the job. A user may have taken out others."""
+GZIP_MAGIC: Final = b"\x1f\x8b"
+"""First bytes of a gzip file (RFC 1952, 2.3.1)."""
 PARQUET_MAGIC: Final = b"PAR1"
 """First bytes of a Parquet file (github.com/apache/parquet-format, "File format")."""
 
 
 def unpacked(head: bytes, packed: bool) -> bytes:
-    """Return the beginning of a file, decompressed as far as it can be if it is ``packed`` (gzip)."""
-    if not packed:
+    """Return the beginning of a file, decompressed as far as it can be if it is ``packed`` (gzip).
+
+    A beginning that is no gzip is returned as it is: it belongs to no job that compresses its results.
+    """
+    if not packed or not head.startswith(GZIP_MAGIC):
         return head
     found, rest = b"", head
     while rest and len(found) < HEAD_BYTES:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import gzip
+import io
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -277,16 +278,8 @@ class TableSink:
         return bool(self._remote) or self._target.older_than(at_s)
 
     def _parquet_facts(self) -> tuple[int, str] | None:
-        """Return the number of rows of the table and the job that it names; None if it is no whole Parquet file."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        try:
-            with opened(self._remote) if self._remote else self._path.open("rb") as file:
-                found = pq.ParquetFile(file).metadata
-            return found.num_rows, (found.metadata or {}).get(OWNER, b"").decode()
-        except (pa.ArrowException, OSError, ValueError):
-            return None
+        with opened(self._remote) if self._remote else self._path.open("rb") as file:
+            return parquet_facts(file)
 
     def _head(self) -> bytes:
         """Return the beginning of the table, decompressed."""
@@ -366,6 +359,40 @@ class TableSink:
     def _lines(self, part: Path) -> None:
         with self._rows_path.open("rb") as lines, _opened(part, "wb", self._path) as file:
             shutil.copyfileobj(lines, file)
+
+
+def resembles(path: Path, content: bytes) -> bool:
+    """Return whether a results file may be an earlier state of the results file ``content`` of the same name.
+
+    True without a file, and for one without rows. Raises ``SinkError`` if the file cannot be read.
+    """
+    try:
+        now = path.read_bytes()
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        raise SinkError(f"{path} cannot be read: {why(error)}") from None
+    if form_of(path.name) == PARQUET:
+        found, new = (parquet_facts(io.BytesIO(each)) for each in (now, content))
+        return found is None or new is None or not found[0] or found[1] == new[1]
+    packed = path.name.lower().endswith(".gz")
+    before, after = unpacked(now, packed), unpacked(content, packed)
+    if form_of(path.name) != CSV:
+        return lines_are_of(before, after.split(b"\n"))
+    header, *rows = csv.reader(io.StringIO(after.decode("utf-8", "replace"), newline=""), delimiter=_delimiter(path))
+    return csv_is_of(before, _delimiter(path), header, rows)
+
+
+def parquet_facts(file: Any) -> tuple[int, str] | None:
+    """Return the rows of a Parquet file and the job that it names; None if the file is no whole Parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        found = pq.ParquetFile(file).metadata
+        return found.num_rows, (found.metadata or {}).get(OWNER, b"").decode()
+    except (pa.ArrowException, OSError, ValueError):
+        return None
 
 
 class _NullFound(Exception):
