@@ -94,6 +94,14 @@ def head(path: str, size_bytes: int) -> bytes:
         raise SinkError(str(refusal)) from None
 
 
+def modified_s(path: str) -> float:
+    """Return the Unix time at which an object was last written; 0 if the store does not tell."""
+    with contextlib.suppress(Exception):  # an optional method, whose drivers have errors of their own
+        store, where = _store(path)
+        return float(store.modified(where).timestamp())
+    return 0.0
+
+
 def opened(path: str) -> Any:
     """Return an object as a file to read from any position. Raises the errors of its driver."""
     store, where = _store(path)
@@ -152,4 +160,4 @@ def _line(error: Exception) -> str:
     return _SECRET.sub(r"\1…", text)[:_MESSAGE_CHARS_MAX]
 
 
-__all__ = ["fetch", "head", "is_remote", "opened", "put", "there", "try_out"]
+__all__ = ["fetch", "head", "is_remote", "modified_s", "opened", "put", "there", "try_out"]

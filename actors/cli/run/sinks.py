@@ -7,6 +7,7 @@ from typing import Any
 
 from actors.cli.options.errors import print_error
 from actors.files.errors import SinkError
+from actors.files.paths import is_remote
 from actors.files.sinks.jsonl_sink import FileSink
 from actors.files.sinks.table_sink import TableSink
 from actors.history.catalog import last_terms
@@ -29,12 +30,15 @@ def complete_output(
     rows, size_bytes = facts["results_written"], facts["bytes_written"]
     sink = results_sink(folder, job, path, places.get("input", ""), overwrite, places, program, own=True)
     assert sink is not None
-    if rows == facts["results"] and _whole(sink, path, rows, size_bytes):
+    whole = rows == facts["results"] and _whole(sink, path, rows, size_bytes)
+    if whole and not is_remote(path):
         return
     terms = last_terms(folder, job)
     if terms is not None and not refuse_foreign(folder, job, terms, sink, path, overwrite):
         sink.replace()
         rows = size_bytes = 0
+    elif whole:
+        return
     print_error(f"{path} is incomplete: written again from the journal")
     try:
         copy_results(folder, job, sink, rows, size_bytes, own=True)

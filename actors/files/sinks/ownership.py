@@ -1,4 +1,4 @@
-"""Whose rows an output holds, judged by its beginning: those of a job, or of something else.
+"""Ownership of the rows in an output, judged by its beginning: they are of a job, or of something else.
 
 A results file has no mark of its job: CSV and JSON Lines have no place for one. A row of a job is known by its text,
 since a results file is a projection of the journal: the same rows, byte for byte, in the same order.
@@ -72,10 +72,10 @@ def csv_is_of(head: bytes, delimiter: str, header: Sequence[str], rows: Iterable
     return not records or not own.isdisjoint(records) or (len(records) == 1 and not text.endswith("\n"))
 
 
-def has_records(head: bytes, delimiter: str) -> bool:
-    """Return whether CSV that begins with ``head`` has a record after its header."""
+def is_header(head: bytes, delimiter: str, header: Sequence[str]) -> bool:
+    """Return whether CSV that begins with ``head`` is empty, or is ``header`` without a record."""
     try:
-        found = csv.reader(io.StringIO(head.decode("utf-8", "replace"), newline=""), delimiter=delimiter)
-        return next(found, None) is not None and next(found, None) is not None
+        found = list(csv.reader(io.StringIO(head.decode("utf-8", "replace"), newline=""), delimiter=delimiter))
     except csv.Error:
-        return True
+        return False
+    return found in ([], [list(header)])

@@ -24,14 +24,14 @@ import msgspec
 
 from actors.files.columns import Columns, arrow_columns, arrow_schema, cell, flat
 from actors.files.errors import SinkError
-from actors.files.object_store import head, opened, put, there, try_out
+from actors.files.object_store import head, modified_s, opened, put, there, try_out
 from actors.files.paths import adopt, is_remote, rows_of_others
 from actors.files.sinks.jsonl_sink import FileSink, is_written, line_of, why
 from actors.files.sinks.ownership import (
     HEAD_BYTES,
     PARQUET_MAGIC,
     csv_is_of,
-    has_records,
+    is_header,
     lines_are_of,
     unpacked,
 )
@@ -250,8 +250,8 @@ class TableSink:
         if self._form == PARQUET:
             found = self._parquet_facts()
             return found is None or found[0] > 0
-        text = self._head()
-        return has_records(text, _delimiter(self._path)) if self._form == CSV else bool(text)
+        text, names = self._head(), [name for name, _ in self._columns.names]
+        return not is_header(text, _delimiter(self._path), names) if self._form == CSV else bool(text)
 
     def is_of(self, values: Sequence[Any]) -> bool:
         """Return whether the table may be that of a job whose first results are ``values``; True without a table."""
@@ -274,8 +274,8 @@ class TableSink:
         self._target.replace()
 
     def older_than(self, at_s: float) -> bool:
-        """Return whether the table was last written before this Unix time; True for an object, which has no time."""
-        return bool(self._remote) or self._target.older_than(at_s)
+        """Return whether the table was last written before this Unix time."""
+        return modified_s(self._remote) < at_s if self._remote else self._target.older_than(at_s)
 
     def _parquet_facts(self) -> tuple[int, str] | None:
         with opened(self._remote) if self._remote else self._path.open("rb") as file:
