@@ -147,13 +147,18 @@ def batch(
         raise SetupError(f"accept_bad={error}") from None
     given = _GivenRows(rows, numbered=not id, output=output, overwrite=overwrite, dialect=dialect, accepted=accepted)
     job = client.submit(program, model=model, rows=given, **options)
-    try:
-        found = job.result()
-    except SinkError as error:
-        raise RowsError(str(error)) from None
+    found = _result_of(job)
     assert given.check is not None
     kept = list(given.results) if output else found.rows
     return Answers(found, kept, given.columns, given.check, output)
+
+
+def _result_of(job: client.Job) -> client.Result:
+    """Return the result of a job. Raises ``RowsError`` for an output that it may not write to."""
+    try:
+        return job.result()
+    except SinkError as error:
+        raise RowsError(str(error)) from None
 
 
 class _GivenRows:
