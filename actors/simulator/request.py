@@ -104,6 +104,8 @@ class ParsedRequest(msgspec.Struct, frozen=True, gc=False):
     prefill: str
     scene: TurnContext | None = None
     """Conversation, if the next turn may use a tool."""
+    thinks: bool = True
+    """False if the request turns thinking off."""
 
 
 def checked_for_counting(body: bytes) -> bytes:
@@ -162,6 +164,7 @@ def read(body: bytes, counting: bool = False) -> ParsedRequest:
         tool=tool,
         prefill=prefill,
         scene=scene if scene is not None and scene.offers else None,
+        thinks=not isinstance(got.thinking, dict) or got.thinking.get("type") != "disabled",
     )
 
 

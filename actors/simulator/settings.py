@@ -31,6 +31,10 @@ class SimulatorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     error: float | None = None
     """Share of wrong answers; 0 is exact. None: the reasoner's stated function of the text."""
 
+    thinking_tokens: int = 0
+    """Tokens of the thinking before each answer, as of models that think by default. They count against
+    ``max_tokens``: a reply with no more than these is cut and holds no text. A request may turn thinking off."""
+
     latency_ms: float = 0.0
     """Mean time to the answer in milliseconds, log-normal; drawn by seed, body and times seen."""
     latency_spread: float = 0.5
@@ -81,8 +85,8 @@ class SimulatorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     """Most request identities kept for counting. Beyond it the oldest are dropped, and counted as such."""
 
     def __post_init__(self) -> None:
-        for name in ("seed", "throttled_retry_after_s", "context_window", "remembered_max"):
-            _whole(name, getattr(self, name), least=0 if name == "seed" else 1)
+        for name in ("seed", "thinking_tokens", "throttled_retry_after_s", "context_window", "remembered_max"):
+            _whole(name, getattr(self, name), least=0 if name in ("seed", "thinking_tokens") else 1)
         for name in ("rpm", "itpm", "otpm", "credit_calls", "batch_queue"):
             if getattr(self, name) is not None:
                 _whole(name, getattr(self, name), least=0 if name == "credit_calls" else 1)
@@ -103,13 +107,16 @@ class SimulatorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
         msgspec.structs.force_setattr(self, "faults", _checked_faults(self.faults))
 
     def answers_hash(self) -> str:
-        """Return a hash of all that decides the *text* of an answer: seed, error rate and release of the reasoner.
+        """Return a hash of all that decides the *text* of an answer: seed, error rate, thinking and release of the
+        reasoner.
 
         Faults, limits, latency and credit are left out: they decide whether an answer comes, not its text, so that a
         rehearsal that ran out of credit can reuse its paid replies after a top-up.
         """
-        named = f"{RELEASE}/{self.seed}/{self.error}".encode()
-        return hashlib.blake2b(named, digest_size=6).hexdigest()
+        named = f"{RELEASE}/{self.seed}/{self.error}"
+        if self.thinking_tokens:  # left out otherwise, as in journals of release 0.1.0
+            named += f"/{self.thinking_tokens}"
+        return hashlib.blake2b(named.encode(), digest_size=6).hexdigest()
 
     def public(self) -> dict[str, Any]:
         """Return the settings as plain values, without the keys."""

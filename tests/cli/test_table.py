@@ -359,6 +359,35 @@ def test_a_cut_answer_fails_its_row_and_is_asked_again_alone(cortex: Any) -> Non
     assert all(len(new["answer"]) > len(old["answer"]) for new, old in zip(lines("o.jsonl"), halves, strict=True))
 
 
+def test_a_model_that_thinks_by_default_gives_no_empty_answers(cortex: Any) -> None:
+    """The README's command with a bound that thinking alone uses up; then the repair that the last line names."""
+    table(Path("tickets.csv"), 20)
+    words = ("batch", "tickets.csv", "--prompt", "Label: {{text}}", "--id", "ticket_id", "-o", "labels.csv")
+    done = cortex(*words, "--max-output-tokens", 8, *SIM, "--sim", "thinking_tokens=64", "--job", "j")
+    assert done.code == 1
+    said = done.said()
+    assert "j: complete, 0 of 20 rows succeeded, 20 failed (20 cut), 20 calls" in said[1]
+    assert said[2].endswith(": the reply was cut at 8 output tokens (max_tokens), before any text")
+    assert said[-1] == (
+        "to ask the failed rows again: cortex retry j --max-output-tokens N (20 cut: give a larger N than before)"
+    )
+    rows = list(csv.DictReader(Path("labels.csv").read_text().splitlines()))
+    assert all(not row["answer"] and row["error"].startswith("cut: ") for row in rows)
+    again = cortex("retry", "j", "--kind", "cut", "--max-output-tokens", 4096)
+    assert again.code == 0 and "20 of 20 rows succeeded, 40 calls" in again.err
+    rows = list(csv.DictReader(Path("labels.csv").read_text().splitlines()))
+    assert len(rows) == 20 and all(row["answer"] and not row["error"] for row in rows)
+    assert cortex("retry", "j").refused("no row failed")
+
+
+def test_the_rows_of_shards_are_not_said_to_be_asked_again(cortex: Any) -> None:
+    """``cortex retry`` cannot ask them, so the summary does not name it."""
+    table(Path("t.csv"), 8)
+    done = cortex("batch", "t.csv", *CUT, "-o", "o.jsonl", "--job", "j", "--shards", 2)
+    assert done.code == 1 and "8 failed (8 cut)" in done.err and "cortex retry" not in done.err
+    cortex("retry", "j").refused("job j has shards, whose failed rows cannot be asked again one by one")
+
+
 def test_a_kept_cut_answer_is_counted_in_summary_status_and_report(cortex: Any) -> None:
     table(Path("t.csv"), 3)
     done = cortex("batch", "t.csv", *CUT, "-o", "o.jsonl", "--job", "j", "--on-cut", "keep")

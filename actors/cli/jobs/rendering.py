@@ -90,10 +90,16 @@ class JobStatus(msgspec.Struct, kw_only=True):
 
     @property
     def retry(self) -> str:
-        """Command that retries the failed rows; empty if there are none, or if the job must be resumed first."""
+        """Command that retries the failed rows; empty if there are none, or if the job must be resumed first.
+
+        Rows that were cut would be cut again at the same bound, so the command then asks for a larger one.
+        """
         failed = self.facts["rows_failed"] > self.facts["rows_refused"]
-        able = failed and self.asks_again and self.outcome == "complete"
-        return f"cortex retry {self.facts['job']}{self.where}" if able else ""
+        if not (failed and self.asks_again and self.outcome == "complete"):
+            return ""
+        command = f"cortex retry {self.facts['job']}{self.where}"
+        cut = self.facts["rows_failed_by_kind"].get(FailureKind.CUT, 0)
+        return f"{command} --max-output-tokens N ({cut:,} cut: give a larger N than before)" if cut else command
 
     @property
     def where(self) -> str:

@@ -70,7 +70,8 @@ def carry_out(work: PreparedRun) -> int:
                     pass
     if ended is not None:
         status = JobStatus(facts=ended.facts, state=session.folder.address, answer=ended.answer)
-        status.asks_again = session.order.program.asks_again and session.order.keeps_text
+        order = session.order
+        status.asks_again = order.program.asks_again and order.keeps_text and order.shards == 1
     else:
         try:
             status = standing_of(session.folder, session.job)

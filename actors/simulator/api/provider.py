@@ -157,7 +157,7 @@ class SimulatedProvider:
         seed, tally = self.settings.seed, self.tally
         if fault is not None and not fault.worked:
             return RequestOutcome(ask, None, None, fault, first_s, first_s, "", 0.0)
-        answer = self._reasoner.answer(ask, self._texts.see(ask.text_id))
+        answer = self._answer(ask)
         if fault is not None and fault.form == "message":
             reason = "refusal" if fault.name == "refusal" else "end_turn"
             answer = SimulatedAnswer("", 1, reason, None, answer.skill, answer.erred)
@@ -178,6 +178,18 @@ class SimulatedProvider:
             message_id=random_draws.name("msg_sim", seed, ask.body_id, seen),
             cut_at=0.0 if fault is None else 0.1 + 0.8 * random_draws.draw(seed, ask.body_id, seen, random_draws.CUT),
         )
+
+    def _answer(self, ask: ParsedRequest) -> SimulatedAnswer:
+        """Return the answer, with the thinking before it."""
+        thinking = min(self.settings.thinking_tokens, ask.max_tokens) if ask.thinks else 0
+        seen = self._texts.see(ask.text_id)
+        if not thinking:
+            return self._reasoner.answer(ask, seen)
+        if thinking == ask.max_tokens:
+            return SimulatedAnswer("", thinking, "max_tokens", None, "", False, thinking_tokens=thinking)
+        answer = self._reasoner.answer(msgspec.structs.replace(ask, max_tokens=ask.max_tokens - thinking), seen)
+        tokens = answer.output_tokens + thinking
+        return msgspec.structs.replace(answer, output_tokens=tokens, thinking_tokens=thinking)
 
     def _price_nusd(self, ask: ParsedRequest, answer: SimulatedAnswer) -> int:
         settings = self.settings

@@ -61,6 +61,8 @@ class SimulatedAnswer(msgspec.Struct, frozen=True, gc=False):
     tool: str = ""
     """Name of the tool that the answer uses, with its arguments in ``given``."""
     given: dict[str, Any] = msgspec.field(default_factory=dict)
+    thinking_tokens: int = 0
+    """Tokens of the thinking before it, which are among ``output_tokens``."""
 
 
 def nesting(text: str) -> int:

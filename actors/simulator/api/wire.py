@@ -13,6 +13,9 @@ from actors.simulator.request import ParsedRequest
 STREAM_TOKENS = 8
 """Tokens in one event of a stream."""
 
+THOUGHT = "The answer is looked for."
+"""Text of every thinking block, whatever its tokens: real providers return a summary."""
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -22,7 +25,16 @@ def request_id(number: int, seed: int) -> str:
 
 
 def content(answer: SimulatedAnswer, ask: ParsedRequest, message_id: str) -> list[dict[str, Any]]:
-    """Return the content blocks of a message; empty for an empty answer."""
+    """Return the content blocks of a message; empty for an empty answer without thinking."""
+    if not answer.thinking_tokens:
+        return _answer_blocks(answer, ask, message_id)
+    thought = {"type": "thinking", "thinking": THOUGHT, "signature": message_id}
+    if answer.thinking_tokens == answer.output_tokens:
+        return [thought]  # cut before the answer began
+    return [thought, *_answer_blocks(answer, ask, message_id)]
+
+
+def _answer_blocks(answer: SimulatedAnswer, ask: ParsedRequest, message_id: str) -> list[dict[str, Any]]:
     name = f"toolu_{message_id.removeprefix('msg_')}"
     if answer.tool:
         return [{"type": "tool_use", "id": name, "name": answer.tool, "input": answer.given}]
@@ -90,6 +102,9 @@ def pieces_of(facts: dict[str, Any]) -> Iterator[tuple[bytes, int]]:
     for index, block in enumerate(facts["content"]):
         if block["type"] == "text":
             empty, parts, delta, field = block | {"text": ""}, _texts(block["text"]), "text_delta", "text"
+        elif block["type"] == "thinking":
+            empty, parts = block | {"thinking": "", "signature": ""}, _texts(block["thinking"])
+            delta, field = "thinking_delta", "thinking"
         else:
             given = _encode(block["input"]).decode()
             empty, parts, delta, field = block | {"input": {}}, _texts(given), "input_json_delta", "partial_json"
@@ -98,6 +113,9 @@ def pieces_of(facts: dict[str, Any]) -> Iterator[tuple[bytes, int]]:
         for part in parts:
             piece = {"type": "content_block_delta", "index": index, "delta": {"type": delta, field: part}}
             yield event("content_block_delta", piece), tokenizer.count(part)
+        if block["type"] == "thinking":
+            signed = {"type": "signature_delta", "signature": block["signature"]}
+            yield event("content_block_delta", {"type": "content_block_delta", "index": index, "delta": signed}), 0
         yield event("content_block_stop", {"type": "content_block_stop", "index": index}), 0
 
 

@@ -52,6 +52,27 @@ async def test_create() -> None:
         assert server.provider.answers_to_user("call-1") == 1
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_model_that_thinks_needs_room_for_both(streamed: bool) -> None:
+    """The official SDK reads the blocks; thinking counts against ``max_tokens`` and can be turned off."""
+
+    async def answered(max_tokens: int, **more: Any) -> tuple[list[str], str, str | None, int]:
+        if not streamed:
+            message = await create(client, max_tokens=max_tokens, **more)
+        else:
+            async with client.messages.stream(model="sim", max_tokens=max_tokens, messages=TURN, **more) as stream:
+                message = await stream.get_final_message()
+        text = "".join(block.text for block in message.content if block.type == "text")
+        return [block.type for block in message.content], text, message.stop_reason, message.usage.output_tokens
+
+    async with running(thinking_tokens=64) as (_, client):
+        assert await answered(8) == (["thinking"], "", "max_tokens", 8)
+        assert await answered(64) == (["thinking"], "", "max_tokens", 64)
+        assert await answered(66) == (["thinking", "text"], "one two", "max_tokens", 66)
+        assert await answered(100) == (["thinking", "text"], SAID, "end_turn", 64 + 13)
+        assert await answered(100, thinking={"type": "disabled"}) == (["text"], SAID, "end_turn", 13)
+
+
 async def test_stream() -> None:
     async with running() as (server, client):
         whole = await create(client)
