@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,17 +13,20 @@ from typing import Any
 import msgspec
 
 from actors.api import client
+from actors.api.answer_frames import AnswerFrames
+from actors.api.stored_rows import store
 from actors.api.temporary_job import scripted
 from actors.common.errors import CommandError, UserError
-from actors.files.columns import arrow_columns, arrow_schema, decoded
+from actors.files.columns import decoded
 from actors.files.dialects.dialect import Dialect, DialectError, dialect_of
 from actors.files.errors import SinkError, SourceError
+from actors.files.json_rows import as_number
 from actors.files.paths import digest_of
-from actors.files.row_values import encode
+from actors.files.python_rows import RowWriter
 from actors.files.sinks.table_sink import TableSink
-from actors.files.sources.row_source import InputCheck
+from actors.files.sources.row_source import PROBLEMS_MAX, InputCheck
 from actors.files.sources.table_source import TableSource
-from actors.files.table_reader import NO_PARQUET, PARQUET, form_of
+from actors.files.table_reader import PARQUET, form_of
 from actors.history.catalog import last_terms
 from actors.jobs.sink_selection import COLUMNS, TABLE, note_columns, results_sink
 from actors.jobs.spec import CONTENT, DIALECT, JobSpec, whole
@@ -42,9 +44,7 @@ from cortex.values.schema import SchemaError
 from cortex.values.template import Template, TemplateError
 
 OVER = ("complete", "failed", "cancelled")
-TEXT = "text"
-"""Column name of rows that are plain texts."""
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_decode = msgspec.json.Decoder(dict[str, Any], float_hook=as_number).decode
 
 
 class RowsError(UserError, ValueError):
@@ -55,31 +55,28 @@ class Answers(client.Result):
     """Table of answers. ``rows``: dicts in the order in which they finished. ``bad``: one line for each input row that
     could not be asked, the first ten of them."""
 
-    def __init__(self, found: client.Result, rows: list[Any], columns: str, check: InputCheck, output: str) -> None:
+    def __init__(
+        self, found: client.Result, rows: list[Any], frames: AnswerFrames, check: InputCheck, output: str
+    ) -> None:
         self.__dict__ |= found.__dict__
         self.rows = rows
         self.output = output
         self.bad = [f"{check.noun} {each.line}: {each.message}" for each in check.problems]
         self.bad_count = check.refused + check.unreadable
-        self._columns = columns
+        self._frames = frames
 
     def to_arrow(self) -> Any:
         """Return a pyarrow Table with the types of the input and the schema."""
-        pa = _pyarrow()
-        columns = decoded(self._columns)
-        schema = arrow_schema(columns, nullable=True)
-        values = {name: [row.get(name) for row in self.rows] for name in schema.names}
-        return pa.Table.from_arrays(arrow_columns(columns, schema, values), schema=schema)
+        return self._frames.to_arrow()
 
     def to_pandas(self) -> Any:
-        """Return a pandas DataFrame."""
-        return self.to_arrow().to_pandas()
+        """Return a pandas DataFrame. Columns and index of a DataFrame that was given keep their types; whole numbers
+        and booleans with nulls are ``Int64`` and ``boolean``."""
+        return self._frames.to_pandas()
 
     def to_polars(self) -> Any:
-        """Return a polars DataFrame."""
-        import polars
-
-        return polars.from_arrow(self.to_arrow())
+        """Return a polars DataFrame. Columns of a DataFrame that was given keep their types."""
+        return self._frames.to_polars()
 
 
 def batch(
@@ -97,11 +94,11 @@ def batch(
     dict, its file, or a Python type. ``output``: a .csv, .parquet or .jsonl file for the answers. ``system``, ``id``,
     ``schema_as``, ``with_input``, ``meta``, ``answer_as``, ``columns_prefix`` and ``overwrite`` are as on the command
     line, and so are ``encoding``, ``delimiter``, ``quoting``, ``skip_lines`` and ``no_header``, for rows that are a
-    path. ``accept_bad``: most unreadable records with which the job begins, as a share below 1 (default 0.01), a count
-    from 1, or ``"100%"`` for any number. ``ordered=False`` gives the answers as they finish instead of in the order of
-    the rows. ``on_cut``: a row whose answer was cut at its bound on tokens fails (``"fail"``), keeps the fragment as
-    its answer (``"keep"``), or is asked again with twice the bound (``"longer"``). Further options are those of
-    ``cortex.submit``; a repeated call resumes, or shows, its job.
+    path. ``accept_bad``: most unreadable records with which the job begins, as a share below 1 (default 0.01, and up to
+    ten if the rows are no file), a count from 1, or ``"100%"`` for any number. ``ordered=False`` gives the answers as
+    they finish instead of in the order of the rows. ``on_cut``: a row whose answer was cut at its bound on tokens fails
+    (``"fail"``), keeps the fragment as its answer (``"keep"``), or is asked again with twice the bound (``"longer"``).
+    Further options are those of ``cortex.submit``; a repeated call resumes, or shows, its job.
 
     Raises ``SetupError`` or ``RowsError`` for invalid arguments or rows, before anything is asked.
     """
@@ -122,17 +119,9 @@ def batch(
     if on_cut not in ON_CUT:
         raise SetupError(f"on_cut={on_cut!r}: give {', '.join(ON_CUT)}")
     program = Table(
-        prompt=prompt,
-        system=system,
-        id=id or ROW,
-        schema=text,
-        schema_as=how,
-        with_input=with_input,
-        meta=meta,
-        ordered=ordered,
-        on_cut=on_cut,
-        renamed=renamed(answer_as, columns_prefix),
-    )
+        prompt=prompt, system=system, id=id or ROW, schema=text, schema_as=how, with_input=with_input, meta=meta,
+        ordered=ordered, on_cut=on_cut, renamed=renamed(answer_as, columns_prefix),
+    )  # fmt: skip
     twice, option = twice_named(program)
     if twice:
         way = f"give {option.split()[0][2:].replace('-', '_')}=, or rename" if option else "rename"
@@ -145,12 +134,16 @@ def batch(
         accepted = accepted_of(accept_bad)
     except ValueError as error:
         raise SetupError(f"accept_bad={error}") from None
-    given = _GivenRows(rows, numbered=not id, output=output, overwrite=overwrite, dialect=dialect, accepted=accepted)
+    few = accept_bad is None and not isinstance(rows, (str, os.PathLike))
+    given = _GivenRows(
+        rows, numbered=not id, output=output, overwrite=overwrite, dialect=dialect, accepted=accepted, few=few
+    )
     job = client.submit(program, model=model, rows=given, **options)
     found = _result_of(job)
     assert given.check is not None
     kept = list(given.results) if output else found.rows
-    return Answers(found, kept, given.columns, given.check, output)
+    frames = AnswerFrames(kept, decoded(given.columns), rows, id=program.id, numbered=not id)
+    return Answers(found, kept, frames, given.check, output)
 
 
 def _result_of(job: client.Job) -> client.Result:
@@ -169,10 +162,13 @@ class _GivenRows:
     """
 
     def __init__(
-        self, rows: Any, *, numbered: bool, output: str, overwrite: bool, dialect: Dialect, accepted: Fraction | None
+        self, rows: Any, *, numbered: bool, output: str, overwrite: bool, dialect: Dialect, accepted: Fraction | None,
+        few: bool,
     ) -> None:
         self._rows = rows
         self._accepted = accepted
+        self._few = few
+        """Whether unreadable rows are accepted as long as ``Answers.bad`` has all of them."""
         self._dialect = dialect
         self._numbered = numbered
         self._output = output
@@ -213,7 +209,8 @@ class _GivenRows:
         try:
             check = self.check = source.check()
             self._refuse_changed(order, before, check.digest)
-            if (before is None or order.fresh) and is_refused(check, self._accepted):
+            few = self._few and check.unreadable <= PROBLEMS_MAX
+            if (before is None or order.fresh) and not few and is_refused(check, self._accepted):
                 name = order.input if order.input != "-" else "the table"
                 raise RowsError(f"{refusal(name, check, self._accepted)}: {_accepting(check)}")
             note_counts(order, check)
@@ -246,14 +243,20 @@ class _GivenRows:
         fd, part = tempfile.mkstemp(prefix=".input-", dir=folder.path / "jobs")
         try:
             with open(fd, "wb") as file:
-                _write(self._rows, file)
+                store(self._rows, file, self._writer(order.program))
             digest = digest_of(Path(part))
             if not order.job:
                 order.places[CONTENT] = digest
             self._refuse_changed(order, last_terms(folder, order.named()), digest)
             os.replace(part, folder.beside(order.named(), ".input"))
+        except SourceError as error:
+            raise RowsError(str(error)) from error.__cause__
         finally:
             Path(part).unlink(missing_ok=True)
+
+    def _writer(self, program: Any) -> RowWriter:
+        shown = {*Template(program.prompt).columns, *(() if self._numbered else (program.id,))}
+        return RowWriter(shown, None if program.with_input else shown)
 
     @staticmethod
     def _refuse_changed(order: JobSpec, before: JobTerms | None, digest: str) -> None:
@@ -351,81 +354,6 @@ def _accepting(check: InputCheck) -> str:
     """Return the argument that accepts the unreadable records of this input."""
     percent = least_accepted(check)
     return f"accept_bad={percent / 100:g}" if percent < 100 else 'accept_bad="100%"'
-
-
-def _write(rows: Any, file: Any) -> None:
-    """Write rows into a file of a form that keeps their types. Raises ``RowsError``."""
-    kind = type(rows).__module__.partition(".")[0]
-    if kind in ("pandas", "polars") and hasattr(rows, "to_frame"):
-        raise RowsError("a single column is no table: give COLUMN.to_frame('text'), and {{text}} in the prompt")
-    if kind == "polars":
-        frame = rows.collect() if hasattr(rows, "collect") else rows
-        _write_arrow(frame.to_arrow(), file)
-    elif kind == "pandas":
-        _write_arrow(_from_pandas(rows), file)
-    elif hasattr(rows, "__arrow_c_stream__") or kind == "pyarrow":
-        _write_arrow(rows, file)
-    elif isinstance(rows, Mapping):
-        _write_lines(_of_columns(rows), file)
-    elif isinstance(rows, Iterable):
-        _write_lines(rows, file)
-    else:
-        raise RowsError(f"give a table, a path or an iterable of dicts, not {rows!r:.60}")
-
-
-def _from_pandas(frame: Any) -> Any:
-    pa = _pyarrow()
-    try:
-        return pa.Table.from_pandas(frame, preserve_index=False)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        text = " ".join(str(each) for each in getattr(error, "args", ()))
-        raise RowsError(f"a column holds values of several types: use one type ({' '.join(text.split())})") from None
-
-
-def _write_arrow(table: Any, file: Any) -> None:
-    pa = _pyarrow()
-    import pyarrow.parquet as pq
-
-    if hasattr(table, "to_reader"):
-        table = table.to_reader()
-    elif hasattr(table, "scanner"):
-        table = table.scanner().to_reader()
-    elif not isinstance(table, pa.RecordBatchReader):
-        table = pa.RecordBatchReader.from_stream(table)
-    with pq.ParquetWriter(file, table.schema) as writer:
-        for some in table:
-            writer.write_batch(some)
-
-
-def _of_columns(columns: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    lists = {name: list(values) for name, values in columns.items()}
-    if len({len(values) for values in lists.values()}) > 1:
-        raise RowsError("the columns have different lengths: give all columns the same length")
-    for values in zip(*lists.values(), strict=True):
-        yield dict(zip(lists, values, strict=True))
-
-
-def _write_lines(rows: Iterable[Any], file: Any) -> None:
-    for number, row in enumerate(rows, 1):
-        if isinstance(row, str):
-            row = {TEXT: row}
-        elif not isinstance(row, dict):
-            with contextlib.suppress(TypeError):
-                row = msgspec.to_builtins(row.model_dump(mode="json") if hasattr(row, "model_dump") else row)
-        if not isinstance(row, dict):
-            raise RowsError(f"row {number} is {row!r:.60}: a row is a dict with a value for each column, or a text")
-        try:
-            file.write(encode(row) + b"\n")
-        except (TypeError, ValueError) as error:
-            raise RowsError(f"row {number} holds a value that JSON cannot hold: {error}") from None
-
-
-def _pyarrow() -> Any:
-    try:
-        import pyarrow
-    except ModuleNotFoundError:
-        raise RowsError(NO_PARQUET.replace("or use CSV", "or give an iterable of dicts")) from None
-    return pyarrow
 
 
 __all__ = ["Answers", "RowsError", "batch"]

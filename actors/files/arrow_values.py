@@ -34,6 +34,9 @@ _MICROSECONDS = re.compile(r"(\.\d{3})000(?!\d)")
 _DURATION = re.compile(r"(-?)P(?:(\d+)D)?(?:T(?:(\d+)(?:\.(\d+))?S)?)?")
 
 
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
 # ------------------------------------------------------------------------------------------------------ kinds of types
 
 
@@ -185,7 +188,7 @@ def to_json_values(column: Any, form: JsonForm = JsonForm()) -> list[Any]:  # no
         return _floats(column)
     if pa.types.is_duration(kind):
         counts = column.cast(pa.int64()).to_pylist()
-        return [each if each is None else _iso_duration(each, kind.unit) for each in counts] if form.nested else counts
+        return [each if each is None else iso_duration(each, kind.unit) for each in counts] if form.nested else counts
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         return _times(column, form)
     if pa.types.is_decimal(kind):
@@ -314,7 +317,7 @@ def _iso_time(text: str) -> str:
     return f"{head}{'.' if fraction else ''}{fraction}{tail[digits.end() :]}"
 
 
-def _iso_duration(count: int, unit: str) -> str:
+def iso_duration(count: int, unit: str) -> str:
     """Return a duration of ISO 8601 in days and seconds, as msgspec writes a ``timedelta``."""
     seconds, part = divmod(abs(count), _UNITS[unit])
     days, seconds = divmod(seconds, 86_400)
@@ -477,7 +480,9 @@ def _made(values: list[Any], kind: Any, fitted: Callable[[Any], Any]) -> Any:
 
 
 def _text(value: Any) -> str | None:
-    return value if value is None or type(value) is str else msgspec.json.encode(value).decode()
+    if value is None or type(value) is str:
+        return value
+    return _encode(value).decode()
 
 
 __all__ = [
@@ -488,5 +493,6 @@ __all__ = [
     "holds_bytes",
     "is_bytes",
     "is_list",
+    "iso_duration",
     "to_json_values",
 ]

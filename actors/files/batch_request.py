@@ -240,17 +240,6 @@ def _shown(value: Any) -> str:
 # -- lines that are not JSON ------------------------------------------------------------------------------------------
 
 
-def decoded(line: bytes) -> Any:
-    """Return the JSON value in a line. Raises `InvalidRow` with the error in the line."""
-    if len(line) > LINE_BYTES_MAX:
-        raise InvalidRow(f"longer than {LINE_BYTES_MAX >> 20} MB, which no provider takes")
-    try:
-        return _decode(line)
-    except (ValueError, RecursionError) as error:
-        _, unsendable = _second_look(line, error)
-        raise InvalidRow(unsendable) from None
-
-
 def _second_look(line: bytes, error: Exception) -> tuple[Any, str]:
     """Return the value of a line that msgspec refused but that is JSON, and the reason why it cannot be sent.
 
@@ -267,7 +256,7 @@ def _second_look(line: bytes, error: Exception) -> tuple[Any, str]:
     except RecursionError:
         raise InvalidRow("is nested too deeply to be a request") from None
     except ValueError as wrong:
-        raise InvalidRow(_not_json(text, wrong)) from None
+        raise InvalidRow(not_json(text, wrong)) from None
     if type(error) is RecursionError:
         raise InvalidRow("is nested too deeply to be a request")
     try:
@@ -291,7 +280,8 @@ def not_utf8(line: bytes, place: int) -> str:
     )
 
 
-def _not_json(text: str, wrong: ValueError) -> str:
+def not_json(text: str, wrong: ValueError) -> str:
+    """Return the error text of a line that is no JSON."""
     if not isinstance(wrong, json.JSONDecodeError):
         return f"invalid JSON: {wrong}"
     message = wrong.msg[0].lower() + wrong.msg[1:]

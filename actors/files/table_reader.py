@@ -23,6 +23,7 @@ from actors.files.dialects.dialect import DETECTED, Dialect
 from actors.files.dialects.json_form import element_of, is_array_of_lines, way_to_lines, wrong_json
 from actors.files.errors import SourceError
 from actors.files.format_hints import wrong_file
+from actors.files.json_rows import read_cell
 from actors.files.line_reader import PARQUET_MAGIC, InputFile, LineReader
 
 CSV, JSONL, PARQUET = "csv", "jsonl", "parquet"
@@ -60,6 +61,9 @@ class BadRecord:
         self.message = text
 
 
+CELLS: Final = b"cortex.cells"
+"""Metadata key of a column of text that holds cells of several types (``actors.files.json_rows.cell_text``)."""
+
 Piece = tuple[int, Any]
 """Number of a row, and its cells, its line or its values; or ``BadRecord``."""
 
@@ -82,6 +86,8 @@ class TableFile:
         """Columns to read from Parquet; None: all."""
         self.texts: frozenset[str] = frozenset()
         """Columns of Parquet whose bytes are all UTF-8, and are read as text."""
+        self.cells: frozenset[str] = frozenset()
+        """Columns of Parquet that hold cells of several types."""
         self.exact = False
         """Whether a value of Parquet that could not be written again ends the reading."""
         self._are_text: dict[str, bool] = {}
@@ -232,6 +238,7 @@ class TableFile:
             raise SourceError(f"{self.name} has two columns named {twice!r}: rename one")
         self.arrow = self._parquet.schema_arrow
         self.columns = list(self.arrow.names)
+        self.cells = frozenset(field.name for field in self.arrow if CELLS in (field.metadata or ()))
 
     def _feed(self, digest: Any) -> None:
         with open(self._input.place, "rb") as content:
@@ -452,7 +459,8 @@ class ParquetReader:
         for name, column in zip(names, batch.columns, strict=True):
             form = JsonForm(text=name in table.texts, exact=table.exact)
             try:
-                columns.append(to_json_values(column, form))
+                found = to_json_values(column, form)
+                columns.append(list(map(read_cell, found)) if name in table.cells else found)
             except (NotImplementedError, OverflowError, TypeError, ValueError) as error:  # some are pyarrow's
                 text = "its text is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)[:120]
                 row = self.position + 1 + _first_bad(column, form)

@@ -24,7 +24,7 @@ from cortex.values.endings import Ending, ending_of, is_refusal, may_grow
 from cortex.values.ledger import ReplyTimings
 from cortex.values.reply import Malformed, Reply, as_said, ending_message, text_and_tool
 from cortex.values.schema import AnswerShape
-from cortex.values.template import Template
+from cortex.values.template import Template, as_written
 from policies.estimates.reply_bounds import raised
 from policies.estimates.tokens import text_within_tokens_bound, tokens_besides
 from policies.failures.failure import Failure, FailureKind
@@ -68,7 +68,7 @@ def renamed(answer_as: str, prefix: str) -> tuple[tuple[str, str], ...] | msgspe
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_decode = msgspec.json.Decoder(dict[str, Any], float_hook=as_written).decode
 _raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -290,7 +290,7 @@ class Table(Program, frozen=True):
         if self.prompt and row:
             line[self.id] = _id_of(row, self.id, key)
             if self.with_input:
-                line |= _decode(row)
+                line |= _raw(row)
         if self.schema:
             line |= fields if fields is not None else dict.fromkeys(_shape(self.schema).properties)
         answer = text if fields is None else None
@@ -383,7 +383,7 @@ def _id_of(row: bytes, column: str, key: str) -> Any:
 @lru_cache(maxsize=64)
 def _ids(column: str) -> Any:
     form = msgspec.defstruct("Row", [("id", Any, msgspec.UNSET)], rename={"id": column})
-    return msgspec.json.Decoder(form)
+    return msgspec.json.Decoder(form, float_hook=as_written)
 
 
 @lru_cache(maxsize=64)

@@ -2,8 +2,8 @@ r"""Prompt templates with placeholders for the columns of a table: ``Label: {{te
 
 The text between ``{{`` and ``}}``, less surrounding space, is a column's name, matched exactly; it is never code. A
 value is inserted once and never parsed again, so a table's content cannot change the template. Text is inserted
-unchanged; numbers, true and false, lists and objects in their JSON form; null, and a column that this row lacks, as
-nothing. A literal ``{{`` is written ``\{{``; single braces and ``}}`` have no meaning by themselves.
+unchanged; numbers as they are written, true and false, lists and objects in their JSON form; null, and a column that
+this row lacks, as nothing. A literal ``{{`` is written ``\{{``; single braces and ``}}`` have no meaning by themselves.
 """
 
 from __future__ import annotations
@@ -65,6 +65,15 @@ class Template:
             if blank and value and not value.isspace():
                 blank = False
         return "" if blank else "".join(parts)
+
+
+def as_written(text: str) -> msgspec.Raw:
+    """Return a number that is encoded again as it is written: the ``float_hook`` of decoders of rows.
+
+    JSON bounds neither digits nor size of a number (https://www.rfc-editor.org/rfc/rfc8259#section-6); a float has 15
+    to 17 digits and ends at 1.8e308. Whole numbers are exact without it.
+    """
+    return msgspec.Raw(text.encode())
 
 
 def shown(value: Any) -> str:

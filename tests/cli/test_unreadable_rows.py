@@ -268,10 +268,14 @@ def test_python_stops_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert str(raised.value).startswith("t.csv: " + _line(5, 10, "50%") + "line 2: has 3 cells")
     assert str(raised.value).endswith("go on without them: accept_bad=0.5")
     rows = [{"ticket_id": "1", "text": "It crashes"}, {"ticket_id": "1", "text": "I love it"}]
-    with pytest.raises(RowsError, match=r"the table: 1 of 2 records \(50%\) .*line 2: ticket_id .1. stands on line 1"):
-        public.batch(rows, **ask)
+    with pytest.raises(RowsError, match=r"the table: 1 of 2 records \(50%\) .*row 2: ticket_id .1. stands on row 1"):
+        public.batch(rows, **ask, accept_bad=0.01)
+    with pytest.raises(RowsError, match=r"the table: 11 of 19 records \(57.9%\) .* accept_bad=0.58$"):
+        public.batch([{"ticket_id": str(max(n, 11)), "text": "It crashes"} for n in range(19)], **ask)
     _nothing_began()
     assert public.batch(rows, **ask, accept_bad=0.5).unreadable == 1
     assert public.batch(rows, **ask).unreadable == 1
+    few = [{"ticket_id": str(max(n, 10)), "text": "It crashes"} for n in range(16)]
+    assert public.batch(few, **ask).unreadable == len(public.batch(few, **ask).bad) == 10  # all are told
     with pytest.raises(SetupError, match="give a share below 1"):
         public.batch(rows, **ask, accept_bad=2.5)

@@ -36,13 +36,13 @@ from actors.files.sinks.ownership import (
     unpacked,
 )
 from actors.files.table_reader import CSV, NO_PARQUET, PARQUET, form_of
+from cortex.values.template import as_written
 
 ROWS_AT_ONCE: Final = 20_000
 OWNER: Final = b"cortex"
 """Metadata key that identifies a Parquet file as the output of a job."""
 
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
-
+_decode = msgspec.json.Decoder(dict[str, Any], float_hook=as_written).decode
 
 class _LineFeeds:
     """File of CSV records that end with a line feed. The writer makes records that end with CR LF."""
@@ -319,7 +319,9 @@ class TableSink:
             for rows in self._chunks():
                 yield {name: [each.get(name) for each in rows] for name in names}
             return
-        decode, takers = msgspec.json.Decoder(row).decode, [(name, attrgetter(each)) for each, name in rename.items()]
+        hook = None if self._columns.arrow else as_written  # numbers of Arrow are floats
+        decode = msgspec.json.Decoder(row, float_hook=hook).decode
+        takers = [(name, attrgetter(each)) for each, name in rename.items()]
         with self._rows_path.open("rb") as lines:
             while some := list(map(decode, islice(lines, ROWS_AT_ONCE))):
                 yield {name: list(map(taken, some)) for name, taken in takers}

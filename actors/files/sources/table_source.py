@@ -5,16 +5,20 @@ call.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from decimal import Decimal
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+import msgspec
+
 from actors.files.arrow_values import holds_bytes
-from actors.files.batch_request import InvalidRow, decoded
-from actors.files.columns import ARROW, ARROW_TEXT
+from actors.files.batch_request import InvalidRow
+from actors.files.columns import ARROW, ARROW_TEXT, JSON
 from actors.files.dialects.dialect import DETECTED, Dialect
 from actors.files.errors import SourceError
+from actors.files.json_rows import NAN, Flaw, NoRow, float_holds, read_row
 from actors.files.row_values import encode
 from actors.files.sources.row_source import InputCheck, InputReader, InputSurvey, RowSource
 from actors.files.table_reader import CSV, JSONL, PARQUET, BadRecord, TableFile
@@ -32,17 +36,21 @@ _SHOWN_MAX: Final = 8
 _encode: Final = encode
 
 _KINDS: Final[dict[type, str]] = {
-    str: "text", int: "integer", float: "number", bool: "boolean", list: "json", dict: "json",
+    str: "text", int: "integer", msgspec.Raw: "number", bool: "boolean", list: "json", dict: "json",
 }  # fmt: skip
+LONG: Final = "long"
+"""Kind of a whole number of up to 64 bits that no float holds: a column that has one and other numbers is text."""
 LARGE: Final = "large"
-"""Kind of a whole number of more than 64 bits: a column that has one is text."""
+"""Kind of a number that neither 64 bits nor a float hold: a column that has one is text."""
 _WORDS: Final = {
-    "text": "text", "integer": "a whole number", LARGE: "a whole number", "number": "a number",
+    "text": "text", "integer": "a whole number", LONG: "a whole number", LARGE: "a number", "number": "a number",
     "boolean": "true or false", "json": "a list or an object",
 }  # fmt: skip
 
 
-_NUMBERS: Final = frozenset({"integer", "number", LARGE})
+_NUMBERS: Final = frozenset({"integer", "number", LONG, LARGE})
+_FLOAT_WHOLE_MAX: Final = 1 << 53
+"""Largest number up to which a float holds every whole number (IEEE 754-2019, 3.3)."""
 
 
 class TableSource(RowSource):
@@ -80,6 +88,9 @@ class TableSource(RowSource):
         """Selector of the cells of a CSV record that are kept."""
         self._kinds: dict[str, dict[str, int]] = {}
         """For JSON Lines: column -> kind of value -> line of its first occurrence."""
+        self._flaws: Mapping[str, str] = {}
+        """Columns of the latest row that cannot be used, and why."""
+        self._rows_in_memory = bool(called)
         self.named = id
 
     wants = "row"
@@ -87,7 +98,7 @@ class TableSource(RowSource):
     @property
     def noun(self) -> str:  # type: ignore[override]
         """Unit in which users count the rows."""
-        return "row" if self._table.form == PARQUET else "line"
+        return "row" if self._table.form == PARQUET or self._rows_in_memory else "line"
 
     # -- the check ---------------------------------------------------------------------------------------------------
 
@@ -181,6 +192,7 @@ class TableSource(RowSource):
             kind = ARROW if self._table.form == PARQUET else "text"
             names = (self._table.columns or []) if self._with_input else [] if self._numbered else [self._id]
             found = {name: ARROW_TEXT if name in self._table.texts else kind for name in names}
+            found |= {name: JSON for name in names if name in self._table.cells}
         own = {self._id: "integer" if self._numbered else found.pop(self._id)}
         return list((own | found).items()), self._table.arrow
 
@@ -227,6 +239,8 @@ class TableSource(RowSource):
             row = self._row(found, number)
         if self._numbered:
             key, row = str(at), {self._id: at, **row}
+        elif self._id in self._flaws:
+            raise InvalidRow(f"{self._id} {self._flaws[self._id]}")
         else:
             value = row.get(self._id)
             key = value.strip() if type(value) is str else ""
@@ -235,11 +249,13 @@ class TableSource(RowSource):
         if len(key) > ID_CHARACTERS_MAX:
             text = f"{self._id} has {len(key)} characters: at most {ID_CHARACTERS_MAX:,}"
             return Row(key, body, refusal=text)
+        if self._flaws and (name := next((name for name in self._flaws if name in row), None)) is not None:
+            return Row(key, body, refusal=f"{name} {self._flaws[name]}")
         columns = self._prompt.columns
         for name in columns:
             value = row.get(name)
             if value is not None and (type(value) is not str or (value and not value.isspace())):
-                if value == "NaN" and name in self._floats:
+                if value is NAN or (value == "NaN" and name in self._floats):
                     continue
                 return Row(key, body)
         names = ", ".join(dict.fromkeys(columns))
@@ -248,12 +264,18 @@ class TableSource(RowSource):
     def _row(self, found: Any, number: int) -> dict[str, Any]:
         """Return the columns that are kept of a line of JSON, or of a row of Parquet."""
         if type(found) is bytes:
-            found = decoded(found)
-            if type(found) is not dict:
-                raise InvalidRow('is no object: a row is {"column": value, …}')
+            try:
+                found, self._flaws = read_row(found)
+            except NoRow as error:
+                if not self._numbered:
+                    raise
+                found, self._flaws = {}, {self._id: str(error)}
             self._see(found, number)
         elif type(found) is BadRecord:
             raise InvalidRow(found.message)
+        elif self._table.cells:
+            self._flaws = {name: each.message for name, each in found.items() if type(each) is Flaw}
+            found = {name: None if type(each) is Flaw else each for name, each in found.items()}
         if self._with_input:
             return dict(found)
         return {name: found.get(name) for name in self._wanted}
@@ -268,20 +290,22 @@ class TableSource(RowSource):
                 kinds = self._kinds[name] = {}
             if value is not None:
                 kind = _KINDS[type(value)]
-                if kind == "integer" and not -(1 << 63) <= value < 1 << 63:
+                if kind == "integer" and not -_FLOAT_WHOLE_MAX <= value <= _FLOAT_WHOLE_MAX:
+                    kind = LONG if -(1 << 63) <= value < 1 << 63 else LARGE
+                elif kind == "number" and not _is_float(value):
                     kind = LARGE
                 if kind not in kinds:
                     kinds[kind] = number
 
     def _key(self, value: Any) -> str:
         """Return the key of a row whose id is not a text, or blank. Raises ``InvalidRow``."""
-        if value is None or type(value) is str:
+        if value is None or type(value) is str or value is NAN:
             raise InvalidRow(f"has no {self._id}: give each row one, or leave --id out to have them numbered")
-        if type(value) is float and value.is_integer():  # whole numbers of a column in which one is missing
-            value = int(value)
-        if type(value) is not int:
-            raise InvalidRow(f"{self._id} is {shown(value)[:40]}: an id is text or a whole number")
-        return str(value)
+        whole = _whole(value)  # floats too: those of a column in which a number is missing
+        if whole is None:
+            text = shown(value)[:40].strip('"')
+            raise InvalidRow(f"{self._id} is {text}: an id is text or a whole number")
+        return str(whole)
 
 
 def _cells_at(places: list[int]) -> Callable[[list[str]], Sequence[str]]:
@@ -289,9 +313,29 @@ def _cells_at(places: list[int]) -> Callable[[list[str]], Sequence[str]]:
     return itemgetter(*places) if len(places) > 1 else lambda cells: [cells[place] for place in places]
 
 
+def _whole(value: Any) -> int | None:
+    """Return a number of a row as a whole number; None if it is none, or another value."""
+    if type(value) is int:
+        return value
+    if type(value) is float:
+        return int(value) if value.is_integer() else None
+    if type(value) is not msgspec.Raw or bytes(value).startswith(b'"'):
+        return None
+    number = Decimal(bytes(value).decode())
+    return int(number) if number.adjusted() < ID_CHARACTERS_MAX and number == number.to_integral_value() else None
+
+
+def _is_float(number: msgspec.Raw) -> bool:
+    """Return whether a float holds a number of JSON Lines, or the text of one that is not finite."""
+    text = bytes(number).decode()
+    return text.startswith('"') or float_holds(text)
+
+
 def _joined(kinds: dict[str, int]) -> str:
     """Return a common kind for a column's values."""
     found = set(kinds)
     if found and found <= _NUMBERS:
-        return "number" if "number" in found else "text" if LARGE in found else "integer"
+        if LARGE in found or {LONG, "number"} <= found:
+            return "text"
+        return "number" if "number" in found else "integer"
     return found.pop() if len(found) == 1 else "json" if found else "text"

@@ -1,0 +1,101 @@
+"""Rows that come from Python as JSON Lines: one bad row is one bad line, with the reason (``json_rows.flawed_line``).
+
+Rows are mappings, records (``row_values.as_mapping``) or texts. A value without a JSON form makes its row bad if its
+column is needed, and else is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, BinaryIO, Final
+
+from actors.files.errors import SourceError
+from actors.files.json_rows import flawed_line
+from actors.files.row_values import PLAIN, NoJsonForm, as_mapping, column_name, encode, json_value, shown
+
+TEXT: Final = "text"
+"""Column name of rows that are plain texts."""
+NOT_TEXT: Final = "holds bytes that are not UTF-8 text"
+_BYTES: Final = (bytes, bytearray, memoryview)
+_NAMES: Final = frozenset({str})
+
+
+class RowWriter:
+    """Writer of rows. ``shown``: columns whose values are shown in a prompt or are the id, so that bytes are text.
+    ``needed``: columns of which a value without a JSON form makes its row bad; None: all."""
+
+    def __init__(self, shown: Collection[str], needed: Collection[str] | None) -> None:
+        self._shown = frozenset(shown)
+        self._needed = None if needed is None else frozenset(needed)
+
+    def write(self, rows: Iterable[Any], file: BinaryIO) -> None:
+        """Write all rows. Raises ``SourceError`` if the iterable raises an exception."""
+        for row in _each(rows):
+            file.write(self.line(row))
+
+    def needs(self, column: str) -> bool:
+        """Return whether a value of this column that has no JSON form makes its row bad."""
+        return self._needed is None or column in self._needed
+
+    def line(self, row: Any) -> bytes:
+        """Return the line of a row."""
+        if type(row) is dict and _NAMES.issuperset(map(type, row)) and PLAIN.issuperset(map(type, row.values())):
+            try:
+                return encode(row) + b"\n"
+            except (ValueError, OverflowError):  # half a character, or a number of too many digits
+                pass
+        try:
+            fields = {TEXT: row} if isinstance(row, str) else as_mapping(row)
+        except Exception as error:  # a class of somebody else may raise anything
+            return flawed_line({}, {}, f"cannot be read: {type(error).__name__}: {shown(error)}") + b"\n"
+        if fields is None:
+            why = f"is {shown(row)}: a row is a dict with a value for each column, or a text"
+            return flawed_line({}, {}, why) + b"\n"
+        return self._line(fields)
+
+    def _line(self, fields: Mapping[Any, Any]) -> bytes:
+        found: dict[str, Any] = {}
+        flaws: dict[str, str] = {}
+        try:
+            for key, value in fields.items():
+                try:
+                    name = column_name(key)
+                except NoJsonForm as error:
+                    return flawed_line(found, flaws, str(error)) + b"\n"
+                if name in found:
+                    return flawed_line({}, {}, f"has the column {name!r} twice") + b"\n"
+                try:
+                    found[name] = self._value(name, value)
+                except NoJsonForm as error:
+                    found[name] = None
+                    if self.needs(name):
+                        flaws[name] = str(error)
+        except Exception as error:
+            return flawed_line({}, {}, f"cannot be read: {type(error).__name__}: {shown(error)}") + b"\n"
+        return (flawed_line(found, flaws) if flaws else encode(found)) + b"\n"
+
+    def _value(self, name: str, value: Any) -> Any:
+        if isinstance(value, _BYTES) and name in self._shown:
+            try:
+                return bytes(value).decode()
+            except UnicodeDecodeError:
+                raise NoJsonForm(NOT_TEXT) from None
+        return json_value(value)
+
+
+def _each(rows: Iterable[Any]) -> Iterator[Any]:
+    """Yield the rows. Raises ``SourceError`` with the number of the last row, if the iterable raises an exception."""
+    count = 0
+    try:
+        for row in rows:
+            yield row
+            count += 1
+    except (SourceError, GeneratorExit):
+        raise
+    except Exception as error:
+        where = f"after row {count}" if count else "before the first row"
+        text = f"the rows ended {where} with {type(error).__name__}: {shown(error)}"
+        raise SourceError(f"{text}: nothing of this call was asked") from error
+
+
+__all__ = ["NOT_TEXT", "TEXT", "RowWriter"]
