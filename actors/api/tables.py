@@ -34,7 +34,7 @@ from actors.jobs.unreadable_input import accepted_of, is_refused, least_accepted
 from actors.journal.journal import StateFolder
 from actors.maintenance.retry_rows import RetriedRows as AskedAgain
 from actors.programs.loader import load, place_of
-from actors.programs.schemas import schema_text
+from actors.programs.schemas import AnswerSchema, answer_schema
 from actors.providers.registry import of_options
 from actors.routing.routes import SetupError
 from cortex.programs.shards import unsharded
@@ -107,7 +107,7 @@ def batch(
     how = schema_as or of_options(named, str(options.get("provider", ""))).schema_as
     try:
         columns = Template(prompt).columns
-        text = "" if schema is None else schema_text(schema)
+        typed = AnswerSchema() if schema is None else answer_schema(schema)
     except TemplateError as error:
         raise SetupError(f"prompt: {error}") from None
     except SchemaError as error:
@@ -119,8 +119,8 @@ def batch(
     if on_cut not in ON_CUT:
         raise SetupError(f"on_cut={on_cut!r}: give {', '.join(ON_CUT)}")
     program = Table(
-        prompt=prompt, system=system, id=id or ROW, schema=text, schema_as=how, with_input=with_input, meta=meta,
-        ordered=ordered, on_cut=on_cut, renamed=renamed(answer_as, columns_prefix),
+        prompt=prompt, system=system, id=id or ROW, schema=typed.schema, schema_as=how, with_input=with_input, meta=meta,
+        ordered=ordered, on_cut=on_cut, renamed=renamed(answer_as, columns_prefix), answer_type=typed.answer_type,
     )  # fmt: skip
     twice, option = twice_named(program)
     if twice:

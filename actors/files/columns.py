@@ -62,7 +62,7 @@ def columns_of(program: Table, given: list[tuple[str, str]], arrow: Any = None) 
         metadata = _metadata(arrow.metadata, program) if program.with_input else None
         schema = pyarrow.schema([arrow.field(name) for name in used], metadata)
         packed = base64.b64encode(schema.serialize().to_pybytes()).decode()
-    return Columns([*given, *own], program.schema, packed)
+    return Columns([*given, *own], program.results_schema(), packed)
 
 
 def decoded(text: str) -> Columns:
@@ -92,7 +92,7 @@ def arrow_schema(columns: Columns, nullable: bool = False) -> Any:
     plain = {TEXT: pa.string(), INTEGER: pa.int64(), NUMBER: pa.float64(), BOOLEAN: pa.bool_(), JSON: pa.string()}
     given = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(columns.arrow))) if columns.arrow else None
     whole = msgspec.json.decode(columns.schema) if columns.schema else {}
-    properties = AnswerShape(whole).properties if columns.schema else {}
+    properties = AnswerShape(whole, formats=False).properties if columns.schema else {}
     fields = []
     for name, kind in columns.names:
         if kind in (ARROW, ARROW_TEXT):

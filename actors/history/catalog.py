@@ -92,7 +92,7 @@ def program_of(terms: JobTerms, strict: bool = True) -> Program | None:
     Not ``strict``: a ready program of another release is accepted.
     """
     try:
-        if loader.is_ready(terms.program) and not strict:
+        if loader.is_ready(terms.program, terms.params_json) and not strict:
             return loader.load(terms.program, terms.params_json)
         same = loader.is_unchanged(terms.program, terms.params_json, terms.fingerprint)
         return loader.load(terms.program, terms.params_json) if same else None

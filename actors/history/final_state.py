@@ -61,7 +61,8 @@ class EndedJob(msgspec.Struct, frozen=True):
 
 def wanted(k: State) -> bool:
     """Return whether a job's final state is written. A child job's answer is in its parent's journal."""
-    return k.terms.keeps_text and "~" not in k.terms.job and not is_ready(k.terms.program)
+    terms = k.terms
+    return terms.keeps_text and "~" not in terms.job and not is_ready(terms.program, terms.params_json)
 
 
 def stands(outcome: str, batch: Iterable[events.Event]) -> bool:

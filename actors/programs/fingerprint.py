@@ -12,7 +12,7 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, Literal, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import cortex
 from cortex.state.program import Program
@@ -55,6 +55,18 @@ def source_of(type_: type, cells: dict[str, bytes]) -> bytes:
         return inspect.getsource(type_).encode()
     except (OSError, TypeError):
         return type_.__qualname__.encode()
+
+
+def sources_of(type_: Any, cells: dict[str, bytes]) -> list[bytes]:
+    """Return the sources of a Python type: that of its module, and those of the imported modules of its folder."""
+    while not isinstance(type_, type) and get_args(type_):  # Annotated[Type, …] and Type[int]
+        type_ = get_args(type_)[0] if get_origin(type_) is Annotated else get_origin(type_)
+    module = sys.modules.get(type_.__module__)
+    found = [source_of(type_, cells)]
+    if module is not None and _has_file(type_):
+        beside = sorted(_beside(module, {module.__name__}))
+        found += [Path(str(sys.modules[name].__file__)).read_bytes() for name in beside]
+    return found
 
 
 def _has_file(type_: type) -> bool:

@@ -11,9 +11,12 @@ from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from actors.common.errors import UserError
-from actors.programs.fingerprint import fingerprint_of, modules_of, source_of
+from actors.programs import answer_types
+from actors.programs.answer_types import holds_types
+from actors.programs.fingerprint import fingerprint_of, modules_of, source_of, sources_of
 from actors.programs.released import fingerprint_then
 from cortex.programs import READY
 from cortex.state.program import Program, build
@@ -77,45 +80,55 @@ def place_of(type_: type[Program]) -> str:
     return where
 
 
-def is_ready(where: str) -> bool:
-    """Return True for a built-in program, which is found without running an author's code."""
-    return READY.get(where, where).startswith("cortex.programs.")
+def is_ready(where: str, params_json: bytes = b"") -> bool:
+    """Return True for a built-in program, which is found without running an author's code. ``params_json``: its
+    parameters, which may name a type of an author."""
+    return READY.get(where, where).startswith("cortex.programs.") and not holds_types(params_json)
 
 
 def find(where: str) -> type[Program]:
     """Return the class at a place. Raises ``NoSuchProgram``."""
     place = READY.get(where, where)
     module_name, _, class_name = place.rpartition(":")
-    module: object
     if module_name.endswith(".py"):
-        module_name = os.path.realpath(module_name)  # valid from any working directory
-        place = f"{module_name}:{class_name}"
+        place = f"{os.path.realpath(module_name)}:{class_name}"  # valid from any working directory
     if place in _known:
         return _known[place]
     if not module_name:
         ready = ", ".join(sorted(READY))
         near = f"did you mean {where}.py? " if Path(f"{where}.py").is_file() else ""
         raise NoSuchProgram(f"no program {where!r}: {near}ready ones are {ready}; else module:Class or file.py:Class")
+    found = at(place, f"program {where!r}")
+    if not (isinstance(found, type) and issubclass(found, Program)):
+        raise NoSuchProgram(f"{where} is not a program: name a flow or a subclass of cortex.Program")
+    _known[place] = found
+    return found
+
+
+def at(place: str, noun: str) -> Any:
+    """Import the object at a place, ``module:Name`` or ``file.py:Name``. ``noun``: its name in errors.
+
+    Raises ``NoSuchProgram``.
+    """
+    module_name, _, name = place.rpartition(":")
+    module: object
     try:
         with _import():
             if module_name.endswith(".py"):
-                module = _file(Path(module_name))
+                module = _file(Path(os.path.realpath(module_name)))
             else:
                 _look_in(Path.cwd())
                 module = importlib.import_module(module_name)
     # an author's module may raise anything while it is imported
     except (Exception, SystemExit, _JobBegunOnImport) as error:
-        raise _not_imported(where, error) from None
+        raise _not_imported(place, noun, error) from None
     found: object = module
-    for part in class_name.split("."):
+    for part in name.split("."):
         found = getattr(found, part, None)
     if found is None and getattr(module, "__name__", "") in _cut:
-        raise NoSuchProgram(f"{module_name} begins a job before it has {class_name}: {GUARD}")
+        raise NoSuchProgram(f"{module_name} begins a job before it has {name}: {GUARD}")
     if found is None:
-        raise NoSuchProgram(f"{module_name} has no {class_name}")
-    if not (isinstance(found, type) and issubclass(found, Program)):
-        raise NoSuchProgram(f"{where} is not a program: name a flow or a subclass of cortex.Program")
-    _known[place] = found
+        raise NoSuchProgram(f"{module_name} has no {name}")
     return found
 
 
@@ -169,7 +182,7 @@ def programs_in(path: str) -> list[str]:
             module = _file(Path(path))
     # an author's module may raise anything while it is imported
     except (Exception, SystemExit, _JobBegunOnImport) as error:
-        raise _not_imported(path, error) from None
+        raise _not_imported(path, f"program {path!r}", error) from None
     own = _FILE_MODULE + sha256(str(Path(path).resolve()).encode()).hexdigest()[:12]
     return [
         name for name, value in vars(module).items()
@@ -177,15 +190,14 @@ def programs_in(path: str) -> list[str]:
     ]  # fmt: skip
 
 
-def _not_imported(where: str, error: BaseException) -> NoSuchProgram:
+def _not_imported(place: str, noun: str, error: BaseException) -> NoSuchProgram:
     if isinstance(error, _JobBegunOnImport):
-        return NoSuchProgram(f"program {where!r} begins a job when it is imported: {GUARD}")
-    module = where.rpartition(":")[0]
+        return NoSuchProgram(f"{noun} begins a job when it is imported: {GUARD}")
+    module = place.rpartition(":")[0]
     if module == "__main__" or module.endswith(">"):
-        text = "was given in a notebook or on standard input: go on with its job there"
-        return NoSuchProgram(f"program {where!r} {text}")
+        return NoSuchProgram(f"{noun} was given in a notebook or on standard input: go on with its job there")
     text = " ".join(str(error).split())
-    return NoSuchProgram(f"program {where!r} cannot be imported: {type(error).__name__}: {text}")
+    return NoSuchProgram(f"{noun} cannot be imported: {type(error).__name__}: {text}")
 
 
 def _file(path: Path) -> object:
@@ -215,13 +227,30 @@ def _look_in(folder: Path) -> None:
 
 
 def load(where: str, params_json: bytes) -> Program:
-    """Return a program from its place and parameters. Raises ``ValueError`` with one line."""
-    return build(find(where), params_json)
+    """Return a program from its place and parameters; the types that check its answers are registered.
+
+    Raises ``ValueError`` with one line.
+    """
+    program = build(find(where), params_json)
+    answer_types.load(program.answer_types(), at)
+    return program
+
+
+def types_of(where: str, params_json: bytes) -> tuple[str, ...]:
+    """Return the places of the types that check the answers of a program. Raises ``ValueError`` with one line."""
+    return build(find(where), params_json).answer_types() if holds_types(params_json) else ()
 
 
 def fingerprint(where: str, params_json: bytes) -> str:
-    """Return the fingerprint of a program: its source and parts, its parameters and the release."""
-    return fingerprint_of(find(where), params_json, _sources)
+    """Return the fingerprint of a program: its source and parts, its parameters, the source of the types that check its
+    answers, and the release. Raises ``ValueError`` with one line."""
+    own = fingerprint_of(find(where), params_json, _sources)
+    places = types_of(where, params_json)
+    if not places:
+        return own
+    answer_types.load(places, at)
+    sources = [text for place in places for text in sources_of(answer_types.type_at(place), _sources)]
+    return sha256(b"\0".join([own.encode(), *sources])).hexdigest()[:24]
 
 
 def is_unchanged(where: str, params_json: bytes, before: str) -> bool:

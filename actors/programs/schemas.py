@@ -2,62 +2,71 @@
 
 from __future__ import annotations
 
-import importlib
-import runpy
-import sys
+import os
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from actors.programs import answer_types, loader
+from cortex.programs.table import AnswerType
+from cortex.values.python_types import PythonType, ResultShape
 from cortex.values.schema import AnswerShape, SchemaError
 
 
-def schema_text(given: Any) -> str:
-    """Return a JSON schema as JSON text: from a file, from a Python type (``module:Type``, ``file.py:Type``, or the
-    type itself), or from a dict. Raises ``SchemaError``, also for a schema that answers cannot be checked with."""
-    schema = _schema(given)
-    AnswerShape(schema)
+class AnswerSchema(msgspec.Struct, frozen=True):
+    """Schema of answers, as the program of a table holds it."""
+
+    schema: str = ""
+    """JSON schema as JSON; empty: none."""
+    answer_type: AnswerType | msgspec.UnsetType = msgspec.UNSET
+    """Python type that checks the answers, if the schema is that of a type."""
+
+
+def answer_schema(given: Any) -> AnswerSchema:
+    """Return a schema of answers: from a file, from a Python type (``module:Type``, ``file.py:Type``, or the type
+    itself), or from a dict. A type is registered, so that a program of this process can use it.
+
+    Raises ``SchemaError``, also for a schema that answers cannot be checked with.
+    """
+    if isinstance(given, str):
+        module, colon, name = given.rpartition(":")
+        if colon and not Path(given).exists():
+            return _of_type(*_found(module, name))
+        try:
+            given = msgspec.json.decode(Path(given).expanduser().read_bytes())
+        except OSError as error:
+            raise SchemaError(f"cannot be read: {error.strerror or error}") from None
+        except msgspec.DecodeError as error:
+            raise SchemaError(f"is not JSON: {error}") from None
+    elif not isinstance(given, dict):
+        try:
+            return _of_type(given, answer_types.place_of(given))
+        except ValueError as error:
+            raise SchemaError(str(error)) from None
+    AnswerShape(given)
+    return AnswerSchema(_text(given))
+
+
+def _found(module: str, name: str) -> tuple[Any, str]:
+    """Return the type that a text names, and its place."""
+    if module.endswith(".py"):
+        module = os.path.realpath(os.path.expanduser(module))
+    place = f"{module}:{name}"
+    try:
+        return loader.at(place, "it"), place
+    except loader.NoSuchProgram as error:
+        raise SchemaError(str(error).removeprefix("it ")) from None
+
+
+def _of_type(type_: Any, place: str) -> AnswerSchema:
+    made = PythonType(type_)
+    AnswerShape(made.asked, formats=False)
+    ResultShape(made.results)
+    answer_types.adopt(place, type_)
+    asked, results = _text(made.asked), _text(made.results)
+    return AnswerSchema(asked, AnswerType(place, "" if results == asked else results))
+
+
+def _text(schema: Any) -> str:
     return msgspec.json.encode(schema).decode()
-
-
-def _schema(given: Any) -> Any:
-    if isinstance(given, dict):
-        return given
-    if not isinstance(given, str):
-        return _of_type(given)
-    module, colon, name = given.rpartition(":")
-    if colon and not Path(given).exists():
-        return _of_type(_found(module, name))
-    try:
-        return msgspec.json.decode(Path(given).expanduser().read_bytes())
-    except OSError as error:
-        raise SchemaError(f"cannot be read: {error.strerror or error}") from None
-    except msgspec.DecodeError as error:
-        raise SchemaError(f"is not JSON: {error}") from None
-
-
-def _found(module: str, name: str) -> Any:
-    try:
-        if module.endswith(".py"):
-            names = runpy.run_path(str(Path(module).expanduser()))
-        else:
-            if str(Path.cwd()) not in sys.path:
-                sys.path.append(str(Path.cwd()))
-            names = vars(importlib.import_module(module))
-    except (Exception, SystemExit) as error:  # an author's module may raise anything while it is imported
-        text = " ".join(str(error).split())
-        raise SchemaError(f"cannot be imported: {type(error).__name__}: {text}") from None
-    if name not in names:
-        raise SchemaError(f"{module} has no {name}")
-    return names[name]
-
-
-def _of_type(type_: Any) -> Any:
-    try:
-        if hasattr(type_, "model_json_schema"):
-            return type_.model_json_schema()
-        return msgspec.json.schema(type_)
-    except Exception as error:  # msgspec and pydantic raise different errors
-        name = getattr(type_, "__name__", type_)
-        raise SchemaError(f"{name} has no JSON schema: {' '.join(str(error).split())}") from None

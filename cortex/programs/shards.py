@@ -32,6 +32,10 @@ class Shards(Program, frozen=True):
         """Return the value of the shards' program."""
         return self.of.rows_are_requests()
 
+    def answer_types(self) -> tuple[str, ...]:
+        """Return the types of the shards' program."""
+        return self.of.answer_types()
+
     def begin(self, k: State) -> Iterable[Change]:
         """Return a goal for each shard, in the order in which rows are assigned."""
         return [Goal("shard", number) for number in range(self.shards)]

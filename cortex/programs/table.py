@@ -22,8 +22,9 @@ from cortex.values.canonical import MAX_TOKENS
 from cortex.values.display import simulated
 from cortex.values.endings import Ending, ending_of, is_refusal, may_grow
 from cortex.values.ledger import ReplyTimings
+from cortex.values.python_types import ResultShape, registered
 from cortex.values.reply import Malformed, Reply, as_said, ending_message, text_and_tool
-from cortex.values.schema import AnswerShape
+from cortex.values.schema import AnswerShape, closed, json_text
 from cortex.values.template import Template, as_written
 from policies.estimates.reply_bounds import raised
 from policies.estimates.tokens import text_within_tokens_bound, tokens_besides
@@ -72,6 +73,15 @@ _decode = msgspec.json.Decoder(dict[str, Any], float_hook=as_written).decode
 _raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
+class AnswerType(msgspec.Struct, frozen=True):
+    """Python type that checks the answers of a table."""
+
+    place: str
+    """Import path, ``module:Type`` or ``file.py:Type``."""
+    results: str = ""
+    """JSON schema of checked answers, as JSON; empty: that of ``Table.schema``."""
+
+
 class Table(Program, frozen=True):
     """Make one call per row. ``ordered``: results come in the order of the input, otherwise as they finish."""
 
@@ -108,10 +118,28 @@ class Table(Program, frozen=True):
     """Names in the results of the columns ``ANSWER``, ``ERROR`` and ``META``, where they differ from these (function
     ``renamed``). Unset in journals of release 0.1.0, whose parameters are thus unchanged."""
 
+    answer_type: AnswerType | msgspec.UnsetType = msgspec.UNSET
+    """Python type whose JSON schema is ``schema``: it checks the answers by itself, and results hold its values. Unset:
+    answers are checked by ``schema``."""
+
+    def answer_types(self) -> tuple[str, ...]:
+        """Return the place of ``answer_type``."""
+        return () if self.answer_type is msgspec.UNSET else (self.answer_type.place,)
+
+    def results_schema(self) -> str:
+        """Return the JSON schema of the fields of results, as JSON; empty: answers are text."""
+        return self.schema if self.answer_type is msgspec.UNSET else self.answer_type.results or self.schema
+
     def columns(self) -> list[str]:
         """Return the columns of a result in addition to its id and the input's columns."""
-        fields = list(_shape(self.schema).properties) if self.schema else []
-        return [*fields, *self.own_columns()]
+        return [*self._fields(), *self.own_columns()]
+
+    def _fields(self) -> dict[str, Any]:
+        """Columns of the schema, with their schemas."""
+        if not self.schema:
+            return {}
+        typed = self.answer_type is not msgspec.UNSET
+        return (_result_shape(self.results_schema()) if typed else _shape(self.schema)).properties
 
     def own_columns(self) -> list[str]:
         """Return the columns of a result that hold neither input nor fields of the schema."""
@@ -178,8 +206,10 @@ class Table(Program, frozen=True):
             try:
                 if self.schema_as == "tool":
                     text = self._answer_text(reply, text)
-                fields = _shape(self.schema).read(text)
+                fields = self._read(text)
                 ending, failure = Ending.WHOLE, None  # nothing of it is missing
+            except _TypeFault as error:
+                failure = failure or Failure(FailureKind.FAULTY, str(error))
             except Malformed as error:
                 if failure is None:
                     message = self._misfit(reply, error)
@@ -268,6 +298,24 @@ class Table(Program, frozen=True):
             return str(error)
         return f"it was cut at max_tokens ({reply.usage.output_tokens}); {error}"
 
+    def _read(self, text: str) -> dict[str, Any]:
+        """Fields of an answer. Raises ``Malformed``, and ``_TypeFault`` for an exception of the type's own code."""
+        in_words = self.schema_as == "prompt"
+        if self.answer_type is msgspec.UNSET:
+            return _shape(self.schema).read(text, in_words=in_words)
+        place = self.answer_type.place
+        type_ = registered(place)
+        if type_ is None:
+            raise RuntimeError(f"the type {place} is not loaded")
+        message = json_text(text, in_words=in_words)
+        try:
+            return _result_shape(self.results_schema()).held(type_.read(message))
+        except Malformed:
+            raise
+        except Exception as error:  # validators of an author may raise anything
+            detail = " ".join(str(error).split())
+            raise _TypeFault(f"{place.rpartition(':')[2]} raised {type(error).__name__}: {detail}") from error
+
     def _longer(self, k: State, goal: Goal, reply: Reply) -> int:
         """Bound on reply tokens with which a row that was cut is asked again; 0: it is not."""
         own = goal.value[2] or k.terms.limits.output_tokens_max
@@ -292,7 +340,7 @@ class Table(Program, frozen=True):
             if self.with_input:
                 line |= _raw(row)
         if self.schema:
-            line |= fields if fields is not None else dict.fromkeys(_shape(self.schema).properties)
+            line |= fields if fields is not None else dict.fromkeys(self._fields())
         answer = text if fields is None else None
         error = None if failure is None else f"{failure.kind}: {failure.message}"
         meta = () if not self.meta else (about if about is not None else _nothing(failure)).values()
@@ -324,6 +372,10 @@ _ANSWERS = frozenset({Ending.WHOLE, Ending.UNKNOWN})
 _TOO_MUCH = frozenset({FailureKind.REJECTED, FailureKind.TOO_LARGE})
 """Kinds of failure of a call whose ``max_tokens`` is above what the model may be asked for, or leaves no room for the
 prompt."""
+
+
+class _TypeFault(Exception):
+    """Exception of a type's own code, other than its word that an answer does not fit."""
 
 
 def _raised(goal: Goal) -> int:
@@ -397,11 +449,16 @@ def _shape(schema: str) -> AnswerShape:
 
 
 @lru_cache(maxsize=64)
+def _result_shape(schema: str) -> ResultShape:
+    return ResultShape(msgspec.json.decode(schema))
+
+
+@lru_cache(maxsize=64)
 def _form(schema: str, how: str) -> dict[str, Any]:
     """Fields of a request that make its answer fit the schema."""
     if how == "prompt":
         return {}
-    form = _shape(schema).provider_form()
+    form = closed(msgspec.json.decode(schema))
     if how == "format":
         return {"output_config": {"format": {"type": "json_schema", "schema": form}}}
     tool = {"name": TOOL, "description": "Give the answer.", "input_schema": form}

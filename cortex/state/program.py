@@ -91,6 +91,13 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         """
         return False
 
+    def answer_types(self) -> tuple[str, ...]:
+        """Return the places of the Python types that check answers (``cortex.values.python_types``). Default: none.
+
+        They are registered before the program takes a turn.
+        """
+        return ()
+
     def fast_replay(self) -> FastReplay | None:
         """Return a replay of this program's turns that is faster than ``step``, or None (the default)."""
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Hashable
 from typing import Any
 
 import msgspec
@@ -86,21 +87,31 @@ def decoded(text: str, *, in_words: bool = False) -> Any:
     ``in_words``: if the text is no JSON, return the one JSON object that it holds between other text. Several different
     objects, and an object that is cut, are malformed.
     """
+    return _found(text, in_words)[0]
+
+
+def json_text(text: str, *, in_words: bool = False) -> str:
+    """Return the JSON text of the value that ``decoded`` returns. Raises ``Malformed``."""
+    return _found(text, in_words)[1]
+
+
+def _found(text: str, in_words: bool) -> tuple[Any, str]:
     message = text.strip()
     if message.startswith("```"):
         message = message.split("\n", 1)[-1].rsplit("```", 1)[0].strip()
     if not message:
         raise Malformed("the answer is empty")
     try:
-        return _decode(message)
+        return _decode(message), message
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         if not in_words or "{" not in text:
             raise Malformed(_line(error)) from None
         return _only_object(text, _line(error))
 
 
-def _only_object(text: str, reason: str) -> Any:
-    found, place = {}, text.find("{")
+def _only_object(text: str, reason: str) -> tuple[Any, str]:
+    found: dict[Hashable, tuple[Any, str]] = {}
+    place = text.find("{")
     for _ in range(OBJECTS_MAX):
         if place < 0:
             break
@@ -111,7 +122,7 @@ def _only_object(text: str, reason: str) -> Any:
                 value = _decode(text[place:end])
             except (ValueError, RecursionError):
                 raise Malformed(reason) from None  # cut, or no JSON
-            found[identity_of(value)] = value
+            found[identity_of(value)] = value, text[place:end]
             if len(found) > 1:
                 raise Malformed("the text holds several different JSON objects: answer with one")
         place = text.find("{", end)
@@ -173,7 +184,7 @@ def _listed(schema: dict[str, Any]) -> dict[str, Any]:
     return schema | {"items": different[0] if len(different) == 1 else {"anyOf": different}}
 
 
-__all__ = ["AnswerShape", "SchemaError", "closed", "decoded"]
+__all__ = ["AnswerShape", "SchemaError", "closed", "decoded", "json_text"]
 
 
 def _line(error: Exception) -> str:

@@ -16,7 +16,7 @@ from actors.files.table_reader import CSV, PARQUET, form_of
 from actors.jobs.sink_selection import FOREIGN
 from actors.jobs.spec import DIALECT, JobSpec
 from actors.journal.journal import StateFolder
-from actors.programs.schemas import schema_text
+from actors.programs.schemas import AnswerSchema, answer_schema
 from actors.providers.registry import of_options
 from cortex.programs.batch import Batch
 from cortex.programs.table import FAIL, FORMS, ON_CUT, REQUEST_ID, ROW, Table, renamed, twice_named
@@ -52,13 +52,13 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
     if options.schema_as and not options.schema:
         raise CommandError("--schema-as sets the form of --schema: give --schema too")
     try:
-        schema = schema_text(options.schema) if options.schema else ""
+        typed = answer_schema(options.schema) if options.schema else AnswerSchema()
     except SchemaError as error:
         raise CommandError(f"--schema {options.schema}: {error}") from None
     program = Table(
-        prompt=prompt, system=system, id=(options.id or ROW) if prompt else REQUEST_ID, schema=schema, schema_as=how,
+        prompt=prompt, system=system, id=(options.id or ROW) if prompt else REQUEST_ID, schema_as=how,
         with_input=options.with_input, meta=options.meta, ordered=options.ordered, on_cut=options.on_cut or FAIL,
-        renamed=renamed(options.answer_as, options.columns_prefix),
+        renamed=renamed(options.answer_as, options.columns_prefix), schema=typed.schema, answer_type=typed.answer_type,
     )  # fmt: skip
     twice, option = twice_named(program)
     if twice:
