@@ -287,7 +287,7 @@ class Session:
         end_leftovers(owner)
 
     async def _drive(self, runtime: Any, terms: JobTerms, found: ResolvedRoute, cluster: str) -> RunOutcome:
-        runtime.share_program(terms.program, self.job)
+        runtime.share_program(terms.program, terms.params_json, self.job)
         before = last_terms(self.folder, self.job)
         own = before is not None and before.places.get("output") == terms.places["output"]
         decided, reopened = self.order.decided, self.order.reopened

@@ -210,7 +210,7 @@ class ToolRuns:
             places={TRACEPARENT: trace} if (trace := self._watch.child_of(command.goal, command.attempt)) else {},
             origin=child_name(parent.origin, command.goal) if parent.origin else "",
         )  # fmt: skip
-        self._runtime.share_program(command.program)
+        self._runtime.share_program(command.program, command.params_json)
         peer = await self._runtime.start_actor("channel", f"channel:{name}", name, self._folder)
         opening = Opening(terms=terms, owner=this_owner(CHILD), who=f"job {self._job}")
         await peer.ask("start", msgspec.msgpack.encode(opening))

@@ -139,7 +139,7 @@ class Runtime(Protocol):
     def load_program(self, where: str, params_json: bytes, job: str = "") -> Program:
         """Return a program for a job by the location that its terms name. Raises ``ValueError`` with one line."""
 
-    def share_program(self, where: str, job: str = "") -> None:
+    def share_program(self, where: str, params_json: bytes, job: str = "") -> None:
         """Let other processes of a job find a program of this process."""
 
     def fingerprint(self, where: str, params_json: bytes) -> str:

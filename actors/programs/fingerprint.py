@@ -57,13 +57,19 @@ def source_of(type_: type, cells: dict[str, bytes]) -> bytes:
         return type_.__qualname__.encode()
 
 
+def class_of(type_: Any) -> type:
+    """Return the class of a Python type that is annotated or has parameters, or the class itself."""
+    while not isinstance(type_, type):
+        type_ = get_args(type_)[0] if get_origin(type_) is Annotated else get_origin(type_) or type(type_)
+    return type_
+
+
 def sources_of(type_: Any, cells: dict[str, bytes]) -> list[bytes]:
     """Return the sources of a Python type: that of its module, and those of the imported modules of its folder."""
-    while not isinstance(type_, type) and get_args(type_):  # Annotated[Type, …] and Type[int]
-        type_ = get_args(type_)[0] if get_origin(type_) is Annotated else get_origin(type_)
-    module = sys.modules.get(type_.__module__)
-    found = [source_of(type_, cells)]
-    if module is not None and _has_file(type_):
+    own = class_of(type_)
+    module = sys.modules.get(own.__module__)
+    found = [source_of(own, cells)]
+    if module is not None and _has_file(own):
         beside = sorted(_beside(module, {module.__name__}))
         found += [Path(str(sys.modules[name].__file__)).read_bytes() for name in beside]
     return found

@@ -127,7 +127,7 @@ class InlineRuntime:
         """Return this process as owner of a run."""
         return this_owner(self.cluster)
 
-    def share_program(self, where: str, job: str = "") -> None:
+    def share_program(self, where: str, params_json: bytes, job: str = "") -> None:
         """Do nothing: no other process needs the program."""
 
     def load_program(self, where: str, params_json: bytes, job: str = "") -> Program:

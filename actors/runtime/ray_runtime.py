@@ -268,9 +268,9 @@ class RayRuntime:
         """Return False: the process of one channel serves nothing else, and a thread costs a commit 0.1 ms."""
         return False
 
-    def share_program(self, where: str, job: str = "") -> None:
+    def share_program(self, where: str, params_json: bytes, job: str = "") -> None:
         """Let a job's actors find a program of this process."""
-        self._store.share(where, job)
+        self._store.share(where, params_json, job)
 
     def load_program(self, where: str, params_json: bytes, job: str = "") -> Program:
         """Return a program as the driver of the job has it. Raises ``ValueError`` with one clear line."""

@@ -269,7 +269,7 @@ class SimRuntime:
     def make_model(self, blob: bytes) -> Any:
         return self._world.provider.model(blob, self._life)
 
-    def share_program(self, where: str, job: str = "") -> None:
+    def share_program(self, where: str, params_json: bytes, job: str = "") -> None:
         pass
 
     def load_program(self, where: str, params_json: bytes, job: str = "") -> Program:

@@ -19,8 +19,8 @@ from actors.history.call_log import CallLogEntry, calls_of, changed
 from actors.history.catalog import last_terms
 from actors.journal.journal import StateFolder
 from actors.maintenance.offline_edits import copy_results
-from actors.programs import loader
 from cortex.programs.table import Table
+from cortex.state.program import build
 from cortex.values.display import clipped
 from cortex.values.template import as_written
 
@@ -90,7 +90,7 @@ def _side(folder: StateFolder, job: str, by_prompt: bool) -> _ComparedJob:
             f"the program of {job} has changed since: its calls are compared by hash, without prompts"
         )
     calls = {_question(line, by_prompt): _call(line) for line in calls_of(folder, job)}
-    table = loader.load(terms.program, terms.params_json) if terms.program == Table.name else None
+    table = build(Table, terms.params_json) if terms.program == Table.name else None
     sink = _RowCollector(table.id, table.own_columns()[2:]) if isinstance(table, Table) else _RowCollector()
     if terms.streams:
         copy_results(folder, job, sink)

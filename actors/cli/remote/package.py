@@ -14,10 +14,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from actors.cli.options.job_file import TEXTS, JobFileKey
 from actors.cli.options.options import Options, keys
 from actors.cluster.jobs_api import PACKAGE_BYTES_MAX
-from actors.cluster.shipping.bundle import packed
+from actors.cluster.shipping.bundle import ProgramBundle, packed
 from actors.common.errors import CommandError
 from actors.files.paths import is_remote
 from actors.providers.registry import of_model
@@ -101,10 +103,7 @@ def _moved(made: JobPackage, name: str, key: JobFileKey, value: Any, stdin: byte
     if name == "program":
         return _program(made, value)
     if name == "schema":
-        from actors.programs.schemas import schema_text
-
-        made.files["schema.json"] = schema_text(value).encode()
-        return "schema.json"
+        return _schema(made, value)
     return value if key.kind is not str else str(value)
 
 
@@ -122,14 +121,30 @@ def _program(made: JobPackage, where: str) -> str:
     from actors.cli.jobs.programs import program_named
 
     type_ = program_named(where)
-    bundle = packed(type_)
+    return _code(made, where, packed(type_))
+
+
+def _code(made: JobPackage, where: str, bundle: ProgramBundle) -> str:
+    """Add the files that hold a program or a type, and return its place in the package. Without files it is installed,
+    on the nodes as well."""
     if bundle.left:
         raise CommandError(f"{where} cannot be packaged: {bundle.too_large()}: put it into the image of the nodes")
-    if ":" in where and not bundle.files and not type_.__module__.startswith(("cortex.", "actors.")):
-        return where  # installed on the nodes as well
     made.files |= bundle.files
     module, colon, name = where.partition(":")
-    return f"{Path(module).name}{colon}{name}" if module.endswith(".py") else where
+    return f"{Path(module).name}{colon}{name}" if module.endswith(".py") and bundle.files else where
+
+
+def _schema(made: JobPackage, value: str) -> str:
+    from actors.programs.answer_types import type_at
+    from actors.programs.fingerprint import class_of
+    from actors.programs.schemas import answer_schema
+
+    found = answer_schema(value)
+    if found.answer_type is msgspec.UNSET:
+        made.files["schema.json"] = found.schema.encode()
+        return "schema.json"
+    bundle = packed(class_of(type_at(found.answer_type.place)))
+    return _code(made, value, bundle)
 
 
 def _file(made: JobPackage, folder: str, path: str, stdin: bytes = b"") -> str:

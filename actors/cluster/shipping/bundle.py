@@ -24,7 +24,6 @@ from types import ModuleType
 import msgspec
 
 from actors.ports.runtime import ClusterError
-from cortex.state.program import Program
 
 BYTES_MAX = 8_000_000
 """Bytes of all files of one program, at most: they are kept in the memory of the cluster's head."""
@@ -54,9 +53,9 @@ class ProgramBundle(msgspec.Struct, array_like=True, frozen=True):
         return f"its files below {self.root} have {whole:,} bytes, and at most {BYTES_MAX:,} are sent"
 
 
-def packed(type_: type[Program]) -> ProgramBundle:
-    """Return the files that hold a program, or that a notebook imports. If they exceed ``BYTES_MAX``, none is included.
-    """
+def packed(type_: type) -> ProgramBundle:
+    """Return the files that hold a program or another class, or that a notebook imports. If they exceed ``BYTES_MAX``,
+    none is included."""
     own = sys.modules.get(type_.__module__)
     main = _file_of(own)
     if own is None or (main is None and own.__name__ != "__main__") or (main is not None and not _is_authors(main)):

@@ -8,6 +8,7 @@ struct is taken apart into its fields, options and methods here, and made again 
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import io
 import pickle
@@ -19,7 +20,8 @@ import msgspec
 
 from actors.cluster.shipping.bundle import ProgramBundle, packed, unpacked
 from actors.ports.runtime import ClusterError
-from actors.programs import loader
+from actors.programs import answer_types, loader
+from actors.programs.fingerprint import class_of
 from cortex.state.program import Program
 
 _StructType = type(msgspec.Struct)
@@ -52,16 +54,19 @@ def pack(where: str, paths: tuple[str, ...], pickler: type[Any]) -> bytes:
     type_ = loader.find(where)
     payload = ExportedProgram(paths, loader.fingerprint(where, b""), loader.place_of(type_))
     if _by_value(type_):
-        try:
-            payload.code, inside = _pickled(type_, pickler)
-        except Exception as error:  # any object that the class refers to may refuse
-            text = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise ClusterError(
-                f"the program {type_.__qualname__} cannot be sent to a cluster ({text}): put it into a file"
-            ) from None
-        payload.sources = {each.__qualname__: loader.source(each).decode() for each in inside}
+        payload.code, payload.sources = _code_of(type_, f"the program {type_.__qualname__}", pickler)
     payload.bundle = packed(type_)
     return msgspec.msgpack.encode(payload)
+
+
+def _code_of(type_: type, noun: str, pickler: type[Any]) -> tuple[bytes, dict[str, str]]:
+    """Return a class pickled by value, and the sources of the classes in it. Raises ``ClusterError``."""
+    try:
+        code, inside = _pickled(type_, pickler)
+    except Exception as error:  # any object that the class refers to may refuse
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ClusterError(f"{noun} cannot be sent to a cluster ({text}): put it into a file") from None
+    return code, {each.__qualname__: loader.source(each).decode() for each in (*inside, type_)}
 
 
 def unpack(where: str, packed: bytes) -> None:
@@ -78,6 +83,34 @@ def unpack(where: str, packed: bytes) -> None:
     elif payload.place != where:
         loader.forget(payload.place)
         loader.alias(where, payload.place)
+
+
+def pack_type(place: str, paths: tuple[str, ...], pickler: type[Any]) -> bytes:
+    """Return a registered Python type of answers for other processes. Raises ``ClusterError`` if it cannot be pickled.
+    """
+    type_ = class_of(answer_types.type_at(place))
+    payload = ExportedProgram(paths, "", place)
+    if _by_value(type_):
+        payload.code, payload.sources = _code_of(type_, f"the type {type_.__qualname__}", pickler)
+    payload.bundle = packed(type_)
+    return msgspec.msgpack.encode(payload)
+
+
+def unpack_type(place: str, packed: bytes) -> None:
+    """Register a Python type in this process under its place; an earlier one there is replaced. Raises ``ValueError``
+    with one line if it cannot be imported on this machine."""
+    payload = msgspec.msgpack.decode(packed, type=ExportedProgram)
+    sys.path.extend(path for path in payload.paths if path not in sys.path)
+    moved = unpacked(payload.bundle)
+    if payload.code:
+        loader.adopt_sources({name: text.encode() for name, text in payload.sources.items()})
+        answer_types.adopt(place, pickle.loads(payload.code))
+        return
+    file, _, name = place.rpartition(":")
+    for module in payload.bundle.modules:  # imported from an earlier version
+        sys.modules.pop(module, None)
+    importlib.invalidate_caches()
+    answer_types.adopt(place, loader.at(f"{moved.get(file, file)}:{name}", f"the type {place}"))
 
 
 def _by_value(type_: type) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from actors.cluster.bootstrap import code_paths
@@ -25,21 +26,26 @@ class ClusterStore:
         self._own = own
         self._learnt: dict[str, bytes] = {}
 
-    def share(self, where: str, job: str) -> None:
-        """Store a program of this process for a job's actors: the place of its code, or for a notebook the code itself.
-        """
+    def share(self, where: str, params_json: bytes, job: str) -> None:
+        """Store a program of this process for a job's actors: the place of its code, or for a notebook the code itself;
+        and the types that check its answers."""
+        own = job or self._job
         if where not in READY:
             packed = export.pack(where, code_paths(), self._pickler)
-            self._kv._internal_kv_put(_place(job or self._job, where), packed, overwrite=True)
+            self._kv._internal_kv_put(_place(own, where), packed, overwrite=True)
+        for place in loader.types_of(where, params_json):
+            if self._own or self._kv._internal_kv_get(_place(own, place)) is None:  # a child job's are its parent's
+                packed = export.pack_type(place, code_paths(), self._pickler)
+                self._kv._internal_kv_put(_place(own, place), packed, overwrite=True)
 
     def load(self, where: str, params_json: bytes, job: str) -> Program:
-        """Load a program by its place, in the version of the job's driver."""
-        self._learn(where, job)
+        """Load a program by its place, in the version of the job's driver. Raises ``ValueError`` with one line."""
+        self._learn(where, params_json, job)
         return loader.load(where, params_json)
 
     def fingerprint(self, where: str, params_json: bytes) -> str:
         """Return the hash of a program."""
-        self._learn(where, "")
+        self._learn(where, params_json, "")
         return loader.fingerprint(where, params_json)
 
     def set_host(self, job: str, address: str) -> None:
@@ -58,12 +64,18 @@ class ClusterStore:
         if role == "channel" and "~" not in job:
             self._kv._internal_kv_del(_place(job, ""), del_by_prefix=True)
 
-    def _learn(self, where: str, job: str) -> None:
-        if where in READY or self._own:
+    def _learn(self, where: str, params_json: bytes, job: str) -> None:
+        if self._own:
             return
+        if where not in READY:
+            self._receive(where, job, export.unpack)
+        for place in loader.types_of(where, params_json):
+            self._receive(place, job, export.unpack_type)
+
+    def _receive(self, where: str, job: str, unpack: Callable[[str, bytes], None]) -> None:
         packed: bytes | None = self._kv._internal_kv_get(_place(job or self._job, where))
         if packed is not None and packed != self._learnt.get(where):
-            export.unpack(where, packed)
+            unpack(where, packed)
             self._learnt[where] = packed
 
 
