@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from cortex.values.python_types import PythonType, register, registered
+from actors.programs.python_types import PythonType
+from cortex.programs.parts.typed_answers import register, registered
 
 _TYPED: Final = b'"answer_type":{'
 """Bytes of the parameters of a table, or of its shards, with a Python type (``cortex.programs.table.Table``)."""
@@ -22,14 +23,14 @@ def holds_types(params_json: bytes) -> bool:
 
 def place_of(type_: Any) -> str:
     """Return the place of a type: ``module:Type``, or ``file.py:Type`` for a script and for a file that was loaded as
-    one. Raises ``ValueError`` for a type without a name."""
+    one. Raises ``ValueError`` for a type that is no class: a later run finds it by its name."""
     if id(type_) in _places:
         return _places[id(type_)]
-    module, name = getattr(type_, "__module__", ""), getattr(type_, "__qualname__", "")
-    if not module or not name:
-        raise ValueError(f"{type_} has no name, by which a later run finds it: give a class")
-    source = getattr(sys.modules.get(module), "__file__", None)
-    if source is not None and (module == "__main__" or module.startswith("cortex_program_")):
+    if not isinstance(type_, type):
+        raise ValueError(f"{type_} is no class, which a later run would find by its name: give a class")
+    module, name = type_.__module__, type_.__qualname__
+    source = getattr(sys.modules.get(module), "__file__", None) or ""
+    if Path(source).is_file() and (module == "__main__" or module.startswith("cortex_program_")):
         return f"{Path(source).resolve()}:{name}"
     return f"{module}:{name}"
 
@@ -54,6 +55,15 @@ def load(places: Iterable[str], at: Callable[[str, str], Any]) -> None:
 
 def type_at(place: str) -> Any:
     """Return the registered type of a place."""
+    return _at(place).type_
+
+
+def library_of(place: str) -> str:
+    """Return the name and the version of the library that checks answers by the type of a place."""
+    return _at(place).library
+
+
+def _at(place: str) -> PythonType:
     found = registered(place)
-    assert found is not None, f"{place} is registered"
-    return found.type_
+    assert isinstance(found, PythonType), f"{place} is not registered"
+    return found

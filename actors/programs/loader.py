@@ -128,7 +128,7 @@ def at(place: str, noun: str) -> Any:
     if found is None and getattr(module, "__name__", "") in _cut:
         raise NoSuchProgram(f"{module_name} begins a job before it has {name}: {GUARD}")
     if found is None:
-        raise NoSuchProgram(f"{module_name} has no {name}")
+        raise _of_a_notebook(noun) if module_name == "__main__" else NoSuchProgram(f"{module_name} has no {name}")
     return found
 
 
@@ -195,9 +195,13 @@ def _not_imported(place: str, noun: str, error: BaseException) -> NoSuchProgram:
         return NoSuchProgram(f"{noun} begins a job when it is imported: {GUARD}")
     module = place.rpartition(":")[0]
     if module == "__main__" or module.endswith(">"):
-        return NoSuchProgram(f"{noun} was given in a notebook or on standard input: go on with its job there")
+        return _of_a_notebook(noun)
     text = " ".join(str(error).split())
     return NoSuchProgram(f"{noun} cannot be imported: {type(error).__name__}: {text}")
+
+
+def _of_a_notebook(noun: str) -> NoSuchProgram:
+    return NoSuchProgram(f"{noun} was given in a notebook or on standard input: go on with its job there")
 
 
 def _file(path: Path) -> object:
@@ -249,8 +253,12 @@ def fingerprint(where: str, params_json: bytes) -> str:
     if not places:
         return own
     answer_types.load(places, at)
-    sources = [text for place in places for text in sources_of(answer_types.type_at(place), _sources)]
-    return sha256(b"\0".join([own.encode(), *sources])).hexdigest()[:24]
+    digest = sha256(own.encode())
+    for place in places:
+        digest.update(answer_types.library_of(place).encode())  # a replay must come to the same verdicts
+        for text in sources_of(answer_types.type_at(place), _sources):
+            digest.update(b"\0" + text)
+    return digest.hexdigest()[:24]
 
 
 def is_unchanged(where: str, params_json: bytes, before: str) -> bool:

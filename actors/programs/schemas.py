@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from actors.programs import answer_types, loader
-from cortex.programs.table import AnswerType
-from cortex.values.python_types import PythonType, ResultShape
+from actors.programs.python_types import PythonType
+from cortex.programs.parts.typed_answers import ResultShape, TypeOfAnswers
 from cortex.values.schema import AnswerShape, SchemaError
 
 
@@ -19,7 +19,7 @@ class AnswerSchema(msgspec.Struct, frozen=True):
 
     schema: str = ""
     """JSON schema as JSON; empty: none."""
-    answer_type: AnswerType | msgspec.UnsetType = msgspec.UNSET
+    answer_type: TypeOfAnswers | msgspec.UnsetType = msgspec.UNSET
     """Python type that checks the answers, if the schema is that of a type."""
 
 
@@ -65,7 +65,7 @@ def _of_type(type_: Any, place: str) -> AnswerSchema:
     ResultShape(made.results)
     answer_types.adopt(place, type_)
     asked, results = _text(made.asked), _text(made.results)
-    return AnswerSchema(asked, AnswerType(place, "" if results == asked else results))
+    return AnswerSchema(asked, TypeOfAnswers(place, "" if results == asked else results))
 
 
 def _text(schema: Any) -> str:

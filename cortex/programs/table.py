@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from cortex.calls.request import AS_GIVEN
+from cortex.programs.parts.typed_answers import ResultShape, TypeOfAnswers, registered
 from cortex.state.changes import Ask, Change, Checkpoint, Emit, Fail, Reopen, Resolve
 from cortex.state.events import Row
 from cortex.state.program import Program
@@ -22,7 +23,6 @@ from cortex.values.canonical import MAX_TOKENS
 from cortex.values.display import simulated
 from cortex.values.endings import Ending, ending_of, is_refusal, may_grow
 from cortex.values.ledger import ReplyTimings
-from cortex.values.python_types import ResultShape, registered
 from cortex.values.reply import Malformed, Reply, as_said, ending_message, text_and_tool
 from cortex.values.schema import AnswerShape, closed, json_text
 from cortex.values.template import Template, as_written
@@ -73,15 +73,6 @@ _decode = msgspec.json.Decoder(dict[str, Any], float_hook=as_written).decode
 _raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-class AnswerType(msgspec.Struct, frozen=True):
-    """Python type that checks the answers of a table."""
-
-    place: str
-    """Import path, ``module:Type`` or ``file.py:Type``."""
-    results: str = ""
-    """JSON schema of checked answers, as JSON; empty: that of ``Table.schema``."""
-
-
 class Table(Program, frozen=True):
     """Make one call per row. ``ordered``: results come in the order of the input, otherwise as they finish."""
 
@@ -118,7 +109,7 @@ class Table(Program, frozen=True):
     """Names in the results of the columns ``ANSWER``, ``ERROR`` and ``META``, where they differ from these (function
     ``renamed``). Unset in journals of release 0.1.0, whose parameters are thus unchanged."""
 
-    answer_type: AnswerType | msgspec.UnsetType = msgspec.UNSET
+    answer_type: TypeOfAnswers | msgspec.UnsetType = msgspec.UNSET
     """Python type whose JSON schema is ``schema``: it checks the answers by itself, and results hold its values. Unset:
     answers are checked by ``schema``."""
 

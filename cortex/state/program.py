@@ -92,9 +92,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         return False
 
     def answer_types(self) -> tuple[str, ...]:
-        """Return the places of the Python types that check answers (``cortex.values.python_types``). Default: none.
-
-        They are registered before the program takes a turn.
+        """Return the places of the Python types that check answers, which are registered before the program takes a
+        turn. Default: none.
         """
         return ()
 

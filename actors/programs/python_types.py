@@ -2,32 +2,28 @@
 
 A type is a pydantic model, a msgspec struct, a dataclass, an attrs class or a ``TypedDict``. The library that the type
 is written for checks each answer, validators included: pydantic where the type or a part of it belongs to pydantic,
-msgspec otherwise. pydantic is not imported here: a type of pydantic has imported it.
+msgspec otherwise.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sys
+import importlib
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from cortex.values.json_schema.keywords import check_of
+from cortex.values.json_schema.keywords import SchemaError
 from cortex.values.reply import Malformed
-from cortex.values.schema import AnswerShape, SchemaError
 
 _FAULTS_MAX: Final = 10
 """Faults of an answer at most that are named to the model."""
 _PYDANTIC: Final = frozenset({"pydantic", "pydantic_core", "annotated_types"})
 """Packages whose objects in a type say that pydantic checks it."""
-_COLUMN_KEYWORDS: Final = frozenset(
-    "$ref $defs definitions type properties items prefixItems anyOf oneOf allOf enum const".split()
-)
-"""Keywords that decide the type of a column. A result is checked by these alone: the form in which a type gives a value
-need not match the others, such as the pattern of a decimal."""
+_EITHER: Final = "pydantic, or msgspec by a hook"
+"""Library of a class that pydantic knows by a method: a struct of msgspec may hold it as well."""
 
 
 class PythonType:
@@ -35,27 +31,29 @@ class PythonType:
 
     ``asked``: JSON schema of answers, for the model. ``results``: JSON schema of a checked answer as plain data; it
     differs where a type takes a value in one form and gives it in another, as pydantic does with ``Decimal``.
+    ``library``: name and version of the library that checks.
 
     Raises ``SchemaError`` for a type that has no schema.
     """
 
-    __slots__ = ("_plain", "_read", "asked", "results", "type_")
+    __slots__ = ("_plain", "_read", "asked", "library", "results", "type_")
 
     def __init__(self, type_: Any) -> None:
         self.type_ = type_
         self.asked: dict[str, Any]
+        self.library: str
         self.results: dict[str, Any]
         self._read: Callable[[bytes], Any]
         self._plain: Callable[[Any], Any]
         libraries = _libraries(type_, set())
         name = getattr(type_, "__name__", type_)
-        if len(libraries) > 1:
+        if {"msgspec", "pydantic"} <= libraries:
             raise SchemaError(
                 f"{name} mixes msgspec with pydantic or annotated_types, and neither runs the checks of the other: "
                 "use one of them"
             )
         try:
-            if "pydantic" in libraries:
+            if "pydantic" in libraries or (_EITHER in libraries and "msgspec" not in libraries):
                 self._of_pydantic(type_)
             else:
                 self._of_msgspec(type_)
@@ -64,7 +62,9 @@ class PythonType:
             raise SchemaError(f"{name} has no JSON schema: {text}") from None
 
     def _of_pydantic(self, type_: Any) -> None:
-        adapter = sys.modules["pydantic"].TypeAdapter(type_)
+        pydantic = importlib.import_module("pydantic")
+        self.library = f"pydantic {pydantic.VERSION}"
+        adapter = pydantic.TypeAdapter(type_)
         self.asked = adapter.json_schema()
         self.results = adapter.json_schema(mode="serialization")
         self._read = adapter.validate_json
@@ -72,6 +72,7 @@ class PythonType:
 
     def _of_msgspec(self, type_: Any) -> None:
         """A class with fields of other classes may hold the hooks of msgspec as static methods."""
+        self.library = f"msgspec {msgspec.__version__}"
         hooks = {name: getattr(type_, name, None) for name in ("dec_hook", "enc_hook", "schema_hook")}
         self.asked = self.results = msgspec.json.schema(type_, schema_hook=hooks["schema_hook"])
         self._read = msgspec.json.Decoder(type_, dec_hook=hooks["dec_hook"]).decode
@@ -91,56 +92,6 @@ class PythonType:
         return self._plain(value)
 
 
-class ResultShape(AnswerShape):
-    """Shape of checked answers, whose fields become columns."""
-
-    def __init__(self, schema: Any) -> None:
-        super().__init__(schema, formats=False)
-        self._fits = check_of(_columns_only(schema), formats=False)
-
-    def held(self, found: Any) -> dict[str, Any]:
-        """Return the fields of a checked answer; those that it leaves out have the default of the schema, or None.
-
-        Raises ``Malformed`` for a value that its column cannot hold, such as an integer of more than 64 bits.
-        """
-        flaw = self._fits(found)
-        if flaw is not None:
-            raise Malformed(str(flaw))
-        if len(found) == len(self.properties):
-            return self.fields(found)
-        schemas = {name: each if isinstance(each, dict) else {} for name, each in self.properties.items()}
-        return {name: found.get(name, each.get("default")) for name, each in schemas.items()}
-
-
-_registered: dict[str, PythonType] = {}
-
-
-def register(place: str, type_: PythonType) -> None:
-    """Make a type known under its place, to the programs whose answers it checks."""
-    _registered[place] = type_
-
-
-def registered(place: str) -> PythonType | None:
-    """Return the type of a place; None if it was not registered in this process."""
-    return _registered.get(place)
-
-
-def _columns_only(schema: Any) -> Any:
-    """Return the schema with the keywords that decide the types of columns."""
-    if not isinstance(schema, dict):
-        return schema
-    kept = {name: value for name, value in schema.items() if name in _COLUMN_KEYWORDS}
-    for name in ("properties", "$defs", "definitions"):
-        if isinstance(kept.get(name), dict):
-            kept[name] = {key: _columns_only(each) for key, each in kept[name].items()}
-    for name in ("prefixItems", "anyOf", "oneOf", "allOf"):
-        if isinstance(kept.get(name), list):
-            kept[name] = [_columns_only(each) for each in kept[name]]
-    if "items" in kept:
-        kept["items"] = _columns_only(kept["items"])
-    return kept
-
-
 def _libraries(type_: Any, seen: set[int]) -> set[str]:
     """Return which of ``msgspec`` and ``pydantic`` a type and its parts are written for."""
     if id(type_) in seen:
@@ -155,9 +106,10 @@ def _library(value: Any) -> str:
     if isinstance(value, msgspec.Meta) or (isinstance(value, type) and issubclass(value, msgspec.Struct)):
         return "msgspec"
     own = value if isinstance(value, type) else type(value)
-    names = ("__pydantic_core_schema__", "__get_pydantic_core_schema__", "__pydantic_validator__")
-    ours = any(hasattr(own, name) for name in names) or own.__module__.partition(".")[0] in _PYDANTIC
-    return "pydantic" if ours else ""
+    made = hasattr(own, "__pydantic_core_schema__") or hasattr(own, "__pydantic_validator__")
+    if made or own.__module__.partition(".")[0] in _PYDANTIC:
+        return "pydantic"
+    return _EITHER if hasattr(own, "__get_pydantic_core_schema__") else ""
 
 
 def _marks(type_: Any) -> Iterator[Any]:
@@ -182,15 +134,16 @@ def _reasons(error: Exception) -> str:
     if faults is None:
         return _line(error)
     each = [
-        f"{fault['msg']} - at `$.{'.'.join(map(str, fault['loc']))}`" if fault["loc"] else str(fault["msg"])
+        f"{fault['msg']} - at `$" + "".join(map(_step, fault["loc"])) + "`" if fault["loc"] else str(fault["msg"])
         for fault in faults(include_url=False, include_context=False, include_input=False)
     ]
     more = f"; and {len(each) - _FAULTS_MAX} more" if len(each) > _FAULTS_MAX else ""
     return " ".join(("; ".join(each[:_FAULTS_MAX]) + more).split())
 
 
+def _step(part: str | int) -> str:
+    return f"[{part}]" if isinstance(part, int) else f".{part}"
+
+
 def _line(error: Exception) -> str:
     return " ".join(str(error).split())
-
-
-__all__ = ["PythonType", "ResultShape", "register", "registered"]
