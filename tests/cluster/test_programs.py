@@ -106,3 +106,44 @@ def test_a_program_in_a_file_brings_the_other_programs_of_that_file(address: str
     (folder / "mine.py").write_text(PROGRAM)
     run = "import cortex\nfrom actors.programs.loader import find\n" + RUN.format(name="find('mine.py:Sums')")
     assert _run(["-"], address, folder, run) == _told(2)
+
+
+TYPED = """
+import cortex, msgspec, pydantic, sys
+from beside import MOST
+
+class Small(msgspec.Struct):
+    n: int
+
+    def __post_init__(self):
+        if self.n > MOST:
+            raise ValueError(f"n is above {MOST}")
+
+class Odd(pydantic.BaseModel):
+    n: int
+
+    @pydantic.field_validator("n")
+    @classmethod
+    def odd(cls, value):
+        if value % 2 == 0:
+            raise ValueError("n must be odd")
+        return value
+
+if __name__ == "__main__":
+    for type_, shards in ((Small, 1), (Odd, 2)):
+        found = cortex.batch(["a", "b", "c"], "{{text}}", schema=type_, model="sim", cluster=sys.argv[1],
+                             state=sys.argv[2], progress=False, shards=shards)
+        print(found.rows[2]["error"], flush=True)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("runtime")
+@pytest.mark.parametrize("words", [["-"], ["script.py"]])
+def test_types_of_a_prompt_and_of_a_script_check_answers_on_a_cluster(
+    address: str, folder: Path, words: list[str]
+) -> None:
+    (folder / "beside.py").write_text("MOST = -1\n")
+    (folder / "script.py").write_text(TYPED)
+    told = "malformed: n is above -1\nmalformed: Value error, n must be odd - at `$.n`"
+    assert _run(words, address, folder, TYPED if words == ["-"] else None) == told
