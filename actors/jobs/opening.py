@@ -59,7 +59,7 @@ def same_request(old: JobTerms, program: str, params_json: bytes) -> bool:
 
     Such a job begins anew, but all its results come again from the replies that it has paid for.
     """
-    if not (loader.is_ready(program) and old.program == program):
+    if not (loader.is_ready(program, params_json) and old.program == program):
         return False
     try:
         return params_of(loader.load(old.program, old.params_json)) == params_json
