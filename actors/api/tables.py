@@ -119,8 +119,9 @@ def batch(
     if on_cut not in ON_CUT:
         raise SetupError(f"on_cut={on_cut!r}: give {', '.join(ON_CUT)}")
     program = Table(
-        prompt=prompt, system=system, id=id or ROW, schema=typed.schema, schema_as=how, with_input=with_input, meta=meta,
-        ordered=ordered, on_cut=on_cut, renamed=renamed(answer_as, columns_prefix), answer_type=typed.answer_type,
+        prompt=prompt, system=system, id=id or ROW, schema=typed.schema, schema_as=how, with_input=with_input,
+        meta=meta, ordered=ordered, on_cut=on_cut, renamed=renamed(answer_as, columns_prefix),
+        answer_type=typed.answer_type,
     )  # fmt: skip
     twice, option = twice_named(program)
     if twice:
