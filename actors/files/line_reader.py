@@ -14,10 +14,11 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol, cast
+from typing import Any, BinaryIO, Final, Protocol, cast
 
+from actors.files.bad_records import RawRecord
 from actors.files.batch_request import LINE_BYTES_MAX
 from actors.files.dialects import encodings
 from actors.files.dialects.dialect import DETECTED, Dialect
@@ -184,8 +185,14 @@ class LineReader:
     def __init__(
         self, stream: io.BufferedReader | UniversalLines, name: str, position: int, digest: HashDigest | None
     ) -> None:
-        self._stream = stream
-        self._ends = (b"\n", b"\r") if isinstance(stream, UniversalLines) else (b"\n",)
+        self._stream: io.BufferedReader | UniversalLines | _GivenBack = stream
+        self.universal = isinstance(stream, UniversalLines)
+        """True if CR alone ends a line too."""
+        self.ends = (b"\n", b"\r") if self.universal else (b"\n",)
+        self.watch: Callable[[bytes], None] | None = None
+        """Function that receives a line over ``LINE_BYTES_MAX`` in pieces, before ``next`` returns its beginning."""
+        self._beyond = 0
+        """Bytes of the latest line that was cut, beyond the cut."""
         self.name = name
         """Name of the file, for errors."""
         self._digest = digest
@@ -214,19 +221,41 @@ class LineReader:
             if self._digest is not None:
                 self._digest.update(line)
             if len(line) > LINE_BYTES_MAX:
-                rest = line
-                while rest and not rest.endswith(self._ends):
-                    rest = self._stream.readline(READ_BYTES)
-                    self._consume(rest)
+                self._finish(line)
         except (*_BAD_GZIP, OSError) as error:
             raise self._damaged(error) from None
         self.number += 1
         return line
 
-    def _consume(self, some: bytes) -> None:
-        self.position += len(some)
-        if self._digest is not None:
-            self._digest.update(some)
+    def _finish(self, line: bytes) -> None:
+        """Read the rest of a line that is cut."""
+        self._beyond, some = 0, line
+        while some:
+            if self.watch is not None:
+                self.watch(some)
+            if some.endswith(self.ends):
+                break
+            some = self._stream.readline(READ_BYTES)
+            self._beyond += len(some)
+            if self._digest is not None:
+                self._digest.update(some)
+        self.position += self._beyond
+
+    def raw(self, piece: bytes) -> RawRecord:
+        """Return place and bytes of the latest line, given as ``next`` returned it."""
+        size = len(piece) + (self._beyond if len(piece) > LINE_BYTES_MAX else 0)
+        return RawRecord.of(self.position - size, size, piece)
+
+    def give_back(self, content: BinaryIO, size: int, lines: int) -> None:
+        """Read ``content`` next: the latest ``size`` bytes that were read, ``lines`` lines."""
+        self.position -= size
+        self.number -= lines
+        self._stream = _GivenBack(content, self.universal, self, self._stream, self._digest)
+        self._digest = None  # fed with these bytes before
+
+    def go_on(self, stream: Any, digest: HashDigest | None) -> None:
+        """Continue with the stream that was read before bytes were given back."""
+        self._stream, self._digest = stream, digest
 
     def head(self) -> bytes:
         """Return up to 64 of the next bytes without consuming them."""
@@ -265,6 +294,44 @@ class LineReader:
             text = "something else follows it" if "Not a gzipped" in str(error) else "its checksum or form is wrong"
             return SourceError(f"{where}, its gzip is damaged ({text}): fetch or make it again")
         return SourceError(f"{where}, it cannot be read: {_why(error)}")
+
+
+class _GivenBack:
+    """Bytes that are read again, and then the stream ``below``, with the methods of a stream that are used."""
+
+    def __init__(
+        self, content: BinaryIO, universal: bool, reader: LineReader, below: Any, digest: HashDigest | None
+    ) -> None:
+        given: Any = UniversalLines(cast(io.BufferedReader, content)) if universal else content
+        self._content = given
+        self._peek = given.peek if universal else self._peek_bytes
+        self._close = content.close
+        self._reader = reader
+        self._below = below
+        self._digest = digest
+
+    def readline(self, size: int) -> bytes:
+        """Return the next line, of a longer one its first ``size`` bytes; empty at the end."""
+        line: bytes = self._content.readline(size)
+        if line:
+            return line
+        self._close()
+        self._reader.go_on(self._below, self._digest)
+        return bytes(self._below.readline(size))
+
+    def peek(self, size: int) -> bytes:
+        """Return bytes that come next, without consuming them; none at the end."""
+        return bytes(self._peek(size) or self._below.peek(size))
+
+    def __del__(self) -> None:
+        """Release the bytes of a reading that was given up."""
+        self._close()
+
+    def _peek_bytes(self, size: int) -> bytes:
+        place = self._content.tell()
+        some: bytes = self._content.read(size)
+        self._content.seek(place)
+        return some
 
 
 def _shorter(name: str) -> SourceError:

@@ -6,18 +6,18 @@ by pyarrow (extra ``parquet``). A row is (its number from 1, its content).
 
 from __future__ import annotations
 
-import csv
 import difflib
-import io
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from actors.files.arrow_values import JsonForm, bytes_are_text, to_json_values
-from actors.files.batch_request import LINE_BYTES_MAX, InvalidRow, not_utf8
-from actors.files.dialects.csv_form import SAMPLE_BYTES, CsvForm, UnclearForm, header_below, swallows_lines
+from actors.files.bad_records import BOM, BadRecord, RawRecord
+from actors.files.batch_request import InvalidRow
+from actors.files.csv_reader import CsvReader
+from actors.files.dialects.csv_form import SAMPLE_BYTES, CsvForm, UnclearForm, header_below
 from actors.files.dialects.csv_form import form_of as csv_form_of
 from actors.files.dialects.dialect import DETECTED, Dialect
 from actors.files.dialects.json_form import element_of, is_array_of_lines, way_to_lines, wrong_json
@@ -25,9 +25,9 @@ from actors.files.errors import SourceError
 from actors.files.format_hints import wrong_file
 from actors.files.json_rows import read_cell
 from actors.files.line_reader import PARQUET_MAGIC, InputFile, LineReader
+from actors.files.row_values import encode
 
 CSV, JSONL, PARQUET = "csv", "jsonl", "parquet"
-BOM: Final = b"\xef\xbb\xbf"
 ROWS_AT_ONCE: Final = 2_000
 HEAD_BYTES: Final = 512
 """Bytes at the start of a file by which its format is recognized."""
@@ -52,13 +52,6 @@ def misspelt_form(path: str) -> str:
     if form_of(path) or not ending:
         return ""
     return next(iter(difflib.get_close_matches(ending, _ENDINGS, n=1, cutoff=0.75)), "")
-
-
-class BadRecord:
-    """Piece that is not a row, with the reason."""
-
-    def __init__(self, text: str) -> None:
-        self.message = text
 
 
 CELLS: Final = b"cortex.cells"
@@ -268,12 +261,14 @@ class JsonReader:
     def __init__(self, lines: LineReader, in_array: bool = False) -> None:
         self._lines = lines
         self._in_array = in_array
+        self._line = b""
         self.position, self.number, self._row = lines.position, 0, 0
 
     def next(self) -> Piece | None:
         """Return the next line that is not blank; None after the last."""
         while (line := self._lines.next()) is not None:
             self.position = self._lines.position
+            self._line = line
             line = line.removeprefix(BOM)
             if self._in_array:
                 line = element_of(line)
@@ -285,138 +280,13 @@ class JsonReader:
         self.position = self._lines.position
         return None
 
-    def at_end(self) -> bool:
-        """Return True if no line is left."""
-        return self._lines.at_end()
-
-
-class CsvReader:
-    """Reader of CSV: a piece is the cells of a record, which may extend over several lines."""
-
-    def __init__(self, lines: LineReader, form: CsvForm) -> None:
-        self._lines = lines
-        self._wrong = ""
-        self._form = form
-        self._unread = 0
-        """Bytes of the latest line, which holds several that end in CR, that are not read yet."""
-        csv.field_size_limit(LINE_BYTES_MAX)
-        self._records = form.reader(self._texts())
-        self.width = 0
-        self.titles: list[str] = []
-        """Cells of the header: a record of the same cells is no row."""
-        self.position, self.number, self._row = lines.position, 0, 0
-        self._before = 0
-        """Lines before the current record."""
-
-    def _texts(self) -> Iterator[str]:
-        lines = self._lines
-        read = lines.next
-        while (line := read()) is not None:
-            if line.startswith(BOM) and lines.number == self._before + 1:  # not in a cell that goes on
-                line = line.removeprefix(BOM)
-            if len(line) > LINE_BYTES_MAX:
-                self._wrong = f"longer than {LINE_BYTES_MAX >> 20} MB, which no provider takes"
-            try:
-                text = line.decode()
-            except UnicodeDecodeError as error:
-                self._wrong = self._wrong or not_utf8(line, error.start)
-                text = line.decode(errors="replace")
-            if "\r" in text and text.find("\r") < len(text) - 2:
-                yield from self._parts(line, text)
-            else:
-                yield text
-
-    def _parts(self, line: bytes, text: str) -> Iterator[str]:
-        """Yield a line that holds CR in parts, each of which ends in one: outside of quotes, CR ends a record."""
-        self._unread = len(line)
-        for part, some in zip(io.StringIO(text, newline=""), line.splitlines(keepends=True), strict=True):
-            self._unread -= len(some)
-            yield part
-
-    def header(
-        self, name: str, refuse_encoding: Callable[[], None], numbered: bool = False
-    ) -> tuple[list[str], list[str]]:
-        """Return the cells of the first record, and the names of the columns: the cells, or, if ``numbered``,
-        ``column_1`` and so on. Raises ``SourceError``.
-        """
-        piece = self.next()
-        if piece is None:
-            raise SourceError(f"{name} is empty: a table has a header line with its columns' names, and rows")
-        cells = piece[1]
-        self._row = 0
-        if isinstance(cells, BadRecord):
-            refuse_encoding()
-            raise SourceError(f"{name} line {self.number}, its header, {cells.message}")
-        named = [""] * len(cells) if numbered else cells
-        names = [cell.strip() or f"column_{place}" for place, cell in enumerate(named, 1)]
-        twice = next((each for each in names if names.count(each) > 1), None)
-        if twice is not None:
-            raise SourceError(f"{name}: its header names {twice!r} twice: give each column a name of its own")
-        return cells, names
-
-    def next(self) -> Piece | None:
-        """Return the next record that is not blank; None after the last. Raises ``SourceError`` if quotes of the file
-        are text.
-        """
-        lines = self._lines
-        while True:
-            before = self._before = lines.number
-            try:
-                cells: Any = next(self._records)
-            except StopIteration:
-                self.position = lines.position
-                return None
-            except csv.Error as error:
-                cells = self._bad(str(error), before)
-            self.position, self.number = lines.position - self._unread, before + 1
-            if not cells:
-                continue
-            if lines.number - before > 1 and type(cells) is list:
-                self._refuse_swallowed(cells, before)
-            self._row += 1
-            if self._wrong:
-                cells, self._wrong = BadRecord(self._wrong), ""
-            elif type(cells) is list:
-                if len(cells) != self.width and self.width:
-                    cells = self._ragged(len(cells))
-                elif cells == self.titles:
-                    cells = BadRecord("repeats the header: it is no row")
-            return self._row, cells
-
-    def _ragged(self, cells: int) -> BadRecord:
-        has = "1 cell" if cells == 1 else f"{cells} cells"
-        why = f"a quote or a {self._form.delimiter_name} is out of place"
-        return BadRecord(f"has {has}, its header {self.width}: {why}")
-
-    def _bad(self, error: str, before: int) -> BadRecord:
-        """Return a record that is no CSV. Raises ``SourceError`` if a quote in a file of tabs swallows lines."""
-        if self._form.delimiter == "\t" and not self._form.quoting:
-            if self._lines.number - before > 1:
-                self._quotes_are_text(before, "opens a quote that takes in the lines below it")
-            return BadRecord(f"{_wrong_csv(error)}, or give --quoting none if quotes are text")
-        return BadRecord(_wrong_csv(error))
-
-    def _refuse_swallowed(self, cells: list[str], before: int) -> None:
-        """Raise ``SourceError`` if a record of several lines is several records, in a file of tabs."""
-        form = self._form
-        if form.delimiter == "\t" and not form.quoting and swallows_lines(cells, "\t", self.width):
-            self._quotes_are_text(before, "holds a quoted cell of several lines, each of which is a row by itself")
-
-    def _quotes_are_text(self, before: int, what: str) -> None:
-        ways = "give --quoting none if quotes are text, or --quoting minimal if cells have line breaks"
-        raise SourceError(f"{self._lines.name} line {before + 1} {what}: {ways}")
+    def raw(self, piece: Any) -> RawRecord:
+        """Return place and bytes of the latest line."""
+        return self._lines.raw(self._line)
 
     def at_end(self) -> bool:
         """Return True if no line is left."""
         return self._lines.at_end()
-
-
-def _wrong_csv(text: str) -> str:
-    if "unexpected end" in text:
-        return 'opens a quote that is never closed: double each quote that is text (""), or close it'
-    if "expected after" in text:
-        return 'has text after a closing quote: double each quote that is text ("")'
-    return f"is no CSV: {text}"
 
 
 class ParquetReader:
@@ -477,6 +347,11 @@ class ParquetReader:
         self.position += 1
         self.number = self.position
         return self.position, row
+
+    def raw(self, piece: Any) -> RawRecord:
+        """Return the values of the latest row, as JSON."""
+        text = encode(piece[1])
+        return RawRecord.of(None, len(text), text)
 
     def at_end(self) -> bool:
         """Return True if no row is left."""

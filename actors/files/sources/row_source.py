@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Final, Protocol
 
 import msgspec
 
+from actors.files.bad_records import BOM, BadRecordObserver, ListedRecord, RawRecord, listed
 from actors.files.batch_request import InvalidRow, RowRules
 from actors.files.dialects.dialect import DETECTED, Dialect
 from actors.files.duplicates import SUSPECTS_MAX, FirstOccurrences, HashBuckets, TooManyDuplicates
@@ -35,8 +36,6 @@ MODELS_MAX: Final = 100
 """Different models that are reported."""
 WINDOW_BYTES_MAX: Final = 8_000_000
 """Bytes of rows after which a window ends, so that it takes bounded memory and a bounded part of the journal."""
-
-BOM: Final = b"\xef\xbb\xbf"
 
 
 class SourceWindow(msgspec.Struct, frozen=True):
@@ -95,6 +94,9 @@ class InputReader(Protocol):
     def at_end(self) -> bool:
         """Return True if no piece is left."""
 
+    def raw(self, piece: Any) -> RawRecord:
+        """Return place and bytes of the latest piece."""
+
 
 class RereadableInput(Protocol):
     """Input that can be read from any of its positions, any number of times."""
@@ -148,6 +150,8 @@ class RowSource(ABC):
         self._reading: InputReader | None = None
         self.notice: RowObserver | None = None
         """Observer of the rows during the check; None: none."""
+        self.bad: BadRecordObserver | None = None
+        """Observer of the records that are no rows during the check; None: none."""
 
     # -- differences between sources -----------------------------------------------------------------------------------
 
@@ -157,6 +161,10 @@ class RowSource(ABC):
 
     def begin(self, reading: InputReader) -> None:  # noqa: B027 - most sources check nothing
         """Check the start of a whole reading. Raises `SourceError` if the input is surely of another format."""
+
+    def id_of(self, piece: Any) -> str | None:
+        """Return the id in a piece that is no row; None if it cannot be read."""
+        return None
 
     def asks(self, row: Row) -> str | None:
         """Return the model that a row names; None if all rows have the same."""
@@ -185,12 +193,20 @@ class RowSource(ABC):
         if self._checked is None:
             self._file.open()
             self._stamp = self._file.stamp()
-            survey = InputSurvey(self, self._file, None)
-            if suspects := survey.suspects():
-                survey = InputSurvey(self, self._file, FirstOccurrences(suspects))
-            if survey.first_bad:
-                self._file.refuse_encoding()
-            self._checked, self._doubled = survey.result(), survey.doubled
+            try:
+                survey = InputSurvey(self, self._file, None)
+                if suspects := survey.suspects():
+                    survey = InputSurvey(self, self._file, FirstOccurrences(suspects))
+                if survey.first_bad:
+                    self._file.refuse_encoding()
+                checked = survey.result()
+            except SourceError:
+                if self.bad is not None:
+                    self.bad.discard()
+                raise
+            if self.bad is not None:
+                self.bad.end()
+            self._checked, self._doubled = checked, survey.doubled
         return self._checked
 
     def seek(self, position: int) -> None:
@@ -338,11 +354,15 @@ class InputSurvey:
         notice = source.notice
         if notice is not None:
             notice.begin()
+        if source.bad is not None:
+            source.bad.begin()
+        row: Row | None
         while True:
             start = reading.position
             piece = reading.next()
             if piece is None:
                 return
+            row = None
             try:
                 row = judge(piece, reading.number)
                 if row is None:
@@ -358,6 +378,8 @@ class InputSurvey:
                 self._report(piece, str(bad))
                 if len(self._unreadable_first) < UNREADABLE_MAX:
                     self._unreadable_first.append(InputProblem(self._reading.number, printable(str(bad))))
+                if source.bad is not None:
+                    source.bad.add(self._listed(piece, str(bad), row))
                 continue
             self._rows += 1
             if row.refusal:
@@ -373,6 +395,12 @@ class InputSurvey:
         self.first_bad = self.first_bad or piece
         if len(self._problems) < PROBLEMS_MAX:
             self._problems.append(InputProblem(self._reading.number, printable(text)))
+
+    def _listed(self, piece: Any, text: str, row: Row | None) -> ListedRecord:
+        """Return a bad record with all that is known of it. ``row``: the row of a piece that repeats an id."""
+        reading, source = self._reading, self._source
+        key = row.key if row is not None else source.id_of(piece)
+        return listed(source.noun, reading.number, printable(text), key, reading.raw(piece))
 
     @property
     def first_problem(self) -> InputProblem:

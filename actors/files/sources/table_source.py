@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from actors.files.arrow_values import holds_bytes
+from actors.files.bad_records import BadRecord
 from actors.files.batch_request import InvalidRow
 from actors.files.columns import ARROW, ARROW_TEXT, JSON
 from actors.files.dialects.dialect import DETECTED, Dialect
@@ -21,7 +22,7 @@ from actors.files.errors import SourceError
 from actors.files.json_rows import NAN, Flaw, NoRow, float_holds, read_row
 from actors.files.row_values import encode
 from actors.files.sources.row_source import InputCheck, InputReader, InputSurvey, RowSource
-from actors.files.table_reader import CSV, JSONL, PARQUET, BadRecord, TableFile
+from actors.files.table_reader import CSV, JSONL, PARQUET, TableFile
 from cortex.programs.table import option_for
 from cortex.state.events import Row
 from cortex.values.template import Template, shown
@@ -260,6 +261,18 @@ class TableSource(RowSource):
                 return Row(key, body)
         names = ", ".join(dict.fromkeys(columns))
         return Row(key, body, refusal=f"there is nothing to ask: {names} {'is' if ',' not in names else 'are'} empty")
+
+    def id_of(self, piece: Any) -> str | None:
+        """Return the id in a record that is no row, if it can be read."""
+        at, found = piece
+        if self._numbered:
+            return str(at)
+        columns = self._table.columns or []
+        if type(found) is BadRecord and self._id in columns:
+            place = columns.index(self._id)
+            cell = found.cells[place].strip() if place < len(found.cells) else ""
+            return cell if cell and "\ufffd" not in cell else None
+        return None
 
     def _row(self, found: Any, number: int) -> dict[str, Any]:
         """Return the columns that are kept of a line of JSON, or of a row of Parquet."""

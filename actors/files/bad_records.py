@@ -1,0 +1,202 @@
+"""Records of an input that are no rows, and the file that lists them: number, byte offset, reason and text of each.
+
+The list is written by the check of the whole input, from its first line to its last, and takes the place of an earlier
+one in one step. It depends on the input alone, so that a resumed job has the same list.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Final, Protocol
+
+import msgspec
+
+from actors.files.errors import SinkError
+
+BOM: Final = b"\xef\xbb\xbf"
+RAW_BYTES_MAX: Final = 65_536
+"""Bytes of a bad record that are listed. The byte offset and the size tell where the rest is."""
+SUFFIX: Final = ".bad.jsonl"
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class BadRecord:
+    """Piece that is not a row, with the reason, and its cells as far as they are known."""
+
+    def __init__(self, text: str, cells: list[str]) -> None:
+        self.message = text
+        self.cells = cells
+
+
+class RawRecord(msgspec.Struct, frozen=True):
+    """Bytes of a record. ``offset``: its first byte, in bytes of the text after decompression, as UTF-8; None for a
+    form that is no text. ``text``: at most ``RAW_BYTES_MAX`` bytes.
+    """
+
+    offset: int | None
+    size: int
+    text: bytes
+
+    @classmethod
+    def of(cls, offset: int | None, size: int, text: bytes) -> RawRecord:
+        """Return the record, its text cut."""
+        return cls(offset, size, text[:RAW_BYTES_MAX])
+
+
+class ListedRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Line of the list. The text is that of the record without its line end."""
+
+    reason: str
+    line: int = 0
+    """Number of the record's first line, from 1. 0: the input has no lines."""
+    row: int = 0
+    """Number of the record in an input without lines, from 1."""
+    id: str | None = None
+    """Id of the record, where it can be read."""
+    offset: int | None = None
+    """First byte of the record."""
+    size: int = 0
+    """Bytes of the record, with its line end."""
+    text: str | None = None
+    base64: str | None = None
+    """Bytes of a text that is not UTF-8; ``text`` then has U+FFFD in their places."""
+    cut: bool = False
+    """True if the text is longer than what is listed."""
+
+
+def listed(noun: str, number: int, reason: str, id: str | None, raw: RawRecord) -> ListedRecord:  # noqa: A002
+    """Return a bad record as a line of the list."""
+    text, cut = raw.text, raw.size > len(raw.text)
+    coded = None
+    if not cut:
+        text = text.removesuffix(b"\n").removesuffix(b"\r")
+    try:
+        shown = text.decode()
+    except UnicodeDecodeError as error:
+        shown = text.decode(errors="replace")
+        if not cut or error.start < len(text) - 4:  # not a character that the cut has split
+            coded = base64.b64encode(text).decode()
+    place = {"row": number} if noun == "row" else {"line": number}
+    return ListedRecord(
+        reason=reason, id=id, offset=raw.offset, size=raw.size, text=shown, base64=coded, cut=cut, **place
+    )
+
+
+class BadRecordObserver(Protocol):
+    """Observer of the bad records that the check of an input finds."""
+
+    def begin(self) -> None:
+        """Discard all earlier records: the input is read from its start."""
+
+    def add(self, record: ListedRecord) -> None:
+        """Receive the next bad record, in the order of the input."""
+
+    def end(self) -> None:
+        """Receive the end of the input."""
+
+    def discard(self) -> None:
+        """Receive the end of a check that failed."""
+
+
+class BadRecordFile:
+    """File of bad records, a JSON object a line. Without a bad record there is none, unless ``always``.
+
+    ``text``: whether the records' text is listed. ``overwrite`` permits to replace a file that is no such list.
+    """
+
+    def __init__(self, path: Path, *, always: bool = False, overwrite: bool = False, text: bool = True) -> None:
+        self.path = path
+        self._always = always
+        self._overwrite = overwrite
+        self._text = text
+        self._part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        self._file: IO[bytes] | None = None
+
+    def begin(self) -> None:
+        """Discard all earlier records. Raises ``SinkError`` if the file is something else than such a list."""
+        self.discard()
+        if not self._overwrite and self.path.exists() and not is_list(self.path):
+            raise SinkError(f"{self.path} exists and is no list of bad lines: give --bad FILE, or --overwrite")
+
+    def add(self, record: ListedRecord) -> None:
+        """Write the next record. Raises ``SinkError``."""
+        try:
+            if self._file is None:
+                self._file = self._part.open("wb")
+            if not self._text:
+                record = msgspec.structs.replace(record, text=None, base64=None, id=None)
+            self._file.write(_encode(record) + b"\n")
+        except OSError as error:
+            raise self._failed(error) from None
+
+    def end(self) -> None:
+        """Put the list in place, or remove the list of an earlier check. Raises ``SinkError``."""
+        try:
+            if self._file is None and not self._always:
+                self.path.unlink(missing_ok=True)
+                return
+            with self._file or self._part.open("wb") as file:
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(self._part, self.path)
+        except OSError as error:
+            raise self._failed(error) from None
+        finally:
+            self._file = None
+
+    def discard(self) -> None:
+        """Remove what was written; the list of an earlier check stays."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()
+            self._part.unlink(missing_ok=True)
+        self._file = None
+
+    def _failed(self, error: OSError) -> SinkError:
+        self.discard()
+        return SinkError(f"{self.path} cannot be written: {error.strerror or error}: give --bad FILE in another folder")
+
+
+class BadRecordList:
+    """Bad records in memory."""
+
+    def __init__(self) -> None:
+        self.records: list[ListedRecord] = []
+
+    def begin(self) -> None:
+        """Discard all earlier records."""
+        self.records = []
+
+    def add(self, record: ListedRecord) -> None:
+        """Keep the next record."""
+        self.records.append(record)
+
+    def end(self) -> None:
+        """Do nothing."""
+
+    def discard(self) -> None:
+        """Do nothing."""
+
+
+def is_list(path: Path) -> bool:
+    """Return True if a file is empty, or its first line is that of a list of bad records."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        first = file.readline(8 * RAW_BYTES_MAX)
+    try:
+        return not first or "reason" in msgspec.json.decode(first, type=dict[str, Any])
+    except ValueError:
+        return False
+
+
+def read_list(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a list, without their ends."""
+    with path.open("rb") as file:
+        for line in file:
+            yield line.rstrip(b"\n")
