@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Final
 
-from actors.files.bad_records import BOM, BadRecord, RawRecord
+from actors.files.bad_records import BOM, RAW_BYTES_MAX, BadRecord, RawRecord
 from actors.files.batch_request import LINE_BYTES_MAX, not_utf8
 from actors.files.dialects.csv_form import CsvForm, swallows_lines
 from actors.files.dialects.dialect import NONE
@@ -236,7 +236,7 @@ class CsvReader:
     def _see_long(self, some: bytes) -> None:
         """Receive a piece of a line that is too long to be held."""
         if self._long is None:
-            self._long = LongRecord(self._form, self._lines.ends)
+            self._long = LongRecord(self._form, self._lines.ends, RAW_BYTES_MAX)
             for line in () if self._fresh else (self._first, *self._more):
                 self._long.feed(line)
         self._long.feed(some)
@@ -248,7 +248,7 @@ class CsvReader:
         lines below are read again.
         """
         if self._long is None:
-            self._long = LongRecord(self._form, self._lines.ends)
+            self._long = LongRecord(self._form, self._lines.ends, RAW_BYTES_MAX)
             for line in (self._first, *self._more):
                 self._long.feed(line)
         long = self._long

@@ -6,7 +6,6 @@ import re
 import tempfile
 from typing import BinaryIO, Final, cast
 
-from actors.files.bad_records import RAW_BYTES_MAX
 from actors.files.dialects.csv_form import CsvForm
 from actors.files.dialects.dialect import BACKSLASH, NONE
 
@@ -66,11 +65,15 @@ class QuoteState:
 
 
 class LongRecord:
-    """Record that is too long to be held. Lines below its first are kept, as they may belong to other records."""
+    """Record that is too long to be held. Lines below its first are kept, as they may belong to other records.
 
-    def __init__(self, form: CsvForm, ends: tuple[bytes, ...]) -> None:
+    ``ends``: line ends. ``start_bytes``: bytes of the record that are held.
+    """
+
+    def __init__(self, form: CsvForm, ends: tuple[bytes, ...], start_bytes: int) -> None:
         self._quotes = QuoteState(form)
         self._ends = ends
+        self._start_bytes = start_bytes
         self._below = tempfile.SpooledTemporaryFile(HELD_BYTES_MAX)  # noqa: SIM115 - read by the line reader
         self._size = self._first_size = 0
         self._in_first = True
@@ -83,8 +86,8 @@ class LongRecord:
         """Add the next line, or the next piece of a line."""
         self._quotes.feed(some)
         self._size += len(some)
-        if len(self.start) < RAW_BYTES_MAX:
-            self.start += some[: RAW_BYTES_MAX - len(self.start)]
+        if len(self.start) < self._start_bytes:
+            self.start += some[: self._start_bytes - len(self.start)]
         ends = some.endswith(self._ends)
         self.lines += ends
         if self._in_first:
