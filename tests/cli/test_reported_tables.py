@@ -232,10 +232,35 @@ BIGINT = (
 )
 
 
-def test_bigint_jsonl_has_whole_numbers_to_the_digit(cortex: Any) -> None:
+def test_bigint_jsonl_is_kept_to_the_letter(cortex: Any) -> None:
     Path("bigint.jsonl").write_bytes(BIGINT)
-    prompt = ("--prompt", "{{id}} {{b}} {{f}} {{m}}")
+    prompt = ("--prompt", "{{id}} {{b}} {{f}} {{h}} {{m}} {{d}}")
     assert cortex("batch", "bigint.jsonl", *ASK, *prompt, *ALL, "-o", "o.jsonl").code == 0
-    first, second = map(json.loads, Path("o.jsonl").read_text().splitlines())
-    assert (first["id"], second["id"], first["b"]) == (2**53 + 1, 2**53, 123456789012345678901234567890)
-    assert "9007199254740993 123456789012345678901234567890 0.1 -0.0" in cortex("inspect", "j", f"row:{2**53 + 1}").out
+    for given, found in zip(BIGINT.splitlines(), Path("o.jsonl").read_bytes().splitlines(), strict=True):
+        assert found.startswith(given[:-1] + b",")
+    asked = "9007199254740993 123456789012345678901234567890 0.1 1e2 -0.0 12345678901234567.89"
+    assert asked in cortex("inspect", "j", f"row:{2**53 + 1}").out
+    assert cortex("results", "j", "-o", "o.csv").code == 0
+    for read in READERS["csv"]:
+        first, second = read(Path("o.csv"))
+        assert [first[name] for name in ("id", "b", "h", "m", "d")] == asked.replace(" 0.1", "").split()
+        assert (second["id"], second["h"], second["f"]) == ("9007199254740992", "1E+2", "0.30000000000000004")
+
+
+NANS = (
+    b'{"id":1,"text":"a","x":NaN}\n{"id":2,"text":"b","x":Infinity}\n{"id":3,"text":"c","x":1e400}\n'
+    b'{"id":4,"text":"\\ud83d cut","x":1}\n{"id":5,"text":"\\u0000nul"}\n'
+)
+
+
+@pytest.mark.parametrize("output", ["o.csv", "o.parquet"])
+def test_nanjson_jsonl_has_a_line_for_each_row(cortex: Any, output: str) -> None:
+    Path("nanjson.jsonl").write_bytes(NANS)
+    done = cortex("batch", "nanjson.jsonl", *ASK, *ALL, "-o", output, "--json")
+    assert (done.code, done.last["rows_succeeded"], done.last["rows_failed"], done.last["rows_unreadable"]) == (2, 4, 1, 0)
+    for read in READERS[output.rpartition(".")[2]]:
+        rows = read(Path(output))
+        assert [row["x"] or "" for row in rows] == ["NaN", "Infinity", "1e400", "1", ""]
+        assert [bool(row["error"]) for row in rows] == [False, False, False, True, False]
+        assert rows[3]["error"].startswith("rejected: text holds half of a character")
+        assert rows[4]["text"] == "\0nul"

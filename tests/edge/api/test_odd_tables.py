@@ -25,7 +25,7 @@ from tests.support.odd_tables.comparison import alike
 from tests.support.odd_tables.delimited import delimited_tables
 from tests.support.odd_tables.json_lines import json_lines_tables
 from tests.support.odd_tables.parquet import parquet_tables
-from tests.support.odd_tables.readback import READERS, TEXTS_ALONE, form_of
+from tests.support.odd_tables.readback import BEYOND_FLOATS, READERS, TEXTS_ALONE, form_of
 from tests.support.odd_tables.table import ID, TEXT, OddTable
 
 PROMPT = "Say: "
@@ -90,7 +90,10 @@ def _folder() -> Iterator[Path]:
 
 def _check(table: OddTable, answers: Answers, output: Path) -> None:
     assert answers.outcome == "complete"
+    refused_by = BEYOND_FLOATS if any(each.odd == "1e400" for each in table.records) else ()
     for read in READERS[form_of(output)]:
+        if read in refused_by:
+            continue
         rows = read(output)
         _accounted(table, answers, rows)
         _read_as_told(table, rows, texts_alone=read in TEXTS_ALONE)

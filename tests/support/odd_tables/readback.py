@@ -144,6 +144,10 @@ TEXTS_ALONE = (json_by_pandas, json_by_polars)
 """Readers that guess types of other values of JSON: their texts are compared."""
 
 
+BEYOND_FLOATS = (json_by_polars,)
+"""Readers that refuse a file of JSON with the number 1e400."""
+
+
 def form_of(path: Path) -> str:
     """Return the form of a file of results."""
     name = path.name.removesuffix(".gz")
