@@ -10,7 +10,7 @@ import msgspec
 
 from actors.files.arrow_values import arrow_column, comes_back
 from cortex.programs.table import ANSWER, ERROR, META, REQUEST_ID, Table
-from cortex.values.json_schema.keywords import resolved
+from cortex.values.json_schema.checks import resolved
 from cortex.values.schema import AnswerShape
 
 TEXT, INTEGER, NUMBER, BOOLEAN, JSON = "text", "integer", "number", "boolean", "json"

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from cortex.values.json_schema.keywords import SchemaError
+from cortex.values.json_schema.checks import SchemaError
 from cortex.values.reply import Malformed
 
 _FAULTS_MAX: Final = 10

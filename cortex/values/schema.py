@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
+from cortex.values.json_schema.checks import SchemaError, identity_of, resolved
 from cortex.values.json_schema.formats import FORMATS
-from cortex.values.json_schema.keywords import SchemaError, check_of, identity_of, resolved
+from cortex.values.json_schema.keywords import check_of
 from cortex.values.json_schema.whole_numbers import with_integers
 from cortex.values.reply import Malformed
 

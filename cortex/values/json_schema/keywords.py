@@ -3,53 +3,34 @@
 Definitions: https://json-schema.org/draft/2020-12/json-schema-core and
 https://json-schema.org/draft/2020-12/json-schema-validation. The core checks answers by code of its own, since a replay
 must come to the verdict of the first run whatever libraries are installed; the tests compare its verdicts with those of
-``jsonschema``. Reasons have the form of msgspec's: "Expected `int`, got `str` - at `$.a[0]`".
+``jsonschema``.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from cortex.values.json_schema.formats import EXAMPLES, FORMATS
+from cortex.values.json_schema.checks import (
+    KINDS,
+    NAMES,
+    Check,
+    Checks,
+    Flaw,
+    Make,
+    SchemaError,
+    all_of,
+    identity_of,
+    is_integer,
+    is_number,
+    name_of,
+)  # fmt: skip
 
-DESCRIBING: Final = frozenset(
-    "title description default examples deprecated readOnly writeOnly contentEncoding contentMediaType contentSchema "
-    "$schema $comment $defs definitions discriminator".split()
-)
-"""Keywords that do not affect which answers are valid, or are read from elsewhere."""
-REFUSED: Final = frozenset(
-    "$anchor $dynamicAnchor $dynamicRef $vocabulary unevaluatedItems unevaluatedProperties".split()
-)
-"""Keywords of JSON Schema 2020-12 that answers are not checked by."""
 WHOLE_MIN, WHOLE_MAX = -(1 << 63), (1 << 63) - 1
 """Bounds of an integer: a column of a table holds no larger ones."""
-
-
-class SchemaError(ValueError):
-    """The schema is invalid, or answers cannot be checked by it. The message is one line."""
-
-
-class Flaw(NamedTuple):
-    """Difference between a value and its schema: place in the value, and reason."""
-
-    path: str
-    reason: str
-
-    def __str__(self) -> str:
-        """Return the reason in one line, as it is sent to the model."""
-        return f"{self.reason} - at `${self.path}`" if self.path else self.reason
-
-    def below(self, step: str) -> Flaw:
-        """Return the flaw as seen from the value that holds this one."""
-        return Flaw(step + self.path, self.reason)
-
-
-Check = Callable[[Any], Flaw | None]
-"""Check of a value: None if the value is valid."""
 
 
 def check_of(schema: Any, *, formats: bool = True) -> Check:
@@ -58,188 +39,36 @@ def check_of(schema: Any, *, formats: bool = True) -> Check:
     ``formats``: False for the schema of a Python type, which checks by itself: formats that are not known are then
     passed over.
     """
-    return _Checks(schema, formats).of(schema, "$")
-
-
-def resolved(schema: dict[str, Any], whole: dict[str, Any], at: str) -> dict[str, Any]:
-    """Return the schema that a ``$ref`` leads to, or the schema itself. Raises ``SchemaError``."""
-    seen = []
-    while isinstance(ref := schema.get("$ref"), str):
-        if ref in seen:
-            raise SchemaError(f"{at}: {ref} refers to itself")
-        seen.append(ref)
-        schema = _target(ref, whole, at)
-    return schema
-
-
-def _target(ref: str, whole: Any, at: str) -> Any:
-    if not ref.startswith("#/"):
-        raise SchemaError(f"{at}: $ref {ref!r} leads out of the schema: put what it means under $defs")
-    found: Any = whole
-    for step in ref[2:].split("/"):
-        found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
-    if not isinstance(found, dict):
-        raise SchemaError(f"{at}: $ref {ref!r} leads to nothing in the schema")
-    return found
-
-
-def identity_of(value: Any) -> Hashable:
-    """Return a key that is equal for equal JSON values: 1 and 1.0 are equal, 1 and true are not."""
-    if isinstance(value, bool):
-        return (bool, value)
-    if isinstance(value, list):
-        return (list, *map(identity_of, value))
-    if isinstance(value, dict):
-        return (dict, frozenset((name, identity_of(each)) for name, each in value.items()))
-    return value  # type: ignore[no-any-return]
-
-
-# -- kinds of values -------------------------------------------------------------------------------------------------
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _is_integer(value: Any) -> bool:
-    return _is_number(value) and (isinstance(value, int) or value.is_integer())
-
-
-_KINDS: Final[dict[str, Callable[[Any], bool]]] = {
-    "string": lambda value: isinstance(value, str), "integer": _is_integer, "number": _is_number,
-    "boolean": lambda value: isinstance(value, bool), "null": lambda value: value is None,
-    "array": lambda value: isinstance(value, list), "object": lambda value: isinstance(value, dict),
-}  # fmt: skip
-_NAMES: Final = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
-"""Names of types in reasons, where they differ from those of JSON Schema."""
-
-
-def _name_of(value: Any) -> str:
-    kind = next(kind for kind in _KINDS if kind != "integer" and _KINDS[kind](value))
-    return "int" if isinstance(value, int) and kind == "number" else _NAMES.get(kind, kind)
-
-
-class _Checks:
-    """Conversion of schemas into checks."""
-
-    def __init__(self, whole: Any, formats: bool) -> None:
-        self._whole = whole
-        self._formats = formats
-        self._under: list[str] = []
-
-    def of(self, schema: Any, at: str) -> Check:
-        """Return the check of a schema at this place. Raises ``SchemaError``."""
-        if schema is True:
-            return _passes
-        if schema is False:
-            return lambda value: Flaw("", "No value is allowed")
-        if not isinstance(schema, dict):
-            raise SchemaError(f"{at} must be a schema, an object, not {schema!r:.40}")
-        checks: list[Check] = []
-        for name in ("type", *(name for name in schema if name != "type")):
-            if name not in schema or name in DESCRIBING or (name == "$id" and at == "$"):
-                continue
-            make = _KEYWORDS.get(name)
-            if make is None:
-                raise SchemaError(f"{at}: keyword {name!r}: {self._hint(name)}")
-            check = make(self, schema[name], schema, at)
-            if check is not None:
-                checks.append(check)
-        if not checks:
-            return _passes
-        return checks[0] if len(checks) == 1 else _all(checks)
-
-    def each(self, given: Any, at: str) -> list[Check]:
-        """Return the checks of a list of schemas."""
-        if not isinstance(given, list) or not given:
-            raise SchemaError(f"{at} must be a list of schemas")
-        return [self.of(each, f"{at}[{place}]") for place, each in enumerate(given)]
-
-    def named(self, given: Any, at: str) -> dict[str, Check]:
-        """Return the checks of an object of schemas."""
-        if not isinstance(given, dict):
-            raise SchemaError(f"{at} must be an object of schemas")
-        return {name: self.of(each, f"{at}.{name}") for name, each in given.items()}
-
-    def ref(self, ref: Any, schema: dict[str, Any], at: str) -> Check:
-        """Return the check of a ``$ref``; keywords beside it hold as well."""
-        if not isinstance(ref, str):
-            raise SchemaError(f"{at}.$ref must be a text")
-        if ref in self._under:
-            raise SchemaError(f"{at}: {ref} contains itself: an answer that may nest without end cannot be asked for")
-        self._under.append(ref)
-        try:
-            return self.of(_target(ref, self._whole, at), at)
-        finally:
-            self._under.pop()
-
-    def format(self, given: Any, schema: dict[str, Any], at: str) -> Check | None:
-        """Return the check of a format. Raises ``SchemaError`` for one that is not checked."""
-        check = FORMATS.get(given) if isinstance(given, str) else None
-        if check is None:
-            if not self._formats:
-                return None
-            near = difflib.get_close_matches(str(given), FORMATS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(FORMATS)}, or leave it out"
-            raise SchemaError(f"{at}: format {given!r:.40}: answers cannot be checked by it: {hint}")
-        reason = f"Expected `str` in the format {given}, like {EXAMPLES[given]}"
-        return lambda value: Flaw("", reason) if isinstance(value, str) and not check(value) else None
-
-    @staticmethod
-    def _hint(name: str) -> str:
-        if name in REFUSED:
-            return "answers cannot be checked by it: leave it out"
-        if name == "$id":
-            return "it is supported at the top only: leave it out"
-        near = difflib.get_close_matches(name, [*_KEYWORDS, *DESCRIBING], n=1)
-        return f"did you mean {near[0]}?" if near else "answers cannot be checked by it: leave it out"
-
-
-def _passes(value: Any) -> Flaw | None:
-    return None
-
-
-def _all(checks: list[Check]) -> Check:
-    def check(value: Any) -> Flaw | None:
-        for each in checks:
-            flaw = each(value)
-            if flaw is not None:
-                return flaw
-        return None
-
-    return check
+    return Checks(schema, formats, _KEYWORDS).of(schema, "$")
 
 
 # -- keywords of all values ------------------------------------------------------------------------------------------
 
-Make = Callable[[_Checks, Any, dict[str, Any], str], Check | None]
-"""Function that makes the check of a keyword: checks, value of the keyword, its schema, place of the schema."""
 
-
-def _type(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
+def _type(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
     kinds = given if isinstance(given, list) else [given]
     if not kinds:
         raise SchemaError(f"{at}: type is an empty list")
     for kind in kinds:
-        if kind not in _KINDS:
-            near = difflib.get_close_matches(str(kind), _KINDS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it must be one of {', '.join(_KINDS)}"
+        if kind not in KINDS:
+            near = difflib.get_close_matches(str(kind), KINDS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it must be one of {', '.join(KINDS)}"
             raise SchemaError(f"{at}: type {kind!r}: {hint}")
-    tests = [_KINDS[kind] for kind in kinds]
-    names = " | ".join(_NAMES.get(kind, str(kind)) for kind in kinds)
+    tests = [KINDS[kind] for kind in kinds]
+    names = " | ".join(NAMES.get(kind, str(kind)) for kind in kinds)
     whole = "integer" in kinds and "number" not in kinds
 
     def check(value: Any) -> Flaw | None:
         if not any(test(value) for test in tests):
-            return Flaw("", f"Expected `{names}`, got `{_name_of(value)}`")
-        if whole and _is_number(value) and not WHOLE_MIN <= value <= WHOLE_MAX:
+            return Flaw("", f"Expected `{names}`, got `{name_of(value)}`")
+        if whole and is_number(value) and not WHOLE_MIN <= value <= WHOLE_MAX:
             return Flaw("", "Expected `int` of at most 64 bits")
         return None
 
     return check
 
 
-def _enum(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
+def _enum(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
     if not isinstance(given, list):
         raise SchemaError(f"{at}.enum must be a list")
     if not given:
@@ -248,15 +77,15 @@ def _enum(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Check
     return lambda value: None if identity_of(value) in allowed else Flaw("", f"Invalid enum value {value!r:.80}")
 
 
-def _const(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
+def _const(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
     return _enum(checks, [given], schema, at)
 
 
-def _all_of(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
-    return _all(checks.each(given, f"{at}.allOf"))
+def _all_of(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
+    return all_of(checks.each(given, f"{at}.allOf"))
 
 
-def _any_of(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
+def _any_of(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
     each = checks.each(given, f"{at}.anyOf")
 
     def check(value: Any) -> Flaw | None:
@@ -271,7 +100,7 @@ def _any_of(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Che
     return check
 
 
-def _one_of(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
+def _one_of(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
     each = checks.each(given, f"{at}.oneOf")
 
     def check(value: Any) -> Flaw | None:
@@ -298,19 +127,19 @@ def _nearest(flaws: list[Flaw]) -> Flaw:
     return Flaw("", f"Expected `{' | '.join(dict.fromkeys(types))}`, got `{flaws[0].reason.split('`')[3]}`")
 
 
-def _not(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
+def _not(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
     check = checks.of(given, f"{at}.not")
     reason = "Expected a value that does not fit the schema of `not`"
     return lambda value: Flaw("", reason) if check(value) is None else None
 
 
-def _if(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
+def _if(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
     condition = checks.of(given, f"{at}.if")
     then, otherwise = (checks.of(schema.get(name, True), f"{at}.{name}") for name in ("then", "else"))
     return lambda value: then(value) if condition(value) is None else otherwise(value)
 
 
-def _beside_if(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> None:
+def _beside_if(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> None:
     """Return None: ``then`` and ``else`` are checked with ``if``, and have no meaning without it."""
     checks.of(given, at)
 
@@ -319,30 +148,30 @@ def _beside_if(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> 
 
 
 def _bound(name: str, number: bool, of: Callable[[Any], Any], holds: Callable[[Any, Any], bool], text: str) -> Make:
-    def make(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
-        if not _is_number(given) or (not number and not (_is_integer(given) and given >= 0)):
+    def make(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
+        if not is_number(given) or (not number and not (is_integer(given) and given >= 0)):
             raise SchemaError(f"{at}.{name} must be a number{'' if number else ', whole and 0 or more'}: {given!r:.40}")
         bound = given if number else int(given)
-        named = _NAMES[schema["type"]] if schema.get("type") in ("integer", "number") else ""
+        named = NAMES[schema["type"]] if schema.get("type") in ("integer", "number") else ""
 
         def check(value: Any) -> Flaw | None:
             size = of(value)
             fits = size is None or holds(size, bound)
-            return None if fits else Flaw("", f"Expected `{named or _name_of(value)}` {text} {bound}")
+            return None if fits else Flaw("", f"Expected `{named or name_of(value)}` {text} {bound}")
 
         return check
 
     return make
 
 
-def _multiple_of(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
-    if not _is_number(given) or given <= 0:
+def _multiple_of(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
+    if not is_number(given) or given <= 0:
         raise SchemaError(f"{at}.multipleOf must be a number above 0: {given!r:.40}")
     unit = _exact(given)
 
     def check(value: Any) -> Flaw | None:
-        fits = not _is_number(value) or (_exact(value) / unit).denominator == 1
-        return None if fits else Flaw("", f"Expected `{_name_of(value)}` that's a multiple of {given}")
+        fits = not is_number(value) or (_exact(value) / unit).denominator == 1
+        return None if fits else Flaw("", f"Expected `{name_of(value)}` that's a multiple of {given}")
 
     return check
 
@@ -353,7 +182,7 @@ def _exact(number: float) -> Fraction:
 
 
 def _number(value: Any) -> Any:
-    return value if _is_number(value) else None
+    return value if is_number(value) else None
 
 
 def _length_of(kind: type[str | list[Any] | dict[str, Any]]) -> Callable[[Any], int | None]:
@@ -364,7 +193,7 @@ _NOT_LESS = int.__ge__, "of length >="
 _NOT_MORE = int.__le__, "of length <="
 
 
-def _pattern(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
+def _pattern(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
     found = _regex(given, f"{at}.pattern").search
     reason = f"Expected `str` matching regex {given!r}"
     return lambda value: Flaw("", reason) if isinstance(value, str) and found(value) is None else None
@@ -389,7 +218,7 @@ def _of_items(checked: Iterable[tuple[Check, Any]], first: int) -> Flaw | None:
     return None
 
 
-def _prefix_items(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
+def _prefix_items(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
     each = checks.each(given, f"{at}.prefixItems")
 
     def check(value: Any) -> Flaw | None:
@@ -398,7 +227,7 @@ def _prefix_items(checks: _Checks, given: Any, schema: dict[str, Any], at: str) 
     return check
 
 
-def _items(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
+def _items(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
     if isinstance(given, list):
         raise SchemaError(f"{at}.items must be a schema: a list of schemas is prefixItems")
     one, first = checks.of(given, f"{at}.items"), len(schema.get("prefixItems", ()))
@@ -409,7 +238,7 @@ def _items(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Chec
     return check
 
 
-def _contains(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
+def _contains(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
     one = checks.of(given, f"{at}.contains")
     least, most = schema.get("minContains", 1), schema.get("maxContains")
 
@@ -429,13 +258,13 @@ def _contains_count(name: str) -> Make:
     """Check of the keyword's own value: ``contains`` counts by it."""
     made = _bound(name, False, lambda value: None, int.__ge__, "")
 
-    def make(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> None:
+    def make(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> None:
         made(checks, given, schema, at)
 
     return make
 
 
-def _unique_items(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Check | None:
+def _unique_items(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> Check | None:
     if not isinstance(given, bool):
         raise SchemaError(f"{at}.uniqueItems must be true or false")
 
@@ -449,7 +278,7 @@ def _unique_items(checks: _Checks, given: Any, schema: dict[str, Any], at: str) 
 # -- objects ---------------------------------------------------------------------------------------------------------
 
 
-def _properties(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
+def _properties(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
     if not isinstance(given, dict):
         raise SchemaError(f"{at}.properties must be an object of schemas")
     each = {name: checks.of(one, f"{at}.{name}") for name, one in given.items()}
@@ -465,7 +294,7 @@ def _properties(checks: _Checks, given: Any, schema: dict[str, Any], at: str) ->
     return check
 
 
-def _required(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
+def _required(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
     if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
         raise SchemaError(f"{at}.required must be a list of names")
     properties: Any = schema.get("properties")
@@ -484,7 +313,7 @@ def _required(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> C
     return check
 
 
-def _additional_properties(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
+def _additional_properties(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
     one, known = checks.of(given, f"{at}.additionalProperties"), schema.get("properties", {})
     patterns = [re.compile(each) for each in schema.get("patternProperties", {})]
 
@@ -500,7 +329,7 @@ def _additional_properties(checks: _Checks, given: Any, schema: dict[str, Any], 
     return check
 
 
-def _pattern_properties(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
+def _pattern_properties(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
     each = [
         (_regex(name, f"{at}.patternProperties"), one)
         for name, one in checks.named(given, f"{at}.patternProperties").items()
@@ -516,7 +345,7 @@ def _pattern_properties(checks: _Checks, given: Any, schema: dict[str, Any], at:
     return check
 
 
-def _property_names(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
+def _property_names(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
     one = checks.of(given, f"{at}.propertyNames")
 
     def check(value: Any) -> Flaw | None:
@@ -529,7 +358,7 @@ def _property_names(checks: _Checks, given: Any, schema: dict[str, Any], at: str
     return check
 
 
-def _dependent_required(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
+def _dependent_required(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
     if not isinstance(given, dict) or not all(isinstance(names, list) for names in given.values()):
         raise SchemaError(f"{at}.dependentRequired must be an object of lists of names")
 
@@ -543,7 +372,7 @@ def _dependent_required(checks: _Checks, given: Any, schema: dict[str, Any], at:
     return check
 
 
-def _dependent_schemas(checks: _Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
+def _dependent_schemas(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
     each = checks.named(given, f"{at}.dependentSchemas")
 
     def check(value: Any) -> Flaw | None:
@@ -556,7 +385,7 @@ def _dependent_schemas(checks: _Checks, given: Any, schema: dict[str, Any], at: 
 
 
 _KEYWORDS: Final[dict[str, Make]] = {
-    "type": _type, "enum": _enum, "const": _const, "$ref": _Checks.ref, "format": _Checks.format,
+    "type": _type, "enum": _enum, "const": _const, "$ref": Checks.ref, "format": Checks.format,
     "allOf": _all_of, "anyOf": _any_of, "oneOf": _one_of, "not": _not,
     "if": _if, "then": _beside_if, "else": _beside_if,
     "minimum": _bound("minimum", True, _number, lambda value, bound: value >= bound, ">="),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cortex.values.json_schema.keywords import check_of, resolved
+from cortex.values.json_schema.checks import resolved
+from cortex.values.json_schema.keywords import check_of
 
 
 def with_integers(value: Any, schema: Any, whole: Any) -> Any:

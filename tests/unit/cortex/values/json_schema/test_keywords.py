@@ -8,8 +8,9 @@ import jsonschema
 import pytest
 from jsonschema_specifications import REGISTRY
 
+from cortex.values.json_schema.checks import DESCRIBING, REFUSED, SchemaError
 from cortex.values.json_schema.formats import EXAMPLES, FORMATS
-from cortex.values.json_schema.keywords import CHECKED, DESCRIBING, REFUSED, SchemaError, check_of
+from cortex.values.json_schema.keywords import CHECKED, check_of
 from tests.support.repository_rules import ROOT
 
 META = "https://json-schema.org/draft/2020-12/meta/"
