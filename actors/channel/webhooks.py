@@ -132,7 +132,8 @@ class WebhookNotifier:
         yield from self._breakers(k)
         yield from self._deadline(k)
         if k.outcome:
-            yield f"ended/{k.epoch}", {"event": "ended", "outcome": k.outcome, "said": f"ended {k.outcome}{_why(k)}"}
+            text = f"ended {k.outcome}{_lost(k)}{_why(k)}"
+            yield f"ended/{k.epoch}", {"event": "ended", "outcome": k.outcome, "said": text}
 
     def _caps(self, k: State) -> Iterator[tuple[str, dict[str, Any]]]:
         cap, spent = k.terms.limits.max_cost_nusd, k.ledger.known_nusd + k.ledger.assumed_nusd
@@ -173,6 +174,11 @@ def _shares(key: str, what: str, of_nusd: int, used_nusd: int, out: bool) -> Ite
                 f"{what} of {usd_text(of_nusd)} is used up, the next call could pass it"
             )  # fmt: skip
             yield f"{key}/{share}", {"event": "cost", "said": text, "percent": share, "max_cost_usd": usd(of_nusd)}
+
+
+def _lost(k: State) -> str:
+    count = unreadable_rows(k)
+    return f", {count:,} {'record' if count == 1 else 'records'} of the input unreadable" if count else ""
 
 
 def _why(k: State) -> str:

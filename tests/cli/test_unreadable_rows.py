@@ -19,6 +19,7 @@ from actors.routing.routes import SetupError
 from tests.cli.cli_runner import keys, request
 from tests.cli.table_files import ASK, SIM, ragged
 from tests.cli.table_files import BAD as BAD_OK
+from tests.cli.test_notify import receiving
 
 GOOD, BAD = 40, 20
 STOPPED = ("batch", "t.csv", *ASK, *SIM, "-o", "o.jsonl", "--job", "j")
@@ -148,6 +149,29 @@ def test_failed_rows_and_unreadable_ones_reach_max_failed_together(cortex: Any, 
     done = cortex(*COMMAND, *refusing, "--max-failed", "25", *more, "--json")
     assert (done.code, done.last["outcome"]) == (3, "partial") and 5 <= done.last["rows_failed"] < GOOD
     assert " and 20 of 60 records of the input are unreadable, 25 may; the last: " in done.err
+    replayed = cortex("status", "j", "--json").last
+    assert (_counts(replayed), replayed["why"][:10]) == (_counts(done.last), "max_failed")
+
+
+def test_a_share_of_failed_and_unreadable_rows_ends_the_job_at_one_row_in_a_replay_too(cortex: Any) -> None:
+    ragged(Path("t.csv"), 400, 60)
+    refusing = ("--sim", "refusal=0.2", "--concurrency", "4", "--max-failed", "25%")
+    done = cortex(*COMMAND, *refusing, "--json")
+    assert (done.code, done.last["outcome"]) == (3, "partial")
+    lost, finished = done.last["rows_failed"], done.last["rows_failed"] + done.last["rows_succeeded"]
+    passed = 60 * finished / 400
+    assert 0.25 <= (lost + passed) / (finished + passed) < 0.45
+    replayed = cortex("status", "j", "--json").last
+    assert (_counts(replayed), replayed["calls"]) == (_counts(done.last), done.last["calls"])
+
+
+def test_the_last_message_of_the_webhook_names_them(cortex: Any) -> None:
+    ragged(Path("t.csv"), GOOD, BAD)
+    with receiving() as (receiver, url):
+        assert cortex(*COMMAND, "--notify", url).code == 3
+    (ended,) = [each for each in receiver.heard if each["event"] == "ended"]
+    assert ended["rows_unreadable"] == BAD
+    assert "ended complete, 20 records of the input unreadable; " in ended["text"]
 
 
 # -- the number with which a job begins ----------------------------------------------------------------------------
