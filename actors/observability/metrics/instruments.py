@@ -82,6 +82,7 @@ _TABLE: Final = (
     Instrument("cortex.tokens.cap", "gauge", "{token}", "Limit on tokens"),
     Instrument("cortex.tokens.committed", "sum", "{token}", "Known, assumed and reserved: compared with the cap"),
     Instrument("cortex.rows.expected", "sum", "{row}", "Rows of the whole input, or those known so far"),
+    Instrument("cortex.rows.unreadable", "sum", "{row}", "Records of the input from which no row can be read"),
     Instrument("cortex.calls.in_flight", "sum", "{call}", "Attempts in flight"),
     Instrument("cortex.queue", "sum", "{goal}", "Goals that wait for a permit"),
     Instrument("cortex.permits", "sum", "{permit}", "Attempts that the job may have in flight"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from actors.jobs.summary import unreadable_rows
 from actors.observability.metrics.instruments import CERTAINTY as CERTAINTY
 from actors.observability.metrics.instruments import ENDING, JOB, KIND, LABEL, LABEL_VALUE, OUTCOME, TOKEN_TYPE
 from actors.observability.metrics.samples import NumberSample
@@ -45,7 +46,7 @@ def of_job(k: State) -> Iterator[NumberSample]:
         "cortex.cost.reserved": usd(ledger.reserved_nusd),
         "cortex.cost.cap": None if limits.max_cost_nusd is None else usd(limits.max_cost_nusd),
         "cortex.tokens.cap": limits.max_job_tokens, "cortex.tokens.committed": ledger.committed_tokens,
-        "cortex.rows.expected": rows_expected(k),
+        "cortex.rows.expected": rows_expected(k), "cortex.rows.unreadable": unreadable_rows(k),
         "cortex.calls.in_flight": len(k.flights), "cortex.queue": k.offered, "cortex.permits": k.permits,
         "cortex.job.deadline": limits.deadline_at_s,
     }  # fmt: skip

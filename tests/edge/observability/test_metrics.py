@@ -12,6 +12,7 @@ import pytest
 from opentelemetry.exporter.prometheus._mapping import map_unit, sanitize_full_name
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 
+from actors.observability.metrics import job_samples
 from actors.observability.metrics.cardinality_limit import CardinalityLimit
 from actors.observability.metrics.cluster_samples import of_cluster
 from actors.observability.metrics.endpoint import MetricsEndpoint
@@ -21,6 +22,7 @@ from actors.observability.metrics.prometheus_text import page
 from actors.observability.metrics.ray_export import RayGauges, numbers
 from actors.observability.metrics.samples import Exemplar, MetricSamples, NumberSample, spread, together
 from actors.observability.metrics.scrape_server import ListenError, ScrapeServer, place_of
+from cortex.journal import codec
 from cortex.programs.batch import Batch
 from cortex.programs.table import Table
 from cortex.scheduler.state import NodeState, PoolState, RouteState, SchedulerState
@@ -34,6 +36,7 @@ from policies.failures.failure import Failure, FailureKind
 from policies.limits.limit import LimitPolicy, new
 from tests.edge.support.in_process_job import PRICE, FunctionModel, ListSource, Run, reply
 from tests.edge.support.metered_job import counting, found_in, metrics_of, of, parsed, run_of
+from tests.support.state_machine_harness import terms
 
 PLACE = Place(endpoint="https://api.example.com:8443/v1", model="m")
 TERMS = JobTerms(job="j", program="batch", params_json=b"{}", fingerprint="f", route=PLACE)
@@ -390,3 +393,10 @@ def test_an_exemplar_travels():
     own.exemplars[3] = Exemplar(1.0, 2.0, "a", "b")
     again = msgspec.msgpack.decode(msgspec.msgpack.encode(MetricSamples(0.0, [], [own])), type=MetricSamples)
     assert again.spreads[0].exemplars == own.exemplars
+
+
+@pytest.mark.parametrize(("places", "count"), [({"rows": "40", "unreadable": "20"}, 20), ({}, 0)])
+def test_unreadable_records_of_the_input_are_a_gauge_of_their_own(places, count):
+    k = codec.open_job(terms(places=places, streams=True))
+    values = {each.name: each.value for each in job_samples.of_job(k)}
+    assert (values["cortex.rows.unreadable"], values["cortex.rows.expected"]) == (count, 2 * count)
