@@ -96,6 +96,12 @@ def unreadable_text(facts: dict[str, Any]) -> str:
     return f"{count:,} unreadable" if count else ""
 
 
+def without_results(unreadable: int) -> str:
+    """Return the unreadable records of the input as a part of a line about results; empty if there are none."""
+    noun = "record" if unreadable == 1 else "records"
+    return f"the input also has {unreadable:,} unreadable {noun}, without results" if unreadable else ""
+
+
 def kept_endings(facts: dict[str, Any]) -> str:
     """Return counts of results that count as succeeded though their reply is no whole answer, by ending."""
     counts = facts.get("rows_by_ending") or {}

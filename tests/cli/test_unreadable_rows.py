@@ -81,6 +81,14 @@ def test_the_failed_results_name_their_number(cortex: Any) -> None:
     cortex(*COMMAND)
     text = "0 failed results of j, which is complete; the input also has 20 unreadable records, without results"
     assert cortex("results", "j", "--failed").said() == [text]
+    text = "0 failed of the goals and rows of j; the input also has 20 unreadable records, without results"
+    assert cortex("inspect", "j", "--failed").said() == [text]
+
+
+def test_failures_of_shards_name_their_number_once(cortex: Any) -> None:
+    ragged(Path("t.csv"), GOOD, 1)
+    cortex(*COMMAND, "--shards", "2")
+    assert cortex("inspect", "j", "--failed").said()[-1] == "j: the input also has 1 unreadable record, without results"
 
 
 def test_a_resumed_job_counts_them(cortex: Any) -> None:

@@ -18,6 +18,8 @@ from actors.cli.jobs.settings import named_folder
 from actors.cli.options.errors import COMPLETE, print_error
 from actors.cli.options.options import Options
 from actors.common.errors import CommandError, UserError
+from actors.history.catalog import last_terms
+from actors.jobs.summary import UNREADABLE, counted, without_results
 from actors.journal.errors import never_began
 from actors.journal.journal import Journal, StateFolder
 
@@ -186,6 +188,12 @@ def _title(story: Any) -> str:
 # -- failures ------------------------------------------------------------------------------------------------------
 
 
+def _unreadable(folder: StateFolder | None, job: str) -> str:
+    """Return the unreadable records of the job's input in words; empty if there are none."""
+    terms = last_terms(folder, job) if folder is not None else None
+    return without_results(counted(terms.places.get(UNREADABLE, ""))) if terms is not None else ""
+
+
 def _failures(source: Journal, wanted: ShowOptions, options: Options) -> int:
     from actors.history.result_history import shard_names
     from actors.inspection.target import spans
@@ -197,6 +205,8 @@ def _failures(source: Journal, wanted: ShowOptions, options: Options) -> int:
         for name in filter(folder.has, parts):
             with closing(folder.journal(name)) as part:
                 _failures(part, msgspec.structs.replace(wanted, job=name), options)
+        if lost := _unreadable(folder, wanted.job):
+            print_error(f"{wanted.job}: {lost}")
         return COMPLETE
     span = spans(source)[0]
     if span.program is None:
@@ -216,5 +226,6 @@ def _failures(source: Journal, wanted: ShowOptions, options: Options) -> int:
         print(tame(f"{goal:<12} {row:<20} turn {each['turn']:>7,}  {each['attempts']:>2} attempts  {text}"))
     if not options.as_json:
         more = f": `cortex inspect {wanted.job} goal:N` shows the history of a goal" if count else ""
-        print_error(f"{count:,} failed of the goals and rows of {wanted.job}{more}")
+        found = f"{count:,} failed of the goals and rows of {wanted.job}{more}"
+        print_error("; ".join(filter(None, (found, _unreadable(folder, wanted.job)))))
     return COMPLETE

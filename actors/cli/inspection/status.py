@@ -22,7 +22,7 @@ from actors.driver import live_status
 from actors.files.errors import SinkClosed
 from actors.history.catalog import forgotten, last_owner, last_turn_s
 from actors.history.sampling import sample_results
-from actors.jobs.summary import unreadable_text
+from actors.jobs.summary import without_results
 from actors.journal.journal import ContentRemoved, NoSuchJob, StateFolder, StoreError
 from actors.maintenance.offline_edits import copy_results, copy_some
 from actors.maintenance.removal import size_bytes
@@ -169,7 +169,6 @@ def results(
         return COMPLETE  # a reader like `head` has read enough
     standing = standing_of(folder, job)
     found = f"{count:,} {'failed ' * failed}result{'s' * (count != 1)}"
-    lost = unreadable_text(standing.facts)
-    without = f"; the input also has {lost} records, without results" if lost else ""
-    print_error(f"{found} of {job}, which is {STATES.get(standing.outcome, standing.outcome)}{without}")
+    found = f"{found} of {job}, which is {STATES.get(standing.outcome, standing.outcome)}"
+    print_error("; ".join(filter(None, (found, without_results(standing.facts["rows_unreadable"])))))
     return COMPLETE
