@@ -28,6 +28,7 @@ from actors.files.sources.row_source import PROBLEMS_MAX, InputCheck
 from actors.files.sources.table_source import TableSource
 from actors.files.table_reader import PARQUET, form_of
 from actors.history.catalog import last_terms
+from actors.jobs.bad_record_list import list_of
 from actors.jobs.sink_selection import COLUMNS, TABLE, note_columns, results_sink
 from actors.jobs.spec import CONTENT, DIALECT, JobSpec, whole
 from actors.jobs.unreadable_input import accepted_of, is_refused, least_accepted, note_counts, refusal
@@ -47,13 +48,18 @@ OVER = ("complete", "failed", "cancelled")
 _decode = msgspec.json.Decoder(dict[str, Any], float_hook=as_number).decode
 
 
+BAD_MAX = 1_000_000
+"""Records that ``Answers.bad`` names."""
+
+
 class RowsError(UserError, ValueError):
     """The rows cannot be asked. The message is one line for users."""
 
 
 class Answers(client.Result):
-    """Table of answers. ``rows``: dicts in the order in which they finished. ``bad``: one line for each input row that
-    could not be asked, the first ten of them."""
+    """Table of answers. ``rows``: dicts in the order in which they finished. ``bad``: one line of text for each record
+    of the input that could not be asked, in its order (the first million). Those without a row in the results are also
+    listed with their text in the file OUTPUT.bad.jsonl, or by ``cortex results JOB --bad``."""
 
     def __init__(
         self, found: client.Result, rows: list[Any], frames: AnswerFrames, check: InputCheck, output: str
@@ -203,6 +209,7 @@ class _GivenRows:
             whole_types=form_of(self._output) == PARQUET, called="" if order.input != "-" else "the table",
             dialect=self._dialect,
         )  # fmt: skip
+        source.bad, source.problems_max = list_of(folder, order), BAD_MAX
         self._source = AskedAgain(folder, order.named(), source)
         before = last_terms(folder, order.named())
         if before is not None and not order.fresh:  # the shard of each row is settled
@@ -218,6 +225,7 @@ class _GivenRows:
             note_columns(order, source)
             self.columns = order.places[COLUMNS]
             self._open_output(folder, order, before)
+            source.bad.put()
         except (CommandError, RowsError, SinkError, SourceError) as error:
             source.close()
             if before is None and order.input == "-":

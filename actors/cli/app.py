@@ -68,7 +68,7 @@ def _cortex(
 
 
 @app.command()
-@takes(*RUNNING, "ordered", "no_keep_text", "shards", "accept_bad", *TABLE)
+@takes(*RUNNING, "ordered", "no_keep_text", "shards", "accept_bad", "bad", *TABLE)
 def batch(input: Input, output: Results, options: Options, sample: Planned = 0) -> int:  # noqa: A002 - its name
     """Send every row or request of INPUT to a model, once. After a crash, the same command continues the job."""
     from actors.cli.run.start import batch as begin

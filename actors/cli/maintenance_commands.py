@@ -31,11 +31,12 @@ def results(
     failed: Annotated[bool, typer.Option("--failed", help="only results of failed rows")] = False,
     sample: Annotated[int, typer.Option("--sample", help="only N, spread over the job", metavar="N", min=0)] = 0,
     tail: Annotated[int, typer.Option("--tail", help="only the last N", metavar="N", min=0)] = 0,
+    bad: Annotated[bool, typer.Option("--bad", help="instead the unreadable records of the input")] = False,
 ) -> int:  # fmt: skip
     """Write the results that a job has so far."""
     from actors.cli.inspection.status import results as show
 
-    return show(job, output, options, failed=failed, sample=sample, tail=tail)
+    return show(job, output, options, failed=failed, sample=sample, tail=tail, bad=bad)
 
 
 @takes(*LOOKING)

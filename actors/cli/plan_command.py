@@ -10,7 +10,7 @@ from actors.cli.options.arguments import Input, Results
 from actors.cli.options.options import RUNNING, TABLE, Options, takes
 
 
-@takes(*RUNNING, "ordered", "no_keep_text", "accept_bad", *TABLE)
+@takes(*RUNNING, "ordered", "no_keep_text", "accept_bad", "bad", *TABLE)
 def plan(
     input: Input, options: Options, output: Results = "",  # noqa: A002 - the argument's name
     sample: Annotated[

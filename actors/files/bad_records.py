@@ -7,8 +7,9 @@ one in one step. It depends on the input alone, so that a resumed job has the sa
 from __future__ import annotations
 
 import base64
-import contextlib
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
@@ -20,6 +21,8 @@ from actors.files.errors import SinkError
 BOM: Final = b"\xef\xbb\xbf"
 RAW_BYTES_MAX: Final = 65_536
 """Bytes of a bad record that are listed. The byte offset and the size tell where the rest is."""
+HELD_BYTES_MAX: Final = 1 << 20
+"""Bytes of a list that are held in memory until it is put in place."""
 SUFFIX: Final = ".bad.jsonl"
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -96,15 +99,14 @@ class BadRecordObserver(Protocol):
     def add(self, record: ListedRecord) -> None:
         """Receive the next bad record, in the order of the input."""
 
-    def end(self) -> None:
-        """Receive the end of the input."""
-
     def discard(self) -> None:
-        """Receive the end of a check that failed."""
+        """Discard all records: the input cannot be used, or is not used."""
 
 
 class BadRecordFile:
     """File of bad records, a JSON object a line. Without a bad record there is none, unless ``always``.
+
+    The records wait in a temporary file without a name, of which a kill leaves nothing, until ``put``.
 
     ``text``: whether the records' text is listed. ``overwrite`` permits to replace a file that is no such list.
     """
@@ -114,7 +116,6 @@ class BadRecordFile:
         self._always = always
         self._overwrite = overwrite
         self._text = text
-        self._part = path.with_name(f".{path.name}.{os.getpid()}.part")
         self._file: IO[bytes] | None = None
 
     def begin(self) -> None:
@@ -125,36 +126,40 @@ class BadRecordFile:
 
     def add(self, record: ListedRecord) -> None:
         """Write the next record. Raises ``SinkError``."""
+        if not self._text:
+            record = msgspec.structs.replace(record, text=None, base64=None, id=None)
         try:
             if self._file is None:
-                self._file = self._part.open("wb")
-            if not self._text:
-                record = msgspec.structs.replace(record, text=None, base64=None, id=None)
+                self._file = tempfile.SpooledTemporaryFile(HELD_BYTES_MAX, dir=str(self.path.parent))  # noqa: SIM115
             self._file.write(_encode(record) + b"\n")
         except OSError as error:
             raise self._failed(error) from None
 
-    def end(self) -> None:
-        """Put the list in place, or remove the list of an earlier check. Raises ``SinkError``."""
+    def put(self) -> None:
+        """Put the list in place of that of an earlier check, or remove that. Raises ``SinkError``."""
+        part = self.path.with_name(f".{self.path.name}.part")
         try:
             if self._file is None and not self._always:
-                self.path.unlink(missing_ok=True)
+                if is_list(self.path):
+                    self.path.unlink(missing_ok=True)
                 return
-            with self._file or self._part.open("wb") as file:
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(self._part, self.path)
+            with part.open("wb") as whole:
+                if self._file is not None:
+                    self._file.seek(0)
+                    shutil.copyfileobj(self._file, whole)
+                whole.flush()
+                os.fsync(whole.fileno())
+            os.replace(part, self.path)
         except OSError as error:
+            part.unlink(missing_ok=True)
             raise self._failed(error) from None
         finally:
-            self._file = None
+            self.discard()
 
     def discard(self) -> None:
-        """Remove what was written; the list of an earlier check stays."""
+        """Discard all records; the list of an earlier check stays."""
         if self._file is not None:
-            with contextlib.suppress(OSError):
-                self._file.close()
-            self._part.unlink(missing_ok=True)
+            self._file.close()
         self._file = None
 
     def _failed(self, error: OSError) -> SinkError:
@@ -175,9 +180,6 @@ class BadRecordList:
     def add(self, record: ListedRecord) -> None:
         """Keep the next record."""
         self.records.append(record)
-
-    def end(self) -> None:
-        """Do nothing."""
 
     def discard(self) -> None:
         """Do nothing."""

@@ -51,13 +51,16 @@ def is_refused(check: InputCheck, accepted: Fraction | None) -> bool:
     return accepted is not None and too_many_unreadable(accepted, check.unreadable, check.rows)
 
 
-def refusal(name: str, check: InputCheck, accepted: Fraction | None) -> str:
-    """Return why the job does not begin, in one line: counts, and the first reasons with their line numbers."""
+def refusal(name: str, check: InputCheck, accepted: Fraction | None, listed: str = "") -> str:
+    """Return why the job does not begin, in one line: counts, and the first reasons with their line numbers.
+
+    ``listed``: where all of them are listed, if anywhere.
+    """
     records = check.rows + check.unreadable
     share = f"{100 * check.unreadable / records:.3g}%"
     reasons = [f"{check.noun} {each.line}: {each.message}" for each in check.unreadable_first]
     if more := check.unreadable - len(reasons):
-        reasons.append(f"and {more:,} more")
+        reasons.append(f"and {more:,} more{f' ({listed})' if listed else ''}")
     found = f"{name}: {check.unreadable:,} of {records:,} records ({share}) are unreadable, {_words(accepted)}"
     return f"{found}: nothing was asked or paid; {'; '.join(reasons)}. Correct them, or go on without them"
 

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from actors.common.errors import UserError
+from actors.files.bad_records import SUFFIX
 from actors.files.paths import kept_rows
 from actors.history import costs
 from actors.history.catalog import in_use_message, last_terms
@@ -21,7 +22,7 @@ from actors.journal.journal import JobHeld, StateFolder, StoreError
 from actors.limits.budgets import FolderBudgets
 from actors.observability.traces.exporters import traces_of
 
-BESIDE = (".input", ".input.part")
+BESIDE = (".input", ".input.part", SUFFIX)
 """Suffixes of a job's files on this machine, wherever its journal is."""
 
 

@@ -197,7 +197,7 @@ def _line(count: int, of: int, share: str) -> str:
 def test_a_job_does_not_begin_and_the_command_that_is_told_begins_it(cortex: Any) -> None:
     ragged(Path("t.csv"), 666, 334)
     line = cortex(*STOPPED).refused(
-        "t.csv: " + _line(334, 1_000, "33.4%"), "line 2: has 3 cells, its header 2: ", "; line 4: ", "; line 6: ", "; and 331 more."
+        "t.csv: " + _line(334, 1_000, "33.4%"), "line 2: has 3 cells, its header 2: ", "; line 4: ", "; line 6: ", "; and 331 more (--bad FILE lists all)."
     )
     assert len(line) < 700
     _nothing_began()

@@ -150,11 +150,18 @@ def _see_cluster(folder: StateFolder, job: str, standing: JobStatus) -> None:
 
 
 def results(
-    job: str, output: str, options: Options, *, failed: bool = False, sample: int = 0, tail: int = 0
+    job: str, output: str, options: Options, *, failed: bool = False, sample: int = 0, tail: int = 0,
+    bad: bool = False,
 ) -> int:  # fmt: skip
     """Run ``cortex results``: write the present results to standard output or a file. Return the exit code."""
     folder = named_folder(options)
     folder.journal(job).close()  # raises for an unknown job, before a file is created
+    if bad:
+        if failed or sample or tail:
+            raise CommandError("--bad lists records without results: leave out --failed, --sample and --tail")
+        from actors.cli.inspection.bad_records import write_list
+
+        return write_list(folder, job, output or "-", options)
     sink = sink_of(folder, job, output or "-", options.overwrite)
     assert sink is not None
     check_output(sink, output or "-", options.overwrite)

@@ -82,7 +82,7 @@ def in_force(folder: StateFolder, job: str, k: State) -> StatedOptions:
     usual = Limits()
     about = {"program": k.terms.program, "input": places.get("input", ""), "output": places.get("output", "")}
     found: StatedOptions = {name: (value, facts.get(name, ("", ""))[1]) for name, value in about.items()}
-    for name in (*RUNNING, "ordered", "no_keep_text", "accept_bad", *TABLE):
+    for name in (*RUNNING, "ordered", "no_keep_text", "accept_bad", "bad", *TABLE):
         if name in _NOT_KEPT:
             continue
         value, origin = facts.get(name, ("", DEFAULT))

@@ -212,6 +212,10 @@ DECLARED: dict[str, tuple[Any, Any]] = {
     "no_header": (
         bool, _option("--no-header", "the CSV input has no header: its columns are column_1, column_2 and so on")
     ),
+    "bad": (
+        str,
+        _option("--bad", "file for unreadable records, with place, reason, text (default: OUTPUT.bad.jsonl)", "FILE"),
+    ),
     "accept_bad": (
         str,
         _option(

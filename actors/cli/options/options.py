@@ -78,6 +78,7 @@ class Options(msgspec.Struct, kw_only=True):
     skip_lines: int | None = None
     no_header: bool = False
     accept_bad: str = ""
+    bad: str = ""
     accept_failed: str = ""
     accept_partial: bool = False
     wait: bool = False

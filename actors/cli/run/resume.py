@@ -18,13 +18,14 @@ from actors.cli.options.errors import print_error
 from actors.cli.options.options import Options
 from actors.cli.run.execute import PreparedRun, carry_out, report
 from actors.cli.run.sinks import check_output, complete_output, own_sink, sink_of
-from actors.cli.run.start import BATCH, BEGINS_ANEW, LINES, print_problems, rows_source
+from actors.cli.run.start import BATCH, BEGINS_ANEW, LINES, print_problems, put_list, rows_source
 from actors.cli.run.wait_for_job import in_turn
 from actors.common.errors import CommandError
 from actors.common.units import clock
 from actors.files.errors import SourceError
 from actors.files.sources.line_source import LineSource
 from actors.history.catalog import last_places, last_state
+from actors.jobs.bad_record_list import list_of
 from actors.jobs.sink_selection import TABLE
 from actors.jobs.spec import JobSpec, whole
 from actors.journal.journal import StateFolder
@@ -180,6 +181,7 @@ def _source(folder: StateFolder, order: JobSpec, k: State) -> Any:
         return RetriedRows(folder, order.named())
     if kind in (BATCH, TABLE):
         source: Any = rows_source(folder, order)
+        source.bad = list_of(folder, order)
     elif kind == SAMPLE:
         raise CommandError(f"job {order.job} is the sample of a plan: repeat that `cortex plan` to continue it")
     elif kind == LINES:
@@ -196,4 +198,5 @@ def _source(folder: StateFolder, order: JobSpec, k: State) -> Any:
         source.close()
         raise CommandError(f"{order.input} has changed since job {order.job} began: put it back, or begin another job")
     print_problems(order.input, check)
+    put_list(source, check, order.named())
     return source

@@ -41,15 +41,17 @@ from actors.cli.run.sinks import check_output, complete_output, own_sink
 from actors.cli.run.tables import dialect_places, program_of, table_source
 from actors.cli.run.wait_for_job import in_turn
 from actors.common.errors import CommandError
+from actors.files.bad_records import SUFFIX, BadRecordFile
 from actors.files.dialects.dialect import decoded
 from actors.files.line_reader import keep
 from actors.files.paths import digest_of
 from actors.files.sinks.jsonl_sink import FileSink
 from actors.files.sinks.table_sink import TableSink
 from actors.files.sources.line_source import LineSource
-from actors.files.sources.row_source import BatchSource, InputCheck
+from actors.files.sources.row_source import BatchSource, InputCheck, RowSource
 from actors.files.sources.table_source import TableSource
 from actors.history.catalog import last_places, last_state, last_terms
+from actors.jobs.bad_record_list import BAD, list_of, named_list
 from actors.jobs.opening import same_request
 from actors.jobs.sink_selection import TABLE, is_table, note_columns
 from actors.jobs.spec import CONTENT, DIALECT, JobSpec, whole
@@ -79,10 +81,13 @@ def batch(path: str, output: str, options: Options, sample: int = 0) -> int:
     """Run ``cortex batch`` and return the exit code. ``sample``: the --sample of an earlier ``cortex plan``."""
     folder, order = batch_order(path, output, options)
     source = rows_source(folder, order, given_input(folder, order))
+    source.bad = list_of(folder, order)
     with contextlib.closing(source):
         try:
             check = checked(order, options, source, folder)
         except UnreadableInput:
+            if options.bad:
+                source.bad.put()
             if order.input == "-" and not folder.has(order.named()):
                 spool_of(folder, order.named()).unlink(missing_ok=True)
             raise
@@ -106,7 +111,8 @@ def checked(
     begun = folder is not None and not order.fresh and last_terms(folder, order.named()) is not None
     if not begun and is_refused(check, accepted):
         way = again(f"--accept-bad {least_accepted(check)}%")
-        raise UnreadableInput(f"{refusal(_name(order.input), check, accepted)}: {way}")
+        listed = f"{options.bad or '--bad FILE'} lists all"
+        raise UnreadableInput(f"{refusal(_name(order.input), check, accepted, listed)}: {way}")
     print_problems(order.input, check)
     note_columns(order, source)
     order.model_spec = model_spec_of(options, options.model or _one_model(check))
@@ -129,7 +135,8 @@ def batch_order(
     order = JobSpec(
         program=program, limits=limits, job=options.job, state=folder.address, cluster=cluster_of(options),
         input=path, output=output, fresh=options.fresh, overwrite=options.overwrite,
-        places={CONFIG: stated_options(options), **shared_at(options), **places, **dialect_places(options)},
+        places={CONFIG: stated_options(options), **shared_at(options), **places, **dialect_places(options),
+                **({BAD: named_list(options.bad, (path, output))} if options.bad else {})},
         model_spec=ModelSpec(model=options.model, base_url=base_url_of(options)), keeps_text=not options.no_keep_text,
         labels=labels_of(options), shards=shards_of(options),
     )  # fmt: skip
@@ -275,6 +282,18 @@ def print_problems(path: str, check: InputCheck) -> None:
         print_error(f"{name}: and {check.problems_more:,} more {check.noun}s like these")
 
 
+def put_list(source: Any, check: InputCheck | None, job: str) -> None:
+    """Put the list of the input's bad records in place, and print where it is. Raises ``SinkError``."""
+    found = source.bad if isinstance(source, RowSource) else None
+    if check is None or not isinstance(found, BadRecordFile):
+        return
+    found.put()
+    if check.unreadable:
+        hidden = found.path.name == f"{job}{SUFFIX}"
+        where = f"by: cortex results {job} --bad" if hidden else f"in {os.path.relpath(found.path)}"
+        print_error(f"unreadable records are listed {where}")
+
+
 def _name(path: str) -> str:
     return "standard input" if path == "-" else path
 
@@ -310,6 +329,7 @@ def _begun(order: JobSpec, options: Options, folder: StateFolder, source: Any, c
     if before is not None:
         _refuse_losing(order, before, folder, sink)
     if before is not None and not order.fresh:
+        put_list(source, check, job)
         code = _already_over(order, options, folder, before, job)
         if code is not None:
             return code
@@ -320,6 +340,8 @@ def _begun(order: JobSpec, options: Options, folder: StateFolder, source: Any, c
         own = before is not None and before.places.get("output") == whole(order.output)
         goes_on = own and not (order.fresh or options.overwrite) and before is not None and _same(order, before)
         check_output(sink, order.output, own or options.overwrite, goes_on)
+    if before is None or order.fresh:
+        put_list(source, check, job)
     session = Session(order, taken_environ(), source=source, sink=sink)
     note = "" if before is None or order.fresh else GOES_ON if _same(order, before) else BEGINS_ANEW
     work = PreparedRun(session=session, options=options, source=source, sink=sink, note=note, new=before is None)

@@ -29,7 +29,7 @@ from cortex.state.events import Row
 __all__ = ["BatchSource", "InputCheck", "InputProblem", "RowSource", "SourceError", "SourceWindow"]
 
 PROBLEMS_MAX: Final = 10
-"""Bad lines that are reported in full."""
+"""Bad lines that are reported in full, unless a source says otherwise."""
 UNREADABLE_MAX: Final = 3
 """Bad lines that are reported where an input is not accepted for them."""
 MODELS_MAX: Final = 100
@@ -62,7 +62,7 @@ class InputCheck(msgspec.Struct, frozen=True):
     refused: int
     """Rows among them that are not sent: their result line says why."""
     problems: tuple[InputProblem, ...]
-    """First ten bad lines, refused and unreadable."""
+    """First bad lines, refused and unreadable: ``RowSource.problems_max`` of them."""
     problems_more: int
     """Number of further bad lines."""
     unreadable: int
@@ -150,6 +150,8 @@ class RowSource(ABC):
         self._reading: InputReader | None = None
         self.notice: RowObserver | None = None
         """Observer of the rows during the check; None: none."""
+        self.problems_max = PROBLEMS_MAX
+        """Bad lines that are reported in full."""
         self.bad: BadRecordObserver | None = None
         """Observer of the records that are no rows during the check; None: none."""
 
@@ -204,8 +206,6 @@ class RowSource(ABC):
                 if self.bad is not None:
                     self.bad.discard()
                 raise
-            if self.bad is not None:
-                self.bad.end()
             self._checked, self._doubled = checked, survey.doubled
         return self._checked
 
@@ -263,8 +263,10 @@ class RowSource(ABC):
         return self._reading
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file. Bad records that were not put in place are discarded."""
         self._reading = None
+        if self.bad is not None:
+            self.bad.discard()
         self._file.close()
 
 
@@ -393,7 +395,7 @@ class InputSurvey:
 
     def _report(self, piece: Any, text: str) -> None:
         self.first_bad = self.first_bad or piece
-        if len(self._problems) < PROBLEMS_MAX:
+        if len(self._problems) < self._source.problems_max:
             self._problems.append(InputProblem(self._reading.number, printable(text)))
 
     def _listed(self, piece: Any, text: str, row: Row | None) -> ListedRecord:

@@ -303,6 +303,7 @@ def check_with(file: BadRecordFile, path: Path) -> None:
     made.bad = file
     try:
         made.check()
+        file.put()
     finally:
         made.close()
 

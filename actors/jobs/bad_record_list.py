@@ -1,0 +1,51 @@
+"""Place of a job's list of bad records (``actors.files.bad_records``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from actors.files.bad_records import SUFFIX, BadRecordFile
+from actors.files.errors import SinkError
+from actors.files.paths import is_remote
+from actors.jobs.spec import JobSpec, whole
+from actors.journal.journal import StateFolder
+
+BAD = "bad"
+"""Key among a job's places: file of the list, if the user named one."""
+
+
+def place_of_list(folder: StateFolder, job: str, places: Mapping[str, str], output: str) -> Path:
+    """Return the file of the list: the one that the user named, or a file beside the output. For an output that is no
+    file of this machine, a file of the state folder.
+    """
+    if named := places.get(BAD):
+        return Path(named)
+    if output in ("", "-") or is_remote(output) or (Path(output).exists() and not Path(output).is_file()):
+        return folder.beside(job, SUFFIX)
+    return Path(whole(output) + SUFFIX)
+
+
+def list_of(folder: StateFolder, order: JobSpec) -> BadRecordFile:
+    """Return the list of a job's bad records, to be written by the check of its input.
+
+    A job that keeps no text lists none in the state folder.
+    """
+    path, named = place_of_list(folder, order.named(), order.places, order.output), BAD in order.places
+    text = order.keeps_text or path != folder.beside(order.named(), SUFFIX)
+    return BadRecordFile(path, always=named, overwrite=order.overwrite, text=text)
+
+
+def named_list(path: str, others: tuple[str, ...]) -> str:
+    """Return the path of a list that the user named, as kept with the job. ``others``: files of the same job.
+
+    Raises ``SinkError`` if no list can be written there.
+    """
+    if path == "-" or is_remote(path):
+        raise SinkError(f"--bad {path}: name a file of this machine")
+    place = Path(whole(path))
+    if str(place) in {whole(each) for each in others}:
+        raise SinkError(f"--bad {path} is the input or the output of the job: name another file")
+    if place.is_dir() or not place.parent.is_dir():
+        raise SinkError(f"--bad {path}: {'it is a folder' if place.is_dir() else f'there is no folder {place.parent}'}")
+    return str(place)
