@@ -21,6 +21,7 @@ from actors.files.paths import is_remote
 from actors.journal.journal import StoreError
 from actors.observability.logs.formatting import begin
 from actors.routing.routes import ResolvedRoute
+from policies.failures.failure import FailureKind
 
 
 class PreparedRun(msgspec.Struct, kw_only=True):
@@ -141,7 +142,7 @@ def report(status: JobStatus, options: Options, text: str = "") -> int:
     if status.retry:
         print_error(f"to ask the failed rows again: {status.retry}")
     if status.resume:
-        print_error(f"to go on: {status.resume}{_raised(status)}")
+        print_error(f"to go on: {_continuation(status)}")
         if output == "-":
             print_error("standard output cannot be truncated: rows since the last flush may be written again")
     show_answer(status, options)
@@ -167,6 +168,15 @@ def _last_failed(status: JobStatus) -> str:
 
 
 BUDGET_WHY = "over_budget: the budget "
+
+
+def _continuation(status: JobStatus) -> str:
+    """Return how to continue the job. `cortex resume` would ask rows that are all cut at the same bound again."""
+    kinds = status.facts["rows_failed_by_kind"]
+    if status.facts["why"].startswith("alike:") and kinds.keys() == {FailureKind.CUT}:
+        again = f"cortex retry {status.facts['job']}{status.where}"
+        return f"the same command with a larger --max-output-tokens, then {again} with the same"
+    return f"{status.resume}{_raised(status)}"
 
 
 def _raised(status: JobStatus) -> str:
