@@ -17,7 +17,7 @@ from cortex.state.events import Answered, Event
 from cortex.state.program import Program
 from cortex.state.state import State
 from cortex.values.election import VOTE
-from cortex.values.endings import is_refusal
+from cortex.values.endings import WHOLE_REASONS, is_refusal
 from cortex.values.ledger import ReplyTimings
 from policies.estimates.tokens import TEACHES_BYTES_MIN
 
@@ -79,7 +79,7 @@ def fast_absorb(k: State, program: Program, happened: Iterator[Event], out: Out)
             goal.broken = goal.throttles = 0
         if goal.failure is not None:
             goal.failure = None
-        if not reads_refusals and is_refusal(reply.stop_reason):
+        if not reads_refusals and reply.stop_reason not in WHOLE_REASONS and is_refusal(reply.stop_reason):
             fold_reply(k, program, goal, reply, out)
         elif goal.kind == VOTE:
             fold_vote(k, program, goal, reply, out)

@@ -13,7 +13,7 @@ from cortex.state.changes import Change
 from cortex.state.program import Program
 from cortex.state.state import ENDED, Goal, State, Status
 from cortex.values.election import VOTE
-from cortex.values.endings import is_refusal
+from cortex.values.endings import WHOLE_REASONS, is_refusal
 from cortex.values.reply import Malformed, Reply
 from policies.failures.failure import Failure, FailureKind
 
@@ -85,7 +85,8 @@ def refuse(k: State, program: Program, goal: Goal, where: str, error: Exception,
 
 def fold_reply(k: State, program: Program, goal: Goal, reply: Reply, out: Out) -> None:
     """Fold a reply into K. A reply in which the model declined fails the goal, unless the program reads refusals."""
-    if not program.reads_refusals and is_refusal(reply.stop_reason) and goal.status == Status.ASKED:
+    reason = reply.stop_reason
+    if reason not in WHOLE_REASONS and not program.reads_refusals and is_refusal(reason) and goal.status == ASKED:
         k.tally.attempt_failed(FailureKind.REFUSED)
         give_up(k, program, goal, Failure(FailureKind.REFUSED, "the model declined"), out)
         return

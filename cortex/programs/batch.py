@@ -15,7 +15,8 @@ from cortex.state.changes import Ask, Change, Emit, Fail, Resolve
 from cortex.state.events import Row
 from cortex.state.program import FastReplay, Program
 from cortex.state.state import Goal, State
-from cortex.values.reply import Reply
+from cortex.values.endings import WHOLE_REASONS
+from cortex.values.reply import Reply, decode_message
 from policies.failures.failure import RULES, Failure, FailureKind
 
 _encode = msgspec.json.Encoder().encode
@@ -88,7 +89,14 @@ class Batch(Program, frozen=True):
         """Emit the message unchanged. One that is no whole answer is counted by its ending."""
         key, _, _, place = goal.value
         line, order = succeeded_line(key, reply.body), place if self.ordered else None
-        yield Emit(line, order, ending=counted_ending(reply))
+        ending: str | None = None
+        if reply.stop_reason in WHOLE_REASONS:  # nearly all replies; inline, since this is the path of every row
+            try:
+                blocks = decode_message(reply.body).content
+                ending = "" if len(blocks) == 1 and blocks[0].text.strip() else None
+            except msgspec.DecodeError:
+                ending = None
+        yield Emit(line, order, ending=counted_ending(reply) if ending is None else ending)
         yield Resolve(goal)
 
     def failed(self, k: State, goal: Goal, failure: Failure) -> Iterable[Change]:

@@ -21,7 +21,7 @@ from cortex.state.program import Program
 from cortex.state.state import Goal, State
 from cortex.values.canonical import MAX_TOKENS
 from cortex.values.display import simulated
-from cortex.values.endings import Ending, ending_of, is_refusal, may_grow
+from cortex.values.endings import WHOLE_REASONS, Ending, ending_of, is_refusal, may_grow
 from cortex.values.ledger import ReplyTimings
 from cortex.values.reply import Malformed, Reply, as_said, ending_message, text_and_tool
 from cortex.values.schema import AnswerShape, closed, json_text
@@ -190,7 +190,10 @@ class Table(Program, frozen=True):
         """
         key, row, _, place, _ = goal.value
         text, asks_for_tool = text_and_tool(reply.body)
-        ending = self._ending(reply, text, asks_for_tool)
+        if reply.stop_reason in WHOLE_REASONS and not asks_for_tool and text.strip():
+            ending = Ending.WHOLE  # nearly all replies
+        else:
+            ending = self._ending(reply, text, asks_for_tool)
         failure = None if ending in _ANSWERS else _failure(ending, reply, text)
         fields: dict[str, Any] | None = None
         if self.schema and (failure is None or (ending is Ending.CUT and text)):

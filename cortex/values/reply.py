@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from cortex.values.endings import Ending, ended_by_itself, ending_of, ending_of_reason
+from cortex.values.endings import WHOLE_REASONS, Ending, ended_by_itself, ending_of, ending_of_reason
 
 T = TypeVar("T")
 
@@ -159,6 +159,8 @@ class _Message(msgspec.Struct, gc=False):
 
 
 _message_decoder = msgspec.json.Decoder(_Message)
+decode_message = _message_decoder.decode
+"""Return a message, of which ``content`` has each block's ``type`` and ``text``. Raises ``msgspec.DecodeError``."""
 
 
 def text_of(body: bytes) -> str:
@@ -282,4 +284,4 @@ def _name(type_: Any) -> str:
 
 def finished(reply: Reply) -> bool:
     """Return True if the model ended its reply by itself, and not at ``max_tokens``; also if no reason was given."""
-    return ended_by_itself(reply.stop_reason)
+    return reply.stop_reason in WHOLE_REASONS or ended_by_itself(reply.stop_reason)
