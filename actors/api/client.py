@@ -35,6 +35,7 @@ from actors.ports.model import Model
 from actors.ports.rows import Sink, Source
 from actors.programs.loader import load, refuse_in_import
 from actors.providers.credentials.credential import absolute
+from actors.providers.registry import SIMULATED
 from actors.routing.routes import ModelSpec, SetupError, remembered
 from cortex.flows import Flow
 from cortex.goals.shards import checked
@@ -267,18 +268,18 @@ def submit(
 ) -> Job:  # fmt: skip
     """Start a program in the background and return its ``Job``.
 
-    ``model``: ``"local"``, ``"sim"``, a provider's model; an object with the interface ``actors.ports.model.Model``;
-    or, to try a program, a function of the prompt (see ``cortex.testing``). ``provider``: ``"anthropic"``,
-    ``"bedrock,region=eu-west-1"``, ``"vertex,region=global,project=P"`` or ``"foundry,resource=R"``; ``base_url``,
-    ``api_key_file`` and ``price_as`` are as on the command line. ``fallback``: routes of calls while the breaker of the
-    model is open, as on the command line, or model objects. ``roles``: role name -> model (``ctx.ask(…,
-    model="judge")``), in the forms of ``fallback``. ``labels``: labels of the job in traces and reports, such as a
-    team. A resumed job keeps those of its start. ``via``: ``"messages"``, or ``"batches"``: half the price, and an
-    answer may take a day. The limits are those of ``cortex batch --help``: ``max_cost`` in USD, ``rpm``, ``itpm`` and
-    ``otpm`` a minute, ``deadline`` as ``"+6h"``, ISO 8601, a ``datetime`` or seconds since 1970, durations as ``"15m"``
-    or seconds, ``max_failed`` as a count of rows from 1 or a share below 1. ``rows``: the input of ``cortex.batch``.
-    ``job``: name of the job; by default derived from the program and its parameters, so that a repeated call resumes,
-    or shows, its job. ``fresh``: ask anew, without replies of earlier runs.
+    ``model``: ``"local"``, ``"sim"``, ``"sim,latency_ms=300,error=0"``, a provider's model; an object with the
+    interface ``actors.ports.model.Model``; or, to try a program, a function of the prompt (see ``cortex.testing``).
+    ``provider``: ``"anthropic"``, ``"bedrock,region=eu-west-1"``, ``"vertex,region=global,project=P"`` or
+    ``"foundry,resource=R"``; ``base_url``, ``api_key_file`` and ``price_as`` are as on the command line. ``fallback``:
+    routes of calls while the breaker of the model is open, as on the command line, or model objects. ``roles``: role
+    name -> model (``ctx.ask(…, model="judge")``), in the forms of ``fallback``. ``labels``: labels of the job in traces
+    and reports, such as a team. A resumed job keeps those of its start. ``via``: ``"messages"``, or ``"batches"``: half
+    the price, and an answer may take a day. The limits are those of ``cortex batch --help``: ``max_cost`` in USD,
+    ``rpm``, ``itpm`` and ``otpm`` a minute, ``deadline`` as ``"+6h"``, ISO 8601, a ``datetime`` or seconds since 1970,
+    durations as ``"15m"`` or seconds, ``max_failed`` as a count of rows from 1 or a share below 1. ``rows``: the input
+    of ``cortex.batch``. ``job``: name of the job; by default derived from the program and its parameters, so that a
+    repeated call resumes, or shows, its job. ``fresh``: ask anew, without replies of earlier runs.
 
     Raises ``SetupError`` for an invalid argument. Errors at the start of the job are raised by ``result``.
     """
@@ -300,7 +301,11 @@ def submit(
         bounds = bounded(limits or Limits(), asked, time.time())
         called, shards = option_parsing.labels((labels or {}).items()), checked(shards, rows is not None)
         key_file = {"api_key_file": absolute(api_key_file)} if api_key_file else {}
-        own = wish or ModelSpec(model=name, base_url=base_url, price=price, via=via, price_as=price_as)
+        name, *settings = name.split(",") if name.startswith(f"{SIMULATED},") else [name]
+        own = wish or ModelSpec(
+            model=name, base_url=base_url, price=price, via=via, price_as=price_as,
+            simulated=option_parsing.simulated(settings),
+        )  # fmt: skip
         own = option_parsing.at_provider(msgspec.structs.replace(own, **key_file), provider)
         fallbacks = tuple(option_parsing.fallback(each) if isinstance(each, str) else ModelSpec() for each in others)
         cast = {role: _played(role, each) for role, each in cast_of.items()}

@@ -109,7 +109,7 @@ def batch(
     Raises ``SetupError`` or ``RowsError`` for invalid arguments or rows, before anything is asked.
     """
     options.setdefault("progress", not scripted(model) and not callable(model))
-    named = model if isinstance(model, str) else ""
+    named = model.partition(",")[0] if isinstance(model, str) else ""
     how = schema_as or of_options(named, str(options.get("provider", ""))).schema_as
     try:
         columns = Template(prompt).columns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,9 @@ import pyarrow
 import pytest
 
 import cortex
+from actors.api.client import submit
 from actors.api.tables import RowsError
+from actors.cli.app import RUNNING, TABLE
 from actors.routing.routes import SetupError
 
 PROMPT = "Answer with one of: bug, praise. {{text}}"
@@ -190,3 +193,20 @@ def test_an_iterator_needs_no_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(cortex.batch(texts(), PROMPT, id="id", **OPTIONS)) == 3
     with pytest.raises(RowsError, match="cortex-bounded-calls\\[parquet\\]"):
         cortex.batch(pandas.DataFrame(ROWS), PROMPT, id="id", **OPTIONS)
+
+
+def test_options_are_those_of_the_command_line_but_for_those_of_the_command_alone() -> None:
+    of_command = {*RUNNING, *TABLE, "ordered", "no_keep_text", "shards", "accept_bad"}
+    of_python = {*inspect.signature(submit).parameters, *inspect.signature(cortex.batch).parameters, "label", "role"}
+    assert of_command - of_python == {
+        "accept_failed", "accept_partial", "as_json", "log_format", "log_level", "metrics_listen", "no_keep_text", "notify",
+        "sim", "sub_model", "verbose", "wait",
+    }  # fmt: skip
+
+
+def test_settings_of_the_simulator_follow_its_name() -> None:
+    answers = cortex.batch(["a", "b"], PROMPT, model="sim,refusal=1,seed=3", progress=False)
+    assert answers.facts["route"].startswith("sim")
+    assert [row["error"] for row in answers] == ["refused: the model declined"] * 2
+    with pytest.raises(SetupError, match="nonsense"):
+        cortex.batch(["a"], PROMPT, model="sim,nonsense=1")
