@@ -311,3 +311,10 @@ def test_python_stops_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert public.batch(few, **ask).unreadable == len(public.batch(few, **ask).bad) == 10  # all are told
     with pytest.raises(SetupError, match="give a share below 1"):
         public.batch(rows, **ask, accept_bad=2.5)
+
+
+def test_the_sample_of_a_plan_has_none(cortex: Any) -> None:
+    ragged(Path("t.csv"), 40, 20)
+    assert cortex("plan", "t.csv", *ASK, *SIM, *BAD_OK, "--sample", "8").code == 0
+    (sample,) = json.loads(cortex("jobs", "--json").out)["jobs"]
+    assert _counts(sample) == ("complete", 8, 8, 0, 0)
