@@ -305,6 +305,8 @@ def test_python_stops_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(RowsError, match=r"the table: 11 of 19 records \(57.9%\) .* accept_bad=0.58$"):
         public.batch([{"ticket_id": str(max(n, 11)), "text": "It crashes"} for n in range(19)], **ask)
     _nothing_began()
+    assert public.batch("t.csv", **ask, accept_bad=0.5).unreadable == 5
+    assert public.batch("t.csv", **ask).unreadable == 5  # the job has begun
     assert public.batch(rows, **ask, accept_bad=0.5).unreadable == 1
     assert public.batch(rows, **ask).unreadable == 1
     few = [{"ticket_id": str(max(n, 10)), "text": "It crashes"} for n in range(16)]
