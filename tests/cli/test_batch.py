@@ -35,6 +35,17 @@ def test_a_batch_is_done_and_told(cortex):
     assert where == f"results: {last['output']}"
 
 
+@pytest.mark.parametrize("via", ["messages", "batches"])
+def test_requests_keep_messages_that_are_no_whole_answer_and_the_summary_counts_them(cortex, via):
+    requests(Path("in.jsonl"), 6)
+    done = cortex("batch", "in.jsonl", "-o", "o.jsonl", *SIM, "--sim", "thinking_tokens=64", "--via", via, "--job", "j")
+    assert done.code == 0 and "6 of 6 rows succeeded, of which 6 cut, 6 calls" in done.err
+    messages = [json.loads(line)["result"]["message"] for line in Path("o.jsonl").read_text().splitlines()]
+    kept = {(each["stop_reason"], each["content"][0]["type"], len(each["content"])) for each in messages}
+    assert kept == {("max_tokens", "thinking", 1)}
+    assert "6 of 6 succeeded, of which 6 cut" in cortex("status", "j").out
+
+
 def test_the_same_command_again_asks_nothing(cortex, monkeypatch):
     command = ("batch", requests(Path("in.jsonl"), 10), "-o", "out.jsonl", *SIM, "--json")
     first = cortex(*command)

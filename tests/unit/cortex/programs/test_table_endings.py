@@ -151,6 +151,21 @@ def test_with_a_schema_a_cut_answer_is_cut_unless_nothing_of_it_is_missing(text:
     assert (len(job.calls), job.rows[0]["n"]) == (1, None if error else 3)
 
 
+def test_with_a_schema_a_cut_answer_is_asked_again_with_longer() -> None:
+    half = [{"type": "text", "text": '{"n": 3'}]
+    job = played(half, "max_tokens", on_cut="longer", schema=SCHEMA)
+    said(job, [{"type": "text", "text": '{"n": 34}'}], "end_turn")
+    assert [call.output_tokens_max for call in job.calls] == [1024, 2048]
+    assert (job.rows[0]["n"], job.rows[0]["error"]) == (34, None)
+
+
+@pytest.mark.parametrize("on_cut", ["fail", "keep"])
+def test_the_answer_tool_that_is_cut_is_cut(on_cut: str) -> None:
+    use = [{"type": "tool_use", "id": "u", "name": "answer", "input": {}}]
+    job = played(use, "max_tokens", on_cut=on_cut, schema=SCHEMA, schema_as="tool")
+    assert (job.rows[0]["n"], job.rows[0]["error"][:4], len(job.calls)) == (None, "cut:", 1)
+
+
 def test_the_answer_tool_is_an_answer() -> None:
     use = [{"type": "tool_use", "id": "u", "name": "answer", "input": {"n": 4}}]
     job = played(use, "tool_use", on_cut="fail", schema=SCHEMA, schema_as="tool")
