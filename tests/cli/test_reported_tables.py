@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from actors.files.batch_request import LINE_BYTES_MAX
 from actors.journal.journal import StateFolder
 from tests.support.arrow_columns import key
 from tests.support.odd_tables.readback import READERS
@@ -264,3 +265,12 @@ def test_nanjson_jsonl_has_a_line_for_each_row(cortex: Any, output: str) -> None
         assert [bool(row["error"]) for row in rows] == [False, False, False, True, False]
         assert rows[3]["error"].startswith("rejected: text holds half of a character")
         assert rows[4]["text"] == "\0nul"
+
+
+def test_make_cell50_loses_no_row_behind_a_cell_that_is_too_large(cortex: Any) -> None:
+    with Path("cell50.csv").open("w") as file:
+        file.write(f'id,text\n1,small\n2,"{"x" * LINE_BYTES_MAX}"\n3,after\n4,after\n')
+    done = cortex("batch", "cell50.csv", *ASK, *ALL, "-o", "o.csv", *ALL_BAD, "--json")
+    assert [done.last[each] for each in ("rows", "rows_succeeded", "rows_unreadable")] == [4, 3, 1], done.err
+    assert "cell50.csv line 3: longer than 32 MB" in done.err
+    assert [line.split(",")[0] for line in Path("o.csv").read_text().splitlines()] == ["id", "1", "3", "4"]
