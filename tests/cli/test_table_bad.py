@@ -200,6 +200,13 @@ def test_a_column_of_mixed_types(cortex: Any) -> None:
     assert cortex("batch", "t.jsonl", *ASK, "-o", "q.parquet", *SIM).code == 0  # the column is not among the results
 
 
+def test_a_line_that_is_no_row_makes_no_column_of_two_types(cortex: Any) -> None:
+    lines = ['{"ticket_id": 1, "text": "a", "n": 1}', '{"ticket_id": true, "text": "b", "n": 2}', '{"n": "x", "text": "c"}']
+    Path("t.jsonl").write_text("\n".join(lines) + "\n")
+    done = cortex("batch", "t.jsonl", *ASK, "--with-input", "-o", "o.parquet", *SIM, *BAD, "--json")
+    assert (done.code, done.last["rows_succeeded"], done.last["rows_unreadable"]) == (3, 1, 2), done.err
+
+
 def test_a_column_that_results_have_too(cortex: Any) -> None:
     Path("t.csv").write_text("ticket_id,text,answer\n1,a,b\n")
     cortex("batch", "t.csv", *ASK, "-o", "o.csv", "--with-input", *SIM).refused("has a column 'answer'", "--with-input")

@@ -237,7 +237,8 @@ class TableSource(RowSource):
             # equal lengths; without strict a third faster
             row: dict[str, Any] = dict(zip(self._names, self._keep(found)))  # noqa: B905
         else:
-            row = self._row(found, number)
+            row = self._row(found)
+        cells = row
         if self._numbered:
             key, row = str(at), {self._id: at, **row}
         elif self._id in self._flaws:
@@ -246,6 +247,8 @@ class TableSource(RowSource):
             value = row.get(self._id)
             key = value.strip() if type(value) is str else ""
             key = key or self._key(value)
+        if self._checked is None and type(found) is bytes:
+            self._see(cells, number)
         body = _encode(row)
         if len(key) > ID_CHARACTERS_MAX:
             text = f"{self._id} has {len(key)} characters: at most {ID_CHARACTERS_MAX:,}"
@@ -274,7 +277,7 @@ class TableSource(RowSource):
             return cell if cell and "\ufffd" not in cell else None
         return None
 
-    def _row(self, found: Any, number: int) -> dict[str, Any]:
+    def _row(self, found: Any) -> dict[str, Any]:
         """Return the columns that are kept of a line of JSON, or of a row of Parquet."""
         if type(found) is bytes:
             try:
@@ -283,7 +286,8 @@ class TableSource(RowSource):
                 if not self._numbered:
                     raise
                 found, self._flaws = {}, {self._id: str(error)}
-            self._see(found, number)
+            if self._checked is None and not found.keys() <= self._kinds.keys():
+                self._kinds |= {name: {} for name in found if name not in self._kinds}
         elif type(found) is BadRecord:
             raise InvalidRow(found.message)
         elif self._table.cells:
@@ -294,14 +298,10 @@ class TableSource(RowSource):
         return {name: found.get(name) for name in self._wanted}
 
     def _see(self, row: dict[str, Any], number: int) -> None:
-        """Record the columns of a row and the kinds of their values."""
-        if self._checked is not None:
-            return
+        """Record the kinds of the values of a row that has an id: a record that is no row decides on no column."""
         for name, value in row.items():
-            kinds = self._kinds.get(name)
-            if kinds is None:
-                kinds = self._kinds[name] = {}
             if value is not None:
+                kinds = self._kinds[name]
                 kind = _KINDS[type(value)]
                 if kind == "integer" and not -_FLOAT_WHOLE_MAX <= value <= _FLOAT_WHOLE_MAX:
                     kind = LONG if -(1 << 63) <= value < 1 << 63 else LARGE

@@ -69,8 +69,9 @@ def delimited_tables(draw: Any, encodings: tuple[str, ...] = ENCODINGS, line_end
         texts = {name: draw(cells(plain)) for name in columns}
         texts |= {ID: draw(ids(place, plain)), TEXT: draw(asked_texts(plain))}
         odd = "plain" if not place or draw(st.booleans()) else draw(st.sampled_from(ODD))
-        if odd == "not UTF-8" and plain != "utf-8":
-            odd = "plain"
+        repeats = sum(each.odd == "id again" for each in records)
+        if (odd == "not UTF-8" and plain != "utf-8") or (odd == "id again" and repeats * 2 >= len(records)):
+            odd = "plain"  # a column that most records repeat is refused as no id
         records.append(_add(draw, table, odd, texts, records))
         table.add(draw(end))
     if draw(st.booleans()):  # no line end after the last record
