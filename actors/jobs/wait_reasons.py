@@ -11,7 +11,7 @@ from cortex.state.goals import Goal, Status
 from cortex.state.route_share import RouteShare
 from cortex.state.state import State
 from cortex.values.limits import BATCHES, Route
-from policies.failures.failure import FailureKind
+from policies.failures.failure import Failure, FailureKind
 from policies.limits.pace import due_at_s
 
 WORDS_MAX = 160
@@ -46,6 +46,7 @@ def _route(k: State, place: int, route: Route) -> dict[str, Any]:
         "why": share.why,
         "failing": _short(share.failing.message) if share.failing is not None else "",
         "failing_since_s": share.failing_s, "stands_still": stands_still(share),
+        "lacks": lacking(share.failing) if share.failing is not None else "",
         "probed_at_s": share.again_at_s if share.again_at_s > k.at_s else 0.0,
         "held_until_s": share.hold_until_s if share.hold_until_s > k.at_s else 0.0,
     }  # fmt: skip
@@ -147,6 +148,12 @@ def stands_still(share: RouteShare) -> bool:
     return share.failing is not None and share.why.startswith(_BREAKER)
 
 
+def lacking(failure: Failure) -> str:
+    """Return what a route with this failure lacks: a reply at all, or one that can be used, such as no error and no
+    page of a proxy."""
+    return "no usable reply" if failure.status else "no reply"
+
+
 _BREAKER = ("the breaker is ", "half open")
 """Beginnings of the scheduler's reason for a breaker that is not closed (``cortex.scheduler.leases``)."""
 
@@ -159,7 +166,8 @@ def _when(k: State, place: int) -> str:
     if stands_still(share) and share.failing is not None:
         since = time_of_day(share.failing_s)
         where = named(k.terms.routes[place])
-        text = f"{text.partition(':')[0]}: no reply from {where} since {since}: {_short(share.failing.message)}"
+        lacks = lacking(share.failing)
+        text = f"{text.partition(':')[0]}: {lacks} from {where} since {since}: {_short(share.failing.message)}"
     if share.again_at_s <= k.at_s:
         return text
     return f"{text}; it is probed at {time_of_day(share.again_at_s)}"

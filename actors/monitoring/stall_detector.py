@@ -16,7 +16,7 @@ class StallDetector:
 
     def __init__(self) -> None:
         self._reported: dict[str, float] = {}
-        """Reported routes -> time since which no reply has come."""
+        """Reported routes -> time since which no usable reply has come."""
 
     def news(self, facts: dict[str, Any], now_s: float) -> list[str]:
         """Return new lines, from a job's status at this time."""
@@ -28,8 +28,9 @@ class StallDetector:
                 new.append(f"{name} replies again, after {span(now_s - began_s)}: the job goes on")
             elif name not in self._reported and route.get("stands_still") and now_s - since_s >= REPORT_AFTER_S:
                 self._reported[name] = since_s
+                lacks, since = route.get("lacks") or "no reply", time_of_day(since_s)
                 new.append(
-                    f"waits: no reply from {name} since {time_of_day(since_s)}: {route['failing']}; it is tried now "
-                    "and then, and the job goes on when it replies"
-                )  # fmt: skip
+                    f"waits: {lacks} from {name} since {since}: {route['failing']}; it is tried now and then, and the "
+                    "job goes on when it replies"
+                )
         return new

@@ -102,6 +102,20 @@ def test_a_route_that_does_not_reply_is_named_with_its_error_and_since_when():
     assert waits(k) == ["limited to 2 by ann"], "which is no matter of the provider's"
 
 
+@pytest.mark.parametrize(
+    ("status", "lacks"), [(0, "no reply"), (200, "no usable reply"), (500, "no usable reply"), (529, "no usable reply")]
+)
+def test_a_server_that_replies_with_errors_or_pages_is_not_said_to_be_silent(status: int, lacks: str) -> None:
+    k = _k()
+    share = k.shares[0]
+    failing = Failure(FailureKind.TRANSIENT, "the answer is of type text/html, not JSON", status)
+    share.permits, share.failing, share.failing_s, share.why = 0, failing, NOW_S - 90, "the breaker is open: 9 of 9 failed"
+    words = f"{lacks} from sonnet at api.anthropic.com since {time_of_day(NOW_S - 90)}: {failing.message}"
+    assert waits(k) == [f"the breaker is open: {words}"]
+    (line,) = StallDetector().news(summary(k), NOW_S)
+    assert line.startswith(f"waits: {words}")
+
+
 def test_that_it_stands_still_is_said_once_and_that_it_goes_on_once():
     still, k = StallDetector(), _k()
     share = k.shares[0]

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from actors.jobs.summary import unreadable_rows
-from actors.jobs.wait_reasons import named, stands_still
+from actors.jobs.wait_reasons import lacking, named, stands_still
 from actors.monitoring.stall_detector import REPORT_AFTER_S
 from actors.observability.base.settings import TelemetrySettings
 from actors.observability.logs.formatting import log_arguments
@@ -130,7 +130,7 @@ class JobLog:
         )  # fmt: skip
 
     def _look_on(self, place: int, share: RouteShare) -> None:
-        """Log a route that gives no replies, and its first reply after that. The error text is logged only for a
+        """Log a route that gives no usable replies, and its first reply after that. The error text is logged only for a
         request that was never sent: a provider's text may quote a prompt."""
         k, failure = self._k, share.failing
         assert k is not None
@@ -141,7 +141,7 @@ class JobLog:
         elif place not in self._still and stands_still(share) and k.at_s - share.failing_s >= REPORT_AFTER_S:
             self._still[place] = share.failing_s
             self._write(
-                "the job waits: no reply from a route", logging.WARNING, event="job.waits",
+                f"the job waits: {lacking(failure)} from a route", logging.WARNING, event="job.waits",
                 route=named(k.terms.routes[place]), kind=str(failure.kind), status=failure.status or None,
                 error=failure.message if not failure.sent else None, since_s=share.failing_s,
             )  # fmt: skip
