@@ -142,8 +142,11 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def planned(rows: InputRows, terms: PlanTerms, sample: PlanSample | None = None) -> JobPlan:
-    """Return the plan. A sample without an answered row counts as no sample."""
+    """Return the plan. A sample without an answered row counts as no sample, and so does one whose provider reports no
+    usage."""
     if sample is None or not sample.answered:
+        return _assumed(rows, terms)
+    if any(usage.unknown for each in sample.seen.values() for usage in each.usages):
         return _assumed(rows, terms)
     return _measured(rows, terms, sample)
 

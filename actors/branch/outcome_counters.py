@@ -72,7 +72,7 @@ class OutcomeCounter:
             self.output_tokens += usage.output_tokens
             if elapsed_s > timeout_s / 2:
                 self.slow += 1
-            if len(self.samples) < SAMPLES_MAX:
+            if len(self.samples) < SAMPLES_MAX and not usage.unknown:
                 self.samples.append((elapsed_s, usage.output_tokens))
             if self.ended >= FIRST_MAX:
                 return False

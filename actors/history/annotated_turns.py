@@ -239,6 +239,8 @@ def _late(k: State, event: events.Answered, at_s: float, goal: Goal) -> SettledA
     missing = goal.assumed[event.attempt]
     if missing.route < 0:
         return SettledAttempt(event, at_s, goal, late=True)
+    if event.reply.usage.unknown:
+        return SettledAttempt(event, at_s, goal, None, missing.route, late=True)  # the assumed charge stays
     known = _cost(k.terms.routes[missing.route], event.reply.usage)
     return SettledAttempt(event, at_s, goal, None, missing.route, known, -missing.charge.nusd, late=True)
 
@@ -257,6 +259,8 @@ def _settled(
         return [SettledAttempt(event, at_s, goal, flight, flight.route, 0, flight.charge.nusd if paid else 0)]
     if flight is None:
         return [SettledAttempt(event, at_s, goal, counts=False)]
+    if event.reply.usage.unknown:
+        return [SettledAttempt(event, at_s, goal, flight, flight.route, 0, flight.charge.nusd)]
     return [
         SettledAttempt(event, at_s, goal, flight, flight.route, _cost(k.terms.routes[flight.route], event.reply.usage))
     ]

@@ -46,8 +46,8 @@ class CallLogEntry(msgspec.Struct, kw_only=True):
     failure: str | None = None
     """Kind of the last failure."""
     attempts: int | None = None
-    input_tokens: int = 0
-    output_tokens: int = 0
+    input_tokens: int | None = 0
+    output_tokens: int | None = 0
     cache_read_tokens: int = 0
     cache_creation_tokens: int = 0
     cost_usd: float | None = None
@@ -154,9 +154,12 @@ class _CallLogReader:
         line.model = line.model or reply.model
         if isinstance(event, events.Answered):
             line.elapsed_s = event.elapsed_s
-            line.input_tokens, line.output_tokens = reply.usage.input_tokens, reply.usage.output_tokens
-            line.cache_read_tokens = reply.usage.cache_read_tokens
-            line.cache_creation_tokens = reply.usage.cache_creation_tokens
+            if reply.usage.unknown:
+                line.input_tokens = line.output_tokens = None
+            else:
+                line.input_tokens, line.output_tokens = reply.usage.input_tokens, reply.usage.output_tokens
+                line.cache_read_tokens = reply.usage.cache_read_tokens
+                line.cache_creation_tokens = reply.usage.cache_creation_tokens
             route = self._k.terms.routes[flight.route if flight is not None else 0]
             line.cost_usd = _cost_usd(route, reply)
         elif line.attempts:
@@ -187,7 +190,7 @@ class _CallLogReader:
 def _cost_usd(route: Route, reply: Reply) -> float | None:
     if route.price is None:
         return 0.0 if simulated(route) else None
-    return cost_nusd(route.price, reply.usage) / 1e9
+    return None if reply.usage.unknown else cost_nusd(route.price, reply.usage) / 1e9
 
 
 __all__ = ["CallLogEntry", "calls_of", "changed"]

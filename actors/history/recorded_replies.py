@@ -131,7 +131,7 @@ class RecordedReplies:
     def _note(self, stamp: EventStamp, event: events.Event, story: _EventHistory | None, anew: int) -> None:
         if isinstance(event, (events.Answered, events.ReplyRecalled)):
             known = self._replies.get(event.hash)
-            if known is None and event.reply is not None:
+            if known is None and event.reply is not None and not event.reply.usage.unknown:
                 tokens, count = self.output_tokens
                 self.output_tokens = tokens + event.reply.usage.output_tokens, count + 1
             if known is None or (known.journal == stamp.journal and known.seq < anew):

@@ -102,10 +102,12 @@ def reply_facts(reply: Reply | None, route: Route | None) -> Facts:
     if reply is None:
         return {}
     usage = reply.usage
-    paid = cost_nusd(route.price, usage) if route is not None and route.price is not None else None
+    price = route.price if route is not None and not usage.unknown else None
+    paid = cost_nusd(price, usage) if price is not None else None
     return {
         "text": reply.text, "stop_reason": reply.stop_reason, "model": reply.model,
-        "input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens,
+        "input_tokens": None if usage.unknown else usage.input_tokens,
+        "output_tokens": None if usage.unknown else usage.output_tokens,
         "cache_read_tokens": usage.cache_read_tokens, "cache_creation_tokens": usage.cache_creation_tokens,
         "cost_usd": None if paid is None else usd(paid), "body": reply.body.decode(errors="replace"),
     }  # fmt: skip

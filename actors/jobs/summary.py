@@ -45,6 +45,7 @@ def summary(k: State) -> dict[str, Any]:
         "paid_calls": ledger.paid_calls,
         "reused_calls": ledger.reused_calls,
         "paid_again": ledger.paid_again,
+        "uncounted": tally.uncounted,
         "input_tokens": ledger.input_tokens,
         "output_tokens": ledger.output_tokens,
         "cache_read_tokens": ledger.cache_read_tokens,

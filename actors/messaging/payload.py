@@ -63,6 +63,7 @@ def all_sound(batch: Sequence[events.Event]) -> bool:
             and type(reply.model) is str and type(usage) is Usage and type(usage.input_tokens) is int
             and type(usage.output_tokens) is int and type(usage.cache_read_tokens) is int
             and type(usage.cache_creation_tokens) is int and type(usage.cache_creation_1h_tokens) is int
+            and type(usage.unknown) is bool
         ):  # fmt: skip
             return False
     return True

@@ -140,8 +140,9 @@ class _JournalFold:
             figures.latency.add(each.elapsed_s)
             figures.latencies[figures.axis.bin(each.at_s)].add(each.elapsed_s)
             figures.waits.add(each.waited_s)
-            figures.input_tokens.add(usage.input_tokens_billed)
-            figures.output_tokens.add(usage.output_tokens)
+            if not usage.unknown:
+                figures.input_tokens.add(usage.input_tokens_billed)
+                figures.output_tokens.add(usage.output_tokens)
         if each.by or each.elapsed_s:
             figures.branch(each.by or NO_BRANCH).take(each)
             self._segment(each, outcome)

@@ -104,8 +104,10 @@ def _settled(story: GoalDetails, one: SettledAttempt, reading: JournalReader, te
         return
     usage, price = reply.usage, f", {usd_text(one.known_nusd)}" if one.known_nusd else ""
     tokens = f"{usage.input_tokens_billed:,} tokens in, {usage.output_tokens:,} out"
+    if usage.unknown:
+        tokens, price = "no token count", f", {usd_text(one.assumed_nusd)} assumed" if one.assumed_nusd else ""
     line = f"attempt {event.attempt} answered{where}{waited}, {one.elapsed_s:.3f} s: {tokens}{price}"
-    line += f", stopped at {reply.stop_reason}"
+    line += f", stopped at {reply.stop_reason}" if reply.stop_reason else ", without a stop reason"
     story.add(one.at_s, "answered", line if one.counts else f"{line}; it came too late, and is not used", words)
     if one.goal is not None and one.goal.resamples and one.goal.refused:
         why = clipped(one.goal.refused, MESSAGE_CHARACTERS)

@@ -157,7 +157,8 @@ class _JournalMarks:
                 facts["message"] = clipped(event.failure.message, MESSAGE_CHARACTERS)
         else:
             usage = event.reply.usage
-            facts |= {"input_tokens": usage.input_tokens_billed, "output_tokens": usage.output_tokens}
+            if not usage.unknown:
+                facts |= {"input_tokens": usage.input_tokens_billed, "output_tokens": usage.output_tokens}
             facts |= {"cost_usd": usd(one.known_nusd), "stop_reason": event.reply.stop_reason}
         return facts
 

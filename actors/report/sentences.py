@@ -54,6 +54,10 @@ MEANINGS = {
         "a server error, or a connection or body that was cut",
         "tried again after a growing wait; where there are many, look at the network, a proxy, or the gateway",
     ),
+    "unreadable": (
+        "no message could be read in the provider's answer, which was paid for",
+        "tried again once; look at --base-url: a gateway may speak another API than Messages",
+    ),
     "timed_out": (
         "no answer within the time an attempt may take",
         "tried again by the job's retry policy; look at the slowest calls, and at the reply length they ask for",

@@ -85,7 +85,12 @@ def waits(k: State) -> bool:
     )
 
 
+UNREADABLE = "answered with what cannot be read"
+"""Words for goals whose answers cannot be read, in the reason of a blocked route."""
+
+
 def alike(failure: Failure, count: int) -> Failure:
-    """Return the failure of a blocked account that the same refusal of `count` consecutive goals stands for."""
-    text = f"the last {count} goals were all refused with: {failure.message}"
+    """Return the failure of a blocked route that the same end of `count` consecutive goals stands for."""
+    what = UNREADABLE if failure.kind is FailureKind.UNREADABLE else "refused with"
+    text = f"the last {count} goals were all {what}: {failure.message}"
     return msgspec.structs.replace(failure, kind=FailureKind.BLOCKED, message=text, retry_after_s=None)

@@ -109,7 +109,7 @@ def release_permit(k: State, flight: InFlightAttempt, usage: Usage | None, paid:
     if usage is not None and flight.probe:
         share.blocked, share.trying, share.reset_s = None, False, 0.0
         k.paused = None
-    if flight.paced is None or (usage is None and paid):
+    if flight.paced is None or (usage.unknown if usage is not None else paid):
         return
     if usage is not None:
         k.sizes.learn(flight.charge.tokens - flight.output_max, flight.output_max, usage)

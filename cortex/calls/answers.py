@@ -33,9 +33,9 @@ def fast_absorb(k: State, program: Program, happened: Iterator[Event], out: Out)
     """Fold eligible answers into K as ``absorb`` does (fast path). Return the first other event; None if there is none.
 
     Eligible is an answer to an attempt that its goal awaits, and no other attempt: the attempt is not shared, hedged or
-    of an earlier question, warms no prefix, and ``may_apply_fast`` holds for the turn. What these answers have in
-    common is looked up once. Equal to ``absorb`` by ``tests/properties/test_fast_paths.py``: the same K and the same
-    commands, byte for byte.
+    of an earlier question, warms no prefix, its usage is known, and ``may_apply_fast`` holds for the turn. What these
+    answers have in common is looked up once. Equal to ``absorb`` by ``tests/properties/test_fast_paths.py``: the same K
+    and the same commands, byte for byte.
     """
     if not may_apply_fast(k, program, out):
         return next(happened, None)
@@ -53,6 +53,7 @@ def fast_absorb(k: State, program: Program, happened: Iterator[Event], out: Out)
             goal is None or flight is None or goal.status is not ASKED or goal.question != flight.hash
             or goal.tries != attempt or goal.hedge or goal.assumed or flight.followers or flight.prefix
             or k.unhedged or (k.elections and goal.kind != VOTE) or (k.asking and k.asking.get(flight.hash, key) != key)
+            or event.reply.usage.unknown
         ):  # fmt: skip
             other = event
             break

@@ -19,8 +19,12 @@ from cortex.state import commands, events
 from cortex.state.state import ENDED, Goal, InFlightAttempt, LostAttempt, State, Status, flight_key
 from cortex.values.election import VOTE, next_sample
 from cortex.values.ledger import ReplyTimings
+from cortex.values.reply import Usage
 from policies.failures.failure import RULES, Failure, FailureKind
 from policies.failures.retry import backoff_s, beyond_patience, lapsed, may_retry
+
+_ALIKE = frozenset({FailureKind.REJECTED, FailureKind.UNREADABLE})
+"""Kinds that block a route if they end many goals in a row with the same words."""
 
 _REMEMBERED = ReplyTimings(reused=True)
 _DRAW_BYTES = 6
@@ -48,7 +52,7 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
         prefix_settled(k, flight, warmed=True)
     if k.asking:
         no_longer_asking(k, flight)
-    if flight.text_bytes:
+    if flight.text_bytes and not usage.unknown:
         k.estimate = k.estimate.update(flight.text_bytes, usage.input_tokens_billed)
     price = k.terms.routes[place].price if place else k.terms.route.price
     k.took = ReplyTimings(event.elapsed_s, k.ledger.settle(flight.charge, usage, price))
@@ -60,7 +64,7 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
         waiting = _asks(goal, question)
     if not waiting or (goal is not None and goal.assumed):
         k.ledger.paid_again += 1
-    _count(k, waiting)
+    _count(k, waiting, usage)
     alone = not asked_again and goal is not None and event.attempt == goal.tries and not goal.hedge
     _take(k, waiting, alone, out)
     return waiting
@@ -75,20 +79,23 @@ def _late(k: State, goal: Goal | None, event: events.Answered, out: list[command
             k.on_decision(event.goal, "dropped", {"attempt": event.attempt})
         return []
     nusd = None
-    if missing.route >= 0:  # otherwise the assumed charge stays
+    price = k.terms.routes[missing.route].price if missing.route >= 0 else None
+    if event.reply.usage.unknown:
+        nusd = k.ledger.count_unknown(missing.charge, price)
+    elif missing.route >= 0:  # otherwise the assumed charge stays
         k.ledger.unassume(missing.charge)
-        price = k.terms.routes[missing.route].price
         nusd = k.ledger.know(event.reply.usage, price, missing.charge.day)
     k.took = ReplyTimings(event.elapsed_s, nusd)
     waiting = _awaiting(k, (event.goal, *_asking_again(k, missing.question)), missing.question)
-    _count(k, waiting)
+    _count(k, waiting, event.reply.usage)
     _take(k, waiting, False, out)
     return waiting
 
 
-def _count(k: State, waiting: list[Goal]) -> None:
+def _count(k: State, waiting: list[Goal], usage: Usage) -> None:
     """Count a paid reply that these goals awaited."""
     k.successes += 1
+    k.tally.uncounted += usage.unknown
     if k.alike:
         k.alike = 0
     if waiting:
@@ -273,7 +280,8 @@ def _again(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> F
     policy = k.terms.limits.retry
     broken, throttles = goal.broken + 1, goal.throttles + (failure.kind == FailureKind.THROTTLED)
     k.retries = lapsed(policy, k.retries, k.successes)
-    decision = may_retry(policy, failure, broken, k.retries, k.successes, throttles)
+    paid = sum(missing.question == goal.question for missing in (goal.assumed or {}).values())
+    decision = may_retry(policy, failure, broken, k.retries, k.successes, throttles, paid)
     if k.on_decision is not None:
         seen = {"broken": broken, "throttles": throttles, "retries": k.retries, "successes": k.successes}
         k.on_decision(goal.id, "retry", {"decision": decision, "policy": policy, **seen})
@@ -281,7 +289,7 @@ def _again(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> F
         return _hold(k, goal, failure, flight)
     goal.broken, goal.throttles = broken, throttles
     if not decision.again:
-        return FinalFailure(goal, failure)
+        return _refused(k, goal, failure, flight) if failure.kind in _ALIKE else FinalFailure(goal, failure)
     if failure.kind == FailureKind.LOST:
         reopen(k, goal)  # its actor died: no reason to wait
         return None
@@ -337,14 +345,14 @@ def _long_ago(k: State, flight: InFlightAttempt) -> bool:
 
 
 def _refused(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> FinalFailure | None:
-    """Give up a goal that the provider refused; many consecutive refusals with the same words mean a blocked
-    account.
+    """Give up a goal that the provider refused, or whose answer cannot be read; many consecutive ones with the same
+    words mean a blocked account, or a server that speaks another language.
 
-    A goal with a checkpoint was answered before, so the refusal concerns its changed request, not the account.
+    A goal with a checkpoint was answered before, so the failure concerns its changed request, not the account.
     """
     if k.on_decision is not None:
         k.on_decision(goal.id, "refused", {"failure": failure, "alike": k.alike, "limits": k.terms.limits})
-    if failure.kind == FailureKind.REJECTED and goal.kept is None:
+    if failure.kind in _ALIKE and goal.kept is None:
         k.alike = k.alike + 1 if failure.message == k.alike_said else 1
         k.alike_said = failure.message
         if k.alike >= k.terms.limits.rejected_alike_max:

@@ -242,7 +242,8 @@ class Flow(Program, frozen=True, dict=True):
             place = k.terms.lane_places(k.terms.roles.get(request.role, 0))[0]
             price = k.terms.routes[place].price
             if price is not None:
-                answer["cost_nusd"] = cost_nusd(price, reply.usage)
+                took = k.took if reply.usage.unknown else None
+                answer["cost_nusd"] = cost_nusd(price, reply.usage) if took is None else took.nusd
         live.note(goal)
         return (Resolve(goal, answer),)
 

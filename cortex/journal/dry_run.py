@@ -236,8 +236,9 @@ class DryRun:
         reply = self._records.reply(stamp)
         totals = self.totals
         totals.reused += 1
-        totals.asked_bytes += len(call.body)
-        totals.asked_tokens += reply.usage.input_tokens_billed
+        if not reply.usage.unknown:
+            totals.asked_bytes += len(call.body)
+            totals.asked_tokens += reply.usage.input_tokens_billed
         return events.Answered(call.goal, call.sample, call.attempt, call.hash, reply)
 
     def _new(self, call: commands.Call) -> NewCall:

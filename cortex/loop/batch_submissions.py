@@ -143,12 +143,13 @@ def stuck(k: State, event: events.SubmissionUnreadable) -> None:
 
 def collected(k: State, program: Program, event: events.ResultsCollected, out: Out) -> None:
     """Finish a submission whose results were read to the end. A request without a result may be billed, and is asked
-    again.
+    once more at most.
     """
     made = k.submissions.pop(event.number, None)
     if made is None:
         return
-    missing = Failure(FailureKind.TRANSIENT, f"the results of batch {made.name} hold no line for it", 200)
+    text = f"the results of batch {made.name} hold no line for it"
+    missing = Failure(FailureKind.TRANSIENT, text, 200, answer_came=True)  # perhaps in a line that cannot be read
     for key in made.keys:
         flight = k.flights.get(key)
         if flight is None:

@@ -194,6 +194,8 @@ class TurnFold:
         goals = [event.goal for event in answers]
         if not self._awaits(goals, answers) or self._too_many_fail(len(goals)):
             return False
+        if True in [event.reply.usage.unknown for event in answers]:
+            return False  # their charges are assumed, and reserved amounts are not up to date here
         fed = [event for event in others if type(event) is RowsRead]
         permits = self._permits([event for event in others if type(event) is PermitsGranted])
         left, more = len(self._asked) - len(goals), sum([len(window.rows) for window in fed])

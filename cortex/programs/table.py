@@ -392,14 +392,17 @@ def _nothing(failure: Failure | None) -> dict[str, Any]:
 
 
 def _added(before: Any, reply: Reply, took: ReplyTimings | None) -> list[Any]:
-    """Totals of a row's answers so far: nano-USD (None: unknown), input and output tokens, seconds of the last,
+    """Totals of a row's answers so far: nano-USD, input and output tokens (None: unknown), seconds of the last,
     reused.
     """
     took = took or ReplyTimings()
     nusd, input_tokens, output_tokens, _, _ = before[:_SPENT] if before else (0, 0, 0, None, False)
+    usage = reply.usage
+    counted = input_tokens is not None and not usage.unknown
     return [
         nusd + took.nusd if nusd is not None and took.nusd is not None else None,
-        input_tokens + reply.usage.input_tokens_billed, output_tokens + reply.usage.output_tokens,
+        input_tokens + usage.input_tokens_billed if counted else None,
+        output_tokens + usage.output_tokens if counted else None,
         None if took.reused else round(took.elapsed_s, 4), took.reused,
     ]  # fmt: skip
 

@@ -43,6 +43,8 @@ class JobCounters(msgspec.Struct):
     """Source row of that failure; empty if it was no row."""
     endings: dict[str, int] = msgspec.field(default_factory=dict)
     """Results that are no failures although their reply is no whole answer, by its ending: cut, empty and so on."""
+    uncounted: int = 0
+    """Paid replies whose provider reported no usage that can be read: each is charged at its worst case."""
 
     def attempt_failed(self, kind: str) -> None:
         """Count a failed attempt of this kind."""

@@ -130,7 +130,12 @@ class Ledger(msgspec.Struct):
     def settle(self, charge: Charge, usage: Usage, price: Price | None) -> int | None:
         """Replace the reserved charge of an answered attempt by its real usage. Return its cost, None without a
         price.
+
+        An unknown usage keeps the whole charge as assumed, and is the cost then.
         """
+        if usage.unknown:
+            self.assume(charge)
+            return self.count_unknown(charge, price)
         self.reserved_tokens -= charge.tokens
         if charge.nusd:
             self.reserved_nusd -= charge.nusd
@@ -150,6 +155,13 @@ class Ledger(msgspec.Struct):
         self.known_nusd += nusd
         self._counts(charge.day, nusd)
         return nusd
+
+    def count_unknown(self, charge: Charge, price: Price | None) -> int | None:
+        """Count an answer with unknown usage, whose charge is assumed already. Return that charge, None without a
+        price.
+        """
+        self.paid_calls += 1
+        return None if price is None else charge.nusd
 
     def know_all(self, usages: Sequence[Usage], nusd: int) -> None:
         """Count several answers of today's attempts without a reservation, with this total cost."""

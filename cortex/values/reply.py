@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -37,11 +37,22 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Input tokens written to the prompt cache."""
     cache_creation_1h_tokens: int = 0
     """Part of ``cache_creation_tokens`` that was written for an hour."""
+    unknown: bool = False
+    """True if the provider reported no usage, or none that can be read. All counts are 0 then, and the attempt is
+    charged at its worst case."""
 
     @property
     def input_tokens_billed(self) -> int:
         """All tokens of the prompt, cached or not."""
         return self.input_tokens + self.cache_read_tokens + self.cache_creation_tokens
+
+
+UNKNOWN_USAGE: Final = Usage(unknown=True)
+"""Usage of a reply whose provider reported none that can be read."""
+
+COUNT_MAX: Final = 1_000_000_000
+"""Largest count of tokens that is believed. No request comes near it, and the sums of as many replies as a job may have
+stay below the 64 bits in which a journal holds them."""
 
 
 class TextBlock(msgspec.Struct, frozen=True, tag="text", tag_field="type"):
@@ -196,7 +207,8 @@ def ending_message(ending: Ending, reply: Reply, text: str) -> str:
     """Return why a reply is no whole answer, in one line. ``text``: its text."""
     if ending is Ending.CUT:
         none = "" if text.strip() else ", before any text"
-        return f"the reply was cut at {reply.usage.output_tokens:,} output tokens ({reply.stop_reason}){none}"
+        where = "" if reply.usage.unknown else f" at {reply.usage.output_tokens:,} output tokens"
+        return f"the reply was cut{where} ({reply.stop_reason}){none}"
     if ending is Ending.PAUSED:
         return f"the provider interrupted the model's turn ({reply.stop_reason})"
     blocks = _blocks_decoder.decode(reply.body).content

@@ -170,10 +170,10 @@ _BAD: Final[Mapping[Whose, frozenset[FailureKind]]] = {
 _GOOD: Final = frozenset(
     {
         FailureKind.MALFORMED, FailureKind.REFUSED, FailureKind.CUT, FailureKind.PAUSED, FailureKind.EMPTY,
-        FailureKind.TOOL_USE,
+        FailureKind.TOOL_USE, FailureKind.UNREADABLE,
     }
 )  # fmt: skip
-"""Kinds of failure in which a complete message came, and was billed."""
+"""Kinds of failure in which a complete answer came, and was billed."""
 
 
 def sorted_out(whose: Whose, answered: int, failed: Mapping[str, int]) -> tuple[int, int, int]:

@@ -20,7 +20,9 @@ class FailureKind(enum.StrEnum):
     OVERLOADED = enum.auto()
     """The provider is out of capacity, for all its users."""
     TRANSIENT = enum.auto()
-    """Server error, lost connection, or a body that cannot be read."""
+    """Server error, lost connection, or a body that is no answer of the provider's."""
+    UNREADABLE = enum.auto()
+    """The provider answered whole, but no message can be read in its answer. It may have been paid for."""
     TIMED_OUT = enum.auto()
     """The attempt passed its own deadline."""
     MALFORMED = enum.auto()
@@ -68,6 +70,9 @@ class Failure(msgspec.Struct, frozen=True):
     """Retry-After of the provider, in seconds."""
     sent: bool = True
     """False: the request was not sent, so nothing can be billed."""
+    answer_came: bool = False
+    """True if an answer came with the failure, unreadable or in part: the attempt was paid, so that its call is tried
+    once more at most (`policies.failures.retry.PAID_ATTEMPTS_MAX`)."""
 
     @property
     def may_be_billed(self) -> bool:
@@ -117,6 +122,7 @@ RULES: Final[Mapping[FailureKind, FailureRule]] = MappingProxyType(
         FailureKind.THROTTLED: FailureRule("after", "", "rate_limit_error"),
         FailureKind.OVERLOADED: FailureRule("backoff", "route", "overloaded_error"),
         FailureKind.TRANSIENT: FailureRule("backoff", "route", "api_error"),
+        FailureKind.UNREADABLE: FailureRule("backoff", "", "api_error"),  # once more at most, since paid
         FailureKind.TIMED_OUT: FailureRule("policy", "route", "timeout_error"),
         FailureKind.MALFORMED: FailureRule("resample", "", "invalid_request_error"),
         FailureKind.REFUSED: FailureRule("no", "", ""),  # the row is written as `succeeded`, with the message

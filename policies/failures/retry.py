@@ -10,6 +10,10 @@ import msgspec
 
 from policies.failures.failure import RULES, Failure, FailureKind
 
+PAID_ATTEMPTS_MAX: Final = 2
+"""Attempts at one call that may be paid, if the last one brought an answer that cannot be used: a server that answers
+so once usually does so again."""
+
 _DOUBLINGS_MAX: Final = 64  # beyond it any base exceeds any cap; keeps the power small
 
 
@@ -78,10 +82,12 @@ def may_retry(
     retries_spent: int,
     successes: int,
     throttles: int = 0,
+    paid: int = 0,
 ) -> RetryDecision:
     """Decide whether the call whose attempt number `attempt` (from 1) ended in `failure` is tried again.
 
-    `throttles` counts the throttled attempts among them. `retries_spent` and `successes` are counted over the whole
+    `throttles` counts the throttled attempts among them, `paid` those that may have been paid; this one may count in
+    either. `retries_spent` and `successes` are counted over the whole
     job: it may spend `budget_floor` retries plus `budget_share` of the successes, so that an outage does not multiply
     the load (the retry budget of Finagle and tower; instead of a sliding window, unused budget lapses, see `lapsed`). A
     retry over budget is deferred, not refused: refusing would fail rows because of the provider. Lost and throttled
@@ -91,6 +97,8 @@ def may_retry(
     rule = RULES[kind].again
     if rule == "hold":
         return RetryDecision(False, f"{kind}: waits until the account or key is repaired", hold=True)
+    if failure.answer_came and paid >= PAID_ATTEMPTS_MAX:
+        return RetryDecision(False, f"{kind}: {paid} attempts may have been paid, and an answer is not paid again")
     if rule == "after":
         return _throttled(policy, failure, max(throttles, 1) if throttles else attempt)
     if rule not in ("backoff", "policy"):

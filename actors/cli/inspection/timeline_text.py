@@ -331,7 +331,10 @@ def _request(entry: Facts, seen: dict[str, int]) -> Lines:
 
 def _reply(reply: Facts) -> Lines:
     yield "reply", reply["text"]
-    tokens = f"{reply['input_tokens']:,} tokens in, {reply['output_tokens']:,} out"
+    tokens = "no token count: charged at its worst case"
+    if reply["input_tokens"] is not None:
+        tokens = f"{reply['input_tokens']:,} tokens in, {reply['output_tokens']:,} out"
     cached = f", {reply['cache_read_tokens']:,} read from the provider's cache" if reply["cache_read_tokens"] else ""
     paid = f", {money(reply['cost_usd'])}" if reply["cost_usd"] is not None else ""
-    yield "usage", f"{tokens}{cached}{paid}; {reply['model']}, {reply['stop_reason']}"
+    model, stop_reason = reply["model"] or "a model without a name", reply["stop_reason"] or "no stop reason"
+    yield "usage", f"{tokens}{cached}{paid}; {model}, {stop_reason}"

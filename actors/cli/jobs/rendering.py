@@ -16,6 +16,7 @@ from actors.jobs.spec import STATE_DEFAULT
 from actors.jobs.summary import kept_endings, rows_of_input, unreadable_text
 from actors.journal.journal import StateFolder
 from actors.providers.registry import DEFAULT, of_endpoint, row_of
+from cortex.admission.pauses import UNREADABLE
 from cortex.flows.context import APPROVAL
 from policies.failures.failure import FailureKind
 
@@ -151,10 +152,16 @@ def headline(status: JobStatus) -> str:
     lines.append(_many(facts["calls"], "call"))
     if facts["reused_calls"]:
         lines.append(f"{facts['reused_calls']:,} of them remembered")
+    if facts.get("uncounted"):
+        lines.append(f"{_replies(facts['uncounted'])} without a token count")
     if facts["cost_usd"] is not None:
         lines.append(cost(facts))
     lines.append(span(facts["elapsed_s"]) + (", rests included" if facts["epoch"] > 1 else ""))
     return ", ".join(filter(None, lines))
+
+
+def _replies(count: int) -> str:
+    return f"{count:,} {'reply' if count == 1 else 'replies'}"
 
 
 def failed_kinds(facts: dict[str, Any]) -> str:
@@ -229,6 +236,8 @@ def why(status: JobStatus) -> str:
 def _advice(text: str, route: str) -> str:
     """Return advice for a stopped job. Each cloud has its own credentials; a failure may name them already."""
     why = text.partition(":")[0].strip()
+    if why == FailureKind.BLOCKED and UNREADABLE in text:
+        return f"see that --base-url names a server that speaks the Messages API, {_ONE_FIRST}"
     if why != FailureKind.UNAUTHORISED:
         return _ADVICE.get(why, "")
     row = of_endpoint(route.rpartition(" at ")[2])

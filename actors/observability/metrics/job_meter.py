@@ -66,7 +66,7 @@ class _AttemptOutcomes:
     def answered(self, some: list[events.Answered]) -> None:
         """Gather the values of these answers."""
         self.seconds += [event.elapsed_s for event in some if event.elapsed_s]
-        usages = [event.reply.usage for event in some]
+        usages = [event.reply.usage for event in some if not event.reply.usage.unknown]
         self.inputs += [each.input_tokens + each.cache_read_tokens + each.cache_creation_tokens for each in usages]
         self.outputs += [each.output_tokens for each in usages]
         if len(self.outputs) > GATHERED_MAX:

@@ -140,6 +140,8 @@ class ProviderChecks:
             do = self.advice(came.kind) or "see the message of the provider"
             return wrong("credit", f"a call of one token failed: {in_words(came)}", do)
         used = f"{came.usage.input_tokens_billed} tokens in, {came.usage.output_tokens} out"
+        if came.usage.unknown:
+            used = "no token count: each call is charged at its worst case"
         return ok("credit", f"a paid call of one token was answered ({used})")
 
     def advice(self, kind: FailureKind) -> str:

@@ -6,7 +6,9 @@ from typing import Final
 
 import msgspec
 
-from actors.providers.messages.response import read_reply
+from actors.providers.messages.flawed_response import plain_value
+from actors.providers.messages.response import read_message
+from actors.providers.messages.sse import StreamError
 from actors.providers.messages.vocabulary import classify, vocabulary
 from actors.providers.transport.body import UnreadableResponse
 from cortex.values.reply import Reply
@@ -15,6 +17,8 @@ from policies.failures.failure import Failure, FailureKind
 CANCELED: Final = "canceled"
 """Error type of a request that was not processed because its batch was cancelled at the provider."""
 
+_OTHERS: Final = frozenset({"errored", "expired", CANCELED})
+"""Types of results without a message."""
 _EXPIRED: Final = "the provider did not come to this request before its batch expired"
 _CANCELED: Final = "this request's batch was cancelled at the provider before it was worked off"
 
@@ -30,7 +34,7 @@ class _ErrorOf(msgspec.Struct):
 
 
 class _Result(msgspec.Struct):
-    type: str
+    type: str = ""
     message: msgspec.Raw = msgspec.Raw(b"")
     error: _ErrorOf | None = None
 
@@ -55,16 +59,19 @@ def read_result(line: bytes) -> tuple[str, Reply | Failure] | None:
     try:
         found = _LINE.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return None  # its request counts as one that has no line
+        try:
+            found = _LINE.decode(plain_value(line))
+        except (msgspec.DecodeError, UnreadableResponse):
+            return None  # its request counts as one that has no line
     return found.custom_id, _outcome(found.result)
 
 
 def _outcome(result: _Result) -> Reply | Failure:
-    if result.type == "succeeded":
+    if result.type == "succeeded" or (result.type not in _OTHERS and bytes(result.message)):
         try:
-            return read_reply(bytes(result.message))
-        except UnreadableResponse as error:
-            return Failure(FailureKind.TRANSIENT, str(error), 200)
+            return read_message(bytes(result.message))
+        except (UnreadableResponse, StreamError) as error:
+            return Failure(FailureKind.UNREADABLE, str(error), 200, answer_came=True)
     if result.type == "expired":
         return Failure(FailureKind.OVERLOADED, _EXPIRED, 529, "expired")
     if result.type == "canceled":

@@ -18,6 +18,7 @@ import contextlib
 import importlib
 import ssl
 import time
+from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -33,13 +34,14 @@ from actors.providers.messages import sdk_template
 from actors.providers.messages.batches import BATCHES, BatchTransport, ProviderBatches
 from actors.providers.messages.dialect import dialect_of
 from actors.providers.messages.errors import MessagesFailures
+from actors.providers.messages.flawed_response import charset_in, plain_json, read_flawed
 from actors.providers.messages.rate_limit_headers import rate_limits, reports_limits
-from actors.providers.messages.response import read_reply
+from actors.providers.messages.response import read_message, read_reply
 from actors.providers.messages.sdk_transport import EVENT_STREAM, SdkTransport
 from actors.providers.messages.sse import StreamAssembler, StreamError, asking_to_stream
 from actors.providers.registry import row_of
 from actors.providers.transport.aiohttp_transport import AiohttpTransport, RequestTemplate, Response, Transport
-from actors.providers.transport.body import UnreadableResponse
+from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse
 from actors.providers.transport.failures import ModelClosed
 from actors.providers.transport.proxy_tls import network_of
 from cortex.values.reply import Reply
@@ -238,28 +240,34 @@ class AnthropicModel:
             except (aiohttp.ClientError, TimeoutError, UnreadableResponse):
                 data = b""  # without a whole explanation the status says enough
             return self._failures.of_response(status, headers, data)
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind, _, parameters = headers.get("content-type", "").partition(";")
+        kind = kind.strip().lower()
         try:
-            if kind in ("text/event-stream", EVENT_STREAM):
-                return read_reply(await _assembled(answer, progress))
             if kind == "application/json":
                 whole = await answer.read()
                 if progress is not None:
                     progress(len(whole))
-                return self._read_whole(whole, answer)
-            raise UnreadableResponse(f"the answer is of type {kind[:80] or 'unknown'}, not JSON")
+                return self._read_whole(whole, answer, parameters)
+            # The body says what it is: gateways and proxies label JSON as text, and plain answers as streams.
+            whole, streamed = await _read_unlabelled(answer, kind, progress)
+            return read_message(whole) if streamed else self._read_whole(whole, answer, parameters)
         except StreamError as error:
             return self._failures.of_stream_error(error, status, headers)
         except UnreadableResponse as error:
-            return self._failures.unreadable(str(error), status)
+            return self._failures.unreadable(str(error), status, isinstance(error, UnreadableAnswer))
 
-    def _read_whole(self, whole: bytes, answer: Response) -> Reply | Failure:
+    def _read_whole(self, whole: bytes, answer: Response, parameters: str) -> Reply | Failure:
+        """Return the reply in a whole body. ``parameters``: those of its content type."""
         try:
             return read_reply(whole)
         except UnreadableResponse:
-            if whole.lstrip().startswith(b"{") and self._failures.names_error(whole):  # a gateway's "200, but"
-                return self._failures.of_response(answer.status, answer.headers, whole)
-            raise
+            try:
+                return read_flawed(whole, charset_in(parameters))
+            except UnreadableResponse:
+                plain = plain_json(whole)
+                if plain.startswith(b"{") and self._failures.names_error(plain):  # a gateway's "200, but"
+                    return self._failures.of_response(answer.status, answer.headers, plain)
+                raise
 
     async def prepare(self) -> None:
         """Get ready for the first call: the SDK takes a second to import. The first call reports any error."""
@@ -388,17 +396,42 @@ class _TokenCount(msgspec.Struct):
     input_tokens: int
 
 
-async def _assembled(answer: Response, progress: Callable[[int], None] | None) -> bytes:
-    assembler = StreamAssembler()
-    total = 0
+async def _read_unlabelled(
+    answer: Response, kind: str, progress: Callable[[int], None] | None
+) -> tuple[bytes, bool]:
+    """Return a body of another type than JSON, and whether it is the message of a stream, put together.
+
+    A page (HTML, XML) is recognised by its first character and not read further. Raises UnreadableResponse for one,
+    StreamError, and UnreadableAnswer for a stream that ended before its message was whole.
+    """
+    assembler = StreamAssembler() if kind in ("text/event-stream", EVENT_STREAM) else None
+    begun, parts, total = b"", [], 0
     async for chunk in answer.chunks():
         total += len(chunk)
         if progress is not None:
             progress(total)
+        if not begun:
+            parts.append(chunk)
+            begun = b"".join(parts).removeprefix(BOM_UTF8).lstrip()
+            if not begun:
+                continue
+            if begun.startswith(b"<"):
+                raise UnreadableResponse(f"the answer is of type {kind[:80] or 'unknown'}, not JSON")
+            if assembler is not None and begun[:1] in (b"{", b"["):
+                assembler = None
+            elif begun.startswith((b"data:", b"event:", b":")):
+                assembler = assembler or StreamAssembler()
+            chunk = b"".join(parts)
+            parts.clear()
+        if assembler is None:
+            parts.append(chunk)
+            continue
         assembler.feed(chunk)
         if assembler.done:
             break
-    return assembler.message()
+    if assembler is not None:
+        return assembler.message(), True
+    return b"".join(parts), False
 
 
 def _import_sdk() -> ModuleType:

@@ -37,7 +37,8 @@ class MessagesFailures(FailureReader):
 
     def of_stream_error(self, error: StreamError, status: int, headers: Mapping[str, str]) -> Failure:
         """Return the failure that an `error` event inside a stream names."""
-        return self.of_response(status, headers, msgspec.json.encode({"error": error.error}))
+        failure = self.of_response(status, headers, msgspec.json.encode({"error": error.error}))
+        return msgspec.structs.replace(failure, answer_came=error.text_came)
 
     def of_exception(self, error: BaseException) -> Failure:
         """Return the failure behind an exception of aiohttp's or of the SDK's."""

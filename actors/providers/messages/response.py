@@ -6,10 +6,11 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from actors.providers.messages.flawed_response import plausible, read_flawed
 from actors.providers.transport.body import UnreadableResponse
-from cortex.values.reply import Reply, Usage
+from cortex.values.reply import COUNT_MAX, Reply, Usage
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 
 
 class _Written(msgspec.Struct):
@@ -26,7 +27,7 @@ class _Usage(msgspec.Struct):
 
 class _Block(msgspec.Struct):
     type: str
-    text: str | None = None
+    text: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Message(msgspec.Struct):
@@ -44,10 +45,23 @@ _DECODER: Final = msgspec.json.Decoder(_Message)
 _WRITTEN: Final = msgspec.json.Decoder(_Written)
 
 
-def read_reply(body: bytes) -> Reply:
-    """Return the message in `body` as a reply, kept to the byte; a message over several lines is joined into one.
+def read_message(body: bytes, charset: str = "") -> Reply:
+    """Return the message in `body` as a reply; of a flawed one, what can be read (`flawed_response.read_flawed`).
 
-    A refusal, or a stop at `max_tokens`, is a reply like any other. Raises UnreadableResponse.
+    The one reader of messages, for plain responses, streams and message batches. ``charset``: the one that the content
+    type names. Raises UnreadableResponse and StreamError, as `read_flawed` does.
+    """
+    try:
+        return read_reply(body)
+    except UnreadableResponse:
+        return read_flawed(body, charset)
+
+
+def read_reply(body: bytes) -> Reply:
+    """Return the correct message in `body` as a reply, kept to the byte; one over several lines is joined into one.
+
+    A refusal, or a stop at `max_tokens`, is a reply like any other. Raises UnreadableResponse for any flaw but an
+    impossible count of 0, which makes the usage unknown.
     """
     try:
         message = _DECODER.decode(body)
@@ -55,26 +69,24 @@ def read_reply(body: bytes) -> Reply:
             body.decode()  # the decoder checks only the fields that it reads
     except msgspec.ValidationError as error:
         raise UnreadableResponse(f"the answer is no message: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableResponse(f"the answer is no JSON: {error}") from None
     for block in message.content:
-        if block.type == "text" and block.text is None:
+        if block.type == "text" and block.text is msgspec.UNSET:
             raise UnreadableResponse("the answer is no message: a text block holds no text")
     if b"\n" in body or b"\r" in body:
         body = msgspec.json.format(body, indent=-1)
-    usage = message.usage
-    return Reply(
-        body,
-        message.stop_reason,
-        message.model,
-        Usage(
-            usage.input_tokens,
-            usage.output_tokens,
-            usage.cache_read_input_tokens or 0,
-            usage.cache_creation_input_tokens or 0,
-            _for_an_hour(usage.cache_creation) if usage.cache_creation_input_tokens else 0,
-        ),
+    counts = message.usage
+    usage = Usage(
+        counts.input_tokens,
+        counts.output_tokens,
+        counts.cache_read_input_tokens or 0,
+        counts.cache_creation_input_tokens or 0,
+        _for_an_hour(counts.cache_creation) if counts.cache_creation_input_tokens else 0,
     )
+    if not (counts.input_tokens and counts.output_tokens):
+        usage = plausible(usage, any(block.text for block in message.content))
+    return Reply(body, message.stop_reason, message.model, usage)
 
 
 def _for_an_hour(written: msgspec.Raw) -> int:

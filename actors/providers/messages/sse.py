@@ -1,15 +1,29 @@
 """Assembler of a streamed message: server-sent events in, the bytes of the whole message out.
 
 The result equals an unstreamed message: the same fields in the same order, as compact JSON.
+
+Streams of gateways have flaws beside the text, which are repaired or passed over: the type of an event in one of its
+two places alone (earendil-works/pi#1983), comments and words that are sent as data (mnfst/llm-gateway#2053), `[DONE]`
+at the end, a text block that was never opened, a `message_delta` without usage (earendil-works/pi#6567) or with usage
+inside its delta (fumito-ito/AnthropicSwiftSDK#7), no `message_stop` (tombii/better-ccflare#307).
+
+A message is whole if its stop reason came, or one of the two marks of its end (`message_stop`, `[DONE]`). A stream that
+ends before may have lost text (BerriAI/litellm#32159), and is no message.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import json
+from typing import Any, Final
 
 import msgspec
 
-from actors.providers.transport.body import UnreadableResponse
+from actors.providers.transport.body import UnreadableAnswer, UnreadableResponse, json_bytes
+
+_BOM: Final = b"\xef\xbb\xbf"
+_DONE: Final = b"[DONE]"
+"""Data of the last event in OpenAI's streams, which gateways send behind other streams too."""
 
 
 def asking_to_stream(body: bytes) -> bytes:
@@ -19,76 +33,140 @@ def asking_to_stream(body: bytes) -> bytes:
 
 
 class StreamError(Exception):
-    """Error event inside a stream; ``error`` holds its type, message and details."""
+    """Error event inside a stream; ``error`` holds its type, message and details.
 
-    def __init__(self, error: object) -> None:
+    ``text_came``: a part of the answer had come before it, and was paid.
+    """
+
+    def __init__(self, error: object, text_came: bool = False) -> None:
         super().__init__("error event")
         self.error = error
+        self.text_came = text_came
 
 
 class StreamAssembler:
     """Assembler of a `text/event-stream` body, fed with chunks as they come; `done` once the message is whole.
 
-    `feed` raises StreamError for an error event and Unreadable for what is no stream of a message. Events and
+    `feed` raises StreamError for an error event and UnreadableResponse for what is no stream of a message. Events and
     fields that are not known here are kept or passed over, as the API's versioning policy asks of clients.
     """
 
     def __init__(self) -> None:
         self.done = False
+        self._begun = False
         self._rest = b""
+        self._name = b""  # of the event, for data without a type
         self._lines: list[bytes] = []
         self._message: dict[str, Any] | None = None
         self._blocks: dict[int, dict[str, Any]] = {}
         self._pieces: dict[tuple[int, str], list[str]] = {}  # text that grows, joined once at the end
         self._inputs: dict[int, list[str]] = {}  # the JSON text of a tool's input
+        self._ended = False
+        """True once a stop reason, or a mark of the end, came."""
+        self._counted = False
+        """True once the output tokens of the whole reply came; those at its start count the first tokens alone."""
 
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes, split anywhere."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         for line in lines:
-            line = line.removesuffix(b"\r")
-            if line.startswith(b"data:"):
-                self._lines.append(line[5:].removeprefix(b" "))
-            elif not line and self._lines:
-                event, self._lines = b"\n".join(self._lines), []
-                self._take(event)
+            self._take_line(line.removesuffix(b"\r"))
 
     def message(self) -> bytes:
         """Return the whole message as JSON. Raises UnreadableResponse where the stream ended before it."""
-        if not self.done or self._message is None:
-            raise UnreadableResponse("the stream was cut before the message was whole")
+        if not self.done:
+            self._take_rest()
+        if self._message is None or not (self.done or self._ended):
+            kind = UnreadableAnswer if self._blocks else UnreadableResponse
+            raise kind("the stream was cut before the message was whole")
         for (index, field), pieces in self._pieces.items():
             self._blocks[index][field] = "".join(pieces)
         for index, parts in self._inputs.items():
             if text := "".join(parts).strip():
                 self._blocks[index]["input"] = _tool_input(text)
-        self._message["content"] = [self._blocks[index] for index in sorted(self._blocks)]
-        return msgspec.json.encode(self._message)
+        if self._blocks or not self._message.get("content"):
+            self._message["content"] = [self._blocks[index] for index in sorted(self._blocks)]
+        usage = self._message.get("usage")
+        if not self._counted and isinstance(usage, dict):
+            self._message["usage"] = {name: value for name, value in usage.items() if name != "output_tokens"}
+        return json_bytes(self._message)
 
-    def _take(self, text: bytes) -> None:
+    def _take_rest(self) -> None:
+        """Take the last event, which may lack the blank line behind it, if it is whole."""
+        rest, self._rest = self._rest, b""
+        with contextlib.suppress(UnreadableResponse):
+            for line in (*rest.splitlines(), b""):
+                self._take_line(line)
+
+    def _take_line(self, line: bytes) -> None:
+        if not self._begun and line:
+            self._begun, line = True, line.removeprefix(_BOM)
+        if line.startswith(b"data:"):
+            self._lines.append(line[5:].removeprefix(b" "))
+        elif line.startswith(b"event:"):
+            self._name = line[6:].strip()
+        elif not line:
+            lines, name = self._lines, self._name
+            self._lines, self._name = [], b""
+            if lines:
+                self._take(b"\n".join(lines), name)
+
+    def _take(self, text: bytes, name: bytes) -> None:
         if self.done:
             return
+        if not text.lstrip().startswith(b"{"):
+            if text.strip() == _DONE:
+                self.done = bool(self._blocks)
+            elif text.strip()[:1] in (b"[", b'"'):
+                raise _damaged("no object")
+            return
         try:
-            event = msgspec.json.decode(text)
-            kind = event["type"]
+            event = _decoded(text)
+            kind = event.get("type") or name.decode()
             if kind == "content_block_delta":
-                self._grow(event["index"], event["delta"])
+                self._grow(event)
             elif kind == "message_start":
                 self._message = dict(event["message"])
             elif kind == "content_block_start":
-                self._blocks[event["index"]] = dict(event["content_block"])
+                self._message = self._message if self._message is not None else {}
+                self._blocks[self._index(event)] = dict(event["content_block"])
             elif kind == "message_delta":
                 self._finish(event)
             elif kind == "message_stop":
                 self.done = self._message is not None
+            elif kind == "ping":
+                self.done = self._ended  # the message is whole: nothing but its mark of the end can follow
             elif kind == "error":
-                raise StreamError(event.get("error"))
+                self._fail(event.get("error"))
         except (msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise UnreadableResponse(f"the stream holds an event that cannot be read: {type(error).__name__}") from None
+            if name and not name.startswith((b"message_", b"content_block_", b"error")):
+                return  # nothing of the message is lost
+            raise _damaged(type(error).__name__) from None
 
-    def _grow(self, index: int, delta: dict[str, Any]) -> None:
+    def _fail(self, error: object) -> None:
+        """Raise StreamError, unless the whole message came before the error."""
+        if not self._ended:
+            raise StreamError(error, bool(self._pieces or self._inputs))
+        self.done = self._message is not None
+
+    def _index(self, event: dict[str, Any]) -> int:
+        """Return the index of an event's block; of one without an index, that of the last block."""
+        index = event.get("index")
+        if index is None:
+            return max(self._blocks, default=0)
+        if not isinstance(index, int):
+            raise TypeError
+        return index
+
+    def _grow(self, event: dict[str, Any]) -> None:
+        index, delta = self._index(event), event["delta"]
+        kind = delta.get("type") or ("text_delta" if "text" in delta else "")
+        if index not in self._blocks:
+            if kind not in ("text_delta", "thinking_delta"):
+                raise LookupError
+            self._message = self._message if self._message is not None else {}
+            self._blocks[index] = {"type": kind.removesuffix("_delta")}
         block = self._blocks[index]
-        kind = delta["type"]
         if kind == "input_json_delta":
             self._inputs.setdefault(index, []).append(delta["partial_json"])
         elif kind == "citations_delta":
@@ -102,7 +180,7 @@ class StreamAssembler:
                 if isinstance(value, str):
                     pieces = self._pieces.setdefault((index, field), [block.get(field) or ""])
                     pieces.append(value)
-                else:
+                elif value is not None:
                     block[field] = value
 
     def _finish(self, event: dict[str, Any]) -> None:
@@ -110,14 +188,35 @@ class StreamAssembler:
         stays."""
         if self._message is None:
             raise LookupError
-        changed = event["delta"] | {k: v for k, v in event.items() if k not in ("type", "delta", "usage")}
+        delta = event.get("delta") or {}
+        changed = delta | {k: v for k, v in event.items() if k not in ("type", "delta")}
+        counts = [each for each in (delta.get("usage"), event.get("usage")) if isinstance(each, dict)]
+        changed.pop("usage", None)
         for field, value in changed.items():
             if value is not None or field in self._message:
                 self._message[field] = value
-        usage = self._message["usage"] = dict(self._message["usage"])
-        for field, value in (event.get("usage") or {}).items():
-            if value is not None or field not in usage:
-                usage[field] = value
+        self._ended = self._ended or isinstance(self._message.get("stop_reason"), str)
+        usage = self._message.get("usage")
+        usage = dict(usage) if isinstance(usage, dict) else {}
+        for each in counts:
+            self._counted = self._counted or each.get("output_tokens") is not None
+            for field, value in each.items():
+                if value is not None or field not in usage:
+                    usage[field] = value
+        if usage:
+            self._message["usage"] = usage
+
+
+def _damaged(why: str) -> UnreadableResponse:
+    """Return the error for an event that was damaged on its way: the same request may well bring a whole answer."""
+    return UnreadableResponse(f"the stream holds an event that cannot be read: {why}")
+
+
+def _decoded(text: bytes) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return json.loads(text)  # it takes half a surrogate pair, whose other half may be in the next event
 
 
 def _tool_input(text: str) -> Any:

@@ -78,9 +78,14 @@ class FailureReader:
         """Return whether a body names an error: a gateway's "200, but"."""
         return error_in(body)[0] != ""
 
-    def unreadable(self, why: str, status: int) -> Failure:
-        """Return the failure of a response of good status that is no reply: cut, garbled, or of another type."""
-        return Failure(FailureKind.TRANSIENT, self.line(why), status)
+    def unreadable(self, why: str, status: int, answer_came: bool = False) -> Failure:
+        """Return the failure of a response of good status that is no reply.
+
+        ``answer_came``: it is an answer of the provider's, which may have been paid for (`UnreadableAnswer`), and not
+        the page of a proxy or an empty body. The former is UNREADABLE, the latter TRANSIENT.
+        """
+        kind = FailureKind.UNREADABLE if answer_came else FailureKind.TRANSIENT
+        return Failure(kind, self.line(why), status, answer_came=answer_came)
 
     def of_exception(self, error: BaseException) -> Failure:
         """Return the failure behind an exception of aiohttp's, or of one that wraps it.
@@ -126,7 +131,7 @@ def error_in(body: bytes) -> tuple[str, str, str]:
     """
     try:
         found = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return "", body[:_BODY_CHARS_READ].decode("utf-8", "replace"), ""
     if isinstance(found, list) and len(found) == 1:
         found = found[0]

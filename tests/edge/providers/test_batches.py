@@ -261,7 +261,7 @@ async def test_what_cannot_be_read_is_left_out_and_a_cut_is_told() -> None:
     found, _ = await asked_of(lambda _: whole, lambda batches: read(batches, "msgbatch_1"))
     assert sorted(found) == ["a", "b", "c", "d", "e"]
     assert [type(found[name]) for name in "ae"] == [Reply, Reply]
-    assert (found["b"].kind, found["b"].status) == (FailureKind.TRANSIENT, 200)  # it was paid for
+    assert (found["b"].kind, found["b"].answer_came) == (FailureKind.UNREADABLE, True)  # it was paid for
     assert (found["d"].kind, found["d"].status, found["d"].message) == (FailureKind.REJECTED, 400, "bad [redacted]")
     head, answer = whole[0].split(b"\r\n\r\n", 1)  # type: ignore[union-attr]
     cut = [head + b"\r\n\r\n" + answer[: len(answer) // 3], Step.CUT]
@@ -308,3 +308,26 @@ def test_no_row_of_a_batch_that_errored_may_be_billed(kind: str) -> None:
     found = read_result(msgspec.json.encode(facts))
     assert found is not None and isinstance(found[1], Failure)
     assert not found[1].may_be_billed and found[1].error_type == kind
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (compact({"custom_id": "a", "result": {"type": "succeeded", "message": MESSAGE | {"usage": None}}}), "yes — é"),
+        (compact({"custom_id": "a", "result": {"message": MESSAGE}}), "yes — é"),
+        (compact({"custom_id": "a", "result": {"type": "success", "message": MESSAGE}}), "yes — é"),
+        (b"\xef\xbb\xbf" + line("a", {"type": "succeeded", "message": MESSAGE}), "yes — é"),
+        (line("a", {"type": "succeeded", "message": MESSAGE}).replace("é".encode(), b"\\ud83d"), "yes — \ufffd"),
+        (line("a", {"type": "succeeded", "message": MESSAGE}).replace("é".encode(), b"\xff"), "yes — \ufffd"),
+        (line("a", {"type": "succeeded", "message": {"content": 7}}), None),
+        (line("a", {"type": "succeeded"}), None),
+    ],
+)
+def test_a_line_with_a_flaw_beside_its_answer_is_kept(made: bytes, text: str | None) -> None:
+    found = read_result(made)
+    assert found is not None and found[0] == "a"
+    if text is None:
+        assert isinstance(found[1], Failure)
+        assert (found[1].kind, found[1].answer_came) == (FailureKind.UNREADABLE, True)
+    else:
+        assert isinstance(found[1], Reply) and found[1].text == text

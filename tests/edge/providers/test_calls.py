@@ -251,7 +251,9 @@ async def test_an_error_inside_a_stream_is_named(connect: Connect) -> None:
     events = [*events_of(MESSAGE)[:5], error("overloaded_error", f"busy, {KEY}")]
     async with connect(always(chunked(streamed(events)))) as (_, model):
         failure = await failed(model, output_tokens_max=9_000)
-    assert failure == Failure(FailureKind.OVERLOADED, "busy, [redacted]", 200, "overloaded_error")
+    assert failure == Failure(
+        FailureKind.OVERLOADED, "busy, [redacted]", 200, "overloaded_error", answer_came=True
+    )
 
 
 async def test_the_sdk_puts_the_same_stream_together_to_the_same_message() -> None:

@@ -265,14 +265,15 @@ async def test_an_exception_inside_bedrocks_stream_is_no_reply(error, kind, tmp_
 
 async def test_a_stream_of_bedrocks_that_is_cut_or_damaged_is_no_reply(tmp_path, monkeypatch) -> None:
     whole = cloud_server.framed(EVENTS)
-    for data in (whole[:-20], whole[:-2] + b"xx"):
+    cut = cloud_server.framed(EVENTS[:-2])[:-20]
+    for data, kind in ((cut, K.UNREADABLE), (whole[:-2] + b"xx", K.TRANSIENT)):
         answer = http(data, content_type="application/vnd.amazon.eventstream")
         async with connected("bedrock", lambda _, it=answer: it, tmp_path, monkeypatch, stream_above_tokens=8) as (
             _,
             model,
         ):
             found = await model.call(BODY, output_tokens_max=16, timeout_s=5)
-        assert isinstance(found, Failure) and found.kind is K.TRANSIENT, found
+        assert isinstance(found, Failure) and found.kind is kind, found
 
 
 async def test_without_credentials_nothing_is_sent_and_it_is_said_what_to_do(tmp_path, monkeypatch) -> None:

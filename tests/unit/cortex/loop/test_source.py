@@ -140,6 +140,7 @@ LINES = {
     "rejected": "invalid_request_error",
     "too_large": "invalid_request_error",
     "transient": "api_error",
+    "unreadable": "api_error",
     "timed_out": "timeout_error",
     "lost": "api_error",
     "overloaded": "overloaded_error",

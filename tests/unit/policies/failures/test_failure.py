@@ -13,6 +13,7 @@ TABLE = {
     K.THROTTLED: ("after", "", "rate_limit_error"),
     K.OVERLOADED: ("backoff", "route", "overloaded_error"),
     K.TRANSIENT: ("backoff", "route", "api_error"),
+    K.UNREADABLE: ("backoff", "", "api_error"),
     K.TIMED_OUT: ("policy", "route", "timeout_error"),
     K.MALFORMED: ("resample", "", "invalid_request_error"),
     K.REFUSED: ("no", "", ""),
@@ -33,7 +34,7 @@ TABLE = {
 
 def test_the_table_has_every_kind() -> None:
     assert set(RULES) == set(FailureKind) == set(TABLE)
-    assert len(FailureKind) == 18
+    assert len(FailureKind) == 19
 
 
 @pytest.mark.parametrize("kind", FailureKind)

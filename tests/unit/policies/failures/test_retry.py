@@ -20,6 +20,7 @@ FIRST_ATTEMPT = {
     K.THROTTLED: (True, False),
     K.OVERLOADED: (True, False),
     K.TRANSIENT: (True, False),
+    K.UNREADABLE: (True, False),
     K.TIMED_OUT: (True, False),
     K.LOST: (True, False),
     K.BLOCKED: (False, True),
@@ -71,6 +72,17 @@ def test_attempts_are_bounded(kind: FailureKind, attempt: int, throttles: int, a
     decision = may_retry(POLICY, failed(kind), attempt, 0, 0, throttles)
     assert decision.again is again
     assert not decision.hold
+
+
+@pytest.mark.parametrize("kind", [K.UNREADABLE, K.OVERLOADED, K.THROTTLED, K.TRANSIENT])
+@pytest.mark.parametrize(
+    ("answer_came", "paid", "again"), [(True, 1, True), (True, 2, False), (True, 3, False), (False, 2, True)]
+)
+def test_an_answer_that_came_is_asked_for_once_more(
+    kind: FailureKind, answer_came: bool, paid: int, again: bool
+) -> None:
+    failure = Failure(kind, "x", 200, answer_came=answer_came)
+    assert may_retry(POLICY, failure, 3, 0, 0, paid=paid).again is again
 
 
 def test_fewer_attempts_bound_timed_out_ones_too() -> None:
