@@ -65,13 +65,14 @@ class CsvReader:
             if fresh:
                 self._fresh = False
                 self._first = line
-                line = line.removeprefix(BOM)  # a mark within a cell stays
             else:
                 self._more.append(line)
                 self._size += len(line)
             if len(line) > LINE_BYTES_MAX or self._size > LINE_BYTES_MAX:
                 yield self._skim()
                 continue
+            if fresh:
+                line = line.removeprefix(BOM)  # a mark within a cell stays
             try:
                 text = line.decode()
             except UnicodeDecodeError as error:
@@ -160,6 +161,12 @@ class CsvReader:
             return RawRecord.of(self.position - self._long.size, self._long.size, self._long.start)
         content = b"".join((self._first, *self._more))
         return RawRecord.of(self.position - len(content), len(content), content)
+
+    def close(self) -> None:
+        """Release what is held to be read again."""
+        if self._long is not None:
+            self._long.close()
+        self._lines.close()
 
     def at_end(self) -> bool:
         """Return True if no line is left."""

@@ -253,6 +253,11 @@ class LineReader:
         self._stream = _GivenBack(content, self.universal, self, self._stream, self._digest)
         self._digest = None  # fed with these bytes before
 
+    def close(self) -> None:
+        """Release bytes that were given back."""
+        while isinstance(self._stream, _GivenBack):
+            self._stream.release()
+
     def go_on(self, stream: Any, digest: HashDigest | None) -> None:
         """Continue with the stream that was read before bytes were given back."""
         self._stream, self._digest = stream, digest
@@ -315,17 +320,17 @@ class _GivenBack:
         line: bytes = self._content.readline(size)
         if line:
             return line
-        self._close()
-        self._reader.go_on(self._below, self._digest)
+        self.release()
         return bytes(self._below.readline(size))
 
     def peek(self, size: int) -> bytes:
         """Return bytes that come next, without consuming them; none at the end."""
         return bytes(self._peek(size) or self._below.peek(size))
 
-    def __del__(self) -> None:
-        """Release the bytes of a reading that was given up."""
+    def release(self) -> None:
+        """Close the bytes, and let the reader go on below."""
         self._close()
+        self._reader.go_on(self._below, self._digest)
 
     def _peek_bytes(self, size: int) -> bytes:
         place = self._content.tell()

@@ -284,6 +284,9 @@ class JsonReader:
         """Return place and bytes of the latest line."""
         return self._lines.raw(self._line)
 
+    def close(self) -> None:
+        """Do nothing: lines of JSON are not read twice."""
+
     def at_end(self) -> bool:
         """Return True if no line is left."""
         return self._lines.at_end()
@@ -352,6 +355,9 @@ class ParquetReader:
         """Return the values of the latest row, as JSON."""
         text = encode(piece[1])
         return RawRecord.of(None, len(text), text)
+
+    def close(self) -> None:
+        """Do nothing: rows of Parquet are not read twice."""
 
     def at_end(self) -> bool:
         """Return True if no row is left."""

@@ -43,6 +43,7 @@ _COMMON: Final = frozenset(
 """Characters of cp1252 that are common in texts. The bytes 0xFE and 0xFF, which stand in no UTF-8, are not among them.
 """
 
+_PLAIN: Final = re.compile(rb"[\0\t\n\r\x20-\x7e]*")
 _REMAINS: Final = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xf4][\x80-\xbf]+")
 
 
@@ -71,10 +72,14 @@ def _is_wide_text(head: bytes, codec: str, size: int, whole: bool) -> bool:
     zeros = min(each.count(0) for each in others)
     if 0 in ascii_bytes[:-1] or not zeros or zeros * 10 < len(ascii_bytes):
         return False
+    if zeros * 2 < len(ascii_bytes) and _PLAIN.fullmatch(head):
+        return False  # few NULs among ASCII, where letters of UTF-16 have bytes beyond ASCII, or control characters
     try:
         text = codecs.getincrementaldecoder(codec)().decode(head[:length], whole)
     except UnicodeDecodeError:
         return False
+    if text.count("\n") * 2 < head.count(b"\n"):
+        return False  # line breaks that are none in this encoding
     strange = (each for each in text[:4096] if unicodedata.category(each) in ("Cc", "Cn", "Co"))
     return all(each in "\t\r\n\f\v" for each in strange)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import tempfile
 from typing import BinaryIO, Final, cast
@@ -84,7 +85,7 @@ class LongRecord:
 
     def feed(self, some: bytes) -> None:
         """Add the next line, or the next piece of a line."""
-        self._quotes.feed(some)
+        self._quotes.feed(some if self._size else some.removeprefix(codecs.BOM_UTF8))
         self._size += len(some)
         if len(self.start) < self._start_bytes:
             self.start += some[: self._start_bytes - len(self.start)]
@@ -122,7 +123,3 @@ class LongRecord:
     def close(self) -> None:
         """Release the lines."""
         self._below.close()
-
-    def __del__(self) -> None:
-        """Release the lines of a reading that was given up."""
-        self.close()

@@ -97,6 +97,9 @@ class InputReader(Protocol):
     def raw(self, piece: Any) -> RawRecord:
         """Return place and bytes of the latest piece."""
 
+    def close(self) -> None:
+        """Release all that the reader holds."""
+
 
 class RereadableInput(Protocol):
     """Input that can be read from any of its positions, any number of times."""
@@ -215,6 +218,7 @@ class RowSource(ABC):
         Checks the input first unless it was checked. Raises `SourceError` if the input is shorter.
         """
         self.check()
+        self._let_go()
         self._reading = self._file.reading(position)
 
     def read(self, rows_max: int) -> SourceWindow:
@@ -262,9 +266,14 @@ class RowSource(ABC):
         assert self._reading is not None
         return self._reading
 
+    def _let_go(self) -> None:
+        if self._reading is not None:
+            self._reading.close()
+        self._reading = None
+
     def close(self) -> None:
         """Close the file. Bad records that were not put in place are discarded."""
-        self._reading = None
+        self._let_go()
         if self.bad is not None:
             self.bad.discard()
         self._file.close()
@@ -345,8 +354,11 @@ class InputSurvey:
         self.doubled: array[int] = array("Q")
         digest = new_digest()
         self._reading = file.reading(digest=digest)
-        source.begin(self._reading)
-        self._read()
+        try:
+            source.begin(self._reading)
+            self._read()
+        finally:
+            self._reading.close()
         self._digest = digest.hexdigest()
 
     def _read(self) -> None:

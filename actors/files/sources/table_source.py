@@ -223,6 +223,7 @@ class TableSource(RowSource):
             super().seek(position)
             return
         self.check()
+        self._let_go()
         reading = self._reading = self._table.reading()
         while reading.position < position and reading.next() is not None:
             pass
