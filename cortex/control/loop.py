@@ -8,7 +8,7 @@ continues from it. Work hidden from the model is done here too: approvals, retri
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -21,6 +21,7 @@ from cortex.flows.awaitables import CallFailed
 from cortex.flows.context import Context
 from cortex.state.program import Program
 from cortex.values.conversation import Conversation, ToolDef, ToolResult
+from cortex.values.endings import Ending, ending_of
 from cortex.values.reply import Said, ToolUse
 from policies.failures.failure import FailureKind
 
@@ -151,6 +152,12 @@ async def _apply_reply(
 ) -> tuple[ControlState, TaskConversation]:
     """Apply a reply to the state and to the conversation."""
     if not reply.uses:
+        ending = ending_of(reply.stop_reason, reply.text)
+        if ending not in _ANSWERS:
+            if not reply.text.strip():
+                return progression.failed(c, f"{ending}: the reply ended ({reply.stop_reason}) before any text"), talk
+            whole = talk.conversation.replied(reply).said(_NO_ANSWER.format(ending, reply.stop_reason))
+            return c, _change(talk, conversation=whole)
         try:
             return progression.answered(c, reply.text), talk
         except CommandRefused as refused:
@@ -179,6 +186,12 @@ async def _apply_reply(
         return c, _change(talk, reply=reply, results=tuple(results), open=opened)
     whole = talk.conversation.replied(reply, results)
     return progression.marked(c, me, len(whole.turns)), _change(talk, conversation=whole)
+
+
+_ANSWERS: Final = frozenset({Ending.WHOLE, Ending.UNKNOWN})
+"""Endings of replies that may end a task."""
+_NO_ANSWER: Final = "This reply is no whole answer: it is {} ({}). Answer again, more briefly, or use a tool."
+"""Message to the model after a fragment: its ending, and its stop reason."""
 
 
 def _gone_back(c: ControlState, talk: TaskConversation, name: str, text: str) -> TaskConversation:

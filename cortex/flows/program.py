@@ -239,6 +239,9 @@ class Flow(Program, frozen=True, dict=True):
             live.note(goal)
             return (Fail(goal, str(error)),)
         if request.returns is TURN_ANSWER:
+            if ending is Ending.EMPTY and request.on_cut != "keep":  # only thinking: no words and no use of a tool
+                live.note(goal)
+                return (Fail(goal, ending_message(ending, reply, ""), FailureKind.EMPTY),)
             place = k.terms.lane_places(k.terms.roles.get(request.role, 0))[0]
             price = k.terms.routes[place].price
             if price is not None:
@@ -309,7 +312,7 @@ def _no_answer(request: CallRequest, ending: Ending) -> FailureKind | None:
     if request.on_cut == "keep" or ending in (Ending.WHOLE, Ending.UNKNOWN):
         return None
     if request.returns is TURN_ANSWER and ending in (Ending.TOOL_USE, Ending.EMPTY):
-        return None  # an empty turn is asked again, by `as_said`
+        return None  # `as_said` asks again for a turn without blocks
     return FailureKind(ending.value)
 
 

@@ -121,7 +121,7 @@ async def _call(ctx: Context, wanted: PieceCall, sample: int, deeper: dict[str, 
         child = rlm(question=wanted.prompt, context=wanted.context, **deeper)
         got = await ctx.run(child, on_failure="keep")
     else:
-        got = await ctx.ask(wanted.prompt, model="sub", sample=sample, on_failure="keep", on_cut="keep")
+        got = await ctx.ask(wanted.prompt, model="sub", sample=sample, on_failure="keep")
     if isinstance(got, CallFailed):
         return PieceCallResult(failed=f"{got.kind}: {got.story}"[:CALL_CHARS_SHOWN])
     return PieceCallResult(got)

@@ -22,7 +22,7 @@ class Talker:
     endpoint = "talker"
     rate = None
 
-    def __init__(self, said: Callable[[dict[str, Any]], Turn | Failure], usage: Usage | None = None) -> None:
+    def __init__(self, said: Callable[[dict[str, Any]], Turn | Failure | Reply], usage: Usage | None = None) -> None:
         self._said, self._usage = said, usage or Usage(10, 2)
         self.asked: list[dict[str, Any]] = []
 
@@ -31,7 +31,7 @@ class Talker:
         request = msgspec.json.decode(body)
         self.asked.append(request)
         turn = self._said(request)
-        if isinstance(turn, Failure):
+        if isinstance(turn, Failure | Reply):
             return turn
         if isinstance(turn, str):
             return _reply([{"type": "text", "text": turn}], "end_turn", self._usage)
@@ -54,7 +54,13 @@ def _reply(blocks: list[dict[str, Any]], reason: str, usage: Usage) -> Reply:
     return Reply(msgspec.json.encode({"content": blocks}), reason, "talker", usage)
 
 
-def scripted(*turns: Turn) -> Talker:
+def ended(text: str, stop_reason: str) -> Reply:
+    """Return a turn that ended in another way: its text, or only thinking if that is empty."""
+    block = {"type": "text", "text": text} if text else {"type": "thinking", "thinking": "hm", "signature": "s"}
+    return _reply([block], stop_reason, Usage(10, 2))
+
+
+def scripted(*turns: Turn | Reply) -> Talker:
     """Return a model with these turns, whatever it is asked; one request more is an error of the test."""
     left = list(turns)
     return Talker(lambda request: left.pop(0))

@@ -177,6 +177,15 @@ async def test_a_failed_call_is_an_error_in_the_program(tmp_path):
     assert run.answer.startswith("the call failed: refused: ")
 
 
+@pytest.mark.parametrize(("text", "stop_reason", "kind"), [("half", "max_tokens", "cut"), ("", "end_turn", "empty")])
+async def test_a_call_without_a_whole_answer_is_an_error_in_the_program(tmp_path, text, stop_reason, kind):
+    model = Scripted("try:\n    llm('x')\nexcept RuntimeError as e:\n    submit(str(e))")
+    answer = model._answer
+    model._answer = lambda body: answer(body) if b"writing a program" in body else reply(text, stop_reason=stop_reason)
+    run = await solved(tmp_path, model, returns="text")
+    assert run.answer.startswith(f"the call failed: {kind}: ")
+
+
 async def test_equal_prompts_of_a_piece_are_different_samples_and_an_error_pays_for_none_again(tmp_path):
     votes = "votes = llm_map(['vote'] * 3)\n"
     model = Scripted(votes + "undefined_name", votes + "submit(len(votes))")

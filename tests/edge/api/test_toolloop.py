@@ -20,7 +20,7 @@ from cortex.programs.toolloop import toolloop
 from cortex.values.conversation import ToolDef
 from tests.support.control_runner import cmd, push
 from tests.support.control_runner import run as state_after
-from tests.support.scripted_conversation import Talker, ran, results, scripted
+from tests.support.scripted_conversation import Talker, ended, ran, results, scripted
 
 EXACT = SimulatorSettings(error=0)
 FAILS: list[int] = []
@@ -170,6 +170,27 @@ def test_each_subtask_has_its_own_tools_stop_condition_and_return_protocol(tmp_p
     ]
     assert results(model.asked[-1]) == ["2 tasks: 2, 3", "task 2 returned: 12", "task 3 returned: b is\nred"]
     assert "End this task with the command submit." in str(child["messages"])
+
+
+@pytest.mark.parametrize(("text", "stop_reason", "ending"), [
+    ("It is re", "max_tokens", "cut"), ("It is re", "model_context_window_exceeded", "cut"),
+    ("I will", "pause_turn", "paused"),
+])  # fmt: skip
+def test_a_fragment_does_not_end_a_task_and_the_model_is_told(
+    tmp_path: Path, text: str, stop_reason: str, ending: str
+) -> None:
+    model = scripted(ended(text, stop_reason), "It is red.")
+    assert work(model, tmp_path)["value"] == "It is red."
+    told = model.asked[1]["messages"]
+    assert (told[-2]["role"], told[-2]["content"][0]["text"]) == ("assistant", text)
+    assert f"This reply is no whole answer: it is {ending} ({stop_reason})" in str(told[-1])
+
+
+@pytest.mark.parametrize(("stop_reason", "ending"), [("max_tokens", "cut"), ("end_turn", "empty")])
+def test_thinking_alone_fails_a_try_of_its_task(tmp_path: Path, stop_reason: str, ending: str) -> None:
+    model = scripted(*[ended("", stop_reason)] * 9)
+    done = work(model, tmp_path, bounds=ControlBounds(retries_max=1))
+    assert done["ended"] == f"failed: {ending}: the reply ended ({stop_reason}) before any text"
 
 
 def test_a_command_that_hands_the_loop_over_stands_alone(tmp_path: Path) -> None:

@@ -456,3 +456,4 @@ def test_a_turn_of_a_conversation_may_ask_for_a_tool_and_is_not_cut():
 
     assert ended(talk(), TOOL, "tool_use") == 1
     assert ended(talk(), WORDS, "max_tokens") == "cut"
+    assert ended(talk(), [{"type": "thinking", "thinking": "hm"}], "end_turn") == "empty"
