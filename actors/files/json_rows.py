@@ -181,7 +181,7 @@ def float_holds(text: str) -> bool:
     value = float(text)
     if abs(value) == float("inf"):
         return False
-    if len(text) <= _EXACT_DIGITS and value:
+    if repr(value) == text or (len(text) <= _EXACT_DIGITS and value):
         return True
     try:
         number = Decimal(text)

@@ -22,7 +22,7 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from actors.files.columns import Columns, arrow_columns, arrow_schema, cell, flat
+from actors.files.columns import NUMBER, Columns, arrow_columns, arrow_schema, cell, flat
 from actors.files.errors import SinkError
 from actors.files.object_store import head, modified_s, opened, put, there, try_out
 from actors.files.paths import adopt, is_remote, rows_of_others
@@ -313,8 +313,10 @@ class TableSink:
     def _chunks_by_column(self, names: list[str]) -> Iterator[dict[str, list[Any]]]:
         """Yield the rows in chunks, as values by column; null if a row lacks the column."""
         rename = {f"c{place}": name for place, name in enumerate(dict.fromkeys(names))}
+        numbers = {name for name, kind in self._columns.names if kind == NUMBER}
+        fields = [(each, float | str | None if name in numbers else Any, None) for each, name in rename.items()]
         try:
-            row = msgspec.defstruct("Row", [(each, Any, None) for each in rename], rename=rename, gc=False)
+            row = msgspec.defstruct("Row", fields, rename=rename, gc=False)
         except ValueError:  # msgspec accepts no quote, backslash or control character in a name
             for rows in self._chunks():
                 yield {name: [each.get(name) for each in rows] for name in names}

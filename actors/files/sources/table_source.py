@@ -239,11 +239,11 @@ class TableSource(RowSource):
             row: dict[str, Any] = dict(zip(self._names, self._keep(found)))  # noqa: B905
         else:
             row = self._row(found)
-        cells = row
+        cells, flaws = row, self._flaws
         if self._numbered:
             key, row = str(at), {self._id: at, **row}
-        elif self._id in self._flaws:
-            raise InvalidRow(f"{self._id} {self._flaws[self._id]}")
+        elif flaws and self._id in flaws:
+            raise InvalidRow(f"{self._id} {flaws[self._id]}")
         else:
             value = row.get(self._id)
             key = value.strip() if type(value) is str else ""
@@ -254,8 +254,8 @@ class TableSource(RowSource):
         if len(key) > ID_CHARACTERS_MAX:
             text = f"{self._id} has {len(key)} characters: at most {ID_CHARACTERS_MAX:,}"
             return Row(key, body, refusal=text)
-        if self._flaws and (name := next((name for name in self._flaws if name in row), None)) is not None:
-            return Row(key, body, refusal=f"{name} {self._flaws[name]}")
+        if flaws and (name := next((name for name in flaws if name in row), None)) is not None:
+            return Row(key, body, refusal=f"{name} {flaws[name]}")
         columns = self._prompt.columns
         for name in columns:
             value = row.get(name)
@@ -306,7 +306,7 @@ class TableSource(RowSource):
                 kind = _KINDS[type(value)]
                 if kind == "integer" and not -_FLOAT_WHOLE_MAX <= value <= _FLOAT_WHOLE_MAX:
                     kind = LONG if -(1 << 63) <= value < 1 << 63 else LARGE
-                elif kind == "number" and not _is_float(value):
+                elif kind == "number" and LARGE not in kinds and not _is_float(value):
                     kind = LARGE
                 if kind not in kinds:
                     kinds[kind] = number
