@@ -41,19 +41,32 @@ class NoRow(InvalidRow):
 
 
 class _Flawed(msgspec.Struct):
-    """Row that came from Python, with flaws. ``why``: the reason why it is no row; empty: it is one."""
+    """Row that came from Python, with flaws. ``why``: the reason why it is no row; empty: it is one. ``given``: its
+    ``repr``, cut."""
 
     row: dict[str, Any] = {}
     flaws: dict[str, str] = {}
     why: str = ""
+    given: str = ""
 
 
 _decode_flawed: Final = msgspec.json.Decoder(_Flawed, float_hook=as_written).decode
 
 
-def flawed_line(row: Mapping[str, Any], flaws: Mapping[str, str], why: str = "") -> bytes:
-    """Return a line for a row with flaws: its sound columns, and the reason for each other; or why it is no row."""
-    return _FLAWED + encode(_Flawed(dict(row), dict(flaws), why))
+def flawed_line(row: Mapping[str, Any], flaws: Mapping[str, str], why: str = "", given: str = "") -> bytes:
+    """Return a line for a row with flaws: its sound columns, and the reason for each other; or why it is no row. A flaw
+    of the row itself has an empty name."""
+    return _FLAWED + encode(_Flawed(dict(row), dict(flaws), why, given))
+
+
+def given_of(line: bytes) -> bytes | None:
+    """Return the ``repr`` of the row in a line that ``flawed_line`` wrote; None for another line."""
+    if not line.startswith(_FLAWED):
+        return None
+    try:
+        return _decode_flawed(line[len(_FLAWED) :]).given.encode()
+    except (ValueError, RecursionError):
+        return None
 
 
 def read_row(line: bytes) -> tuple[dict[str, Any], Mapping[str, str]]:
@@ -193,4 +206,15 @@ def float_holds(text: str) -> bool:
     return number == digits
 
 
-__all__ = ["NAN", "Flaw", "NoRow", "as_number", "cell_text", "flawed_line", "float_holds", "read_cell", "read_row"]
+__all__ = [
+    "NAN",
+    "Flaw",
+    "NoRow",
+    "as_number",
+    "cell_text",
+    "flawed_line",
+    "float_holds",
+    "given_of",
+    "read_cell",
+    "read_row",
+]

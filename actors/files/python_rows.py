@@ -15,6 +15,8 @@ from actors.files.row_values import PLAIN, NoJsonForm, as_mapping, column_name, 
 
 TEXT: Final = "text"
 """Column name of rows that are plain texts."""
+GIVEN_MAX: Final = 2_000
+"""Characters of a bad row's ``repr`` that are kept for the list of bad records."""
 NOT_TEXT: Final = "holds bytes that are not UTF-8 text"
 _BYTES: Final = (bytes, bytearray, memoryview)
 _NAMES: Final = frozenset({str})
@@ -46,33 +48,37 @@ class RowWriter:
                 pass
         try:
             fields = {TEXT: row} if isinstance(row, str) else as_mapping(row)
+            if fields is None:
+                raise NoJsonForm(f"is {shown(row)}: a row is a dict with a value for each column, or a text")
+            found, flaws = self._values(fields)
+        except NoJsonForm as error:
+            line = flawed_line({}, {}, str(error), shown(row, GIVEN_MAX))
         except Exception as error:  # a class of somebody else may raise anything
-            return flawed_line({}, {}, f"cannot be read: {type(error).__name__}: {shown(error)}") + b"\n"
-        if fields is None:
-            why = f"is {shown(row)}: a row is a dict with a value for each column, or a text"
-            return flawed_line({}, {}, why) + b"\n"
-        return self._line(fields)
+            why = f"cannot be read: {type(error).__name__}: {shown(error)}"
+            line = flawed_line({}, {}, why, shown(row, GIVEN_MAX))
+        else:
+            line = flawed_line(found, flaws, given=shown(row, GIVEN_MAX)) if flaws else encode(found)
+        return line + b"\n"
 
-    def _line(self, fields: Mapping[Any, Any]) -> bytes:
+    def _values(self, fields: Mapping[Any, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return the values of a row by column, and the flaws of columns; that of the row itself has an empty name."""
         found: dict[str, Any] = {}
         flaws: dict[str, str] = {}
-        try:
-            for key, value in fields.items():
-                try:
-                    name = column_name(key)
-                except NoJsonForm as error:
-                    return flawed_line(found, flaws, str(error)) + b"\n"
-                if name in found:
-                    return flawed_line({}, {}, f"has the column {name!r} twice") + b"\n"
-                try:
-                    found[name] = self._value(name, value)
-                except NoJsonForm as error:
-                    found[name] = None
-                    if self.needs(name):
-                        flaws[name] = str(error)
-        except Exception as error:
-            return flawed_line({}, {}, f"cannot be read: {type(error).__name__}: {shown(error)}") + b"\n"
-        return (flawed_line(found, flaws) if flaws else encode(found)) + b"\n"
+        for key, value in fields.items():
+            try:
+                name = column_name(key)
+            except NoJsonForm as error:
+                flaws[""] = str(error)
+                continue
+            if name in found:
+                flaws[""] = f"has the column {name!r} twice"
+            try:
+                found[name] = self._value(name, value)
+            except NoJsonForm as error:
+                found[name] = None
+                if self.needs(name):
+                    flaws[name] = str(error)
+        return found, flaws
 
     def _value(self, name: str, value: Any) -> Any:
         if isinstance(value, _BYTES) and name in self._shown:

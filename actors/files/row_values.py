@@ -303,14 +303,14 @@ def _of_arrow(value: Any) -> Any:
     return to_json_values(pa.array([value], value.type))[0]
 
 
-def shown(value: Any) -> str:
-    """Return a value for a message: short, on one line, and the same in each process."""
+def shown(value: Any, length: int = 60) -> str:
+    """Return a value for a message: on one line, cut at this many characters, and the same in each process."""
     try:
         text = repr(value) if not isinstance(value, Exception) else str(value)
     except Exception:
         text = f"a value of type {type(value).__name__}"
     text = " ".join(_ADDRESS.sub("", text).split()).encode(errors="backslashreplace").decode()
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
 __all__ = [

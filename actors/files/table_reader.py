@@ -13,6 +13,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+import msgspec
+
 from actors.files.arrow_values import JsonForm, bytes_are_text, to_json_values
 from actors.files.bad_records import BOM, BadRecord, RawRecord
 from actors.files.batch_request import InvalidRow
@@ -23,9 +25,8 @@ from actors.files.dialects.dialect import DETECTED, Dialect
 from actors.files.dialects.json_form import element_of, is_array_of_lines, way_to_lines, wrong_json
 from actors.files.errors import SourceError
 from actors.files.format_hints import wrong_file
-from actors.files.json_rows import read_cell
+from actors.files.json_rows import given_of, read_cell
 from actors.files.line_reader import PARQUET_MAGIC, InputFile, LineReader
-from actors.files.row_values import encode
 
 CSV, JSONL, PARQUET = "csv", "jsonl", "parquet"
 ROWS_AT_ONCE: Final = 2_000
@@ -54,6 +55,8 @@ def misspelt_form(path: str) -> str:
     return next(iter(difflib.get_close_matches(ending, _ENDINGS, n=1, cutoff=0.75)), "")
 
 
+_encode: Final = msgspec.json.Encoder(enc_hook=lambda flaw: f"<{flaw.message}>").encode
+"""Encode the values of a bad row; those that have no form are shown by the reason."""
 CELLS: Final = b"cortex.cells"
 """Metadata key of a column of text that holds cells of several types (``actors.files.json_rows.cell_text``)."""
 
@@ -281,8 +284,9 @@ class JsonReader:
         return None
 
     def raw(self, piece: Any) -> RawRecord:
-        """Return place and bytes of the latest line."""
-        return self._lines.raw(self._line)
+        """Return place and bytes of the latest line; for a row from Python, which is in no file, its ``repr``."""
+        given = given_of(self._line)
+        return self._lines.raw(self._line) if given is None else RawRecord.of(None, len(given), given)
 
     def close(self) -> None:
         """Do nothing: lines of JSON are not read twice."""
@@ -353,7 +357,7 @@ class ParquetReader:
 
     def raw(self, piece: Any) -> RawRecord:
         """Return the values of the latest row, as JSON."""
-        text = encode(piece[1])
+        text = _encode(piece[1])
         return RawRecord.of(None, len(text), text)
 
     def close(self) -> None:

@@ -85,19 +85,35 @@ def test_one_bad_row_of_a_generator_is_one_bad_row(row: Any, text: str, place: i
     assert (answers.outcome, answers.bad_count) == ("complete", 1)
     assert answers.bad[0].startswith(f"row {place + 1}: ")
     assert text in answers.bad[0]
-    if isinstance(row, dict) and row.get("id") == "b" and len(row) < 3:
+    if isinstance(row, dict) and row.get("id") == "b":
         assert [each["error"] for each in answers if each["id"] == "b"] == [f"rejected: {answers.bad[0].partition(': ')[2]}"]
 
 
-@pytest.mark.parametrize("rows", [[None, "a", 3, "b"], [{None: 1}, {"text": "a"}, object(), {"text": "b"}]])
-def test_rows_without_an_id_all_have_their_line(cortex: Any, rows: list[Any]) -> None:
+@pytest.mark.parametrize(
+    ("rows", "reasons"),
+    [([None, "a", 3, "b"], ["row is", "row is"]), ([{None: 1}, {"text": "a"}, object(), {"text": "b"}], ["has th", "row is"])],
+)  # fmt: skip
+def test_rows_without_an_id_all_have_their_line(cortex: Any, rows: list[Any], reasons: list[str]) -> None:
     answers = public.batch(iter(rows), "Label: {{text}}", job="j", max_job_tokens=30, **OPTIONS)
     assert answers.outcome == "partial"
     assert cortex("resume", "j", "--max-job-tokens", "none").code == 2
     assert cortex("results", "j", "-o", "o.jsonl").code == 0
     found = [json.loads(line) for line in Path("o.jsonl").read_text().splitlines()]
     assert [(row["row"], row["error"] is None) for row in found] == [(1, False), (2, True), (3, False), (4, True)]
-    assert all(row["error"].startswith("rejected: row ") for row in found if row["error"])
+    assert [row["error"][:16] for row in found if row["error"]] == [f"rejected: {each}" for each in reasons]
+
+
+def test_the_list_of_bad_records_has_the_repr_of_rows_from_python(cortex: Any) -> None:
+    rows = [{"id": "a", "t": "x"}, None, {"id": object(), "t": CUT}, {"id": 1.5, "t": "x"}]
+    assert public.batch(rows, PROMPT, id="id", output="o.jsonl", **OPTIONS).unreadable == 3
+    found = [json.loads(line) for line in Path("o.jsonl.bad.jsonl").read_text().splitlines()]
+    assert [each["row"] for each in found] == [2, 3, 4]
+    assert [each["text"] for each in found] == ["None", "{'id': <object object>, 't': 'half \\ud83d'}", '{"id":1.5,"t":"x"}']
+    frame = pd.DataFrame({"id": ["a", object()], "t": ["x", 1]})
+    assert public.batch(frame, PROMPT, id="id", output="p.jsonl", **OPTIONS).unreadable == 1
+    (found,) = [json.loads(line) for line in Path("p.jsonl.bad.jsonl").read_text().splitlines()]
+    assert found["reason"].startswith("id is of type object")
+    assert found["text"].startswith('{"id":"<is of type object')
 
 
 def test_bytes_of_a_column_that_is_shown_are_text() -> None:

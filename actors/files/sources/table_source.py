@@ -254,8 +254,8 @@ class TableSource(RowSource):
         if len(key) > ID_CHARACTERS_MAX:
             text = f"{self._id} has {len(key)} characters: at most {ID_CHARACTERS_MAX:,}"
             return Row(key, body, refusal=text)
-        if flaws and (name := next((name for name in flaws if name in row), None)) is not None:
-            return Row(key, body, refusal=f"{name} {flaws[name]}")
+        if flaws and (name := next((name for name in flaws if not name or name in row), None)) is not None:
+            return Row(key, body, refusal=f"{name} {flaws[name]}".lstrip())
         columns = self._prompt.columns
         for name in columns:
             value = row.get(name)
