@@ -20,6 +20,8 @@ SAMPLE_BYTES: Final = 262_144
 """Bytes of bad lines, and of the start of a file, that are examined."""
 BAD_SHARE: Final = 0.9
 """Share of the lines beyond ASCII that are not UTF-8 in a file of another encoding."""
+WIDE_MIN: Final = 8
+"""Characters above which NULs in two of five of them decide that a file is UTF-16 or UTF-32."""
 BYTES_MIN: Final = 4
 """Bytes beyond ASCII below which cp1252 alone is proposed: two bytes read as a letter in every encoding."""
 READING_CHARACTERS: Final = 30
@@ -70,6 +72,8 @@ def _is_wide_text(head: bytes, codec: str, size: int, whole: bool) -> bool:
     length = len(head) if whole else len(head) - len(head) % size
     ascii_bytes, others = head[low:length:size], [head[place:length:size] for place in range(size) if place != low]
     zeros = min(each.count(0) for each in others)
+    if zeros * 5 >= 2 * len(ascii_bytes) and ascii_bytes.count(0) * 10 <= len(ascii_bytes) > WIDE_MIN:
+        return True  # no text of UTF-8 has so many NULs, and all in the same places
     if 0 in ascii_bytes[:-1] or not zeros or zeros * 10 < len(ascii_bytes):
         return False
     if zeros * 2 < len(ascii_bytes) and _PLAIN.fullmatch(head):
@@ -157,6 +161,8 @@ def guesses(samples: list[bytes]) -> list[tuple[str, str]]:
     from charset_normalizer import from_bytes
 
     content = b"\n".join(samples)[:SAMPLE_BYTES]
+    if content.count(0) * 4 > len(content):
+        return []  # UTF-16 or UTF-32, of which an encoding of one byte a character makes text with NULs
     if _is_common_cp1252(content):
         return [("cp1252", _excerpt(samples[0], "cp1252"))]
     if sum(byte >= 0x80 for byte in content) < BYTES_MIN:

@@ -5,6 +5,7 @@ call.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import Decimal
 from operator import itemgetter
@@ -125,8 +126,9 @@ class TableSource(RowSource):
         for each in self._wanted:
             if each not in columns:
                 near = difflib.get_close_matches(each, columns, n=1)
-                shown_columns = ", ".join(columns[:_SHOWN_MAX]) + (", …" if len(columns) > _SHOWN_MAX else "")
-                hint = f"did you mean {near[0]}?" if near else f"its columns are {shown_columns}"
+                near = near or [name for name in columns if each in re.split(r"\W+", name)]
+                shown_columns = _shown_names(columns[:_SHOWN_MAX]) + (", …" if len(columns) > _SHOWN_MAX else "")
+                hint = f"did you mean {_shown_names(near[:1])}?" if near else f"its columns are {shown_columns}"
                 if way_out := self._table.way_out(self._wanted):
                     hint = f"{hint}; {way_out}"
                 what = "--id names" if each not in self._prompt.columns else "the prompt names"
@@ -320,6 +322,12 @@ class TableSource(RowSource):
             text = shown(value)[:40].strip('"')
             raise InvalidRow(f"{self._id} is {text}: an id is text or a whole number")
         return str(whole)
+
+
+def _shown_names(names: Sequence[str]) -> str:
+    """Return names of columns for an error, in quotes if one of them holds a comma, a line break or outer space."""
+    plain = all("," not in name and name == name.strip() and name.isprintable() for name in names)
+    return ", ".join(names if plain else map(repr, names))
 
 
 def _cells_at(places: list[int]) -> Callable[[list[str]], Sequence[str]]:

@@ -346,3 +346,23 @@ def test_an_encoding_of_requests_is_kept_over_positions(tmp_path):
         found, position = [*found, *(row.key for row in window.rows)], window.position
         made.close()
     assert found == [f"é{n}" for n in range(20)]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("odd", ["\x0b", "\x1a", "\0", "\x7f", "\ue000"])
+@pytest.mark.parametrize("rows", [2, 20_000])
+def test_a_control_character_in_utf_16_without_a_mark(tmp_path: Path, encoding: str, odd: str, rows: int) -> None:
+    path = tmp_path / "t.csv.gz"
+    text = "id,text\n1,café\n" + f"2,a{odd}b Über\n" + "".join(f"k{n},row {n}\n" for n in range(rows))
+    path.write_bytes(gzip.compress(text.encode(encoding), 1))
+    made = source(path)
+    assert rows_in(made)[:2] == [["1", "café"], ["2", f"a{odd}b Über"]]
+    made.close()
+
+
+def test_names_with_commas_are_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"id;size, cm;text, long;n, m\n1;1,5;a, b;2\n")
+    assert told(path) == " has no column 'text', which the prompt names: did you mean 'text, long'?"
+    path.write_bytes(b"id;size, cm;words;n, m\n1;1,5;a, b;2\n2;2,5;c;3\n")
+    assert "its columns are 'id', 'size, cm', 'words', 'n, m'" in told(path)
