@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -14,7 +15,6 @@ from actors.cli.options.errors import (
     INTERRUPTED,
     TERMINATED,
     Interrupted,
-    OutputClosed,
     error_line,
     print_error,
     trace,
@@ -22,26 +22,53 @@ from actors.cli.options.errors import (
     wants_trace,
 )
 from actors.common.errors import USAGE
+from actors.common.result_stream import OutputClosed, ResultStream
+from actors.common.tolerant_stream import tolerant
 
 _LISTINGS = frozenset({"status", "jobs", "inspect", "export", "program"})
-"""Commands that only print: a reader that stops early (``head``) has what it wanted, so the exit code is 0."""
+"""Commands that end early where the reader of their output does: what is left would only be printed."""
+_RUNNING = frozenset({"batch", "run", "resume", "attach", "retry"})
+"""Commands whose answer is their result: a reader that leaves before it has the answer is a failure."""
 
 
 def enter(arguments: list[str]) -> int:
-    """Run the command that ``arguments`` name and return its exit code. Call from the main thread (signal handlers)."""
+    """Run the command that ``arguments`` name and return its exit code. Call from the main thread (signal handlers).
+
+    Within the call, standard error never raises, and standard output records what it cannot write.
+    """
     command_line.note(arguments)
     signal.signal(signal.SIGTERM, _stopped)
     signal.signal(signal.SIGINT, _stopped)
+    before = sys.stdout, sys.stderr
+    output = ResultStream(sys.stdout, stops=bool(_LISTINGS.intersection(arguments[:1])))
+    sys.stdout, sys.stderr = output, tolerant(sys.stderr)
+    try:
+        return _told(_entered(arguments), output, arguments)
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def _entered(arguments: list[str]) -> int:
     try:
         return _ran(arguments)
     except Interrupted as stopped:
         print_error(f"{'interrupted' if stopped.code == INTERRUPTED else 'terminated'} before anything was sent")
         return stopped.code
-    except (BrokenPipeError, OutputClosed):
-        _nobody_reads()
-        return COMPLETE if arguments[:1] and arguments[0] in _LISTINGS else FAILED
+    except OutputClosed:
+        return COMPLETE
     except Exception as error:
         return _failed(error, wants_trace(arguments))
+
+
+def _told(code: int, output: ResultStream, arguments: list[str]) -> int:
+    """Return the exit code of a command, given what became of its output. Print one line if that was lost."""
+    with contextlib.suppress(OutputClosed):
+        output.flush()
+    waits = bool(_RUNNING.intersection(arguments[:1])) or arguments[:2] == ["program", "run"]
+    if not output.failure or (output.gone and not waits):
+        return code
+    print_error(f"standard output {output.failure}", error=True)
+    return code or FAILED
 
 
 def _ran(arguments: list[str]) -> int:
@@ -93,9 +120,3 @@ def _failed(error: Exception, trace_wanted: bool) -> int:
 
 def _stopped(number: int, frame: object) -> None:
     raise Interrupted(INTERRUPTED if number == signal.SIGINT else TERMINATED)
-
-
-def _nobody_reads() -> None:
-    """Send further output to the null device, so that the interpreter ends without an error of a closed pipe."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())

@@ -85,21 +85,17 @@ def tolerant(stream: TextIO | None) -> TextIO:
 
 
 def guard_standard_streams() -> None:
-    """Make ``sys.stderr`` of this process tolerant. Call first, before any file is opened.
+    """Make ``sys.stderr`` of this process tolerant, and occupy closed descriptors. Call before any file is opened.
 
-    Text on standard output may have characters that the encoding of a terminal lacks: they are written as escapes.
-    Results are bytes, UTF-8 on every terminal.
-
-    A closed descriptor 2 is opened on the null device: the next file to be opened would get its number, and what C
-    libraries print there would be written into that file.
+    A closed descriptor 0, 1 or 2 is opened on the null device: the next file to be opened would get its number, and
+    what C libraries and child processes write there would be written into that file (gnulib, ``stdopen``).
     """
-    try:
-        os.fstat(2)
-    except OSError:
-        null = os.open(os.devnull, os.O_WRONLY)
-        if null != 2:
-            os.dup2(null, 2)
-            os.close(null)
+    for number, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            null = os.open(os.devnull, flags)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
     sys.stderr = tolerant(sys.stderr)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")

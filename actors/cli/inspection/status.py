@@ -13,13 +13,13 @@ from actors.cli.inspection.job_status import STATES, add_times, ago, particulars
 from actors.cli.jobs.job_state import standing_of
 from actors.cli.jobs.rendering import STATUS_FIELDS, JobStatus, least_and_most, size_text
 from actors.cli.jobs.settings import named_folder, shared_cluster
-from actors.cli.options.errors import COMPLETE, print_error
+from actors.cli.options.errors import COMPLETE, FAILED, print_error
 from actors.cli.options.options import Options
 from actors.cli.run.sinks import check_output, sink_of
 from actors.common.errors import CommandError, UserError
 from actors.common.process_owner import this_owner
 from actors.driver import live_status
-from actors.files.errors import SinkClosed
+from actors.files.errors import SinkClosed, SinkFull
 from actors.history.catalog import forgotten, last_owner, last_turn_s
 from actors.history.sampling import sample_results
 from actors.jobs.summary import without_results
@@ -174,6 +174,8 @@ def results(
             count = copy_results(folder, job, sink)
     except SinkClosed:
         return COMPLETE  # a reader like `head` has read enough
+    except SinkFull as error:
+        raise CommandError(str(error).removesuffix(": make room, then resume"), FAILED) from None
     standing = standing_of(folder, job)
     found = f"{count:,} {'failed ' * failed}result{'s' * (count != 1)}"
     found = f"{found} of {job}, which is {STATES.get(standing.outcome, standing.outcome)}"

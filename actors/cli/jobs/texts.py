@@ -33,7 +33,7 @@ def files_of(parameter: str, paths: list[str]) -> dict[str, Any]:
     named: dict[str, str] = {}
     for path in paths:
         if path == "-":
-            found = [("standard input", _utf8("standard input", sys.stdin.buffer.read()))]
+            found = [("standard input", _utf8("standard input", standard_input()))]
         elif Path(path).is_dir():
             found = list(_folder(Path(path)))
         else:
@@ -60,7 +60,7 @@ def notes_of(paths: list[str]) -> list[dict[str, str]]:
 
 def _read(path: str) -> Iterator[tuple[str, str]]:
     if path == "-":
-        yield from _lines("standard input", sys.stdin.buffer.read())
+        yield from _lines("standard input", standard_input())
         return
     place = Path(path)
     if place.is_dir():
@@ -69,6 +69,13 @@ def _read(path: str) -> Iterator[tuple[str, str]]:
         yield from _lines(path, _bytes(place))
     else:
         yield place.name, _text(place)
+
+
+def standard_input() -> bytes:
+    """Return all of standard input. Raises ``CommandError`` where it is closed."""
+    if sys.stdin is None:
+        raise CommandError("standard input is closed: name a file, or pass the text through a pipe")
+    return sys.stdin.buffer.read()
 
 
 def _folder(folder: Path) -> Iterator[tuple[str, str]]:

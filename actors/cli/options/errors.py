@@ -20,11 +20,6 @@ INTERRUPTED = 130
 TERMINATED = 143
 
 
-class OutputClosed(Exception):
-    """The reader of standard output has closed it. Raised instead of ``BrokenPipeError``, which the parser would turn
-    into an exit code of its own."""
-
-
 class Interrupted(BaseException):
     """SIGINT or SIGTERM arrived while no work was in flight that had to be drained."""
 

@@ -14,7 +14,7 @@ import msgspec
 import typer
 from typer.models import ArgumentInfo
 
-from actors.cli.options.errors import OutputClosed, speak
+from actors.cli.options.errors import speak
 from actors.cli.options.help_layout import panel_of
 from actors.cli.options.job_file import JobFile, JobFileKey, read
 from actors.cli.options.option_specs import DECLARED
@@ -137,8 +137,6 @@ def takes(*names: str, lines: tuple[str, ...] = ()) -> Callable[[Callable[..., i
                 return code
             except CommandError as error:
                 raise CommandError(str(error) + blame(str(error), origins), error.code) from None
-            except BrokenPipeError:
-                raise OutputClosed from None
 
         own = inspect.signature(function, eval_str=True).parameters.values()
         parameters = [_named(each) for each in own if each.name != "options"]

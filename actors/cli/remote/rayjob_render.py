@@ -7,7 +7,6 @@ only names the job file: an entrypoint passes through two shells, which would ch
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import msgspec
 import yaml
 
 import cortex
+from actors.cli.jobs.texts import standard_input
 from actors.cli.options.errors import COMPLETE, print_error
 from actors.cli.options.job_file import SOURCES, TEXTS, JobFile, read
 from actors.cli.options.options import keys
@@ -203,7 +203,7 @@ def _inside(path: str, folder: Path) -> str:
 def _cluster_spec(path: str) -> dict[str, Any]:
     """Return the spec of the only RayCluster in a YAML stream. Raises ``CommandError``."""
     try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+        text = standard_input().decode() if path == "-" else Path(path).read_text(encoding="utf-8")
         found = [each for each in yaml.safe_load_all(text) if isinstance(each, dict)]
     except OSError as error:
         raise CommandError(f"{path} cannot be read: {error.strerror}") from None

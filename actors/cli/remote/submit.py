@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from actors.cli.jobs.texts import standard_input
 from actors.cli.options.errors import FAILED, PARTIAL, Interrupted, print_error
 from actors.cli.options.options import Options
 from actors.cli.remote.package import JOB_FILE, JobPackage, package
@@ -76,7 +77,7 @@ def carry_out(command: str, given: Mapping[str, Any], options: Options) -> int:
     """Run a command on the head and return its exit code. Raises ``CommandError`` or ``ClusterError``."""
     address = options.cluster.strip() if options.cluster.strip() not in ("", "auto") else os.environ["RAY_ADDRESS"]
     output = str(given.get("output") or "")
-    stdin = sys.stdin.buffer.read() if "-" in (given.get("input"), *(given.get("inputs") or ())) else b""
+    stdin = standard_input() if "-" in (given.get("input"), *(given.get("inputs") or ())) else b""
     fresh = command in ("batch", "run")
     made = package(given, options, stdin) if fresh else JobPackage()
     if fresh and options.no_keep_text and not is_remote(output):

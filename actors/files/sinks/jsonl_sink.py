@@ -28,6 +28,8 @@ GZIP_LEVEL: Final = 6
 
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
+_CLOSED: Final = "standard output is closed: give -o FILE"
+
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -80,6 +82,8 @@ class FileSink:
     def check(self) -> None:
         """Raise `SinkError` if nothing can be written, whatever the job: a folder, a missing parent, no permission."""
         if self._path == "-":
+            if _standard_stream() is None:
+                raise SinkError(_CLOSED)
             return
         path = Path(self._path)
         try:
@@ -308,7 +312,7 @@ class _StreamTarget:
     def close(self) -> None:
         try:
             self._stream.flush()
-        except BrokenPipeError:
+        except OSError:
             if self._lent:  # the interpreter flushes the stream again at exit and would print the error
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, self._stream.fileno())
@@ -367,11 +371,19 @@ def _opened_stream(path: str) -> _StreamTarget:
         raise SinkError(f"{path} cannot be written: {why(error)}") from None
 
 
+def _standard_stream() -> Any:
+    """Return the stream of standard output, below the one that records failures (``actors.common.result_stream``): a
+    sink reports its own. None: closed.
+    """
+    return getattr(sys.stdout, "inner", sys.stdout)
+
+
 def _standard_output() -> _StreamTarget:
-    if sys.stdout is None:
-        raise SinkError("standard output is closed: give -o FILE")
-    if isinstance(stream := getattr(sys.stdout, "buffer", None), io.BufferedIOBase):
-        sys.stdout.flush()
+    output = _standard_stream()
+    if output is None:
+        raise SinkError(_CLOSED)
+    if isinstance(stream := getattr(output, "buffer", None), io.BufferedIOBase):
+        output.flush()
         return _StreamTarget(cast(BinaryIO, stream), lent=True)
     # sys.stdout may accept only text (in a notebook), or write partially (python -u): the file descriptor does neither.
     return _StreamTarget(open(1, "wb", closefd=False), lent=False)
