@@ -15,6 +15,7 @@ import msgspec
 from actors.channel.batches.submissions import bounds
 from actors.channel.leases.budget_client import as_if_paid, unpriced
 from actors.common.errors import UserError
+from actors.common.harmless import harmless
 from actors.common.process_owner import Owner, this_owner
 from actors.driver.driver import ChannelLost, Driver
 from actors.history.catalog import in_use_message, last_owner, last_state, last_terms
@@ -344,7 +345,8 @@ class Session:
         """
         facts = msgspec.json.decode(await self._patiently(channel, runtime))
         if facts["outcome"] == "running" and facts.get("stopping"):
-            self.log(f"job {self.job} is still ending there: it goes on when its calls in flight are finished")
+            log = harmless(self.log, "the log of the job")
+            log(f"job {self.job} is still ending there: it goes on when its calls in flight are finished")
         while facts["outcome"] == "running" and facts.get("stopping") and not facts["broken"]:
             await asyncio.sleep(LOOK_S)
             facts = msgspec.json.decode(await self._patiently(channel, runtime))

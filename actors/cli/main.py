@@ -49,6 +49,11 @@ def enter(arguments: list[str]) -> int:
 
 
 def _entered(arguments: list[str]) -> int:
+    for each in arguments:
+        if not each.isprintable() and any("\ud800" <= character <= "\udfff" for character in each):
+            text = f"argument {each!r} holds bytes that are no {sys.getfilesystemencoding()}"
+            print_error(f"{text}: write it in that encoding, or set PYTHONUTF8=1 for UTF-8", error=True)
+            return USAGE
     try:
         return _ran(arguments)
     except Interrupted as stopped:

@@ -15,6 +15,7 @@ import msgspec
 
 from actors.channel.backpressure import PAUSE_S, ROOM_S, narrower_by, thresholds
 from actors.common.errors import UserError
+from actors.common.harmless import harmless
 from actors.driver import control_note
 from actors.driver.live_status import StatusPublisher
 from actors.driver.sharding import DriverHooks, ShardRouter
@@ -95,14 +96,14 @@ class Driver:
         self._connection = encode(connection)
         self._source = source
         self._sink = sink
-        self._progress = progress
+        self._progress = harmless(progress, "progress")
         self._attach = attach
         self._own = own
         self._control = StateFolder(folder)
         self._narrow = narrow
         self._caps = overrides.OverrideWatch(self._control, opening.terms, narrow)
         self._rotation = rotation
-        self._log = log
+        self._log = harmless(log, "the log of the job")
         self._program_log = ProgramLog()
         self._dealing: ShardRouter | None = None
         if isinstance(program, Shards):

@@ -117,6 +117,15 @@ def test_rows_of_a_cancelled_job_stay(cortex: Cortex) -> None:
     assert "job j is cancelled" in kept(cortex, "o.csv", *batch("o.csv"), "--system", "Be brief.")
 
 
+def test_cancel_ends_a_job_whose_results_file_is_not_its_own(cortex: Cortex) -> None:
+    assert cortex(*batch("o.csv"), "--max-job-tokens", 600).code == 3
+    Path("o.csv").write_text("mine")
+    done = cortex("cancel", "j")
+    assert done.code == 0 and "its results are not completed: " in done.err
+    assert "o.csv is not as job j left it" in done.err and Path("o.csv").read_text() == "mine"
+    assert json.loads(cortex("status", "j", "--json").out)["outcome"] == "cancelled"
+
+
 @pytest.mark.parametrize("output", ["o.csv", "o.jsonl"])
 def test_rows_of_a_killed_job_stay(cortex: Cortex, output: str) -> None:
     slow = ("--sim", "latency_ms=300", "--sim", "latency_spread=0", "--concurrency", "2")

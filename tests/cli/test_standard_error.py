@@ -1,4 +1,7 @@
-"""Standard error closed, full or left by its reader: the command does its work and keeps its exit code."""
+"""Standard streams of real processes that are closed, full or left by their reader.
+
+``tests/cli/test_streams.py`` tries all commands in one process.
+"""
 
 from __future__ import annotations
 
@@ -69,3 +72,31 @@ def test_no_file_of_a_job_takes_the_place_of_a_closed_standard_error(rows: Path)
     argv = ["bash", "-c", 'exec "$@" 2>&-', "bash", sys.executable, "-c", script]
     done = subprocess.run(argv, cwd=rows, env=environment(), capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "True\n"
+
+
+FULL, CLOSED = "cannot be written: No space left on device", "is closed"
+OUTPUTS = [
+    (("jobs",), ">&-", 1, CLOSED), (("jobs",), ">/dev/full", 1, FULL), (("jobs",), "> >(exec true)", 0, ""),
+    (("export", "j", "-o", "-"), ">/dev/full", 1, FULL), (("status", "j", "--json"), "> >(exec true)", 0, ""),
+    (("batch", "in.jsonl", "-o", "-", "--model", "sim"), ">&-", 2, CLOSED),
+    (("batch", "in.jsonl", "-o", "-", "--model", "sim"), ">/dev/full", 3, "No space left on device"),
+    (("results", "j", "-o", "copy.jsonl"), ">&-", 0, ""),
+]  # fmt: skip
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device that is always full is Linux's")
+def test_standard_output_that_cannot_be_written(rows: Path) -> None:
+    assert run(rows, "", "batch", "in.jsonl", "-o", "out.jsonl", "--model", "sim", "--job", "j").returncode == 0
+    for command, redirection, code, said in OUTPUTS:
+        done = run(rows, f"{redirection} 2>said", *command)
+        lines = (rows / "said").read_text().splitlines()
+        assert done.returncode == code, (command, redirection, lines)
+        assert all(line.startswith("cortex: ") for line in lines), lines
+        assert [said in line for line in lines if "standard output" in line] == [True] * bool(said), lines
+
+
+def test_an_argument_that_is_no_text_is_refused_in_one_line(rows: Path) -> None:
+    argv = [sys.executable.encode(), b"-m", b"actors.cli", b"batch", b"in.jsonl", b"-o", b"caf\xe9.jsonl"]
+    done = subprocess.run(argv, cwd=rows, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "argument 'caf\\udce9.jsonl' holds bytes that are no utf-8" in done.stderr

@@ -22,6 +22,7 @@ from actors.cli.run.sinks import complete_output
 from actors.common.errors import CommandError, UserError
 from actors.common.process_owner import Owner
 from actors.driver import control_note
+from actors.files.errors import SinkError
 from actors.history.catalog import last_owner, last_places, last_state
 from actors.jobs.limit_options import changes
 from actors.jobs.spec import who
@@ -65,8 +66,12 @@ def cancel(job: str, options: Options) -> int:
     k = last_state(folder, job)
     status = standing_of(folder, job, k)
     if k.outcome == "cancelled" and not folder.is_held(job):
-        with contextlib.suppress(OSError):
+        try:
             complete_output(folder, job, status.facts, k.terms.places, k.terms.program, False)
+        except SinkError as error:  # the job is cancelled all the same, and so are its message batches
+            print_error(f"its results are not completed: {error}")
+        except OSError:
+            pass
     if left and k.outcome == "cancelled":
         _withdrawn(folder, job, k, left)
     return _change_text(status, options, f"cancelled by {who()}" if k.outcome == "cancelled" else "")

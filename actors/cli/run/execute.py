@@ -139,6 +139,8 @@ def report(status: JobStatus, options: Options, text: str = "") -> int:
         print_error(line)
     if output not in ("", "-"):
         print_error(_where(status, output))
+    elif output == "-" and text:
+        print_error(f"the results so far: cortex results {status.facts['job']}{status.where} -o FILE.jsonl")
     if status.retry:
         print_error(f"to ask the failed rows again: {status.retry}")
     if status.resume:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from actors.common.tolerant_stream import tolerant
 from actors.observability.logs.formatting import form_here, redaction, text_of
 
 LOOK_S = 1.0
@@ -38,11 +39,12 @@ class ActorLogReader:
     def show(self) -> None:
         """Print the warnings and errors that are new since the last call."""
         found = [line for path in self._folder.glob("r/session_latest/logs/worker-*.err") for line in self._new(path)]
+        stream = tolerant(sys.stderr)
         for line in found[:LINES_MAX]:
-            print(line, file=sys.stderr, flush=True)
+            print(line, file=stream, flush=True)
         if len(found) > LINES_MAX:
             more = {"level": "warning", "message": f"{len(found) - LINES_MAX} more warnings of actors"}
-            print(self._shown(more), file=sys.stderr, flush=True)
+            print(self._shown(more), file=stream, flush=True)
 
     def _new(self, path: Path) -> list[str]:
         try:

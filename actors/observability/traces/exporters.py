@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from actors.common.errors import UserError
+from actors.common.tolerant_stream import tolerant
 from actors.observability.base.settings import FILE, GRPC, SignalSettings, before_grpc
 from actors.observability.traces.otlp_encoding import OtlpEncoder
 from actors.providers.credentials.credential import without_password
@@ -83,8 +84,9 @@ class ConsoleExporter:
 
     def export(self, batches: Sequence[SpanBatch]) -> str:
         """Print the batches. Never fails."""
+        stream = tolerant(sys.stderr)
         for batch in batches:
-            sys.stderr.write(self._encoder.line(batch.lines).decode())
+            stream.write(self._encoder.line(batch.lines).decode())
         return ""
 
     def close(self) -> None:
