@@ -119,10 +119,12 @@ def test_a_progress_function_that_raises(tmp_path: Path, as_error: bool) -> None
 
 
 def test_from_python_without_a_standard_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for stream in (None, *(Streams("stderr", kind).made["stderr"] for kind in ("full", "gone", "ascii"))):
+    for kind in ("closed", "full", "gone", "ascii"):
+        streams = Streams("stderr", kind)
         with monkeypatch.context() as patch:
-            patch.setattr(sys, "stderr", stream)
+            patch.setattr(sys, "stderr", streams.made["stderr"])
             answers = client.batch([{"text": "é → 日本"}], "Label: {{text}}", model="sim", state=str(tmp_path))
+        streams.close()
         assert answers.outcome == "complete"
 
 
