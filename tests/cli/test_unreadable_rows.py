@@ -146,6 +146,7 @@ def test_where_they_reach_max_failed_nothing_is_asked(cortex: Any, bound: str, m
     done = cortex(*COMMAND, "--max-failed", bound, *more, "--json")
     assert (done.code, done.last["outcome"], done.last["calls"], done.last["attempts"]) == (3, "partial", 0, 0)
     assert "max_failed: 20 of 60 records of the input are unreadable, " in done.err
+    assert done.said()[-1] == "to go on: cortex resume j --max-failed N (or a share), higher"
     then = cortex("resume", "j", "--max-failed", "50%", "--json")
     assert (then.code, _counts(then.last)) == (3, WHOLE)
 

@@ -186,6 +186,8 @@ def _raised(status: JobStatus) -> str:
     answer = status.facts["why"]
     if answer.startswith("deadline"):
         return " --deadline +2h"
+    if answer.startswith("max_failed"):
+        return " --max-failed N (or a share), higher"
     if answer.startswith(BUDGET_WHY):
         return ", when the budget is renewed or raised: cortex budget lists it"
     return " --max-cost USD (or --max-job-tokens N), higher" if answer.startswith("over_budget") else ""
