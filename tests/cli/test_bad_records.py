@@ -116,6 +116,17 @@ def test_an_input_that_is_refused_leaves_no_list_but_one_that_was_asked_for(cort
     assert listed_in("b.jsonl") == expected(4)
 
 
+def test_a_plan_lists_them_where_it_is_asked_to(cortex: Any) -> None:
+    ragged(Path("t.csv"), 8, 4)
+    assert cortex("plan", "t.csv", *ASK, *SIM, *BAD, "-o", "o.csv").code == 0
+    assert not list(Path().glob("*.bad.jsonl"))
+    assert cortex("plan", "t.csv", *ASK, *SIM, *BAD, "-o", "o.csv", "--bad", "b.jsonl").code == 0
+    assert listed_in("b.jsonl") == expected(4)
+    Path("b.jsonl").unlink()
+    cortex("plan", "t.csv", *ASK, *SIM, "-o", "o.csv", "--bad", "b.jsonl").refused("b.jsonl lists all")
+    assert listed_in("b.jsonl") == expected(4)
+
+
 def test_another_input_under_the_same_job_leaves_the_list(cortex: Any) -> None:
     ragged(Path("t.csv"), 4, 2)
     cortex("batch", "t.csv", *GO, "-o", "o.csv")

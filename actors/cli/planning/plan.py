@@ -27,6 +27,7 @@ from actors.cli.run.start import (
     body_model,
     checked,
     given_input,
+    put_list,
     refuse_other_places,
     refuse_paying_again,
     rows_source,
@@ -36,6 +37,7 @@ from actors.common.errors import CommandError
 from actors.files.paths import is_remote
 from actors.files.sources.row_source import InputCheck
 from actors.history.catalog import in_use, last_state, last_terms
+from actors.jobs.bad_record_list import list_of
 from actors.jobs.spec import JobSpec, whole
 from actors.jobs.unreadable_input import note_counts
 from actors.journal.journal import StateFolder, checked_name
@@ -67,12 +69,14 @@ def plan(path: str, output: str, sample: int, options: Options) -> int:
     folder, order = batch_order(path, output, options)
     spooled = given_input(folder, order)
     source = rows_source(folder, order, spooled)
+    source.bad = list_of(folder, order) if options.bad else None
     try:
         with contextlib.closing(source):
             environ = taken_environ()
             sizes = source.notice = _sizes(order, options, folder, environ)
             check = checked(order, options, source, folder)
             notes = _refused_as_the_job(order, options, folder, check)
+            put_list(source, check, order.named())
             rows = sizes.rows(remembered(folder, sizes.questions))
             found = routes(order.model_spec, order.limits, environ)
             asked: SampleRun | None = None

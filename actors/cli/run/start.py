@@ -86,8 +86,6 @@ def batch(path: str, output: str, options: Options, sample: int = 0) -> int:
         try:
             check = checked(order, options, source, folder)
         except UnreadableInput:
-            if options.bad:
-                source.bad.put()
             if order.input == "-" and not folder.has(order.named()):
                 spool_of(folder, order.named()).unlink(missing_ok=True)
             raise
@@ -111,6 +109,8 @@ def checked(
     begun = folder is not None and not order.fresh and last_terms(folder, order.named()) is not None
     if not begun and is_refused(check, accepted):
         way = again(f"--accept-bad {least_accepted(check)}%")
+        if options.bad and isinstance(source.bad, BadRecordFile):
+            source.bad.put()
         listed = f"{options.bad or '--bad FILE'} lists all"
         raise UnreadableInput(f"{refusal(_name(order.input), check, accepted, listed)}: {way}")
     print_problems(order.input, check)
