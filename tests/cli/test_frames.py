@@ -116,6 +116,19 @@ def test_a_model_that_will_not_fit_is_told_why_and_asked_once_more() -> None:
     assert answers.failures == {"malformed": 1}
 
 
+@pytest.mark.parametrize(("on_cut", "succeeded", "counted"), [
+    ("fail", 0, {}), ("keep", 2, {"cut": 2}), ("longer", 2, {}),
+])  # fmt: skip
+def test_answers_that_are_cut_are_told_from_python_as_well(on_cut: str, succeeded: int, counted: dict[str, int]) -> None:
+    texts = ["one two three four five", "six seven eight nine ten"]
+    answers = cortex.batch(texts, "Tell of {{text}}", model="sim", max_output_tokens=2, on_cut=on_cut, progress=False)
+    assert (answers.facts["rows_succeeded"], answers.facts["rows_by_ending"]) == (succeeded, counted)
+    assert [bool(row["error"]) for row in answers.rows] == [on_cut == "fail"] * 2
+    assert all(row["answer"] for row in answers.rows)
+    with pytest.raises(SetupError, match="on_cut='never': give fail, keep, longer"):
+        cortex.batch(texts, "{{text}}", model="sim", on_cut="never")
+
+
 def test_the_same_call_again_pays_nothing_and_another_table_is_another_job() -> None:
     first = cortex.batch(ROWS, PROMPT, id="id", **OPTIONS)
     again = cortex.batch(ROWS, PROMPT, id="id", **OPTIONS)

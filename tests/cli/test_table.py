@@ -400,6 +400,8 @@ def test_the_rows_of_shards_are_not_said_to_be_asked_again(cortex: Any) -> None:
     done = cortex("batch", "t.csv", *CUT, "-o", "o.jsonl", "--job", "j", "--shards", 2)
     assert done.code == 1 and "8 failed (8 cut)" in done.err and "cortex retry" not in done.err
     cortex("retry", "j").refused("job j has shards, whose failed rows cannot be asked again one by one")
+    kept = cortex("batch", "t.csv", *CUT, "-o", "k.jsonl", "--job", "k", "--shards", 2, "--on-cut", "keep")
+    assert kept.code == 0 and "8 of 8 rows succeeded, of which 8 cut" in kept.err
 
 
 def test_a_kept_cut_answer_is_counted_in_summary_status_and_report(cortex: Any) -> None:
