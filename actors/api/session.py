@@ -37,7 +37,7 @@ from actors.providers.credentials.credential import Credential
 from actors.providers.registry import SIMULATED, row_of
 from actors.routing.key_rotation import rotation
 from actors.routing.model_factory import ConnectionSpec, with_prepared
-from actors.routing.routes import ResolvedRoute, SetupError, destination, remember
+from actors.routing.routes import ResolvedRoute, SetupError, destination, remember, structured_lanes
 from actors.runtime.inline import InlineRuntime
 from actors.simulator.frontends.account import encode
 from actors.simulator.settings import SimulatorSettings
@@ -175,7 +175,14 @@ class Session:
             limits=limits, streams=self._source is not None and order.shards == 1,
             fresh=order.fresh, keeps_text=order.keeps_text, places=places, labels=order.labels,
             rows_readable=counted(places.get("rows", "")), rows_unreadable=counted(places.get(UNREADABLE, "")),
+            structured_lanes=self._structured(found),
         )  # fmt: skip
+
+    def _structured(self, found: ResolvedRoute) -> tuple[int, ...]:
+        """Return the lanes that ask by structured outputs: none for a job that began in words, since replies are
+        remembered by their requests."""
+        before = None if self.order.fresh else last_terms(self.folder, self.job)
+        return structured_lanes(found) if before is None or before.structured_lanes else ()
 
     def _refuse_unpriced(self, terms: JobTerms, cluster: str) -> None:
         """Raise ``SetupError`` if a budget covers the job and no price is known. A cluster checks its own budgets

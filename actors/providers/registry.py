@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -132,6 +134,9 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     """Fields that requests may hold beside those of the canonical form (``actors.files.batch_request.PARAMS``)."""
     schema_as: str = "format"
     """Way in which a schema is asked for where ``--schema-as`` is not given (``cortex.programs.table.FORMS``)."""
+    structured: str = ""
+    """Pattern of the names of models that certainly have structured outputs at the provider's own hosts; empty: none.
+    Typed answers of flows are asked for by them, those of other models in words."""
 
     # -- health and telemetry ----------------------------------------------------------------------------------------
     checks: Reference = DEFAULT_CHECKS
@@ -151,6 +156,11 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
         """The provider as an error message asks for it: ``bedrock,region=REGION``."""
         return ",".join(filter(None, (self.name, self.place_form)))
 
+
+CLAUDE_STRUCTURED: Final = r"claude-[a-z]+-(4-([5-9]|[1-9]\d)|[5-9]|[1-9]\d)(?!\d)"
+"""Names of Claude models from version 4.5 on, which have structured outputs at Anthropic and on Amazon Bedrock
+(https://platform.claude.com/docs/en/build-with-claude/structured-outputs). Google switches them off unless an
+organisation allows them, and at Microsoft they are a preview."""
 
 DEFAULT: Final = "anthropic"
 """Provider of a model for which none is named, and of any server of ``--base-url``: it speaks the Messages API."""
@@ -172,7 +182,7 @@ _ROWS: Final = (
         ),
         advice="set a good key in ANTHROPIC_API_KEY or its file",
         agreeing=("anthropic",), imported={"anthropic": "anthropic"},
-        price_id="anthropic", parameters=(),
+        price_id="anthropic", parameters=(), structured=CLAUDE_STRUCTURED,
         checks="actors.providers.anthropic.checks:AnthropicChecks", telemetry="anthropic",
     ),
     Provider(
@@ -187,7 +197,7 @@ _ROWS: Final = (
         advice="set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give "
         "the machine a role; see that it may call bedrock:InvokeModel",
         extra="bedrock", modules=("boto3", "botocore"), on_nodes=("boto3",),
-        price_id="aws", limits_each_model=True, parameters=(),
+        price_id="aws", limits_each_model=True, parameters=(), structured=CLAUDE_STRUCTURED,
         checks="actors.providers.bedrock.checks:BedrockChecks", telemetry="aws.bedrock",
     ),
     Provider(
@@ -225,6 +235,7 @@ _ROWS: Final = (
     Provider(
         name=SIMULATED, title="simulated provider", client="actors.simulator.frontends.account:model_of", by_model=True,
         account="actors.simulator.frontends.account:account", batches=True, quick_batches=True, telemetry="cortex.sim",
+        structured=".",
     ),
 )  # fmt: skip
 
@@ -245,6 +256,14 @@ def named() -> tuple[str, ...]:
 def apart() -> tuple[str, ...]:
     """Names that ``--model`` takes for a provider: such a model is asked of nobody over the network."""
     return tuple(row.name for row in PROVIDERS.values() if row.by_model)
+
+
+def has_structured(provider: str, endpoint: str, model: str) -> bool:
+    """Return whether a model at an endpoint certainly has structured outputs (``Provider.structured``)."""
+    row = row_of(provider)
+    host = urlsplit(address_in(endpoint)).hostname or ""
+    own = row.by_model or not address_in(endpoint) or any(f".{host}".endswith(f".{each}") for each in row.hosts)
+    return bool(row.structured) and own and re.search(row.structured, model) is not None
 
 
 def place_words() -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import msgspec
 from actors.ports.model import Model
 from actors.providers.messages.output_limits import output_tokens_max
 from actors.providers.pools import pool_of
-from actors.providers.registry import SIMULATED
+from actors.providers.registry import SIMULATED, has_structured
 from actors.routing.endpoints import account, charged, endpoint_of, priced_as, refuse_apart, whereto
 from actors.routing.model_factory import ConnectionSpec, lend
 from actors.routing.model_spec import ModelSpec, SetupError, spec_at, spread
@@ -45,6 +45,18 @@ class ResolvedRoute(msgspec.Struct, frozen=True):
     """Lane of each role, as in ``JobTerms``."""
     narrow: dict[str, int] = msgspec.field(default_factory=dict)
     """Most calls at once of pools of other routes, by the pool's name."""
+
+
+def structured_lanes(found: ResolvedRoute) -> tuple[int, ...]:
+    """Return the lanes whose routes, fallbacks included, all have structured outputs. A model object has none."""
+    routes = (found.route, *found.fallbacks, *found.role_routes)
+    connections = (found.connection, *found.connection.fallbacks)
+    able = [
+        not connection.given and has_structured(connection.provider, route.endpoint, route.model)
+        for route, connection in zip(routes, connections, strict=False)
+    ]
+    own = 1 + len(found.fallbacks)
+    return tuple(lane for lane, each in enumerate([all(able[:own]), *able[own:]]) if each)
 
 
 def destination(

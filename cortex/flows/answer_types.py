@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from inspect import signature
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
+from cortex.values.json_schema.structured import structured_form
 from cortex.values.plain_values import to_plain
 from cortex.values.reply import Malformed, Reply, Said, as_choice, as_said
 
@@ -21,12 +23,14 @@ class AnswerType:
     for a type without a schema.
     """
 
-    __slots__ = ("_choices", "_pydantic", "instruction", "type_")
+    __slots__ = ("_choices", "_pydantic", "instruction", "structured", "type_")
 
     def __init__(self, type_: Any) -> None:
         self.type_ = type_
         self._pydantic = hasattr(type_, "model_validate_json") and hasattr(type_, "model_json_schema")
         self._choices: dict[str, Any] = {}
+        self.structured: dict[str, Any] | None = None
+        """Schema for structured outputs; None for a type that they do not express."""
         self.instruction = self._instruction()
 
     @property
@@ -47,6 +51,7 @@ class AnswerType:
             schema = type_.model_json_schema() if self._pydantic else msgspec.json.schema(type_)
         except Exception as error:  # msgspec and pydantic raise various errors
             raise TypeError(f"returns={getattr(type_, '__name__', type_)}: {_line(error)}") from None
+        self.structured = structured_form(schema)
         text = msgspec.json.encode(schema, order="sorted").decode()
         return f"Answer with JSON alone that fits this JSON schema:\n{text}"
 
@@ -97,8 +102,22 @@ class AnswerType:
         if self._choices or self.is_text:
             return kept
         if self._pydantic:
-            return self.type_.model_validate(kept)
+            return self._model(kept)
         return msgspec.convert(kept, self.type_)
+
+
+    def _model(self, kept: Any) -> Any:
+        """Return the pydantic model of plain data that K keeps by the names of fields, as an answer or by aliases."""
+        try:
+            return self.type_.model_validate(kept)
+        except ValueError:
+            names = {"by_alias": True, "by_name": True}
+            known = signature(self.type_.model_validate_json).parameters.keys() >= names.keys()
+            try:  # as JSON: a strict model takes a date that is a text there only
+                return self.type_.model_validate_json(msgspec.json.encode(kept), **(names if known else {}))
+            except ValueError:
+                pass
+            raise
 
 
 class _TurnAnswer(AnswerType):

@@ -114,17 +114,20 @@ class FlowRequest(FlowAwaitable):
 class CallRequest(FlowRequest):
     """Request for one bounded call."""
 
-    __slots__ = ("again", "asked", "on_cut", "output_tokens_max", "params", "returns", "role", "sample", "stride")
+    __slots__ = (
+        "again", "asked", "on_cut", "output_tokens_max", "params", "returns", "role", "sample", "stride", "structured",
+    )  # fmt: skip
     kind = "ask"
 
     def __init__(
         self, prompt: Prompt | Conversation, returns: AnswerType, role: str, params: dict[str, Any] | None,
         output_tokens_max: int | None, sample: int, stride: int, again: int | None, keeps: bool,
-        on_cut: str = "fail",
+        on_cut: str = "fail", structured: bool = False,
     ) -> None:  # fmt: skip
         self.keeps, self.waiter, self.goal, self.place, self.due_at_s = keeps, None, 0, "", 0.0
         self.asked, self.returns, self.role, self.params = prompt, returns, role, params
         self.on_cut = on_cut
+        self.structured = structured and isinstance(prompt, Prompt) and returns.structured is not None
         self.output_tokens_max, self.sample, self.stride, self.again = output_tokens_max, sample, stride, again
 
     def preview(self) -> str:
@@ -137,10 +140,14 @@ class CallRequest(FlowRequest):
         prompt = self.asked
         if goal.refused:
             prompt = prompt.noted(f"Your last answer was refused: {goal.refused}", "refusal")
-        if self.returns.instruction:
+        params = self.params
+        if self.structured:
+            form = {"format": {"type": "json_schema", "schema": self.returns.structured}}
+            params = {**(params or {}), "output_config": {**((params or {}).get("output_config") or {}), **form}}
+        elif self.returns.instruction:
             prompt = prompt.noted(self.returns.instruction, "form")
         sample = str(self.sample + self.stride * goal.resamples)
-        return Ask(goal, prompt, None, self.output_tokens_max, self.params, sample, role=self.role)
+        return Ask(goal, prompt, None, self.output_tokens_max, params, sample, role=self.role)
 
     def value(self, kept: Any) -> Any:
         return self.returns.value(kept)

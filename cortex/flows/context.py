@@ -56,10 +56,11 @@ class Context:
         """Make one bounded call; await it for its answer.
 
         ``returns``: a pydantic model, a msgspec struct, a ``Literal``, or any type that msgspec checks; it is requested
-        as a schema and checked. A reply that does not fit is asked again, with the error, at most ``again`` times
-        (default: the job's ``resamples_max``). Without ``returns`` the answer is the reply's text. ``model``: the role
-        of this call; the user assigns a model to it (``cortex run … --role judge=MODEL``), otherwise the job's own
-        model is used. ``params``: further fields of the request (``temperature``); ``max_tokens`` bounds the reply.
+        as a schema, by structured outputs where the model's route has them, and checked. A reply that does not fit is
+        asked again, with the error, at most ``again`` times (default: the job's ``resamples_max``). Without ``returns``
+        the answer is the reply's text. ``model``: the role of this call; the user assigns a model to it (``cortex run …
+        --role judge=MODEL``), otherwise the job's own model is used. ``params``:
+        further fields of the request (``temperature``); ``max_tokens`` bounds the reply.
 
         For a ``Conversation`` the answer is a ``Said``: its text, and the tool uses that it requests.
 
@@ -85,11 +86,13 @@ class Context:
         kept = to_plain(dict(params)) if params else None
         form = TURN_ANSWER if returns is None and isinstance(prompt, Conversation) else returns_of(returns)
 
+        how = on_cut, self._run.structured(model)
+
         if samples == 1:
-            return CallRequest(shown, form, model, kept, max_tokens, sample, 1, again, on_failure == "keep", on_cut)
+            return CallRequest(shown, form, model, kept, max_tokens, sample, 1, again, on_failure == "keep", *how)
 
         def question(index: int) -> CallRequest:
-            return CallRequest(shown, form, model, kept, max_tokens, sample + index, samples, again, False, on_cut)
+            return CallRequest(shown, form, model, kept, max_tokens, sample + index, samples, again, False, *how)
 
         return AwaitGroup(question, samples, on_failure=on_failure, at_once=samples)
 

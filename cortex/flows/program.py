@@ -62,7 +62,10 @@ class _LiveRuns:
         if run is None:
             program = self._program
             own, made = program.own_file(), program.begun(goal)
-            start = RunStart(goal.id, self.k.terms.drawn_as, goal.value["at_s"], own, made, program._returns)
+            terms = self.k.terms
+            start = RunStart(
+                goal.id, terms.drawn_as, goal.value["at_s"], own, made, program._returns, terms.asks_structured
+            )
             run = FlowRun(start)
             run.remake(self.k, goal)
             self._runs[goal.id] = run

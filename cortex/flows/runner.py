@@ -44,6 +44,8 @@ class RunStart(msgspec.Struct, frozen=True):
     body: Callable[[FlowRun], Coroutine[Any, Any, Any]]
     returns: AnswerType | None = None
     """Type of its answer, if the author annotated it."""
+    structured: Callable[[str], bool] = lambda role: False
+    """Function that returns whether calls of a role ask by structured outputs."""
 
 
 class _SavedCheckpoint(msgspec.Struct):
@@ -84,6 +86,10 @@ class FlowRun:
         self._anew = self._remaking = False
         self._known: list[int] = []
         self._goals: dict[int, Goal] = {}
+
+    def structured(self, role: str) -> bool:
+        """Return whether calls of a role ask by structured outputs."""
+        return self._start.structured(role)
 
     @property
     def restless(self) -> bool:

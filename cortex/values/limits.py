@@ -191,6 +191,9 @@ class JobTerms(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of the whole input, counted before the job began; 0: not counted."""
     rows_unreadable: int = 0
     """Records of the whole input from which no row can be read: they count as failed rows for ``max_failed``."""
+    structured_lanes: tuple[int, ...] = ()
+    """Lanes whose routes all have structured outputs: flows ask for typed answers by them, and in words on other lanes.
+    Empty in journals of release 0.1.0."""
 
     def __post_init__(self) -> None:
         for what, routes in (("a fallback", (self.route, *self.fallbacks)), ("a role's", self.role_routes)):
@@ -205,6 +208,10 @@ class JobTerms(msgspec.Struct, frozen=True, kw_only=True):
     def drawn_as(self) -> str:
         """Name from which random numbers are derived."""
         return self.origin or self.job
+
+    def asks_structured(self, role: str) -> bool:
+        """Return whether typed answers of a role are asked for by structured outputs."""
+        return self.roles.get(role, 0) in self.structured_lanes
 
     @property
     def routes(self) -> tuple[Route, ...]:

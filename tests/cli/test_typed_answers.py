@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import subprocess
 import sys
@@ -244,3 +245,62 @@ def test_a_type_that_cannot_be_used_is_refused_in_one_line(cortex: Any, schema: 
 def test_a_type_without_a_name_is_refused() -> None:
     with pytest.raises(SetupError, match="is no class, which a later run would find by its name: give a class"):
         public.batch(["a"], "{{text}}", schema=dict[str, int], model="sim")
+
+
+FLOW = """
+import cortex
+import msgspec
+
+class Point(msgspec.Struct):
+    x: int
+
+@cortex.flow
+async def asks(ctx, places: int = 1):
+    for place in range(places):
+        await ctx.ask(f"Where is {place}?", returns=Point)
+"""
+
+
+def _prompts(cortex: Any) -> list[str]:
+    assert cortex("export", "f", "-o", "calls.jsonl", "--overwrite").code == 0
+    return [json.loads(line)["prompt"] for line in Path("calls.jsonl").read_text().splitlines()]
+
+
+def test_a_flow_asks_by_structured_outputs_as_a_table_does(cortex: Any) -> None:
+    Path("flow.py").write_text(FLOW)
+    assert cortex("run", "flow.py", "--model", "sim", "--job", "f").code == 0
+    assert _prompts(cortex) == ["Where is 0?"]
+    seen = cortex("inspect", "f", "goal:2").out
+    assert '"output_config":{"format":{"schema":{"$defs":{"Point":{"additionalProperties":false' in seen
+
+
+def test_a_flow_that_began_in_words_goes_on_in_words_and_pays_no_answer_again(cortex: Any) -> None:
+    """As a job of release 0.1.0: the replies that it has paid for are found by their requests."""
+    Path("flow.py").write_text(FLOW)
+    run = ("run", "flow.py", "--model", "sim", "--job", "f", "-p")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("actors.api.session.structured_lanes", lambda found: ())
+        assert cortex(*run, "places=1").code == 0
+    done = cortex(*run, "places=2")
+    assert "2 calls, 1 of them remembered" in done.err, done.err
+    assert all("Answer with JSON alone" in prompt for prompt in _prompts(cortex))
+    assert cortex(*run, "places=2", "--fresh").code == 0
+    assert _prompts(cortex) == ["Where is 0?", "Where is 1?"]
+
+
+def test_a_model_object_is_asked_in_words() -> None:
+    asked: list[str] = []
+
+    class Point(pydantic.BaseModel):
+        x: int
+
+    @public.flow
+    async def asks(ctx: Any) -> Any:
+        return await ctx.ask("Where?", returns=Point)
+
+    def model(prompt: str) -> str:
+        asked.append(prompt)
+        return '{"x": 1}'
+
+    assert public.run(asks(), model=model, progress=False).answer == {"x": 1}
+    assert "Answer with JSON alone that fits this JSON schema" in asked[0]

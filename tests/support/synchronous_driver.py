@@ -57,16 +57,18 @@ class Driver:
 
     ``order``: seed of the order in which replies arrive (None: order of the calls); ``together``: replies that arrive
     in one turn. ``counter`` counts tokens as the provider would; ``countable``: whether the branch may use it.
+    ``terms``: further terms of the job.
     """
 
     def __init__(
         self, program: Program, model: Model, *, limits: Limits | None = None, permits: int = 16, window: int = 200_000,
         order: int | None = None, together: int = 1, counter: Counter = by_fours, countable: bool = True,
+        **terms: Any,
     ) -> None:  # fmt: skip
         route = Route(endpoint="scripted", model="scripted", context_window=window)
         self.terms = JobTerms(
             job="job", program=type(program).name, params_json=params_of(program), fingerprint="f", route=route,
-            limits=limits or Limits(),
+            limits=limits or Limits(), **terms,
         )  # fmt: skip
         self.program, self.model = program, model
         self.together, self.counter, self.countable = together, counter, countable

@@ -12,7 +12,17 @@ import pytest
 from actors.providers.credentials.credential import CloudPlatform, Credential
 from actors.providers.local.model import LOCAL_SLOTS
 from actors.providers.pools import pool_of
-from actors.providers.registry import DEFAULT, PROVIDERS, Provider, load, named, of_endpoint, row_of, telemetry_name
+from actors.providers.registry import (
+    DEFAULT,
+    PROVIDERS,
+    Provider,
+    has_structured,
+    load,
+    named,
+    of_endpoint,
+    row_of,
+    telemetry_name,
+)  # fmt: skip
 from actors.routing.routes import ModelSpec, destination, remember
 from actors.simulator.settings import SimulatorSettings
 from cortex.values.limits import Limits
@@ -138,3 +148,29 @@ def test_the_local_model_takes_twice_as_many_calls_as_it_has_slots() -> None:
 
 def test_the_default_row_needs_no_name() -> None:
     assert row_of("") is row_of(DEFAULT)
+
+
+@pytest.mark.parametrize(
+    ("provider", "endpoint", "model", "structured"),
+    [
+        ("anthropic", "https://api.anthropic.com", "claude-haiku-4-5", True),
+        ("", "https://api.anthropic.com", "claude-sonnet-4-5-20250929", True),
+        ("", "https://api.anthropic.com", "claude-opus-4-10", True),
+        ("", "https://api.anthropic.com", "claude-fable-5", True),
+        ("", "https://api.anthropic.com", "claude-sonnet-4-20250514", False),
+        ("", "https://api.anthropic.com", "claude-opus-4-1-20250805", False),
+        ("", "https://api.anthropic.com", "claude-3-5-haiku-20241022", False),
+        ("", "https://llm.example.com", "claude-haiku-4-5", False),
+        ("", "https://notanthropic.com", "claude-haiku-4-5", False),
+        ("bedrock", "bedrock://eu-west-1", "eu.anthropic.claude-sonnet-4-5-20250929-v1:0", True),
+        ("bedrock", "bedrock://eu-west-1+https://gateway.example.com", "eu.anthropic.claude-haiku-4-5-20251001-v1:0", False),
+        ("vertex", "vertex://global/P", "claude-opus-4-6", False),
+        ("foundry", "foundry://R", "claude-opus-4-6", False),
+        ("local", "local", "gemma-3-270m-q4_k_m", False),
+        ("sim", "sim:d9ccea691a3d", "sim", True),
+    ],
+)
+def test_structured_outputs_are_certain_for_some_models_at_their_providers_own_hosts(
+    provider: str, endpoint: str, model: str, structured: bool
+) -> None:
+    assert has_structured(provider, endpoint, model) == structured

@@ -1,0 +1,74 @@
+"""Schemas that the structured outputs of a provider can express without loss.
+
+https://platform.claude.com/docs/en/build-with-claude/structured-outputs: each object is closed, so a map of any keys
+would always be empty; schemas must not contain themselves; at most 24 optional fields and 16 fields of several types.
+A schema that is too large is refused by the provider with an error ("The compiled grammar is too large",
+https://github.com/TanStack/ai/issues/682), hence the bound on all fields.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cortex.values.json_schema.checks import SchemaError, resolved
+from cortex.values.schema import closed
+
+OPTIONAL_MAX: Final = 24
+"""Fields that may be missing, at most."""
+UNIONS_MAX: Final = 16
+"""Fields of several types, at most."""
+FIELDS_MAX: Final = 100
+"""Fields of all objects together, at most."""
+
+
+def structured_form(schema: dict[str, Any]) -> dict[str, Any] | None:
+    """Return an object's schema in the form of structured outputs; None if they would accept other answers than the
+    schema does, or refuse it."""
+    counts = _Counts(schema)
+    try:
+        top = resolved(schema, schema, "$")
+        if top.get("type") != "object" or not counts.expresses(schema, ()):
+            return None
+    except SchemaError:
+        return None
+    return closed(schema) if counts.fit() else None
+
+
+class _Counts:
+    """Counts of a schema's fields."""
+
+    def __init__(self, whole: dict[str, Any]) -> None:
+        self._whole = whole
+        self._fields = self._optional = self._unions = 0
+
+    def fit(self) -> bool:
+        """Return whether the counts are within the bounds."""
+        return self._fields <= FIELDS_MAX and self._optional <= OPTIONAL_MAX and self._unions <= UNIONS_MAX
+
+    def expresses(self, schema: Any, under: tuple[str, ...]) -> bool:
+        """Return whether structured outputs express this schema. ``under``: references that lead to it."""
+        if not isinstance(schema, dict) or not self._fields <= FIELDS_MAX:
+            return False
+        if isinstance(ref := schema.get("$ref"), str):
+            return ref not in under and self.expresses(resolved(schema, self._whole, "$"), (*under, ref))
+        several = next((schema[name] for name in ("anyOf", "oneOf") if name in schema), None)
+        if several is not None:
+            self._unions += 1
+            return all(self.expresses(each, under) for each in several)
+        if "enum" in schema or "const" in schema:
+            return True
+        kind = schema.get("type")
+        if kind == "object":
+            return self._object(schema, under)
+        if kind == "array":
+            items = schema.get("prefixItems", [schema.get("items")])
+            return all(self.expresses(each, under) for each in items)
+        return kind in ("string", "integer", "number", "boolean", "null")
+
+    def _object(self, schema: dict[str, Any], under: tuple[str, ...]) -> bool:
+        fields = schema.get("properties") or {}
+        self._fields += len(fields)
+        self._optional += len(fields) - len(schema.get("required", ()))
+        if not fields or schema.get("additionalProperties", False) is not False:
+            return False
+        return all(self.expresses(each, under) for each in fields.values())
