@@ -22,9 +22,10 @@ from cortex.state.state import Goal, State
 from cortex.values.canonical import MAX_TOKENS
 from cortex.values.display import simulated
 from cortex.values.endings import WHOLE_REASONS, Ending, ending_of, is_refusal, may_grow
+from cortex.values.json_schema.structured import closed
 from cortex.values.ledger import ReplyTimings
 from cortex.values.reply import Malformed, Reply, as_said, ending_message, text_and_tool
-from cortex.values.schema import AnswerShape, closed, json_text
+from cortex.values.schema import AnswerShape, json_text
 from cortex.values.template import Template, as_written
 from policies.estimates.reply_bounds import raised
 from policies.estimates.tokens import text_within_tokens_bound, tokens_besides

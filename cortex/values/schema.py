@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from cortex.values.json_schema.checks import SchemaError, identity_of, resolved
-from cortex.values.json_schema.formats import FORMATS
 from cortex.values.json_schema.keywords import check_of
+from cortex.values.json_schema.structured import closed
 from cortex.values.json_schema.whole_numbers import with_integers
 from cortex.values.reply import Malformed
 
@@ -132,60 +132,7 @@ def _only_object(text: str, reason: str) -> tuple[Any, str]:
     return next(iter(found.values()))
 
 
-_PASSED = ("description", "title")
-
-
-def closed(schema: Any) -> dict[str, Any]:
-    """The schema in keywords that the provider supports; other keywords become part of the description."""
-    if not isinstance(schema, dict):
-        return {}
-    schema = _listed(schema)
-    rest = dict(schema)
-    form: dict[str, Any] = {}
-    if isinstance(defs := rest.pop("$defs", None) or rest.pop("definitions", None), dict):
-        form["$defs"] = {name: closed(each) for name, each in defs.items()}
-    if isinstance(ref := rest.pop("$ref", None), str):
-        return form | {"$ref": ref.replace("#/definitions/", "#/$defs/")}
-    kind = rest.pop("type", None)
-    several = next((name for name in ("anyOf", "oneOf", "allOf") if name in rest), "")
-    if several:
-        form["allOf" if several == "allOf" else "anyOf"] = [closed(each) for each in rest.pop(several)]
-    elif isinstance(kind, list):
-        form["anyOf"] = [closed({**rest, "type": each}) for each in kind]
-        rest = {}
-    elif "enum" in rest or "const" in rest:
-        form |= {name: rest.pop(name) for name in ("enum", "const") if name in rest}
-    elif kind is not None:
-        form["type"] = kind
-    form |= {name: rest.pop(name) for name in _PASSED if name in rest}
-    if kind == "object":
-        form["properties"] = {name: closed(each) for name, each in (rest.pop("properties", None) or {}).items()}
-        form["additionalProperties"] = False
-        rest.pop("additionalProperties", None)
-        form |= {"required": rest.pop("required")} if "required" in rest else {}
-    elif kind == "array":
-        form |= {"items": closed(rest.pop("items"))} if "items" in rest else {}
-        form |= {"minItems": rest.pop("minItems")} if rest.get("minItems") in (0, 1) else {}
-    elif kind == "string" and rest.get("format") in FORMATS:
-        form["format"] = rest.pop("format")
-    for name in ("$schema", "$id", "$comment", "discriminator"):
-        rest.pop(name, None)
-    if rest:
-        text = "{" + ", ".join(f"{name}: {value}" for name, value in rest.items()) + "}"
-        form["description"] = f"{form['description']}\n\n{text}" if form.get("description") else text
-    return form
-
-
-def _listed(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with the items of a tuple as alternatives: the provider knows one schema for all items."""
-    each = schema.get("prefixItems")
-    if not isinstance(each, list) or schema.get("items", True) not in (True, False):
-        return schema
-    different = [one for place, one in enumerate(each) if one not in each[:place]]
-    return schema | {"items": different[0] if len(different) == 1 else {"anyOf": different}}
-
-
-__all__ = ["AnswerShape", "SchemaError", "closed", "decoded", "json_text"]
+__all__ = ["AnswerShape", "SchemaError", "decoded", "json_text"]
 
 
 def _line(error: Exception) -> str:
