@@ -1,7 +1,7 @@
 """Rows that come from Python as JSON Lines: one bad row is one bad line, with the reason (``json_rows.flawed_line``).
 
-Rows are mappings, records (``row_values.as_mapping``) or texts. A value without a JSON form makes its row bad if its
-column is needed, and else is left out.
+Rows are mappings, records (``row_values.as_mapping``) or texts. A value without a JSON form is a flaw of its column;
+the source of the rows decides whether the column is needed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAMES: Final = frozenset({str})
 
 class RowWriter:
     """Writer of rows. ``shown``: columns whose values are shown in a prompt or are the id, so that bytes are text.
-    ``needed``: columns of which a value without a JSON form makes its row bad; None: all."""
+    ``needed``: columns that are read; None: all."""
 
     def __init__(self, shown: Collection[str], needed: Collection[str] | None) -> None:
         self._shown = frozenset(shown)
@@ -36,7 +36,7 @@ class RowWriter:
             file.write(self.line(row))
 
     def needs(self, column: str) -> bool:
-        """Return whether a value of this column that has no JSON form makes its row bad."""
+        """Return whether the column is read."""
         return self._needed is None or column in self._needed
 
     def line(self, row: Any) -> bytes:
@@ -75,9 +75,7 @@ class RowWriter:
             try:
                 found[name] = self._value(name, value)
             except NoJsonForm as error:
-                found[name] = None
-                if self.needs(name):
-                    flaws[name] = str(error)
+                found[name], flaws[name] = None, str(error)
         return found, flaws
 
     def _value(self, name: str, value: Any) -> Any:
