@@ -39,6 +39,8 @@ from actors.files.table_reader import CSV, NO_PARQUET, PARQUET, form_of
 from cortex.values.template import as_written
 
 ROWS_AT_ONCE: Final = 20_000
+CELL_MAX: Final = 1 << 30
+"""Characters of a cell that are read back; the csv module's own limit is 131,072."""
 OWNER: Final = b"cortex"
 """Metadata key that identifies a Parquet file as the output of a job."""
 
@@ -297,6 +299,7 @@ class TableSink:
             for last in file:  # noqa: UP028 - how the last one ends is looked at below
                 yield last
 
+        csv.field_size_limit(CELL_MAX)
         with _opened(self._path, "rt") as file:
             found = [len(cells) == width for cells in csv.reader(texts(file), delimiter=_delimiter(self._path))]
         return len(found) == rows + 1 and all(found) and last.endswith("\n")
@@ -330,7 +333,6 @@ class TableSink:
 
     def _csv(self, part: Path) -> None:
         names = [name for name, _ in self._columns.names]
-        csv.field_size_limit(1 << 30)
         with _opened(part, "wt", self._path) as file:
             table = csv_writer(file, _delimiter(self._path))
             table.writerow(names)

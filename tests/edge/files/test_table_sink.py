@@ -73,6 +73,20 @@ def test_any_reader_finds_each_row_once_and_each_text_as_it_is(sink: Any, tmp_pa
     assert list(polars.read_csv(tmp_path / name, separator=delimiter, infer_schema=False)["text"].fill_null("")) == ODD
 
 
+def test_a_table_with_a_huge_cell_is_known_as_whole(sink: Any) -> None:
+    """The csv module reads no cell over 131,072 characters unless it is told to."""
+    one = sink("o.csv")
+    one.open(0, 0, False)
+    one.write([msgspec.json.encode({"id": 1, "text": "x" * 200_000, "more": []})])
+    one.flush()
+    one.close()
+    before = csv.field_size_limit(131_072)
+    try:
+        assert one.holds(1)
+    finally:
+        csv.field_size_limit(before)
+
+
 @pytest.mark.parametrize("name", ["o.csv", "o.parquet"])
 def test_it_is_made_when_the_run_ends(sink: Any, tmp_path: Path, name: str) -> None:
     one = sink(name)
