@@ -99,6 +99,7 @@ def test_08_base_url_v1(cortex: Any, provider: DictatedProvider) -> None:
 SCORE = {"type": "object", "properties": {"score": {"type": "integer"}}, "required": ["score"]}
 SCORES = {
     "plain": '{"score": 3}', "zero fraction": '{"score": 3.0}', "exponent": '{"score": 1e2}', "fence": '```json\n{"score": 3}\n```',
+    "prose and fence": 'Here it is:\n\n```json\n{"score": 3}\n```\nAnything else?', "prose": 'Sure: {"score": 3}',
 }  # fmt: skip
 
 
@@ -132,3 +133,35 @@ def test_03_python_without_a_standard_error(tmp_path: Path) -> None:
     command = ["bash", "-c", 'exec "$@" 2>&-', "bash", sys.executable, "-c", script]
     assert subprocess.run(command, cwd=tmp_path, env=environment(), timeout=60, check=False).returncode == 0
     assert "'answer': 'Q x'" in (tmp_path / "d.txt").read_text()
+
+
+HALF = {
+    "id": "m", "type": "message", "role": "assistant", "model": "m", "content": [{"type": "text", "text": "half \ud83d"}],
+    "stop_reason": "end_turn", "stop_sequence": None, "usage": {"input_tokens": 10, "output_tokens": 3},
+}  # fmt: skip
+FLAWS: dict[str, tuple[dict[str, Any], str]] = {
+    "fine": ({"text": "fine"}, "fine"),
+    "no usage": ({"text": "an answer without usage", "usage": None}, "an answer without usage"),
+    "null tokens": ({"text": "an answer", "usage": {"input_tokens": None, "output_tokens": 3}}, "an answer"),
+    "floats": ({"text": "an answer", "usage": {"input_tokens": 10.0, "output_tokens": 3.0}}, "an answer"),
+    "negative": ({"text": "an answer", "usage": {"input_tokens": -1, "output_tokens": 3}}, "an answer"),
+    "texts": ({"text": "an answer", "usage": {"input_tokens": "10", "output_tokens": "3"}}, "an answer"),
+    "beyond 64 bits": ({"text": "an answer", "usage": {"input_tokens": 2**70, "output_tokens": 3}}, "an answer"),
+    "half a pair": ({"raw": json.dumps(HALF)}, "half \ufffd"),
+    "content is a text": ({"content": "an answer"}, "an answer"),
+    "no stop reason": ({"text": "an answer", "stop_reason": None}, "an answer"),
+    "text/plain": ({"text": "an answer", "content-type": "text/plain"}, "an answer"),
+    "a mark": ({"raw": "\ufeff" + json.dumps(HALF | {"content": [{"type": "text", "text": "an answer"}]})}, "an answer"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FLAWS)
+def test_02_an_answer_with_a_flaw_beside_it_is_kept_and_paid_once(cortex: Any, provider: DictatedProvider, name: str) -> None:
+    dictated, answer = FLAWS[name]
+    _table({name: dictated})
+    command = ("batch", "in.csv", *SHOWN, *_model(provider), "--max-output-tokens", 20, "--max-cost", 1, "--deadline", "+20s")
+    done = cortex(*command, "--price-as", "claude-haiku-4-5", "--json")
+    assert done.code == 0, done.err
+    assert _rows()[name]["answer"] == answer
+    assert len(provider.asked) == 1
+    assert done.last["cost_usd"] + done.last["cost_assumed_usd"] > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import uuid
 from decimal import Decimal
 from pathlib import Path
@@ -12,10 +13,12 @@ import numpy
 import pandas
 import polars
 import pyarrow
+import pydantic
 import pytest
 
 import cortex
 from actors.api.tables import RowsError
+from cortex.testing import ScriptedModel
 
 PROMPT = "Q {{t}}"
 
@@ -115,3 +118,60 @@ def _records() -> list[dict[str, Any]]:
 )  # fmt: skip
 def test_pandas_cases_tables_of_each_kind(rows: Any) -> None:
     assert [row["answer"] for row in ask(rows).rows] == ["Q a", "Q b"]
+
+
+class Visit(pydantic.BaseModel):
+    """Type of bugs/04: dates and identifiers."""
+
+    day: dt.date
+    ref: uuid.UUID
+
+
+class Even(pydantic.BaseModel):
+    """Type of v.py: a validator that wants even numbers, and a date."""
+
+    n: int
+    when: dt.date | None = None
+
+    @pydantic.field_validator("n")
+    @classmethod
+    def even(cls, value: int) -> int:
+        if value % 2:
+            raise ValueError("n must be even")
+        return value
+
+    @pydantic.model_validator(mode="after")
+    def not_8(self) -> Even:
+        if self.n == 8:
+            raise ValueError("not 8")
+        return self
+
+
+@pytest.mark.parametrize(
+    ("schema", "wrong", "right"),
+    [
+        (Even, '{"n": 3}', '{"n": 4}'), (Even, '{"n": 8}', '{"n": 6, "when": "2024-01-01"}'),
+        (Even, '{"n": 4, "when": "garbage"}', '{"n": 4, "when": null}'),
+        (Visit, '{"day": "next Tuesday, probably", "ref": "none"}', '{"day": "2024-02-29", "ref": "00000000-0000-0000-0000-000000000001"}'),
+    ],
+    ids=["validator", "model validator", "format date", "date and UUID"],
+)  # fmt: skip
+def test_04_schema_types_refuse_in_a_batch_what_they_refuse_in_a_flow(schema: Any, wrong: str, right: str) -> None:
+    @cortex.flow
+    async def asked(ctx: Any) -> Any:
+        return await ctx.ask("give", returns=schema)
+
+    rows = [{"id": 1, "t": "a"}]
+    for replies, good in (([wrong, right], True), ([wrong] * 5, False)):
+        (row,) = ask_scripted(rows, schema, replies).rows
+        flow = cortex.run(asked(), model=ScriptedModel(list(replies)))
+        assert (row["error"] is None, flow.outcome == "complete") == (good, good), (row, flow.why)
+        if good:
+            expected = json.loads(right)
+            assert {name: row[name] for name in expected} == expected
+        else:
+            assert row["error"].startswith("malformed: ")
+
+
+def ask_scripted(rows: Any, schema: Any, replies: list[str]) -> Any:
+    return cortex.batch(rows, PROMPT, id="id", schema=schema, model=ScriptedModel(list(replies)))
