@@ -28,7 +28,7 @@ import msgspec
 from cortex.state.changes import Ask, Change, Emit, Fail, Resolve, Vote
 from cortex.state.events import Row, Turn
 from cortex.state.state import Goal, State, Status
-from cortex.values.reply import Reply
+from cortex.values.reply import Malformed, Reply
 from policies.failures.failure import Failure
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -119,16 +119,22 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         raise NotImplementedError(f"{type(self).__name__} has no select")
 
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
-        """Yield what a reply changes. The asked goal must be resolved, failed, reopened or set waiting."""
+        """Yield what a reply changes. The asked goal must be resolved, failed, reopened or set waiting.
+
+        ``reply.ending`` says whether it is whole: one that was cut, or holds no text, comes here like any other.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no absorb")
 
     def ballot(self, k: State, goal: Goal, reply: Reply) -> Any:
         """Return what a reply votes for, in a vote on the goal: equal values (plain data) agree. By default the reply's
-        text.
+        text, which must not be empty. A reply that was cut or paused is no vote, and does not come here.
 
         Raise ``Malformed`` for a red flag: the reply is discarded, and another sample is requested.
         """
-        return reply.text.strip()
+        text = reply.text.strip()
+        if not text:
+            raise Malformed("the reply is empty")
+        return text
 
     def absorbed(self, k: State, goal: Goal, value: Any) -> Iterable[Change]:
         """Yield what the result of a tool run or of a child job changes; by default it becomes the goal's answer."""

@@ -23,6 +23,8 @@ TEXT = [{"type": "text", "text": "a half"}]
 THOUGHT = [{"type": "thinking", "thinking": "hmm", "signature": "s"}]
 HIDDEN = [{"type": "redacted_thinking", "data": "x"}]
 ASKS = [{"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}}]
+WANTS_MORE = ("max_tokens", THOUGHT, "cut")
+"""Reply to the text ``thinker`` with up to 2,000 tokens; with more it is whole."""
 REPLIES: dict[str, tuple[str | None, list[dict[str, Any]], str]] = {
     "whole": ("end_turn", TEXT, ""),
     "stopped": ("stop_sequence", TEXT, ""),
@@ -49,7 +51,9 @@ VIA = pytest.mark.parametrize("via", ["messages", "batches"])
 
 
 def message(request: dict[str, Any]) -> dict[str, Any]:
-    stop_reason, content, _ = REPLIES[request["messages"][-1]["content"]]
+    if request["messages"][-1]["content"] == "thinker" and request["max_tokens"] > 2_000:
+        return MESSAGE | {"content": THOUGHT + TEXT}
+    stop_reason, content, _ = REPLIES.get(request["messages"][-1]["content"], WANTS_MORE)
     return MESSAGE | {"stop_reason": stop_reason, "content": content}
 
 
@@ -108,6 +112,15 @@ async def test_rows_of_a_table_have_the_same_kinds_by_either_transport(tmp_path:
     assert job.facts["rows_failed_by_kind"] == failures
     assert job.facts["rows_by_ending"] == ({"cut": 2, "unknown": 2} if kept else {"unknown": 2})
     assert job.facts["paid_calls"] == len(REPLIES)
+
+
+@VIA
+async def test_longer_asks_the_rows_that_were_cut_again_by_either_transport(tmp_path: Path, via: str) -> None:
+    rows = [Row(name, msgspec.json.encode({"id": name, "text": name})) for name in ("thinker", "whole", "window")]
+    job = await run(tmp_path, via, Table(prompt="{{text}}", id="id", meta=True, on_cut="longer"), rows)
+    found = {row["id"]: (row["kind"], row["attempts"]) for row in map(msgspec.json.decode, job.sink.values)}
+    assert found == {"thinker": ("succeeded", 2), "whole": ("succeeded", 1), "window": ("cut", 1)}
+    assert (job.facts["paid_calls"], job.facts["rows_failed_by_kind"]) == (4, {"cut": 1})
 
 
 @VIA

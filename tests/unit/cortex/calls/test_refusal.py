@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
+
 from cortex.state import events
 from cortex.state.changes import Change, Fail, Resolve
 from cortex.state.state import Goal, State
@@ -37,6 +39,21 @@ def test_a_program_that_reads_refusals_gets_them() -> None:
     stage.turn(events.Answered(call.goal, call.sample, call.attempt, call.hash, declined))
     assert seen[0] == "refusal"
     assert stage.goal(1).answer == "I won't"
+
+
+@pytest.mark.parametrize(("text", "stop_reason", "ending"), [
+    ("all of it", "end_turn", "whole"), ("half", "max_tokens", "cut"), ("", "end_turn", "empty"),
+    ("half", "pause_turn", "paused"), ("all of it", "", "unknown"),
+])  # fmt: skip
+def test_a_program_is_told_how_a_reply_ended(text: str, stop_reason: str, ending: str) -> None:
+    def absorb(k: State, goal: Goal, said: Reply) -> Iterable[Change]:
+        return [Resolve(goal, str(said.ending))]
+
+    stage = Stage(puppet(begin=lambda k: [Goal("g", "x")], absorb=absorb))
+    call = stage.call()
+    made = reply(text, stop_reason=stop_reason)
+    stage.turn(events.Answered(call.goal, call.sample, call.attempt, call.hash, made))
+    assert stage.goal(1).answer == ending
 
 
 def test_a_program_may_say_of_which_kind_a_failure_is() -> None:

@@ -66,6 +66,19 @@ def test_rounds_ask_for_exactly_the_votes_still_needed(k, rounds, asked, answer)
     assert not stage.k.elections and list(stage.k.goals) == [1], "votes leave memory"
 
 
+def test_a_reply_without_text_or_an_end_is_no_vote():
+    """A model that only thinks would else elect the empty answer."""
+    stage = Stage(voting(2, ballot=Program().ballot))
+    fragments = [reply("", stop_reason="end_turn"), reply("a", stop_reason="max_tokens")]
+    for made in fragments:
+        call = next(iter(stage.calls.values()))
+        stage.calls.pop((call.goal, call.attempt))
+        stage.turn(events.Answered(call.goal, call.sample, call.attempt, call.hash, made))
+    assert stage.k.tally.failures == {"malformed": 2}
+    vote(stage, *["b"] * len(stage.calls))
+    assert (stage.k.outcome, stage.emitted) == ("complete", ["b"])
+
+
 def test_the_votes_of_a_round_go_out_together_and_are_samples_of_one_question():
     stage = Stage(voting())
     calls = of(stage.said, commands.Call)
