@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,18 +19,21 @@ from tests.support.odd_tables.table import ID, TEXT, Fate
 IN_FLIGHT = 200
 COMMAND = (
     "batch", "t.csv", "--prompt", "Answer with one of: bug, praise. {{text}}", "--id", ID, "--with-input", "-o", "o.jsonl",
-    *SIM, "--sim", "latency_ms=20", "--concurrency", IN_FLIGHT, "--prompt-tokens-max", PROMPT_TOKENS_MAX, "--job", "j", "--json",
+    *SIM, "--sim", "latency_ms=20", "--concurrency", IN_FLIGHT, "--prompt-tokens-max", PROMPT_TOKENS_MAX, "--job", "j", "--json", "--bad", "bad.jsonl",
 )  # fmt: skip
 
 
-def _write(path: Path, count: int) -> list[Outcome]:
-    found = []
+def _write(path: Path, count: int) -> tuple[list[Outcome], list[bytes]]:
+    """Write the table. Return what becomes of each record, and the bytes of the unreadable ones."""
+    found, unreadable = [], []
     with path.open("wb") as file:
         file.write(f"{ID},{TEXT},{NOTE}\n".encode())
         for record, outcome in records(count):
-            file.write((record if isinstance(record, bytes) else record.encode()) + b"\n")
+            raw = (record if isinstance(record, bytes) else record.encode()) + b"\n"
+            file.write(raw)
             found.append(outcome)
-    return found
+            unreadable += [] if outcome.cells else [raw]
+    return found, unreadable
 
 
 def _killed(folder: Path, command: tuple[Any, ...], when: Callable[[], bool]) -> None:
@@ -75,15 +79,27 @@ def _told_once(folder: Path, outcomes: list[Outcome], done: Done) -> None:
     assert counts == [len(outcomes), len(rows) - failed, failed, unreadable], last
 
 
+def _listed_once(folder: Path, unreadable: list[bytes]) -> None:
+    content = (folder / "t.csv").read_bytes()
+    listed = [json.loads(line) for line in (folder / "bad.jsonl").read_text().splitlines()]
+    assert [content[each["offset"] : each["offset"] + each["size"]] for each in listed] == unreadable
+    ends = re.compile(rb"\r\n|\r|\n")  # a lone CR in a cell is a line end as well
+    number, offset = 1, 0
+    for each in listed:
+        number, offset = number + len(ends.findall(content, offset, each["offset"])), each["offset"]
+        assert each["reason"] and each["line"] == number, each
+
+
 @pytest.mark.parametrize(
     ("count", "kills"), [(2_000, 1), pytest.param(100_000, 10, marks=pytest.mark.long)]
 )  # fmt: skip
 def test_every_record_of_a_killed_job_is_told_once(tmp_path: Path, count: int, kills: int, tell: Any) -> None:
     began_s = time.monotonic()
-    outcomes = _write(tmp_path / "t.csv", count)
+    outcomes, unreadable = _write(tmp_path / "t.csv", count)
     done = _run(tmp_path, kills, 110 * count)
     assert (done.code, done.last["outcome"]) == (1, "complete"), done.err[-2_000:]  # a prompt was too large
     _told_once(tmp_path, outcomes, done)
+    _listed_once(tmp_path, unreadable)
     lost = done.last["attempts"] - sum(each.fate is Fate.ASKED for each in outcomes)
     assert 0 <= lost <= kills * IN_FLIGHT
     tell(f"{count:,} rows, {kills} kills: {time.monotonic() - began_s:.0f} s, {lost} attempts lost")

@@ -5,6 +5,7 @@ pytest --hypothesis-profile explore tests/edge/api/test_odd_tables.py searches f
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tempfile
@@ -82,8 +83,26 @@ def _folder() -> Iterator[Path]:
         yield Path(name)
 
 
+def _listed(table: OddTable, answers: Answers, output: Path) -> None:
+    """Each told record that has no line in the results is listed once, with the line in which it begins."""
+    path = output.with_name(f"{output.name}.bad.jsonl")
+    listed = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    assert len(listed) == answers.unreadable
+    places = [each.get("line") or each["row"] for each in listed]
+    assert places == sorted(set(places))
+    if all(each.line for each in table.told):
+        assert set(places) <= {each.line for each in table.told}
+    assert all(each["reason"] for each in listed)
+    if table.is_utf8:
+        content = table.text
+        for each in listed:
+            raw = content[each["offset"] : each["offset"] + each["size"]]
+            assert each["cut"] if each.get("cut") else raw.decode(errors="replace").rstrip("\r\n") == each["text"].rstrip("\r\n")
+
+
 def _check(table: OddTable, answers: Answers, output: Path) -> None:
     assert answers.outcome == "complete"
+    _listed(table, answers, output)
     refused_by = BEYOND_FLOATS if any(each.odd == "1e400" for each in table.records) else ()
     for read in READERS[form_of(output)]:
         if read in refused_by:

@@ -19,7 +19,7 @@ PROMPT_TOKENS_MAX: Final = 2_000
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What becomes of a record, and its cells if it has a result line."""
+    """What becomes of a record, and its cells if it has a result line. Without cells the record is unreadable."""
 
     fate: Fate
     cells: dict[str, str] = {}

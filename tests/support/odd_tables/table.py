@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import gzip
 from enum import StrEnum
 from typing import Any
 
@@ -46,6 +48,17 @@ class OddTable(msgspec.Struct, frozen=True):
     """Options of ``cortex.batch`` without which the file is another one."""
     if_unclear: dict[str, Any] = {}
     """Options that are given if the file is refused as unclear without them."""
+
+    @property
+    def text(self) -> bytes:
+        """Content after decompression."""
+        return gzip.decompress(self.content) if self.name.endswith(".gz") else self.content
+
+    @property
+    def is_utf8(self) -> bool:
+        """Whether the content is text in UTF-8."""
+        utf_16 = self.text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        return not self.name.endswith(".parquet") and not utf_16 and "encoding" not in self.options
 
     @property
     def asked(self) -> list[Record]:
