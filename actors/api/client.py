@@ -301,11 +301,7 @@ def submit(
         bounds = bounded(limits or Limits(), asked, time.time())
         called, shards = option_parsing.labels((labels or {}).items()), checked(shards, rows is not None)
         key_file = {"api_key_file": absolute(api_key_file)} if api_key_file else {}
-        name, *settings = name.split(",") if name.startswith(f"{SIMULATED},") else [name]
-        own = wish or ModelSpec(
-            model=name, base_url=base_url, price=price, via=via, price_as=price_as,
-            simulated=option_parsing.simulated(settings),
-        )  # fmt: skip
+        own = wish or _own_model(name, base_url=base_url, price=price, via=via, price_as=price_as)
         own = option_parsing.at_provider(msgspec.structs.replace(own, **key_file), provider)
         fallbacks = tuple(option_parsing.fallback(each) if isinstance(each, str) else ModelSpec() for each in others)
         cast = {role: _played(role, each) for role, each in cast_of.items()}
@@ -325,6 +321,13 @@ def submit(
     given = None if isinstance(named, str) else named
     alone = tuple(None if isinstance(each, str) else each for each in others)
     return Job(order, given, progress, alone, players, folder, rows)
+
+
+def _own_model(name: str, **given: Any) -> ModelSpec:
+    """Return the spec of the job's model; settings may follow the name of the simulated provider. Raises
+    ``ValueError``."""
+    name, *settings = name.split(",") if name.startswith(f"{SIMULATED},") else [name]
+    return ModelSpec(model=name, simulated=option_parsing.simulated(settings), **given)
 
 
 def _played(role: str, by: Any) -> ModelSpec:
