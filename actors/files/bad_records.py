@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -25,6 +26,10 @@ HELD_BYTES_MAX: Final = 1 << 20
 """Bytes of a list that are held in memory until it is put in place."""
 SUFFIX: Final = ".bad.jsonl"
 
+_FIRST_VALUE: Final = re.compile(
+    rb'\s*\{\s*("(?:[^"\\]|\\.)*")\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)(?=\s*[,}])'
+)
+"""First key and value of a JSON object, a text or a whole number."""
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -88,6 +93,18 @@ def listed(noun: str, number: int, reason: str, id: str | None, raw: RawRecord) 
     return ListedRecord(
         reason=reason, id=id, offset=raw.offset, size=raw.size, text=shown, base64=coded, cut=cut, **place
     )
+
+
+def id_in_line(line: bytes, name: str) -> str | None:
+    """Return the id in a line that is no JSON, if it is the first value of an object; None otherwise."""
+    found = _FIRST_VALUE.match(line[:RAW_BYTES_MAX])
+    try:
+        if found is None or msgspec.json.decode(found[1]) != name:
+            return None
+        value = msgspec.json.decode(found[2])
+    except ValueError:
+        return None
+    return str(value) if type(value) in (str, int) and value != "" else None
 
 
 class BadRecordObserver(Protocol):

@@ -179,10 +179,12 @@ class CsvReader:
         again. Raises ``SourceError`` if a quote in a file of tabs swallows lines.
         """
         wrong, self._wrong = self._wrong, ""
+        if self._long is not None:
+            cells = None
         if self._more and type(cells) is list:
             self._refuse_swallowed(cells, before)
         if wrong:
-            found = BadRecord(wrong, cells if type(cells) is list else [])
+            found = BadRecord(wrong, cells if type(cells) is list else self._sound_cells())
         elif type(cells) is not list:
             found = cells
         elif self.width and len(cells) != self.width:
@@ -192,7 +194,7 @@ class CsvReader:
         else:
             return cells
         if self._long is None and self._swallows(found):
-            found = BadRecord(NEVER_CLOSED, [])
+            found = BadRecord(NEVER_CLOSED, self._sound_cells())
             self._read_again(b"".join(self._more) + self._line[len(self._line) - self._unread :])
         return found
 
@@ -279,8 +281,13 @@ class CsvReader:
         if self._form.delimiter == "\t" and not self._form.quoting:
             if self._lines.number - before > 1:
                 self._quotes_are_text(before, "opens a quote that takes in the lines below it")
-            return BadRecord(f"{_wrong_csv(error)}, or give --quoting none if quotes are text", [])
-        return BadRecord(_wrong_csv(error), [])
+            return BadRecord(f"{_wrong_csv(error)}, or give --quoting none if quotes are text", self._sound_cells())
+        return BadRecord(_wrong_csv(error), self._sound_cells())
+
+    def _sound_cells(self) -> list[str]:
+        """Return the cells of a bad record that end before its first quote."""
+        text = (self._long.start if self._long is not None else self._first).removeprefix(BOM).decode(errors="replace")
+        return text.partition('"')[0].split(self._form.delimiter)[:-1]
 
     def _refuse_swallowed(self, cells: list[str], before: int) -> None:
         """Raise ``SourceError`` if a record of several lines is several records, in a file of tabs."""

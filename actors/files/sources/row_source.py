@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final, Protocol
 
 import msgspec
 
-from actors.files.bad_records import BOM, BadRecordObserver, ListedRecord, RawRecord, listed
+from actors.files.bad_records import BOM, BadRecordObserver, ListedRecord, RawRecord, id_in_line, listed
 from actors.files.batch_request import InvalidRow, RowRules
 from actors.files.dialects.dialect import DETECTED, Dialect
 from actors.files.duplicates import SUSPECTS_MAX, FirstOccurrences, HashBuckets, TooManyDuplicates
@@ -309,6 +309,10 @@ class BatchSource(RowSource):
         if line.isspace() or not line:
             return None
         return self._rules.read(line)
+
+    def id_of(self, piece: Any) -> str | None:
+        """Return the ``custom_id`` in a line that is no row, if it can be read."""
+        return id_in_line(piece.removeprefix(BOM), self.named)
 
     def begin(self, reading: InputReader) -> None:
         """Raise `SourceError` if the input is not text in UTF-8."""

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from actors.files.arrow_values import holds_bytes
-from actors.files.bad_records import BadRecord
+from actors.files.bad_records import BadRecord, id_in_line
 from actors.files.batch_request import InvalidRow
 from actors.files.columns import ARROW, ARROW_TEXT, JSON
 from actors.files.dialects.dialect import DETECTED, Dialect
@@ -278,7 +278,7 @@ class TableSource(RowSource):
             place = columns.index(self._id)
             cell = found.cells[place].strip() if place < len(found.cells) else ""
             return cell if cell and "\ufffd" not in cell else None
-        return None
+        return id_in_line(found, self._id) if type(found) is bytes else None
 
     def _row(self, found: Any) -> dict[str, Any]:
         """Return the columns that are kept of a line of JSON, or of a row of Parquet."""

@@ -61,29 +61,29 @@ CASES: dict[str, tuple[str, bytes, dict[str, Any], list[str], Found]] = {
         [(3, "2", "has 2 cells, its header 3", b"2,b"), (4, "3", "has 4 cells, its header 3", b"3,c,3,extra")],
     ),
     "text after a closing quote": (
-        "t.csv", HEAD + b'1,a\n2,"b" c\n3,d\n', {}, ["1", "3"], [(3, None, "after a closing quote", b'2,"b" c')],
+        "t.csv", HEAD + b'1,a\n2,"b" c\n3,d\n', {}, ["1", "3"], [(3, "2", "after a closing quote", b'2,"b" c')],
     ),
     "a quote that is never closed": (
-        "t.csv", HEAD + b'1,a\n2,"b\n3,c\n4,d\n', {}, ["1", "3", "4"], [(3, None, "never closed", b'2,"b')],
+        "t.csv", HEAD + b'1,a\n2,"b\n3,c\n4,d\n', {}, ["1", "3", "4"], [(3, "2", "never closed", b'2,"b')],
     ),
     "a quote that the next quote closes": (
-        "t.csv", HEAD + b'1,"a\n2,b\n3,"c"\n4,d\n', {}, ["2", "3", "4"], [(2, None, "never closed", b'1,"a')],
+        "t.csv", HEAD + b'1,"a\n2,b\n3,"c"\n4,d\n', {}, ["2", "3", "4"], [(2, "1", "never closed", b'1,"a')],
     ),
     "two quotes that are never closed": (
         "t.csv", HEAD + b'1,"a\n2,b\n3,"c\n4,d\n5,e\n', {}, ["2", "4", "5"],
-        [(2, None, "never closed", b'1,"a'), (4, None, "never closed", b'3,"c')],
+        [(2, "1", "never closed", b'1,"a'), (4, "3", "never closed", b'3,"c')],
     ),
     "two such lines in turn": (
         "t.csv", HEAD + b'1,"a\n2,"b\n3,c\n', {}, ["3"],
-        [(2, None, "never closed", b'1,"a'), (3, None, "never closed", b'2,"b')],
+        [(2, "1", "never closed", b'1,"a'), (3, "2", "never closed", b'2,"b')],
     ),
-    "a quote at the last line": ("t.csv", HEAD + b'1,a\n2,"b\n', {}, ["1"], [(3, None, "never closed", b'2,"b')]),
+    "a quote at the last line": ("t.csv", HEAD + b'1,a\n2,"b\n', {}, ["1"], [(3, "2", "never closed", b'2,"b')]),
     "a cell of several lines that is cut": (
         "t.csv", HEAD + b'1,a\n2,"long text\nits second line\nthe th', {}, ["1"],
-        [(3, None, "never closed", b'2,"long text\nits second line\nthe th')],
+        [(3, "2", "never closed", b'2,"long text\nits second line\nthe th')],
     ),
     "a cell of several lines with a quote in it": (
-        "t.csv", HEAD + b'1,a\n2,"x\ny" z\n3,c\n', {}, ["1", "3"], [(3, None, "after a closing quote", b'2,"x\ny" z')],
+        "t.csv", HEAD + b'1,a\n2,"x\ny" z\n3,c\n', {}, ["1", "3"], [(3, "2", "after a closing quote", b'2,"x\ny" z')],
     ),
     "a ragged record of several lines": (
         "t.csv", HEAD + b'1,a\n2,"x\ny",z\n3,c\n', {}, ["1", "3"], [(3, "2", "has 3 cells", b'2,"x\ny",z')],
@@ -116,29 +116,29 @@ CASES: dict[str, tuple[str, bytes, dict[str, Any], list[str], Found]] = {
     ),
     "CR alone": (
         "t.csv", b'id,text\r1,a\r2\r3,"c\r4,d\r5,"e"\r', {}, ["1", "4", "5"],
-        [(3, "2", "has 1 cell", b"2"), (4, None, "never closed", b'3,"c')],
+        [(3, "2", "has 1 cell", b"2"), (4, "3", "never closed", b'3,"c')],
     ),
     "CR LF": (
         "t.csv", b'id,text\r\n1,a\r\n2\r\n3,"c\r\n4,d\r\n5,"e"\r\n', {}, ["1", "4", "5"],
-        [(3, "2", "has 1 cell", b"2"), (4, None, "never closed", b'3,"c')],
+        [(3, "2", "has 1 cell", b"2"), (4, "3", "never closed", b'3,"c')],
     ),
     "a lone CR in a record": ("t.csv", HEAD + b'1,"a\rb"\n2,c\n3,d,e\n', {}, ["1", "2"], [(5, "3", "3 cells", b"3,d,e")]),
     "a semicolon file": (
         "t.csv", b"id;text\n1;a\n2;b;c\n3;\"d\n4;e\n", {}, ["1", "4"],
-        [(3, "2", "a quote or a semicolon", b"2;b;c"), (4, None, "never closed", b'3;"d')],
+        [(3, "2", "a quote or a semicolon", b"2;b;c"), (4, "3", "never closed", b'3;"d')],
     ),
     "a backslash before the closing quote": (
         "t.csv", HEAD + b'1,"a\\"\n2,b\n3,"c \\" d"\n4,e\n', {"quoting": "backslash"}, ["2", "3", "4"],
-        [(2, None, "never closed", b'1,"a\\"')],
+        [(2, "1", "never closed", b'1,"a\\"')],
     ),
     "quotes are text": (
         "t.csv", HEAD + b'1,"a\n2,b,c\n3,d"\n', {"quoting": "none"}, ["1", "3"], [(3, "2", "3 cells", b"2,b,c")],
     ),
     "gzip": ("t.csv.gz", gzip.compress(HEAD + b"1,a\n2\n3,c\n"), {}, ["1", "3"], [(3, "2", "has 1 cell", b"2")]),
     "JSON that is no object": (
-        "t.jsonl", b'{"id":1,"text":"a"}\n[1]\n"x"\n3\nnull\n{"id":2\n{"id":3,"text":"c"}\n', {}, ["1", "3"],
+        "t.jsonl", b'{"id":1,"text":"a"}\n[1]\n"x"\n3\nnull\n{"id":2\n{"id":3,"text":"c"}\n{ "id" : 4 , "text":"x" y}\n', {}, ["1", "3"],
         [(2, None, "is no object", b"[1]"), (3, None, "is no object", b'"x"'), (4, None, "is no object", b"3"),
-         (5, None, "is no object", b"null"), (6, None, "ends too early", b'{"id":2')],
+         (5, None, "is no object", b"null"), (6, None, "ends too early", b'{"id":2'), (8, "4", "invalid JSON", b'{ "id" : 4 , "text":"x" y}')],
     ),
     "JSON: ids, bytes, marks, CR": (
         "t.jsonl",
@@ -146,7 +146,7 @@ CASES: dict[str, tuple[str, bytes, dict[str, Any], list[str], Found]] = {
         b'{"id":3,"text":"\xc3\xa9"}\n{"id":[4],"text":"d"}\n',
         {}, ["1", "3"],
         [(3, "1", "stands on line 1 already", b'{"id":1,"text":"b"}'), (4, None, "has no id", b'{"text":"c"}'),
-         (5, None, "0xe9", b'{"id":2,"text":"\xe9"}'), (7, None, "an id is text", b'{"id":[4],"text":"d"}')],
+         (5, "2", "0xe9", b'{"id":2,"text":"\xe9"}'), (7, None, "an id is text", b'{"id":[4],"text":"d"}')],
     ),
     "an array of lines": (
         "t.json", b'[\n{"id":1,"text":"a"},\n{"id":1,"text":"b"},\n{"id":2 "text":"c"}\n]\n', {}, ["1"],
@@ -249,6 +249,7 @@ def test_a_long_record_costs_no_row_behind_it(tmp_path: Path, case: str, ending:
     found, bad = read(made)
     assert found == keys
     assert [(each.line, each.size) for each in bad] == [(line, size) for line, _, size in expected]
+    assert all(each.id in ("2", "5") for each in bad)
     for each, (_, words, size) in zip(bad, expected, strict=True):
         assert words in each.reason and each.offset is not None
         start = content[each.offset : each.offset + min(size, 65_536)]
