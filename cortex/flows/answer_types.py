@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import lru_cache
 from inspect import signature
 from types import NoneType
@@ -17,17 +18,18 @@ _WORDS = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
 class AnswerType:
-    """Type of an answer. ``type_`` is a pydantic model, a ``Literal``, or any type that msgspec checks.
+    """Type of an answer: a model or a dataclass of pydantic, a ``Literal``, or any type that msgspec checks.
 
     K keeps answers as plain data; ``value`` converts them to the type, live and in a replay alike. Raises ``TypeError``
     for a type without a schema.
     """
 
-    __slots__ = ("_choices", "_pydantic", "instruction", "structured", "type_")
+    __slots__ = ("_choices", "_dataclass", "_pydantic", "instruction", "structured", "type_")
 
     def __init__(self, type_: Any) -> None:
         self.type_ = type_
         self._pydantic = hasattr(type_, "model_validate_json") and hasattr(type_, "model_json_schema")
+        self._dataclass = not self._pydantic and "__pydantic_validator__" in getattr(type_, "__dict__", ())
         self._choices: dict[str, Any] = {}
         self.structured: dict[str, Any] | None = None
         """Schema for structured outputs; None for a type that they do not express."""
@@ -69,6 +71,9 @@ class AnswerType:
         try:
             if self._pydantic:
                 return to_plain(self.type_.model_validate_json(text).model_dump(mode="json"))
+            if self._dataclass:
+                made = self.type_.__pydantic_validator__.validate_json(text)
+                return to_plain(self.type_.__pydantic_serializer__.to_python(made, mode="json"))
             return to_plain(msgspec.to_builtins(msgspec.json.decode(text, type=self.type_)))
         except ValueError as error:  # errors of msgspec and pydantic are ValueErrors
             raise Malformed(_line(error)) from None
@@ -103,6 +108,9 @@ class AnswerType:
             return kept
         if self._pydantic:
             return self._model(kept)
+        if self._dataclass:
+            with contextlib.suppress(ValueError):  # an answer in a journal of release 0.1.0, which did not validate it
+                return self.type_.__pydantic_validator__.validate_python(kept)
         return msgspec.convert(kept, self.type_)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
 import cortex
 from cortex.flows.answer_types import returns_of
@@ -101,3 +102,23 @@ def test_a_model_with_aliases_and_strict_fields_is_made_again_from_what_k_keeps(
     driver = Driver(ask(), lambda text: '{"the number": 3, "day": "2024-02-29"}')
     assert driver.run().outcome == "complete"
     assert got == [Strict.model_validate({"the number": 3, "day": dt.date(2024, 2, 29)})]
+
+
+@dataclass
+class Even:
+    n: Annotated[int, AfterValidator(lambda value: value - value % -2)]
+    name: Annotated[str, Field(max_length=3)] = "a"
+
+
+def test_a_dataclass_of_pydantic_is_checked_by_its_validators() -> None:
+    got = []
+
+    @cortex.flow
+    async def ask(ctx: Any) -> None:
+        got.append(await ctx.ask("what?", returns=Even))
+
+    driver = Driver(ask(), lambda text: '{"n": 3, "name": "b"}' if "was refused" in text else '{"n": 3, "name": "long"}')
+    assert driver.run().outcome == "complete"
+    assert got == [Even(4, "b")]
+    assert "String should have at most 3 characters" in json.loads(driver.calls[1].body)["messages"][0]["content"]
+    assert driver.replayed() == driver.k
