@@ -163,6 +163,19 @@ def test_results_are_read_without_the_type_and_rows_asked_again_with_it_only(cor
     assert "3 rows" in cortex("retry", "j").err
 
 
+def test_results_of_shards_need_the_type(cortex: Any) -> None:
+    _shapes()
+    ask = ("batch", "t.csv", *ASK, *SIM, "--schema", "shapes.py:Odd", "-o", "o.csv", "--job", "j", "--shards", "2")
+    assert cortex(*ask).code == 1
+    text = Path("shapes.py").read_text()
+    Path("shapes.py").unlink()
+    _forget()
+    cortex("results", "j", "-o", "again.csv").refused("the program of j")
+    Path("shapes.py").write_text(text)
+    assert cortex("results", "j", "-o", "again.csv").code == 0
+    assert len(_rows("again.csv")) == 3
+
+
 def _forget() -> None:
     """Make this process forget the types, as a new process would not know them."""
     from cortex.programs.parts import typed_answers

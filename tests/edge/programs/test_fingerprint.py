@@ -7,12 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import cortex
 from actors.programs import loader
 from actors.programs.fingerprint import _code_of, fingerprint_of
 from actors.programs.released import fingerprint_then
+from actors.programs.schemas import answer_schema
 from cortex import Program
 from cortex.programs.batch import Batch
 from cortex.programs.notes import Notes
@@ -126,3 +128,27 @@ def test_a_script_that_is_run_is_the_same_program_as_its_file(tmp_path: Path) ->
     path.write_text(SCRIPT.replace("ask(word)", "ask(word + '?')"))
     loader.forget(f"{path}:asks")
     assert done.stdout != loader.fingerprint(f"{path}:asks", b"{}")
+
+
+def test_the_source_of_a_type_and_the_version_of_its_library_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replay must come to the verdicts of the first run."""
+    path = tmp_path / "shapes.py"
+    path.write_text("import msgspec\nclass Point(msgspec.Struct):\n    x: int\n")
+
+    def now() -> str:
+        found = answer_schema(f"{path}:Point")
+        params = params_of(Table(prompt="{{a}}", schema=found.schema, answer_type=found.answer_type))
+        two = b'{"shards":2,"table":%b}' % params
+        one, shards = loader.fingerprint("table", params), loader.fingerprint(loader.place_of(Shards), two)
+        assert one != shards
+        return one + shards
+
+    first = now()
+    assert now() == first
+    path.write_text(path.read_text() + "    # a comment\n")
+    second = now()
+    assert second[:24] != first[:24] and second[24:] != first[24:]
+    monkeypatch.setattr(msgspec, "__version__", "99.0")
+    assert now()[:24] != second[:24]

@@ -122,3 +122,14 @@ def test_a_dataclass_of_pydantic_is_checked_by_its_validators() -> None:
     assert got == [Even(4, "b")]
     assert "String should have at most 3 characters" in json.loads(driver.calls[1].body)["messages"][0]["content"]
     assert driver.replayed() == driver.k
+
+
+def test_a_conversation_is_asked_in_words() -> None:
+    @cortex.flow
+    async def ask(ctx: Any) -> Any:
+        return await ctx.ask(cortex.Conversation("talk").said("where?"), returns=Point)
+
+    driver = Driver(ask(), lambda text: '{"x":1}', structured_lanes=(0,))
+    (body,) = _asked(driver)
+    assert "output_config" not in body
+    assert "Answer with JSON alone" in json.dumps(body["messages"])
