@@ -16,7 +16,7 @@ from __future__ import annotations
 import base64
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Any, Final
 from uuid import UUID
@@ -30,6 +30,8 @@ _DIGITS: Final = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 _SHORT: Final = {16: ("e", 5), 32: ("f", 9)}
 """Width of a float in bits: its format in ``struct``, and the digits that tell any two values apart (IEEE 754-2019,
 5.12.2)."""
+ENTRIES_BYTES_MAX: Final = 65_536
+"""Bytes of the entries of a dictionary column, as JSON, that are kept with a job."""
 _MICROSECONDS = re.compile(r"(\.\d{3})000(?!\d)")
 _DURATION = re.compile(r"(-?)P(?:(\d+)D)?(?:T(?:(\d+)(?:\.(\d+))?S)?)?")
 
@@ -328,11 +330,44 @@ def iso_duration(count: int, unit: str) -> str:
     return f"{'-' if count < 0 else ''}P{text or '0D'}"
 
 
+class DictionaryEntries:
+    """Entries of dictionary columns in their order, with those that no row has: the categories of pandas, whose order
+    has a meaning.
+
+    Not kept for a column whose entries take more than ``ENTRIES_BYTES_MAX``: it is text that was compressed.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, dict[bytes, None] | None] = {}
+        self._latest: dict[str, Any] = {}
+
+    def add(self, name: str, column: Any, form: JsonForm) -> None:
+        """Take the entries of the next part of a column."""
+        found = self._found.setdefault(name, {})
+        dictionary = column.dictionary
+        if found is None or ((latest := self._latest.get(name)) is not None and latest.equals(dictionary)):
+            return
+        self._latest[name] = dictionary
+        try:
+            if len(dictionary) <= ENTRIES_BYTES_MAX:
+                found |= dict.fromkeys(msgspec.json.encode(each) for each in to_json_values(dictionary, form))
+        except (ArithmeticError, TypeError, ValueError):  # an entry without a form, which no row has
+            self._found[name] = None
+        if len(dictionary) > ENTRIES_BYTES_MAX or sum(map(len, found)) > ENTRIES_BYTES_MAX:
+            self._found[name] = None
+
+    def kept(self) -> dict[str, list[Any]]:
+        """Return the entries of each column as JSON values."""
+        found = {name: [msgspec.json.decode(each) for each in entries or ()] for name, entries in self._found.items()}
+        return {name: [each for each in entries if each is not None] for name, entries in found.items() if entries}
+
+
 # ----------------------------------------------------------------------------------------------------------- from JSON
 
 
-def arrow_column(values: list[Any], kind: Any, text: bool = False) -> Any:
+def arrow_column(values: list[Any], kind: Any, text: bool = False, entries: Sequence[Any] = ()) -> Any:
     """Return JSON values as a column of this Arrow type: the inverse of ``to_json_values``. ``text``: bytes are UTF-8.
+    ``entries``: those of a dictionary column that come first.
     """
     import pyarrow as pa
 
@@ -348,7 +383,7 @@ def arrow_column(values: list[Any], kind: Any, text: bool = False) -> Any:
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, arrow_column(values, kind.storage_type, text))
     if pa.types.is_dictionary(kind):
-        return _dictionary(values, kind, text)
+        return _dictionary(values, kind, text, entries)
     if pa.types.is_duration(kind):
         counts = [_count(each, kind.unit) if type(each) is str else each for each in values]
         return pa.array(counts, pa.int64()).cast(kind)
@@ -362,12 +397,13 @@ def arrow_column(values: list[Any], kind: Any, text: bool = False) -> Any:
     return _nested_of(values, kind, text)
 
 
-def _dictionary(values: list[Any], kind: Any, text: bool) -> Any:
-    """Return a dictionary column; each value that occurs is once in its dictionary."""
+def _dictionary(values: list[Any], kind: Any, text: bool, first: Sequence[Any]) -> Any:
+    """Return a dictionary column; each value that occurs is once in its dictionary, after those that come first."""
     import pyarrow as pa
 
     keys = [None if each is None else msgspec.json.encode(each) for each in values]
-    places = {key: place for place, key in enumerate(dict.fromkeys(key for key in keys if key is not None))}
+    occurring = (key for key in keys if key is not None)
+    places = {key: place for place, key in enumerate(dict.fromkeys(chain(map(msgspec.json.encode, first), occurring)))}
     entries = arrow_column([msgspec.json.decode(key) for key in places], kind.value_type, text)
     indices = pa.array([None if key is None else places[key] for key in keys], kind.index_type)
     return pa.DictionaryArray.from_arrays(indices, entries, ordered=kind.ordered)
@@ -486,6 +522,7 @@ def _text(value: Any) -> str | None:
 
 
 __all__ = [
+    "DictionaryEntries",
     "JsonForm",
     "arrow_column",
     "bytes_are_text",

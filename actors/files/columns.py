@@ -33,6 +33,8 @@ class Columns(msgspec.Struct):
     arrow: str = ""
     """Arrow schema, in base64, of the input's columns whose kind is ``arrow`` or ``arrow_text``; empty: none. If the
     results repeat all columns, it has the metadata of the input's file."""
+    entries: dict[str, list[Any]] | msgspec.UnsetType = msgspec.UNSET
+    """Entries of the input's dictionary columns in their order, as JSON values. Unset: none."""
 
     def encoded(self) -> str:
         """Return the columns as JSON, as stored with a job."""
@@ -47,8 +49,11 @@ PANDAS = b"pandas"
 (https://pandas.pydata.org/docs/development/developer.html#storing-pandas-dataframe-objects-in-apache-parquet-format)."""
 
 
-def columns_of(program: Table, given: list[tuple[str, str]], arrow: Any = None) -> Columns:
+def columns_of(
+    program: Table, given: list[tuple[str, str]], arrow: Any = None, entries: Mapping[str, list[Any]] | None = None
+) -> Columns:
     """Return the columns of a table's results. ``given``: columns of the input that the results repeat, the id first.
+    ``entries``: those of dictionary columns.
     """
     kinds = [TEXT, TEXT, *(_META_KINDS.get(name, TEXT) for name in META)]
     named = program.columns()
@@ -62,7 +67,8 @@ def columns_of(program: Table, given: list[tuple[str, str]], arrow: Any = None) 
         metadata = _metadata(arrow.metadata, program) if program.with_input else None
         schema = pyarrow.schema([arrow.field(name) for name in used], metadata)
         packed = base64.b64encode(schema.serialize().to_pybytes()).decode()
-    return Columns([*given, *own], program.results_schema(), packed)
+    kept = {name: entries[name] for name in used if entries and name in entries}
+    return Columns([*given, *own], program.results_schema(), packed, kept or msgspec.UNSET)
 
 
 def decoded(text: str) -> Columns:
@@ -109,7 +115,9 @@ def arrow_schema(columns: Columns, nullable: bool = False) -> Any:
 def arrow_columns(columns: Columns, schema: Any, values: Mapping[str, list[Any]]) -> list[Any]:
     """Return JSON values by column as Arrow columns of the schema. Raises as pyarrow does if a value does not fit."""
     texts = {name for name, kind in columns.names if kind == ARROW_TEXT}
-    return [arrow_column(values[field.name], field.type, field.name in texts) for field in schema]
+    entries = {} if columns.entries is msgspec.UNSET else columns.entries
+    types = [(field.name, field.type) for field in schema]
+    return [arrow_column(values[name], kind, name in texts, entries.get(name, ())) for name, kind in types]
 
 
 def _of_schema(schema: Any, whole: dict[str, Any]) -> Any:

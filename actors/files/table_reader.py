@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from actors.files.arrow_values import JsonForm, bytes_are_text, to_json_values
+from actors.files.arrow_values import DictionaryEntries, JsonForm, bytes_are_text, to_json_values
 from actors.files.bad_records import BOM, BadRecord, RawRecord
 from actors.files.batch_request import InvalidRow
 from actors.files.csv_reader import CsvReader
@@ -82,6 +82,7 @@ class TableFile:
         """Columns to read from Parquet; None: all."""
         self.texts: frozenset[str] = frozenset()
         """Columns of Parquet whose bytes are all UTF-8, and are read as text."""
+        self.entries = DictionaryEntries()
         self.cells: frozenset[str] = frozenset()
         """Columns of Parquet that hold cells of several types."""
         self.exact = False
@@ -337,6 +338,8 @@ class ParquetReader:
             form = JsonForm(text=name in table.texts, exact=table.exact)
             try:
                 found = to_json_values(column, form)
+                if hasattr(column, "dictionary"):
+                    table.entries.add(name, column, form)
                 columns.append(list(map(read_cell, found)) if name in table.cells else found)
             except (NotImplementedError, OverflowError, TypeError, ValueError) as error:  # some are pyarrow's
                 text = "its text is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)[:120]

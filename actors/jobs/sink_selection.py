@@ -38,10 +38,10 @@ def note_columns(order: JobSpec, source: Any) -> None:
     """Store the columns of the results in the job's places. Requires a checked source."""
     if not isinstance(order.program, Table):
         return
-    given, arrow = [(REQUEST_ID, "text")], None
+    given, arrow, entries = [(REQUEST_ID, "text")], None, None
     if isinstance(source, TableSource):
-        given, arrow = source.columns()
-    order.places[COLUMNS] = columns_of(order.program, given, arrow).encoded()
+        (given, arrow), entries = source.columns(), source.entries()
+    order.places[COLUMNS] = columns_of(order.program, given, arrow, entries).encoded()
 
 
 def results_sink(

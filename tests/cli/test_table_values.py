@@ -8,12 +8,14 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from actors.files.paths import rows_of
 from actors.files.sinks import table_sink
+from actors.history.catalog import last_terms
 from actors.journal.journal import StateFolder
 from tests.cli.table_files import ASK, SIM
 from tests.support.arrow_columns import any_column, any_type, any_value, key
@@ -178,3 +180,28 @@ def test_requests_have_a_column_of_another_name_too(cortex: Any) -> None:
     Path("in.jsonl").write_text(line + "\n")
     assert cortex("batch", "in.jsonl", "-o", "o.jsonl", "--answer-as", "said", *SIM).code == 0
     assert json.loads(Path("o.jsonl").read_text()) == {"custom_id": "a", "said": "bug", "error": None}
+
+
+@pytest.mark.parametrize("group", [1, 2, 100])
+def test_categories_of_pandas_keep_their_order_and_those_without_a_row(cortex: Any, group: int) -> None:
+    mood = pd.Categorical(["fine", None, "bad", "fine"], ["bad", "fine", "great", "unused"], ordered=True)
+    frame = pd.DataFrame({"ticket_id": [1, 2, 3, 4], "text": ["a", "b", "c", "d"], "mood": mood})
+    pq.write_table(pa.Table.from_pandas(frame), "t.parquet", row_group_size=group)
+    ask = ("batch", "t.parquet", *ASK, "-o", "o.parquet", "--with-input", "--ordered", *SIM, "--job", "t")
+    assert cortex(*ask).code == 0
+    back = pd.read_parquet("o.parquet")
+    pd.testing.assert_series_equal(back["mood"], frame["mood"])
+    assert (back["mood"] < "great").tolist() == [True, False, True, True]
+    assert cortex("results", "t", "-o", "again.parquet").code == 0
+    pd.testing.assert_series_equal(pd.read_parquet("again.parquet")["mood"], frame["mood"])
+
+
+def test_entries_of_a_dictionary_of_many_texts_are_not_kept_with_the_job(cortex: Any) -> None:
+    texts = [f"text {number}" * 100 for number in range(200)]
+    table = pa.table({"ticket_id": range(200), "text": pa.array(texts).dictionary_encode()})
+    pq.write_table(table, "t.parquet")
+    done = cortex("batch", "t.parquet", *ASK, "-o", "o.parquet", "--with-input", "--ordered", *SIM, "--job", "t")
+    assert done.code == 0, done.err
+    assert pq.read_table("o.parquet")["text"].to_pylist() == texts
+    places = last_terms(StateFolder(os.environ["CORTEX_STATE"]), "t").places
+    assert len(places["columns"]) < 5_000

@@ -199,6 +199,10 @@ class TableSource(RowSource):
         own = {self._id: "integer" if self._numbered else found.pop(self._id)}
         return list((own | found).items()), self._table.arrow
 
+    def entries(self) -> dict[str, list[Any]]:
+        """Return the entries of dictionary columns of Parquet, as JSON values by column."""
+        return self._table.entries.kept()
+
     def empty(self, position: int) -> str:
         """Return the error text for a table without rows."""
         if self._table.columns is not None:
