@@ -36,6 +36,14 @@ def test_what_a_link_points_to_is_written_and_the_link_stays(tmp_path):
     assert [each.name for each in (tmp_path / "there").iterdir()] == ["page.html"]
 
 
+def test_a_file_that_is_made_meanwhile_stays(tmp_path):
+    refused = pytest.raises(CommandError, match="was made by something else meanwhile, and stays: name another with -o")
+    with refused, whole(str(tmp_path / "page.html")) as path:
+        path.write_text("new")
+        (tmp_path / "page.html").write_text("mine")
+    assert (tmp_path / "page.html").read_text() == "mine" and len(list(tmp_path.iterdir())) == 1
+
+
 def test_what_was_there_stays_when_the_disk_is_full(tmp_path):
     (tmp_path / "page.html").write_text("old")
     refused = pytest.raises(CommandError, match=r"cannot write .*page\.html: No space left")

@@ -26,19 +26,34 @@ def check_free(output: str, overwrite: bool) -> None:
 def whole(output: str) -> Iterator[Path]:
     """Yield a temporary path; at the end of the block, rename it to ``output``.
 
-    A symbolic link is kept: its target is written. A device or a pipe is written directly, never replaced by a file.
-    Raises ``CommandError`` if the file cannot be written.
+    A symbolic link is kept: its target is written. A device or a pipe is written directly, never replaced by a file. A
+    file that is made by something else meanwhile stays. Raises ``CommandError`` if the file cannot be written.
     """
     target = Path(os.path.realpath(output))
-    as_it_is = target.exists() and not target.is_file()
+    is_new = not target.exists()
+    as_it_is = not is_new and not target.is_file()
     half = target if as_it_is else target.with_name(f".{target.name}.part")
     try:
         yield half
-        if not as_it_is:
+        if is_new:
+            _rename_to_new(half, target)
+        elif not as_it_is:
             os.replace(half, target)
+    except FileExistsError:
+        raise CommandError(f"{output} was made by something else meanwhile, and stays: name another with -o") from None
     except OSError as error:
         raise CommandError(f"cannot write {output}: {error.strerror or error}") from None
     finally:
         if not as_it_is:
             with contextlib.suppress(OSError):
                 half.unlink()
+
+
+def _rename_to_new(half: Path, target: Path) -> None:
+    """Rename a file to a name that is free. Raises ``FileExistsError`` if the name is no longer free."""
+    try:
+        os.link(half, target)  # unlike a rename, a link never takes the place of a file
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        os.replace(half, target)
