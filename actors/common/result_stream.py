@@ -41,8 +41,6 @@ class ResultStream(io.TextIOBase):
         """True if the reader closed the stream."""
         self._stops = stops
         self._binary = _Binary(self)
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
