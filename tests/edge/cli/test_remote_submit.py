@@ -207,3 +207,26 @@ def test_an_interrupt_while_it_is_away_has_the_job_drain_when_it_is_back(
         signal.signal(signal.SIGINT, before)
     assert [name.partition("-")[2][:5] for name in head.jobs] == ["", "drain", "resul"]
     assert Path("out.jsonl").read_bytes() == ROWS
+
+
+def test_a_file_that_is_not_the_job_s_stays_where_results_are_brought(head: Head, capfd: Any) -> None:
+    def meanwhile(method: str, path: str) -> str:
+        if "-results-" in path and method == "GET":
+            Path("out.jsonl").write_text("mine\n")
+        return ""
+
+    head.fails = meanwhile
+    with pytest.raises(CommandError, match=r"out\.jsonl is not as job j left it, and stays: .* -o FILE") as error:
+        batch()
+    assert error.value.code == PARTIAL and Path("out.jsonl").read_text() == "mine\n"
+
+
+def test_results_that_were_brought_before_are_brought_again(head: Head, capfd: Any) -> None:
+    def meanwhile(method: str, path: str) -> str:
+        if "-results-" in path and method == "GET":
+            Path("out.jsonl").write_bytes(ROWS)
+        return ""
+
+    head.fails = meanwhile
+    assert batch() == 0
+    assert Path("out.jsonl").read_bytes() == ROWS
