@@ -18,19 +18,32 @@ from actors.files.table_reader import CELLS, NO_PARQUET
 
 
 def store(rows: Any, file: Any, writer: RowWriter) -> None:
-    """Write rows into a file. Raises ``SourceError`` for what is no table."""
+    """Write rows into a file. Raises ``SourceError`` for what is no table or cannot be read."""
+    start = file.tell()
+    try:
+        _store(rows, file, writer)
+    except (OSError, SourceError):
+        raise
+    except Exception as error:  # of a library, whose table computes its rows now
+        raise SourceError(f"the rows cannot be read: {type(error).__name__}: {shown(error, 200)}") from error
+    if file.tell() == start:
+        raise SourceError("the table is empty: give one row at least")
+
+
+def _store(rows: Any, file: Any, writer: RowWriter) -> None:
     kind = type(rows).__module__.partition(".")[0]
     if kind in ("pandas", "polars") and hasattr(rows, "to_frame"):
         raise SourceError("a single column is no table: give COLUMN.to_frame('text'), and {{text}} in the prompt")
     if kind == "polars":
         _write_arrow(_from_polars(rows.collect() if hasattr(rows, "collect") else rows), file, writer)
     elif kind == "pandas" and hasattr(rows, "columns"):
+        _refuse_index(rows, writer)
         _write_arrow(_from_pandas(rows), file, writer)
     elif hasattr(rows, "__arrow_c_stream__") or kind == "pyarrow":
         _write_arrow(rows, file, writer)
     elif isinstance(rows, Mapping):
         writer.write(_of_columns(rows), file)
-    elif isinstance(rows, Iterable):
+    elif isinstance(rows, Iterable) and not isinstance(rows, (bytes, bytearray)):
         writer.write(rows, file)
     else:
         raise SourceError(f"give a table, a path or an iterable of dicts, not {shown(rows)}")
@@ -98,6 +111,14 @@ def _marked(table: Any, odd: list[str]) -> Any:
     return table.cast(arrow().schema(fields, table.schema.metadata))
 
 
+def _refuse_index(frame: Any, writer: RowWriter) -> None:
+    """Raise ``SourceError`` if the index of a DataFrame is named as a column that the prompt or the id needs."""
+    columns = set(map(str, frame.columns))
+    name = next((each for each in frame.index.names if each in writer.shown and each not in columns), None)
+    if name is not None:
+        raise SourceError(f"the table has no column {name!r}, but an index of that name: give frame.reset_index()")
+
+
 def _refuse_twice(names: Iterable[str]) -> None:
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
@@ -153,6 +174,10 @@ def _batches(reader: Any) -> Iterator[Any]:
 
 
 def _of_columns(columns: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for name, values in columns.items():
+        if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+            way_out = "give a list of values for each column, or a list of rows"
+            raise SourceError(f"the rows are a dict with {shown(name)}: {shown(values)}: {way_out}")
     lists = {name: list(values) for name, values in columns.items()}
     if len({len(values) for values in lists.values()}) > 1:
         raise SourceError("the columns have different lengths: give all columns the same length")

@@ -27,7 +27,7 @@ class RowWriter:
     ``needed``: columns that are read; None: all."""
 
     def __init__(self, shown: Collection[str], needed: Collection[str] | None) -> None:
-        self._shown = frozenset(shown)
+        self.shown = frozenset(shown)
         self._needed = None if needed is None else frozenset(needed)
 
     def write(self, rows: Iterable[Any], file: BinaryIO) -> None:
@@ -79,7 +79,7 @@ class RowWriter:
         return found, flaws
 
     def _value(self, name: str, value: Any) -> Any:
-        if isinstance(value, _BYTES) and name in self._shown:
+        if isinstance(value, _BYTES) and name in self.shown:
             try:
                 return bytes(value).decode()
             except UnicodeDecodeError:

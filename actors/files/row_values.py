@@ -96,7 +96,7 @@ def as_mapping(value: Any) -> Mapping[Any, Any] | None:
     """Return the fields of a mapping or a record, shallow; None for another value.
 
     Records are dataclasses, named tuples, those of pydantic, attrs and msgspec, rows of SQLAlchemy and sqlite3, series
-    of pandas, and structured scalars of numpy.
+    of pandas, pairs of ``iterrows``, and structured scalars of numpy.
     """
     if isinstance(value, Mapping):
         return value
@@ -115,7 +115,9 @@ def as_mapping(value: Any) -> Mapping[Any, Any] | None:
         found = found() if name == "_asdict" and callable(found) else found
         if isinstance(found, Mapping):
             return found
-    if type(value).__name__ == "Series" and hasattr(value, "to_dict") and hasattr(value, "index"):
+    if type(value) is tuple and len(value) == 2 and _is_pandas_series(value[1]):  # index and row of ``iterrows``
+        return as_mapping(value[1])
+    if _is_pandas_series(value):
         return dict(zip(value.index, value, strict=True))
     names_of = getattr(getattr(value, "dtype", None), "names", None)
     if names_of and hasattr(value, "item") and not getattr(value, "shape", ()):
@@ -282,6 +284,10 @@ def _of_pandas(value: Any) -> Any:
     if name == "Timedelta":
         return _of_timedelta(value.to_numpy())
     return str(value) if name in ("Period", "Interval") else None
+
+
+def _is_pandas_series(value: Any) -> bool:
+    return type(value).__name__ == "Series" and hasattr(value, "to_dict") and hasattr(value, "index")
 
 
 def _is_series(value: Any) -> bool:
