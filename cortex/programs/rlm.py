@@ -61,15 +61,16 @@ async def rlm(
     while len(entries) < turns + errors:
         turn = 1 + sum(not each.fault for each in entries)
         prompt = writing(question, context, returns, preview, entries, turn, turns, recurses)
-        code = code_of(await ctx.ask(prompt, max_tokens=reply_tokens, on_cut="keep"))
+        reply = await ctx.ask(prompt, max_tokens=reply_tokens, on_failure="keep")
+        if isinstance(reply, CallFailed) and reply.kind not in (FailureKind.CUT, FailureKind.EMPTY):
+            raise reply
+        code = "" if isinstance(reply, CallFailed) else code_of(reply)
         if code:
             deeper = {"turns": turns, "preview": preview, "errors": errors, "depth": depth - 1, "calls": calls}
             piece, outcome = await ran(ctx, kept, code, names, bounds, asked, recurses, deeper)
         else:
-            piece, outcome = (
-                SandboxPiece(""),
-                PieceOutcome(refusal=SandboxRefusal.SYNTAX, why="the reply holds no fenced code"),
-            )
+            none = reply.story if isinstance(reply, CallFailed) else "the reply holds no fenced code"
+            piece, outcome = SandboxPiece(""), PieceOutcome(refusal=SandboxRefusal.SYNTAX, why=none)
         failed = fault(outcome, returns)
         if outcome.submitted and not failed:
             return outcome.answer

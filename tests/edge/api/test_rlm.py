@@ -177,6 +177,20 @@ async def test_a_failed_call_is_an_error_in_the_program(tmp_path):
     assert run.answer.startswith("the call failed: refused: ")
 
 
+@pytest.mark.parametrize(("text", "stop_reason", "why"), [
+    ("```python\nsubmit(1)", "max_tokens", "the reply was cut at 2 output tokens (max_tokens)"),
+    ("", "end_turn", "the reply holds no text"),
+])  # fmt: skip
+async def test_the_writing_model_is_told_that_its_program_was_cut(tmp_path, text, stop_reason, why):
+    model = Scripted("unused", "submit(7)")
+    answer, replies = model._answer, iter([reply(text, stop_reason=stop_reason)])
+    model._answer = lambda body: next(replies, None) or answer(body)
+    model.writing.append("")
+    run = await solved(tmp_path, model)
+    assert run.answer == 7
+    assert why in model.writing[1]
+
+
 @pytest.mark.parametrize(("text", "stop_reason", "kind"), [("half", "max_tokens", "cut"), ("", "end_turn", "empty")])
 async def test_a_call_without_a_whole_answer_is_an_error_in_the_program(tmp_path, text, stop_reason, kind):
     model = Scripted("try:\n    llm('x')\nexcept RuntimeError as e:\n    submit(str(e))")
