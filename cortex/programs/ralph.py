@@ -24,7 +24,7 @@ from cortex.state.changes import Ask, Change, Emit, Fail, Log, Resolve, RunTool
 from cortex.state.program import Program, offered
 from cortex.state.state import Goal, Item, State
 from cortex.values.prompt import Part, Prompt, Role, Rule
-from cortex.values.reply import Reply
+from cortex.values.reply import Malformed, Reply, finished
 from policies.decisions.progress import ProgressSoFar, RoundFacts, and_now, progressed
 from policies.decisions.stagnation import StagnationPolicy, StagnationStep, next_step
 from policies.failures.failure import Failure, FailureKind
@@ -184,8 +184,10 @@ class Ralph(Program, frozen=True):
 
     def absorb(self, k: State, goal: Goal, reply: Reply) -> Iterable[Change]:
         """Parse the answer's edits for a worker. Raises ``Malformed``, which requests another answer, for anything
-        else.
+        else, and for a reply that was cut: edits that came whole may need those that are missing.
         """
+        if not finished(reply):
+            raise Malformed(f"it was cut ({reply.stop_reason}), and none of its edits was made: make fewer at once")
         edits = edits_of(reply.text)
         yield Resolve(goal)
         yield Goal("apply", {**goal.value, "edits": edits})

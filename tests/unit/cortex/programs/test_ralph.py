@@ -11,7 +11,7 @@ from cortex.programs.parts.edits import edits_of
 from cortex.programs.ralph import REFRAMED, Ralph
 from cortex.state import commands, events
 from cortex.values.limits import Limits
-from tests.support.state_machine_harness import Stage, asked
+from tests.support.state_machine_harness import Stage, asked, reply
 
 APPEND = '<append path="a.txt">\nx\n</append>'
 
@@ -138,6 +138,19 @@ def test_an_answer_of_another_form_is_asked_again_with_the_reason_and_costs_no_r
     work.stage.turn(work.stage.answered(work.stage.call(), "I have done it all."))
     again = asked(work.stage.call())
     assert "Your last answer was refused: this line is no edit" in again
+    work.round(seen(None, passed=True))
+    assert work.over()["rounds"] == 1
+
+
+@pytest.mark.parametrize("stop_reason", ["max_tokens", "model_context_window_exceeded", "pause_turn"])
+def test_of_a_reply_that_was_cut_between_two_edits_none_is_made(stop_reason: str):
+    work = Work()
+    call = next(iter(work.stage.calls.values()))
+    work.stage.calls.pop((call.goal, call.attempt))
+    made = reply(APPEND, stop_reason=stop_reason)
+    work.stage.turn(events.Answered(call.goal, call.sample, call.attempt, call.hash, made))
+    again = asked(work.stage.call())
+    assert f"Your last answer was refused: it was cut ({stop_reason}), and none of its edits was made" in again
     work.round(seen(None, passed=True))
     assert work.over()["rounds"] == 1
 
