@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from actors.api.stored_rows import arrow
 from actors.files.arrow_values import JsonForm, bytes_are_text, to_json_values
-from actors.files.columns import Columns, arrow_columns, arrow_schema
+from actors.files.columns import ARROW, ARROW_TEXT, JSON, Columns, arrow_columns, arrow_schema
 from actors.files.row_values import json_value
 
 _NULLABLE: Final = {
@@ -31,6 +31,8 @@ class AnswerFrames:
         self._columns = columns
         self._id = id
         self._numbered = numbered
+        self._repeated = frozenset(name for name, kind in columns.names if kind in (ARROW, ARROW_TEXT, JSON))
+        """Columns of the given table; one that the table and the results both have is the results' own."""
         self._kind = _kind(given)
         self._given: Any = given.copy(deep=False) if self._kind == "pandas" else given if self._kind else None
         self._found: list[int] | None = None
@@ -44,7 +46,7 @@ class AnswerFrames:
         fields, columns = [], []
         for field, column in zip(table.schema, table.columns, strict=True):
             own = schema.get_field_index(field.name)
-            if own >= 0 and not self._is_number(field.name):
+            if own >= 0 and field.name in self._repeated:
                 try:
                     column = self._given.column(own).take(pa.array(places, pa.int64()))
                     field = schema.field(own)
@@ -62,11 +64,11 @@ class AnswerFrames:
         given, found = self._given.iloc[places], _pandas_of(self._made())
         found.index = given.index
         for name in list(found.columns):
-            if name in labels and not self._is_number(name):
+            if name in self._repeated:
                 found[name] = given[labels[name]]
         if self._given.columns.nlevels > 1:
             return found
-        found.columns = [name if self._is_number(name) else labels.get(name, name) for name in found.columns]
+        found.columns = [labels[name] if name in self._repeated else name for name in found.columns]
         return found
 
     def to_polars(self) -> Any:
@@ -78,8 +80,7 @@ class AnswerFrames:
         if self._kind != "polars" or (places := self._places()) is None:
             return found
         given = self._given[places]
-        own = [name for name in found.columns if name in given.columns and not self._is_number(name)]
-        return found.with_columns(given[name] for name in own)
+        return found.with_columns(given[name] for name in found.columns if name in self._repeated)
 
     def _made(self) -> Any:
         """Return the results as a pyarrow Table. A column of the input allows nulls only if it did, or has some."""
@@ -93,10 +94,6 @@ class AnswerFrames:
             for before, after, column in zip(narrow, wide, columns, strict=True)
         ]
         return pa.Table.from_arrays(columns, schema=pa.schema(fields, wide.metadata))
-
-    def _is_number(self, name: str) -> bool:
-        """Return whether this is the column of row numbers, which the input has not."""
-        return self._numbered and name == self._id
 
     def _places(self) -> list[int] | None:
         """Return the place in the given table of each row of the results; None if one is unknown."""

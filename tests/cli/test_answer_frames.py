@@ -175,3 +175,18 @@ def test_polars_and_arrow_become_pandas_with_nullable_types() -> None:
     for frame in (pl.DataFrame({"t": ["a", "b"], "n": [1, None]}), pa.table({"t": ["a", "b"], "n": [1, None]})):
         back = _asked(frame).to_pandas()
         assert (str(back["n"].dtype), back["n"].tolist()) == ("Int64", [1, pd.NA])
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table], ids=["pandas", "polars", "arrow"])
+@pytest.mark.parametrize("id", ["", "id"])
+def test_columns_of_the_table_that_are_named_as_those_of_the_results_are_not_taken(make: Any, id: str) -> None:  # noqa: A002
+    given = {"id": [1, 2], "t": ["a", "b"], "answer": ["gold", "gold"], "error": ["x", "y"], "row": [7, 8], "model": ["m", "m"]}
+    answers = _asked(make(given), id=id, with_input=False, meta=True)
+    for back in (answers.to_pandas(), answers.to_polars().to_pandas(), answers.to_arrow().to_pandas()):
+        assert back["answer"].tolist() == ["Label: a", "Label: b"]
+        assert back["error"].isna().all()
+        assert back[id or "row"].tolist() == [1, 2]
+    if id:
+        back = _asked(make(given), id=id, answer_as="label", columns_prefix="my_").to_pandas()
+        assert (back["answer"].tolist(), back["error"].tolist()) == (["gold", "gold"], ["x", "y"])
+        assert back["label"].tolist() == ["Label: a", "Label: b"]
