@@ -35,7 +35,7 @@ from actors.jobs.unreadable_input import accepted_of, is_refused, least_accepted
 from actors.journal.journal import StateFolder
 from actors.maintenance.retry_rows import RetriedRows as AskedAgain
 from actors.programs.loader import load, place_of
-from actors.programs.schemas import AnswerSchema, answer_schema
+from actors.programs.schemas import AnswerSchema, answer_schema, schema_form
 from actors.providers.registry import of_options
 from actors.routing.routes import SetupError
 from cortex.programs.shards import unsharded
@@ -110,7 +110,7 @@ def batch(
     """
     options.setdefault("progress", not scripted(model) and not callable(model))
     named = model.partition(",")[0] if isinstance(model, str) else ""
-    how = schema_as or of_options(named, str(options.get("provider", ""))).schema_as
+    usual = of_options(named, str(options.get("provider", ""))).schema_as
     try:
         columns = Template(prompt).columns
         typed = AnswerSchema() if schema is None else answer_schema(schema)
@@ -120,6 +120,7 @@ def batch(
         raise SetupError(f"schema {schema}: {error}" if isinstance(schema, str) else f"schema: {error}") from None
     if not columns:
         raise SetupError("the prompt names no column, so all rows would ask the same: write {{column}}")
+    how = schema_form(schema_as, usual, typed.schema)
     if how not in FORMS:
         raise SetupError(f"schema_as={how!r}: give {', '.join(FORMS)}")
     if on_cut not in ON_CUT:

@@ -11,6 +11,8 @@ import msgspec
 from actors.programs import answer_types, loader
 from actors.programs.python_types import PythonType
 from cortex.programs.parts.typed_answers import ResultShape, TypeOfAnswers
+from cortex.programs.table import FORMS
+from cortex.values.json_schema.structured import structured_form
 from cortex.values.schema import AnswerShape, SchemaError
 
 
@@ -46,6 +48,14 @@ def answer_schema(given: Any) -> AnswerSchema:
             raise SchemaError(str(error)) from None
     AnswerShape(given)
     return AnswerSchema(_text(given))
+
+
+def schema_form(given: str, usual: str, schema: str) -> str:
+    """Return how a schema is sent (``cortex.programs.table.FORMS``): as ``given``; if empty, in the ``usual`` form of
+    the provider, but in words where structured outputs would allow other answers than the schema does."""
+    if given or usual != FORMS[0] or not schema or structured_form(msgspec.json.decode(schema)) is not None:
+        return given or usual
+    return FORMS[-1]
 
 
 def _found(module: str, name: str) -> tuple[Any, str]:

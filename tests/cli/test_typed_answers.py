@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -52,11 +53,15 @@ class Broken(BaseModel):
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CORTEX_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(sys, "path", [*sys.path])
-    sys.modules.pop("beside", None)
+    for name in ("beside", "shapes"):
+        sys.modules.pop(name, None)
+    yield
+    for name in ("beside", "shapes"):
+        sys.modules.pop(name, None)
 
 
 def _shapes(most: int = 9) -> None:
@@ -317,3 +322,25 @@ def test_a_model_object_is_asked_in_words() -> None:
 
     assert public.run(asks(), model=model, progress=False).answer == {"x": 1}
     assert "Answer with JSON alone that fits this JSON schema" in asked[0]
+
+
+@pytest.mark.parametrize(
+    ("field", "options", "words"),
+    [
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, (), True),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, ("--schema-as", "format"), False),
+        ({"type": "integer"}, (), False),
+        ({"type": ["integer", "null"]}, (), False),
+        ({}, (), True),
+    ],
+)
+def test_a_schema_that_structured_outputs_do_not_express_is_sent_in_words(
+    cortex: Any, field: Any, options: tuple[str, ...], words: bool
+) -> None:
+    """Structured outputs close each object: a map would be empty in every answer."""
+    table(Path("t.csv"), 1)
+    Path("s.json").write_text(json.dumps({"type": "object", "properties": {"n": field}}))
+    done = cortex("batch", "t.csv", *ASK, *SIM, "--schema", "s.json", *options, "-o", "o.csv", "--job", "f")
+    assert ("--schema s.json is sent in words: structured outputs would not allow all" in done.err) == words
+    asked = cortex("inspect", "f", "goal:1").out
+    assert ("Answer with JSON alone" in asked, "output_config" in asked) == (words, not words)

@@ -16,7 +16,7 @@ from actors.files.table_reader import CSV, PARQUET, form_of
 from actors.jobs.sink_selection import FOREIGN
 from actors.jobs.spec import DIALECT, JobSpec
 from actors.journal.journal import StateFolder
-from actors.programs.schemas import AnswerSchema, answer_schema
+from actors.programs.schemas import AnswerSchema, answer_schema, schema_form
 from actors.providers.registry import of_options
 from cortex.programs.batch import Batch
 from cortex.programs.table import FAIL, FORMS, ON_CUT, REQUEST_ID, ROW, Table, renamed, twice_named
@@ -44,9 +44,9 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
     _warn_of_braces(system)
     if options.prompt and not options.model:
         raise CommandError("no model is given: give --model NAME (local and sim cost nothing)")
-    how = options.schema_as or of_options(options.model, options.provider).schema_as
-    if how not in FORMS:
-        raise CommandError(f"--schema-as {how!r}: give {', '.join(FORMS)}")
+    usual = of_options(options.model, options.provider).schema_as
+    if options.schema_as and options.schema_as not in FORMS:
+        raise CommandError(f"--schema-as {options.schema_as!r}: give {', '.join(FORMS)}")
     if options.on_cut and options.on_cut not in ON_CUT:
         raise CommandError(f"--on-cut {options.on_cut!r}: give {', '.join(ON_CUT)}")
     if options.schema_as and not options.schema:
@@ -55,6 +55,7 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
         typed = answer_schema(options.schema) if options.schema else AnswerSchema()
     except SchemaError as error:
         raise CommandError(f"--schema {options.schema}: {error}") from None
+    how = schema_form(options.schema_as, usual, typed.schema)
     program = Table(
         prompt=prompt, system=system, id=(options.id or ROW) if prompt else REQUEST_ID, schema_as=how,
         with_input=options.with_input, meta=options.meta, ordered=options.ordered, on_cut=options.on_cut or FAIL,
@@ -64,6 +65,9 @@ def program_of(options: Options, path: str, output: str) -> Batch | Table:
     if twice:
         way = f"give {option}, or rename" if option else "rename"
         raise CommandError(f"two columns of the results would be named {twice!r}: {way} the one of --schema or --id")
+    if how != (options.schema_as or usual):
+        text = "is sent in words: structured outputs would not allow all of its answers (--schema-as sets another form)"
+        print_error(f"--schema {options.schema} {text}")
     return program
 
 

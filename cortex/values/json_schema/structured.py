@@ -51,13 +51,15 @@ class _Counts:
             return False
         if isinstance(ref := schema.get("$ref"), str):
             return ref not in under and self.expresses(resolved(schema, self._whole, "$"), (*under, ref))
-        several = next((schema[name] for name in ("anyOf", "oneOf") if name in schema), None)
+        kind = schema.get("type")
+        several = next((schema[name] for name in ("anyOf", "oneOf", "allOf") if name in schema), None)
+        if several is None and isinstance(kind, list):
+            several = [{**schema, "type": each} for each in kind]
         if several is not None:
-            self._unions += 1
+            self._unions += len(several) > 1
             return all(self.expresses(each, under) for each in several)
         if "enum" in schema or "const" in schema:
             return True
-        kind = schema.get("type")
         if kind == "object":
             return self._object(schema, under)
         if kind == "array":

@@ -46,7 +46,8 @@ TESTED = {
     "checks an answer by the type as well": "test_a_dataclass_of_pydantic_is_checked_by_its_validators",
     "It asks by structured outputs where they are certain":
         "test_structured_outputs_are_certain_for_some_models_at_their_providers_own_hosts",
-    "Everywhere else, and for what they do not express": "test_a_schema_is_expressed_if_its_answers_are_the_same",
+    "Structured outputs do not express maps": "test_a_schema_is_expressed_if_its_answers_are_the_same",
+    "Everywhere else, for what they do not express": "test_what_structured_outputs_do_not_express_is_asked_for_in_words",
     "A `Conversation` and a model object are asked in words": "test_a_conversation_is_asked_in_words",
     "A job that began in words": "test_a_flow_that_began_in_words_goes_on_in_words_and_pays_no_answer_again",
 }  # fmt: skip

@@ -72,7 +72,10 @@ def _schema(type_: Any) -> Any:
         (_struct(24, optional=True), True), (_struct(25, optional=True), False),
         (_struct(16, kind=int | None), True), (_struct(17, kind=int | None), False),
         ({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": {"type": "string"}}, False),
-        ({"type": "object", "properties": {"a": {"type": ["string", "null"]}}}, False),
+        ({"type": "object", "properties": {"a": {"type": ["string", "null"]}}}, True),
+        ({"type": "object", "properties": {"a": {"type": ["object", "null"]}}}, False),
+        ({"type": "object", "properties": {"a": {"allOf": [{"type": "string"}]}}}, True),
+        ({"type": "object", "properties": {"a": {"minimum": 1}}}, False),
         ({"type": "object", "properties": {"a": {"$ref": "#/$defs/none"}}}, False),
     ],
 )  # fmt: skip
