@@ -79,3 +79,27 @@ async def test_a_drained_branch_and_a_drained_node(runtime: Any, address: str, f
         await runtime.end_actor("channel:seen")
         await runtime.end_actor("cortex")  # the node is drained in its eyes: tests that follow have another
         await runtime.start_actor("cortex", "cortex", 2)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("runtime")
+@pytest.mark.parametrize("more", [(), ("--shards", "2")], ids=" ".join)
+async def test_unreadable_records_of_the_input_count_there(address: str, folder: Path, more: tuple[str, ...]) -> None:
+    commands = Commands(folder, "http://127.0.0.1:1", address)
+    job = f"lost{len(more)}"
+    write_rows(folder / "in.jsonl", 10, "n")
+    with (folder / "in.jsonl").open("a") as file:
+        file.write("{broken\n" * 5)
+    begin = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", job, "--model", "sim", *more)
+    try:
+        for accept, code, words in (
+            ("33%", 2, "in.jsonl: 5 of 15 records (33.3%) are unreadable, more than the 33% accepted: nothing was asked"),
+            ("34%", 3, f"{job}: complete, 10 of 15 rows succeeded, 5 unreadable, "),
+        ):
+            started = commands.start(*begin, "--accept-bad", accept)
+            text, _ = await asyncio.to_thread(started.communicate, timeout=120)
+            assert (started.returncode, words in text) == (code, True), text
+        facts = await _told(commands, "status", job, "--json")
+        assert (facts["rows"], facts["rows_succeeded"], facts["rows_unreadable"]) == (15, 10, 5)
+    finally:
+        commands.close()
