@@ -17,6 +17,7 @@ import cortex as public
 from actors.journal.journal import StateFolder
 from tests.cli.cli_runner import request
 from tests.cli.table_files import ASK, BAD, SIM, ragged
+from tests.support.odd_tables import twenty_ways
 
 GO = (*ASK, *SIM, *BAD, "--job", "j")
 
@@ -214,3 +215,26 @@ def test_a_killed_job_tells_every_record_once(cortex: Any) -> None:
         rows = [line[0] for line in csv.reader(file)]
     assert rows == ["ticket_id", *(f"t{n}" for n in range(400))]
     assert not [each for each in os.listdir() if each.endswith(".part") and "bad" in each]
+
+
+def test_odd_in_twenty_ways_and_killed_each_record_is_told_once(cortex: Any) -> None:
+    path = Path("t.csv")
+    table = twenty_ways.write(path, 4_000)
+    start = ["batch", "t.csv", "--prompt", "Answer with one of: bug, praise. {{text}}", "--id", "id", "--with-input", *SIM]
+    start += ["--accept-bad", "1%", "-o", "o.csv", "--job", "j"]
+    for left in (10, 25, 40, 60, 75):
+        command = start if left < 60 else ["resume", "j"]  # the first ones end before the job begins
+        done = subprocess.run([sys.executable, "-c", KILLED, str(left), *command], capture_output=True, text=True, timeout=120)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+    last = cortex("resume", "j", "--json")
+    rows, lines = len(table.texts), path.read_bytes()
+    assert last.code == 2, "rows were refused"
+    counts = [last.last[name] for name in ("rows", "rows_succeeded", "rows_failed", "rows_unreadable")]
+    assert counts == [rows + len(table.refused) + len(table.bad), rows, len(table.refused), len(table.bad)]
+    csv.field_size_limit(1 << 30)
+    with Path("o.csv").open(newline="", encoding="utf-8") as file:
+        found = list(csv.DictReader(file))
+    assert sorted(each["id"] for each in found) == sorted([*table.texts, *table.refused])
+    assert {each["id"]: each["text"] for each in found if not each["error"]} == table.texts
+    listed = listed_in("o.csv.bad.jsonl")
+    assert [lines[each["offset"] :][: each["size"]] for each in listed] == table.bad
