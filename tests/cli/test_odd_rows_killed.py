@@ -81,7 +81,7 @@ def _told_once(folder: Path, outcomes: list[Outcome], done: Done) -> None:
 
 def _listed_once(folder: Path, unreadable: list[bytes]) -> None:
     content = (folder / "t.csv").read_bytes()
-    listed = [json.loads(line) for line in (folder / "bad.jsonl").read_text().splitlines()]
+    listed = [json.loads(line) for line in (folder / "bad.jsonl").read_bytes().splitlines()]
     assert [content[each["offset"] : each["offset"] + each["size"]] for each in listed] == unreadable
     ends = re.compile(rb"\r\n|\r|\n")  # a lone CR in a cell is a line end as well
     number, offset = 1, 0

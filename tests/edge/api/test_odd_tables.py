@@ -25,6 +25,7 @@ from actors.api.tables import Answers, RowsError
 from tests.support.odd_tables.comparison import alike
 from tests.support.odd_tables.delimited import delimited_tables
 from tests.support.odd_tables.json_lines import json_lines_tables
+from tests.support.odd_tables.memory import OddRows, odd_rows
 from tests.support.odd_tables.parquet import parquet_tables
 from tests.support.odd_tables.readback import BEYOND_FLOATS, READERS, TEXTS_ALONE, form_of
 from tests.support.odd_tables.table import ID, TEXT, OddTable
@@ -86,7 +87,7 @@ def _folder() -> Iterator[Path]:
 def _listed(table: OddTable, answers: Answers, output: Path) -> None:
     """Each told record that has no line in the results is listed once, with the line in which it begins."""
     path = output.with_name(f"{output.name}.bad.jsonl")
-    listed = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    listed = [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
     assert len(listed) == answers.unreadable
     places = [each.get("line") or each["row"] for each in listed]
     assert places == sorted(set(places))
@@ -140,3 +141,19 @@ def test_a_pipe_is_read_as_a_file_is(form: str) -> None:
             _check(table, answers, folder / output)
 
     holds()
+
+
+@settings(steady, max_examples=40)
+@given(odd_rows(), st.sampled_from(OUTPUTS))
+def test_rows_in_memory_are_told_once_and_come_back(odd: OddRows, output: str) -> None:
+    with _folder() as folder:
+        options = {"id": ID, "with_input": True, "accept_bad": "100%", "state": str(folder / "state"), "model": _echo}
+        answers = cortex.batch(odd.rows, PROMPT + "{{text}}", output=str(folder / output), **options)
+        _check(odd.table, answers, folder / output)
+        frame = answers.to_pandas()
+        for rows in (
+            answers.rows, answers.to_arrow().to_pylist(), answers.to_polars().to_dicts(),
+            frame.astype(object).where(frame.notna(), None).to_dict("records"),
+        ):  # fmt: skip
+            _accounted(odd.table, answers, rows)
+            _read_as_told(odd.table, rows, texts_alone=False)

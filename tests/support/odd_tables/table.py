@@ -58,7 +58,7 @@ class OddTable(msgspec.Struct, frozen=True):
     def is_utf8(self) -> bool:
         """Whether the content is text in UTF-8."""
         utf_16 = self.text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        return not self.name.endswith(".parquet") and not utf_16 and "encoding" not in self.options
+        return bool(self.content) and not (self.name.endswith(".parquet") or utf_16 or "encoding" in self.options)
 
     @property
     def asked(self) -> list[Record]:
