@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from typing import Final
 
 from actors.common.errors import UserError
 from actors.files.sources.row_source import InputCheck
@@ -10,9 +13,12 @@ from actors.jobs.spec import JobSpec
 from actors.jobs.summary import UNREADABLE
 from policies.failures.failure_budget import too_many_unreadable
 
-ACCEPTED: Fraction = Fraction(1, 100)
+ACCEPTED: Final = Fraction(1, 100)
 """Share of unreadable records with which a job begins unless the user says otherwise. A few broken lines are a matter
 of the lines; more are one of the file: its encoding, its delimiter, or a program that wrote it."""
+
+LEAST, MOST = Decimal("1e-18"), Decimal("1e18")
+"""Bounds of a share or count that is given: beyond them an exact fraction would have millions of digits."""
 
 
 class UnreadableInput(UserError):
@@ -29,14 +35,15 @@ def accepted_of(value: str | float | None) -> Fraction | None:
     if not text:
         return ACCEPTED
     number = text.removesuffix("%").strip()
-    try:
-        found = Fraction(number) / (100 if text.endswith("%") else 1)
-    except (ValueError, ZeroDivisionError):
-        found = Fraction(-1)
+    found = Fraction(-1)
+    with contextlib.suppress(InvalidOperation):
+        given = Decimal(number)
+        if given == 0 or LEAST <= given <= MOST:
+            found = Fraction(given) / (100 if text.endswith("%") else 1)
     if text.endswith("%") and found == 1:
         return None
     whole = found.denominator == 1 and not text.endswith("%")
-    if found < 0 or (found >= 1 and not whole) or "/" in text:
+    if found < 0 or (found >= 1 and not whole):
         raise ValueError(f"{value!r}: give a share below 1, like 0.05 or 5%, a count of records from 1, or 100%")
     return found
 

@@ -233,7 +233,7 @@ def test_the_accepted_number(cortex: Any, good: int, bad: int, accept: tuple[str
     assert cortex(*STOPPED, *accept).code == ((3 if bad else 0) if begins else 2)
 
 
-@pytest.mark.parametrize("value", ["much", "-1", "1.5", "150%", "1/3", "nan", ""])
+@pytest.mark.parametrize("value", ["much", "-1", "1.5", "150%", "1/3", "nan", "inf", "1e999999999", "1e-999999999", ""])
 def test_a_number_that_makes_no_sense(cortex: Any, value: str) -> None:
     ragged(Path("t.csv"), 5, 0)
     if not value:
