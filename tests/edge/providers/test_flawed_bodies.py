@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.providers.messages.client import AnthropicModel
 from actors.providers.messages.response import read_message
 from actors.providers.transport.body import UnreadableAnswer
 from cortex.journal import codec
@@ -27,12 +26,13 @@ from policies.failures.failure import Failure, FailureKind
 from policies.failures.retry import RetryPolicy, may_retry
 from tests.cli.cli_runner import cortex
 from tests.edge.providers.flawed_bodies import BOM, PLAIN, STREAMS, TEXT, Shape
-from tests.edge.support.scripted_http_server import MESSAGE, Answer, Asked, http, scripted
-from tests.edge.support.wired_model import BODY, CREDENTIAL, always
+from tests.edge.support.scripted_http_server import MESSAGE, Answer, Asked, http
+from tests.edge.support.wired_model import BODY, ROADS, Connect, always, connected
 from tests.support.toy_provider.server import serving
 
 __all__ = ["cortex"]
 
+connect = pytest.fixture(params=[road for road in ROADS if road != "told"])(connected)
 SHAPES = [*PLAIN, *STREAMS]
 
 
@@ -42,11 +42,9 @@ def test_the_table_is_large_and_each_shape_has_its_source() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=[f"{'stream' if each.streams else 'plain'}: {each.name}" for each in SHAPES])
-async def test_each_shape_is_kept_or_refused(shape: Shape) -> None:
-    async with scripted(always(shape.answer)) as server:
-        model = AnthropicModel(CREDENTIAL, base_url=server.url)
+async def test_each_shape_is_kept_or_refused(connect: Connect, shape: Shape) -> None:
+    async with connect(always(shape.answer)) as (server, model):
         outcome = await model.call(BODY, output_tokens_max=9_000 if shape.streams else 16, timeout_s=5)
-        await model.close()
     assert len(server.asked) == 1
     if shape.text is None:
         assert not isinstance(outcome, Reply)
