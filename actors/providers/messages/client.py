@@ -34,7 +34,7 @@ from actors.providers.messages import sdk_template
 from actors.providers.messages.batches import BATCHES, BatchTransport, ProviderBatches
 from actors.providers.messages.dialect import dialect_of
 from actors.providers.messages.errors import MessagesFailures
-from actors.providers.messages.flawed_response import charset_in, plain_json, read_flawed
+from actors.providers.messages.flawed_response import charset_in, plain_json, plain_value, read_flawed
 from actors.providers.messages.rate_limit_headers import rate_limits, reports_limits
 from actors.providers.messages.response import read_message, read_reply
 from actors.providers.messages.sdk_transport import EVENT_STREAM, SdkTransport
@@ -244,7 +244,10 @@ class AnthropicModel:
         kind = kind.strip().lower()
         try:
             if kind == "application/json":
-                whole = await answer.read()
+                try:
+                    whole = await answer.read()
+                except (aiohttp.ClientError, TimeoutError) as error:
+                    return _salvaged(answer, error)
                 if progress is not None:
                     progress(len(whole))
                 return self._read_whole(whole, answer, parameters)
@@ -396,39 +399,55 @@ class _TokenCount(msgspec.Struct):
     input_tokens: int
 
 
+def _salvaged(answer: Response, error: Exception) -> Reply:
+    """Return the reply in what came before an error of the connection, if it is whole JSON; else raise the error.
+
+    Servers announce too long a body, or leave out the last chunk: the answer is there, and was paid.
+    """
+    try:
+        return read_message(plain_value(answer.received()))
+    except (UnreadableResponse, StreamError):
+        raise error from None
+
+
 async def _read_unlabelled(
     answer: Response, kind: str, progress: Callable[[int], None] | None
 ) -> tuple[bytes, bool]:
     """Return a body of another type than JSON, and whether it is the message of a stream, put together.
 
     A page (HTML, XML) is recognised by its first character and not read further. Raises UnreadableResponse for one,
-    StreamError, and UnreadableAnswer for a stream that ended before its message was whole.
+    StreamError, UnreadableAnswer for a stream that ended before its message was whole, and the error of a connection
+    that was lost before.
     """
     assembler = StreamAssembler() if kind in ("text/event-stream", EVENT_STREAM) else None
     begun, parts, total = b"", [], 0
-    async for chunk in answer.chunks():
-        total += len(chunk)
-        if progress is not None:
-            progress(total)
-        if not begun:
-            parts.append(chunk)
-            begun = b"".join(parts).removeprefix(BOM_UTF8).lstrip()
+    try:
+        async for chunk in answer.chunks():
+            total += len(chunk)
+            if progress is not None:
+                progress(total)
             if not begun:
+                parts.append(chunk)
+                begun = b"".join(parts).removeprefix(BOM_UTF8).lstrip()
+                if not begun:
+                    continue
+                if begun.startswith(b"<"):
+                    raise UnreadableResponse(f"the answer is of type {kind[:80] or 'unknown'}, not JSON")
+                if assembler is not None and begun[:1] in (b"{", b"["):
+                    assembler = None
+                elif begun.startswith((b"data:", b"event:", b":")):
+                    assembler = assembler or StreamAssembler()
+                chunk = b"".join(parts)
+                parts.clear()
+            if assembler is None:
+                parts.append(chunk)
                 continue
-            if begun.startswith(b"<"):
-                raise UnreadableResponse(f"the answer is of type {kind[:80] or 'unknown'}, not JSON")
-            if assembler is not None and begun[:1] in (b"{", b"["):
-                assembler = None
-            elif begun.startswith((b"data:", b"event:", b":")):
-                assembler = assembler or StreamAssembler()
-            chunk = b"".join(parts)
-            parts.clear()
-        if assembler is None:
-            parts.append(chunk)
-            continue
-        assembler.feed(chunk)
-        if assembler.done:
-            break
+            assembler.feed(chunk)
+            if assembler.done:
+                break
+    except (aiohttp.ClientError, TimeoutError):
+        if assembler is None or not assembler.whole:
+            raise
     if assembler is not None:
         return assembler.message(), True
     return b"".join(parts), False

@@ -120,3 +120,6 @@ class _SdkResponse:
 
     async def read(self) -> bytes:
         return b"".join([chunk async for chunk in self.chunks()])
+
+    def received(self) -> bytes:
+        return b""

@@ -72,11 +72,16 @@ class StreamAssembler:
         for line in lines:
             self._take_line(line.removesuffix(b"\r"))
 
+    @property
+    def whole(self) -> bool:
+        """True once nothing of the message can be missing: it is done, or its stop reason came."""
+        return self._message is not None and (self.done or self._ended)
+
     def message(self) -> bytes:
         """Return the whole message as JSON. Raises UnreadableResponse where the stream ended before it."""
         if not self.done:
             self._take_rest()
-        if self._message is None or not (self.done or self._ended):
+        if self._message is None or not self.whole:
             kind = UnreadableAnswer if self._blocks else UnreadableResponse
             raise kind("the stream was cut before the message was whole")
         for (index, field), pieces in self._pieces.items():

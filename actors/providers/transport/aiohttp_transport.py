@@ -45,6 +45,9 @@ class Response(Protocol):
     async def read(self) -> bytes:
         """Return the whole body, under the same bound."""
 
+    def received(self) -> bytes:
+        """Return what came of a plain body before `read` failed; empty where that is not kept."""
+
 
 class Exchange(Protocol):
     """Exchange of one request and its response. Leaving the block returns the connection, or closes it if the body was
@@ -179,3 +182,6 @@ class _AiohttpResponse:
         if length is None or length > BODY_BYTES_MAX or "Content-Encoding" in self.headers:
             return b"".join([chunk async for chunk in self.chunks()])
         return await self._response.read()
+
+    def received(self) -> bytes:
+        return b""

@@ -195,3 +195,7 @@ class PrebuiltResponse:
         """Return the whole body, under the same bound."""
         body = await self._connection.read()
         return decoded(body, self.headers[_ENCODING]) if _ENCODING in self.headers else body
+
+    def received(self) -> bytes:
+        """Return what came of a plain body before `read` failed."""
+        return b"" if _ENCODING in self.headers else b"".join(self._connection.parts)

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from actors.providers.messages.client import AnthropicModel
 from actors.providers.messages.response import read_message
 from actors.providers.transport.body import UnreadableAnswer
 from cortex.journal import codec
@@ -25,9 +26,19 @@ from cortex.values.reply import COUNT_MAX, Reply, text_of
 from policies.failures.failure import Failure, FailureKind
 from policies.failures.retry import RetryPolicy, may_retry
 from tests.cli.cli_runner import cortex
-from tests.edge.providers.flawed_bodies import BOM, PLAIN, STREAMS, TEXT, Shape
-from tests.edge.support.scripted_http_server import MESSAGE, Answer, Asked, http
-from tests.edge.support.wired_model import BODY, ROADS, Connect, always, connected
+from tests.edge.providers.flawed_bodies import BOM, EVENTS, KNOWN, PLAIN, STREAMS, TEXT, Shape
+from tests.edge.support.scripted_http_server import (
+    MESSAGE,
+    Answer,
+    Asked,
+    Step,
+    chunked,
+    compact,
+    http,
+    scripted,
+    streamed,
+)
+from tests.edge.support.wired_model import BODY, CREDENTIAL, ROADS, Connect, always, connected
 from tests.support.toy_provider.server import serving
 
 __all__ = ["cortex"]
@@ -99,6 +110,26 @@ def answered(reply: Reply) -> events.Answered:
 def test_an_answer_that_cannot_be_used_is_paid_at_most_twice(kind: FailureKind) -> None:
     failure = Failure(kind, "x", 200, answer_came=True)
     assert not may_retry(RetryPolicy(), failure, 2, 0, 10**6, paid=2).again
+
+
+@pytest.mark.parametrize(
+    ("answer", "streams"),
+    [
+        ([*http(MESSAGE, content_length="900"), Step.CUT], False),
+        ([*http(MESSAGE, content_length="900"), Step.HANG], False),
+        ([*chunked(compact(MESSAGE), "application/json", end=False), Step.CUT], False),
+        ([*chunked(compact(MESSAGE), "application/json", end=False), Step.RESET], False),
+        ([*chunked(streamed(EVENTS[:-1]), end=False), Step.CUT], True),
+        ([*chunked(streamed(EVENTS[:-1]), end=False), Step.HANG], True),
+    ],
+)
+async def test_an_answer_is_kept_whose_connection_ends_badly_behind_it(answer: Answer, streams: bool) -> None:
+    async with scripted(always(answer)) as server:
+        model = AnthropicModel(CREDENTIAL, base_url=server.url)
+        outcome = await model.call(BODY, output_tokens_max=9_000 if streams else 16, timeout_s=0.5)
+        await model.close()
+    assert isinstance(outcome, Reply), outcome
+    assert (outcome.text, outcome.usage, outcome.ending) == (TEXT, KNOWN, Ending.WHOLE)
 
 
 @pytest.fixture
