@@ -26,7 +26,10 @@ import polars as pl
 import pyarrow as pa
 import pydantic
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from actors.files.batch_request import InvalidRow
 from actors.files.json_rows import read_row
 from actors.files.python_rows import RowWriter
 from actors.files.row_values import NoJsonForm, as_mapping, encode, json_value
@@ -225,3 +228,45 @@ def test_records_are_rows(row: Any) -> None:
 @pytest.mark.parametrize("row", [None, 3, 1.5, b"a", [1], (1,), {1}, object(), Color, np.int8(1), np.array([1])], ids=repr)
 def test_others_are_none(row: Any) -> None:
     assert as_mapping(row) is None
+
+
+_scalars = [value for value, _ in [*NUMPY, *PANDAS, *ARROW]]
+_leaves = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.binary() | st.decimals() | st.uuids()
+    | st.datetimes() | st.dates() | st.times() | st.timedeltas() | st.complex_numbers()
+    | st.integers(0, len(_scalars) - 1).map(_scalars.__getitem__)
+)  # fmt: skip
+_values = st.recursive(
+    _leaves, lambda inner: st.lists(inner) | st.tuples(inner) | st.dictionaries(st.text(st.characters()) | st.integers(), inner)
+)  # fmt: skip
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.dictionaries(st.text(st.characters()) | st.integers() | st.none(), _values) | _values)
+def test_any_object_is_one_line_that_is_a_row_or_has_a_reason(given_row: Any) -> None:
+    line = RowWriter(("t",), None).line(given_row)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    try:
+        row, flaws = read_row(line.rstrip(b"\n"))
+    except InvalidRow as error:
+        assert str(error)
+        return
+    encode(row)
+    assert all(flaws.values())
+    assert RowWriter(("t",), None).line(given_row) == line
+
+
+@pytest.mark.parametrize("depth", [10, 100, 300, 450, 600, 1_000, 100_000])
+@pytest.mark.parametrize("of", [list, dict])
+def test_values_of_any_depth_are_read_or_refused(depth: int, of: type) -> None:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value] if of is list else {"a": value}
+    try:
+        row, flaws = read_row(RowWriter((), None).line({"id": 1, "x": value}).rstrip())
+    except InvalidRow as error:
+        assert "nested too deeply" in str(error)
+    else:
+        assert row["id"] == 1
+        assert not flaws or "nested too deeply" in flaws["x"]
