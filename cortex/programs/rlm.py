@@ -69,7 +69,10 @@ async def rlm(
             deeper = {"turns": turns, "preview": preview, "errors": errors, "depth": depth - 1, "calls": calls}
             piece, outcome = await ran(ctx, kept, code, names, bounds, asked, recurses, deeper)
         else:
-            none = reply.story if isinstance(reply, CallFailed) else "the reply holds no fenced code"
+            none = "the reply holds no fenced code"
+            if isinstance(reply, CallFailed):
+                cut = reply.kind == FailureKind.CUT
+                none = f"the reply was cut at {reply_tokens:,} tokens: write less" if cut else "the reply is empty"
             piece, outcome = SandboxPiece(""), PieceOutcome(refusal=SandboxRefusal.SYNTAX, why=none)
         failed = fault(outcome, returns)
         if outcome.submitted and not failed:

@@ -178,8 +178,8 @@ async def test_a_failed_call_is_an_error_in_the_program(tmp_path):
 
 
 @pytest.mark.parametrize(("text", "stop_reason", "why"), [
-    ("```python\nsubmit(1)", "max_tokens", "the reply was cut at 2 output tokens (max_tokens)"),
-    ("", "end_turn", "the reply holds no text"),
+    ("```python\nsubmit(1)", "max_tokens", "syntax: the reply was cut at 2,000 tokens: write less"),
+    ("", "end_turn", "syntax: the reply is empty"),
 ])  # fmt: skip
 async def test_the_writing_model_is_told_that_its_program_was_cut(tmp_path, text, stop_reason, why):
     model = Scripted("unused", "submit(7)")
