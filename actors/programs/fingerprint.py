@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import io
+import re
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -65,14 +67,62 @@ def class_of(type_: Any) -> type:
 
 
 def sources_of(type_: Any, cells: dict[str, bytes]) -> list[bytes]:
-    """Return the sources of a Python type: that of its module, and those of the imported modules of its folder."""
+    """Return the sources of a Python type: that of its module, and those of the imported modules of its folder; in a
+    notebook and at a prompt those of its methods and of the types of its fields."""
     own = class_of(type_)
+    if own.__module__ == "__main__" and own.__qualname__ in cells:
+        return [cells[own.__qualname__]]
     module = sys.modules.get(own.__module__)
-    found = [source_of(own, cells)]
-    if module is not None and _has_file(own):
-        beside = sorted(_beside(module, {module.__name__}))
-        found += [Path(str(sys.modules[name].__file__)).read_bytes() for name in beside]
-    return found
+    file = getattr(module, "__file__", None) or ""  # "<stdin>" at a prompt
+    if module is None or (own.__module__ == "__main__" and not Path(file).is_file()):
+        return [text.encode() for text in _spoken_of_class(own)]
+    beside = sorted(_beside(module, {module.__name__}))
+    return [source_of(own, cells), *(Path(str(sys.modules[name].__file__)).read_bytes() for name in beside)]
+
+
+def _spoken_of_class(type_: type) -> Iterator[str]:
+    """Yield the sources of a class's methods, with what they use from other cells, and those of its bases and of the
+    types of its fields from the same module. A method without a source is told by its code."""
+    waiting, seen = [type_], {type_}
+    while waiting:
+        one = waiting.pop(0)
+        yield one.__qualname__
+        for value in vars(one).values():
+            function = inspect.unwrap(getattr(value, "__func__", getattr(value, "wrapped", value)))
+            if isinstance(function, FunctionType) and function.__module__ == one.__module__:
+                yield from _spoken_of(function)
+                yield from map(_told, _codes(function.__code__)) if not _has_source(function) else ()
+        parts = [*one.__bases__, *_classes_in(getattr(one, "__annotations__", {}).values(), one)]
+        new = [each for each in parts if each.__module__ == type_.__module__ and each not in seen]
+        seen.update(new)
+        waiting += new
+
+
+def _has_source(function: FunctionType) -> bool:
+    try:
+        return bool(inspect.getsource(function))
+    except (OSError, TypeError):
+        return False
+
+
+def _told(code: CodeType) -> str:
+    """Return the code of a function as a text that is the same in each process of one Python version."""
+    plain = [each for each in code.co_consts if not isinstance(each, CodeType)]
+    constants = [sorted(map(repr, each)) if isinstance(each, frozenset) else repr(each) for each in plain]
+    return f"{code.co_code!r} {code.co_names} {constants}"
+
+
+def _classes_in(annotations: Iterable[Any], own: type) -> Iterator[type]:
+    """Yield the classes that annotations name, also as texts of the class's module."""
+    names = vars(sys.modules.get(own.__module__, builtins))
+    for each in annotations:
+        if isinstance(each, str):
+            found = [names.get(word) for word in re.findall(r"\w+", each)]
+            yield from (value for value in found if isinstance(value, type))
+        elif isinstance(each, type) and not get_args(each):
+            yield each
+        else:
+            yield from _classes_in(get_args(each), own)
 
 
 def _has_file(type_: type) -> bool:

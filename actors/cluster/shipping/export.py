@@ -21,7 +21,7 @@ import msgspec
 from actors.cluster.shipping.bundle import ProgramBundle, packed, unpacked
 from actors.ports.runtime import ClusterError
 from actors.programs import answer_types, loader
-from actors.programs.fingerprint import class_of
+from actors.programs.fingerprint import class_of, sources_of
 from cortex.state.program import Program
 
 _StructType = type(msgspec.Struct)
@@ -66,7 +66,7 @@ def _code_of(type_: type, noun: str, pickler: type[Any]) -> tuple[bytes, dict[st
     except Exception as error:  # any object that the class refers to may refuse
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ClusterError(f"{noun} cannot be sent to a cluster ({text}): put it into a file") from None
-    return code, {each.__qualname__: loader.source(each).decode() for each in (*inside, type_)}
+    return code, {each.__qualname__: loader.source(each).decode() for each in inside}
 
 
 def unpack(where: str, packed: bytes) -> None:
@@ -92,6 +92,7 @@ def pack_type(place: str, paths: tuple[str, ...], pickler: type[Any]) -> bytes:
     payload = ExportedProgram(paths, "", place)
     if _by_value(type_):
         payload.code, payload.sources = _code_of(type_, f"the type {type_.__qualname__}", pickler)
+        payload.sources[type_.__qualname__] = b"\0".join(sources_of(type_, {})).decode()
     payload.bundle = packed(type_)
     return msgspec.msgpack.encode(payload)
 

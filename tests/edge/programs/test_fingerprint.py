@@ -134,7 +134,7 @@ def test_the_source_of_a_type_and_the_version_of_its_library_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A replay must come to the verdicts of the first run."""
-    path = tmp_path / "shapes.py"
+    path = tmp_path / "points_of_a_type.py"
     path.write_text("import msgspec\nclass Point(msgspec.Struct):\n    x: int\n")
 
     def now() -> str:
@@ -152,3 +152,64 @@ def test_the_source_of_a_type_and_the_version_of_its_library_count(
     assert second[:24] != first[:24] and second[24:] != first[24:]
     monkeypatch.setattr(msgspec, "__version__", "99.0")
     assert now()[:24] != second[:24]
+
+
+CELL = """
+import linecache, sys
+import msgspec, pydantic
+from actors.programs import loader
+from actors.programs.schemas import answer_schema
+from cortex.programs.table import Table
+from cortex.state.program import params_of
+
+def fingerprint(cell, number, seen):
+    name = f"<cell {number} {seen}>"
+    if seen:
+        linecache.cache[name] = (len(cell), None, cell.splitlines(True), name)
+    exec(compile(cell, name, "exec"), globals())
+    found = answer_schema(Outer)
+    return loader.fingerprint("table", params_of(Table(prompt="{{a}}", schema=found.schema, answer_type=found.answer_type)))
+
+cells = [CELLS]
+for seen in (True, False):
+    print(*(fingerprint(cell, number, seen) for number, cell in enumerate(cells)))
+"""
+OUTER = """
+def most():
+    return 5
+
+class Inner(pydantic.BaseModel):
+    n: int
+
+    @pydantic.field_validator("n")
+    @classmethod
+    def small(cls, value):
+        if value > most():
+            raise ValueError("too large")
+        return value
+
+class Base(pydantic.BaseModel):
+    def model_post_init(self, context):
+        if len(self.items) > 7:
+            raise ValueError("too many")
+
+class Outer(Base):
+    items: list[Inner]
+"""
+
+
+def test_what_a_type_of_a_notebook_consists_of_counts(tmp_path: Path) -> None:
+    """Its own methods, those of its bases and of the types of its fields, and what they use from other cells."""
+    changes = [("items", "items"), ("too large", "is too large"), ("> 7", "> 8"), ("return 5", "return 6")]
+    cells = [OUTER.replace(*change) for change in changes]
+    code = CELL.replace("CELLS", ", ".join(map(repr, cells)))
+    done = [
+        subprocess.run(
+            [sys.executable, "-"], input=code, capture_output=True, text=True, check=True, cwd=tmp_path,
+            env={"PYTHONPATH": str(ROOT), "PATH": "", "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    ]  # fmt: skip
+    assert done[0] == done[1]
+    with_source, without = (len(set(line.split())) for line in done[0].splitlines())
+    assert (with_source, without) == (4, 3), "without sources, a function of another cell is not told"
