@@ -82,9 +82,9 @@ def refuse_foreign(
             if source.reopenings():
                 return True
             found = _first_results(folder, source)
+            began_s = next((turn.at_s for _, turn in source.turns(source.opened_at())), 0.0)
         except (TextRedacted, NoSuchProgram):
             return True
-        began_s = next((turn.at_s for _, turn in source.turns(source.opened_at())), 0.0)
     if sink.is_of(found):
         return True
     if overwrite or (OVERWRITES in terms.places and sink.older_than(began_s)):
