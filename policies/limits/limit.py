@@ -26,13 +26,15 @@ import msgspec
 from msgspec import field
 
 from policies.limits import probing as search
-from policies.limits import refill
+from policies.limits import refill, strays
 from policies.limits.limit_policy import LimitPolicy as LimitPolicy
 from policies.limits.probing import PoolLoad, ProbeMode, Probing
 from policies.limits.refill import Refill
 
 RATE_MEMORY_S: Final = 2.0
 """Time constant with which the measured request rate fades, in seconds."""
+STEADY_MEMORY_S: Final = 20.0
+"""Time constant with which the rate that a pool sustains fades, in seconds."""
 HEALTH_MEMORY_S: Final = 5.0
 """Time constant with which counts of good and bad answers fade, in seconds."""
 USED: Final = 0.9
@@ -162,6 +164,7 @@ def observe(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSam
     if elapsed_s < 0:
         elapsed_s, at_s = 0.0, limit.at_s
     limit.at_s = at_s
+    limit.load.from_s = limit.load.from_s or at_s
     probing = limit.probing
     if probing.episode and at_s >= limit.held_until_s:
         search.judge(policy, probing, limit.load, limit.held_until_s)
@@ -169,9 +172,16 @@ def observe(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSam
     binding = sample.binding or _paced(limit)
     if sample.rate is not None:
         _take_readings(limit, at_s, sample.rate, binding)
-    if sample.throttled:
-        _throttled(policy, limit, at_s, sample)
-    elif binding and not probing.episode and at_s >= limit.held_until_s:
+    if probing.strays.climbs and search.ascend(policy, probing, limit.load, at_s):
+        return False
+    strays.check(policy, probing.strays)
+    if sample.throttled and _throttled(policy, limit, at_s, sample):
+        return False
+    if probing.episode or at_s < limit.held_until_s:
+        return False
+    if probing.barren and probing.accepted > sample.begun and at_s >= limit.held_until_s + policy.proof_s:
+        search.revive(policy, probing, limit.load, at_s, limit.held_until_s)
+    elif binding and not search.retry(policy, probing, limit.load, at_s):
         return _grow(policy, limit, min(elapsed_s, STEP_MAX_S), sample) or first
     return False
 
@@ -183,6 +193,9 @@ def _count(limit: PoolLimit, elapsed_s: float, sample: UsageSample) -> None:
     probing.refused += sample.throttled
     keep = RATE_MEMORY_S / (RATE_MEMORY_S + elapsed_s)  # unbiased for any interval between two reports
     load.accepted_per_s = keep * (load.accepted_per_s + accepted / RATE_MEMORY_S)
+    keep = STEADY_MEMORY_S / (STEADY_MEMORY_S + elapsed_s)
+    load.steady_per_s = keep * (load.steady_per_s + accepted / STEADY_MEMORY_S)
+    strays.count(probing.strays, accepted, sample.throttled)
     keep = math.exp(-elapsed_s / HEALTH_MEMORY_S)
     load.bad = keep * load.bad + sample.unwell
     load.good = keep * load.good + sample.answered
@@ -213,19 +226,26 @@ def _take_readings(limit: PoolLimit, at_s: float, limits: RateLimits, binding: b
             refill.take_reading(known, at_s, bucket.limit, bucket.remaining, size, load.latency_s, binding)
 
 
-def _throttled(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSample) -> None:
-    """Hold until the time the provider named is over. All refusals within the hold are one episode."""
+def _throttled(policy: LimitPolicy, limit: PoolLimit, at_s: float, sample: UsageSample) -> bool:
+    """Hold until the time the provider named is over. All refusals within the hold are one episode.
+
+    Returns False if nothing is held, because so many refusals are tolerated.
+    """
     probing = limit.probing
     explained = False
     for each in (limit.requests, limit.input_tokens, limit.output_tokens):
         explained |= refill.explains(each, at_s)
     if not explained and not probing.episode:
+        if strays.tolerates(policy, probing.strays, sample.in_flight):
+            return False
+        search.remember(policy, probing, limit.load, sample.in_flight, at_s)
         probing.episode = True
         probing.empty_at_s = at_s
         probing.under_way = sample.in_flight
     asked_s = search.silence_s(policy, probing, sample.retry_after_s)
     until_s = at_s + asked_s + (policy.debt_s if asked_s >= 2 else 0.0)
     limit.held_until_s = max(limit.held_until_s, until_s)
+    return True
 
 
 def _grow(policy: LimitPolicy, limit: PoolLimit, elapsed_s: float, sample: UsageSample) -> bool:
@@ -274,13 +294,16 @@ def allowance(policy: LimitPolicy, limit: PoolLimit, at_s: float, caps: PoolCaps
     requests_per_s = refill.rate(limit.requests, headroom)
     concurrency = probing.concurrency * free
     if probing.mode is ProbeMode.RATE:
-        requests_per_s = _least(requests_per_s, search.pace(probing) * free)
+        strayed = 1 - min(probing.strays.tolerated, 0.9) if not probing.strays.climbs else 1.0
+        requests_per_s = _least(requests_per_s, search.pace(probing) * free / strayed)
         concurrency = search.inside(policy, limit.load, requests_per_s)
     elif probing.mode is ProbeMode.CONCURRENCY and limit.load.latency_s:
         # After a silence the permits are not let in all at once, which a bucket would refuse, but at nearly their usual
         # rate.
         rush = 2 if probing.settled else policy.spare
         requests_per_s = _least(requests_per_s, rush * concurrency / limit.load.latency_s)
+    if probing.strays.checked:
+        concurrency = min(concurrency, probing.strays.checked)
     if caps.concurrency is not None:
         concurrency = min(concurrency, caps.concurrency)
     return PoolAllowance(
@@ -306,6 +329,11 @@ def adopt(limit: PoolLimit, at_s: float) -> None:
     limit.held_until_s += by_s
     probing = limit.probing
     probing.empty_at_s += by_s
+    probing.strays.block_at_s += by_s
+    probing.strays.next_s += by_s
+    probing.strays.ended_at_s += by_s
+    probing.strays.fell_since_s += by_s
+    limit.load.from_s += by_s
     if probing.since_s:
         probing.since_s += by_s
     for known in (limit.requests, limit.input_tokens, limit.output_tokens):

@@ -44,8 +44,9 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     again."""
     trials_max: int = 2
     """Number of refusals at once after which concurrency is given up as the explanation."""
-    doublings_max: int = 4
-    """Number of times, at most, that a silence which was too short is doubled."""
+    doublings_max: int = 3
+    """Number of times, at most, that a silence which was too short is doubled. After a storm of refusals without a
+    Retry-After the next call is eight seconds away at most."""
     unsettled_max: int = 3
     """Number of consecutive rate estimates that disagree, after which rate is given up as the explanation."""
     settled_s: float = 18.0
@@ -74,10 +75,34 @@ class LimitPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds before a settled pool with headroom for other traffic is probed: probing uses the headroom."""
     falls_max: int = 3
     """Number of consecutive episodes with few refusals each before the refusals can count as strays."""
-    fall: float = 0.35
+    fall: float = 0.25
     """Share of the formerly accepted rate: refusals count as strays when no more than this share is still accepted."""
-    stray_share: float = 0.08
-    """Largest share of all calls that can be strays."""
+    calls_sure: int = 50
+    """Calls accepted between two refusals from which two estimates that agree are no chance."""
+    calm_s: float = 10.0
+    """Seconds without a refusal after which a pool far below what it sustained climbs."""
+    block_calls: int = 4
+    """Calls of a block at least: a block of fewer says nothing of demand."""
+    least_per_s: float = 0.1
+    """Lowest first estimate of a limit that a climb has met, in requests per second."""
+    guess_max_s: float = 20.0
+    """Upper bound of the time that twenty calls give to an estimate that disagrees with the last one."""
+    climb_wait_s: float = 10.0
+    """Seconds from the first climb that met a limit to the next; doubled each time."""
+    check_refusals: int = 8
+    """Refusals that the tolerated share predicts for a check. None or one of them come by chance once in 300 checks."""
+    check_every: int = 20
+    """Multiple of a check's calls that are sent between two checks."""
+    reserve_s: float = 60.0
+    """Seconds of its refill that a token bucket holds at most: limits are named by the minute."""
+    proof_s: float = 1.0
+    """Seconds after a silence in which a call must not be refused to count as accepted. Refusals come sooner than
+    answers."""
+    restored_s: float = 30.0
+    """Seconds after a climb within which silences refute it."""
+    debt_share: float = 0.5
+    """Share of the sustained rate below which calls charged late do not explain a silence; the rest is for
+    measurement."""
     unwell_share: float = 0.3
     """Share of bad answers at which growth stops; growth slows down before. A circuit breaker opens at one half."""
     spare: float = 1.25

@@ -33,10 +33,7 @@ a refusal cannot come from a concurrency limit either. Then the silence is doubl
 the calls in flight divided by the time that paying for them took; afterwards the calls *answered* between two refusals
 count.
 
-**Strays.** The rate accepted between two refusals is the same each time a limit is met. If it falls further and further
-although each episode has few refusals, the refusals do not depend on what is sent, and slowing down for them would
-never end. Then the pool returns to the state in which most was accepted, and that share of refusals is tolerated until
-it grows.
+**Strays and storms** are refusals that do not depend on what is sent (`strays`).
 
 **Cost of probing.** A probe costs refusals, so the next probe waits until a hundred calls have gone well for each
 refusal of the last probe: 1 % at most, at any rate.
@@ -49,7 +46,9 @@ from enum import StrEnum
 
 import msgspec
 
+from policies.limits import strays as independent
 from policies.limits.limit_policy import LimitPolicy
+from policies.limits.strays import Strays
 
 
 class ProbeMode(StrEnum):
@@ -110,18 +109,8 @@ class Probing(msgspec.Struct, array_like=True):
     charged_late: bool = False
     """True if calls are charged when they are answered, not when they begin."""
 
-    falls: int = 0
-    """Episodes counted from the episode that followed the highest accepted rate."""
-    fell_from: float = 0.0
-    """Highest accepted rate, in requests per second."""
-    fell_at: float = 0.0
-    """Calls in flight at the highest accepted rate."""
-    fell_accepted: int = 0
-    """Calls accepted since the first of these episodes."""
-    fell_refused: int = 0
-    """Calls refused since the first of these episodes."""
-    tolerated: float = 0.0
-    """Share of refusals that is taken for strays; 0: none."""
+    strays: Strays = msgspec.field(default_factory=Strays)
+    """Search for refusals that do not depend on load."""
 
 
 class PoolLoad(msgspec.Struct, array_like=True):
@@ -139,6 +128,10 @@ class PoolLoad(msgspec.Struct, array_like=True):
     """Mean input tokens of a call."""
     output_size: float = 0.0
     """Mean output tokens of a call."""
+    steady_per_s: float = 0.0
+    """Accepted calls per second, over a longer time."""
+    from_s: float = 0.0
+    """Time of the first report, in seconds."""
 
     def wellness(self, unwell_share: float) -> float:
         """Return the health from 1 (no bad answers) down to 0 (a share of `unwell_share` or more of bad answers)."""
@@ -148,7 +141,7 @@ class PoolLoad(msgspec.Struct, array_like=True):
 
 
 def pace(probing: Probing) -> float:
-    """Return the pace of mode `RATE` in requests per second."""
+    """Return the pace of mode `RATE` in accepted requests per second."""
     return probing.rate * (1 + (probing.clock_s / probing.rise_s) ** 3)
 
 
@@ -179,11 +172,13 @@ def grow(
         return
     elapsed_s *= well
     if probing.mode is ProbeMode.RATE:
-        if load.accepted_per_s >= policy.tried * free * pace(probing):
+        allowed = policy.tried * free * pace(probing)
+        # Below a call per second the fading rate is no measure: more was wanted than allowed, so the pace was used.
+        if load.accepted_per_s >= allowed or allowed < 1:
             probing.clock_s += elapsed_s
             if probing.clock_s > 2 * probing.rise_s:  # nine times the rate that was refused
                 probing.mode = ProbeMode.SLOW_START
-                probing.concurrency = inside(policy, load, pace(probing))
+                probing.concurrency = max(inside(policy, load, pace(probing)), float(policy.start))
         return
     under_way = max(in_flight, load.accepted_per_s * load.latency_s)
     if load.latency_s:  # a permit is held on the way to the provider and back as well
@@ -235,10 +230,14 @@ def judge(policy: LimitPolicy, probing: Probing, load: PoolLoad, until_s: float)
         probing.clock_s = 0.0
         return
     probing.barren = 0
-    if not _stray(policy, probing):
-        elapsed_s = probing.empty_at_s - probing.since_s
-        charged = max(probing.accepted + (probing.inside - probing.under_way if probing.charged_late else 0), 0)
-        mean = charged / elapsed_s if probing.since_s and elapsed_s > 0 else 0.0
+    elapsed_s = probing.empty_at_s - probing.since_s
+    if probing.since_s and elapsed_s < policy.hold_s / 2:  # a climb has just judged the calls before
+        probing.since_s, probing.inside = probing.empty_at_s, probing.under_way
+        probing.accepted = probing.refused = 0
+        return
+    charged = max(probing.accepted + (probing.inside - probing.under_way if probing.charged_late else 0), 0)
+    mean = charged / elapsed_s if probing.since_s and elapsed_s > 0 else 0.0
+    if not _falls(policy, probing, load, mean, until_s):
         if probing.mode is ProbeMode.RATE:
             _judge_rate(policy, probing, load, mean)
         else:
@@ -255,55 +254,130 @@ def _judge_barren(policy: LimitPolicy, probing: Probing, load: PoolLoad, until_s
     """
     probing.barren += 1
     probing.charged_late = True
+    if probing.strays.lasting:  # a burst that is being paid for is no rate to return to
+        probing.strays.fell_from = min(probing.strays.fell_from, probing.strays.lasting)
+        probing.strays.lasting = 0.0
     inside = max(probing.inside, 1)
     if probing.doubting:
         _believe(policy, probing, load)
     elif probing.mode is not ProbeMode.RATE:
         _pace_at(policy, probing, load, inside / (until_s - probing.since_s), False)
     elif not probing.settled:
-        most = inside / (probing.empty_at_s - probing.since_s)
+        took_s = probing.empty_at_s - probing.since_s
+        most = inside / took_s if took_s > 0 else probing.rate
         _pace_at(policy, probing, load, min(most, probing.rate), False)
 
 
-def _stray(policy: LimitPolicy, probing: Probing) -> bool:
-    """Return True if the episode says nothing of a limit, because its share of refusals comes at any load.
-
-    A count of refusals that do not depend on each other deviates by its square root (Poisson).
-    """
-    calls = max(probing.accepted, 0) + probing.refused
-    if probing.tolerated:
-        expected = probing.tolerated * calls
-        if probing.refused <= expected + 3 * math.sqrt(expected) + 1:
-            if calls > 1_000:
-                probing.accepted, probing.refused = probing.accepted // 2, probing.refused // 2
-            return True
-        probing.tolerated, probing.falls = 0.0, 0
+def _falls(policy: LimitPolicy, probing: Probing, load: PoolLoad, mean: float, until_s: float) -> bool:
+    """Return True if a climb begins after this episode, in which `mean` calls per second were accepted."""
+    strays = probing.strays
+    elapsed_s = probing.empty_at_s - (probing.since_s or load.from_s)
+    if not probing.since_s:
+        mean = load.accepted_per_s
+        strays.lasting = _lasting(policy, probing, probing.under_way, elapsed_s)
+    elif elapsed_s < policy.hold_s:  # few calls in no time say nothing of a rate
+        mean *= elapsed_s / policy.hold_s
+    if mean * elapsed_s < 0.4 * _allowed(policy, probing, load) * (elapsed_s - 2 * policy.hold_s):
+        return False  # it was idle
+    agrees = probing.accepted >= policy.calls_sure
+    if not independent.falls(policy, strays, mean, agrees, probing.empty_at_s, until_s):
         return False
-    elapsed_s = probing.empty_at_s - probing.since_s
-    few = policy.stray_share * calls
-    if not probing.since_s or elapsed_s <= 0:
-        return False
-    if probing.refused > few + 2 * math.sqrt(few):
-        if probing.refused > max(calls // 4, 3):
-            probing.falls = 0  # so many refusals come from a limit
-        return False
-    mean = max(probing.accepted, 0) / elapsed_s
-    if not probing.falls or mean > 0.9 * probing.fell_from:
-        probing.falls, probing.fell_from, probing.fell_at = 1, mean, float(probing.under_way)
-        probing.fell_accepted = probing.fell_refused = 0
-        return False
-    probing.falls += 1
-    probing.fell_accepted += max(probing.accepted, 0)
-    probing.fell_refused += probing.refused
-    if probing.falls <= policy.falls_max or mean > policy.fall * probing.fell_from:
-        return False
-    share = probing.fell_refused / max(probing.fell_accepted + probing.fell_refused, 1)
-    probing.tolerated, probing.falls = max(share, 0.01), 0
-    probing.mode, probing.settled, probing.doubting = ProbeMode.SLOW_START, False, False
-    probing.concurrency = max(probing.fell_at, probing.concurrency)
-    probing.strikes = probing.accepted = probing.refused = 0
-    probing.since_s = probing.empty_at_s
+    mean = strays.fell_accepted / max(probing.empty_at_s - strays.fell_since_s, policy.hold_s)
+    _begin_climb(policy, probing, load, mean, strays.fell_from, until_s)
     return True
+
+
+def _allowed(policy: LimitPolicy, probing: Probing, load: PoolLoad) -> float:
+    """Return the rate that the latest judgement allowed, in requests per second; 0 in slow start."""
+    if probing.mode is ProbeMode.RATE:
+        return probing.rate
+    if probing.mode is ProbeMode.CONCURRENCY:
+        return probing.cut * probing.ceiling / (load.latency_s + policy.overhead_s)
+    return 0.0
+
+
+def _lasting(policy: LimitPolicy, probing: Probing, in_flight: int, elapsed_s: float) -> float:
+    """Return the least refill of a bucket that allowed the calls accepted in the last seconds.
+
+    A bucket of `b` seconds of its refill R allows R(t + b) calls in t seconds. Calls in flight may not be charged yet.
+    """
+    return float(max(probing.accepted - in_flight, 0) / (elapsed_s + policy.reserve_s))
+
+
+def _begin_climb(
+    policy: LimitPolicy, probing: Probing, load: PoolLoad, rate: float, target: float, at_s: float
+) -> None:
+    independent.climb(probing.strays, rate, target, at_s)
+    _pace_at(policy, probing, load, probing.strays.level, False)
+    probing.doubting = False
+
+
+def ascend(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float) -> bool:
+    """Take a report of a climb into account; return True unless the climb has met a limit."""
+    strays = probing.strays
+    limit = independent.ascend(policy, strays, load.latency_s, at_s)
+    probing.rate, probing.clock_s = strays.level, 0.0
+    if strays.climbs:
+        return True
+    probing.accepted = probing.refused = probing.barren = 0
+    probing.since_s = at_s
+    if limit is not None:
+        _pace_at(policy, probing, load, max(limit, policy.least_per_s), False)
+        return False
+    strays.ended_at_s = at_s
+    if strays.known:
+        _pace_at(policy, probing, load, strays.level, False)
+    else:
+        probing.mode, probing.settled, probing.doubting = ProbeMode.SLOW_START, False, False
+        probing.concurrency = inside(policy, load, strays.level)
+        probing.strikes = 0
+        strays.known = True
+    return True
+
+
+def retry(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float) -> bool:
+    """Begin a climb if the pool is far below what it sustained, and refusals are some time ago. Return True if so."""
+    strays = probing.strays
+    if probing.mode is ProbeMode.SLOW_START or strays.climbs:
+        return False
+    if at_s < max(strays.next_s, probing.empty_at_s + policy.calm_s):
+        return False
+    if not strays.known or _allowed(policy, probing, load) >= policy.fall * strays.sustained:
+        return False
+    _begin_climb(policy, probing, load, load.steady_per_s, strays.sustained, at_s)
+    return True
+
+
+def remember(policy: LimitPolicy, probing: Probing, load: PoolLoad, in_flight: int, at_s: float) -> None:
+    """Remember the rate that the pool sustained up to a refusal at `at_s`."""
+    if probing.barren:
+        return
+    calm_s = at_s - (probing.since_s or load.from_s)
+    strays = probing.strays
+    strays.sustained = max(strays.sustained, _lasting(policy, probing, in_flight, calm_s))
+    strays.known |= calm_s >= policy.reserve_s
+
+
+def revive(policy: LimitPolicy, probing: Probing, load: PoolLoad, at_s: float, held_until_s: float) -> None:
+    """Take in that calls are accepted again, after silences that ended at `held_until_s`.
+
+    If the calls in flight at the first refusal had to be paid for (`charged_late`), their number divided by the time is
+    the refill. If that is far less than the pool sustained before, or than a new pool begins with, the silence was no
+    debt but a storm, which says nothing about a limit.
+    """
+    debt = max(probing.inside, 1) / max(held_until_s - probing.since_s, 1.0)
+    strays = probing.strays
+    target = strays.sustained if strays.known else max(strays.sustained, policy.start / (load.latency_s or 1.0))
+    probing.barren = probing.refused = 0
+    probing.since_s = held_until_s
+    probing.inside = 0
+    if strays.ended_at_s and at_s - strays.ended_at_s < policy.restored_s and not strays.tolerated:
+        strays.sustained = debt  # silences soon after a climb refute it
+    if debt >= policy.debt_share * target or strays.sustained == debt:
+        return
+    probing.charged_late = False
+    strays.fell_accepted = strays.fell_refused = 0
+    _begin_climb(policy, probing, load, load.accepted_per_s, target, at_s)
 
 
 def _judge_concurrency(policy: LimitPolicy, probing: Probing, load: PoolLoad, mean: float) -> None:
@@ -355,6 +429,8 @@ def _judge_rate(policy: LimitPolicy, probing: Probing, load: PoolLoad, mean: flo
         _cut(policy, probing, float(max(probing.under_way, policy.floor)), policy.settled_cut, policy.settled_return_s)
     else:
         probing.undoubted -= 1
+        if probing.accepted >= policy.calls_sure:
+            probing.strays.sustained, probing.strays.known = mean, True
         _pace_at(policy, probing, load, mean, True)
 
 
@@ -378,7 +454,8 @@ def _pace_at(policy: LimitPolicy, probing: Probing, load: PoolLoad, rate: float,
         until_s = max(policy.settled_s, policy.settled_latencies * load.latency_s)
         until_s = min(max(until_s, policy.calls_a_refusal * probing.refused / rate), policy.probe_max_s)
     else:
-        until_s = max(policy.unsettled_s, policy.unsettled_latencies * load.latency_s, 20 / rate)
+        calls_s = min(20 / rate, policy.guess_max_s)
+        until_s = max(policy.unsettled_s, policy.unsettled_latencies * load.latency_s, calls_s)
     probing.rise_s = (until_s**4 / 4) ** (1 / 3)
 
 

@@ -63,6 +63,8 @@ class Provider(msgspec.Struct, kw_only=True):
     """Share of each rate that other traffic uses."""
     stray_share: float = 0.0
     """Share of requests that are refused whatever the limits."""
+    stray_retry_after_s: float = 1.0
+    """Retry-After of these refusals, in seconds, if refusals have any."""
     unwell_share: float = 0.0
     """Share of accepted requests that fail."""
     input_tokens: tuple[float, float] = (1_000.0, 1.0)
@@ -258,7 +260,8 @@ class Pool:
         stray = self.provider.stray_share and self.chance.random() < self.provider.stray_share
         if stray or short_s or (self.provider.concurrency and self.busy >= self.provider.concurrency):
             second.throttled += 1
-            wait_s = max(1, math.ceil(short_s)) if self.provider.retry_after else 0.0
+            least_s = self.provider.stray_retry_after_s if stray else 1.0
+            wait_s = max(least_s, math.ceil(short_s)) if self.provider.retry_after else 0.0
             self._at(self.provider.refusal_s + self._draw(NETWORK_S), self._refused, call, wait_s)
             return
         second.accepted += 1

@@ -261,8 +261,8 @@ def test_refusals_that_come_whatever_is_sent_do_not_slow_a_pool_down_for_ever(
 
 def test_a_limit_that_comes_after_strays_is_found_all_the_same() -> None:
     pool = Pool(Provider(stray_share=0.01, latency_s=0.3), demand=lambda at_s: 200).run(120)
-    assert pool.limit.probing.tolerated
+    assert pool.limit.probing.strays.tolerated
     pool.provider = Provider(requests_per_s=20, capacity_s=5, latency_s=0.3)
     pool.run(240)
-    assert not pool.limit.probing.tolerated
+    assert not pool.limit.probing.strays.tolerated
     held(pool, 180, 240)

@@ -1,0 +1,122 @@
+"""Refusals that do not depend on load, in closed loop with a simulated provider: storms end, shares are tolerated, and
+no limit is taken for them.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from policies.limits import strays
+from policies.limits.limit_policy import LimitPolicy
+from policies.limits.strays import Strays
+from tests.support.pool_simulation import Pool, Provider
+
+POLICY = LimitPolicy()
+LATENCY_S = 0.6
+UNLIMITED = {"latency_s": LATENCY_S}
+BUCKET = {"latency_s": LATENCY_S, "requests_per_s": 50, "capacity_s": 10}
+PLACES = {"latency_s": LATENCY_S, "concurrency": 20}
+PROVIDERS = {"unlimited": UNLIMITED, "bucket": BUCKET, "places": PLACES}
+BACK = {"unlimited": 0.9, "bucket": 0.9, "places": 0.6}
+"""Least share of the rate from 30 s to 60 s after a storm. A limit of concurrency is still searched for then."""
+
+
+def _pool(provider: dict[str, float], headers: bool, retry_after: bool) -> tuple[Pool, float]:
+    """Return a pool and the rate that the provider or the demand allows, in requests per second."""
+    wanted = 20 if provider is UNLIMITED else 1e9
+    rate = 50.0 if provider is BUCKET else 20 / (LATENCY_S + 0.01)
+    return Pool(Provider(headers=headers, retry_after=retry_after, **provider), demand=lambda at_s: wanted), rate
+
+
+STORMS = [
+    (name, share, storm_s, start_s, told)
+    for name, share, storm_s, start_s, told in itertools.product(BACK, (0.5, 1.0), (10, 60, 300), (1, 70), (False, True))
+    if not (told and share == 0.5)
+    and not (name != "unlimited" and share == 0.5 and start_s == 1)  # not reached: the search begins from nothing
+]
+"""Provider, share of all calls that is refused, length, time before, and whether headers and a Retry-After are sent."""
+
+
+@pytest.mark.parametrize(("name", "share", "storm_s", "start_s", "told"), STORMS)
+def test_a_pool_has_its_rate_back_within_30_s_of_a_storm(
+    name: str, share: float, storm_s: int, start_s: int, told: bool
+) -> None:
+    pool, rate = _pool(PROVIDERS[name], told, told)
+    pool.run(start_s)
+    pool.provider.stray_share = share
+    pool.run(start_s + storm_s)
+    pool.provider.stray_share = 0.0
+    end_s = start_s + storm_s
+    pool.run(end_s + 60)
+    accepted = sum(second.accepted for second in pool.seconds[end_s + 30 : end_s + 60])
+    assert accepted >= BACK[name] * 30 * rate
+
+
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.2, 0.35, 0.5])
+def test_a_share_of_refusals_that_no_load_causes_starves_no_job(share: float) -> None:
+    """Measured after a minute, over five."""
+    pool, rate = _pool(UNLIMITED, False, True)
+    pool.provider.stray_share = share
+    pool.run(360)
+    accepted = sum(second.accepted for second in pool.seconds[60:]) / 300
+    assert accepted >= 0.75 * rate * (1 - share)
+
+
+def _climbing() -> Strays:
+    state = Strays(fell_accepted=80, fell_refused=20)
+    strays.climb(state, 5.0, 40.0, 100.0)
+    return state
+
+
+def test_a_climb_doubles_its_level_up_to_the_target() -> None:
+    state, levels = _climbing(), []
+    at_s = 100.0
+    while state.climbs:
+        levels.append(state.level)
+        calls = round(state.level)
+        strays.count(state, calls - calls // 5, calls // 5)
+        at_s += 1.0
+        assert strays.ascend(POLICY, state, 0.5, at_s) is None
+    assert levels == [10.0, 20.0, 40.0]
+    assert 0.2 <= state.tolerated <= 0.3, "the share that did not depend on the level, and its deviation"
+
+
+@pytest.mark.parametrize(("accepted", "refused", "met"), [(9, 1, False), (8, 2, False), (2, 8, True), (0, 10, True)])
+def test_a_climb_meets_a_limit_where_the_share_of_refusals_grows(accepted: int, refused: int, met: bool) -> None:
+    state = _climbing()
+    strays.count(state, accepted, refused)
+    assert (strays.ascend(POLICY, state, 0.5, 101.0) is not None) is met
+    assert state.climbs is not met
+
+
+def test_climbs_that_meet_a_limit_again_and_again_become_rare() -> None:
+    state, at_s, waits = Strays(), 0.0, []
+    for _ in range(8):
+        strays.climb(state, 5.0, 40.0, at_s)
+        strays.count(state, 2, 30)
+        assert strays.ascend(POLICY, state, 0.5, at_s + 1.0) == 5.0
+        waits.append(state.next_s - at_s - 1.0)
+        at_s = state.next_s
+    assert waits == [10, 20, 40, 80, 160, 320, 600, 600]
+
+
+@pytest.mark.parametrize(("refused", "kept"), [(0, False), (1, False), (8, True)])
+def test_a_check_at_half_load_ends_a_tolerance_of_what_a_limit_refuses(refused: int, kept: bool) -> None:
+    state = Strays(tolerated=0.2)
+    strays.count(state, 40, 8)
+    assert strays.tolerates(POLICY, state, 10)
+    assert state.checked == 5, "half of the calls in flight"
+    strays.count(state, 50 - refused, refused)
+    strays.check(POLICY, state)
+    assert not state.checked and bool(state.tolerated) is kept
+
+
+def test_more_refusals_than_the_tolerated_share_begin_an_episode() -> None:
+    state = Strays(tolerated=0.1)
+    strays.count(state, 90, 10)
+    assert strays.tolerates(POLICY, state, 10)
+    state = Strays(tolerated=0.1)
+    strays.count(state, 70, 30)
+    assert not strays.tolerates(POLICY, state, 10)
