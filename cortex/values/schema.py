@@ -32,8 +32,8 @@ _OBJECT_BEGINS = re.compile(r'\{\s*["}]')
 class AnswerShape:
     """Schema of an answer: an object with named fields. Raises ``SchemaError``.
 
-    ``formats``: False for the schema of a Python type, which checks by itself; formats that are not known are then
-    passed over.
+    ``formats``: False for the schema of a Python type, which checks by itself; formats and keywords that are not known
+    are then passed over.
     """
 
     def __init__(self, schema: Any, *, formats: bool = True) -> None:

@@ -118,6 +118,8 @@ def test_a_validator_that_fails_is_told_to_the_model_once() -> None:
 
 def test_a_type_with_formats_is_checked_by_itself_and_has_its_columns() -> None:
     class Price(pydantic.BaseModel):
+        model_config = pydantic.ConfigDict(json_schema_extra={"x-order": 3})
+
         amount: Decimal
         path: Path
         count: int | None = None

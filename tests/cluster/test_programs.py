@@ -147,3 +147,19 @@ def test_types_of_a_prompt_and_of_a_script_check_answers_on_a_cluster(
     (folder / "script.py").write_text(TYPED)
     told = "malformed: n is above -1\nmalformed: Value error, n must be odd - at `$.n`"
     assert _run(words, address, folder, TYPED if words == ["-"] else None) == told
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("runtime")
+def test_a_type_that_the_cluster_cannot_import_is_refused_before_anything_is_asked(address: str, folder: Path) -> None:
+    own = "import sys\nif 'default_worker' in ' '.join(sys.argv):\n    raise ImportError('there is no such library')\n"
+    (folder / "shapes.py").write_text(own + "import msgspec\nclass Point(msgspec.Struct):\n    x: int\n")
+    (folder / "t.csv").write_text("id,text\n1,a\n")
+    command = [sys.executable, "-m", "actors.cli", "batch", "t.csv", "--prompt", "{{text}}", "--id", "id", "--model"]
+    command += ["sim", "--schema", "shapes.py:Point", "-o", "o.csv", "--cluster", address, "--state", "state"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, env=environment(), timeout=60, check=False
+    )
+    told = f"cortex: the type {folder.resolve()}/shapes.py:Point cannot be imported: ImportError: there is no such library"
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, told), done.stderr
+    assert not (folder / "o.csv").exists()

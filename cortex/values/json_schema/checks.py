@@ -131,6 +131,8 @@ class Checks:
             if name not in schema or name in DESCRIBING or (name == "$id" and at == "$"):
                 continue
             make = self._keywords.get(name)
+            if make is None and not self._formats:
+                continue
             if make is None:
                 raise SchemaError(f"{at}: keyword {name!r}: {self._hint(name)}")
             check = make(self, schema[name], schema, at)

@@ -36,8 +36,8 @@ WHOLE_MIN, WHOLE_MAX = -(1 << 63), (1 << 63) - 1
 def check_of(schema: Any, *, formats: bool = True) -> Check:
     """Return the check that a schema describes. Raises ``SchemaError``, also for a keyword that is not known.
 
-    ``formats``: False for the schema of a Python type, which checks by itself: formats that are not known are then
-    passed over.
+    ``formats``: False for the schema of a Python type, which checks by itself: formats and keywords that are not known
+    are then passed over.
     """
     return Checks(schema, formats, _KEYWORDS).of(schema, "$")
 

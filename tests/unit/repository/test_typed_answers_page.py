@@ -39,7 +39,7 @@ TESTED = {
     "An answer to a JSON schema is checked by all rules": "test_the_verdict_of_jsonschema",
     "references that lead out of the schema": "test_the_page_lists_what_is_refused_and_what_describes",
     "a `format` other than": "test_texts_by_their_rfc",
-    "A Python type may have any": "test_a_type_with_formats_is_checked_by_itself_and_has_its_columns",
+    "A Python type may have any format": "test_a_type_with_formats_is_checked_by_itself_and_has_its_columns",
     "describe only": "test_a_describing_keyword_says_nothing_of_validity",
     "An integer may be written `3.0`": "test_a_number_with_a_zero_fraction_is_an_integer",
     "The top of the schema must be an object": "test_what_is_no_schema_to_check_by",
