@@ -6,15 +6,21 @@ form of each cell (``CELLS``), so that a bad cell makes one bad row.
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from actors.files.errors import SourceError
 from actors.files.json_rows import cell_text
 from actors.files.python_rows import RowWriter
 from actors.files.row_values import shown
 from actors.files.table_reader import CELLS, NO_PARQUET
+
+_COMPARED: Final = (dict, list, datetime.datetime)
+"""Classes of cells that Arrow may change."""
 
 
 def store(rows: Any, file: Any, writer: RowWriter) -> None:
@@ -35,10 +41,11 @@ def _store(rows: Any, file: Any, writer: RowWriter) -> None:
     if kind in ("pandas", "polars") and hasattr(rows, "to_frame"):
         raise SourceError("a single column is no table: give COLUMN.to_frame('text'), and {{text}} in the prompt")
     if kind == "polars":
-        _write_arrow(_from_polars(rows.collect() if hasattr(rows, "collect") else rows), file, writer)
+        frame = rows.collect() if hasattr(rows, "collect") else rows
+        _write_arrow(_from_polars(frame, writer), file, writer)
     elif kind == "pandas" and hasattr(rows, "columns"):
         _refuse_index(rows, writer)
-        _write_arrow(_from_pandas(rows), file, writer)
+        _write_arrow(_from_pandas(rows, writer), file, writer)
     elif hasattr(rows, "__arrow_c_stream__") or kind == "pyarrow":
         _write_arrow(rows, file, writer)
     elif isinstance(rows, Mapping):
@@ -58,36 +65,52 @@ def arrow() -> Any:
     return pyarrow
 
 
-def _from_pandas(frame: Any) -> Any:
+def _from_pandas(frame: Any, writer: RowWriter) -> Any:
     pa = arrow()
     _refuse_twice(map(str, frame.columns))
-    odd: list[str] = []
-    columns: dict[Any, Any] = {}
-    for name in frame.columns:
-        column = frame[name]
-        try:
-            pa.Table.from_pandas(column.to_frame(), preserve_index=False)
-            columns[name] = column
-        except (pa.ArrowException, ArithmeticError, TypeError, ValueError):
-            odd.append(str(name))
-            columns[name] = _cells(column)
+    odd = [name for name in frame.columns if frame[name].dtype.kind == "O" and _is_changed(frame[name])]
     if not odd:
-        return pa.Table.from_pandas(frame, preserve_index=False)
+        with contextlib.suppress(pa.ArrowException, ArithmeticError, TypeError, ValueError):
+            return pa.Table.from_pandas(frame, preserve_index=False)
     whole = frame.copy(deep=False)
     for name in frame.columns:
-        if str(name) in odd:
-            whole[name] = columns[name]
-    return _marked(pa.Table.from_pandas(whole, preserve_index=False), odd)
+        try:
+            if name not in odd:
+                pa.Table.from_pandas(frame[[name]], preserve_index=False)
+                continue
+        except (pa.ArrowException, ArithmeticError, TypeError, ValueError):
+            odd.append(name)
+        whole[name] = _cells(frame[name], str(name), writer)
+    return _marked(pa.Table.from_pandas(whole, preserve_index=False), list(map(str, odd)))
 
 
-def _from_polars(frame: Any) -> Any:
+def _is_changed(column: Any) -> bool:
+    """Return whether Arrow would change cells of a column of objects.
+
+    It makes a datetime a date where the first cell is a date, gives each dict the keys of all others, and one zone to
+    all times.
+    """
+    found = column[column.notna()].tolist()
+    types = set(map(type, found))
+    if len(types) > 1:
+        return True
+    if types and issubclass(types.pop(), _COMPARED):
+        pa = arrow()
+        try:
+            return bool(pa.array(found).to_pylist() != found)
+        except (pa.ArrowException, ArithmeticError, TypeError, ValueError):
+            return True
+    return False
+
+
+def _from_polars(frame: Any, writer: RowWriter) -> Any:
     pa = arrow()
     odd = [name for name in frame.columns if not _arrow_knows(frame[name])]
     if not odd:
         return frame.to_arrow()
     table = frame.drop(odd).to_arrow()
     for name in odd:
-        table = table.append_column(name, pa.array(_cells(frame[name].to_list()), pa.string()))
+        table = table.append_column(name, pa.array(_cells(frame[name].to_list(), name, writer), pa.string()))
     return _marked(table.select(frame.columns), odd)
 
 
@@ -102,8 +125,8 @@ def _arrow_knows(column: Any) -> bool:
     return True
 
 
-def _cells(column: Any) -> list[str]:
-    return [cell_text(each) for each in column]
+def _cells(column: Any, name: str, writer: RowWriter) -> list[str]:
+    return [cell_text(each, partial(writer.value, name)) for each in column]
 
 
 def _marked(table: Any, odd: list[str]) -> Any:

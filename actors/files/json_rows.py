@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 from typing import Any, Final
 
@@ -101,10 +101,11 @@ def _flawed(line: bytes) -> tuple[dict[str, Any], Mapping[str, str]]:
     return found.row, found.flaws
 
 
-def cell_text(value: Any) -> str:
-    """Return the text of a cell of a column of several types: its JSON form, or the reason why it has none."""
+def cell_text(value: Any, form: Callable[[Any], Any] = json_value) -> str:
+    """Return the text of a cell of a column of several types: its JSON form, or the reason why it has none. ``form``:
+    function that gives the JSON form."""
     try:
-        return encode(json_value(value)).decode()
+        return encode(form(value)).decode()
     except NoJsonForm as error:
         return f"{_FLAWED.decode()}{error}"
 

@@ -73,12 +73,13 @@ class RowWriter:
             if name in found:
                 flaws[""] = f"has the column {name!r} twice"
             try:
-                found[name] = self._value(name, value)
+                found[name] = self.value(name, value)
             except NoJsonForm as error:
                 found[name], flaws[name] = None, str(error)
         return found, flaws
 
-    def _value(self, name: str, value: Any) -> Any:
+    def value(self, name: str, value: Any) -> Any:
+        """Return the JSON form of a value of this column. Raises ``NoJsonForm``."""
         if isinstance(value, _BYTES) and name in self.shown:
             try:
                 return bytes(value).decode()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import json
 import os
 import random
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -168,11 +170,29 @@ def test_a_column_of_odd_cells_is_asked_cell_by_cell(kind: str) -> None:
     )  # fmt: skip
     found, answers = _asked(frame, with_input=True)
     assert found == {
-        0: "a", 1: "1", 2: "0.1", 3: "2024-02-29T00:00:00", 4: '{"x":1}', 8: "eg==", 9: "Infinity",
+        0: "a", 1: "1", 2: "0.1", 3: "2024-02-29T00:00:00", 4: '{"x":1}', 8: "z", 9: "Infinity",
     }  # fmt: skip
     assert [each.partition(": ")[0] for each in answers.bad] == ["row 6", "row 7", "row 8"]
     back = answers.to_pandas() if kind == "pandas" else answers.to_polars()
     assert all(one is other for one, other in zip(back["t"].to_list(), cells, strict=True) if one is not None)
+
+
+@pytest.mark.parametrize(
+    ("cells", "shown"),
+    [
+        ([dt.date(2024, 1, 1), dt.datetime(2024, 1, 1, 5)], ["2024-01-01", "2024-01-01T05:00:00"]),  # noqa: DTZ001
+        ([{"a": 1}, {"b": 2}], ['{"a":1}', '{"b":2}']), ([[{"a": 1}, {"b": 2}], None], ['[{"a":1},{"b":2}]', None]),
+        ([Decimal("1.5"), 1], ["1.5", "1"]), ([dt.timedelta(1), 1], ["P1D", "1"]), ([np.float32(0.1), 0.1], ["0.1", "0.1"]),
+        ([pd.Timestamp("2024-01-01", tz="UTC"), pd.Timestamp("2024-01-01")], ["2024-01-01T00:00:00+00:00", "2024-01-01T00:00:00"]),
+        ([pd.Timestamp("2024-01-01 00:00:00.000000001"), 1], ["2024-01-01T00:00:00.000000001", "1"]), ([1, 0.5], ["1", "0.5"]),
+        ([{"a": 1, "b": {"c": [1]}}, {"a": 2, "b": {"c": []}}], ['{"a":1,"b":{"c":[1]}}', '{"a":2,"b":{"c":[]}}']),
+        ([2**70, 1], [str(2**70), "1"]), ([True, 1], ["true", "1"]), ([np.nan, "x"], [None, "x"]), ([b"a", "b"], ["a", "b"]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_cells_of_objects_are_asked_as_they_are(cells: list[Any], shown: list[Any]) -> None:
+    frame = pd.DataFrame({"id": [0, 1], "t": pd.Series(cells, dtype=object)})
+    assert _asked(frame)[0] == {n: text for n, text in enumerate(shown) if text is not None}
 
 
 def test_odd_columns_that_nobody_asks_about_are_ignored() -> None:
