@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final
 
@@ -23,6 +23,8 @@ END_OF_RECORD: Final = 'x"\n'
 """Text that ends a record for the csv module in any state: ``x`` may be escaped, the quote may close a cell."""
 SWALLOWED_MAX: Final = 100
 """Records that are examined of the lines that a quote has taken in."""
+SWALLOWED_LINES_MAX: Final = 400
+"""Lines of these records."""
 SWALLOWED_SHARE: Final = 0.9
 """Share of these that are rows by themselves, if the quote was opened by mistake."""
 
@@ -193,22 +195,22 @@ class CsvReader:
             return BadRecord(REPEATED, cells)
         else:
             return cells
-        if self._long is None and self._swallows(found):
+        if self._more and self._are_rows(self._more, found.message == NEVER_CLOSED):
             found = BadRecord(NEVER_CLOSED, self._sound_cells())
             self._read_again(b"".join(self._more) + self._line[len(self._line) - self._unread :])
         return found
 
-    def _swallows(self, found: BadRecord) -> bool:
+    def _are_rows(self, below: Iterable[bytes], never_closed: bool) -> bool:
         """Return True if the lines of a bad record below its first are rows by themselves.
 
         A row has the width of the header, and no quote within a cell that is not quoted (RFC 4180, section 2). Lines
         of one column alone say nothing: they are rows if the quote is never closed.
         """
-        if not self._more or not self.width or self._form.quoting == NONE:
+        if not self.width or self._form.quoting == NONE:
             return False
         if self.width == 1:
-            return found.message == NEVER_CLOSED
-        some = [line.decode(errors="replace") for line in islice(self._more, 4 * SWALLOWED_MAX)]
+            return never_closed
+        some = [line.decode(errors="replace") for line in islice(below, SWALLOWED_LINES_MAX)]
         records = rows = at = 0
         reader = self._form.reader(iter(some))
         while at < len(some) and records < SWALLOWED_MAX:
@@ -253,8 +255,8 @@ class CsvReader:
     def _skim(self) -> str:
         """Read to the end of a record that is too long, and return a text that ends the record for the csv module.
 
-        The record ends where its quotes are closed. If they never are, the first line alone is the record, and the
-        lines below are read again.
+        The record ends where its quotes are closed. If they are not, and the lines below the first are rows by
+        themselves, the first line alone is the record, and the lines below are read again.
         """
         if self._long is None:
             self._long = LongRecord(self._form, self._lines.ends, RAW_BYTES_MAX)
@@ -266,7 +268,7 @@ class CsvReader:
             if len(some) <= LINE_BYTES_MAX:  # a longer one was seen in pieces
                 long.feed(some)
         self._wrong = self._wrong or TOO_LONG
-        if long.is_unclosed and long.lines > 1:
+        if long.is_unclosed and self._are_rows(long.lines_below(SWALLOWED_LINES_MAX), long.is_open):
             self._wrong = NEVER_CLOSED
             self._lines.give_back(*long.below_first())
         return END_OF_RECORD

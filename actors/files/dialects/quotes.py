@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import io
+import os
 import re
 import tempfile
 from typing import BinaryIO, Final, cast
@@ -12,6 +14,8 @@ from actors.files.dialects.dialect import BACKSLASH, NONE
 
 HELD_BYTES_MAX: Final = 1 << 24
 """Bytes of lines below the first that are held in memory; more are held in a temporary file."""
+EXAMINED_BYTES: Final = 1 << 18
+"""Bytes of these lines that are examined."""
 _START, _PLAIN, _QUOTED, _QUOTE, _ESCAPED, _BROKEN = range(6)
 """States: start of a cell, within a cell without quotes, within quotes, after a quote within quotes, after a backslash
 within quotes, and text after a closing quote. As the states of the csv module with ``strict``
@@ -110,6 +114,14 @@ class LongRecord:
     def size(self) -> int:
         """Bytes of the record."""
         return self._size
+
+    def lines_below(self, count: int) -> list[bytes]:
+        """Return the first lines below the first one, in ``EXAMINED_BYTES`` at most."""
+        self._below.seek(0)
+        some = io.BytesIO(self._below.read(EXAMINED_BYTES))
+        self._below.seek(0, os.SEEK_END)
+        lines = some.getvalue().splitlines(keepends=True) if b"\r" in self._ends else some.readlines()
+        return lines[:-1][:count] if len(lines) > 1 else lines
 
     def below_first(self) -> tuple[BinaryIO, int, int]:
         """Return the content below the first line, its bytes and its lines, and take them from the record."""

@@ -231,6 +231,10 @@ LONG: dict[str, tuple[bytes, list[str], list[tuple[int, str, int]]]] = {
         b'2,"b\n' + b"".join(b"k%d,row\n" % n for n in range(200_000)),
         ["1", *(f"k{n}" for n in range(200_000)), "3", "4"], [(3, "never closed", 5)],
     ),
+    "text after the closing quote of many lines": (
+        b'2,"' + b"a line of prose as it is\n" * 200_000 + b'" y\n', ["1", "3", "4"],
+        [(3, "longer than", 25 * 200_000 + 7)],
+    ),
     "text after the closing quote": (
         b'2,"' + b"x" * (3 << 20) + b'" y\n', ["1", "3", "4"], [(3, "longer than", (3 << 20) + 7)],
     ),
