@@ -25,8 +25,8 @@ SWALLOWED_MAX: Final = 100
 """Records that are examined of the lines that a quote has taken in."""
 SWALLOWED_LINES_MAX: Final = 400
 """Lines of these records."""
-SWALLOWED_SHARE: Final = 0.9
-"""Share of these that are rows by themselves, if the quote was opened by mistake."""
+SWALLOWED_SHARE: Final = 0.5
+"""Least share of these that are rows by themselves, if the quote was opened by mistake: others may be bad as well."""
 
 
 class CsvReader:
@@ -221,7 +221,8 @@ class CsvReader:
             lines, at = some[at : reader.line_num], reader.line_num
             if not lines[0].isspace():
                 records += 1
-                rows += self._is_row(cells, "".join(lines)) or (at == len(some) and self._opens_row(lines[0]))
+                goes_on = cells is None and at == len(some)
+                rows += self._opens_row(lines[0]) if goes_on else self._is_row(cells, "".join(lines))
         return rows > 0 and rows >= SWALLOWED_SHARE * records
 
     def _is_row(self, cells: list[str] | None, text: str) -> bool:

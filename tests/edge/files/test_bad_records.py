@@ -85,6 +85,14 @@ CASES: dict[str, tuple[str, bytes, dict[str, Any], list[str], Found]] = {
     "a cell of several lines with a quote in it": (
         "t.csv", HEAD + b'1,a\n2,"x\ny" z\n3,c\n', {}, ["1", "3"], [(3, "2", "after a closing quote", b'2,"x\ny" z')],
     ),
+    "a cell of several lines that begins with a quote in one": (
+        "t.csv", HEAD + b'1,a\n2,"x:\n"y, z"\n3,c\n', {}, ["1", "3"],
+        [(3, "2", "after a closing quote", b'2,"x:\n"y, z"')],
+    ),
+    "a quote that is never closed among other bad records": (
+        "t.csv", HEAD + b'1,"a\n2,b\n3,c,d\n4,"e"\n', {}, ["2", "4"],
+        [(2, "1", "never closed", b'1,"a'), (4, "3", "3 cells", b"3,c,d")],
+    ),
     "a ragged record of several lines": (
         "t.csv", HEAD + b'1,a\n2,"x\ny",z\n3,c\n', {}, ["1", "3"], [(3, "2", "has 3 cells", b'2,"x\ny",z')],
     ),
