@@ -338,11 +338,12 @@ class Table(Program, frozen=True):
             line |= fields if fields is not None else dict.fromkeys(self._fields())
         answer = text if fields is None else None
         error = None if failure is None else f"{failure.kind}: {failure.message}"
-        meta = () if not self.meta else (about if about is not None else _nothing(failure)).values()
-        if self.renamed is msgspec.UNSET and not self.meta:
+        meta = (about if about is not None else _nothing(failure)) if self.meta else {}
+        if self.renamed is msgspec.UNSET:
             line[ANSWER], line[ERROR] = answer, error
+            line |= meta
         else:
-            line |= zip(self.own_columns(), (answer, error, *meta), strict=True)
+            line |= zip(self.own_columns(), (answer, error, *meta.values()), strict=True)
         return _encode(line)
 
     def _about(self, k: State, goal: Goal, failure: Failure | None, reply: Reply | None, spent: Any) -> dict[str, Any]:
