@@ -19,6 +19,7 @@ from actors.files.line_reader import LineReader
 TOO_LONG: Final = f"longer than {LINE_BYTES_MAX >> 20} MB, which no provider takes"
 REPEATED: Final = "repeats the header: it is no row"
 NEVER_CLOSED: Final = 'opens a quote that is never closed: double each quote that is text (""), or close it'
+TEXT_AFTER: Final = "has text after a closing quote"
 END_OF_RECORD: Final = 'x"\n'
 """Text that ends a record for the csv module in any state: ``x`` may be escaped, the quote may close a cell."""
 SWALLOWED_MAX: Final = 100
@@ -195,10 +196,15 @@ class CsvReader:
             return BadRecord(REPEATED, cells)
         else:
             return cells
-        if self._more and self._are_rows(self._more, found.message == NEVER_CLOSED):
+        if self._more and (self._is_opened_twice(found) or self._are_rows(self._more, found.message == NEVER_CLOSED)):
             found = BadRecord(NEVER_CLOSED, self._sound_cells())
             self._read_again(b"".join(self._more) + self._line[len(self._line) - self._unread :])
         return found
+
+    def _is_opened_twice(self, found: BadRecord) -> bool:
+        """Return True if a record ends where a quote that would close its cell stands at the begin of another cell."""
+        before, quote, _ = self._more[-1].decode(errors="replace").partition('"')
+        return found.message.startswith(TEXT_AFTER) and bool(quote) and before.endswith(self._form.delimiter)
 
     def _are_rows(self, below: Iterable[bytes], never_closed: bool) -> bool:
         """Return True if the lines of a bad record below its first are rows by themselves.
@@ -307,5 +313,5 @@ def _wrong_csv(text: str) -> str:
     if "unexpected end" in text:
         return NEVER_CLOSED
     if "expected after" in text:
-        return 'has text after a closing quote: double each quote that is text ("")'
+        return f'{TEXT_AFTER}: double each quote that is text ("")'
     return f"is no CSV: {text}"

@@ -93,6 +93,10 @@ CASES: dict[str, tuple[str, bytes, dict[str, Any], list[str], Found]] = {
         "t.csv", HEAD + b'1,"a\n2,b\n3,c,d\n4,"e"\n', {}, ["2", "4"],
         [(2, "1", "never closed", b'1,"a'), (4, "3", "3 cells", b"3,c,d")],
     ),
+    "a quote that is never closed before a cell of several lines": (
+        "t.csv", b'id,text,n\n1,"a,1\n2\n3,"b\nc",1\n4,d,1\n', {}, ["3", "4"],
+        [(2, "1", "never closed", b'1,"a,1'), (3, "2", "1 cell", b"2")],
+    ),
     "a ragged record of several lines": (
         "t.csv", HEAD + b'1,a\n2,"x\ny",z\n3,c\n', {}, ["1", "3"], [(3, "2", "has 3 cells", b'2,"x\ny",z')],
     ),
