@@ -9,6 +9,7 @@ must come to the verdict of the first run whatever libraries are installed; the 
 from __future__ import annotations
 
 import difflib
+import operator
 import re
 from collections.abc import Callable, Iterable
 from fractions import Fraction
@@ -17,6 +18,7 @@ from typing import Any, Final
 from cortex.values.json_schema.checks import (
     KINDS,
     NAMES,
+    PLAIN,
     Check,
     Checks,
     Flaw,
@@ -57,8 +59,11 @@ def _type(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> Check:
     tests = [KINDS[kind] for kind in kinds]
     names = " | ".join(NAMES.get(kind, str(kind)) for kind in kinds)
     whole = "integer" in kinds and "number" not in kinds
+    plain = frozenset().union(*(PLAIN[kind] for kind in kinds)) - ({int} if whole else set())
 
     def check(value: Any) -> Flaw | None:
+        if type(value) in plain:
+            return None
         if not any(test(value) for test in tests):
             return Flaw("", f"Expected `{names}`, got `{name_of(value)}`")
         if whole and is_number(value) and not WHOLE_MIN <= value <= WHOLE_MAX:
@@ -155,7 +160,7 @@ def _bound(name: str, number: bool, of: Callable[[Any], Any], holds: Callable[[A
         named = NAMES[schema["type"]] if schema.get("type") in ("integer", "number") else ""
 
         def check(value: Any) -> Flaw | None:
-            size = of(value)
+            size = value if number and type(value) in _NUMBERS else of(value)
             fits = size is None or holds(size, bound)
             return None if fits else Flaw("", f"Expected `{named or name_of(value)}` {text} {bound}")
 
@@ -179,6 +184,9 @@ def _multiple_of(checks: Checks, given: Any, schema: dict[str, Any], at: str) ->
 def _exact(number: float) -> Fraction:
     """The number as it is written in decimals: 0.3 is a multiple of 0.1."""
     return Fraction(number) if isinstance(number, int) else Fraction(repr(number))
+
+
+_NUMBERS: Final = frozenset({int, float})
 
 
 def _number(value: Any) -> Any:
@@ -304,8 +312,12 @@ def _required(checks: Checks, given: Any, schema: dict[str, Any], at: str) -> Ch
             hint = f": did you mean {near[0]}?" if near else ""
             raise SchemaError(f"{at}.required names {name!r}, which is no property{hint}")
 
+    needed = frozenset(given)
+
     def check(value: Any) -> Flaw | None:
-        for name in given if isinstance(value, dict) else ():
+        if not isinstance(value, dict) or value.keys() >= needed:
+            return None
+        for name in given:
             if name not in value:
                 return Flaw("", f"Object missing required field `{name}`")
         return None
@@ -318,7 +330,9 @@ def _additional_properties(checks: Checks, given: Any, schema: dict[str, Any], a
     patterns = [re.compile(each) for each in schema.get("patternProperties", {})]
 
     def check(value: Any) -> Flaw | None:
-        for name, each in value.items() if isinstance(value, dict) else ():
+        if not isinstance(value, dict) or value.keys() <= known.keys():
+            return None
+        for name, each in value.items():
             if name in known or any(pattern.search(name) for pattern in patterns):
                 continue
             flaw = one(each)
@@ -388,10 +402,10 @@ _KEYWORDS: Final[dict[str, Make]] = {
     "type": _type, "enum": _enum, "const": _const, "$ref": Checks.ref, "format": Checks.format,
     "allOf": _all_of, "anyOf": _any_of, "oneOf": _one_of, "not": _not,
     "if": _if, "then": _beside_if, "else": _beside_if,
-    "minimum": _bound("minimum", True, _number, lambda value, bound: value >= bound, ">="),
-    "maximum": _bound("maximum", True, _number, lambda value, bound: value <= bound, "<="),
-    "exclusiveMinimum": _bound("exclusiveMinimum", True, _number, lambda value, bound: value > bound, ">"),
-    "exclusiveMaximum": _bound("exclusiveMaximum", True, _number, lambda value, bound: value < bound, "<"),
+    "minimum": _bound("minimum", True, _number, operator.ge, ">="),
+    "maximum": _bound("maximum", True, _number, operator.le, "<="),
+    "exclusiveMinimum": _bound("exclusiveMinimum", True, _number, operator.gt, ">"),
+    "exclusiveMaximum": _bound("exclusiveMaximum", True, _number, operator.lt, "<"),
     "multipleOf": _multiple_of,
     "minLength": _bound("minLength", False, _length_of(str), *_NOT_LESS),
     "maxLength": _bound("maxLength", False, _length_of(str), *_NOT_MORE),

@@ -15,7 +15,7 @@ def with_integers(value: Any, schema: Any, whole: Any) -> Any:
     https://json-schema.org/draft/2020-12/json-schema-validation#section-6.1.1: "integer" matches any number with a zero
     fractional part.
     """
-    if not isinstance(schema, dict) or not _holds_float(value):
+    if not isinstance(schema, dict) or not _holds_whole_float(value):
         return value
     schema = resolved(schema, whole, "$") | {name: each for name, each in schema.items() if name != "$ref"}
     if isinstance(value, float):
@@ -43,7 +43,13 @@ def _fits(value: Any, schema: Any, whole: Any) -> bool:
     return check_of(within, formats=False)(value) is None if isinstance(schema, dict) else bool(schema)
 
 
-def _holds_float(value: Any) -> bool:
-    if isinstance(value, (list, dict)):
-        return any(map(_holds_float, value.values() if isinstance(value, dict) else value))
-    return isinstance(value, float)
+def _holds_whole_float(value: Any) -> bool:
+    """Return whether a float without a fraction is among the values: only such a value may become an integer."""
+    kind = type(value)
+    if kind is dict or kind is list:
+        for each in value.values() if kind is dict else value:
+            kind = type(each)
+            if (kind is float and each.is_integer()) or ((kind is dict or kind is list) and _holds_whole_float(each)):
+                return True
+        return False
+    return kind is float and bool(value.is_integer())
