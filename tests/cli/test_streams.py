@@ -62,7 +62,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "program list": (("program", "list"), ("program", "list", "--json")),
     "program new": (("program", "new", "made.py"),),
     "program plan-votes": (("program", "plan-votes", "--steps", "9", "--success", "0.9"),),
-    "program save": (("program", "save", "whole", "--name", "kept"),),
+    "program save": (("program", "save", "whole", "--as", "kept"),),
     "program show": (("program", "show", "none"),),
     "program test": (("program", "test", "none"),),
     "program approve": (("program", "approve", "none"),),
