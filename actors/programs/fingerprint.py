@@ -82,7 +82,7 @@ def sources_of(type_: Any, cells: dict[str, bytes]) -> list[bytes]:
 
 def _spoken_of_class(type_: type) -> Iterator[str]:
     """Yield the sources of a class's methods, with what they use from other cells, and those of its bases and of the
-    types of its fields from the same module. A method without a source is told by its code."""
+    types of its fields from the same module. A method without a source counts by its code."""
     waiting, seen = [type_], {type_}
     while waiting:
         one = waiting.pop(0)
@@ -91,7 +91,7 @@ def _spoken_of_class(type_: type) -> Iterator[str]:
             function = inspect.unwrap(getattr(value, "__func__", getattr(value, "wrapped", value)))
             if isinstance(function, FunctionType) and function.__module__ == one.__module__:
                 yield from _spoken_of(function)
-                yield from map(_told, _codes(function.__code__)) if not _has_source(function) else ()
+                yield from map(_code_text, _codes(function.__code__)) if not _has_source(function) else ()
         parts = [*one.__bases__, *_classes_in(getattr(one, "__annotations__", {}).values(), one)]
         new = [each for each in parts if each.__module__ == type_.__module__ and each not in seen]
         seen.update(new)
@@ -105,7 +105,7 @@ def _has_source(function: FunctionType) -> bool:
         return False
 
 
-def _told(code: CodeType) -> str:
+def _code_text(code: CodeType) -> str:
     """Return the code of a function as a text that is the same in each process of one Python version."""
     plain = [each for each in code.co_consts if not isinstance(each, CodeType)]
     constants = [sorted(map(repr, each)) if isinstance(each, frozenset) else repr(each) for each in plain]

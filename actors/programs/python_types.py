@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from cortex.values.json_schema.checks import SchemaError
+from cortex.values.json_schema.checks import SchemaError, resolved
 from cortex.values.reply import Malformed
 
 _FAULTS_MAX: Final = 10
@@ -68,7 +68,13 @@ class PythonType:
         self.asked = adapter.json_schema()
         self.results = adapter.json_schema(mode="serialization")
         self._read = adapter.validate_json
-        self._plain = lambda value: adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
+        sets = b'"uniqueItems":true' in msgspec.json.encode(self.results)
+
+        def plain(value: Any) -> Any:
+            found = adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
+            return _ordered(found, self.results, self.results) if sets else found
+
+        self._plain = plain
 
     def _of_msgspec(self, type_: Any) -> None:
         """A class with fields of other classes may hold the hooks of msgspec as static methods."""
@@ -90,6 +96,20 @@ class PythonType:
         except ValueError as error:  # errors of msgspec and pydantic are ValueErrors
             raise Malformed(_reasons(error)) from None
         return self._plain(value)
+
+
+def _ordered(value: Any, schema: Any, whole: dict[str, Any]) -> Any:
+    """Return plain data with the items of sets in one order in all processes: a replay must come to the same result."""
+    if not isinstance(schema, dict) or not isinstance(value, (list, dict)):
+        return value
+    schema = resolved(schema, whole, "$")
+    for each in schema.get("anyOf", ()):
+        value = _ordered(value, each, whole)
+    if isinstance(value, dict):
+        known, rest = schema.get("properties", {}), schema.get("additionalProperties")
+        return {name: _ordered(each, known.get(name, rest), whole) for name, each in value.items()}
+    items = [_ordered(each, schema.get("items"), whole) for each in value]
+    return sorted(items, key=msgspec.json.encode) if schema.get("uniqueItems") else items
 
 
 def _libraries(type_: Any, seen: set[int]) -> set[str]:

@@ -71,6 +71,16 @@ class Formats(BaseModel):
     path: Path
 
 
+class Sets(BaseModel):
+    tags: set[str]
+    nested: dict[str, list[set[str]]]
+    maybe: set[int] | None = None
+
+
+class SetsToo(msgspec.Struct):
+    tags: set[str]
+
+
 class Inner(BaseModel):
     n: Annotated[int, AfterValidator(even)]
 
@@ -148,6 +158,7 @@ class Hooked(msgspec.Struct):
         return {"type": "integer"}
 
 
+WORDS = [f"word {n}" for n in range(9)]
 KEY = "12345678-1234-5678-1234-567812345678"
 FORMATS = {"price": "0.10", "key": KEY, "day": "2024-02-29", "took": "PT1M", "path": "a/b"}
 
@@ -161,6 +172,9 @@ FORMATS = {"price": "0.10", "key": KEY, "day": "2024-02-29", "took": "PT1M", "pa
         (Named, {"the number": 1, "in": 3}, {"the number": 1, "out": 3, "twice": 2}),
         (Formats, FORMATS, FORMATS),
         (Outer, {"items": [{"n": 2}]}, {"items": [{"n": 2}]}),
+        (Sets, {"tags": WORDS[::-1], "nested": {"a": [WORDS[::-1]]}, "maybe": [2, 1]},
+         {"tags": WORDS, "nested": {"a": [WORDS]}, "maybe": [1, 2]}),
+        (SetsToo, {"tags": WORDS[::-1]}, {"tags": WORDS}),
         (OfPydantic, {"n": 2}, {"n": 2}),
         (WithField, {"n": 6}, {"n": 6}),
         (WithMark, {"n": 6}, {"n": 6}),
@@ -171,7 +185,7 @@ FORMATS = {"price": "0.10", "key": KEY, "day": "2024-02-29", "took": "PT1M", "pa
         (Renamed, {"type": "kind", "theNumber": 5}, {"type": "kind", "theNumber": 5, "theOther": 5}),
         (Hooked, {"at": 5}, {"at": 5}),
     ],
-)
+)  # fmt: skip
 def test_an_answer_has_the_form_that_its_type_gives_it(type_: Any, answer: Any, fields: Any) -> None:
     made = PythonType(type_)
     shape = ResultShape(made.results)
