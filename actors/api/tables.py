@@ -28,7 +28,7 @@ from actors.files.sources.row_source import PROBLEMS_MAX, InputCheck
 from actors.files.sources.table_source import TableSource
 from actors.files.table_reader import PARQUET, form_of
 from actors.history.catalog import last_terms
-from actors.jobs.bad_record_list import list_of
+from actors.jobs.bad_record_list import BAD, list_of, named_list
 from actors.jobs.sink_selection import COLUMNS, TABLE, note_columns, results_sink
 from actors.jobs.spec import CONTENT, DIALECT, JobSpec, whole
 from actors.jobs.unreadable_input import accepted_of, is_refused, least_accepted, note_counts, refusal
@@ -89,8 +89,8 @@ def batch(
     rows: Any, prompt: str, *, system: str = "", id: str = "", schema: Any = None, schema_as: str = "",  # noqa: A002
     with_input: bool = False, meta: bool = False, ordered: bool = True, output: str = "", overwrite: bool = False,
     encoding: str = "", delimiter: str = "", quoting: str = "", skip_lines: int = 0, no_header: bool = False,
-    accept_bad: float | str | None = None, on_cut: str = FAIL, answer_as: str = "", columns_prefix: str = "",
-    model: client.Given = "", **options: Any,
+    accept_bad: float | str | None = None, bad: str = "", on_cut: str = FAIL, answer_as: str = "",
+    columns_prefix: str = "", model: client.Given = "", **options: Any,
 ) -> Answers:  # fmt: skip
     """Ask ``prompt`` of every row of a table and return the table of answers, like ``cortex batch``.
 
@@ -101,10 +101,11 @@ def batch(
     ``schema_as``, ``with_input``, ``meta``, ``answer_as``, ``columns_prefix`` and ``overwrite`` are as on the command
     line, and so are ``encoding``, ``delimiter``, ``quoting``, ``skip_lines`` and ``no_header``, for rows that are a
     path. ``accept_bad``: most unreadable records with which the job begins, as a share below 1 (default 0.01, and up to
-    ten if the rows are no file), a count from 1, or ``"100%"`` for any number. ``ordered=False`` gives the answers as
-    they finish instead of in the order of the rows. ``on_cut``: a row whose answer was cut at its bound on tokens fails
-    (``"fail"``), keeps the fragment as its answer (``"keep"``), or is asked again with twice the bound (``"longer"``).
-    Further options are those of ``cortex.submit``; a repeated call resumes, or shows, its job.
+    ten if the rows are no file), a count from 1, or ``"100%"`` for any number. ``bad``: a file that lists them (default
+    OUTPUT.bad.jsonl). ``ordered=False`` gives the answers as they finish instead of in the order of the rows.
+    ``on_cut``: a row whose answer was cut at its bound on tokens fails (``"fail"``), keeps the fragment as its answer
+    (``"keep"``), or is asked again with twice the bound (``"longer"``). Further options are those of ``cortex.submit``;
+    a repeated call resumes, or shows, its job.
 
     Raises ``SetupError`` or ``RowsError`` for invalid arguments or rows, before anything is asked.
     """
@@ -144,7 +145,7 @@ def batch(
         raise SetupError(f"accept_bad={error}") from None
     few = accept_bad is None and not isinstance(rows, (str, os.PathLike))
     given = _GivenRows(
-        rows, numbered=not id, output=output, overwrite=overwrite, dialect=dialect, accepted=accepted, few=few
+        rows, numbered=not id, output=output, overwrite=overwrite, dialect=dialect, accepted=accepted, few=few, bad=bad
     )
     job = client.submit(program, model=model, rows=given, **options)
     found = _result_of(job)
@@ -171,9 +172,10 @@ class _GivenRows:
 
     def __init__(
         self, rows: Any, *, numbered: bool, output: str, overwrite: bool, dialect: Dialect, accepted: Fraction | None,
-        few: bool,
+        few: bool, bad: str,
     ) -> None:
         self._rows = rows
+        self._bad = bad
         self._accepted = accepted
         self._few = few
         """Whether unreadable rows are accepted as long as ``Answers.bad`` has all of them."""
@@ -203,6 +205,11 @@ class _GivenRows:
         else:
             order.input = "-"
             self._keep(folder, order)
+        if self._bad:
+            try:
+                order.places[BAD] = named_list(self._bad, (order.input, order.output))
+            except SinkError as error:
+                raise RowsError(str(error).replace("--bad ", "bad=", 1)) from None
         self._spool = folder.beside(order.named(), ".input")
         source = TableSource(
             order.input, prompt=Template(program.prompt), id=program.id, numbered=self._numbered,
@@ -220,6 +227,8 @@ class _GivenRows:
             self._refuse_changed(order, before, check.digest)
             few = self._few and check.unreadable <= PROBLEMS_MAX
             if (before is None or order.fresh) and not few and is_refused(check, self._accepted):
+                if self._bad:
+                    source.bad.put()
                 name = order.input if order.input != "-" else "the table"
                 raise RowsError(f"{refusal(name, check, self._accepted)}: {_accepting(check)}")
             note_counts(order, check)

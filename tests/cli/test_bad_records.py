@@ -180,6 +180,20 @@ def test_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ]  # fmt: skip
 
 
+def test_a_file_of_the_users_choice_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ragged(Path("t.csv"), 40, 20)
+    options: dict[str, Any] = {"model": "sim", "state": "s", "progress": False, "id": "ticket_id"}
+    with pytest.raises(ValueError, match="20 of 60 records"):
+        public.batch("t.csv", "{{text}}", bad="b.jsonl", **options)
+    assert listed_in("b.jsonl") == expected(20), "written though the job does not begin"
+    Path("b.jsonl").unlink()
+    public.batch("t.csv", "{{text}}", bad="b.jsonl", accept_bad="100%", output="o.csv", **options)
+    assert listed_in("b.jsonl") == expected(20) and not Path("o.csv.bad.jsonl").exists()
+    with pytest.raises(ValueError, match=r"bad=t\.csv is the input or the output"):
+        public.batch("t.csv", "{{text}}", bad="t.csv", **options)
+
+
 # -- killed ------------------------------------------------------------------------------------------------------------
 
 KILLED = """
