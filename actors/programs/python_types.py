@@ -17,9 +17,8 @@ import msgspec
 
 from cortex.values.json_schema.checks import SchemaError, resolved
 from cortex.values.reply import Malformed
+from cortex.values.schema import reasons
 
-_FAULTS_MAX: Final = 10
-"""Faults of an answer at most that are named to the model."""
 _PYDANTIC: Final = frozenset({"pydantic", "pydantic_core", "annotated_types"})
 """Packages whose objects in a type say that pydantic checks it."""
 _EITHER: Final = "pydantic, or msgspec by a hook"
@@ -94,7 +93,7 @@ class PythonType:
         try:
             value = self._read(text.encode())
         except ValueError as error:  # errors of msgspec and pydantic are ValueErrors
-            raise Malformed(_reasons(error)) from None
+            raise Malformed(reasons(error)) from None
         return self._plain(value)
 
 
@@ -146,23 +145,6 @@ def _parts(type_: Any) -> Iterator[Any]:
     if isinstance(type_, type) and hasattr(type_, "__annotations__"):
         with contextlib.suppress(Exception):  # a name that is not known: the library itself says so
             yield from get_type_hints(type_, include_extras=True).values()
-
-
-def _reasons(error: Exception) -> str:
-    """Return the reasons of an error in one line, as they are sent to the model: pydantic's without its links."""
-    faults = getattr(error, "errors", None)
-    if faults is None:
-        return _line(error)
-    each = [
-        f"{fault['msg']} - at `$" + "".join(map(_step, fault["loc"])) + "`" if fault["loc"] else str(fault["msg"])
-        for fault in faults(include_url=False, include_context=False, include_input=False)
-    ]
-    more = f"; and {len(each) - _FAULTS_MAX} more" if len(each) > _FAULTS_MAX else ""
-    return " ".join(("; ".join(each[:_FAULTS_MAX]) + more).split())
-
-
-def _step(part: str | int) -> str:
-    return f"[{part}]" if isinstance(part, int) else f".{part}"
 
 
 def _line(error: Exception) -> str:

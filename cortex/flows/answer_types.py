@@ -13,6 +13,7 @@ import msgspec
 from cortex.values.json_schema.structured import structured_form
 from cortex.values.plain_values import to_plain
 from cortex.values.reply import Malformed, Reply, Said, as_choice, as_said
+from cortex.values.schema import reasons
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false"}
 
@@ -57,8 +58,11 @@ class AnswerType:
         text = msgspec.json.encode(schema, order="sorted").decode()
         return f"Answer with JSON alone that fits this JSON schema:\n{text}"
 
-    def read(self, reply: Reply) -> Any:
-        """Return the answer in a reply, as plain data. Raises ``Malformed`` for a reply that does not fit the type."""
+    def read(self, reply: Reply, *, brief: bool = False) -> Any:
+        """Return the answer in a reply, as plain data. Raises ``Malformed`` for a reply that does not fit the type.
+
+        ``brief``: the reasons of pydantic without its links, as tables give them; journals of release 0.1.0 have them.
+        """
         if self._choices:
             return to_plain(self._choices[as_choice(reply, tuple(self._choices))])
         text = reply.text.strip()
@@ -76,7 +80,7 @@ class AnswerType:
                 return to_plain(self.type_.__pydantic_serializer__.to_python(made, mode="json"))
             return to_plain(msgspec.to_builtins(msgspec.json.decode(text, type=self.type_)))
         except ValueError as error:  # errors of msgspec and pydantic are ValueErrors
-            raise Malformed(_line(error)) from None
+            raise Malformed(reasons(error) if brief else _line(error)) from None
 
     def from_plain(self, value: Any) -> Any:
         """Return the answer of a person or a tool, as plain data. Raises ``Malformed`` if it does not fit the type."""
@@ -131,7 +135,7 @@ class AnswerType:
 class _TurnAnswer(AnswerType):
     """Type of a reply that is a turn of a conversation, with its tool uses."""
 
-    def read(self, reply: Reply) -> Any:
+    def read(self, reply: Reply, *, brief: bool = False) -> Any:
         return to_plain(msgspec.to_builtins(as_said(reply)))
 
     def value(self, kept: Any) -> Any:

@@ -232,7 +232,7 @@ class Flow(Program, frozen=True, dict=True):
             live.note(goal)
             return (Fail(goal, ending_message(ending, reply, reply.text), kind),)
         try:
-            answer = request.returns.read(reply)
+            answer = request.returns.read(reply, brief=request.structured)
         except Malformed as error:
             if kind is not None:
                 live.note(goal)

@@ -21,6 +21,8 @@ from cortex.values.reply import Malformed
 
 COLUMNS_MAX = 500
 """Largest number of top-level properties, which become columns."""
+FAULTS_MAX = 10
+"""Largest number of an answer's faults that are named to the model."""
 OBJECTS_MAX = 100
 """Largest number of JSON objects that are looked for in a text; bounds the time that a text can take."""
 
@@ -132,7 +134,24 @@ def _only_object(text: str, reason: str) -> tuple[Any, str]:
     return next(iter(found.values()))
 
 
-__all__ = ["AnswerShape", "SchemaError", "decoded", "json_text"]
+__all__ = ["AnswerShape", "SchemaError", "decoded", "json_text", "reasons"]
+
+
+def reasons(error: Exception) -> str:
+    """Return the reasons of an error in one line, as they are sent to the model: pydantic's without its links."""
+    faults = getattr(error, "errors", None)
+    if faults is None:
+        return _line(error)
+    each = [
+        f"{fault['msg']} - at `$" + "".join(map(_step, fault["loc"])) + "`" if fault["loc"] else str(fault["msg"])
+        for fault in faults(include_url=False, include_context=False, include_input=False)
+    ]
+    more = f"; and {len(each) - FAULTS_MAX} more" if len(each) > FAULTS_MAX else ""
+    return " ".join(("; ".join(each[:FAULTS_MAX]) + more).split())
+
+
+def _step(part: str | int) -> str:
+    return f"[{part}]" if isinstance(part, int) else f".{part}"
 
 
 def _line(error: Exception) -> str:

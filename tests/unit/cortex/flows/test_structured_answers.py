@@ -133,3 +133,14 @@ def test_a_conversation_is_asked_in_words() -> None:
     (body,) = _asked(driver)
     assert "output_config" not in body
     assert "Answer with JSON alone" in json.dumps(body["messages"])
+
+
+@pytest.mark.parametrize("lanes", [(), (0,)])
+def test_the_reason_of_pydantic_has_no_link_in_jobs_that_ask_by_structured_outputs(lanes: tuple[int, ...]) -> None:
+    """In words, the reason is that of release 0.1.0, whose journals hold it."""
+    answers = {True: '{"name":"Ann","age":3}', False: '{"name":"Ann","age":"three"}'}
+    driver = Driver(asks(returns=1), lambda text: answers["was refused" in text], structured_lanes=lanes)
+    assert driver.run().outcome == "complete"
+    second = json.loads(driver.calls[1].body)["messages"][0]["content"]
+    assert ("https://errors.pydantic.dev" in second) == (not lanes)
+    assert not lanes or "Input should be a valid integer, unable to parse string as an integer - at `$.age`" in second
