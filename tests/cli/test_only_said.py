@@ -74,10 +74,16 @@ def _webhook_error(patch: pytest.MonkeyPatch) -> tuple[str, ...]:
     return ("--notify", f"{AWAY}/hook")
 
 
+def _logs(patch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    for name in ("FORMAT", "LEVEL"):  # the command sets them for its actors: they end with the test
+        patch.setenv(f"CORTEX_LOG_{name}", "")
+    return ("--log-format", "json", "--log-level", "debug")
+
+
 NUISANCES = {
     "progress": _progress, "status notes": _status_notes, "collector away": _exporters("otlp"),
     "console": _exporters("console"), "traces file": _traces_file, "webhook away": _webhook,
-    "webhook error": _webhook_error, "logs": lambda patch: ("--log-format", "json", "--log-level", "debug"),
+    "webhook error": _webhook_error, "logs": _logs,
 }  # fmt: skip
 
 
