@@ -23,9 +23,6 @@ from cortex.values.reply import Usage
 from policies.failures.failure import RULES, Failure, FailureKind
 from policies.failures.retry import backoff_s, beyond_patience, lapsed, may_retry
 
-_ALIKE = frozenset({FailureKind.REJECTED, FailureKind.UNREADABLE})
-"""Kinds that block a route if they end many goals in a row with the same words."""
-
 _REMEMBERED = ReplyTimings(reused=True)
 _DRAW_BYTES = 6
 
@@ -52,7 +49,7 @@ def answered(k: State, event: events.Answered, out: list[commands.Command]) -> l
         prefix_settled(k, flight, warmed=True)
     if k.asking:
         no_longer_asking(k, flight)
-    if flight.text_bytes and not usage.unknown:
+    if flight.text_bytes:
         k.estimate = k.estimate.update(flight.text_bytes, usage.input_tokens_billed)
     price = k.terms.routes[place].price if place else k.terms.route.price
     k.took = ReplyTimings(event.elapsed_s, k.ledger.settle(flight.charge, usage, price))
@@ -281,6 +278,11 @@ def _again(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> F
     broken, throttles = goal.broken + 1, goal.throttles + (failure.kind == FailureKind.THROTTLED)
     k.retries = lapsed(policy, k.retries, k.successes)
     paid = sum(missing.question == goal.question for missing in (goal.assumed or {}).values())
+    if failure.kind == FailureKind.UNREADABLE and paid <= 1 and goal.kept is None:
+        # twice the permits: calls that were sent after the first such answer brought no other
+        most = max(k.terms.limits.rejected_alike_max, 2 * k.shares[flight.route].permits)
+        if _in_row(k, failure) >= most:
+            return _hold(k, goal, alike(failure, k.alike), flight)
     decision = may_retry(policy, failure, broken, k.retries, k.successes, throttles, paid)
     if k.on_decision is not None:
         seen = {"broken": broken, "throttles": throttles, "retries": k.retries, "successes": k.successes}
@@ -289,7 +291,7 @@ def _again(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> F
         return _hold(k, goal, failure, flight)
     goal.broken, goal.throttles = broken, throttles
     if not decision.again:
-        return _refused(k, goal, failure, flight) if failure.kind in _ALIKE else FinalFailure(goal, failure)
+        return FinalFailure(goal, failure)
     if failure.kind == FailureKind.LOST:
         reopen(k, goal)  # its actor died: no reason to wait
         return None
@@ -345,19 +347,27 @@ def _long_ago(k: State, flight: InFlightAttempt) -> bool:
 
 
 def _refused(k: State, goal: Goal, failure: Failure, flight: InFlightAttempt) -> FinalFailure | None:
-    """Give up a goal that the provider refused, or whose answer cannot be read; many consecutive ones with the same
-    words mean a blocked account, or a server that speaks another language.
+    """Give up a goal that the provider refused; many consecutive refusals with the same words mean a blocked
+    account.
 
-    A goal with a checkpoint was answered before, so the failure concerns its changed request, not the account.
+    A goal with a checkpoint was answered before, so the refusal concerns its changed request, not the account.
     """
     if k.on_decision is not None:
         k.on_decision(goal.id, "refused", {"failure": failure, "alike": k.alike, "limits": k.terms.limits})
-    if failure.kind in _ALIKE and goal.kept is None:
-        k.alike = k.alike + 1 if failure.message == k.alike_said else 1
-        k.alike_said = failure.message
-        if k.alike >= k.terms.limits.rejected_alike_max:
-            return _hold(k, goal, alike(failure, k.alike), flight)
+    if (
+        failure.kind == FailureKind.REJECTED
+        and goal.kept is None
+        and _in_row(k, failure) >= k.terms.limits.rejected_alike_max
+    ):
+        return _hold(k, goal, alike(failure, k.alike), flight)
     return FinalFailure(goal, failure)
+
+
+def _in_row(k: State, failure: Failure) -> int:
+    """Count one more goal with a failure of these words; return the number of consecutive ones."""
+    k.alike = k.alike + 1 if failure.message == k.alike_said else 1
+    k.alike_said = failure.message
+    return k.alike
 
 
 def malformed(k: State, goal: Goal, text: str) -> FinalFailure | None:

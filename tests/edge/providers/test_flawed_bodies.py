@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import csv
 import json
@@ -179,18 +180,31 @@ def test_no_answer_is_paid_more_than_twice(cortex: Any, rows: Any, monkeypatch: 
     assert done.last["failures"] == {"unreadable": 2 * len(refused)} and "breaker" not in done.err
 
 
+def test_a_server_of_another_api_ends_the_job_before_every_row_is_paid(
+    cortex: Any, rows: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = [Shape("another API", "", http({"status": "ok"}), None)] * 200
+    asked, done = _asked_of(cortex, rows(shapes), shapes, monkeypatch, "--concurrency", 4, latency_s=0.1)
+    assert done.code == 3, done.err
+    assert max(asked.values()) <= 2 and sum(asked.values()) < 100
+    assert "goals were all answered with what cannot be read: the answer is no message: an object with status" in done.err
+    assert "see that --base-url names a server that speaks the Messages API" in done.err
+
+
 def _asked_of(
-    cortex: Any, path: Path, shapes: Sequence[Shape], monkeypatch: pytest.MonkeyPatch, *options: object
-) -> tuple[Counter[int], Any]:
+    cortex: Any, path: Path, shapes: Sequence[Shape], monkeypatch: pytest.MonkeyPatch, *options: object,
+    latency_s: float = 0.0,
+) -> tuple[Counter[int], Any]:  # fmt: skip
     """Return how often each row of a table was asked, and the outcome of its job."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-test")
     asked: Counter[int] = Counter()
 
-    def script(request: Asked) -> Answer:
+    async def script(request: Asked) -> Answer:
         if not request.target.endswith("/messages"):
             return http(b"", 404)
         number = int(re.findall(r"shape (\d+)\.", request.body.decode())[0])
         asked[number] += 1
+        await asyncio.sleep(latency_s)
         return shapes[number].answer
 
     with serving(script) as server:

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from actors.history.annotated_turns import JournalReader, readings
+from actors.history.call_log import calls_of
 from actors.jobs.summary import summary
 from actors.report.aggregate import fold
 from actors.report.figures import BINS_MAX, SEGMENTS_MAX, ReportFigures
@@ -25,7 +26,7 @@ from cortex.state.program import Program
 from cortex.state.state import Goal
 from cortex.values.limits import Limits, Route
 from cortex.values.prompt import Part, Prompt, Role
-from cortex.values.reply import Usage
+from cortex.values.reply import UNKNOWN_USAGE, Usage
 from policies.decisions.join import Join
 from policies.estimates.price import Price
 from tests.support.journal_builder import BEGUN_S, Book, row
@@ -95,6 +96,21 @@ def test_figures_are_those_of_the_job(tmp_path: Path) -> None:
     ] and figures.goals_failed == 1
     assert sum(book.k.tally.failed_for_good.values()) == 1
     assert figures.permits_most == 22 and set(figures.branches) == {"branch:0", "branch:1", "branch not known"}
+
+
+def test_replies_of_unknown_usage_are_assumed_in_the_figures_too(tmp_path: Path) -> None:
+    book = Book(tmp_path, limits=Limits(concurrency=20))
+    book.turn(events.PermitsGranted(20), events.RowsRead(tuple(row(f"r{i}") for i in range(3)), 0, 300, True))
+    book.turn(book.answered(1, usage=UNKNOWN_USAGE), book.answered(2))
+    book.turn(events.Rejoined(2), after_s=2.0)
+    book.turn(events.PermitsGranted(20), book.answered(3, 1, usage=UNKNOWN_USAGE), after_s=2.0)  # late
+    facts = summary(book.k)
+    assert (facts["paid_calls"], facts["uncounted"]) == (3, 2) and facts["assumed_nusd"] > facts["known_nusd"] > 0
+    figures, _ = folded(book.folder)
+    agrees(figures, facts)
+    calls = {call.goal: call for call in calls_of(book.folder, "job")}
+    assert [(calls[goal].input_tokens, calls[goal].cost_usd) for goal in (1, 3)] == [(None, None)] * 2
+    assert calls[2].input_tokens == 10 and calls[2].cost_usd is not None and calls[2].cost_usd > 0
 
 
 def test_the_provider_does_not_ask_to_wait_while_nobody_runs_the_job(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cortex.planning import InputRows, JobPlan, PlanSample, PlanTerms, SampledRow, planned
-from cortex.values.reply import Usage
+from cortex.values.reply import UNKNOWN_USAGE, Usage
 from policies.estimates.duration import CallLimits
 from policies.estimates.price import Price, Tier, batch_price, cost_nusd, worst_nusd
 from policies.estimates.strata import drawn
@@ -144,6 +144,13 @@ def test_the_worst_holds_the_raised_bounds_of_rows_that_are_cut_each_time(
     again = RetryPolicy(budget_floor=4, budget_share=0.1)
     retried = planned(some, msgspec.structs.replace(TERMS, retry=again, **longer)).worst_nusd  # type: ignore[arg-type]
     assert retried == plan.worst_nusd + (4 + len(asked)) * plan.call_worst_nusd
+
+
+def test_a_sample_of_a_server_that_reports_no_usage_is_none() -> None:
+    strata = sample(SIZES, 20).strata
+    uncounted = SampledRow(usages=(UNKNOWN_USAGE,), elapsed_s=(1.0,))
+    known = PlanSample(strata, {place: uncounted for each in strata for place in each.drawn})
+    assert planned(rows(SIZES), TERMS, known) == planned(rows(SIZES), TERMS)
 
 
 def test_a_sample_of_rows_that_were_cut_several_times_is_no_longer_bounded_by_their_first_bound() -> None:

@@ -10,7 +10,7 @@ from cortex.state import commands, events
 from cortex.state.route_share import TOGETHER_S, CallSizes
 from cortex.state.state import State
 from cortex.values.limits import Limits
-from cortex.values.reply import Usage
+from cortex.values.reply import UNKNOWN_USAGE, Usage
 from policies.limits.pace import BURST_S, due_at_s
 from tests.support.state_machine_harness import Flat, Stage, of, other, reply, terms
 
@@ -89,6 +89,13 @@ def test_token_rates_hold_for_what_was_counted_whatever_was_foretold(granted, us
     """The bound of these prompts is about a hundred tokens; what is billed is a tenth of it, and is soon known."""
     begun = Clocked(WIDE, granted, usage=usage).until(40.0)
     assert rate_of(begun, 10.0, 40.0) == pytest.approx(calls_per_s, rel=0.03)
+
+
+def test_a_reply_of_unknown_usage_counts_for_what_was_foretold():
+    """The bound of these prompts is about a hundred tokens, and a third of it is foretold: 12 calls a second."""
+    granted = events.PermitsGranted(500, input_tokens_per_s=400.0)
+    begun = Clocked(WIDE, granted, usage=UNKNOWN_USAGE).until(40.0)
+    assert rate_of(begun, 10.0, 40.0) == pytest.approx(12.0, rel=0.25)
 
 
 CAPS = {

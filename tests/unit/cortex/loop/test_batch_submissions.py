@@ -10,7 +10,7 @@ from cortex.loop.batch_submissions import custom_id
 from cortex.loop.invariants import InvariantViolation, check
 from cortex.programs.batch import Batch
 from cortex.state import commands, events
-from cortex.state.state import State
+from cortex.state.state import State, flight_key
 from cortex.values.batch_record import SubmissionStatus
 from cortex.values.limits import Limits, Route
 from policies.estimates.batching import BatchingPolicy
@@ -57,6 +57,18 @@ def test_rows_go_together_and_come_back_one_by_one() -> None:
     assert [(call.goal, call.attempt) for call in made.calls.values()] == [(2, 2)]  # the errored one, and it alone
     assert [call.attempt for call in made.calls.values()] == [2]
     assert made.turn(events.SubmissionIntended(2, 0, keys(made), "b1")) == [commands.SubmitBatch(2)]
+
+
+def test_a_row_without_a_line_in_its_results_is_sent_once_more() -> None:
+    """Its line may be one that cannot be read, and paid."""
+    made = out_there(1)
+    made.turn(events.ResultsCollected(1))
+    made.turn(events.Ticked(), at_s=made.k.at_s + 100)
+    assert keys(made) == (flight_key(1, 2),)
+    made.turn(events.SubmissionIntended(2, 0, keys(made), "b1"))
+    made.turn(events.SubmissionAccepted(2, "b2"))
+    made.turn(events.ResultsCollected(2))
+    assert made.k.tally.failed_for_good == {"transient": 1} and "hold no line for it" in made.k.tally.failed_said
 
 
 def test_the_price_is_that_of_the_road() -> None:

@@ -137,6 +137,7 @@ def test_late_results_of_an_earlier_state_count_for_nothing() -> None:
         ("route", 0, {"throttled": 1, "cancelled": 2, "rejected": 3, "too_large": 4, "lost": 5}, (0, 0, 15)),
         ("route", 0, {"blocked": 2, "unauthorised": 1}, (0, 0, 3)),  # told to block()
         ("route", 1, {"refused": 2, "malformed": 3}, (6, 0, 0)),  # whole answers, and paid for
+        ("route", 0, {"unreadable": 4}, (4, 0, 0)),  # the server answers
         ("tool", 1, {"faulty": 2, "timed_out": 3, "cancelled": 4, "lost": 5}, (1, 5, 9)),
         ("node", 0, {"lost": 1}, (0, 1, 0)),
     ],
