@@ -54,7 +54,6 @@ class CsvReader:
         """Bytes in ``_more``."""
         self._long: LongRecord | None = None
         """Current record, if it is too long."""
-        csv.field_size_limit(2 * LINE_BYTES_MAX)
         self._records = form.reader(self._texts())
         self.width = 0
         self.titles: list[str] = []

@@ -35,6 +35,19 @@ _SEP_LINE: Final = re.compile(r'"?sep=(.)"?[\r\n]*', re.IGNORECASE)
 """First line by which Excel is told the delimiter."""
 
 
+CELL_MAX: Final = 1 << 30
+"""Characters of the largest cell that the csv module reads; by default it refuses one over 131,072."""
+
+
+def allow_large_cells() -> None:
+    """Let the csv module read cells of up to ``CELL_MAX`` characters.
+
+    The limit holds for the whole process: it is never lowered, for others read CSV in it as well.
+    """
+    if csv.field_size_limit() < CELL_MAX:
+        csv.field_size_limit(CELL_MAX)
+
+
 class CsvForm(msgspec.Struct, frozen=True):
     """Form in which a CSV file is read."""
 
@@ -52,6 +65,7 @@ class CsvForm(msgspec.Struct, frozen=True):
 
     def reader(self, lines: Iterator[str]) -> Any:
         """Return a reader of the records in these lines."""
+        allow_large_cells()
         if self.quoting == NONE:
             return csv.reader(lines, delimiter=self.delimiter, quoting=csv.QUOTE_NONE, strict=True)
         escape = "\\" if self.quoting == BACKSLASH else None

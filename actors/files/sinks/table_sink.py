@@ -23,6 +23,7 @@ from typing import IO, Any, Final
 import msgspec
 
 from actors.files.columns import NUMBER, Columns, arrow_columns, arrow_schema, cell, flat
+from actors.files.dialects.csv_form import allow_large_cells
 from actors.files.errors import SinkError
 from actors.files.object_store import head, modified_s, opened, put, there, try_out
 from actors.files.paths import adopt, is_remote, rows_of_others
@@ -39,8 +40,6 @@ from actors.files.table_reader import CSV, NO_PARQUET, PARQUET, form_of
 from cortex.values.template import as_written
 
 ROWS_AT_ONCE: Final = 20_000
-CELL_MAX: Final = 1 << 30
-"""Characters of a cell that are read back; the csv module's own limit is 131,072."""
 OWNER: Final = b"cortex"
 """Metadata key that identifies a Parquet file as the output of a job."""
 
@@ -299,7 +298,7 @@ class TableSink:
             for last in file:  # noqa: UP028 - how the last one ends is looked at below
                 yield last
 
-        csv.field_size_limit(CELL_MAX)
+        allow_large_cells()
         with _opened(self._path, "rt") as file:
             found = [len(cells) == width for cells in csv.reader(texts(file), delimiter=_delimiter(self._path))]
         return len(found) == rows + 1 and all(found) and last.endswith("\n")

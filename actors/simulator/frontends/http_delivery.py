@@ -69,13 +69,17 @@ class ResponseDelivery:
         if form == "truncated":
             return await self._truncated(body)
         if form == "invalid_json":
-            return TrackedResponse(body[: self._cut(body)] + b"\x00<cut>", self._headers, None, 200)
+            return TrackedResponse(self._within_content(body) + b"\x00<cut>", self._headers, None, 200)
         if form == "slow_drip":
             return await self._drip(body)
         return TrackedResponse(body, self._headers, self._delivered, 200)
 
     def _cut(self, body: bytes) -> int:
         return max(1, int(len(body) * self._outcome.cut_at))
+
+    def _within_content(self, body: bytes) -> bytes:
+        """Return the beginning of a message, without the end of its content: behind that a cut message is an answer."""
+        return body[: min(self._cut(body), body.rindex(_BEHIND_CONTENT))]
 
     def _reset(self) -> web.StreamResponse:
         """Reset the connection; the response is never written."""
@@ -157,4 +161,5 @@ class ResponseDelivery:
         return response
 
 
+_BEHIND_CONTENT: Final = b',"stop_reason":'
 _BREAKING: Final = ("stream", "truncated", "invalid_json")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from actors.files.dialects import csv_form
 from actors.files.dialects.dialect import DETECTED, Dialect, dialect_of
 from actors.files.errors import SourceError
 from actors.files.sources.row_source import BatchSource
@@ -366,3 +367,14 @@ def test_names_with_commas_are_told_apart(tmp_path: Path) -> None:
     assert told(path) == " has no column 'text', which the prompt names: did you mean 'text, long'?"
     path.write_bytes(b"id;size, cm;words;n, m\n1;1,5;a, b;2\n2;2,5;c;3\n")
     assert "its columns are 'id', 'size, cm', 'words', 'n, m'" in told(path)
+
+
+@pytest.mark.parametrize("limit", [96, 131_072, csv_form.CELL_MAX, 1 << 40])
+def test_the_limit_of_the_csv_module_is_raised_and_never_lowered(limit: int) -> None:
+    """It holds for the whole process: a lower one makes others fail, even ``importlib.metadata``."""
+    before = csv.field_size_limit(limit)
+    try:
+        assert list(csv_form.CsvForm().reader(iter(['a,"' + "x" * 200_000 + '"\n'])))
+        assert csv.field_size_limit() == max(limit, csv_form.CELL_MAX)
+    finally:
+        csv.field_size_limit(before)

@@ -12,6 +12,9 @@ import aiohttp
 import anthropic
 import pytest
 
+from actors.providers.messages.flawed_response import read_flawed
+from actors.providers.messages.sse import StreamError
+from actors.providers.transport.body import UnreadableResponse
 from actors.simulator.frontends.http_app import SimulatorServer, serve
 from actors.simulator.settings import SimulatorSettings
 from tests.edge.support.socket_actors import until
@@ -95,6 +98,18 @@ async def test_invalid_json(stream: bool) -> None:
             for each in entries:
                 json.loads(each)
         assert counts(server) == (1, 0)
+
+
+@pytest.mark.parametrize("words", ["several words " * 20, ""])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_no_answer_can_be_read_from_invalid_json(stream: bool, words: str) -> None:
+    """A message that is cut behind its content is an answer, and then the count of answers would be wrong."""
+    async with broken("invalid_json") as (server, session):
+        for number in range(60):  # each at another place
+            asked = [{"role": "user", "content": f"Reply with exactly '{words}{number}'"}]
+            _, body = await read(server, session, stream=stream, messages=asked)
+            with pytest.raises((UnreadableResponse, StreamError)):
+                read_flawed(body)
 
 
 @pytest.mark.parametrize("stream", [False, True])
