@@ -92,6 +92,9 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     """Environment variable that holds the API key."""
     key_file_variable: str = ""
     """Environment variable that names a file with the key."""
+    server_key_variable: str = ""
+    """Environment variable that holds the key of servers of the user's own (``is_own_server``), which is sent to them
+    in place of the key in ``key_variable``; empty: the row has no such servers."""
     headers_variable: str = ""
     """Environment variable with lines ``name: value``, sent with every request."""
     setting_headers: str = ""
@@ -175,6 +178,7 @@ _ROWS: Final = (
         appended=MESSAGES_PATHS, hosts=("anthropic.com",),
         credential="actors.providers.anthropic.account:credential",
         key_variable="ANTHROPIC_API_KEY", key_file_variable="ANTHROPIC_API_KEY_FILE",
+        server_key_variable="CORTEX_SERVER_KEY",
         headers_variable="ANTHROPIC_CUSTOM_HEADERS", setting_headers="anthropic-",
         secret_variables=(
             "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS", "ANTHROPIC_IDENTITY_TOKEN",
@@ -262,7 +266,7 @@ def has_structured(provider: str, endpoint: str, model: str) -> bool:
     """Return whether a model at an endpoint certainly has structured outputs (``Provider.structured``)."""
     row = row_of(provider)
     host = urlsplit(address_in(endpoint)).hostname or ""
-    own = row.by_model or not address_in(endpoint) or any(f".{host}".endswith(f".{each}") for each in row.hosts)
+    own = row.by_model or not address_in(endpoint) or any(_is_below(host, each) for each in row.hosts)
     return bool(row.structured) and own and re.search(row.structured, model) is not None
 
 
@@ -299,6 +303,30 @@ def address_in(endpoint: str) -> str:
     """Address in a route's endpoint; empty where only the provider's client knows it."""
     has_scheme = endpoint.partition("://")[0] in PROVIDERS
     return endpoint.partition("+")[2] if has_scheme else endpoint
+
+
+def is_own_server(endpoint: str) -> bool:
+    """Return True for the plain URL of a server at a host of none of the providers: it may do without a key."""
+    if of_endpoint(endpoint).name != DEFAULT or "://" not in endpoint:
+        return False
+    try:
+        host = (urlsplit(endpoint).hostname or "").rstrip(".")
+    except ValueError:
+        return False
+    return bool(host) and not any(_is_below(host, each) for row in PROVIDERS.values() for each in row.hosts)
+
+
+def how_to_open(endpoint: str) -> str:
+    """Return the advice where calls to an endpoint are refused for their credentials (``Provider.how_to_open``)."""
+    row = of_endpoint(endpoint)
+    if is_own_server(endpoint):
+        where = f"{row.server_key_variable} or --api-key-file"
+        return f"set the key of that server in {where}, or correct it where it is set"
+    return row.how_to_open
+
+
+def _is_below(host: str, domain: str) -> bool:
+    return f".{host}".endswith(f".{domain}")
 
 
 def telemetry_name(endpoint: str) -> str:

@@ -130,6 +130,6 @@ def test_message_batches_of_a_job_that_nobody_runs_are_cancelled_at_the_provider
         assert f"cancelled at the provider: {there['id']}" in done.said()
     else:
         assert (
-            f"message batch {there['id']} still runs at the provider and is billed: cancel it there (no key" in done.err
+            f"message batch {there['id']} still runs at the provider and is billed: cancel it there (x-api-key" in done.err
         )
     assert key not in done.err

@@ -148,7 +148,7 @@ def test_without_a_new_key_in_the_file_it_pauses_and_goes_on_when_resumed(cortex
     with started(*job, "--json", env=_told(mounted, provider)) as child:
         done = ended(child)
     assert (done.code, done.last["outcome"], done.last["rows_failed"]) == (3, "partial", 0)
-    assert re.search(r"unauthorised: .*set a good key in ANTHROPIC_API_KEY or its file", done.err)
+    assert re.search(r"unauthorised: .*set the key of that server in CORTEX_SERVER_KEY or --api-key-file, or correct", done.err)
     assert _get(f"{provider}/_sim/stats")["unauthorised"] <= 4  # it was not tried again with the same key
     mounted.write_text(OLD)
     with started("resume", "mine", "--json", env=_told(mounted, provider)) as child:

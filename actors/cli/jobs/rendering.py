@@ -15,7 +15,7 @@ from actors.common.units import clock, span
 from actors.jobs.spec import STATE_DEFAULT
 from actors.jobs.summary import kept_endings, rows_of_input, unreadable_text
 from actors.journal.journal import StateFolder
-from actors.providers.registry import DEFAULT, of_endpoint, row_of
+from actors.providers.registry import DEFAULT, how_to_open, of_endpoint, row_of
 from cortex.admission.pauses import UNREADABLE
 from cortex.flows.context import APPROVAL
 from policies.failures.failure import FailureKind
@@ -240,9 +240,16 @@ def _advice(text: str, route: str) -> str:
         return f"see that --base-url names a server that speaks the Messages API, {_ONE_FIRST}"
     if why != FailureKind.UNAUTHORISED:
         return _ADVICE.get(why, "")
-    row = of_endpoint(route.rpartition(" at ")[2])
-    opens = (row_of(DEFAULT) if row.by_model else row).how_to_open  # a rehearsal says what the provider would
+    endpoint = _endpoint(route)
+    rehearsal = of_endpoint(endpoint).by_model  # it says what the provider would
+    opens = row_of(DEFAULT).how_to_open if rehearsal else how_to_open(endpoint)
     return "no row failed" + (f"; after that {_RESUME}" if opens in text else f": {opens}, {_ONE_FIRST}")
+
+
+def _endpoint(route: str) -> str:
+    """Return the endpoint of a route as ``actors.jobs.wait_reasons.named`` writes it, without http or https."""
+    endpoint = route.rpartition(" at ")[2].partition(" ")[0]
+    return f"http://{endpoint}" if of_endpoint(endpoint).name == DEFAULT else endpoint
 
 
 def _awaits(status: JobStatus) -> str:

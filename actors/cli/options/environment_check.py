@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 from actors.cli.options.option_specs import DECLARED
+from actors.providers.registry import PROVIDERS
 
 _OWN = frozenset({"CORTEX_STARTED_BY", "CORTEX_PRIVATE_RAY"})
 """Variables that Cortex sets itself."""
@@ -20,6 +21,7 @@ _ALIKE = 0.85
 def misspelt(environ: Mapping[str, str]) -> str:
     """Return an error line for the first misspelt variable, with the likely option; empty if there is none."""
     known = {option.envvar for _, option in DECLARED.values()}
+    known |= {row.server_key_variable for row in PROVIDERS.values()} - {""}
     for name in sorted(environ):
         if not name.startswith("CORTEX_") or name in known or name in _OWN or _OF_A_SERVICE.search(name):
             continue

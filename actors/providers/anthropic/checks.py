@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from actors.common.findings import Finding, ok, warning, wrong
 from actors.providers.anthropic.account import TOKEN
-from actors.providers.credentials.account import credential_of, key_file
+from actors.providers.credentials.account import credential_of, key_file, key_variable, may_lack_key
 from actors.providers.credentials.credential import Credential, CredentialError, without_password
 from actors.providers.health.checks import ProviderChecks, hello, in_words
 from actors.providers.messages.client import COUNT_TOKENS, AnthropicModel
@@ -40,17 +40,21 @@ class AnthropicChecks(ProviderChecks):
 
     def key(self, credential: Credential) -> Finding:
         """Find where the key comes from, and whether others may read its file."""
-        variable, file_variable = self.row.key_variable, self.row.key_file_variable
+        base_url, shown = credential.base_url, without_password(credential.base_url)
+        variable, file_variable = key_variable(self.row, self.environ, base_url), self.row.key_file_variable
         if not (credential.api_key or credential.auth_token or credential.custom_headers):
+            if may_lack_key(self.row, base_url):
+                return ok("key", f"none is set: calls to {shown} hold none")
             do = f"set {variable}, or give --api-key-file; --model sim needs none"
             return wrong("key", "no key is set", do)
         where = TOKEN if credential.auth_token else self.row.headers_variable
         if credential.api_key:
-            where = f"the file of {file_variable}" if key_file(self.row, self.environ) else variable
+            where = f"the file of {file_variable}" if key_file(self.row, self.environ, base_url) else variable
             where = "--api-key-file" if self.location.key_file else where
-        path = self.location.key_file or key_file(self.row, self.environ)
+        where += f", sent to {shown}" if may_lack_key(self.row, base_url) else ""
+        path = self.location.key_file or key_file(self.row, self.environ, base_url)
         if path and os.name == "posix" and os.stat(path).st_mode & 0o044 and os.stat(path).st_uid == os.geteuid():
-            return warning("key", f"from {where}, which other users may read", f"chmod 600 {path}")
+            return warning("key", f"from {where}; other users may read the file", f"chmod 600 {path}")
         return ok("key", f"from {where}; its fingerprint is {credential.fingerprint}")
 
     async def answers(self, credential: Credential, found: list[Finding]) -> list[Finding]:
@@ -64,7 +68,8 @@ class AnthropicChecks(ProviderChecks):
                 answer = await client.look(MODELS, None, self.timeout_s)
             except Exception as error:
                 return [_unanswered(client, shown, error)]
-            entries = [*_clock(answer[1], begun_s, time.time()), self._account(client, shown, answer)]
+            account = self._account(client, shown, answer, credential.has_key)
+            entries = [*_clock(answer[1], begun_s, time.time()), account]
             if self.model and all(each.state != "wrong" for each in entries):
                 entries.append(await self._model(client))
             if self.paid and self.model and all(each.state != "wrong" for each in entries):
@@ -73,13 +78,15 @@ class AnthropicChecks(ProviderChecks):
         finally:
             await client.close()
 
-    def _account(self, client: AnthropicModel, shown: str, answer: _Answer) -> Finding:
+    def _account(self, client: AnthropicModel, shown: str, answer: _Answer, has_key: bool) -> Finding:
         status = answer[0]
         if status in _NO_SUCH_CALL:
             text = f"{shown} answers, but has no list of models: only a paid call can show whether the key is accepted"
             return warning("account", text, "give --paid and --model NAME to make one call of one token")
         if not 200 <= status < 300:
             return self._refused(client, answer, "account", shown)
+        if not has_key:
+            return ok("account", f"{shown} answers without a key")
         return ok("account", f"{shown} accepts the key; no free call shows the credit that is left")
 
     def _refused(self, client: AnthropicModel, answer: _Answer, check: str, shown: str) -> Finding:

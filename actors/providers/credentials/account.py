@@ -20,7 +20,7 @@ from actors.providers.credentials.credential import (
     sendable,
     without_password,
 )
-from actors.providers.registry import DEFAULT, Provider, apart, load, missing_extra, named, row_of
+from actors.providers.registry import DEFAULT, Provider, apart, is_own_server, load, missing_extra, named, row_of
 from policies.estimates.price import Price
 from policies.failures.timeout import TimeoutPolicy
 
@@ -125,20 +125,22 @@ def by_key(
 ) -> Credential:
     """Return the credential of a provider that is opened by an API key: the default of ``Provider.credential``.
 
-    The key is that in the file that the user named, else in the row's variable, else in the file that the row's other
-    variable names. Raises ``CredentialError``.
+    The key is that in the file that the user named, else in ``key_variable``, else in the file
+    that the row's other variable names. Raises ``CredentialError``, for a missing key unless ``may_lack_key``.
     """
-    file = location.key_file or key_file(row, environ)
+    base_url = base_url_of(row, location, environ)
+    file = location.key_file or key_file(row, environ, base_url)
     if file:
         key = key_in(file, FILE_OPTION if location.key_file else row.key_file_variable)
     else:
-        key = sendable(row.key_variable, environ.get(row.key_variable, ""))
-    if required and not key and row.key_variable:
+        variable = key_variable(row, environ, base_url)
+        key = sendable(variable, environ.get(variable, ""))
+    if required and not key and row.key_variable and not may_lack_key(row, base_url):
         raise missing_key(row, location)
     platform = None if row.name == DEFAULT else platform_of(row, location)
     return Credential.with_network(
-        environ, headers_variable=row.headers_variable, api_key=key, key_file=file,
-        base_url=base_url_of(row, location, environ), platform=platform,
+        environ, headers_variable=row.headers_variable, api_key=key, key_file=file, base_url=base_url,
+        platform=platform,
     )  # fmt: skip
 
 
@@ -159,9 +161,25 @@ def base_url_of(row: Provider, location: ProviderLocation, environ: Mapping[str,
     return read_base_url(variable, environ.get(variable, ""), row.appended)
 
 
-def key_file(row: Provider, environ: Mapping[str, str]) -> str:
+def may_lack_key(row: Provider, base_url: str) -> bool:
+    """Return whether calls to an address may be made without a key: a server of the user's own
+    (``is_own_server``), under a row that has such servers."""
+    return bool(row.server_key_variable) and is_own_server(base_url)
+
+
+def key_variable(row: Provider, environ: Mapping[str, str], base_url: str = "") -> str:
+    """Return the environment variable whose key is sent to an address; empty: the provider's own.
+
+    A server of the user's own has a variable to itself. Where that is not set it gets the provider's key, as from the
+    SDKs: gateways at other hosts are opened by it.
+    """
+    own = row.server_key_variable if may_lack_key(row, base_url) else ""
+    return own if own and environ.get(own, "").strip() else row.key_variable
+
+
+def key_file(row: Provider, environ: Mapping[str, str], base_url: str = "") -> str:
     """Return the path of the file from which the key is read; empty where the key is in the environment, or nowhere."""
-    if environ.get(row.key_variable, "").strip():
+    if environ.get(key_variable(row, environ, base_url), "").strip():
         return ""
     return environ.get(row.key_file_variable, "").strip()
 
@@ -175,7 +193,8 @@ def missing_key(row: Provider, location: ProviderLocation) -> CredentialError:
     others = ", ".join(name for name in named() if name != DEFAULT)
     return CredentialError(
         f"no key in the environment {what}: set {row.key_variable}, or give --api-key-file with the path of a file "
-        f"that holds it, or take {without_key}; other providers are --provider {others}"
+        f"that holds it, or --base-url with a server of your own, which may need none, or take {without_key}; "
+        f"other providers are --provider {others}"
     )
 
 

@@ -26,6 +26,7 @@ def keys_in(environ: Mapping[str, str]) -> list[Credential]:
     provider, under whatever name it stands there, and passwords of proxies. Never raises."""
     found: list[Credential] = []
     for row in PROVIDERS.values():
+        found += [Credential(api_key=value) for name in _keys_of(row) if (value := environ.get(name, "").strip())]
         if row.key_variable:
             with contextlib.suppress(CredentialError):
                 found.append(credential_of(ProviderLocation(provider=row.name), environ, required=False))
@@ -41,14 +42,19 @@ def hidden_in(environ: Mapping[str, str]) -> list[Credential]:
 
 def _secret_values(row: Provider) -> tuple[str, ...]:
     """Variables whose whole value is a secret: not lines of headers, of which some are settings."""
-    names = (row.key_variable, *row.secret_variables)
+    names = (*_keys_of(row), *row.secret_variables)
     return tuple(name for name in names if name and name != row.headers_variable)
+
+
+def _keys_of(row: Provider) -> tuple[str, ...]:
+    """Variables of a row that hold a key."""
+    return tuple(filter(None, (row.key_variable, row.server_key_variable)))
 
 
 def secret_names() -> frozenset[str]:
     """Names of the environment variables that give access to something by themselves."""
     rows = PROVIDERS.values()
-    of_keys = (name for row in rows for name in (row.key_variable, row.key_file_variable) if name)
+    of_keys = (name for row in rows for name in (*_keys_of(row), row.key_file_variable) if name)
     return frozenset((*_OWN_NAMES, *of_keys, *(name for row in rows for name in row.secret_variables)))
 
 

@@ -9,14 +9,21 @@ from typing import Any, Final
 import msgspec
 
 from actors.common.findings import Finding, ok, warning, wrong
-from actors.providers.credentials.account import ClientSpec, ProviderLocation, credential_of, endpoint_named
+from actors.providers.credentials.account import (
+    ClientSpec,
+    ProviderLocation,
+    base_url_of,
+    credential_of,
+    endpoint_named,
+    may_lack_key,
+)
 from actors.providers.credentials.credential import Credential, CredentialError
 from actors.providers.pricing import known
-from actors.providers.registry import Provider, load, missing_extra
+from actors.providers.registry import Provider, how_to_open, load, missing_extra
 from policies.failures.failure import Failure, FailureKind
 
 _MEANINGS: Final = {
-    401: "the provider does not know the key",
+    401: "the key is missing, or the provider does not know it",
     403: "the key may not do this: its workspace, its region, or its permissions",
     402: "the account has no credit",
     407: "the proxy requires a user and a password",
@@ -148,6 +155,8 @@ class ProviderChecks:
         """Return what to do about a failure of this kind; empty where nothing general holds."""
         if kind is not FailureKind.UNAUTHORISED:
             return _ADVICE.get(kind, "")
+        if may_lack_key(self.row, endpoint := base_url_of(self.row, self.location, self.environ)):
+            return how_to_open(endpoint)
         if self.row.key_file_variable:
             return f"set a good key in {self.row.key_variable}, or in the file of {self.row.key_file_variable}"
         return self.row.how_to_open

@@ -74,7 +74,7 @@ async def test_a_good_key_a_known_model_and_a_clock_that_agrees():
         (
             401,
             {"type": "authentication_error", "message": f"invalid x-api-key {KEY}"},
-            "the provider does not know the key",
+            "the key is missing, or the provider does not know it",
         ),
         (403, {"type": "permission_error", "message": "no"}, "may not do this"),
         (402, {"type": "billing_error", "message": "no credit"}, "the account has no credit"),
@@ -170,6 +170,9 @@ async def test_nobody_there_no_key_and_a_key_that_cannot_be_sent(tmp_path: Path)
     facts = await found(provider.connection_findings, asked(base_url="http://127.0.0.1:1"))
     assert facts["endpoint"].state == "wrong" and "refused" in facts["endpoint"].message
     facts = await found(provider.connection_findings, DoctorOptions(environ={}, base_url="http://127.0.0.1:1"))
+    assert facts["key"].state == "ok" and "none is set" in facts["key"].message
+    away = {"HTTPS_PROXY": "http://127.0.0.1:1"}  # so that no vendor is asked
+    facts = await found(provider.connection_findings, DoctorOptions(environ=away))
     assert facts["key"].state == "wrong" and "ANTHROPIC_API_KEY" in facts["key"].do
     facts = await found(provider.connection_findings, asked({"ANTHROPIC_API_KEY": KEY + "\u00e9"}))
     assert facts["key"].state == "wrong" and "cannot be sent" in facts["key"].message

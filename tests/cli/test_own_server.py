@@ -1,0 +1,66 @@
+"""Servers of the user's own: asked without a key, and told apart from providers in all that is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.cli_runner import each_once, requests
+from tests.edge.support.cloud_server import served
+from tests.edge.support.scripted_http_server import MESSAGE, Answer, Asked, http
+
+KEY = "key-of-a-server-0123456789"
+JOB = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--json")
+
+
+def _open(asked: Asked) -> Answer:
+    return http(MESSAGE)
+
+
+def _closed(asked: Asked) -> Answer:
+    """As vLLM with ``--api-key``."""
+    if asked.headers.get("authorization") == f"Bearer {KEY}":
+        return http(MESSAGE)
+    return http({"error": "Unauthorized"}, 401)
+
+
+def test_a_server_without_a_key_is_asked_without_one(cortex) -> None:
+    requests(Path("in.jsonl"), 3)
+    with served(_open) as server:
+        done = cortex(*JOB, "--base-url", server.url)
+    assert (done.code, done.last["rows_succeeded"]) == (0, 3), done.err
+    each_once(Path("out.jsonl"), 3)
+    assert not any("authorization" in asked.headers or "x-api-key" in asked.headers for asked in server.asked)
+    assert "anthropic" not in done.err.lower()
+
+
+def test_a_refused_call_says_where_the_key_goes_and_the_job_goes_on_with_it(cortex, monkeypatch) -> None:
+    requests(Path("in.jsonl"), 3)
+    with served(_closed) as server:
+        done = cortex(*JOB, "--base-url", server.url)
+        assert (done.code, done.last["rows_failed"]) == (3, 0)
+        assert "unauthorised: Unauthorized; no row failed: set the key of that server in CORTEX_SERVER_KEY" in done.err
+        assert "anthropic" not in done.err.lower()
+        monkeypatch.setenv("CORTEX_SERVER_KEY", KEY)
+        done = cortex("resume", "mine", "--json")
+    assert (done.code, done.last["rows_succeeded"]) == (0, 3), done.err
+    assert KEY not in done.out + done.err
+
+
+def test_the_doctor_agrees(cortex, monkeypatch) -> None:
+    with served(lambda asked: http({"data": []}) if asked.target == "/v1/models" else _open(asked)) as server:
+        done = cortex("doctor", "--base-url", server.url)
+        assert f"none is set: calls to {server.url} hold none" in done.out
+        assert f"{server.url} answers without a key" in done.out
+    with served(_closed) as server:
+        shown = cortex("doctor", "--base-url", server.url).out
+        assert "set the key of that server in CORTEX_SERVER_KEY" in shown
+        monkeypatch.setenv("CORTEX_SERVER_KEY", "another-key-of-nobody-0123")
+        shown = cortex("doctor", "--base-url", server.url).out
+        assert f"from CORTEX_SERVER_KEY, sent to {server.url}" in shown
+        assert "another-key-of-nobody-0123" not in shown
+
+
+def test_a_misspelt_variable_is_named(cortex, monkeypatch) -> None:
+    requests(Path("in.jsonl"), 1)
+    monkeypatch.setenv("CORTEX_SERVER_KEYS", KEY)
+    assert KEY not in cortex(*JOB, "--model", "sim").refused("write CORTEX_SERVER_KEY")
