@@ -104,14 +104,18 @@ class CsvReader:
         """Return the cells of the first record, and the names of the columns: the cells, or, if ``numbered``,
         ``column_1`` and so on. Raises ``SourceError``.
         """
-        piece = self.next()
+        piece = first = self.next()
+        while numbered and piece is not None and isinstance(piece[1], BadRecord):
+            piece = self.next()  # a bad first row is one bad row
+        piece = piece or first
         if piece is None:
             raise SourceError(f"{name} is empty: a table has a header line with its columns' names, and rows")
         cells = piece[1]
         self._row = 0
         if isinstance(cells, BadRecord):
             refuse_encoding()
-            raise SourceError(f"{name} line {self.number}, its header, {cells.message}")
+            what = "" if numbered else "its header, "
+            raise SourceError(f"{name} line {self.number}, {what}{cells.message}")
         named = [""] * len(cells) if numbered else cells
         names = [cell.strip() or f"column_{place}" for place, cell in enumerate(named, 1)]
         twice = next((each for each in names if names.count(each) > 1), None)

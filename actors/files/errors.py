@@ -24,6 +24,10 @@ class SourceError(Exception):
         super().__init__(printable(text))
 
 
+class WrongEncoding(SourceError):
+    """Input that is surely in another encoding than the one in which it is read. The message has the option to give."""
+
+
 def printable(text: str) -> str:
     """Return a text with each control character escaped, ``\\x00`` or ``\\u202e``, so that a terminal shows it.
 

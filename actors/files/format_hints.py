@@ -48,7 +48,6 @@ https://www.sqlite.org/fileformat.html, https://docs.oasis-open.org/office/OpenD
 mimetype is the first entry of the archive)."""
 _WORDS: Final = (b"ORC", b"FEA1", b"Rar!")
 """Marks that a text may begin with as well: a file without a control character is text."""
-_WIDE: Final = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 
 
 def wrong_file(head: bytes) -> str:
@@ -57,9 +56,7 @@ def wrong_file(head: bytes) -> str:
     found = next((text for place, magic, text in _MAGIC if head.startswith(magic, place)), "")
     if found and not binary and head.startswith(_WORDS):
         found = ""
-    if found or not head.startswith(_WIDE):
-        return f"is {found}" if found else ""
-    return "line 1 begins as UTF-16 or UTF-32 does: leave --encoding out, or save the file as UTF-8"
+    return f"is {found}" if found else ""
 
 
 def wrong_form(line: bytes) -> str:

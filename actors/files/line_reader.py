@@ -20,17 +20,17 @@ from typing import Any, BinaryIO, Final, Protocol, cast
 
 from actors.files.bad_records import RawRecord
 from actors.files.batch_request import LINE_BYTES_MAX
-from actors.files.dialects import encodings
+from actors.files.dialects import encodings, given_encoding
 from actors.files.dialects.dialect import DETECTED, Dialect
-from actors.files.dialects.streams import DecodedStream, UniversalLines
-from actors.files.errors import SourceError
+from actors.files.dialects.streams import DecodedStream, DecodingFailed, UniversalLines
+from actors.files.errors import SourceError, WrongEncoding
 from actors.files.paths import READ_BYTES, is_remote
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _BAD_GZIP: Final = (EOFError, zlib.error, gzip.BadGzipFile)
 PARQUET_MAGIC: Final = b"PAR1"
-_UTF8: Final = ("utf-8", "utf-8-sig", "ascii")
-"""Encodings whose bytes are those of UTF-8: such a file is not decoded."""
+_UNREADABLE: Final = (*_BAD_GZIP, DecodingFailed, OSError)
+"""Errors of reading that tell of a damaged file, or of a wrong encoding."""
 
 
 class HashDigest(Protocol):
@@ -78,29 +78,40 @@ class InputFile:
 
     def _encoding(self, given: str) -> str:
         """Return the codec of the file, given or detected; empty for UTF-8."""
-        if given:
-            return "" if given in _UTF8 else given
         head = self.start(encodings.SAMPLE_BYTES)
-        if head.startswith(PARQUET_MAGIC):
-            return ""
-        return encodings.by_start(head, len(head) < encodings.SAMPLE_BYTES)
+        whole = len(head) < encodings.SAMPLE_BYTES
+        if given:
+            return given_encoding.codec_of(given, head, whole)
+        return "" if head.startswith(PARQUET_MAGIC) else encodings.by_start(head, whole)
 
     def start(self, count: int) -> bytes:
         """Return the first bytes of the file, after decompression, as UTF-8."""
         return LineReader(self._stream(), self.name, 0, None).start(count)
 
     def refuse_encoding(self) -> None:
-        """Raise ``SourceError`` if the file is surely not UTF-8, with the name of its encoding. Reads the whole file.
+        """Raise ``WrongEncoding`` if the file is surely not UTF-8, with the option that reads it. Reads the whole file.
 
         A file whose encoding is given is not examined.
         """
         if self._dialect is None or self._dialect.encoding or self._codec:
             return
-        pieces = LineReader(self._stream(), self.name, 0, None).pieces()
-        if self.universal:
-            pieces = (piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n") for piece in pieces)
-        if text := encodings.refusal(encodings.counted(pieces)):
-            raise SourceError(f"{self.name} {text}")
+        if text := encodings.refusal(self._stored):
+            raise WrongEncoding(f"{self.name} {text}")
+
+    def refuse_given(self, *, failed: bool, bad: bool) -> None:
+        """Raise ``WrongEncoding`` if the given encoding is surely wrong, with the option that reads the file.
+
+        ``failed``: the text is not what was expected. ``bad``: some of its lines are bad. Does nothing before the file
+        is opened.
+        """
+        given = self._dialect.encoding if self._dialect is not None and self._fd >= 0 else ""
+        if given and (text := given_encoding.refusal_of_given(given, self._stored, failed=failed, bad=bad)):
+            raise WrongEncoding(f"{self.name} {text}")
+
+    def _stored(self) -> Iterator[bytes]:
+        """Yield the content as it is stored, after decompression; lines that end in CR end in LF."""
+        for piece in LineReader(self._stream(decoded=False), self.name, 0, None).pieces():
+            yield piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if self.universal else piece
 
     def _found(self) -> Path:
         """Return the regular file to read: the path itself, or the spool to which its stream was copied."""
@@ -145,8 +156,10 @@ class InputFile:
         stream = self._stream(position)
         return LineReader(UniversalLines(stream) if self.universal else stream, self.name, position, digest)
 
-    def _stream(self, position: int = 0) -> io.BufferedReader:
-        """Return the content from the start, as UTF-8. Raises ``SourceError`` if ``position`` is beyond the end."""
+    def _stream(self, position: int = 0, decoded: bool = True) -> io.BufferedReader:
+        """Return the content from the start, as UTF-8 unless not ``decoded``. Raises ``SourceError`` if ``position`` is
+        beyond the end.
+        """
         os.lseek(self._fd, 0, os.SEEK_SET)
         file: io.RawIOBase = io.FileIO(self._fd, closefd=False)
         if self._path.lower().endswith(".gz"):
@@ -156,7 +169,7 @@ class InputFile:
             file = cast(io.RawIOBase, plain)
         elif not self._codec and position > os.fstat(self._fd).st_size:
             raise _shorter(self.name)
-        if self._codec:
+        if self._codec and decoded:
             file = DecodedStream(io.BufferedReader(file, READ_BYTES), self._codec)
         return io.BufferedReader(file, READ_BYTES)
 
@@ -204,7 +217,7 @@ class LineReader:
             return
         try:
             self.position = stream.seek(position)
-        except (*_BAD_GZIP, OSError) as error:
+        except _UNREADABLE as error:
             raise self._damaged(error) from None
         if self.position < position:
             raise _shorter(name)
@@ -222,7 +235,7 @@ class LineReader:
                 self._digest.update(line)
             if len(line) > LINE_BYTES_MAX:
                 self._finish(line)
-        except (*_BAD_GZIP, OSError) as error:
+        except _UNREADABLE as error:
             raise self._damaged(error) from None
         self.number += 1
         return line
@@ -266,7 +279,7 @@ class LineReader:
         """Return up to 64 of the next bytes without consuming them."""
         try:
             return self._stream.peek(64)[:64]
-        except (*_BAD_GZIP, OSError) as error:
+        except _UNREADABLE as error:
             raise self._damaged(error) from None
 
     def start(self, count: int) -> bytes:
@@ -284,7 +297,7 @@ class LineReader:
         try:
             while some := self._stream.read1(READ_BYTES):
                 yield some
-        except (*_BAD_GZIP, OSError) as error:
+        except _UNREADABLE as error:
             raise self._damaged(error) from None
 
     def at_end(self) -> bool:
@@ -292,6 +305,8 @@ class LineReader:
         return not self.head()
 
     def _damaged(self, error: Exception) -> SourceError:
+        if isinstance(error, DecodingFailed):
+            return WrongEncoding(f"{self.name} cannot be read as {error}: leave --encoding out")
         where = f"{self.name}: somewhere after line {self.number}"
         if isinstance(error, EOFError):
             return SourceError(f"{where}, its gzip ends too early: it was cut; fetch or make it again")

@@ -146,6 +146,11 @@ class TableFile:
         if self.form != PARQUET:
             self._input.refuse_encoding()
 
+    def refuse_given(self, *, failed: bool, bad: bool) -> None:
+        """Raise ``SourceError`` if the given encoding is surely wrong, as ``InputFile.refuse_given``."""
+        if self.form != PARQUET:
+            self._input.refuse_given(failed=failed, bad=bad)
+
     def way_out(self, columns: Collection[str]) -> str:
         """Return the option that would make these columns exist; empty if none is known."""
         if self.form == JSONL:

@@ -47,6 +47,29 @@ def test_utf_8_as_given_leaves_the_bad_lines_out(cortex: Any) -> None:
     assert [line[0] for line in rows("o.csv")] == ["id", "3"]
 
 
+@pytest.mark.parametrize("given", ["utf-16", "utf-32", "utf-16-le", "cp037", "cp932", "hz", "cp1252"])
+def test_a_wrong_encoding_is_refused_and_the_command_that_is_told_reads_the_file(cortex: Any, given: str) -> None:
+    Path("t.csv").write_bytes(CP1252.decode("cp1252").encode())
+    start = ["batch", "t.csv", *ASK, "--with-input", "--ordered", "-o", "o.csv", *SIM]
+    cortex(*start, "--encoding", given).refused(f"t.csv is UTF-8, not {given}: leave --encoding out")
+    assert not Path("o.csv").exists()
+    assert cortex(*start).code == 0
+    assert rows("o.csv")[1] == ["1", "Grüße: 5 €"]
+
+
+def test_a_job_whose_input_was_replaced_by_one_in_another_encoding(cortex: Any) -> None:
+    text = "id;text\n" + "".join(f"{n};Grüße {n}\n" for n in range(200))
+    Path("t.csv").write_bytes(text.encode("utf-16"))
+    start = ["batch", "t.csv", *ASK, "-o", "o.csv", *SIM, "--encoding", "utf-16", "--job", "j"]
+    killed = subprocess.run([sys.executable, "-c", KILLED, *start], capture_output=True, text=True, timeout=120)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    Path("t.csv").write_bytes(text.encode())
+    line = cortex("resume", "j").refused("t.csv has changed since job j began: put it back")
+    assert "--encoding" not in line, "no option of resume"
+    Path("t.csv").write_bytes(text.encode("utf-16"))
+    assert cortex("resume", "j").code == 0
+
+
 CASES = {
     "semicolons": (
         "t.csv", b"id;size, cm;text;n, m\n1;1,5;a, b;2\n2;2,5;c;3\n", [], [["1", "a, b"], ["2", "c"]],
@@ -170,8 +193,11 @@ def test_a_killed_job_goes_on_in_its_encoding_without_being_told_again(cortex: A
 
 def test_standard_input(cortex: Any) -> None:
     start = ["batch", "-", *ASK, "--with-input", "-o", "o.csv", *SIM]
-    line = subprocess.run([sys.executable, "-m", "actors.cli", *start], input=CP1252, capture_output=True, timeout=120)
-    assert line.returncode == 2 and b"--encoding cp1252" in line.stderr
+    for given in ([], ["--encoding", "utf-16"]):
+        line = subprocess.run(
+            [sys.executable, "-m", "actors.cli", *start, *given], input=CP1252, capture_output=True, timeout=120
+        )
+        assert line.returncode == 2 and b"--encoding cp1252" in line.stderr
     done = subprocess.run(
         [sys.executable, "-m", "actors.cli", *start, "--encoding", "cp1252", "--ordered"], input=CP1252, capture_output=True,
         timeout=120,

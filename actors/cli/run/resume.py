@@ -22,7 +22,7 @@ from actors.cli.run.start import BATCH, BEGINS_ANEW, LINES, print_problems, put_
 from actors.cli.run.wait_for_job import in_turn
 from actors.common.errors import CommandError
 from actors.common.units import clock
-from actors.files.errors import SourceError
+from actors.files.errors import SourceError, WrongEncoding
 from actors.files.sources.line_source import LineSource
 from actors.history.catalog import last_places, last_state
 from actors.jobs.bad_record_list import list_of
@@ -190,13 +190,20 @@ def _source(folder: StateFolder, order: JobSpec, k: State) -> Any:
         raise CommandError(f"job {order.job} was started from Python with its own rows: resume it from Python")
     try:
         check = source.check()
-    except SourceError:
+    except SourceError as error:
         if k.source_ended and not _anew(k):
             return None  # all rows are in the journal
+        if isinstance(error, WrongEncoding):  # the encoding is that of the job's first command
+            raise _changed_input(order) from None
         raise
     if check.digest != order.places.get("digest", check.digest):
         source.close()
-        raise CommandError(f"{order.input} has changed since job {order.job} began: put it back, or begin another job")
+        raise _changed_input(order)
     print_problems(order.input, check)
     put_list(source, check, order.named())
     return source
+
+
+def _changed_input(order: JobSpec) -> CommandError:
+    text = f"{order.input} has changed since job {order.job} began"
+    return CommandError(f"{text}: put it back, or begin another job")

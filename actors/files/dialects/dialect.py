@@ -73,14 +73,17 @@ def dialect_of(
 def _encoding(name: str) -> str:
     if not name:
         return ""
+    what = "is unknown"
     try:
         found = codecs.lookup(name).name
+        what = "is no encoding of text files"
         "".encode(found)  # a codec from bytes to bytes has no such use
         codecs.getincrementaldecoder(found)
     except (LookupError, ValueError):
         found = ""
     if not found or found in _NO_CHARACTER_SETS:
-        raise DialectError(f"--encoding {name!r} is unknown: give a name like utf-8, cp1252, utf-16, cp932 or gb18030")
+        ways = "leave it out to have the encoding found, or give a name like cp1252, utf-16, cp932 or gb18030"
+        raise DialectError(f"--encoding {name!r} {what}: {ways}")
     return found
 
 

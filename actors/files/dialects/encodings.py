@@ -1,9 +1,9 @@
-"""Encoding of an input file: by its first bytes; and, for a file that is not UTF-8, a refusal that names its encoding.
+"""Encoding of an input file: by its first bytes; and, for a file that is not UTF-8, a refusal with the option to give.
 
 A file is of another encoding if at least nine in ten of its lines that are not ASCII are not UTF-8, and an encoding
 reads most of those as common text. Text of another encoding is almost never valid UTF-8 by chance (D. Dürst, The
 Properties and Promises of UTF-8, 1997, https://www.sw.it.aoyama.ac.jp/2012/pub/IUC11-UTF-8.pdf). Bad bytes in a file of
-UTF-8 are bad lines: the others are read.
+UTF-8 are bad lines: the others are read. An encoding is proposed after the whole file was read in it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,15 @@ from __future__ import annotations
 import codecs
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
+
+from actors.files.dialects.streams import as_utf8
+
+Pieces = Callable[[], Iterable[bytes]]
+"""Function that gives the bytes of a file from its start, as they are stored, in pieces of any size."""
 
 SAMPLE_BYTES: Final = 262_144
 """Bytes of bad lines, and of the start of a file, that are examined."""
@@ -134,29 +139,50 @@ def _count(found: LineCounts, lines: list[bytes], size: int) -> int:
     return size
 
 
-def refusal(counts: LineCounts) -> str:
+def refusal(pieces: Pieces) -> str:
     """Return the reason to refuse a file of another encoding, with the option to give; empty for a file of UTF-8."""
+    counts = counted(pieces())
     if not counts.bad or counts.bad < BAD_SHARE * (counts.bad + counts.other):
         return ""
-    found = guesses(counts.samples)
-    if not found:
+    ways = ways_to_read(counts, pieces)
+    if not ways:
         return ""
     line, place, byte = counts.first
-    ways = " or ".join(f"--encoding {name} (line {line} then reads {text!r})" for name, text in found)
     more = "1 more line is" if counts.bad == 2 else f"{counts.bad - 1:,} more lines are"
     several = f", and {more} not" if counts.bad > 1 else ""
-    return (
-        f"line {line}: byte {place} (0x{byte:02x}) is not UTF-8{several}: give {ways}, or --encoding utf-8 to leave "
-        f"{'these lines' if counts.bad > 1 else 'the line'} out"
-    )
+    return f"line {line}: byte {place} (0x{byte:02x}) is not UTF-8{several}: give {ways}"
 
 
-def guesses(samples: list[bytes]) -> list[tuple[str, str]]:
-    """Return the most likely encodings of lines, two at most, each with the first line's text as the encoding reads it.
+def ways_to_read(counts: LineCounts, pieces: Pieces, likely: list[str] | None = None) -> str:
+    """Return the options that read a file which is not UTF-8, two at most, each with the first bad line as it is then
+    read. Empty if no encoding is likely.
+
+    The whole file is read in each of them. If it is whole in none, the likeliest is named with the lines that it does
+    not read. ``likely``: the encodings to choose from, in order.
+    """
+    ways: dict[str, str] = {}
+    partly = ""
+    for name in guesses(counts.samples) if likely is None else likely:
+        reading = b"\n".join(counts.samples).decode(name, "replace")
+        if reading in ways:
+            continue
+        bad = counted(as_utf8(pieces(), name)).bad
+        shown = f"line {counts.first[0]} then reads {_excerpt(counts.samples[0], name)!r}"
+        if not bad:
+            ways[reading] = f"--encoding {name} ({shown})"
+        elif not partly:
+            partly = f"--encoding {name} ({shown}; {bad:,} line{'s are' if bad > 1 else ' is'} not {name} either)"
+        if len(ways) == 2:
+            break
+    return " or ".join(ways.values()) or partly
+
+
+def guesses(samples: list[bytes]) -> list[str]:
+    """Return the most likely encodings of lines, the likeliest first.
 
     The candidates are compared by charset-normalizer, which measures how unlike text a reading is (chaos), and how much
-    its letters are those of a language (coherence). Of equally good readings the first of ``_GUESSES`` is taken, and
-    the next that reads another text. Empty if no reading is text.
+    its letters are those of a language (coherence). Equally good ones have the order of ``_GUESSES``. Empty if no
+    reading is text.
     """
     from charset_normalizer import from_bytes
 
@@ -164,7 +190,7 @@ def guesses(samples: list[bytes]) -> list[tuple[str, str]]:
     if content.count(0) * 4 > len(content):
         return []  # UTF-16 or UTF-32, of which an encoding of one byte a character makes text with NULs
     if _is_common_cp1252(content):
-        return [("cp1252", _excerpt(samples[0], "cp1252"))]
+        return ["cp1252"]
     if sum(byte >= 0x80 for byte in content) < BYTES_MIN:
         return []
     found = from_bytes(content, cp_isolation=list(_GUESSES), threshold=0.25)
@@ -172,12 +198,7 @@ def guesses(samples: list[bytes]) -> list[tuple[str, str]]:
         name: round(each.chaos - each.coherence / 2, 2) for each in found for name in each.could_be_from_charset
     }
     likely = [name for name in _GUESSES if name in marks and marks[name] <= min(marks.values()) + 0.02]
-    readings: dict[str, str] = {}
-    for name in likely:
-        reading = content.decode(name, "replace")
-        if _is_text(reading):
-            readings.setdefault(reading, name)
-    return [(name, _excerpt(samples[0], name)) for name in list(readings.values())[:2]]
+    return [name for name in likely if _is_text(content.decode(name, "replace"))]
 
 
 def _is_common_cp1252(content: bytes) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import io
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 READ_BYTES: Final = 1 << 20
@@ -22,6 +23,37 @@ def _mark(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(_ERRORS, _mark)
 
 
+class DecodingFailed(Exception):
+    """Bytes at which a codec gives up, such as UTF-16 without its byte order mark. The message names the codec."""
+
+
+class Utf8Decoder:
+    """Decoder of another encoding to UTF-8, a piece at a time. Bytes that the encoding does not have become bytes that
+    are not UTF-8.
+    """
+
+    def __init__(self, encoding: str) -> None:
+        self._encoding = encoding
+        self._decoder: Any = codecs.getincrementaldecoder(encoding)(_ERRORS)
+
+    def decode(self, some: bytes, ended: bool = False) -> bytes:
+        """Return the next piece as UTF-8. Raises ``DecodingFailed``, whichever exception the codec raises."""
+        try:
+            text: str = self._decoder.decode(some, ended)
+            return text.encode("utf-8", "surrogatepass")
+        except Exception as error:  # each codec has errors of its own
+            why = " ".join(str(error).split()) or type(error).__name__
+            raise DecodingFailed(f"{self._encoding} ({why})") from None
+
+
+def as_utf8(pieces: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+    """Yield the pieces of a text of another encoding as UTF-8. Raises ``DecodingFailed``."""
+    decoder = Utf8Decoder(encoding)
+    for piece in pieces:
+        yield decoder.decode(piece)
+    yield decoder.decode(b"", True)
+
+
 class DecodedStream(io.RawIOBase):
     """Text of another encoding, as UTF-8. Positions count bytes of the UTF-8 text.
 
@@ -32,7 +64,7 @@ class DecodedStream(io.RawIOBase):
 
     def __init__(self, stream: io.BufferedReader, encoding: str) -> None:
         self._stream = stream
-        self._decoder: Any = codecs.getincrementaldecoder(encoding)(_ERRORS)
+        self._decoder = Utf8Decoder(encoding)
         self._ready = memoryview(b"")
         self._ended = False
         self._position = 0
@@ -50,12 +82,11 @@ class DecodedStream(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        """Read bytes into ``buffer`` and return their number; 0 at the end."""
+        """Read bytes into ``buffer`` and return their number; 0 at the end. Raises ``DecodingFailed``."""
         while not self._ready and not self._ended:
             some = self._stream.read(_PIECE_BYTES)
             self._ended = not some
-            text: str = self._decoder.decode(some, self._ended)
-            self._ready = memoryview(text.encode("utf-8", "surrogatepass"))
+            self._ready = memoryview(self._decoder.decode(some, self._ended))
         count = min(len(buffer), len(self._ready))
         memoryview(buffer).cast("B")[:count] = self._ready[:count]
         self._ready = self._ready[count:]

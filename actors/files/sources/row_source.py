@@ -123,6 +123,11 @@ class RereadableInput(Protocol):
     def refuse_encoding(self) -> None:
         """Raise ``SourceError`` if the input is surely text of another encoding than UTF-8."""
 
+    def refuse_given(self, *, failed: bool, bad: bool) -> None:
+        """Raise ``SourceError`` if the given encoding is surely wrong. ``failed``: the text is not what was expected;
+        ``bad``: some of its lines are bad.
+        """
+
     def close(self) -> None:
         """Close the input."""
 
@@ -196,21 +201,27 @@ class RowSource(ABC):
         Raises `SourceError` if the input is missing, unreadable, empty, of another format, or without a single row.
         """
         if self._checked is None:
-            self._file.open()
-            self._stamp = self._file.stamp()
             try:
-                survey = InputSurvey(self, self._file, None)
-                if suspects := survey.suspects():
-                    survey = InputSurvey(self, self._file, FirstOccurrences(suspects))
-                if survey.first_bad:
-                    self._file.refuse_encoding()
-                checked = survey.result()
+                self._checked, self._doubled = self._survey()
             except SourceError:
                 if self.bad is not None:
                     self.bad.discard()
+                self._file.refuse_given(failed=True, bad=True)
                 raise
-            self._checked, self._doubled = checked, survey.doubled
         return self._checked
+
+    def _survey(self) -> tuple[InputCheck, array[int]]:
+        """Read the whole input. Return its figures, and the positions of rows whose id an earlier row has."""
+        self._file.open()
+        self._stamp = self._file.stamp()
+        survey = InputSurvey(self, self._file, None)
+        if suspects := survey.suspects():
+            survey = InputSurvey(self, self._file, FirstOccurrences(suspects))
+        if survey.first_bad:
+            self._file.refuse_encoding()
+        checked = survey.result()
+        self._file.refuse_given(failed=False, bad=checked.unreadable > 0)
+        return checked, survey.doubled
 
     def seek(self, position: int) -> None:
         """Continue at a position that a window returned. In gzip everything before is read again and skipped.

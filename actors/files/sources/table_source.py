@@ -34,6 +34,8 @@ ID_CHARACTERS_MAX: Final = 2_048
 """Characters of an id at most: URLs and paths are ids as well. The 64 characters of a ``custom_id`` bound requests in
 the form of the Message Batches API alone; a message batch gets names of its own (``cortex.loop.batch_submissions``)."""
 _SHOWN_MAX: Final = 8
+_NAME_SHOWN_MAX: Final = 60
+"""Characters of a column's name that an error shows: a file that is no table may have a name of megabytes."""
 
 _encode: Final = encode
 
@@ -117,7 +119,11 @@ class TableSource(RowSource):
         new = self._checked is None
         check = super().check()
         if new and self._table.form == JSONL:
-            self._require(list(self._kinds))
+            try:
+                self._require(list(self._kinds))
+            except SourceError:
+                self._file.refuse_given(failed=True, bad=False)
+                raise
             self._refuse_mixed()
         return check
 
@@ -330,6 +336,7 @@ class TableSource(RowSource):
 
 def _shown_names(names: Sequence[str]) -> str:
     """Return names of columns for an error, in quotes if one of them holds a comma, a line break or outer space."""
+    names = [name if len(name) <= _NAME_SHOWN_MAX else f"{name[: _NAME_SHOWN_MAX - 1]}…" for name in names]
     plain = all("," not in name and name == name.strip() and name.isprintable() for name in names)
     return ", ".join(names if plain else map(repr, names))
 
