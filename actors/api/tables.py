@@ -100,12 +100,12 @@ def batch(
     dict, its file, or a Python type. ``output``: a .csv, .parquet or .jsonl file for the answers. ``system``, ``id``,
     ``schema_as``, ``with_input``, ``meta``, ``answer_as``, ``columns_prefix`` and ``overwrite`` are as on the command
     line, and so are ``encoding``, ``delimiter``, ``quoting``, ``skip_lines`` and ``no_header``, for rows that are a
-    path. ``accept_bad``: most unreadable records with which the job begins, as a share below 1 (default 0.01, and up to
-    ten if the rows are no file), a count from 1, or ``"100%"`` for any number. ``bad``: a file that lists them (default
-    OUTPUT.bad.jsonl). ``ordered=False`` gives the answers as they finish instead of in the order of the rows.
-    ``on_cut``: a row whose answer was cut at its bound on tokens fails (``"fail"``), keeps the fragment as its answer
-    (``"keep"``), or is asked again with twice the bound (``"longer"``). Further options are those of ``cortex.submit``;
-    a repeated call resumes, or shows, its job.
+    path. ``accept_bad``: most unreadable records with which the job begins: a float is a share (default 0.01, and up to
+    ten if the rows are no file; 1.0 for any number), an int a count, a text either, as on the command line (``"5%"``).
+    ``bad``: a file that lists them (default OUTPUT.bad.jsonl). ``ordered=False`` gives the answers as they finish
+    instead of in the order of the rows. ``on_cut``: a row whose answer was cut at its bound on tokens fails
+    (``"fail"``), keeps the fragment as its answer (``"keep"``), or is asked again with twice the bound (``"longer"``).
+    Further options are those of ``cortex.submit``; a repeated call resumes, or shows, its job.
 
     Raises ``SetupError`` or ``RowsError`` for invalid arguments or rows, before anything is asked.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from numbers import Integral, Real
 from typing import Final
 
 from actors.common.errors import UserError
@@ -21,31 +22,37 @@ LEAST, MOST = Decimal("1e-18"), Decimal("1e18")
 """Bounds of a share or count that is given: beyond them an exact fraction would have millions of digits."""
 
 
+_FORM: Final = "give a share, like 5% or 0.05 (all: 100%), or a count of records, like 20"
+_FORM_IN_PYTHON: Final = f"{_FORM}; a float is a share from 0.0 to 1.0, an int a count"
+
+
 class UnreadableInput(UserError):
     """More records of the input are unreadable than the user accepts. Nothing was asked."""
 
 
-def accepted_of(value: str | float | None) -> Fraction | None:
+def accepted_of(value: str | float | Decimal | None) -> Fraction | None:
     """Return the number of unreadable records that a job may begin with: a count from 1, or a share below 1.
 
-    ``value``: ``5%``, ``0.05``, ``200``, ``0`` for none, or ``100%`` for any number, which is None. An empty value or
-    None gives ``ACCEPTED``. Exact, so that 29 of 100 are accepted by 29%. Raises ``ValueError``.
+    ``value``: a share, which is a float, or a text with a point or a percent sign (``0.05``, ``5%``); or a count, which
+    is an int, or a text of digits alone (``200``); 0 for none. The whole share (``1.0``, ``100%``) means any number,
+    which is None. An empty text or None gives ``ACCEPTED``. Exact, so that 29 of 100 are accepted by 29%. Raises
+    ``ValueError``.
     """
-    text = "" if value is None else str(value).strip()
-    if not text:
+    if value is None or (isinstance(value, str) and not value.strip()):
         return ACCEPTED
+    text = str(value).strip()
+    percent = text.endswith("%")
     number = text.removesuffix("%").strip()
     found = Fraction(-1)
-    with contextlib.suppress(InvalidOperation):
-        given = Decimal(number)
-        if given == 0 or LEAST <= given <= MOST:
-            found = Fraction(given) / (100 if text.endswith("%") else 1)
-    if text.endswith("%") and found == 1:
-        return None
-    whole = found.denominator == 1 and not text.endswith("%")
-    if found < 0 or (found >= 1 and not whole):
-        raise ValueError(f"{value!r}: give a share below 1, like 0.05 or 5%, a count of records from 1, or 100%")
-    return found
+    if not isinstance(value, bool) and isinstance(value, (str, Real, Decimal)):
+        with contextlib.suppress(InvalidOperation):
+            given = Decimal(number)
+            if given == 0 or LEAST <= given <= MOST:
+                found = Fraction(given) / (100 if percent else 1)
+    counted = number.lstrip("+").isdecimal() if isinstance(value, str) else isinstance(value, Integral)
+    if found < 0 or (found > 1 and (percent or not counted)):
+        raise ValueError(f"{value!r}: {_FORM if isinstance(value, str) else _FORM_IN_PYTHON}")
+    return None if found == 1 and (percent or not counted) else found
 
 
 def note_counts(order: JobSpec, check: InputCheck) -> None:
