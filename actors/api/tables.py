@@ -10,8 +10,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from actors.api import client
 from actors.api.answer_frames import AnswerFrames
 from actors.api.stored_rows import store
@@ -20,7 +18,7 @@ from actors.common.errors import CommandError, UserError
 from actors.files.columns import decoded
 from actors.files.dialects.dialect import Dialect, DialectError, dialect_of
 from actors.files.errors import SinkError, SourceError
-from actors.files.json_rows import as_number
+from actors.files.json_rows import numbers_of
 from actors.files.paths import digest_of
 from actors.files.python_rows import RowWriter
 from actors.files.sinks.table_sink import TableSink
@@ -45,7 +43,6 @@ from cortex.values.schema import SchemaError
 from cortex.values.template import Template, TemplateError
 
 OVER = ("complete", "failed", "cancelled")
-_decode = msgspec.json.Decoder(dict[str, Any], float_hook=as_number).decode
 
 
 BAD_MAX = 1_000_000
@@ -295,7 +292,7 @@ class _GivenRows:
 
     def read(self, value: Any) -> Any:
         """Return a result as a dict."""
-        return _decode(value)
+        return numbers_of(value)
 
     def end(self, outcome: str) -> None:
         """Close input and output, and delete stored rows of a job that is over. Raises ``RowsError``."""

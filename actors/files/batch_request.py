@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from cortex.state.events import Row
+from cortex.values.template import as_written, holds_minus_zero, values_as_written
 
 CUSTOM_ID_CHARACTERS_MAX: Final = 64
 """Characters of a `custom_id`: the limit of the Message Batches API."""
@@ -59,11 +60,20 @@ web fetch, code execution, tool search) are billed by use, or read more than was
 
 _KINDS: Final[dict[type, str]] = {
     str: "a string", int: "a whole number", float: "a number", bool: "true or false", list: "a list",
-    dict: "an object", type(None): "null",
+    dict: "an object", type(None): "null", msgspec.Raw: "a number",
 }  # fmt: skip
 
-_decode: Final = msgspec.json.Decoder().decode
 _encode: Final = msgspec.json.Encoder().encode
+
+
+def _finite(text: str) -> msgspec.Raw:
+    """Return a number as it is written. Raises ``ValueError`` for one beyond the floats, which cannot be sent."""
+    if abs(float(text)) == float("inf"):
+        raise ValueError(f"{text} is beyond the floats")
+    return as_written(text)
+
+
+_decode: Final = msgspec.json.Decoder(float_hook=_finite).decode
 
 
 UNDECODABLE: Final = b"\xed\xb3\xbf"
@@ -104,6 +114,8 @@ class RowRules:
             raise InvalidRow(f"longer than {LINE_BYTES_MAX >> 20} MB, which no provider takes: split the request")
         try:
             found = _decode(line)
+            if holds_minus_zero(line):
+                found = values_as_written(line)
         except (ValueError, RecursionError) as error:
             found, unsendable = _second_look(line, error)
         else:
@@ -233,7 +245,7 @@ def _shown(value: Any) -> str:
     """Return a value for a message: short, and on one line."""
     if type(value) in (dict, list):
         return _KINDS[type(value)]
-    text = json.dumps(value)
+    text = bytes(value).decode() if type(value) is msgspec.Raw else json.dumps(value)
     return text if len(text) <= 40 else f"{text[:36]}..."
 
 

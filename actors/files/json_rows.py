@@ -17,7 +17,7 @@ import msgspec
 
 from actors.files.batch_request import LINE_BYTES_MAX, InvalidRow, not_json, not_utf8
 from actors.files.row_values import DIGITS_MAX, HALF_A_CHARACTER, NoJsonForm, encode, json_value
-from cortex.values.template import as_written
+from cortex.values.template import as_written, holds_minus_zero, whole_as_written
 
 NAN: Final = msgspec.Raw(b'"NaN"')
 """Value of ``NaN`` in a row."""
@@ -82,6 +82,9 @@ def read_row(line: bytes) -> tuple[dict[str, Any], Mapping[str, str]]:
         if line.startswith(_FLAWED):
             return _flawed(line)
         found, flaws = _second_look(line)
+    else:
+        if holds_minus_zero(line):
+            found, flaws = _second_look(line)
     if type(found) is not dict:
         raise InvalidRow('is no object: a row is {"column": value, …}')
     return found, flaws
@@ -89,9 +92,11 @@ def read_row(line: bytes) -> tuple[dict[str, Any], Mapping[str, str]]:
 
 def _flawed(line: bytes) -> tuple[dict[str, Any], Mapping[str, str]]:
     try:
+        if holds_minus_zero(line):
+            raise ValueError
         found = _decode_flawed(line[len(_FLAWED) :])
     except (ValueError, RecursionError):
-        try:  # an infinity among the values
+        try:  # an infinity or -0 among the values
             found = msgspec.convert(_second_look(line[len(_FLAWED) :])[0], _Flawed)
         except (InvalidRow, msgspec.ValidationError):  # a line of a file that begins alike
             row, flaws = _second_look(line)
@@ -118,7 +123,7 @@ def read_cell(text: str | None) -> Any:
     if line.startswith(_FLAWED):
         return Flaw(text[len(_FLAWED) :])
     try:
-        return _decode(line)
+        return _second_look(line)[0] if holds_minus_zero(line) else _decode(line)
     except ValueError:  # an infinity
         return _second_look(line)[0]
 
@@ -160,7 +165,7 @@ def _second_look(line: bytes) -> tuple[Any, Mapping[str, str]]:
 
 
 def _whole(text: str) -> Any:
-    return int(text) if len(text) <= DIGITS_MAX else _TooLong()
+    return whole_as_written(text) if len(text) <= DIGITS_MAX else _TooLong()
 
 
 def _sound(value: Any) -> tuple[Any, str]:
@@ -190,6 +195,17 @@ def as_number(text: str) -> float | Decimal:
     return float(text) if float_holds(text) else Decimal(text)
 
 
+_decode_numbers: Final = msgspec.json.Decoder(dict[str, Any], float_hook=as_number).decode
+
+
+def numbers_of(line: bytes) -> dict[str, Any]:
+    """Return the columns of a row of results, with its numbers as ``as_number`` has them."""
+    if holds_minus_zero(line):
+        whole: Callable[[str], Any] = lambda text: as_number(text) if text == "-0" else int(text)  # noqa: E731
+        return dict(json.loads(line, parse_float=as_number, parse_int=whole))
+    return _decode_numbers(line)
+
+
 def float_holds(text: str) -> bool:
     """Return whether a float gives this number back: by its shortest digits, or by as many as the text has."""
     value = float(text)
@@ -216,6 +232,7 @@ __all__ = [
     "flawed_line",
     "float_holds",
     "given_of",
+    "numbers_of",
     "read_cell",
     "read_row",
 ]

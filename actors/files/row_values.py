@@ -27,7 +27,7 @@ from typing import Any, Final
 import msgspec
 
 from actors.files.arrow_values import iso_duration, to_json_values
-from cortex.values.template import as_written
+from cortex.values.template import values_as_written
 
 PLAIN: Final = frozenset({str, int, bool, type(None)})
 """Types whose values JSON holds as they are."""
@@ -207,7 +207,7 @@ _EXACT: Final[dict[type, Callable[[Any], Any]]] = {
     list: lambda values: [_value(each) for each in values], tuple: lambda values: [_value(each) for each in values],
     set: _sorted, frozenset: _sorted, bytes: _builtins, bytearray: _builtins, memoryview: _builtins,
     datetime.datetime: _builtins, datetime.date: _builtins, datetime.time: _builtins, datetime.timedelta: _builtins,
-    decimal.Decimal: str, uuid.UUID: str, msgspec.Raw: msgspec.json.Decoder(float_hook=as_written).decode,
+    decimal.Decimal: str, uuid.UUID: str, msgspec.Raw: lambda value: values_as_written(bytes(value)),
 }  # fmt: skip
 """Form of the values of these classes themselves, and not of classes derived from them."""
 

@@ -141,5 +141,5 @@ def _as_asked(row: events.Row, place: int, again: events.RowsReopened) -> events
 
 def _with_tokens(body: bytes, tokens: int) -> bytes:
     """Return the request with another limit on reply tokens; the order of members is kept."""
-    request: dict[str, Any] = msgspec.json.decode(body)
+    request = msgspec.json.decode(body, type=dict[str, msgspec.Raw])  # with its numbers as they are written
     return msgspec.json.encode({**request, "max_tokens": tokens})

@@ -26,7 +26,7 @@ from cortex.values.json_schema.structured import closed
 from cortex.values.ledger import ReplyTimings
 from cortex.values.reply import Malformed, Reply, as_said, ending_message, text_and_tool
 from cortex.values.schema import AnswerShape, json_text
-from cortex.values.template import Template, as_written
+from cortex.values.template import Template, as_written, holds_minus_zero, values_as_written
 from policies.estimates.reply_bounds import raised
 from policies.estimates.tokens import text_within_tokens_bound, tokens_besides
 from policies.failures.failure import Failure, FailureKind
@@ -70,7 +70,6 @@ def renamed(answer_as: str, prefix: str) -> tuple[tuple[str, str], ...] | msgspe
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(dict[str, Any], float_hook=as_written).decode
 _raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -179,7 +178,7 @@ class Table(Program, frozen=True):
             if tokens != framed or refused != goal.refused:
                 framed, refused = tokens, goal.refused
                 before, after, besides = _around(self, model, tokens, refused)
-            text = _encode(render(_decode(row)))[1:-1]
+            text = _encode(render(values_as_written(row)))[1:-1]
             body = b"%b%b%b" % (before, text, after)
             made = body, AS_GIVEN, 0, text_within_tokens_bound(body, text, besides)
             yield Ask(goal, body=body, output_tokens_max=tokens, sample=sample, made=made)
@@ -264,7 +263,7 @@ class Table(Program, frozen=True):
 
     def asked(self, row: bytes) -> str:
         """Return the prompt of a row."""
-        return _template(self.prompt).render(_decode(row))
+        return _template(self.prompt).render(values_as_written(row))
 
     def completed(self, request: dict[str, msgspec.Raw], tokens: int, refused: str) -> bytes:
         """Return a request with the fields that all rows' requests have in common."""
@@ -427,7 +426,9 @@ def _around(program: Table, model: str, tokens: int, refused: str) -> tuple[byte
 
 def _id_of(row: bytes, column: str, key: str) -> Any:
     """Value of a row's id column, unchanged; its key if there is none. The other columns are not decoded."""
-    found = _ids(column).decode(row).id
+    found = (
+        values_as_written(row).get(column, msgspec.UNSET) if holds_minus_zero(row) else _ids(column).decode(row).id
+    )
     return key if found is msgspec.UNSET else found
 
 
@@ -468,15 +469,13 @@ def _joined(before: msgspec.Raw | None, value: Any) -> msgspec.Raw:
     """A field's value, merged with the request's own value of that name if it is an object."""
     if before is None or not isinstance(value, dict):
         return msgspec.Raw(_encode(value))
-    return msgspec.Raw(_encode(msgspec.json.decode(before) | value))
+    return msgspec.Raw(_encode(_raw(before) | value))
 
 
 def _noted(messages: msgspec.Raw, note: str) -> msgspec.Raw:
     """The messages with a note at the end of the last one."""
-    found = msgspec.json.decode(messages, type=list[dict[str, Any]])
-    content = found[-1]["content"]
-    if isinstance(content, str):
-        found[-1]["content"] = f"{content}\n\n{note}"
-    else:
-        found[-1]["content"] = [*content, {"type": "text", "text": note}]
+    found = msgspec.json.decode(messages, type=list[dict[str, msgspec.Raw]])
+    content = msgspec.json.decode(found[-1]["content"], type=str | list[msgspec.Raw])
+    longer = f"{content}\n\n{note}" if isinstance(content, str) else [*content, {"type": "text", "text": note}]
+    found[-1]["content"] = msgspec.Raw(_encode(longer))
     return msgspec.Raw(_encode(found))

@@ -8,6 +8,7 @@ this row lacks, as nothing. A literal ``{{`` is written ``\{{``; single braces a
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import msgspec
 
 _PLACE = re.compile(r"\\\{\{|\{\{(.*?)\}\}|\{\{", re.DOTALL)
+_MINUS_ZERO = re.compile(rb"-0(?<![^\[,:\s]-0)(?![0-9.eE])")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -71,9 +73,31 @@ def as_written(text: str) -> msgspec.Raw:
     """Return a number that is encoded again as it is written: the ``float_hook`` of decoders of rows.
 
     JSON bounds neither digits nor size of a number (https://www.rfc-editor.org/rfc/rfc8259#section-6); a float has 15
-    to 17 digits and ends at 1.8e308. Whole numbers are exact without it.
+    to 17 digits and ends at 1.8e308. Whole numbers but ``-0`` are exact without it.
     """
     return msgspec.Raw(text.encode())
+
+
+def whole_as_written(text: str) -> int | msgspec.Raw:
+    """Return a whole number; ``-0`` as it is written: the ``parse_int`` of decoders of rows."""
+    return as_written(text) if text == "-0" else int(text)
+
+
+def holds_minus_zero(text: bytes) -> bool:
+    """Return whether JSON holds the whole number ``-0``, whose sign an ``int`` does not keep. True also where a text of
+    it reads alike.
+    """
+    return b"-0" in text and _MINUS_ZERO.search(text) is not None
+
+
+_decode = msgspec.json.Decoder(float_hook=as_written).decode
+
+
+def values_as_written(text: bytes) -> Any:
+    """Return the values of JSON, whose numbers are encoded again as they are written. Raises ``ValueError``."""
+    if holds_minus_zero(text):  # msgspec has no hook for whole numbers
+        return json.loads(text, parse_float=as_written, parse_int=whole_as_written)
+    return _decode(text)
 
 
 def shown(value: Any) -> str:

@@ -22,14 +22,13 @@ from actors.maintenance.offline_edits import copy_results
 from cortex.programs.table import Table
 from cortex.state.program import build
 from cortex.values.display import clipped
-from cortex.values.template import as_written
+from cortex.values.template import values_as_written
 
 _SHOWN_MAX = 20
 _FIELDS = (
     "outcome", "rows_succeeded", "rows_failed", "calls", "paid_calls", "reused_calls", "attempts", "input_tokens",
     "output_tokens", "cost_usd", "elapsed_s",
 )  # fmt: skip
-_decode = msgspec.json.Decoder(float_hook=as_written).decode
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
@@ -123,7 +122,7 @@ class _RowCollector:
     def write(self, values: list[Any]) -> None:
         """Add a batch of results."""
         for value in values:
-            line = _decode(value) if isinstance(value, bytes) else msgspec.to_builtins(value)
+            line = values_as_written(value) if isinstance(value, bytes) else msgspec.to_builtins(value)
             row, answer = self._digest(line)
             blob = _encoder.encode(answer)
             self.rows[row] = blake2b(blob, digest_size=16).digest(), clipped(blob.decode(), 80)

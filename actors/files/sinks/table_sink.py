@@ -37,13 +37,12 @@ from actors.files.sinks.ownership import (
     unpacked,
 )
 from actors.files.table_reader import CSV, NO_PARQUET, PARQUET, form_of
-from cortex.values.template import as_written
+from cortex.values.template import as_written, holds_minus_zero, values_as_written
 
 ROWS_AT_ONCE: Final = 20_000
 OWNER: Final = b"cortex"
 """Metadata key that identifies a Parquet file as the output of a job."""
 
-_decode = msgspec.json.Decoder(dict[str, Any], float_hook=as_written).decode
 
 class _LineFeeds:
     """File of CSV records that end with a line feed. The writer makes records that end with CR LF."""
@@ -266,7 +265,7 @@ class TableSink:
         if self._form != CSV:
             return lines_are_of(self._head(), lines)
         names = [name for name, _ in self._columns.names]
-        rows = ([cell(row.get(name)) for name in names] for row in map(_decode, lines))
+        rows = ([cell(row.get(name)) for name in names] for row in map(values_as_written, lines))
         return csv_is_of(self._head(), _delimiter(self._path), names, rows)
 
     def replace(self) -> None:
@@ -309,7 +308,7 @@ class TableSink:
 
     def _chunks(self) -> Iterator[list[dict[str, Any]]]:
         with self._rows_path.open("rb") as lines:
-            while some := [_decode(line) for line in islice(lines, ROWS_AT_ONCE)]:
+            while some := [values_as_written(line) for line in islice(lines, ROWS_AT_ONCE)]:
                 yield some
 
     def _chunks_by_column(self, names: list[str]) -> Iterator[dict[str, list[Any]]]:
@@ -325,9 +324,16 @@ class TableSink:
             return
         hook = None if self._columns.arrow else as_written  # numbers of Arrow are floats
         decode = msgspec.json.Decoder(row, float_hook=hook).decode
+
+        def read(line: bytes) -> Any:
+            if not holds_minus_zero(line):
+                return decode(line)
+            found = values_as_written(line)
+            return row(*[_float(found.get(name)) if name in numbers else found.get(name) for name in rename.values()])
+
         takers = [(name, attrgetter(each)) for each, name in rename.items()]
         with self._rows_path.open("rb") as lines:
-            while some := list(map(decode, islice(lines, ROWS_AT_ONCE))):
+            while some := list(map(read, islice(lines, ROWS_AT_ONCE))):
                 yield {name: list(map(taken, some)) for name, taken in takers}
 
     def _csv(self, part: Path) -> None:
@@ -398,6 +404,10 @@ def parquet_facts(file: Any) -> tuple[int, str] | None:
         return found.num_rows, (found.metadata or {}).get(OWNER, b"").decode()
     except (pa.ArrowException, OSError, ValueError):
         return None
+
+
+def _float(value: Any) -> Any:
+    return float(bytes(value)) if type(value) is msgspec.Raw else value
 
 
 class _NullFound(Exception):

@@ -14,7 +14,7 @@ from actors.files.batch_request import InvalidRow
 from actors.files.json_rows import as_number, cell_text, flawed_line, float_holds, read_cell, read_row
 from actors.files.row_values import encode
 
-NUMBERS = ["0.10", "1E400", "1e-400", "-0.0", "1e2", "1E+2", "12345678901234567.89", "9" * 400, "-" + "9" * 30, "0.1e1"]
+NUMBERS = ["-0", "-0e0", "0.10", "1E400", "1e-400", "-0.0", "1e2", "1E+2", "12345678901234567.89", "9" * 400, "-" + "9" * 30, "0.1e1"]
 
 
 @pytest.mark.parametrize("text", NUMBERS)
@@ -24,7 +24,7 @@ def test_a_number_keeps_its_text_however_it_is_nested(text: str) -> None:
     assert (encode(row), flaws) == (line, {})
 
 
-_whole = st.from_regex(r"-?(0|[1-9][0-9]{0,40})", fullmatch=True).filter(lambda text: text != "-0")
+_whole = st.from_regex(r"-?(0|[1-9][0-9]{0,40})", fullmatch=True)
 _numbers = st.from_regex(r"-?(0|[1-9][0-9]{0,40})((\.[0-9]{1,40})([eE][-+]?[0-9]{1,4})?|[eE][-+]?[0-9]{1,4})", fullmatch=True)
 
 
@@ -45,6 +45,12 @@ def test_a_float_holds_its_digits_however_many_are_written(value: float, digits:
 def test_a_number_that_no_float_holds_is_a_decimal(text: str) -> None:
     assert not float_holds(text)
     assert as_number(text) == Decimal(text)
+
+
+@pytest.mark.parametrize("text", ["-0", "a -0", "[-0,", ':"-0"', "2026-01-02", "x-0"])
+def test_a_text_that_reads_like_a_number_stays(text: str) -> None:
+    row = {"a": text, "b": [text, {text: text}]}
+    assert read_row(encode(row)) == (row, {})
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity"])
@@ -83,12 +89,13 @@ def test_a_line_that_is_no_row(line: bytes, text: str) -> None:
 
 
 def test_a_flawed_row_comes_back() -> None:
-    row = {"id": 1, "a": None, "b": msgspec.Raw(b"Infinity"), "c": msgspec.Raw(b"1.50")}
-    found, flaws = read_row(flawed_line(row, {"a": "is odd"}))
-    assert (encode(found), flaws) == (b'{"id":1,"a":null,"b":"Infinity","c":1.50}', {"a": "is odd"})
+    for number, text in (b"Infinity", b'"Infinity"'), (b"-0", b"-0"):
+        row = {"id": 1, "a": None, "b": msgspec.Raw(number), "c": msgspec.Raw(b"1.50")}
+        found, flaws = read_row(flawed_line(row, {"a": "is odd"}))
+        assert (encode(found), flaws) == (b'{"id":1,"a":null,"b":%b,"c":1.50}' % text, {"a": "is odd"})
 
 
-@pytest.mark.parametrize("value", [None, 1, "a", "{!a", [1.5], {"a": "x"}])
+@pytest.mark.parametrize("value", [None, 1, "a", "{!a", [1.5], {"a": "x"}, msgspec.Raw(b"-0"), [msgspec.Raw(b"-0")]])
 def test_a_cell_comes_back(value: Any) -> None:
     assert encode(read_cell(cell_text(value))) == encode(value)
 
