@@ -51,7 +51,9 @@ def same_program(old: JobTerms, new: JobTerms) -> bool:
 
 def begins_anew(then: JobTerms, opening: Opening) -> bool:
     """Return whether a run of a job with the terms ``then`` asks all its rows anew, and emits all results again."""
-    return _afresh(opening) or changed(_then(then, _reopening(opening)), opening.terms)
+    if opening.reopened is not None:  # rows that are asked again may be asked of another model, or elsewhere
+        return _afresh(opening) or not same_program(then, opening.terms)
+    return _afresh(opening) or changed(then, opening.terms)
 
 
 def same_request(old: JobTerms, program: str, params_json: bytes) -> bool:
@@ -95,7 +97,7 @@ def resuming_batch(
     known = decode_account(blob) if blob else None
     if k is not None and known is not None and opening is not None:
         _refuse_to_lose(k, known.in_batches, opening.terms)
-    again = _reopening(opening)
+    again = _reopening(k, opening)
     if opening is not None and (k is None or begins_anew(k.terms, opening)):
         carried = _carried(known.ledger) if known is not None else None
         return [events.Opened(opening.terms, epoch, known.next_goal if known is not None else 1, carried)], True
@@ -122,17 +124,15 @@ def _afresh(opening: Opening) -> bool:
     return opening.terms.fresh and opening.owner.cluster != CHILD
 
 
-def _reopening(opening: Opening | None) -> events.RowsReopened | None:
-    """Return the failed rows to ask again, with the route if another model is asked."""
+def _reopening(k: State | None, opening: Opening | None) -> events.RowsReopened | None:
+    """Return the failed rows to ask again, with the route if another model or endpoint is asked."""
     again = opening.reopened if opening is not None else None
-    if again is None or opening is None or not again.model:
+    if again is None or opening is None or k is None:
         return again
-    return msgspec.structs.replace(again, route=opening.terms.route)
-
-
-def _then(terms: JobTerms, again: events.RowsReopened | None) -> JobTerms:
-    """Return the terms to compare with: another model for retried rows does not make another job."""
-    return terms if again is None or again.route is None else msgspec.structs.replace(terms, route=again.route)
+    now, then = opening.terms.route, k.terms.route
+    if not again.model and (now.endpoint, now.model) == (then.endpoint, then.model):
+        return again
+    return msgspec.structs.replace(again, route=now)
 
 
 def rekeyed_batch(terms: JobTerms, who: str, credentials: tuple[str, ...]) -> list[events.Event]:

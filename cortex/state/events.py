@@ -240,7 +240,8 @@ class RowsReopened(_Event, frozen=True, tag="reopened"):
     """Results and bytes that the sink keeps: none for a file, which is written anew; all for a sink that cannot be cut
     back."""
     route: Route | None = None
-    """Route of the job's calls from now on, if it is another model; then no other row may be left to ask."""
+    """Route of the job's calls from now on, if it is another model or endpoint; then no other row may be left to ask.
+    """
     model: str = ""
     """Model in these rows' requests from now on; empty: unchanged."""
     output_tokens_max: int = 0

@@ -96,6 +96,39 @@ def test_killed_in_the_middle_the_same_command_goes_on_with_another_model(cortex
     each_once(Path("out.jsonl"), COUNT)
 
 
+@pytest.mark.parametrize("setting", ["seed=5", "error=0"])
+def test_another_simulated_provider_for_what_failed(cortex, setting):
+    """These settings make another endpoint: the retry, its resume and the job's own command stay the same job."""
+    failed = _failed(cortex)
+    done = cortex("retry", "mine", *WELL, "--sim", setting, "--max-job-tokens", 1)
+    assert (done.code, _state().edition) == (3, 1), done
+    assert cortex("resume", "mine", "--max-job-tokens", "none", "--json").last["rows_succeeded"] == COUNT
+    each_once(Path("out.jsonl"), COUNT)
+    assert _state().ledger.paid_calls == COUNT and failed
+
+
+def test_an_interrupted_retry_elsewhere_goes_on_by_the_same_command(cortex):
+    _failed(cortex)
+    assert cortex("retry", "mine", *WELL, "--sim", "error=0", "--max-job-tokens", 1).code == 3
+    command = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--model", "sim", "--price", "input=1,output=1")
+    done = cortex(*command, *FAILING, *WELL[2:], "--max-job-tokens", "none", "--json")
+    assert (done.code, done.last["rows_succeeded"], done.last["paid_calls"]) == (0, COUNT, COUNT), done
+    each_once(Path("out.jsonl"), COUNT)
+
+
+def test_open_rows_stay_where_they_were_asked(cortex):
+    """Rows that a cap has left open hold requests to the first endpoint."""
+    requests(Path("in.jsonl"), COUNT)
+    command = ("batch", "in.jsonl", "-o", "out.jsonl", "--job", "mine", "--model", "sim", "--price", "input=1,output=1")
+    assert cortex(*command, *FAILING, "--concurrency", 4, "--max-job-tokens", 900).code == 3
+    assert _state().live and _state().tally.failed
+    words = f"still has {_state().live} open rows: cortex resume mine first"
+    for other in (("--sim", "seed=5"), ("--model", "claude-haiku-4-5")):
+        cortex("retry", "mine", *WELL, *other).refused(words)
+    assert cortex("retry", "mine", *WELL, "--max-job-tokens", "none").code == 0
+    each_once(Path("out.jsonl"), COUNT)
+
+
 def test_the_cap_goes_on_counting_and_a_higher_one_goes_on(cortex):
     _failed(cortex)
     spent = _state().ledger.committed_nusd / 1e9

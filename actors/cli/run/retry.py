@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 import msgspec
@@ -22,10 +22,12 @@ from actors.files.errors import SinkError
 from actors.files.sinks.jsonl_sink import FileSink
 from actors.files.sinks.table_sink import TableSink
 from actors.history.catalog import in_use, last_state
-from actors.jobs.spec import who
+from actors.jobs.spec import JobSpec, who
 from actors.maintenance import offline_edits
 from actors.maintenance.retry_rows import RetriedRows, reopening
 from actors.programs import loader
+from actors.routing.endpoints import whereto
+from actors.routing.routes import remembered
 from cortex.programs.shards import Shards
 from cortex.state.events import RowsReopened
 from cortex.state.state import State
@@ -40,11 +42,13 @@ def retry(job: str, kinds: Sequence[str], options: Options) -> int:
     if text := in_use(folder, job):
         raise CommandError(text)
     k = last_state(folder, job)
-    _refuse_what_cannot(k, options)
+    _refuse_what_cannot(k)
     model = body_model(options.model)
     order = order_of(folder, job, k, options, "retry")
     if options.model:
         order.model_spec = msgspec.structs.replace(order.model_spec, model=options.model)
+    environ = taken_environ()
+    _refuse_moving(k, order, environ)
     with closing(folder.journal(job)) as source:
         event = reopening(
             source, offline_edits.loaded, wanted, who=who(), position=k.position, model=model,
@@ -55,7 +59,7 @@ def retry(job: str, kinds: Sequence[str], options: Options) -> int:
     if sink is not None and sink.cuts_back:
         _refuse_changed(sink, k)
     rows = RetriedRows(folder, job)
-    session = Session(order, taken_environ(), source=rows, sink=sink)
+    session = Session(order, environ, source=rows, sink=sink)
     work = PreparedRun(session=session, options=options, source=rows, sink=sink, note=_note(event))
     work.rows = number(order.places, "rows")
     return carry_out(work)
@@ -75,7 +79,7 @@ def kinds_of(given: Sequence[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _refuse_what_cannot(k: State, options: Options) -> None:
+def _refuse_what_cannot(k: State) -> None:
     """Raise ``CommandError`` unless the job is at rest, has its old program, and has rows that can be retried one by
     one."""
     terms = k.terms
@@ -93,12 +97,23 @@ def _refuse_what_cannot(k: State, options: Options) -> None:
         raise CommandError(f"job {job} {how}")
     if not k.source_ended:
         raise CommandError(f"job {job} has rows that were never asked: {first}, then retry what failed")
-    if options.model and (k.live or k.submissions):
-        raise CommandError(f"job {job} still has {k.live:,} open rows: {first}, then retry with --model")
     if not loader.is_unchanged(terms.program, terms.params_json, terms.fingerprint):
         raise CommandError(
             f"the program of job {job} has changed since, or the release: cortex resume {job} begins it anew, reuses "
             "its replies, and asks the failed rows again"
+        )
+
+
+def _refuse_moving(k: State, order: JobSpec, environ: Mapping[str, str]) -> None:
+    """Raise ``CommandError`` if open rows of the job were made for another model or endpoint than the retry's."""
+    if not (k.live or k.submissions):
+        return
+    spec, route = order.model_spec, k.terms.route
+    if (spec.model, whereto(spec, environ)) != (remembered(order.places).model, route.endpoint):
+        job = k.terms.job
+        raise CommandError(
+            f"job {job} still has {k.live:,} open rows: cortex resume {job} first, then retry with another model, "
+            "address or --sim"
         )
 
 

@@ -420,11 +420,17 @@ def _changed(order: JobSpec, before: JobTerms) -> bool:
 
 
 def _as_retried(order: JobSpec, before: JobTerms, folder: StateFolder) -> ModelSpec:
-    """Return the model spec of the job, with the model of an interrupted retry."""
+    """Return the model spec of the job, with model and endpoint of an interrupted retry."""
     if not _same(order, before):
         return order.model_spec
-    model = remembered(last_places(folder, order.named(), before)).model
-    return msgspec.structs.replace(order.model_spec, model=model)
+    job = order.named()
+    last = remembered(last_places(folder, job, before))
+    with contextlib.closing(folder.journal(job)) as source:
+        if not source.reopenings():
+            return order.model_spec
+    return msgspec.structs.replace(
+        order.model_spec, model=last.model, base_url=last.base_url, simulated=last.simulated
+    )
 
 
 def refuse_paying_again(order: JobSpec, before: JobTerms) -> None:
